@@ -1,0 +1,221 @@
+package schema
+
+import (
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"kudos/schema/kudosv1"
+)
+
+// Action is the state that a user wants for a post: a target, not a flip.
+type Action uint8
+
+const (
+	Like    = Action(kudosv1.Action_LIKE)
+	Unlike  = Action(kudosv1.Action_UNLIKE)
+	Dislike = Action(kudosv1.Action_DISLIKE)
+)
+
+// String returns the name that the JSON form uses.
+func (a Action) String() string { return kudosv1.Action(a).String() }
+
+func (a Action) known() bool { return a == Like || a == Unlike || a == Dislike }
+
+// Event is one record of the likes topic. The Go form of kudosv1.LikeEvent.
+type Event struct {
+	PostID, UserID uint64
+	// TimeMs is the event time in Unix milliseconds; 0 in a decoded event means
+	// that the record's timestamp stands for it.
+	TimeMs int64
+	Action Action
+	Region Region
+	// RegionMalformed tells a region that was given but is none (Region is then
+	// UnknownRegion), to be counted.
+	RegionMalformed bool
+}
+
+const (
+	// MaxEventBytes is the largest value of an event that is not poison. A constant
+	// and not a setting: instances must judge alike.
+	MaxEventBytes = 4 << 10
+	// MaxAheadMs is how far an event's time may be ahead of its log-append time.
+	MaxAheadMs = 60_000
+)
+
+// PoisonReason says in one word why a record can never be an event.
+type PoisonReason string
+
+const (
+	Undecodable   PoisonReason = "undecodable"
+	KeyMismatch   PoisonReason = "key_mismatch"
+	ZeroID        PoisonReason = "zero_id"
+	UnknownAction PoisonReason = "unknown_action"
+	NegativeTime  PoisonReason = "negative_time"
+	OverSize      PoisonReason = "over_size"
+	// Misplaced is a forwarded event that still is in the wrong partition.
+	Misplaced PoisonReason = "misplaced"
+)
+
+// PoisonReasons lists all of them, for metrics that start at zero.
+var PoisonReasons = []PoisonReason{Undecodable, KeyMismatch, ZeroID, UnknownAction, NegativeTime, OverSize, Misplaced}
+
+// PoisonError is a record that can never be an event. Field is the part of the
+// event at fault, or "" for the whole.
+type PoisonError struct {
+	Reason PoisonReason
+	Field  string
+	Detail string
+}
+
+func (e *PoisonError) Error() string {
+	if e.Field == "" {
+		return e.Detail
+	}
+	return e.Field + ": " + e.Detail
+}
+
+// poison makes the one error that this file returns. Kept out of line: building it
+// is not part of the hot path.
+func poison(reason PoisonReason, field, format string, args ...any) error {
+	return &PoisonError{Reason: reason, Field: field, Detail: fmt.Sprintf(format, args...)}
+}
+
+// DecodeEvent reads a record of the likes topic into e; every error is a
+// *PoisonError. A value that starts with '{' is JSON: no LikeEvent in Protobuf can
+// start with that byte (it would be field 15, a group). A nil key is allowed where
+// the value names the post.
+func DecodeEvent(key, value []byte, e *Event) error {
+	*e = Event{Region: UnknownRegion}
+	switch {
+	case len(value) > MaxEventBytes:
+		return poison(OverSize, "", "value has %d bytes, the limit is %d", len(value), MaxEventBytes)
+	case len(value) == 0:
+		return poison(Undecodable, "", "value is empty")
+	}
+	var err error
+	if value[0] == '{' {
+		err = e.decodeJSON(value)
+	} else {
+		err = e.decodeProto(value)
+	}
+	if err != nil {
+		return err
+	}
+	if len(key) > 0 {
+		id, err := parsePostKey(key)
+		if err != nil {
+			return poison(KeyMismatch, "key", "%v", err)
+		}
+		if e.PostID != 0 && e.PostID != id {
+			return poison(KeyMismatch, "post_id", "is %d in the value but %d in the key", e.PostID, id)
+		}
+		e.PostID = id
+	}
+	return e.Check()
+}
+
+// Check says what keeps e from being an event: a *PoisonError or nil.
+func (e *Event) Check() error {
+	switch {
+	case e.PostID == 0:
+		return poison(ZeroID, "post_id", "is missing or 0")
+	case e.UserID == 0:
+		return poison(ZeroID, "user_id", "is missing or 0")
+	case !e.Action.known():
+		return poison(UnknownAction, "action", "is missing or unknown; LIKE, UNLIKE and DISLIKE are known")
+	case e.TimeMs < 0:
+		return poison(NegativeTime, "time_ms", "is negative")
+	}
+	return nil
+}
+
+// ResolveTime settles the event's time against the log-append time of its record:
+// absent, it is that time; more than MaxAheadMs ahead, it is capped there.
+func (e *Event) ResolveTime(appendMs int64) (capped bool) {
+	if e.TimeMs == 0 {
+		e.TimeMs = appendMs
+	}
+	if limit := appendMs + MaxAheadMs; e.TimeMs > limit {
+		e.TimeMs = limit
+		return true
+	}
+	return false
+}
+
+const (
+	fieldPostID protowire.Number = iota + 1
+	fieldUserID
+	fieldAction
+	fieldTimeMs
+	fieldRegion
+)
+
+func (e *Event) decodeProto(b []byte) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return poison(Undecodable, "", "value is neither Protobuf nor JSON: %v", protowire.ParseError(n))
+		}
+		b = b[n:]
+		switch {
+		case typ == protowire.VarintType && num <= fieldTimeMs:
+			var v uint64
+			if v, n = protowire.ConsumeVarint(b); n >= 0 {
+				e.setVarint(num, v)
+			}
+		case typ == protowire.BytesType && num == fieldRegion:
+			var v []byte
+			if v, n = protowire.ConsumeBytes(b); n >= 0 {
+				e.setRegion(v)
+			}
+		default: // a field of a later version
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return poison(Undecodable, "", "value is neither Protobuf nor JSON: %v", protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (e *Event) setVarint(num protowire.Number, v uint64) {
+	switch num {
+	case fieldPostID:
+		e.PostID = v
+	case fieldUserID:
+		e.UserID = v
+	case fieldAction:
+		e.Action = Action(min(v, math.MaxUint8))
+	case fieldTimeMs:
+		e.TimeMs = int64(v)
+	}
+}
+
+func (e *Event) setRegion(b []byte) {
+	region, wellFormed := ParseRegion(b)
+	e.Region, e.RegionMalformed = region, !wellFormed
+}
+
+// AppendEvent appends e as Protobuf.
+func AppendEvent(b []byte, e *Event) []byte {
+	b = appendVarint(b, fieldPostID, e.PostID)
+	b = appendVarint(b, fieldUserID, e.UserID)
+	b = appendVarint(b, fieldAction, uint64(e.Action))
+	b = appendVarint(b, fieldTimeMs, uint64(e.TimeMs))
+	if e.Region != UnknownRegion {
+		b = protowire.AppendTag(b, fieldRegion, protowire.BytesType)
+		b = protowire.AppendBytes(b, e.Region.bytes())
+	}
+	return b
+}
+
+// appendVarint leaves a zero out, as proto3 does.
+func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}

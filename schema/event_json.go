@@ -1,0 +1,98 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// eventJSON is the JSON form of an event, with the names of the contract and those
+// of Protobuf's own JSON mapping. Raw, so that what is wrong can be told by field.
+type eventJSON struct {
+	PostID  json.RawMessage `json:"post_id"`
+	PostID2 json.RawMessage `json:"postId"`
+	UserID  json.RawMessage `json:"user_id"`
+	UserID2 json.RawMessage `json:"userId"`
+	TimeMs  json.RawMessage `json:"time_ms"`
+	TimeMs2 json.RawMessage `json:"timeMs"`
+	Action  json.RawMessage `json:"action"`
+	Region  json.RawMessage `json:"region"`
+}
+
+func (e *Event) decodeJSON(b []byte) error {
+	var j eventJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return poison(Undecodable, "", "not JSON: %v", err)
+	}
+	var err error
+	if e.PostID, err = jsonInt("post_id", parseUint, j.PostID, j.PostID2); err != nil {
+		return err
+	}
+	if e.UserID, err = jsonInt("user_id", parseUint, j.UserID, j.UserID2); err != nil {
+		return err
+	}
+	if e.TimeMs, err = jsonInt("time_ms", parseInt, j.TimeMs, j.TimeMs2); err != nil {
+		return err
+	}
+	e.Action = jsonAction(j.Action)
+	e.Region, e.RegionMalformed = jsonRegion(j.Region)
+	return nil
+}
+
+func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
+func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
+
+// jsonInt reads an integer given as a number or a string (a browser's numbers end
+// at 2^53), under either of two names.
+func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws ...json.RawMessage) (v T, err error) {
+	given := false
+	for _, raw := range raws {
+		if absent(raw) {
+			continue
+		}
+		n, err := parse(string(unquote(raw)))
+		if err != nil {
+			return 0, poison(Undecodable, field, "%.40s is not a whole number in range", raw)
+		}
+		if given && n != v {
+			return 0, poison(Undecodable, field, "is given twice with different values")
+		}
+		v, given = n, true
+	}
+	return v, nil
+}
+
+func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+func unquote(raw json.RawMessage) []byte {
+	if len(raw) >= 2 && raw[0] == '"' {
+		return raw[1 : len(raw)-1]
+	}
+	return raw
+}
+
+// jsonAction reads an action's name, or true and false for LIKE and UNLIKE. What is
+// not known stays 0, which Event.Check names.
+func jsonAction(raw json.RawMessage) Action {
+	switch string(raw) {
+	case `"LIKE"`, "true":
+		return Like
+	case `"UNLIKE"`, "false":
+		return Unlike
+	case `"DISLIKE"`:
+		return Dislike
+	}
+	return 0
+}
+
+// jsonRegion takes anything: a region that is none is not a lost like.
+func jsonRegion(raw json.RawMessage) (r Region, malformed bool) {
+	if absent(raw) {
+		return UnknownRegion, false
+	}
+	if raw[0] != '"' || bytes.IndexByte(raw, '\\') >= 0 {
+		return UnknownRegion, true
+	}
+	r, wellFormed := ParseRegion([]byte(unquote(raw)))
+	return r, !wellFormed
+}

@@ -1,0 +1,66 @@
+package schema
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// ProgressKey is the key of the progress record that ends each transaction in
+// like-updates.
+const ProgressKey = "_"
+
+// AppendPostKey appends the canonical record key of a post: its id in decimal ASCII.
+func AppendPostKey(dst []byte, postID uint64) []byte {
+	return strconv.AppendUint(dst, postID, 10)
+}
+
+// parsePostKey reads a record key. It accepts what is not canonical ("007"), since
+// the number is unambiguous: such an event is forwarded to where its post lives.
+func parsePostKey(key []byte) (uint64, error) {
+	if len(key) == 0 || len(key) > 64 {
+		return 0, fmt.Errorf("key of %d bytes is not a decimal post id", len(key))
+	}
+	id, err := strconv.ParseUint(string(key), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %q is not a decimal post id: %w", key, errors.Unwrap(err))
+	}
+	return id, nil
+}
+
+// State-table keys: a pair has 16 bytes, a post 8, and what belongs to the program
+// itself any other length.
+const (
+	PairKeySize = 16
+	PostKeySize = 8
+	// StateProgressKey is the key of a partition's progress record.
+	StateProgressKey = "_progress"
+)
+
+// AppendPairKey appends the state-table key of (post, user). Big-endian, so that a
+// prefix scan lists the users of a post in order, right behind the post's counts.
+func AppendPairKey(dst []byte, postID, userID uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, postID), userID)
+}
+
+// AppendCountsKey appends the state-table key of a post's counts.
+func AppendCountsKey(dst []byte, postID uint64) []byte {
+	return binary.BigEndian.AppendUint64(dst, postID)
+}
+
+// ParsePairKey is the inverse of AppendPairKey.
+func ParsePairKey(key []byte) (postID, userID uint64, ok bool) {
+	if len(key) != PairKeySize {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint64(key), binary.BigEndian.Uint64(key[8:]), true
+}
+
+// ParseCountsKey is the inverse of AppendCountsKey.
+func ParseCountsKey(key []byte) (postID uint64, ok bool) {
+	if len(key) != PostKeySize {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key), true
+}

@@ -1,0 +1,79 @@
+package schema
+
+import (
+	"encoding/binary"
+	"hash"
+)
+
+// PartitionFor says which of n partitions a post lives in: Kafka's default
+// partitioning of the post's canonical key. Every writer must agree with it, and
+// librdkafka (CRC32) and sarama (FNV-1a) do not by default; the fold forwards what
+// they misplace.
+func PartitionFor(postID uint64, n int32) int32 {
+	var key [20]byte
+	return int32(toPositive(murmur2(AppendPostKey(key[:0], postID))) % uint32(n))
+}
+
+func toPositive(h uint32) uint32 { return h & 0x7fffffff }
+
+// murmur2 is the 32-bit MurmurHash2 of Austin Appleby (public domain) with the seed
+// of Kafka's org.apache.kafka.common.utils.Utils.murmur2. franz-go has the same
+// function but does not export it; a test holds them against each other.
+func murmur2(b []byte) uint32 {
+	const (
+		seed = 0x9747b28c
+		m    = 0x5bd1e995
+		r    = 24
+	)
+	h := uint32(seed) ^ uint32(len(b))
+	for len(b) >= 4 {
+		k := binary.LittleEndian.Uint32(b)
+		k *= m
+		k ^= k >> r
+		k *= m
+		h *= m
+		h ^= k
+		b = b[4:]
+	}
+	switch len(b) {
+	case 3:
+		h ^= uint32(b[2]) << 16
+		fallthrough
+	case 2:
+		h ^= uint32(b[1]) << 8
+		fallthrough
+	case 1:
+		h ^= uint32(b[0])
+		h *= m
+	}
+	h ^= h >> 13
+	h *= m
+	h ^= h >> 15
+	return h
+}
+
+// NewStateKeyHasher returns a hasher for goka, which hashes a state-table key to
+// find its partition: the hash of the post's canonical key, from the key's first 8
+// bytes. The sign bit is cleared as Kafka clears it; goka would negate instead.
+func NewStateKeyHasher() hash.Hash32 { return &stateKeyHasher{} }
+
+type stateKeyHasher struct {
+	buf [8]byte
+	n   int
+}
+
+func (h *stateKeyHasher) Write(p []byte) (int, error) {
+	h.n += copy(h.buf[h.n:], p)
+	return len(p), nil
+}
+
+func (h *stateKeyHasher) Sum32() uint32 {
+	var key [20]byte
+	post := binary.BigEndian.Uint64(h.buf[:])
+	return toPositive(murmur2(AppendPostKey(key[:0], post)))
+}
+
+func (h *stateKeyHasher) Sum(b []byte) []byte { return binary.BigEndian.AppendUint32(b, h.Sum32()) }
+func (h *stateKeyHasher) Reset()              { *h = stateKeyHasher{} }
+func (h *stateKeyHasher) Size() int           { return 4 }
+func (h *stateKeyHasher) BlockSize() int      { return 8 }

@@ -1,0 +1,82 @@
+package schema
+
+import "strconv"
+
+// The topics. The state table's name is what goka makes of its group's name.
+const (
+	TopicLikes   = "likes"
+	TopicState   = GroupFold + "-table"
+	TopicUpdates = "like-updates"
+	TopicDLT     = "likes.dlt"
+)
+
+// The consumer groups of the processor role.
+const (
+	GroupFold  = "latest-like-action"
+	GroupApply = "like-count"
+)
+
+// Headers of records. A forwarded event names its origin; a dead letter, why and
+// from where it came.
+const (
+	HeaderForwarded    = "kudos.forwarded" // <partition>@<offset>
+	HeaderDLTError     = "kudos.error"
+	HeaderDLTTopic     = "kudos.topic"
+	HeaderDLTPartition = "kudos.partition"
+	HeaderDLTOffset    = "kudos.offset"
+)
+
+// FoldTransactionalID is the transactional id of a partition's fold. One id per
+// partition, never one per process: initialising it is what fences an earlier owner.
+func FoldTransactionalID(partition int32) string {
+	return GroupFold + "-" + strconv.Itoa(int(partition))
+}
+
+// Topic is how a topic must be set up.
+type Topic struct {
+	Name string
+	// Partitions and ReplicationFactor of the whole system's topics are the same.
+	Partitions        int32
+	ReplicationFactor int16
+	Configs           map[string]string
+}
+
+// Topics lists every topic with its settings. A minimum of in-sync replicas below
+// the replication factor keeps writes going with a broker down.
+func Topics(partitions int32, replicationFactor int16) []Topic {
+	const day = 24 * 60 * 60 * 1000
+	ms := func(n int64) string { return strconv.FormatInt(n, 10) }
+	common := func(configs map[string]string) map[string]string {
+		configs["min.insync.replicas"] = strconv.Itoa(max(1, int(replicationFactor)-1))
+		configs["unclean.leader.election.enable"] = "false"
+		return configs
+	}
+	topic := func(name string, configs map[string]string) Topic {
+		return Topic{Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: common(configs)}
+	}
+	return []Topic{
+		topic(TopicLikes, map[string]string{
+			"cleanup.policy":         "delete",
+			"retention.ms":           ms(7 * day),
+			"message.timestamp.type": "LogAppendTime",
+			"max.message.bytes":      strconv.Itoa(LikesMaxMessageBytes),
+		}),
+		topic(TopicState, map[string]string{
+			"cleanup.policy": "compact",
+		}),
+		topic(TopicUpdates, map[string]string{
+			"cleanup.policy":         "compact",
+			"min.compaction.lag.ms":  ms(7 * day),
+			"message.timestamp.type": "LogAppendTime",
+		}),
+		topic(TopicDLT, map[string]string{
+			"cleanup.policy": "delete",
+			"retention.ms":   ms(30 * day),
+			// Room for a whole batch of likes, with headers.
+			"max.message.bytes": strconv.Itoa(2 * LikesMaxMessageBytes),
+		}),
+	}
+}
+
+// LikesMaxMessageBytes bounds a batch in likes, as the broker sees it (compressed).
+const LikesMaxMessageBytes = 64 << 10

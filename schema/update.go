@@ -1,0 +1,145 @@
+package schema
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Delta is a net change of one post in one region and minute.
+type Delta struct {
+	Region Region
+	// Minute of the event time, in Unix minutes.
+	Minute          int64
+	Likes, Dislikes int64
+}
+
+// Update is one record of like-updates. The Go form of kudosv1.LikeUpdate.
+type Update struct {
+	Seq uint64
+	// Counts of the post after this update.
+	Counts Counts
+	Deltas []Delta
+	// SourceOffset is the exclusive end of the likes that the poll batch covered.
+	SourceOffset int64
+}
+
+// MaxDeltas is how many deltas a record carries; a post with more has more records.
+const MaxDeltas = 1000
+
+// MinuteOf returns the Unix minute of an event time in Unix milliseconds.
+func MinuteOf(timeMs int64) int64 { return timeMs / 60_000 }
+
+const (
+	fieldSeq protowire.Number = iota + 1
+	fieldLikeCount
+	fieldDislikeCount
+	fieldDeltas
+	fieldSourceOffset
+)
+
+const (
+	fieldDeltaRegion protowire.Number = iota + 1
+	fieldDeltaMinute
+	fieldDeltaLikes
+	fieldDeltaDislikes
+)
+
+// AppendUpdate appends u as Protobuf.
+func AppendUpdate(b []byte, u *Update) []byte {
+	b = appendVarint(b, fieldSeq, u.Seq)
+	b = appendVarint(b, fieldLikeCount, protowire.EncodeZigZag(u.Counts.Likes))
+	b = appendVarint(b, fieldDislikeCount, protowire.EncodeZigZag(u.Counts.Dislikes))
+	for i := range u.Deltas {
+		d := &u.Deltas[i]
+		b = protowire.AppendTag(b, fieldDeltas, protowire.BytesType)
+		at := len(b)
+		b = append(b, 0) // the length, below 128: a delta has at most 42 bytes
+		b = protowire.AppendTag(b, fieldDeltaRegion, protowire.BytesType)
+		b = protowire.AppendBytes(b, d.Region.bytes())
+		b = appendVarint(b, fieldDeltaMinute, uint64(d.Minute))
+		b = appendVarint(b, fieldDeltaLikes, protowire.EncodeZigZag(d.Likes))
+		b = appendVarint(b, fieldDeltaDislikes, protowire.EncodeZigZag(d.Dislikes))
+		b[at] = byte(len(b) - at - 1)
+	}
+	return appendVarint(b, fieldSourceOffset, uint64(u.SourceOffset))
+}
+
+// DecodeUpdate reads a record of like-updates into u, whose Deltas are used again.
+func DecodeUpdate(b []byte, u *Update) error {
+	*u = Update{Deltas: u.Deltas[:0]}
+	err := eachField(b, func(num protowire.Number, v uint64, nested []byte) error {
+		switch num {
+		case fieldSeq:
+			u.Seq = v
+		case fieldLikeCount:
+			u.Counts.Likes = protowire.DecodeZigZag(v)
+		case fieldDislikeCount:
+			u.Counts.Dislikes = protowire.DecodeZigZag(v)
+		case fieldSourceOffset:
+			u.SourceOffset = int64(v)
+		case fieldDeltas:
+			d := Delta{Region: UnknownRegion}
+			u.Deltas = append(u.Deltas, d)
+			return decodeDelta(nested, &u.Deltas[len(u.Deltas)-1])
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("decoding a like update: %w", err)
+	}
+	return nil
+}
+
+func decodeDelta(b []byte, d *Delta) error {
+	return eachField(b, func(num protowire.Number, v uint64, nested []byte) error {
+		switch num {
+		case fieldDeltaRegion:
+			r, wellFormed := ParseRegion(nested)
+			if !wellFormed {
+				return fmt.Errorf("region %q is none", nested)
+			}
+			d.Region = r
+		case fieldDeltaMinute:
+			d.Minute = int64(v)
+		case fieldDeltaLikes:
+			d.Likes = protowire.DecodeZigZag(v)
+		case fieldDeltaDislikes:
+			d.Dislikes = protowire.DecodeZigZag(v)
+		}
+		return nil
+	})
+}
+
+// eachField calls f with every varint and bytes field of a message; fields of other
+// types, which a later version may bring, are passed over.
+func eachField(b []byte, f func(num protowire.Number, v uint64, nested []byte) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		var v uint64
+		var nested []byte
+		switch typ {
+		case protowire.VarintType:
+			v, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			nested, n = protowire.ConsumeBytes(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		if typ != protowire.VarintType && typ != protowire.BytesType {
+			continue
+		}
+		if err := f(num, v, nested); err != nil {
+			return err
+		}
+	}
+	return nil
+}
