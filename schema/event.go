@@ -188,7 +188,8 @@ func (e *Event) setVarint(num protowire.Number, v uint64) {
 	case fieldUserID:
 		e.UserID = v
 	case fieldAction:
-		e.Action = Action(min(v, math.MaxUint8))
+		// An enum is 32 bits: Protobuf drops what is above.
+		e.Action = Action(min(uint32(v), math.MaxUint8))
 	case fieldTimeMs:
 		e.TimeMs = int64(v)
 	}

@@ -68,7 +68,7 @@ func AppendUpdate(b []byte, u *Update) []byte {
 // DecodeUpdate reads a record of like-updates into u, whose Deltas are used again.
 func DecodeUpdate(b []byte, u *Update) error {
 	*u = Update{Deltas: u.Deltas[:0]}
-	err := eachField(b, func(num protowire.Number, v uint64, nested []byte) error {
+	err := eachField(b, func(num protowire.Number, v uint64) {
 		switch num {
 		case fieldSeq:
 			u.Seq = v
@@ -78,12 +78,13 @@ func DecodeUpdate(b []byte, u *Update) error {
 			u.Counts.Dislikes = protowire.DecodeZigZag(v)
 		case fieldSourceOffset:
 			u.SourceOffset = int64(v)
-		case fieldDeltas:
-			d := Delta{Region: UnknownRegion}
-			u.Deltas = append(u.Deltas, d)
-			return decodeDelta(nested, &u.Deltas[len(u.Deltas)-1])
 		}
-		return nil
+	}, func(num protowire.Number, nested []byte) error {
+		if num != fieldDeltas {
+			return nil
+		}
+		u.Deltas = append(u.Deltas, Delta{Region: UnknownRegion})
+		return decodeDelta(nested, &u.Deltas[len(u.Deltas)-1])
 	})
 	if err != nil {
 		return fmt.Errorf("decoding a like update: %w", err)
@@ -92,14 +93,8 @@ func DecodeUpdate(b []byte, u *Update) error {
 }
 
 func decodeDelta(b []byte, d *Delta) error {
-	return eachField(b, func(num protowire.Number, v uint64, nested []byte) error {
+	return eachField(b, func(num protowire.Number, v uint64) {
 		switch num {
-		case fieldDeltaRegion:
-			r, wellFormed := ParseRegion(nested)
-			if !wellFormed {
-				return fmt.Errorf("region %q is none", nested)
-			}
-			d.Region = r
 		case fieldDeltaMinute:
 			d.Minute = int64(v)
 		case fieldDeltaLikes:
@@ -107,26 +102,42 @@ func decodeDelta(b []byte, d *Delta) error {
 		case fieldDeltaDislikes:
 			d.Dislikes = protowire.DecodeZigZag(v)
 		}
+	}, func(num protowire.Number, nested []byte) error {
+		if num != fieldDeltaRegion {
+			return nil
+		}
+		r, wellFormed := ParseRegion(nested)
+		if !wellFormed {
+			return fmt.Errorf("region %q is none", nested)
+		}
+		d.Region = r
 		return nil
 	})
 }
 
-// eachField calls f with every varint and bytes field of a message; fields of other
-// types, which a later version may bring, are passed over.
-func eachField(b []byte, f func(num protowire.Number, v uint64, nested []byte) error) error {
+// eachField calls onVarint and onBytes with a message's fields of these two wire
+// types, for them to pick those they know. Fields of other types, which a later
+// version may bring, are passed over.
+func eachField(b []byte, onVarint func(protowire.Number, uint64), onBytes func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
 		b = b[n:]
-		var v uint64
-		var nested []byte
 		switch typ {
 		case protowire.VarintType:
-			v, n = protowire.ConsumeVarint(b)
+			var v uint64
+			if v, n = protowire.ConsumeVarint(b); n >= 0 {
+				onVarint(num, v)
+			}
 		case protowire.BytesType:
-			nested, n = protowire.ConsumeBytes(b)
+			var v []byte
+			if v, n = protowire.ConsumeBytes(b); n >= 0 {
+				if err := onBytes(num, v); err != nil {
+					return err
+				}
+			}
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, b)
 		}
@@ -134,12 +145,6 @@ func eachField(b []byte, f func(num protowire.Number, v uint64, nested []byte) e
 			return protowire.ParseError(n)
 		}
 		b = b[n:]
-		if typ != protowire.VarintType && typ != protowire.BytesType {
-			continue
-		}
-		if err := f(num, v, nested); err != nil {
-			return err
-		}
 	}
 	return nil
 }

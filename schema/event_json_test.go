@@ -1,0 +1,124 @@
+package schema
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"kudos/schema/kudosv1"
+)
+
+func TestEventJSON(t *testing.T) {
+	like := Event{PostID: 7, UserID: 9, Action: Like, Region: UnknownRegion}
+	with := func(change func(*Event)) Event { e := like; change(&e); return e }
+	for value, want := range map[string]Event{
+		`{"post_id":7,"user_id":9,"action":"LIKE"}`:                              like,
+		`{"post_id":"7","user_id":"9","action":"LIKE"}`:                          like,
+		`{"postId":7,"userId":"9","action":"LIKE"}`:                              like,
+		`{"post_id":7,"postId":"7","user_id":9,"userId":9,"action":"LIKE"}`:      like,
+		`{"post_id":7,"user_id":9,"action":true}`:                                like,
+		"{ \"post_id\" : 7 ,\n\t\"user_id\":9,\"action\":\"LIKE\"}\r\n ":         like,
+		`{"post_id":7,"user_id":9,"action":"LIKE","note":{"x":[1,2]}}`:           like, // a field of a later version
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":null,"region":null}`: like,
+		`{"post_id":7,"postId":null,"user_id":9,"userId":null,"action":"LIKE"}`:  like,
+		`{"post_id":7,"user_id":9,"action":"UNLIKE"}`:                            with(func(e *Event) { e.Action = Unlike }),
+		`{"post_id":7,"user_id":9,"action":false}`:                               with(func(e *Event) { e.Action = Unlike }),
+		`{"post_id":7,"user_id":9,"action":"DISLIKE"}`:                           with(func(e *Event) { e.Action = Dislike }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1700000000123}`:      with(func(e *Event) { e.TimeMs = 1_700_000_000_123 }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","timeMs":"1700000000123"}`:     with(func(e *Event) { e.TimeMs = 1_700_000_000_123 }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"us-ca"}`:             with(func(e *Event) { e.Region = Region{'U', 'S', '-', 'C', 'A'} }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":""}`:                  like,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Mars"}`:              with(func(e *Event) { e.RegionMalformed = true }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":49}`:                  with(func(e *Event) { e.RegionMalformed = true }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":["US"]}`:              with(func(e *Event) { e.RegionMalformed = true }),
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`:           with(func(e *Event) { e.RegionMalformed = true }),
+		`{"post_id":18446744073709551615,"user_id":"18446744073709551615","action":"LIKE","time_ms":9223372036854775807}`: with(func(e *Event) {
+			e.PostID, e.UserID, e.TimeMs = math.MaxUint64, math.MaxUint64, math.MaxInt64
+		}),
+	} {
+		var got Event
+		require.NoError(t, DecodeEvent(nil, []byte(value), &got), value)
+		require.Equal(t, want, got, value)
+	}
+}
+
+func TestEventJSONTakesThePostFromTheKey(t *testing.T) {
+	for _, value := range []string{
+		`{"user_id":9,"action":true}`, `{"post_id":null,"user_id":9,"action":true}`,
+		`{"post_id":0,"user_id":9,"action":true}`, `{"post_id":"7","user_id":9,"action":true}`,
+	} {
+		var got Event
+		require.NoError(t, DecodeEvent([]byte("7"), []byte(value), &got), value)
+		require.Equal(t, Event{PostID: 7, UserID: 9, Action: Like, Region: UnknownRegion}, got, value)
+	}
+}
+
+func TestEventJSONPoison(t *testing.T) {
+	for value, want := range map[string]PoisonError{
+		`{`:  {Undecodable, "", "not JSON"},
+		`{}`: {ZeroID, "post_id", "is missing or 0"},
+		`{"post_id":7,"user_id":9,"action":"LIKE"} x`:                             {Undecodable, "", "not JSON"},
+		`{"post_id":7,"user_id":9,"action":"LIKE"}{}`:                             {Undecodable, "", "not JSON"},
+		`{"post_id":7,"user_id":9,"action":"LIKE",}`:                              {Undecodable, "", "not JSON"},
+		`{"post_id":07,"user_id":9,"action":"LIKE"}`:                              {Undecodable, "", "not JSON"},
+		`{"post_id":"x","user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", `"x" is not a whole number in range`},
+		`{"post_id":"","user_id":9,"action":"LIKE"}`:                              {Undecodable, "post_id", "is not a whole number in range"},
+		`{"post_id":7.5,"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "7.5 is not a whole number in range"},
+		`{"post_id":1e3,"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "1e3 is not a whole number in range"},
+		`{"post_id":-7,"user_id":9,"action":"LIKE"}`:                              {Undecodable, "post_id", "-7 is not a whole number in range"},
+		`{"post_id":[7],"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "[7] is not a whole number in range"},
+		`{"post_id":true,"user_id":9,"action":"LIKE"}`:                            {Undecodable, "post_id", "true is not a whole number in range"},
+		`{"post_id":18446744073709551616,"user_id":9,"action":"LIKE"}`:            {Undecodable, "post_id", "is not a whole number in range"},
+		`{"post_id":7,"postId":8,"user_id":9,"action":"LIKE"}`:                    {Undecodable, "post_id", "given twice with different values"},
+		`{"post_id":7,"user_id":9,"userId":"10","action":"LIKE"}`:                 {Undecodable, "user_id", "given twice with different values"},
+		`{"post_id":0,"postId":8,"user_id":9,"action":"LIKE"}`:                    {Undecodable, "post_id", "given twice with different values"},
+		`{"post_id":7,"user_id":"nine","action":"LIKE"}`:                          {Undecodable, "user_id", "is not a whole number in range"},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":"noon"}`:              {Undecodable, "time_ms", "is not a whole number in range"},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1,"timeMs":2}`:        {Undecodable, "time_ms", "given twice with different values"},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":9223372036854775808}`: {Undecodable, "time_ms", "is not a whole number in range"},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":-1}`:                  {NegativeTime, "time_ms", "is negative"},
+		`{"post_id":7,"user_id":null,"action":"LIKE"}`:                            {ZeroID, "user_id", "is missing or 0"},
+		`{"post_id":7,"user_id":0,"action":"LIKE"}`:                               {ZeroID, "user_id", "is missing or 0"},
+		`{"post_id":7,"user_id":9}`:                                               {UnknownAction, "action", "is missing or unknown"},
+		`{"post_id":7,"user_id":9,"action":null}`:                                 {UnknownAction, "action", "is missing or unknown"},
+		`{"post_id":7,"user_id":9,"action":"like"}`:                               {UnknownAction, "action", "is missing or unknown"},
+		`{"post_id":7,"user_id":9,"action":1}`:                                    {UnknownAction, "action", "is missing or unknown"},
+		`{"post_id":7,"user_id":9,"action":"true"}`:                               {UnknownAction, "action", "is missing or unknown"},
+		`{"post_id":7,"user_id":9,"action":"ACTION_UNSPECIFIED"}`:                 {UnknownAction, "action", "is missing or unknown"},
+	} {
+		t.Run(value, func(t *testing.T) {
+			var e Event
+			requirePoison(t, DecodeEvent(nil, []byte(value), &e), want.Reason, want.Field, want.Detail)
+		})
+	}
+	var e Event
+	requirePoison(t, DecodeEvent([]byte("8"), []byte(`{"post_id":7,"user_id":9,"action":"LIKE"}`), &e),
+		KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
+}
+
+// A long value is quoted in part only: an error must fit a header.
+func TestEventJSONQuotesShortly(t *testing.T) {
+	var e Event
+	err := DecodeEvent(nil, []byte(`{"post_id":"`+strings.Repeat("x", 1000)+`"}`), &e)
+	require.Less(t, len(err.Error()), 120)
+}
+
+// What Protobuf's own JSON mapping writes (apart from the region, which it writes as
+// base64 since it is bytes there) is read alike.
+func TestEventJSONAgainstProtojson(t *testing.T) {
+	for _, names := range []protojson.MarshalOptions{{}, {UseProtoNames: true}} {
+		for _, tt := range eventCases {
+			m := &kudosv1.LikeEvent{PostId: tt.proto.PostId, UserId: tt.proto.UserId, Action: tt.proto.Action, TimeMs: tt.proto.TimeMs}
+			b, err := names.Marshal(m)
+			require.NoError(t, err)
+			want := tt.event
+			want.Region = UnknownRegion
+			var got Event
+			require.NoError(t, DecodeEvent(nil, b, &got), string(b))
+			require.Equal(t, want, got, string(b))
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package schema
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"kudos/schema/kudosv1"
+)
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	require.NoError(t, err)
+	return b
+}
+
+// requirePoison wants a *PoisonError with this reason, field and detail.
+func requirePoison(t *testing.T, err error, reason PoisonReason, field, detail string) {
+	t.Helper()
+	var p *PoisonError
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, reason, p.Reason)
+	require.Equal(t, field, p.Field)
+	require.Contains(t, p.Detail, detail)
+	if field == "" {
+		require.Equal(t, p.Detail, p.Error())
+	} else {
+		require.Equal(t, field+": "+p.Detail, p.Error())
+	}
+}
+
+var eventCases = []struct {
+	name  string
+	proto *kudosv1.LikeEvent
+	event Event
+}{
+	{
+		"all fields",
+		&kudosv1.LikeEvent{PostId: 7, UserId: 9, Action: kudosv1.Action_LIKE, TimeMs: 1_700_000_000_123, Region: []byte("US-CA")},
+		Event{PostID: 7, UserID: 9, Action: Like, TimeMs: 1_700_000_000_123, Region: Region{'U', 'S', '-', 'C', 'A'}},
+	},
+	{
+		"no time, no region",
+		&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: kudosv1.Action_UNLIKE},
+		Event{PostID: 1, UserID: 2, Action: Unlike, Region: UnknownRegion},
+	},
+	{
+		"the largest of everything",
+		&kudosv1.LikeEvent{PostId: math.MaxUint64, UserId: math.MaxUint64, Action: kudosv1.Action_DISLIKE, TimeMs: math.MaxInt64, Region: []byte("JP")},
+		Event{PostID: math.MaxUint64, UserID: math.MaxUint64, Action: Dislike, TimeMs: math.MaxInt64, Region: Region{'J', 'P'}},
+	},
+}
+
+func TestEventAgainstGeneratedCode(t *testing.T) {
+	for _, tt := range eventCases {
+		t.Run(tt.name, func(t *testing.T) {
+			var got Event
+			require.NoError(t, DecodeEvent(nil, marshal(t, tt.proto), &got))
+			require.Equal(t, tt.event, got)
+
+			var back kudosv1.LikeEvent
+			require.NoError(t, proto.Unmarshal(AppendEvent(nil, &tt.event), &back))
+			require.True(t, proto.Equal(tt.proto, &back), "%v", &back)
+
+			require.Equal(t, append([]byte("prefix"), AppendEvent(nil, &tt.event)...), AppendEvent([]byte("prefix"), &tt.event))
+		})
+	}
+}
+
+func TestEventProtoOddities(t *testing.T) {
+	base := marshal(t, eventCases[0].proto)
+	varint := func(num protowire.Number, v uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
+	}
+	raw := func(num protowire.Number, v string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
+	}
+	group := protowire.AppendGroup(protowire.AppendTag(nil, 20, protowire.StartGroupType), 20, varint(1, 5))
+	want := eventCases[0].event
+	withRegion := func(r Region, malformed bool) Event {
+		e := want
+		e.Region, e.RegionMalformed = r, malformed
+		return e
+	}
+	withPost := func(id uint64) Event { e := want; e.PostID = id; return e }
+
+	for name, tt := range map[string]struct {
+		more []byte
+		want Event
+	}{
+		"unknown varint":                    {varint(100, 1), want},
+		"unknown bytes":                     {raw(6, "later"), want},
+		"unknown fixed32":                   {protowire.AppendFixed32(protowire.AppendTag(nil, 7, protowire.Fixed32Type), 1), want},
+		"unknown fixed64":                   {protowire.AppendFixed64(protowire.AppendTag(nil, 8, protowire.Fixed64Type), 1), want},
+		"unknown group":                     {group, want},
+		"known field of another wire type":  {raw(1, "12"), want},
+		"region of another wire type":       {varint(5, 12), want},
+		"given twice, the last one counts":  {varint(1, 12), withPost(12)},
+		"region given twice":                {raw(5, "de"), withRegion(Region{'D', 'E'}, false)},
+		"region that is none":               {raw(5, "Mars"), withRegion(UnknownRegion, true)},
+		"region that is not UTF-8":          {raw(5, "\xff\xff"), withRegion(UnknownRegion, true)},
+		"region empty":                      {raw(5, ""), withRegion(UnknownRegion, false)},
+		"malformed region, then a good one": {append(raw(5, "Mars"), raw(5, "FR")...), withRegion(Region{'F', 'R'}, false)},
+		"action above 32 bits is truncated": {varint(3, 1<<32|2), func() Event { e := want; e.Action = Unlike; return e }()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			value := append(append([]byte{}, base...), tt.more...)
+			var got Event
+			require.NoError(t, DecodeEvent(nil, value, &got))
+			require.Equal(t, tt.want, got)
+			require.Empty(t, differsFromGenerated(value, &got))
+		})
+	}
+}
+
+func TestDecodeEventForgetsTheEventBefore(t *testing.T) {
+	got := Event{PostID: 99, UserID: 98, Action: Dislike, TimeMs: 97, Region: Region{'D', 'E'}, RegionMalformed: true}
+	require.NoError(t, DecodeEvent([]byte("1"), AppendEvent(nil, &Event{UserID: 2, Action: Like, Region: UnknownRegion}), &got))
+	require.Equal(t, Event{PostID: 1, UserID: 2, Action: Like, Region: UnknownRegion}, got)
+}
+
+func TestEventKey(t *testing.T) {
+	with := func(post uint64) []byte {
+		return AppendEvent(nil, &Event{PostID: post, UserID: 2, Action: Like, Region: UnknownRegion})
+	}
+	for _, tt := range []struct {
+		key  string
+		post uint64 // in the value
+		want uint64
+	}{
+		{"7", 7, 7}, {"7", 0, 7}, {"007", 7, 7}, {"007", 0, 7}, {"", 7, 7},
+	} {
+		var e Event
+		require.NoError(t, DecodeEvent([]byte(tt.key), with(tt.post), &e), tt)
+		require.Equal(t, tt.want, e.PostID, tt)
+	}
+	var e Event
+	requirePoison(t, DecodeEvent([]byte("8"), with(7), &e), KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
+	requirePoison(t, DecodeEvent([]byte("0"), with(7), &e), KeyMismatch, "post_id", "is 7 in the value but 0 in the key")
+	requirePoison(t, DecodeEvent([]byte("post-7"), with(7), &e), KeyMismatch, "key", `"post-7" is not a decimal post id`)
+	requirePoison(t, DecodeEvent([]byte("0"), with(0), &e), ZeroID, "post_id", "is missing or 0")
+	requirePoison(t, DecodeEvent(nil, with(0), &e), ZeroID, "post_id", "is missing or 0")
+}
+
+func TestPoison(t *testing.T) {
+	value := func(m *kudosv1.LikeEvent) []byte { return marshal(t, m) }
+	huge := `{"post_id":1,"user_id":2,"action":"LIKE","x":"` + strings.Repeat("x", MaxEventBytes) + `"}`
+	seen := map[PoisonReason]bool{Misplaced: true} // judged by the fold, not by a codec
+	for name, tt := range map[string]struct {
+		value         []byte
+		reason        PoisonReason
+		field, detail string
+	}{
+		"empty":                  {nil, Undecodable, "", "value is empty"},
+		"text":                   {[]byte("hello"), Undecodable, "", "neither Protobuf nor JSON"},
+		"cut tag":                {[]byte{0x80}, Undecodable, "", "neither Protobuf nor JSON"},
+		"cut varint":             {[]byte{0x08, 0x80}, Undecodable, "", "neither Protobuf nor JSON"},
+		"varint of eleven bytes": {append([]byte{0x08}, strings.Repeat("\xff", 11)...), Undecodable, "", "neither Protobuf nor JSON"},
+		"cut region":             {[]byte{0x2a, 5, 'U'}, Undecodable, "", "neither Protobuf nor JSON"},
+		"field number 0":         {[]byte{0x00, 0x01}, Undecodable, "", "neither Protobuf nor JSON"},
+		"group that never ends":  {[]byte{0x33, 0x08, 0x01}, Undecodable, "", "neither Protobuf nor JSON"},
+		"group end alone":        {[]byte{0x34}, Undecodable, "", "neither Protobuf nor JSON"},
+		"no post":                {value(&kudosv1.LikeEvent{UserId: 2, Action: 1}), ZeroID, "post_id", "is missing or 0"},
+		"no user":                {value(&kudosv1.LikeEvent{PostId: 1, Action: 1}), ZeroID, "user_id", "is missing or 0"},
+		"no action":              {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2}), UnknownAction, "action", "LIKE, UNLIKE and DISLIKE"},
+		"action of a later time": {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 4}), UnknownAction, "action", "unknown"},
+		"action 255":             {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 255}), UnknownAction, "action", "unknown"},
+		"action 256 and a like":  {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 257}), UnknownAction, "action", "unknown"},
+		"negative action":        {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: -255}), UnknownAction, "action", "unknown"},
+		"largest action varint": {
+			appendVarint(value(&kudosv1.LikeEvent{PostId: 1, UserId: 2}), fieldAction, math.MaxUint64), UnknownAction, "action", "unknown",
+		},
+		"negative time": {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 1, TimeMs: -1}), NegativeTime, "time_ms", "is negative"},
+		"too large":     {[]byte(huge), OverSize, "", "the limit is 4096"},
+		"key mismatch":  {value(&kudosv1.LikeEvent{PostId: 5, UserId: 2, Action: 1}), KeyMismatch, "post_id", "is 5 in the value but 1 in the key"},
+	} {
+		seen[tt.reason] = true
+		t.Run(name, func(t *testing.T) {
+			key := []byte("1")
+			if tt.field == "post_id" && tt.reason == ZeroID {
+				key = nil
+			}
+			var e Event
+			requirePoison(t, DecodeEvent(key, tt.value, &e), tt.reason, tt.field, tt.detail)
+		})
+	}
+	for _, reason := range PoisonReasons {
+		require.True(t, seen[reason], "no case for %s", reason)
+	}
+	require.Len(t, seen, len(PoisonReasons), "PoisonReasons must list every reason")
+}
+
+func TestSizeLimitIsInclusive(t *testing.T) {
+	head, tail := `{"user_id":2,"action":"LIKE","x":"`, `"}`
+	value := head + strings.Repeat("x", MaxEventBytes-len(head)-len(tail)) + tail
+	require.Len(t, value, MaxEventBytes)
+	var e Event
+	require.NoError(t, DecodeEvent([]byte("1"), []byte(value), &e))
+}
+
+func TestResolveTime(t *testing.T) {
+	const now = 1_700_000_000_000
+	for _, tt := range []struct {
+		name     string
+		in, want int64
+		wantCap  bool
+	}{
+		{"absent: the record's time", 0, now, false},
+		{"past", 1, 1, false},
+		{"now", now, now, false},
+		{"ahead, within the allowance", now + 59_999, now + 59_999, false},
+		{"at the allowance", now + 60_000, now + 60_000, false},
+		{"one above", now + 60_001, now + 60_000, true},
+		{"far ahead", math.MaxInt64, now + 60_000, true},
+	} {
+		e := Event{TimeMs: tt.in}
+		require.Equal(t, tt.wantCap, e.ResolveTime(now), tt.name)
+		require.Equal(t, tt.want, e.TimeMs, tt.name)
+	}
+}
+
+func TestActionNames(t *testing.T) {
+	for action, name := range map[Action]string{Like: "LIKE", Unlike: "UNLIKE", Dislike: "DISLIKE"} {
+		require.Equal(t, name, action.String())
+	}
+}

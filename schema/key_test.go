@@ -1,0 +1,68 @@
+package schema
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPostKey(t *testing.T) {
+	for id, key := range map[uint64]string{1: "1", 42: "42", math.MaxUint64: "18446744073709551615"} {
+		require.Equal(t, key, string(AppendPostKey(nil, id)))
+		got, err := parsePostKey([]byte(key))
+		require.NoError(t, err)
+		require.Equal(t, id, got)
+	}
+}
+
+func TestParsePostKey(t *testing.T) {
+	for _, tt := range []struct {
+		key, err string
+		want     uint64
+	}{
+		{key: "007", want: 7},
+		{key: "00000000000000000000000000000042", want: 42},
+		{key: "0", want: 0}, // a zero id is Event.Check's to refuse
+		{key: "", err: "key of 0 bytes is not a decimal post id"},
+		{key: "+7", err: `key "+7" is not a decimal post id: invalid syntax`},
+		{key: "-7", err: `key "-7" is not a decimal post id: invalid syntax`},
+		{key: "1_0", err: `key "1_0" is not a decimal post id: invalid syntax`},
+		{key: "0x10", err: `key "0x10" is not a decimal post id: invalid syntax`},
+		{key: " 7", err: `key " 7" is not a decimal post id: invalid syntax`},
+		{key: "18446744073709551616", err: `key "18446744073709551616" is not a decimal post id: value out of range`},
+		{key: string(bytes.Repeat([]byte("0"), 65)), err: "key of 65 bytes is not a decimal post id"},
+	} {
+		got, err := parsePostKey([]byte(tt.key))
+		if tt.err != "" {
+			require.EqualError(t, err, tt.err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, tt.want, got)
+	}
+}
+
+func TestStateKeys(t *testing.T) {
+	pair, counts := AppendPairKey(nil, 1<<40|7, 9), AppendCountsKey(nil, 1<<40|7)
+	require.Equal(t, []byte{0, 0, 1, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9}, pair)
+	require.Equal(t, pair[:8], counts, "a post's counts stand right before its users")
+
+	post, user, ok := ParsePairKey(pair)
+	require.True(t, ok)
+	require.Equal(t, [2]uint64{1<<40 | 7, 9}, [2]uint64{post, user})
+	post, ok = ParseCountsKey(counts)
+	require.True(t, ok)
+	require.Equal(t, uint64(1<<40|7), post)
+
+	// Neither takes the other's, nor what belongs to the program itself.
+	for _, key := range [][]byte{nil, counts[:7], append(bytes.Clone(counts), 0), pair[:15], append(bytes.Clone(pair), 0), []byte(StateProgressKey)} {
+		_, _, isPair := ParsePairKey(key)
+		_, isCounts := ParseCountsKey(key)
+		require.False(t, isPair || isCounts, "%q", key)
+	}
+	_, _, isPair := ParsePairKey(counts)
+	_, isCounts := ParseCountsKey(pair)
+	require.False(t, isPair || isCounts)
+}

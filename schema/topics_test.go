@@ -1,0 +1,55 @@
+package schema
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func topicsByName(t *testing.T, partitions int32, replication int16) map[string]Topic {
+	t.Helper()
+	byName := map[string]Topic{}
+	for _, topic := range Topics(partitions, replication) {
+		require.NotContains(t, byName, topic.Name)
+		byName[topic.Name] = topic
+	}
+	return byName
+}
+
+// The contract, as it stands in the design.
+func TestTopics(t *testing.T) {
+	topics := topicsByName(t, 12, 3)
+	require.Len(t, topics, 4)
+	for name, topic := range topics {
+		require.Equal(t, int32(12), topic.Partitions, "%s: a post has one partition number in every topic", name)
+		require.Equal(t, int16(3), topic.ReplicationFactor, name)
+		require.Equal(t, "2", topic.Configs["min.insync.replicas"], name)
+		require.Equal(t, "false", topic.Configs["unclean.leader.election.enable"], name)
+	}
+	require.Subset(t, topics["likes"].Configs, map[string]string{
+		"cleanup.policy": "delete", "retention.ms": "604800000",
+		"message.timestamp.type": "LogAppendTime", "max.message.bytes": "65536",
+	})
+	require.Subset(t, topics["latest-like-action-table"].Configs, map[string]string{"cleanup.policy": "compact"})
+	require.Subset(t, topics["like-updates"].Configs, map[string]string{
+		"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000", "message.timestamp.type": "LogAppendTime",
+	})
+	require.Subset(t, topics["likes.dlt"].Configs, map[string]string{"cleanup.policy": "delete"})
+	room, err := strconv.Atoi(topics["likes.dlt"].Configs["max.message.bytes"])
+	require.NoError(t, err)
+	require.Greater(t, room, LikesMaxMessageBytes, "an oversized original must fit, with its headers")
+}
+
+func TestMinInsyncReplicas(t *testing.T) {
+	for replication, want := range map[int16]string{1: "1", 2: "1", 3: "2", 5: "4"} {
+		for name, topic := range topicsByName(t, 1, replication) {
+			require.Equal(t, want, topic.Configs["min.insync.replicas"], "%s with %d replicas", name, replication)
+		}
+	}
+}
+
+func TestFoldTransactionalID(t *testing.T) {
+	require.Equal(t, "latest-like-action-0", FoldTransactionalID(0))
+	require.Equal(t, "latest-like-action-17", FoldTransactionalID(17))
+}

@@ -1,0 +1,139 @@
+package schema
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"kudos/schema/kudosv1"
+)
+
+var updateCases = []struct {
+	name   string
+	proto  *kudosv1.LikeUpdate
+	update Update
+}{
+	{
+		"progress: no counts, no deltas",
+		&kudosv1.LikeUpdate{Seq: 12, SourceOffset: 3456},
+		Update{Seq: 12, SourceOffset: 3456},
+	},
+	{
+		"a like moved from one region to another",
+		&kudosv1.LikeUpdate{
+			Seq: 1, LikeCount: 5, DislikeCount: -2, SourceOffset: 99,
+			Deltas: []*kudosv1.Delta{
+				{Region: []byte("US-CA"), Minute: 28_333_333, Likes: -1},
+				{Region: []byte("ZZ"), Minute: 28_333_334, Likes: 1, Dislikes: -3},
+			},
+		},
+		Update{
+			Seq: 1, Counts: Counts{Likes: 5, Dislikes: -2}, SourceOffset: 99,
+			Deltas: []Delta{
+				{Region: Region{'U', 'S', '-', 'C', 'A'}, Minute: 28_333_333, Likes: -1},
+				{Region: UnknownRegion, Minute: 28_333_334, Likes: 1, Dislikes: -3},
+			},
+		},
+	},
+	{
+		"the extremes of everything",
+		&kudosv1.LikeUpdate{
+			Seq: math.MaxUint64, LikeCount: math.MinInt64, DislikeCount: math.MaxInt64, SourceOffset: math.MaxInt64,
+			Deltas: []*kudosv1.Delta{{Region: []byte("GB-ENG"), Minute: math.MinInt64, Likes: math.MinInt64, Dislikes: math.MaxInt64}},
+		},
+		Update{
+			Seq: math.MaxUint64, Counts: Counts{Likes: math.MinInt64, Dislikes: math.MaxInt64}, SourceOffset: math.MaxInt64,
+			Deltas: []Delta{{Region: Region{'G', 'B', '-', 'E', 'N', 'G'}, Minute: math.MinInt64, Likes: math.MinInt64, Dislikes: math.MaxInt64}},
+		},
+	},
+	{"nothing", &kudosv1.LikeUpdate{}, Update{}},
+}
+
+func TestUpdateAgainstGeneratedCode(t *testing.T) {
+	for _, tt := range updateCases {
+		t.Run(tt.name, func(t *testing.T) {
+			var got Update
+			require.NoError(t, DecodeUpdate(marshal(t, tt.proto), &got))
+			require.Equal(t, tt.update, got)
+
+			var back kudosv1.LikeUpdate
+			require.NoError(t, proto.Unmarshal(AppendUpdate(nil, &tt.update), &back))
+			require.True(t, proto.Equal(tt.proto, &back), "%v", &back)
+
+			require.Equal(t, append([]byte("prefix"), AppendUpdate(nil, &tt.update)...), AppendUpdate([]byte("prefix"), &tt.update))
+		})
+	}
+}
+
+func TestDecodeUpdateUsesDeltasAgain(t *testing.T) {
+	u := Update{Deltas: make([]Delta, 3, 8)}
+	was := &u.Deltas[0]
+	require.NoError(t, DecodeUpdate(marshal(t, updateCases[1].proto), &u))
+	require.Equal(t, updateCases[1].update, u)
+	require.Same(t, was, &u.Deltas[0])
+	require.NoError(t, DecodeUpdate(marshal(t, updateCases[0].proto), &u))
+	require.Empty(t, u.Deltas)
+	require.Equal(t, Counts{}, u.Counts)
+}
+
+func TestUpdateProtoOddities(t *testing.T) {
+	base := marshal(t, updateCases[1].proto)
+	raw := func(num protowire.Number, v string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
+	}
+	for name, more := range map[string][]byte{
+		"unknown varint":         protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), 1),
+		"unknown bytes":          raw(6, "later"),
+		"unknown fixed64":        protowire.AppendFixed64(protowire.AppendTag(nil, 8, protowire.Fixed64Type), 1),
+		"known varint as bytes":  raw(fieldSeq, "\x07"),
+		"known deltas as varint": protowire.AppendVarint(protowire.AppendTag(nil, fieldDeltas, protowire.VarintType), 1),
+		"unknown group":          protowire.AppendGroup(protowire.AppendTag(nil, 20, protowire.StartGroupType), 20, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			value := append(append([]byte{}, base...), more...)
+			var got Update
+			require.NoError(t, DecodeUpdate(value, &got))
+			require.Equal(t, updateCases[1].update, got)
+		})
+	}
+	t.Run("in a delta", func(t *testing.T) {
+		delta := marshal(t, updateCases[1].proto.Deltas[0])
+		delta = append(delta, raw(fieldDeltaLikes, "x")...)                                                   // known, of another type
+		delta = protowire.AppendVarint(protowire.AppendTag(delta, fieldDeltaRegion, protowire.VarintType), 1) // likewise
+		delta = protowire.AppendVarint(protowire.AppendTag(delta, 77, protowire.VarintType), 1)               // unknown
+		var got Update
+		require.NoError(t, DecodeUpdate(raw(fieldDeltas, string(delta)), &got))
+		require.Equal(t, updateCases[1].update.Deltas[:1], got.Deltas)
+	})
+	t.Run("a delta without a region", func(t *testing.T) {
+		var got Update
+		require.NoError(t, DecodeUpdate(raw(fieldDeltas, ""), &got))
+		require.Equal(t, []Delta{{Region: UnknownRegion}}, got.Deltas)
+	})
+}
+
+func TestDecodeUpdateErrors(t *testing.T) {
+	for name, value := range map[string]string{
+		"cut tag":            "\x80",
+		"cut varint":         "\x08\x80",
+		"cut delta":          "\x22\x05\x08",
+		"bad field in delta": "\x22\x02\x10\x80",
+		"cut region":         "\x22\x02\x0a\x05",
+		"group without end":  "\x33\x08\x01",
+		"cut fixed64":        "\x39\x01",
+	} {
+		var u Update
+		require.ErrorContains(t, DecodeUpdate([]byte(value), &u), "decoding a like update: ", name)
+	}
+	var u Update
+	require.ErrorContains(t, DecodeUpdate([]byte("\x22\x06\x0a\x04Mars"), &u), `decoding a like update: region "Mars" is none`)
+}
+
+func TestMinuteOf(t *testing.T) {
+	for ms, minute := range map[int64]int64{0: 0, 59_999: 0, 60_000: 1, 1_700_000_000_000: 28_333_333} {
+		require.Equal(t, minute, MinuteOf(ms))
+	}
+}

@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Check is one condition of being ready. Ready answers at once, from what its owner
+// already knows, with nil or with what is wrong and what helps.
+type Check struct {
+	Name  string
+	Ready func() error
+}
+
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready  bool          `json:"ready"`
+	Checks []checkResult `json:"checks"`
+}
+
+type checkResult struct {
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
+	Error string `json:"error,omitempty"`
+}
+
+const index = `kudos admin
+/livez         200 while the process answers
+/readyz        200 when every check passes, 503 otherwise; JSON names each check
+/metrics       Prometheus metrics
+/debug/pprof/  Go profiles
+`
+
+func newHandler(reg *prometheus.Registry, checks []Check) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", text(index))
+	mux.HandleFunc("GET /livez", text("ok\n"))
+	mux.Handle("GET /readyz", http.TimeoutHandler(readyz(checks), answerTimeout, "a readiness check does not answer\n"))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
+		Registry:            reg,
+		MaxRequestsInFlight: maxScrapes,
+		Timeout:             answerTimeout,
+		EnableOpenMetrics:   true,
+	}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+func text(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = fmt.Fprint(w, body) // a client that left needs no answer
+	}
+}
+
+func readyz(checks []Check) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		answer := readiness{Ready: true, Checks: make([]checkResult, 0, len(checks))}
+		for _, c := range checks {
+			result := checkResult{Name: c.Name, Ready: true}
+			if err := c.Ready(); err != nil {
+				result.Ready, result.Error = false, err.Error()
+				answer.Ready = false
+			}
+			answer.Checks = append(answer.Checks, result)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		if !answer.Ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(answer) // a client that left needs no answer
+	}
+}

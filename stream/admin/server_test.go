@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+// start runs a server on a free port until the test ends, and returns its URL.
+func start(t *testing.T, reg *prometheus.Registry, checks ...Check) string {
+	t.Helper()
+	opts := DefaultOptions()
+	opts.Addr = "127.0.0.1:0"
+	s := New(opts, reg, checks, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done, "Run after its context ended")
+	})
+	select {
+	case <-s.Listening():
+	case err := <-done:
+		done <- err
+		t.Fatalf("admin server ended before it listened: %v", err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("admin server does not listen")
+	}
+	return "http://" + s.Addr()
+}
+
+func get(t *testing.T, url string) (status int, body []byte) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, body
+}
+
+func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
+	var failing error
+	url := start(t, NewRegistry(),
+		Check{Name: "producer", Ready: func() error { return nil }},
+		Check{Name: "processor", Ready: func() error { return failing }})
+
+	status, body := get(t, url+"/readyz")
+	require.Equal(t, http.StatusOK, status, string(body))
+
+	failing = errors.New(`partition 3 is parked: run "kudos topics check"`)
+	status, body = get(t, url+"/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	var answer readiness
+	require.NoError(t, json.Unmarshal(body, &answer))
+	require.Equal(t, readiness{Checks: []checkResult{
+		{Name: "producer", Ready: true},
+		{Name: "processor", Error: failing.Error()},
+	}}, answer)
+
+	status, _ = get(t, url+"/livez")
+	require.Equal(t, http.StatusOK, status, "a process that is not ready is still alive")
+}
+
+func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
+	reg := NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "kudos_test_total", Help: "of this test"})
+	reg.MustRegister(counter)
+	counter.Add(7)
+	url := start(t, reg)
+
+	status, body := get(t, url+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	for _, want := range []string{"kudos_test_total 7", "go_goroutines", "process_cpu_seconds_total", "go_build_info"} {
+		require.Contains(t, string(body), want)
+	}
+}
+
+func TestProfilesAndUnknownPaths(t *testing.T) {
+	url := start(t, NewRegistry())
+	for path, want := range map[string]int{
+		"/":                            http.StatusOK,
+		"/debug/pprof/":                http.StatusOK,
+		"/debug/pprof/goroutine?debug": http.StatusOK,
+		"/v1/posts":                    http.StatusNotFound,
+	} {
+		status, _ := get(t, url+path)
+		require.Equal(t, want, status, path)
+	}
+}
+
+func TestRunNamesAnAddressInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	opts := DefaultOptions()
+	opts.Addr = l.Addr().String()
+	err = New(opts, NewRegistry(), nil, slog.New(slog.DiscardHandler)).Run(t.Context())
+	require.ErrorContains(t, err, "admin.addr")
+	require.ErrorContains(t, err, opts.Addr)
+}
+
+func TestOptionsValidate(t *testing.T) {
+	require.NoError(t, DefaultOptions().Validate())
+	err := Options{Addr: "nowhere"}.Validate()
+	require.ErrorContains(t, err, "admin.addr")
+	require.ErrorContains(t, err, "admin.shutdown_timeout")
+}

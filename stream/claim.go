@@ -1,0 +1,435 @@
+package stream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Worker does a role's work on one assigned partition. All its methods are called
+// from one goroutine at a time, in this order:
+//
+//	Fence → Open → Process … → Close
+//
+// After an error of Process (or a park that is looked at again) it starts over with
+// Close and Fence. Fence and Open together must establish everything anew.
+type Worker interface {
+	// Fence takes the partition over from an earlier owner, before anything of it
+	// is read.
+	Fence(ctx context.Context) error
+	// Open brings the state up to date and says where to go on.
+	Open(ctx context.Context) (Position, error)
+	// Process works a batch off. When it returns nil, b.Next is the position. A
+	// batch without records is a tick.
+	Process(ctx context.Context, b *Batch) error
+	// Close gives up what Fence and Open took. It may be called at any time.
+	Close()
+}
+
+// Assignment is one partition of one session, for which a Worker is made.
+type Assignment struct {
+	Topic     string
+	Partition int32
+	Member    Member
+}
+
+// State of a claim, in words for people.
+const (
+	StateStarting = "starting" // waits for recovery, or is being opened
+	StateRunning  = "running"
+	StateParked   = "parked" // waits for its cause to be mended
+	StateFenced   = "fenced" // another process owns it; waits for a new assignment
+)
+
+// claim is one partition of a session: it collects what the poll loop brings, hands
+// goka one batch at a time, and keeps the partition's state when something fails.
+// It is goka's sarama.ConsumerGroupClaim.
+//
+//	poll loop ──push──► pending ──next──► goka ──process──► Worker
+//	                       ▲                                  │
+//	                       └────── position, seek ◄───────────┘
+type claim struct {
+	assignment Assignment
+	worker     Worker
+	opts       *ProcessorOptions
+	log        *slog.Logger
+	loop       pollLoop
+
+	messages chan *sarama.ConsumerMessage // closed by feed
+	changed  chan struct{}                // capacity 1: something for feed to look at
+
+	mu struct {
+		sync.Mutex
+		state          string
+		reason, remedy string
+		since          time.Time
+		retryAt        time.Time
+		failures       int
+
+		position Position
+		// seek is set while the client still stands where it stood before the claim
+		// was opened anew: what arrives until the poll loop has moved it is dropped.
+		seek    bool
+		paused  bool // what the poll loop last told the client
+		pending []*kgo.Record
+		// fetched follows the last offset that arrived, control records included,
+		// lso is the end of the log as of then.
+		fetched, lso int64
+
+		current  *Batch // with goka
+		lastDone time.Time
+	}
+}
+
+// pollLoop is what a claim tells the poll loop, the only one to steer the client.
+type pollLoop interface {
+	wake()      // come round and look at flow
+	roomAgain() // polling makes sense again
+}
+
+func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, loop pollLoop) *claim {
+	c := &claim{
+		assignment: a, worker: w, opts: opts, loop: loop,
+		log:      log.With("topic", a.Topic, "partition", a.Partition),
+		messages: make(chan *sarama.ConsumerMessage),
+		changed:  make(chan struct{}, 1),
+	}
+	c.mu.state, c.mu.since = StateStarting, time.Now()
+	return c
+}
+
+func (c *claim) Topic() string                            { return c.assignment.Topic }
+func (c *claim) Partition() int32                         { return c.assignment.Partition }
+func (c *claim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }
+
+func (c *claim) InitialOffset() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.position.Offset
+}
+
+func (c *claim) HighWaterMarkOffset() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.lso
+}
+
+// push takes what a poll brought.
+func (c *claim) push(p *kgo.FetchPartition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.seek || c.mu.state != StateRunning {
+		return
+	}
+	c.mu.lso = max(c.mu.lso, p.LastStableOffset)
+	for _, rec := range p.Records {
+		c.mu.fetched = rec.Offset + 1
+		if !rec.Attrs.IsControl() {
+			c.mu.pending = append(c.mu.pending, rec)
+		}
+	}
+	c.notify()
+}
+
+// notify has feed look again.
+func (c *claim) notify() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// feed hands batches to goka until the session ends.
+func (c *claim) feed(ctx context.Context) {
+	defer close(c.messages)
+	timer := time.NewTicker(min(c.opts.TickInterval, c.opts.ParkInterval) / 4)
+	defer timer.Stop()
+	for {
+		if b := c.next(time.Now()); b != nil {
+			select {
+			case c.messages <- c.message(b):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		select {
+		case <-c.changed:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next returns the batch to hand over now, or nil: one is under way, or there is
+// nothing to do yet.
+func (c *claim) next(now time.Time) *Batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.current != nil {
+		return nil
+	}
+	b := &Batch{Topic: c.assignment.Topic, Partition: c.assignment.Partition, Next: c.mu.position}
+	switch {
+	case c.mu.state == StateFenced:
+		return nil
+	case c.mu.state == StateParked:
+		if now.Before(c.mu.retryAt) {
+			return nil
+		}
+	case len(c.mu.pending) > 0:
+		n := min(len(c.mu.pending), c.opts.MaxBatch)
+		b.Records = c.mu.pending[:n:n]
+		c.mu.pending = c.mu.pending[n:]
+		if c.mu.paused && len(c.mu.pending) < c.opts.MaxBatch {
+			c.loop.wake()
+		} else {
+			c.loop.roomAgain()
+		}
+		last := b.Records[n-1]
+		b.Next = Position{Offset: last.Offset + 1, Epoch: last.LeaderEpoch}
+	case now.Sub(c.mu.lastDone) < c.opts.TickInterval:
+		return nil
+	}
+	c.mu.current = b
+	return b
+}
+
+// message dresses a batch up for goka: goka wants bytes, so the message carries only
+// the partition, by which the codec finds the batch.
+func (c *claim) message(b *Batch) *sarama.ConsumerMessage {
+	return &sarama.ConsumerMessage{
+		Topic:     b.Topic,
+		Partition: b.Partition,
+		Offset:    b.Next.Offset - 1,
+		Value:     binary.BigEndian.AppendUint32(nil, uint32(b.Partition)),
+		Timestamp: time.Now(),
+	}
+}
+
+// done is goka's mark: the batch has been worked off, for better or worse.
+func (c *claim) done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.current = nil
+	c.mu.lastDone = time.Now()
+	c.notify()
+}
+
+// process is what goka's callback comes to. It never fails the goka processor: that
+// would rebalance the whole group for one partition's trouble.
+func (c *claim) process(ctx context.Context) {
+	c.mu.Lock()
+	b, open := c.mu.current, c.mu.state == StateRunning
+	c.mu.Unlock()
+	if !open && ctx.Err() != nil {
+		return // the session is over: nothing is begun any more
+	}
+	ctx, cancel := outlive(ctx, c.opts.ShutdownTimeout)
+	defer cancel()
+	if !open {
+		c.open(ctx, true)
+		return
+	}
+	err := c.worker.Process(ctx, b)
+	switch {
+	case err == nil:
+		c.mu.Lock()
+		c.mu.position, c.mu.failures = b.Next, 0
+		c.mu.Unlock()
+	case errors.Is(err, errReopen):
+		c.log.Info("opening the partition again", "why", err)
+		c.open(ctx, true)
+	default:
+		c.fail(err)
+	}
+}
+
+// outlive returns a context that goes on for d after ctx ended: the batch in hand is
+// finished on shutdown, but not for ever.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(d, cancel)
+		context.AfterFunc(detached, func() { timer.Stop() })
+	})
+	return detached, func() { stop(); cancel() }
+}
+
+// fence runs the worker's Fence at assignment, before goka reads the table. Its
+// failure is not fatal: the partition is then opened anew.
+func (c *claim) fence(ctx context.Context) {
+	if err := c.worker.Fence(ctx); err != nil {
+		c.fail(err)
+	}
+}
+
+// open establishes position and state; again starts over with the fence.
+func (c *claim) open(ctx context.Context, again bool) {
+	pos, err := c.reopen(ctx, again)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.state == StateParked {
+		c.log.Info("partition goes on", "offset", pos.Offset)
+	}
+	c.setState(StateRunning, "", "")
+	c.mu.position, c.mu.seek, c.mu.pending = pos, again, nil
+	c.mu.fetched, c.mu.lastDone = pos.Offset, time.Now()
+	c.loop.wake()
+}
+
+func (c *claim) reopen(ctx context.Context, again bool) (Position, error) {
+	if again {
+		c.worker.Close()
+		if err := c.worker.Fence(ctx); err != nil {
+			return Position{}, err
+		}
+	}
+	return c.worker.Open(ctx)
+}
+
+// fail closes the partition's work and decides what comes next: nothing (fenced), or
+// another look, at once after a first failure and at the park interval after more.
+func (c *claim) fail(err error) {
+	c.worker.Close()
+	c.park(err)
+}
+
+// park is fail without the worker, for the poll loop: a batch may be under way, and
+// is finished first.
+func (c *claim) park(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.pending = nil
+	c.loop.wake()
+	if errors.Is(err, ErrFenced) {
+		c.log.Warn("gave the partition up", "error", err)
+		c.setState(StateFenced, err.Error(), "")
+		return
+	}
+	var park *ParkError
+	reason, remedy := err.Error(), ""
+	if errors.As(err, &park) {
+		remedy = park.Remedy
+	}
+	c.mu.retryAt = time.Now().Add(c.backoffLocked(park != nil))
+	if c.mu.state != StateParked || c.mu.reason != reason {
+		c.log.Warn("partition is parked", "reason", reason, "remedy", remedy, "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
+	}
+	c.setState(StateParked, reason, remedy)
+	c.notify()
+}
+
+const firstBackoff = 50 * time.Millisecond
+
+func (c *claim) backoffLocked(park bool) time.Duration {
+	if park {
+		return c.opts.ParkInterval
+	}
+	d := firstBackoff << min(c.mu.failures, 16)
+	c.mu.failures++
+	return min(d, c.opts.ParkInterval)
+}
+
+// setState is called with mu held.
+func (c *claim) setState(state, reason, remedy string) {
+	if c.mu.state != state || c.mu.reason != reason {
+		c.mu.since = time.Now()
+	}
+	c.mu.state, c.mu.reason, c.mu.remedy = state, reason, remedy
+}
+
+// flow says what the poll loop has to tell the client: whether the partition has to
+// be paused now, and the position to move to, if any.
+func (c *claim) flow() (paused, changed bool, seek *kgo.EpochOffset) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// What is pending is bounded; resuming only at one batch keeps the client from
+	// throwing away, at every turn, what it has fetched already.
+	switch {
+	case c.mu.state != StateRunning, len(c.mu.pending) >= pendingBatches*c.opts.MaxBatch:
+		paused = true
+	case c.mu.paused:
+		paused = len(c.mu.pending) >= c.opts.MaxBatch
+	}
+	changed = paused != c.mu.paused
+	c.mu.paused = paused
+	if c.mu.seek && c.mu.state == StateRunning {
+		c.mu.seek = false
+		seek = &kgo.EpochOffset{Offset: c.mu.position.Offset, Epoch: c.mu.position.Epoch}
+	}
+	return paused, changed, seek
+}
+
+// pendingBatches bounds what waits for a partition, in batches.
+const pendingBatches = 4
+
+// hasRoom tells whether polling on makes sense for this partition.
+func (c *claim) hasRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.state == StateRunning && len(c.mu.pending) < c.opts.MaxBatch
+}
+
+// settled returns the offset to show as the group's committed offset: the position,
+// or what follows the control records behind it when nothing is left to do.
+func (c *claim) settled() Position {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pos := c.mu.position
+	if c.mu.current == nil && len(c.mu.pending) == 0 && c.mu.state == StateRunning && !c.mu.seek {
+		pos.Offset = max(pos.Offset, c.mu.fetched)
+	}
+	return pos
+}
+
+// status tells how the partition is doing.
+func (c *claim) status() PartitionStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lag := int64(len(c.mu.pending)) + max(0, c.mu.lso-c.mu.fetched)
+	if c.mu.current != nil {
+		lag += int64(len(c.mu.current.Records))
+	}
+	return PartitionStatus{
+		Topic: c.assignment.Topic, Partition: c.assignment.Partition,
+		State: c.mu.state, Reason: c.mu.reason, Remedy: c.mu.remedy, Since: c.mu.since,
+		Position: c.mu.position, Lag: lag,
+	}
+}
+
+// PartitionStatus tells how one assigned partition is doing.
+type PartitionStatus struct {
+	Topic          string
+	Partition      int32
+	State          string
+	Reason, Remedy string
+	Since          time.Time
+	Position       Position
+	// Lag counts the records behind the position, control records not included at
+	// the end of the log.
+	Lag int64
+}
+
+func (s PartitionStatus) String() string {
+	text := fmt.Sprintf("%s/%d %s", s.Topic, s.Partition, s.State)
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	if s.Remedy != "" {
+		text += " (remedy: " + s.Remedy + ")"
+	}
+	return text
+}

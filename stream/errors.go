@@ -1,0 +1,61 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// ParkError is a cause that trying again does not mend: the partition is parked (its
+// claim stays, nothing is consumed) until it is found mended. The other partitions
+// go on. Reason says what is the matter, Remedy what a person can do.
+type ParkError struct {
+	Reason, Remedy string
+	Err            error
+}
+
+// Park makes a ParkError.
+func Park(remedy, format string, args ...any) *ParkError {
+	err := fmt.Errorf(format, args...)
+	return &ParkError{Reason: err.Error(), Remedy: remedy, Err: err}
+}
+
+func (e *ParkError) Error() string { return e.Reason }
+func (e *ParkError) Unwrap() error { return e.Err }
+
+// ErrFenced tells that another process owns the partition by now. Whoever sees it
+// stops at once and never initialises the transactional id again, which would fence
+// the rightful owner: only a new assignment leads back.
+var ErrFenced = errors.New("another process owns this partition")
+
+// errReopen tells that nothing is wrong but the position: a Worker may return it
+// (see Reopen) to have its position read again.
+var errReopen = errors.New("position has to be read again")
+
+// Reopen makes an error that has the partition opened again at once: position and
+// state are read anew, and nothing is counted as a failure.
+func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
+
+// fencing lists Kafka's answers that mean: not yours any more. The last three come
+// from a commit of offsets with a member id and generation that are past.
+var fencing = []error{
+	kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID,
+	kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress,
+}
+
+// asFenced turns Kafka's fencing answers into ErrFenced and leaves others alone.
+func asFenced(err error) error {
+	for _, f := range fencing {
+		if errors.Is(err, f) {
+			return fmt.Errorf("%w: %w", ErrFenced, err)
+		}
+	}
+	return err
+}
+
+// canceled tells whether err only says that ctx has ended.
+func canceled(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+}

@@ -1,0 +1,319 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// group is a member of a consumer group that hands goka one message per partition:
+// the poll batch. It is goka's sarama.ConsumerGroup.
+//
+// One goroutine, the poll loop, steers the client (pause, resume, seek), and only
+// between two polls, while the client holds rebalances back.
+type group struct {
+	opts      *ProcessorOptions
+	newWorker func(Assignment) Worker
+	log       *slog.Logger
+
+	errs chan error // never written to: Consume returns its errors
+
+	mu struct {
+		sync.Mutex
+		session *session // the present one; nil between sessions
+		woken   bool
+		cancel  context.CancelFunc // ends the poll under way
+	}
+	room chan struct{} // capacity 1: look again for room
+}
+
+func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *group {
+	return &group{opts: opts, newWorker: newWorker, log: log, errs: make(chan error), room: make(chan struct{}, 1)}
+}
+
+func (g *group) Errors() <-chan error      { return g.errs }
+func (g *group) Close() error              { return nil }
+func (g *group) Pause(map[string][]int32)  {}
+func (g *group) Resume(map[string][]int32) {}
+func (g *group) PauseAll()                 {}
+func (g *group) ResumeAll()                {}
+
+// Consume joins the group and stays through all rebalances until ctx ends or
+// something fails that a new session would not mend. (goka would wait 5 seconds if
+// it returned at each rebalance.)
+func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
+	if len(topics) != 1 {
+		return fmt.Errorf("group %s: one input topic is supported, not %v", g.opts.Group, topics)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cl, err := g.opts.Kafka.NewClient(g.log,
+		kgo.ConsumerGroup(g.opts.Group),
+		kgo.ConsumeTopics(topics...),
+		// Eager, and sticky for the sake of the local state.
+		kgo.Balancers(kgo.StickyBalancer()),
+		kgo.SessionTimeout(g.opts.SessionTimeout),
+		kgo.HeartbeatInterval(g.opts.SessionTimeout/5),
+		// A revocation waits for the batch in hand.
+		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.DisableAutoCommit(),
+		kgo.RequireStableFetchOffsets(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// Control records take offsets; without them the end of the log would
+		// never be reached.
+		kgo.KeepControlRecords(),
+		// Lost data is to be seen and not skipped.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxWait(500*time.Millisecond),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.FetchMaxBytes(4*fetchPartitionBytes),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
+			g.begin(ctx, cancel, cl, topics[0], assigned[topics[0]], h)
+		}),
+		kgo.AdjustFetchOffsetsFn(func(ctx context.Context, _ map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+			return g.startPositions(ctx)
+		}),
+		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
+		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
+	)
+	if err != nil {
+		return err
+	}
+	g.poll(ctx, cl)
+	cl.CloseAllowingRebalance() // leaves the group, which ends the session
+	g.end(cancel)
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("group %s: %w", g.opts.Group, err)
+	}
+	return nil
+}
+
+// begin starts a session: it fences, and lets the rest run beside, so that a further
+// rebalance can cut a long recovery short.
+func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client, topic string, partitions []int32, h sarama.ConsumerGroupHandler) {
+	g.end(fail) // the client revokes first; this only makes sure
+	id, generation := cl.GroupMetadata()
+	s := &session{
+		cl:     cl,
+		opts:   g.opts,
+		member: Member{Group: g.opts.Group, ID: id, Generation: generation},
+		topic:  topic,
+		claims: map[int32]*claim{},
+		opened: make(chan struct{}),
+		done:   make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	for _, p := range partitions {
+		a := Assignment{Topic: topic, Partition: p, Member: s.member}
+		s.claims[p] = newClaim(a, g.newWorker(a), g.opts, g.log, g)
+	}
+	g.mu.Lock()
+	g.mu.session = s
+	g.mu.Unlock()
+	g.log.Info("partitions assigned", "group", g.opts.Group, "generation", generation, "partitions", partitions)
+
+	var wg sync.WaitGroup
+	for _, c := range s.claims {
+		wg.Go(func() { c.fence(s.ctx) })
+	}
+	wg.Wait()
+	go func() {
+		s.run(h)
+		if s.err != nil {
+			fail(s.err)
+			g.wake()
+		}
+	}()
+}
+
+// end ends the session, if there is one, and waits for it.
+func (g *group) end(fail context.CancelCauseFunc) {
+	g.mu.Lock()
+	s := g.mu.session
+	g.mu.session = nil
+	g.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.cancel()
+	<-s.done // bounded: the batch in hand has ShutdownTimeout
+	if s.err != nil {
+		fail(s.err)
+	}
+}
+
+// startPositions waits until the session has opened its partitions. ctx ends when the
+// group begins to rebalance.
+func (g *group) startPositions(ctx context.Context) (map[string]map[int32]kgo.Offset, error) {
+	s := g.present()
+	if s == nil {
+		return nil, errors.New("no session")
+	}
+	select {
+	case <-s.opened:
+		// The client remembers from earlier sessions what was paused.
+		s.cl.ResumeFetchPartitions(s.Claims())
+		g.steer(s)
+		return s.start(), nil
+	case <-s.done:
+		return nil, errors.New("the session ended before it began")
+	case <-ctx.Done():
+		s.cancel() // a recovery in vain
+		return nil, ctx.Err()
+	}
+}
+
+func (g *group) present() *session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.session
+}
+
+// poll is the poll loop.
+func (g *group) poll(ctx context.Context, cl *kgo.Client) {
+	for ctx.Err() == nil {
+		pollCtx, cancel := g.pollContext(ctx)
+		fetches := cl.PollRecords(pollCtx, pendingBatches*g.opts.MaxBatch)
+		cancel()
+		if fetches.IsClientClosed() {
+			return
+		}
+		s := g.present()
+		if s != nil {
+			g.deliver(s, fetches)
+			g.steer(s)
+		}
+		cl.AllowRebalance()
+		g.waitForRoom(ctx)
+	}
+}
+
+// pollContext returns a context that wake ends.
+func (g *group) pollContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	pollCtx, cancel := context.WithCancel(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.cancel = cancel
+	if g.mu.woken {
+		g.mu.woken = false
+		cancel()
+	}
+	return pollCtx, cancel
+}
+
+// wake has the poll loop come round to steer.
+func (g *group) wake() {
+	g.mu.Lock()
+	g.mu.woken = true
+	if g.mu.cancel != nil {
+		g.mu.cancel()
+	}
+	g.mu.Unlock()
+	g.roomAgain()
+}
+
+// roomAgain has the poll loop look whether polling makes sense again.
+func (g *group) roomAgain() {
+	select {
+	case g.room <- struct{}{}:
+	default:
+	}
+}
+
+// deliver hands what a poll brought to the claims.
+func (g *group) deliver(s *session, fetches kgo.Fetches) {
+	fetches.EachPartition(func(tp kgo.FetchTopicPartition) {
+		p := tp.FetchPartition
+		c := s.claims[p.Partition]
+		switch {
+		case c == nil || tp.Topic != s.topic:
+			if p.Err != nil && !errors.Is(p.Err, context.Canceled) {
+				g.log.Warn("polling", "group", g.opts.Group, "error", p.Err)
+			}
+		case p.Err != nil:
+			c.park(fetchError(p.Err))
+		default:
+			c.push(&p)
+		}
+	})
+}
+
+// fetchError says what a partition's fetch error means for it.
+func fetchError(err error) error {
+	var loss *kgo.ErrDataLoss
+	switch {
+	case errors.As(err, &loss):
+		return Park("compare the log with `kudos audit`; the records below the new end are gone", "data was lost by an unclean leader election: %w", err)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return Park("raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
+		return Park("grant READ on the topic to this user", "%w", err)
+	}
+	return err
+}
+
+// steer tells the client which partitions to pause, resume and move.
+func (g *group) steer(s *session) {
+	var pause, resume []int32
+	seeks := map[int32]kgo.EpochOffset{}
+	for p, c := range s.claims {
+		paused, changed, seek := c.flow()
+		if seek != nil {
+			seeks[p] = *seek
+		}
+		switch {
+		case changed && paused:
+			pause = append(pause, p)
+		case changed:
+			resume = append(resume, p)
+		}
+	}
+	if len(pause) > 0 {
+		s.cl.PauseFetchPartitions(map[string][]int32{s.topic: pause})
+	}
+	if len(seeks) > 0 {
+		s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: seeks})
+	}
+	if len(resume) > 0 {
+		s.cl.ResumeFetchPartitions(map[string][]int32{s.topic: resume})
+	}
+}
+
+// waitForRoom holds the poll loop while every running partition has a full batch
+// waiting: what is not polled stays in the client's own bounded buffer.
+func (g *group) waitForRoom(ctx context.Context) {
+	for {
+		s := g.present()
+		if s == nil || s.hasRoom() {
+			return
+		}
+		select {
+		case <-g.room:
+		case <-s.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hasRoom tells whether polling makes sense: some partition has room, or none is
+// running and the poll only waits.
+func (s *session) hasRoom() bool {
+	running := false
+	for _, c := range s.claims {
+		if c.hasRoom() {
+			return true
+		}
+		running = running || c.status().State == StateRunning
+	}
+	return !running
+}

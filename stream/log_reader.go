@@ -1,0 +1,162 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// logReader reads the committed records of one partition by plain Fetch requests.
+// A consuming client would hide how far it has come where nothing deliverable is
+// left (commit markers, aborted data, holes of compaction); the position of a fetch
+// is what recovery ends by.
+type logReader struct {
+	cl        *kgo.Client
+	topic     string
+	partition int32
+	// maxWait is how long the broker may wait for data at the end of the log.
+	maxWait time.Duration
+
+	decompress kgo.Decompressor
+	topicID    [16]byte
+	leader     int32 // -1: to be looked up
+	backoff    time.Duration
+}
+
+const (
+	fetchPartitionBytes = 4 << 20
+	fetchRetryMin       = 50 * time.Millisecond
+	fetchRetryMax       = 2 * time.Second
+)
+
+func newLogReader(cl *kgo.Client, topic string, partition int32, maxWait time.Duration) *logReader {
+	return &logReader{
+		cl: cl, topic: topic, partition: partition, maxWait: maxWait,
+		decompress: kgo.DefaultDecompressor(), leader: -1, backoff: fetchRetryMin,
+	}
+}
+
+// fetched is one answer: the records from the asked offset on, and the offset that
+// follows what the answer covered.
+type fetched struct {
+	records []*kgo.Record
+	next    int64
+	lso     int64
+}
+
+// fetch asks for what follows offset, and tries again after whatever a new leader
+// may mend, until ctx ends.
+func (r *logReader) fetch(ctx context.Context, offset int64) (fetched, error) {
+	for {
+		f, err := r.fetchOnce(ctx, offset)
+		switch {
+		case err == nil:
+			r.backoff = fetchRetryMin
+			return f, nil
+		case ctx.Err() != nil:
+			return fetched{}, ctx.Err()
+		case !mayPass(err):
+			return fetched{}, fmt.Errorf("reading %s/%d at offset %d: %w", r.topic, r.partition, offset, err)
+		}
+		r.leader = -1
+		select {
+		case <-ctx.Done():
+			return fetched{}, ctx.Err()
+		case <-time.After(r.backoff):
+			r.backoff = min(2*r.backoff, fetchRetryMax)
+		}
+	}
+}
+
+// mayPass tells an error that another try may not meet: an answer that Kafka calls
+// retriable, or trouble on the way to the broker.
+func mayPass(err error) bool {
+	if errors.Is(err, errRecreated) {
+		return false
+	}
+	var answer *kerr.Error
+	return !errors.As(err, &answer) || answer.Retriable
+}
+
+var errRecreated = errors.New("the topic was deleted and created again")
+
+func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error) {
+	if err := r.findLeader(ctx); err != nil {
+		return fetched{}, err
+	}
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID = -1
+	req.MaxWaitMillis = int32(r.maxWait.Milliseconds())
+	req.MinBytes = 1
+	req.MaxBytes = fetchPartitionBytes
+	req.IsolationLevel = 1 // read_committed
+	req.SessionEpoch = -1  // no fetch session
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = r.topic, r.topicID
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition = r.partition
+	p.FetchOffset = offset
+	p.PartitionMaxBytes = fetchPartitionBytes
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+
+	kresp, err := r.cl.Broker(int(r.leader)).Request(ctx, req)
+	if err != nil {
+		return fetched{}, err
+	}
+	resp := kresp.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return fetched{}, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return fetched{}, kerr.UnknownTopicOrPartition
+	}
+	rp := &resp.Topics[0].Partitions[0]
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset:         offset,
+		IsolationLevel: kgo.ReadCommitted(),
+		Topic:          r.topic,
+		Partition:      r.partition,
+	}, rp, r.decompress, nil)
+	if fp.Err != nil {
+		return fetched{}, fp.Err
+	}
+	return fetched{records: fp.Records, next: next, lso: fp.LastStableOffset}, nil
+}
+
+func (r *logReader) findLeader(ctx context.Context) error {
+	if r.leader >= 0 {
+		return nil
+	}
+	topics, err := kadm.NewClient(r.cl).ListTopics(ctx, r.topic)
+	if err != nil {
+		return err
+	}
+	t := topics[r.topic]
+	if t.Err != nil {
+		return t.Err
+	}
+	p, ok := t.Partitions[r.partition]
+	if !ok {
+		return kerr.UnknownTopicOrPartition
+	}
+	if p.Err != nil {
+		return p.Err
+	}
+	if p.Leader < 0 {
+		return kerr.LeaderNotAvailable
+	}
+	if r.topicID != ([16]byte{}) && r.topicID != t.ID {
+		// Kafka's own word for it is retriable (brokers learn of a topic one by
+		// one), but a topic made anew is another log.
+		return errRecreated
+	}
+	r.topicID, r.leader = t.ID, p.Leader
+	return nil
+}

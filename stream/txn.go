@@ -1,0 +1,214 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Member is the membership under which a partition was assigned. It is captured at
+// assignment: a member id and generation read later would pass for a partition that
+// is no longer owned.
+type Member struct {
+	Group      string
+	ID         string
+	Generation int32
+}
+
+// Txn runs the transactions of one partition: records and the consumer offset become
+// visible together or not at all. One transactional id per partition, so that
+// initialising it fences whoever owned the partition before and closes what it left
+// open.
+//
+//	Fence ──► Commit ──► Commit ──► … ──► Close
+//	  ▲          │ any error
+//	  └──Close───┘
+//
+// After any error of Commit the outcome may be unknown and the Txn is of no more use:
+// Close it, and Fence anew, which settles the outcome on the broker, before position
+// and state are read again. (Aborting instead would initialise behind our back.)
+type Txn struct {
+	id      string
+	member  Member
+	source  LogPartition
+	timeout time.Duration
+	kafka   KafkaOptions
+	log     *slog.Logger
+
+	cl *kgo.Client
+}
+
+// LogPartition is a partition of one particular topic.
+type LogPartition struct {
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+}
+
+// NewTxn makes the runner for a partition of the source topic; nothing is sent yet.
+// timeout is the transaction timeout: for that long a dead owner's open transaction
+// holds readers of committed data back if nobody fences it.
+func NewTxn(id string, member Member, source LogPartition, timeout time.Duration, kafka KafkaOptions, log *slog.Logger) *Txn {
+	return &Txn{id: id, member: member, source: source, timeout: timeout, kafka: kafka, log: log}
+}
+
+// Fence takes the transactional id over. It refuses with ErrFenced when the member
+// has lost its membership meanwhile: a process that was away must not take the
+// partition from its new owner.
+func (t *Txn) Fence(ctx context.Context) error {
+	t.Close()
+	cl, err := t.kafka.NewClient(t.log,
+		kgo.TransactionalID(t.id),
+		kgo.TransactionTimeout(t.timeout),
+		// A record that cannot be delivered fails before the broker gives the
+		// transaction up, and not after.
+		kgo.RecordDeliveryTimeout(t.timeout*2/3),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProducerLinger(0),
+		// One batch of the worker is one transaction: all of it is buffered.
+		kgo.MaxBufferedRecords(1<<30),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+	)
+	if err != nil {
+		return err
+	}
+	t.cl = cl
+	if err := t.checkMember(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	if _, _, err := cl.ProducerID(ctx); err != nil {
+		return fmt.Errorf("initialising transactional id %s: %w", t.id, asFenced(err))
+	}
+	return nil
+}
+
+// checkMember asks the group by a heartbeat whether the membership still holds. A
+// rebalance under way is no objection: until it ends, the partition is still ours.
+func (t *Txn) checkMember(ctx context.Context) error {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation = t.member.Group, t.member.ID, t.member.Generation
+	resp, err := req.RequestWith(ctx, t.cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil && !errors.Is(err, kerr.RebalanceInProgress) {
+		return fmt.Errorf("checking membership in group %s: %w", t.member.Group, asFenced(err))
+	}
+	return nil
+}
+
+// Client is the partition's own client, for reading what Fence has settled.
+func (t *Txn) Client() *kgo.Client { return t.cl }
+
+// Commit publishes the records, which must name their partition, and commits next as
+// the group's position in the source, in one transaction. At least one record is
+// needed: a transaction of offsets alone is silently dropped by the client. On
+// success each record has its offset.
+func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) error {
+	if len(records) == 0 {
+		return errors.New("a transaction needs a record")
+	}
+	if err := t.cl.BeginTransaction(); err != nil {
+		return fmt.Errorf("beginning a transaction of %s: %w", t.id, asFenced(err))
+	}
+	if err := t.produce(ctx, records); err != nil {
+		return fmt.Errorf("producing in a transaction of %s: %w", t.id, asFenced(err))
+	}
+	if err := t.commitOffset(ctx, next); err != nil {
+		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.id, asFenced(err))
+	}
+	if err := t.cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("committing a transaction of %s: %w", t.id, asFenced(err))
+	}
+	return nil
+}
+
+// produce sends the records and waits for all of them.
+func (t *Txn) produce(ctx context.Context, records []*kgo.Record) error {
+	var first struct {
+		sync.Once
+		err error
+	}
+	var wg sync.WaitGroup
+	wg.Add(len(records))
+	promise := func(_ *kgo.Record, err error) {
+		if err != nil {
+			first.Do(func() { first.err = err })
+		}
+		wg.Done()
+	}
+	for _, rec := range records {
+		t.cl.Produce(ctx, rec, promise)
+	}
+	wg.Wait() // bounded by ctx and the delivery timeout
+	return first.err
+}
+
+// commitOffset adds the group's position to the transaction. A raw request, since the
+// client only commits for a group it is itself a member of. Under transaction.version
+// 2 this adds the group to the transaction too.
+func (t *Txn) commitOffset(ctx context.Context, next Position) error {
+	producerID, epoch, err := t.cl.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID = t.id
+	req.Group = t.member.Group
+	req.ProducerID, req.ProducerEpoch = producerID, epoch
+	req.MemberID, req.Generation = t.member.ID, t.member.Generation
+	rt := kmsg.NewTxnOffsetCommitRequestTopic()
+	rt.Topic, rt.TopicID = t.source.Topic, t.source.TopicID
+	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	rp.Partition = t.source.Partition
+	rp.Offset, rp.LeaderEpoch = next.Offset, next.Epoch
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+
+	deadline := time.Now().Add(t.timeout)
+	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
+		err := txnOffsetAnswer(req.RequestWith(ctx, t.cl))
+		// The transaction before may still be completing, or the coordinator moving.
+		if err == nil || !kerr.IsRetriable(err) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(backoff):
+		}
+	}
+}
+
+func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, rt := range resp.Topics {
+		for _, rp := range rt.Partitions {
+			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close closes the client without ending an open transaction, and returns when it is
+// closed. It may be called again.
+func (t *Txn) Close() {
+	if t.cl != nil {
+		t.cl.Close()
+		t.cl = nil
+	}
+}
