@@ -104,7 +104,7 @@ func DecodeEvent(key, value []byte, e *Event) error {
 		return err
 	}
 	if len(key) > 0 {
-		id, err := parsePostKey(key)
+		id, err := ParsePostKey(key)
 		if err != nil {
 			return poison(KeyMismatch, "key", "%v", err)
 		}

@@ -16,9 +16,9 @@ func AppendPostKey(dst []byte, postID uint64) []byte {
 	return strconv.AppendUint(dst, postID, 10)
 }
 
-// parsePostKey reads a record key. It accepts what is not canonical ("007"), since
+// ParsePostKey reads a record key. It accepts what is not canonical ("007"), since
 // the number is unambiguous: such an event is forwarded to where its post lives.
-func parsePostKey(key []byte) (uint64, error) {
+func ParsePostKey(key []byte) (uint64, error) {
 	if len(key) == 0 || len(key) > 64 {
 		return 0, fmt.Errorf("key of %d bytes is not a decimal post id", len(key))
 	}

@@ -11,7 +11,7 @@ import (
 func TestPostKey(t *testing.T) {
 	for id, key := range map[uint64]string{1: "1", 42: "42", math.MaxUint64: "18446744073709551615"} {
 		require.Equal(t, key, string(AppendPostKey(nil, id)))
-		got, err := parsePostKey([]byte(key))
+		got, err := ParsePostKey([]byte(key))
 		require.NoError(t, err)
 		require.Equal(t, id, got)
 	}
@@ -34,7 +34,7 @@ func TestParsePostKey(t *testing.T) {
 		{key: "18446744073709551616", err: `key "18446744073709551616" is not a decimal post id: value out of range`},
 		{key: string(bytes.Repeat([]byte("0"), 65)), err: "key of 65 bytes is not a decimal post id"},
 	} {
-		got, err := parsePostKey([]byte(tt.key))
+		got, err := ParsePostKey([]byte(tt.key))
 		if tt.err != "" {
 			require.EqualError(t, err, tt.err)
 			continue

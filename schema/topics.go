@@ -73,10 +73,25 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			"cleanup.policy": "delete",
 			"retention.ms":   ms(30 * day),
 			// Room for a whole batch of likes, with headers.
-			"max.message.bytes": strconv.Itoa(2 * LikesMaxMessageBytes),
+			"max.message.bytes": strconv.Itoa(dltMaxMessageBytes),
 		}),
 	}
 }
 
-// LikesMaxMessageBytes bounds a batch in likes, as the broker sees it (compressed).
-const LikesMaxMessageBytes = 64 << 10
+const (
+	// LikesMaxMessageBytes bounds a record batch in likes, as the broker sees it.
+	LikesMaxMessageBytes = 64 << 10
+	dltMaxMessageBytes   = 2 * LikesMaxMessageBytes
+)
+
+// BatchMaxBytes is how large a writer's record batches may be for a topic, a little
+// below what the broker takes; 0: as large as Kafka's default.
+func BatchMaxBytes(topic string) int32 {
+	switch topic {
+	case TopicLikes:
+		return LikesMaxMessageBytes - 1<<10
+	case TopicDLT:
+		return dltMaxMessageBytes - 1<<10
+	}
+	return 0
+}

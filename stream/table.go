@@ -86,12 +86,12 @@ func applyRecords(store *Store, records []*kgo.Record, offset int64) error {
 	return w.Commit(offset)
 }
 
-// catchUp brings a store to the last stable offset of its log. Whoever calls it has
+// CatchUp brings the store to the last stable offset of its log. Whoever calls it has
 // fenced the writers of the partition before, so nothing comes after.
-func catchUp(ctx context.Context, cl *kgo.Client, store *Store, topic string, partition int32) error {
+func (s *Store) CatchUp(ctx context.Context, cl *kgo.Client, topic string, partition int32) error {
 	r := newLogReader(cl, topic, partition, 0)
 	next := int64(0)
-	if last, ok := store.Offset(); ok {
+	if last, ok := s.Offset(); ok {
 		next = last + 1
 	}
 	for {
@@ -100,7 +100,7 @@ func catchUp(ctx context.Context, cl *kgo.Client, store *Store, topic string, pa
 			return err
 		}
 		if f.next > next {
-			if err := applyRecords(store, f.records, f.next-1); err != nil {
+			if err := applyRecords(s, f.records, f.next-1); err != nil {
 				return err
 			}
 			next = f.next

@@ -35,14 +35,25 @@ type Member struct {
 // Close it, and Fence anew, which settles the outcome on the broker, before position
 // and state are read again. (Aborting instead would initialise behind our back.)
 type Txn struct {
-	id      string
-	member  Member
-	source  LogPartition
-	timeout time.Duration
-	kafka   KafkaOptions
-	log     *slog.Logger
+	opts TxnOptions
+	log  *slog.Logger
+	cl   *kgo.Client // nil when closed
+}
 
-	cl *kgo.Client
+// TxnOptions describe the transactions of one partition.
+type TxnOptions struct {
+	// ID is the transactional id.
+	ID string
+	// Member commits offsets in the source.
+	Member Member
+	Source LogPartition
+	// Timeout is the transaction timeout: for that long a dead owner's open
+	// transaction holds readers of committed data back if nobody fences it.
+	Timeout time.Duration
+	// BatchMaxBytes is the largest record batch of a topic, where it is smaller than
+	// Kafka's default; nil or 0: the default.
+	BatchMaxBytes func(topic string) int32
+	Kafka         KafkaOptions
 }
 
 // LogPartition is a partition of one particular topic.
@@ -52,30 +63,27 @@ type LogPartition struct {
 	Partition int32
 }
 
-// NewTxn makes the runner for a partition of the source topic; nothing is sent yet.
-// timeout is the transaction timeout: for that long a dead owner's open transaction
-// holds readers of committed data back if nobody fences it.
-func NewTxn(id string, member Member, source LogPartition, timeout time.Duration, kafka KafkaOptions, log *slog.Logger) *Txn {
-	return &Txn{id: id, member: member, source: source, timeout: timeout, kafka: kafka, log: log}
-}
+// NewTxn makes the runner; nothing is sent yet.
+func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, log: log} }
 
 // Fence takes the transactional id over. It refuses with ErrFenced when the member
 // has lost its membership meanwhile: a process that was away must not take the
 // partition from its new owner.
 func (t *Txn) Fence(ctx context.Context) error {
 	t.Close()
-	cl, err := t.kafka.NewClient(t.log,
-		kgo.TransactionalID(t.id),
-		kgo.TransactionTimeout(t.timeout),
+	cl, err := t.opts.Kafka.NewClient(t.log,
+		kgo.TransactionalID(t.opts.ID),
+		kgo.TransactionTimeout(t.opts.Timeout),
 		// A record that cannot be delivered fails before the broker gives the
 		// transaction up, and not after.
-		kgo.RecordDeliveryTimeout(t.timeout*2/3),
+		kgo.RecordDeliveryTimeout(t.opts.Timeout*2/3),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(0),
 		// One batch of the worker is one transaction: all of it is buffered.
 		kgo.MaxBufferedRecords(1<<30),
 		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytesFn(t.batchMaxBytes),
 	)
 	if err != nil {
 		return err
@@ -84,25 +92,36 @@ func (t *Txn) Fence(ctx context.Context) error {
 	if err := t.checkMember(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
 	if _, _, err := cl.ProducerID(ctx); err != nil {
-		return fmt.Errorf("initialising transactional id %s: %w", t.id, asFenced(err))
+		return fmt.Errorf("initialising transactional id %s: %w", t.opts.ID, asFenced(err))
 	}
 	return nil
+}
+
+const defaultBatchMaxBytes = 1_000_000 // below the default max.message.bytes
+
+func (t *Txn) batchMaxBytes(topic string) int32 {
+	if t.opts.BatchMaxBytes != nil {
+		if n := t.opts.BatchMaxBytes(topic); n > 0 {
+			return n
+		}
+	}
+	return defaultBatchMaxBytes
 }
 
 // checkMember asks the group by a heartbeat whether the membership still holds. A
 // rebalance under way is no objection: until it ends, the partition is still ours.
 func (t *Txn) checkMember(ctx context.Context) error {
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = t.member.Group, t.member.ID, t.member.Generation
+	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
 	resp, err := req.RequestWith(ctx, t.cl)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil && !errors.Is(err, kerr.RebalanceInProgress) {
-		return fmt.Errorf("checking membership in group %s: %w", t.member.Group, asFenced(err))
+		return fmt.Errorf("checking membership in group %s: %w", t.opts.Member.Group, asFenced(err))
 	}
 	return nil
 }
@@ -119,16 +138,16 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 		return errors.New("a transaction needs a record")
 	}
 	if err := t.cl.BeginTransaction(); err != nil {
-		return fmt.Errorf("beginning a transaction of %s: %w", t.id, asFenced(err))
+		return fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	if err := t.produce(ctx, records); err != nil {
-		return fmt.Errorf("producing in a transaction of %s: %w", t.id, asFenced(err))
+		return fmt.Errorf("producing in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	if err := t.commitOffset(ctx, next); err != nil {
-		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.id, asFenced(err))
+		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	if err := t.cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("committing a transaction of %s: %w", t.id, asFenced(err))
+		return fmt.Errorf("committing a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	return nil
 }
@@ -163,19 +182,19 @@ func (t *Txn) commitOffset(ctx context.Context, next Position) error {
 		return err
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID = t.id
-	req.Group = t.member.Group
+	req.TransactionalID = t.opts.ID
+	req.Group = t.opts.Member.Group
 	req.ProducerID, req.ProducerEpoch = producerID, epoch
-	req.MemberID, req.Generation = t.member.ID, t.member.Generation
+	req.MemberID, req.Generation = t.opts.Member.ID, t.opts.Member.Generation
 	rt := kmsg.NewTxnOffsetCommitRequestTopic()
-	rt.Topic, rt.TopicID = t.source.Topic, t.source.TopicID
+	rt.Topic, rt.TopicID = t.opts.Source.Topic, t.opts.Source.TopicID
 	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-	rp.Partition = t.source.Partition
+	rp.Partition = t.opts.Source.Partition
 	rp.Offset, rp.LeaderEpoch = next.Offset, next.Epoch
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 
-	deadline := time.Now().Add(t.timeout)
+	deadline := time.Now().Add(t.opts.Timeout)
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
 		err := txnOffsetAnswer(req.RequestWith(ctx, t.cl))
 		// The transaction before may still be completing, or the coordinator moving.

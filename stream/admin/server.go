@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,12 +23,8 @@ type Server struct {
 	opts      Options
 	log       *slog.Logger
 	http      *http.Server
-	listening chan struct{} // closed by Run once Addr is bound
-
-	mu struct {
-		sync.Mutex
-		addr string
-	}
+	listening chan struct{} // closed by Run once addr is set
+	addr      string
 }
 
 // NewRegistry returns the registry that a process gives to its roles and to its
@@ -48,7 +43,7 @@ func NewRegistry() *prometheus.Registry {
 // listen yet.
 func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logger) *Server {
 	log = log.With("component", "admin")
-	s := &Server{
+	return &Server{
 		opts:      opts,
 		log:       log,
 		listening: make(chan struct{}),
@@ -62,16 +57,16 @@ func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logge
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		},
 	}
-	s.mu.addr = opts.Addr
-	return s
 }
 
-// Addr is where the server listens: the real port once Listening is closed, the
-// option before.
+// Addr is the address that Run listens on, host:port, and "" before it does.
 func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.addr
+	select {
+	case <-s.listening:
+		return s.addr
+	default:
+		return ""
+	}
 }
 
 // Listening is closed once the server accepts connections.
@@ -84,17 +79,15 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("admin server (set admin.addr to a free host:port): %w", err)
 	}
-	s.mu.Lock()
-	s.mu.addr = l.Addr().String()
-	s.mu.Unlock()
-	s.log.Info("listening", "addr", s.Addr())
+	s.addr = l.Addr().String()
 	close(s.listening)
+	s.log.Info("listening", "addr", s.addr)
 
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(netutil.LimitListener(l, maxConnections)) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("admin server on %s: %w", s.Addr(), err)
+		return fmt.Errorf("admin server on %s: %w", s.addr, err)
 	case <-ctx.Done():
 	}
 	err = s.shutdown(ctx)
@@ -115,7 +108,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 		err = s.http.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("stop admin server on %s: %w", s.Addr(), err)
+		return fmt.Errorf("stop admin server on %s: %w", s.addr, err)
 	}
 	return nil
 }

@@ -1,0 +1,13 @@
+// Package processor is the role that turns events into counts, in two goka groups:
+//
+//	likes ──► latest-like-action ──► like-updates ──► like-count ──► MySQL
+//	              │  ▲                (and likes.dlt,
+//	              ▼  │                 likes: misrouted)
+//	          state table
+//
+// latest-like-action is the only place where an event is judged: each poll batch is
+// folded over the state table, and what comes of it is published in one Kafka
+// transaction together with the position. like-count collapses each poll batch of
+// updates to one net delta a post and applies it in one MySQL transaction together
+// with its position. MySQL being slow or away delays counts there and nothing else.
+package processor

@@ -1,0 +1,93 @@
+package processor
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+)
+
+// verdict is what becomes of the records of a batch: each is an event, is forwarded
+// to the partition of its post, or is a dead letter.
+type verdict struct {
+	events []fold.Event
+	// forwards and deadLetters are ready to be produced.
+	forwards, deadLetters []*kgo.Record
+	reasons               []schema.PoisonReason // of deadLetters
+	capped, badRegions    int
+}
+
+func (v *verdict) reset() {
+	*v = verdict{events: v.events[:0], forwards: v.forwards[:0], deadLetters: v.deadLetters[:0], reasons: v.reasons[:0]}
+}
+
+// judge looks at one record. It depends on nothing but the record and the partition
+// count, so that it says the same whoever asks, and when.
+func (v *verdict) judge(rec *kgo.Record, partitions int32) {
+	var e fold.Event
+	if err := schema.DecodeEvent(rec.Key, rec.Value, &e.Event); err != nil {
+		v.bury(rec, err.(*schema.PoisonError))
+		return
+	}
+	if e.RegionMalformed {
+		v.badRegions++
+	}
+	if e.ResolveTime(rec.Timestamp.UnixMilli()) {
+		v.capped++
+	}
+	if home := schema.PartitionFor(e.PostID, partitions); home != rec.Partition {
+		v.forward(rec, &e.Event, home)
+		return
+	}
+	e.Offset = rec.Offset
+	v.events = append(v.events, e)
+}
+
+// forward sends an event home, with its time settled: the time at which it arrives
+// there must not count.
+func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32) {
+	if header(rec, schema.HeaderForwarded) != "" {
+		v.bury(rec, &schema.PoisonError{Reason: schema.Misplaced,
+			Detail: fmt.Sprintf("was forwarded and still is in partition %d instead of %d", rec.Partition, home)})
+		return
+	}
+	v.forwards = append(v.forwards, &kgo.Record{
+		Topic:     schema.TopicLikes,
+		Partition: home,
+		Key:       schema.AppendPostKey(nil, e.PostID),
+		Value:     schema.AppendEvent(nil, e),
+		Headers: []kgo.RecordHeader{{
+			Key:   schema.HeaderForwarded,
+			Value: fmt.Appendf(nil, "%d@%d", rec.Partition, rec.Offset),
+		}},
+	})
+}
+
+// bury makes a dead letter: the original, and why and whence in its headers.
+func (v *verdict) bury(rec *kgo.Record, why *schema.PoisonError) {
+	v.reasons = append(v.reasons, why.Reason)
+	v.deadLetters = append(v.deadLetters, &kgo.Record{
+		Topic:     schema.TopicDLT,
+		Partition: rec.Partition,
+		Key:       rec.Key,
+		Value:     rec.Value,
+		Headers: append(rec.Headers[:len(rec.Headers):len(rec.Headers)],
+			kgo.RecordHeader{Key: schema.HeaderDLTError, Value: fmt.Appendf(nil, "%s: %s", why.Reason, why)},
+			kgo.RecordHeader{Key: schema.HeaderDLTTopic, Value: []byte(rec.Topic)},
+			kgo.RecordHeader{Key: schema.HeaderDLTPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)},
+			kgo.RecordHeader{Key: schema.HeaderDLTOffset, Value: strconv.AppendInt(nil, rec.Offset, 10)},
+		),
+	})
+}
+
+func header(rec *kgo.Record, key string) string {
+	for _, h := range rec.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}

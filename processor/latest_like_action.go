@@ -1,0 +1,256 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// folder is the worker of latest-like-action for one partition.
+type folder struct {
+	partition int32
+	member    stream.Member
+	opts      *Options
+	kafka     stream.KafkaOptions
+	stores    *stream.Stores
+	metrics   *metrics
+	log       *slog.Logger
+
+	txn      *stream.Txn
+	store    *stream.Store
+	progress schema.Progress
+	verdict  verdict
+	fold     fold.Folder
+}
+
+// Fence initialises the partition's transactional id, before anything is read.
+func (w *folder) Fence(ctx context.Context) error {
+	cl, err := w.kafka.NewClient(w.log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes)
+	if err != nil {
+		return err
+	}
+	w.txn = stream.NewTxn(stream.TxnOptions{
+		ID:            schema.FoldTransactionalID(w.partition),
+		Member:        w.member,
+		Source:        stream.LogPartition{Topic: schema.TopicLikes, TopicID: topics.ByName[schema.TopicLikes].ID, Partition: w.partition},
+		Timeout:       w.opts.TransactionTimeout,
+		BatchMaxBytes: schema.BatchMaxBytes,
+		Kafka:         w.kafka,
+	}, w.log)
+	return w.txn.Fence(ctx)
+}
+
+// Open brings the state table up to the end of its changelog, which nobody else can
+// move any more, and takes the position from the progress record in it.
+func (w *folder) Open(ctx context.Context) (stream.Position, error) {
+	w.store = w.stores.Get(schema.TopicState, w.partition)
+	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {
+		return stream.Position{}, err
+	}
+	progress, ok, err := readProgress(w.store)
+	if err != nil {
+		return stream.Position{}, err
+	}
+	if !ok {
+		return stream.Position{}, stream.Park("kudos topics apply", "partition %d of the state table has no progress record", w.partition)
+	}
+	if err := w.verify(ctx, &progress); err != nil {
+		return stream.Position{}, err
+	}
+	w.progress = progress
+	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
+}
+
+// verify holds the progress record against the cluster as it is now. What does not
+// fit no retry can repair.
+func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
+	const restore = "restore the topics that the record names, or start over in empty ones: kudos topics apply"
+	cl := w.txn.Client()
+	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	if err != nil {
+		return err
+	}
+	if p.ClusterID != topics.ClusterID {
+		return stream.Park(restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
+	}
+	for name, id := range map[string]schema.TopicID{schema.TopicLikes: p.SourceID, schema.TopicState: p.StateID, schema.TopicUpdates: p.UpdatesID} {
+		have := topics.ByName[name]
+		if id != have.ID {
+			return stream.Park(restore, "topic %s was deleted and created again since partition %d was folded", name, w.partition)
+		}
+		if p.Partitions != have.Partitions {
+			return stream.Park(restore, "topic %s has %d partitions, the state table was made for %d", name, have.Partitions, p.Partitions)
+		}
+	}
+	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, w.partition)
+	if err != nil {
+		return err
+	}
+	if ok && committed != p.NextOffset {
+		return stream.Park(restore, "the state table stands at offset %d of likes/%d, but the group has committed %d: the state table was lost or went back", p.NextOffset, w.partition, committed)
+	}
+	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
+	if err != nil {
+		return err
+	}
+	if p.NextOffset < start || p.NextOffset > end {
+		return stream.Park("if the missing events are lost for good, start over: kudos topics apply", "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+	}
+	return nil
+}
+
+// Process is the one way of an event: judge, fold, publish, commit.
+func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
+	if len(b.Records) == 0 {
+		return nil // a tick: an idle partition has no transactions
+	}
+	w.verdict.reset()
+	for _, rec := range b.Records {
+		w.verdict.judge(rec, w.progress.Partitions)
+	}
+	result, err := w.fold.Fold(w.verdict.events, &tableState{store: w.store})
+	if err != nil {
+		return fmt.Errorf("folding likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
+	}
+	out := w.publish(result, b.Next)
+	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {
+		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
+	}
+	// Only now: the store is a copy of what is committed, never ahead of it.
+	if err := w.keep(out.records[:out.state]); err != nil {
+		return err
+	}
+	w.progress = out.progress
+	w.count(len(b.Records), out)
+	return nil
+}
+
+// output is what a batch publishes: the records for the state table first.
+type output struct {
+	records  []*kgo.Record
+	state    int // how many of records are for the state table
+	updates  int
+	progress schema.Progress
+}
+
+// publish lays out the records of the batch's transaction.
+func (w *folder) publish(r *fold.Result, next stream.Position) *output {
+	out := &output{
+		progress: w.progress,
+		records:  make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(w.verdict.forwards)+len(w.verdict.deadLetters)+2),
+	}
+	// One piece of memory each for records and bytes, not two for every record.
+	slab := make([]kgo.Record, cap(out.records))
+	bytes := make([]byte, 0, 64*len(r.Pairs)+64*len(r.Counts)+96*len(r.Updates)+256)
+	add := func(topic string, key, value []byte) {
+		if len(slab) == 0 {
+			slab = make([]kgo.Record, 64)
+		}
+		rec := &slab[0]
+		slab = slab[1:]
+		rec.Topic, rec.Partition, rec.Key, rec.Value = topic, w.partition, key, value
+		out.records = append(out.records, rec)
+	}
+	cut := func(n int) []byte { return bytes[n:len(bytes):len(bytes)] }
+
+	for i := range r.Pairs {
+		p := &r.Pairs[i]
+		n := len(bytes)
+		bytes = schema.AppendPairKey(bytes, p.Key.PostID, p.Key.UserID)
+		key := cut(n)
+		n = len(bytes)
+		bytes = schema.AppendPair(bytes, &p.Pair)
+		add(schema.TopicState, key, cut(n))
+	}
+	for _, c := range r.Counts {
+		n := len(bytes)
+		bytes = schema.AppendCountsKey(bytes, c.PostID)
+		key := cut(n)
+		n = len(bytes)
+		bytes = schema.AppendCounts(bytes, c.Counts)
+		add(schema.TopicState, key, cut(n))
+	}
+	progressAt := len(out.records)
+	add(schema.TopicState, []byte(schema.StateProgressKey), nil) // value below
+	out.state = len(out.records)
+
+	update := func(key []byte, u schema.Update) {
+		u.Seq, u.SourceOffset = out.progress.NextSeq, next.Offset
+		out.progress.NextSeq++
+		out.updates++
+		n := len(bytes)
+		bytes = schema.AppendUpdate(bytes, &u)
+		add(schema.TopicUpdates, key, cut(n))
+	}
+	for i := range r.Updates {
+		u := &r.Updates[i]
+		n := len(bytes)
+		bytes = schema.AppendPostKey(bytes, u.PostID)
+		key := cut(n)
+		for deltas := u.Deltas; len(deltas) > 0; {
+			n := min(len(deltas), schema.MaxDeltas)
+			update(key, schema.Update{Counts: u.Counts, Deltas: deltas[:n]})
+			deltas = deltas[n:]
+		}
+	}
+	update([]byte(schema.ProgressKey), schema.Update{})
+
+	out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
+	out.records[progressAt].Value = schema.AppendProgress(nil, &out.progress)
+	out.records = append(out.records, w.verdict.forwards...)
+	out.records = append(out.records, w.verdict.deadLetters...)
+	return out
+}
+
+// keep copies the committed state records to the local store.
+func (w *folder) keep(records []*kgo.Record) error {
+	write := w.store.NewWrite()
+	last := int64(-1)
+	for _, rec := range records {
+		if err := write.Set(rec.Key, rec.Value); err != nil {
+			write.Discard()
+			return err
+		}
+		last = max(last, rec.Offset)
+	}
+	if last < 0 {
+		write.Discard()
+		return errors.New("committed records have no offset")
+	}
+	return write.Commit(last)
+}
+
+func (w *folder) count(records int, out *output) {
+	m := w.metrics
+	m.events.Add(float64(records))
+	m.forwarded.Add(float64(len(w.verdict.forwards)))
+	m.capped.Add(float64(w.verdict.capped))
+	m.badRegions.Add(float64(w.verdict.badRegions))
+	m.updates.Add(float64(out.updates))
+	m.transactions.Inc()
+	for i, reason := range w.verdict.reasons {
+		m.deadLetters.WithLabelValues(string(reason)).Inc()
+		dead := w.verdict.deadLetters[i]
+		w.log.Warn("dead letter", "topic", schema.TopicLikes, "partition", w.partition, "reason", reason, "error", header(dead, schema.HeaderDLTError))
+	}
+}
+
+// Close closes the transactional client; an open transaction is left to the next
+// Fence.
+func (w *folder) Close() {
+	if w.txn != nil {
+		w.txn.Close()
+	}
+}

@@ -1,0 +1,181 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// counter is the worker of like-count for one partition: it applies updates to MySQL.
+// No owner token is needed: the deltas come from the immutable log, so whoever applies
+// a range applies the same, and the compare-and-swap of the position lets only one.
+type counter struct {
+	partition int32
+	opts      *Options
+	kafka     stream.KafkaOptions
+	db        *sql.Store
+	metrics   *metrics
+	log       *slog.Logger
+
+	source   sql.Source
+	position sql.Position
+	checked  time.Time
+	update   schema.Update
+	posts    map[uint64]int // into counts
+	counts   []sql.CountDelta
+	hours    map[hourKey]int // into hourly
+	hourly   []sql.HourDelta
+}
+
+type hourKey struct {
+	hour   int64
+	region schema.Region
+}
+
+// Fence has nothing to do: see counter.
+func (w *counter) Fence(context.Context) error { return nil }
+
+// Open reads the position from MySQL and holds it against the log.
+func (w *counter) Open(ctx context.Context) (stream.Position, error) {
+	cl, err := w.kafka.NewClient(w.log)
+	if err != nil {
+		return stream.Position{}, err
+	}
+	defer cl.Close()
+	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicUpdates)
+	if err != nil {
+		return stream.Position{}, err
+	}
+	t := topics.ByName[schema.TopicUpdates]
+	w.source = sql.Source{Topic: schema.TopicUpdates, TopicID: t.ID, Partitions: t.Partitions}
+	w.position, err = w.db.Position(ctx, w.source, w.partition)
+	if err != nil {
+		return stream.Position{}, parkMySQL(err)
+	}
+	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, w.partition)
+	if err != nil {
+		return stream.Position{}, err
+	}
+	if w.position.NextOffset < start || w.position.NextOffset > end {
+		return stream.Position{}, stream.Park(rebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
+	}
+	w.checked = time.Now()
+	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
+}
+
+// rebuild is the remedy when MySQL and like-updates do not belong together any more.
+const rebuild = "empty like_count, like_hourly and applied_offset to have them built again from like-updates, if that still is whole"
+
+// parkMySQL tells what no retry repairs from a server that is away.
+func parkMySQL(err error) error {
+	var changed *sql.SourceChangedError
+	switch {
+	case errors.Is(err, sql.ErrPositionMissing):
+		return stream.Park(rebuild, "%w", err)
+	case errors.As(err, &changed):
+		return stream.Park(rebuild, "%w", err)
+	case errors.Is(err, sql.ErrPositionMoved):
+		return stream.Reopen("the position in MySQL has moved")
+	}
+	var unknown *sql.UnknownOutcomeError
+	if errors.As(err, &unknown) {
+		return stream.Reopen(unknown.Error())
+	}
+	return err
+}
+
+// Process is the one way of an update: collapse, apply with compare-and-swap.
+func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
+	if len(b.Records) == 0 {
+		return w.checkIdle(ctx)
+	}
+	to, err := w.collapse(b.Records)
+	if err != nil {
+		return err
+	}
+	to.NextOffset, to.LeaderEpoch = b.Next.Offset, b.Next.Epoch
+	if err := w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly); err != nil {
+		return parkMySQL(err)
+	}
+	w.position, w.checked = to, time.Now()
+	w.metrics.applied.Add(float64(len(b.Records)))
+	w.metrics.rows.Add(float64(len(w.counts)))
+	w.metrics.applies.Inc()
+	return nil
+}
+
+// collapse sums the updates up to one net delta a post and one an hour and region. It
+// returns the position after them, as far as the updates tell.
+func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
+	w.counts, w.hourly = w.counts[:0], w.hourly[:0]
+	w.posts, w.hours = map[uint64]int{}, map[hourKey]int{}
+	seq := w.position.NextSeq
+	for _, rec := range records {
+		if err := schema.DecodeUpdate(rec.Value, &w.update); err != nil {
+			return sql.Position{}, stream.Park("run the version that wrote it, or a later one", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+		}
+		if w.update.Seq != seq {
+			return sql.Position{}, stream.Park(rebuild, "like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) or repeated (the log was truncated)", w.partition, rec.Offset, w.update.Seq, seq)
+		}
+		seq++
+		if string(rec.Key) == schema.ProgressKey {
+			continue
+		}
+		post, err := schema.ParsePostKey(rec.Key)
+		if err != nil {
+			return sql.Position{}, stream.Park("find out who else writes to like-updates", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+		}
+		w.add(post, w.update.Deltas)
+	}
+	return sql.Position{NextSeq: seq}, nil
+}
+
+func (w *counter) add(post uint64, deltas []schema.Delta) {
+	i, ok := w.posts[post]
+	if !ok {
+		i = len(w.counts)
+		w.posts[post] = i
+		w.counts = append(w.counts, sql.CountDelta{PostID: post})
+	}
+	for _, d := range deltas {
+		w.counts[i].Likes += d.Likes
+		w.counts[i].Dislikes += d.Dislikes
+		key := hourKey{d.Minute / 60, d.Region}
+		h, ok := w.hours[key]
+		if !ok {
+			h = len(w.hourly)
+			w.hours[key] = h
+			w.hourly = append(w.hourly, sql.HourDelta{Hour: key.hour, Region: d.Region.String()})
+		}
+		w.hourly[h].Likes += d.Likes
+		w.hourly[h].Dislikes += d.Dislikes
+	}
+}
+
+// checkIdle compares positions while nothing arrives: a failover of MySQL that lost
+// commits has moved its position back, and no compare-and-swap would tell.
+func (w *counter) checkIdle(ctx context.Context) error {
+	if time.Since(w.checked) < w.opts.PositionCheckInterval {
+		return nil
+	}
+	have, err := w.db.PeekPosition(ctx, w.source, w.partition)
+	if err != nil {
+		return parkMySQL(err)
+	}
+	w.checked = time.Now()
+	if have != w.position {
+		return stream.Reopen(fmt.Sprintf("MySQL stands at offset %d of like-updates/%d, not at %d", have.NextOffset, w.partition, w.position.NextOffset))
+	}
+	return nil
+}
+
+// Close has nothing to give up.
+func (w *counter) Close() {}

@@ -1,0 +1,122 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// Processor is the role: both groups in one process.
+type Processor struct {
+	opts    Options
+	kafka   stream.KafkaOptions
+	db      *sql.Store
+	log     *slog.Logger
+	metrics *metrics
+	stores  *stream.Stores
+
+	fold, apply *stream.Processor
+}
+
+// New makes a processor. It starts nothing.
+func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) (*Processor, error) {
+	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
+		return nil, err
+	}
+	p := &Processor{opts: opts, kafka: kafka, db: db, log: log, metrics: newMetrics(reg)}
+	p.stores = stream.NewStores(opts.StateDir, opts.CacheBytes, log)
+	common := stream.ProcessorOptions{
+		Kafka:           kafka,
+		MaxBatch:        opts.MaxBatch,
+		TickInterval:    time.Second,
+		ParkInterval:    opts.ParkInterval,
+		SessionTimeout:  opts.SessionTimeout,
+		ShutdownTimeout: opts.ShutdownTimeout,
+	}
+	foldOpts := common
+	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
+	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
+	p.fold = stream.NewProcessor(foldOpts, p.newFolder, log)
+	applyOpts := common
+	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
+	applyOpts.CommitPositions = true
+	p.apply = stream.NewProcessor(applyOpts, p.newCounter, log)
+	reg.MustRegister(stream.NewCollector(p.fold, p.apply))
+	return p, nil
+}
+
+func (p *Processor) newFolder(a stream.Assignment) stream.Worker {
+	return &folder{
+		partition: a.Partition, member: a.Member, opts: &p.opts, kafka: p.kafka, stores: p.stores,
+		metrics: p.metrics, log: p.log,
+	}
+}
+
+func (p *Processor) newCounter(a stream.Assignment) stream.Worker {
+	return &counter{
+		partition: a.Partition, opts: &p.opts, kafka: p.kafka, db: p.db,
+		metrics: p.metrics, log: p.log,
+	}
+}
+
+// Run works until ctx ends, and then finishes the batches in hand. Of the servers'
+// troubles it ends over none, but a cluster that can never do.
+func (p *Processor) Run(ctx context.Context) error {
+	defer p.stores.Close()
+	if err := p.checkCluster(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.fold.Run(ctx) })
+	g.Go(func() error { return p.apply.Run(ctx) })
+	return g.Wait()
+}
+
+// checkCluster waits for Kafka to answer, and refuses a cluster that is too old.
+func (p *Processor) checkCluster(ctx context.Context) error {
+	cl, err := p.kafka.NewClient(p.log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	for {
+		err := stream.RequireTransactionVersion2(ctx, cl)
+		var refusal *stream.ParkError
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case errors.As(err, &refusal):
+			return fmt.Errorf("%s; run: %s", refusal.Reason, refusal.Remedy)
+		}
+		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(p.opts.ParkInterval):
+		}
+	}
+}
+
+// Ready is nil when every assigned partition of both groups is being worked on.
+func (p *Processor) Ready() error { return errors.Join(p.fold.Ready(), p.apply.Ready()) }
+
+// Lag returns how many records both groups have before them.
+func (p *Processor) Lag() int64 {
+	var lag int64
+	for _, g := range []*stream.Processor{p.fold, p.apply} {
+		statuses, _ := g.Status()
+		for _, s := range statuses {
+			lag += s.Lag
+		}
+	}
+	return lag
+}

@@ -1,0 +1,56 @@
+package processor
+
+import (
+	"fmt"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// tableState is the fold's view of a partition's state table.
+type tableState struct {
+	store *stream.Store
+	key   []byte // buffer
+}
+
+func (t *tableState) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
+	return t.store.Lookup(len(keys),
+		func(i int) []byte {
+			t.key = schema.AppendPairKey(t.key[:0], keys[i].PostID, keys[i].UserID)
+			return t.key
+		},
+		func(i int, value []byte) error {
+			var p schema.Pair
+			if err := schema.DecodePair(value, &p); err != nil {
+				return fmt.Errorf("post %d, user %d: %w", keys[i].PostID, keys[i].UserID, err)
+			}
+			found(i, p)
+			return nil
+		})
+}
+
+func (t *tableState) Counts(posts []uint64, found func(int, schema.Counts)) error {
+	return t.store.Lookup(len(posts),
+		func(i int) []byte {
+			t.key = schema.AppendCountsKey(t.key[:0], posts[i])
+			return t.key
+		},
+		func(i int, value []byte) error {
+			c, err := schema.DecodeCounts(value)
+			if err != nil {
+				return fmt.Errorf("post %d: %w", posts[i], err)
+			}
+			found(i, c)
+			return nil
+		})
+}
+
+// readProgress returns the partition's progress record; ok is false if there is none.
+func readProgress(store *stream.Store) (p schema.Progress, ok bool, err error) {
+	value, err := store.Get(schema.StateProgressKey)
+	if err != nil || value == nil {
+		return p, false, err
+	}
+	return p, true, schema.DecodeProgress(value, &p)
+}

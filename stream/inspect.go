@@ -1,0 +1,143 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Topics is what the cluster says of itself and of some topics.
+type Topics struct {
+	ClusterID string
+	ByName    map[string]TopicInfo
+}
+
+// TopicInfo is what identifies a topic's log and its layout.
+type TopicInfo struct {
+	ID         [16]byte
+	Partitions int32
+}
+
+// LookUpTopics asks for topics, which must all be there.
+func LookUpTopics(ctx context.Context, cl *kgo.Client, names ...string) (Topics, error) {
+	meta, err := kadm.NewClient(cl).Metadata(ctx, names...)
+	if err != nil {
+		return Topics{}, fmt.Errorf("looking up topics: %w", err)
+	}
+	topics := Topics{ClusterID: meta.Cluster, ByName: map[string]TopicInfo{}}
+	for _, name := range names {
+		t := meta.Topics[name]
+		if errors.Is(t.Err, kerr.UnknownTopicOrPartition) || t.Topic == "" {
+			return Topics{}, Park("kudos topics apply", "there is no topic %s: %w", name, kerr.UnknownTopicOrPartition)
+		}
+		if t.Err != nil {
+			return Topics{}, fmt.Errorf("looking up topic %s: %w", name, t.Err)
+		}
+		topics.ByName[name] = TopicInfo{ID: t.ID, Partitions: int32(len(t.Partitions))}
+	}
+	return topics, nil
+}
+
+// Bounds returns the first offset of a partition that is there, and the last stable
+// one, which is the end of what readers of committed data can see.
+func Bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) (start, end int64, err error) {
+	adm := kadm.NewClient(cl)
+	for _, b := range []struct {
+		list func(context.Context, ...string) (kadm.ListedOffsets, error)
+		to   *int64
+	}{{adm.ListStartOffsets, &start}, {adm.ListCommittedOffsets, &end}} {
+		offsets, err := b.list(ctx, topic)
+		if err != nil {
+			return 0, 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
+		}
+		o, ok := offsets.Lookup(topic, partition)
+		if !ok {
+			o.Err = kerr.UnknownTopicOrPartition
+		}
+		if o.Err != nil {
+			return 0, 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, o.Err)
+		}
+		*b.to = o.Offset
+	}
+	return start, end, nil
+}
+
+// CommittedOffset returns a group's committed offset, or ok false if it has none (it
+// may have expired). It waits for a transaction that holds one back.
+func CommittedOffset(ctx context.Context, cl *kgo.Client, group, topic string, partition int32) (offset int64, ok bool, err error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	rg := kmsg.NewOffsetFetchRequestGroup()
+	rg.Group = group
+	rt := kmsg.NewOffsetFetchRequestGroupTopic()
+	rt.Topic = topic
+	rt.Partitions = []int32{partition}
+	info, err := LookUpTopics(ctx, cl, topic)
+	if err != nil {
+		return 0, false, err
+	}
+	rt.TopicID = info.ByName[topic].ID
+	rg.Topics = append(rg.Topics, rt)
+	req.Groups = append(req.Groups, rg)
+	for {
+		offset, err = committedAnswer(req.RequestWith(ctx, cl))
+		switch {
+		case errors.Is(err, kerr.GroupIDNotFound):
+			return 0, false, nil
+		case errors.Is(err, kerr.UnstableOffsetCommit):
+			select {
+			case <-ctx.Done():
+				return 0, false, ctx.Err()
+			case <-time.After(20 * time.Millisecond):
+				continue
+			}
+		case err != nil:
+			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic, partition, err)
+		}
+		return offset, offset >= 0, nil
+	}
+}
+
+func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Groups) != 1 {
+		return 0, kerr.GroupIDNotFound
+	}
+	g := resp.Groups[0]
+	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		return 0, err
+	}
+	if len(g.Topics) != 1 || len(g.Topics[0].Partitions) != 1 {
+		return -1, nil
+	}
+	p := g.Topics[0].Partitions[0]
+	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+}
+
+// RequireTransactionVersion2 refuses a cluster whose transactions are of an earlier
+// version: there a transactional offset commit cannot be tied to the producer alone.
+func RequireTransactionVersion2(ctx context.Context, cl *kgo.Client) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "kudos", "1"
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return fmt.Errorf("asking the brokers for their versions: %w", err)
+	}
+	for _, f := range resp.FinalizedFeatures {
+		if f.Name == "transaction.version" && f.MaxVersionLevel >= 2 {
+			return nil
+		}
+	}
+	return &ParkError{
+		Reason: "the cluster's transaction.version is below 2",
+		Remedy: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache Kafka 4.0 or later)",
+	}
+}
