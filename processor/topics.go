@@ -40,7 +40,7 @@ func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 		return nil, refusal(err)
 	}
 	report := &TopicsReport{}
-	a := &topicAdmin{adm: kadm.NewClient(cl), report: report}
+	a := &topicAdmin{cl: cl, adm: kadm.NewClient(cl), report: report}
 	for _, t := range schema.Topics(partitions, replicationFactor) {
 		if err := a.apply(ctx, t); err != nil {
 			return report, err
@@ -73,7 +73,7 @@ func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 		}
 		report.add("%v", refusal(err))
 	}
-	a := &topicAdmin{adm: kadm.NewClient(cl), report: report}
+	a := &topicAdmin{cl: cl, adm: kadm.NewClient(cl), report: report}
 	for _, t := range schema.Topics(partitions, replicationFactor) {
 		if err := a.check(ctx, t); err != nil {
 			return report, err
@@ -91,6 +91,7 @@ func refusal(err error) error {
 }
 
 type topicAdmin struct {
+	cl     *kgo.Client
 	adm    *kadm.Client
 	report *TopicsReport
 }
@@ -137,15 +138,9 @@ func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
 // waitFor waits until all partitions of a new topic have a leader.
 func (a *topicAdmin) waitFor(ctx context.Context, name string) error {
 	for {
-		topics, err := a.adm.ListTopics(ctx, name)
-		if err == nil && topics[name].Err == nil {
-			ready := len(topics[name].Partitions) > 0
-			for _, p := range topics[name].Partitions {
-				ready = ready && p.Err == nil && p.Leader >= 0
-			}
-			if ready {
-				return nil
-			}
+		topics, err := stream.LookUpTopics(ctx, a.cl, name)
+		if err == nil && topics.ByName[name].HasLeaders() {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -180,28 +175,20 @@ func (a *topicAdmin) check(ctx context.Context, want schema.Topic) error {
 
 type topicSettings struct {
 	partitions int32
-	replicas   int // the least of all partitions
+	replicas   int
 	configs    map[string]string
 }
 
 func (a *topicAdmin) look(ctx context.Context, name string) (s topicSettings, found bool, err error) {
-	topics, err := a.adm.ListTopics(ctx, name)
-	if err != nil {
-		return s, false, fmt.Errorf("looking up topic %s: %w", name, err)
-	}
-	t := topics[name]
-	if errors.Is(t.Err, kerr.UnknownTopicOrPartition) || len(topics) == 0 {
+	topics, err := stream.LookUpTopics(ctx, a.cl, name)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return s, false, nil
 	}
-	if t.Err != nil {
-		return s, false, fmt.Errorf("looking up topic %s: %w", name, t.Err)
+	if err != nil {
+		return s, false, err
 	}
-	s = topicSettings{partitions: int32(len(t.Partitions)), configs: map[string]string{}}
-	for _, p := range t.Partitions {
-		if s.replicas == 0 || len(p.Replicas) < s.replicas {
-			s.replicas = len(p.Replicas)
-		}
-	}
+	info := topics.ByName[name]
+	s = topicSettings{partitions: info.Partitions, replicas: info.Replicas, configs: map[string]string{}}
 	configs, err := a.adm.DescribeTopicConfigs(ctx, name)
 	if err != nil {
 		return s, false, fmt.Errorf("reading the settings of topic %s: %w", name, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -18,28 +19,60 @@ type Topics struct {
 	ByName    map[string]TopicInfo
 }
 
-// TopicInfo is what identifies a topic's log and its layout.
+// TopicInfo is what identifies a topic's log, and its layout.
 type TopicInfo struct {
 	ID         [16]byte
 	Partitions int32
+	// Leaders are broker ids by partition, -1 where there is none at present.
+	Leaders []int32
+	// Replicas is the replication factor, the least of all partitions.
+	Replicas int
 }
 
-// LookUpTopics asks for topics, which must all be there.
+// HasLeaders tells whether all partitions can be used.
+func (t TopicInfo) HasLeaders() bool {
+	return t.Partitions > 0 && !slices.Contains(t.Leaders, -1)
+}
+
+// LookUpTopics asks for topics, which must all be there: one that is not is a
+// ParkError with kerr.UnknownTopicOrPartition in it. It asks the brokers each time;
+// the client's own metadata may be seconds old, and of a topic deleted since.
 func LookUpTopics(ctx context.Context, cl *kgo.Client, names ...string) (Topics, error) {
-	meta, err := kadm.NewClient(cl).Metadata(ctx, names...)
+	req := kmsg.NewPtrMetadataRequest()
+	for _, name := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
 		return Topics{}, fmt.Errorf("looking up topics: %w", err)
 	}
-	topics := Topics{ClusterID: meta.Cluster, ByName: map[string]TopicInfo{}}
-	for _, name := range names {
-		t := meta.Topics[name]
-		if errors.Is(t.Err, kerr.UnknownTopicOrPartition) || t.Topic == "" {
-			return Topics{}, Park("kudos topics apply", "there is no topic %s: %w", name, kerr.UnknownTopicOrPartition)
+	topics := Topics{ByName: map[string]TopicInfo{}}
+	if resp.ClusterID != nil {
+		topics.ClusterID = *resp.ClusterID
+	}
+	for _, t := range resp.Topics {
+		err := kerr.ErrorForCode(t.ErrorCode)
+		switch {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			return Topics{}, Park("kudos topics apply", "there is no topic %s: %w", *t.Topic, err)
+		case err != nil:
+			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
 		}
-		if t.Err != nil {
-			return Topics{}, fmt.Errorf("looking up topic %s: %w", name, t.Err)
+		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)), Leaders: make([]int32, len(t.Partitions))}
+		for i := range info.Leaders {
+			info.Leaders[i] = -1
 		}
-		topics.ByName[name] = TopicInfo{ID: t.ID, Partitions: int32(len(t.Partitions))}
+		for _, p := range t.Partitions {
+			if int(p.Partition) < len(info.Leaders) && p.ErrorCode == 0 {
+				info.Leaders[p.Partition] = p.Leader
+			}
+			if info.Replicas == 0 || len(p.Replicas) < info.Replicas {
+				info.Replicas = len(p.Replicas)
+			}
+		}
+		topics.ByName[*t.Topic] = info
 	}
 	return topics, nil
 }

@@ -59,7 +59,8 @@ func (o KafkaOptions) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...),
 		kgo.ClientID(o.ClientID),
-		kgo.WithLogger(kslog.New(log.With("component", "kafka"))),
+		kgo.WithLogger(quietClient{kslog.New(log.With("component", "kafka"))}),
+		kgo.DisableClientMetrics(),
 		kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, host)
 		}),
@@ -71,3 +72,9 @@ func (o KafkaOptions) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client
 	}
 	return cl, nil
 }
+
+// quietClient leaves out what the client says of its daily work: several lines a
+// transaction.
+type quietClient struct{ kgo.Logger }
+
+func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelWarn) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -134,22 +133,16 @@ func (r *logReader) findLeader(ctx context.Context) error {
 	if r.leader >= 0 {
 		return nil
 	}
-	topics, err := kadm.NewClient(r.cl).ListTopics(ctx, r.topic)
+	topics, err := LookUpTopics(ctx, r.cl, r.topic)
 	if err != nil {
 		return err
 	}
-	t := topics[r.topic]
-	if t.Err != nil {
-		return t.Err
-	}
-	p, ok := t.Partitions[r.partition]
-	if !ok {
+	t := topics.ByName[r.topic]
+	if r.partition >= t.Partitions {
 		return kerr.UnknownTopicOrPartition
 	}
-	if p.Err != nil {
-		return p.Err
-	}
-	if p.Leader < 0 {
+	leader := t.Leaders[r.partition]
+	if leader < 0 {
 		return kerr.LeaderNotAvailable
 	}
 	if r.topicID != ([16]byte{}) && r.topicID != t.ID {
@@ -157,6 +150,6 @@ func (r *logReader) findLeader(ctx context.Context) error {
 		// one), but a topic made anew is another log.
 		return errRecreated
 	}
-	r.topicID, r.leader = t.ID, p.Leader
+	r.topicID, r.leader = t.ID, leader
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // ProcessorOptions describe one goka group.
@@ -101,7 +100,7 @@ func (p *Processor) runOnce(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	tm := &topicManager{adm: kadm.NewClient(cl), timeout: p.opts.Kafka.RequestTimeout}
+	tm := &topicManager{cl: cl, timeout: p.opts.Kafka.RequestTimeout}
 	table := newTableConsumer(cl, p.opts.Stores)
 	g := newGroup(&p.opts, p.newWorker, p.log)
 

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // topicManager is goka's goka.TopicManager. It verifies and never creates: topics are
 // made by `kudos topics apply`, with the settings that they need.
 type topicManager struct {
-	adm     *kadm.Client
+	cl      *kgo.Client
 	timeout time.Duration
 }
 
@@ -25,28 +24,15 @@ func (m *topicManager) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), m.timeout) // goka gives none
 }
 
-// describe returns the topic as the cluster has it now.
-func (m *topicManager) describe(topic string) (kadm.TopicDetail, string, error) {
-	ctx, cancel := m.context()
-	defer cancel()
-	meta, err := m.adm.Metadata(ctx, topic)
-	if err != nil {
-		return kadm.TopicDetail{}, "", fmt.Errorf("looking up topic %s: %w", topic, err)
-	}
-	t := meta.Topics[topic]
-	if t.Err != nil {
-		return kadm.TopicDetail{}, "", fmt.Errorf("looking up topic %s (`kudos topics apply` creates it): %w", topic, t.Err)
-	}
-	return t, meta.Cluster, nil
-}
-
 // identify tells which log a topic is.
 func (m *topicManager) identify(topic string) (LogID, error) {
-	t, cluster, err := m.describe(topic)
+	ctx, cancel := m.context()
+	defer cancel()
+	topics, err := LookUpTopics(ctx, m.cl, topic)
 	if err != nil {
 		return LogID{}, err
 	}
-	return LogID{ClusterID: cluster, TopicID: t.ID}, nil
+	return LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
 }
 
 func (m *topicManager) ensure(topic string, partitions int) error {
@@ -68,12 +54,16 @@ func (m *topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string
 }
 
 func (m *topicManager) Partitions(topic string) ([]int32, error) {
-	t, _, err := m.describe(topic)
+	ctx, cancel := m.context()
+	defer cancel()
+	topics, err := LookUpTopics(ctx, m.cl, topic)
 	if err != nil {
 		return nil, err
 	}
-	partitions := t.Partitions.Numbers()
-	slices.Sort(partitions)
+	partitions := make([]int32, topics.ByName[topic].Partitions)
+	for i := range partitions {
+		partitions[i] = int32(i)
+	}
 	return partitions, nil
 }
 
@@ -82,27 +72,16 @@ func (m *topicManager) Partitions(topic string) ([]int32, error) {
 func (m *topicManager) GetOffset(topic string, partition int32, at int64) (int64, error) {
 	ctx, cancel := m.context()
 	defer cancel()
-	var list func(context.Context, ...string) (kadm.ListedOffsets, error)
-	switch at {
-	case sarama.OffsetOldest:
-		list = m.adm.ListStartOffsets
-	case sarama.OffsetNewest:
-		list = m.adm.ListCommittedOffsets
-	default:
-		return 0, errors.New("only the oldest and the newest offset are known")
+	start, end, err := Bounds(ctx, m.cl, topic, partition)
+	switch {
+	case err != nil:
+		return 0, err
+	case at == sarama.OffsetOldest:
+		return start, nil
+	case at == sarama.OffsetNewest:
+		return end, nil
 	}
-	offsets, err := list(ctx, topic)
-	if err != nil {
-		return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
-	}
-	o, ok := offsets.Lookup(topic, partition)
-	if !ok {
-		return 0, fmt.Errorf("listing offsets of %s/%d: there is no such partition", topic, partition)
-	}
-	if o.Err != nil {
-		return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, o.Err)
-	}
-	return o.Offset, nil
+	return 0, errors.New("only the oldest and the newest offset are known")
 }
 
 // Close leaves the client to its owner.
