@@ -1,0 +1,47 @@
+# `make test` is what CI runs; `make help` lists the rest.
+
+GO   ?= go
+TOOL := $(GO) tool -modfile=tools/go.mod
+
+# Longer than the suite needs, shorter than a hang may last.
+TEST_TIMEOUT ?= 9m
+# What to test: make test PKG=./processor/...
+PKG ?= ./...
+
+.DEFAULT_GOAL := build
+.PHONY: help build generate lint generated deps test bench stack
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
+
+build: ## bin/kudos
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/kudos .
+
+generate: ## write the code that comes from the .proto files
+	$(GO) generate ./schema
+
+deps: ## install what the tests need: as root on Debian; elsewhere it says what is missing
+	integration/deps.sh
+
+# With -race like the tests, so that one compilation serves vet, staticcheck and them.
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then printf 'gofmt would change (mend: gofmt -w FILE):\n%s\n' "$$unformatted"; exit 1; fi
+	$(GO) vet -race $(PKG)
+	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(TOOL) -n staticcheck) $(PKG)
+
+# Into a folder beside, so that it fails and changes nothing.
+generated: ## is the generated code that of the .proto files?
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && mkdir "$$fresh/out" && \
+	(cd schema && $(GO) tool -modfile=../tools/go.mod buf generate -o "$$fresh/out") && \
+	diff -ru schema/kudosv1 "$$fresh/schema/kudosv1" || \
+	{ echo 'schema/kudosv1 is not what schema/proto gives (mend: make generate)'; exit 1; }
+
+test: deps lint generated ## all checks and the whole suite, with the race detector
+	$(GO) test -race -timeout $(TEST_TIMEOUT) $(PKG)
+
+bench: ## Go benchmarks, with allocations
+	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
+
+stack: ## a real Kafka and MariaDB on this machine, to play with, until Ctrl-C
+	$(GO) run ./integration/cmd/stack

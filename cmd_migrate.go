@@ -1,0 +1,35 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"kudos/sql"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the tables in MySQL up to date",
+		Long: `Bring the tables in MySQL (8.0 or later) or MariaDB (10.11 or later) up to date.
+
+The database must exist, and the user may CREATE and ALTER in it. Doing it again
+changes nothing; several at once take turns. Run it before a new version's processors.`,
+		Example: `  kudos migrate --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+
+  # The password not on the command line
+  KUDOS_MYSQL_DSN='kudos:secret@tcp(db:3306)/kudos' kudos migrate`,
+		Args: cobra.NoArgs,
+	}
+	settings := addSettings(cmd, mysqlFlag())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		if err := cfg.RequireMySQL(); err != nil {
+			return usageError{err}
+		}
+		return sql.Migrate(cmd.Context(), cfg.MySQL, a.logger(cfg))
+	}
+	return cmd
+}

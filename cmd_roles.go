@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"kudos/processor"
+	"kudos/producer"
+	"kudos/sql"
+	"kudos/stream/admin"
+)
+
+func (a *app) producerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "producer",
+		Short: "Take likes over HTTP and bring them to Kafka",
+		Long: `Take likes over HTTP and bring them to Kafka.
+
+A like is answered with 202 and its place once Kafka has it, and with what is wrong
+otherwise. It asks nobody who they are: put it behind what does.
+
+It runs until SIGTERM or SIGINT, and then answers the requests in hand
+(producer.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos producer --brokers kafka-1:9092,kafka-2:9092 --set producer.http_addr=:8080
+
+  curl -X PUT    http://127.0.0.1:8080/v1/posts/1/likes/42      # user 42 likes post 1
+  curl -X PUT    http://127.0.0.1:8080/v1/posts/1/dislikes/42   # dislikes it now
+  curl -X DELETE http://127.0.0.1:8080/v1/posts/1/likes/42      # has no reaction any more`,
+		Args: cobra.NoArgs,
+	}
+	settings := addSettings(cmd, brokersFlag())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		log, reg := a.logger(cfg), admin.NewRegistry()
+		p, err := producer.New(cfg.Producer, cfg.Kafka, log, reg)
+		if err != nil {
+			return err
+		}
+		return runRole(cmd.Context(), "producer", p, cfg.Admin, reg, log)
+	}
+	return cmd
+}
+
+func (a *app) processorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "processor",
+		Short: "Judge the events and bring the counts to MySQL",
+		Long: `Judge the events in Kafka, keep who likes what, and bring the counts to MySQL.
+
+Start as many as you like: they share the partitions. Each needs a folder of its own
+for the local copy of the state table (processor.state_dir); losing it costs a recovery
+from Kafka and nothing else. While MySQL is away the counts there wait; nothing else does.
+
+It runs until SIGTERM or SIGINT, and then finishes the batches in hand
+(processor.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos processor --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+
+  # A second one on the same machine
+  kudos processor --config kudos.yaml --set processor.state_dir=state-2 --set admin.addr=127.0.0.1:9091`,
+		Args: cobra.NoArgs,
+	}
+	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		if err := cfg.RequireMySQL(); err != nil {
+			return usageError{err}
+		}
+		log, reg := a.logger(cfg), admin.NewRegistry()
+		store, err := sql.New(cfg.MySQL, log)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, store.Close()) }()
+		p, err := processor.New(cfg.Processor, cfg.Kafka, store, log, reg)
+		if err != nil {
+			return err
+		}
+		return runRole(cmd.Context(), "processor", p, cfg.Admin, reg, log)
+	}
+	return cmd
+}

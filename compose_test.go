@@ -1,0 +1,104 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"kudos/config"
+)
+
+// service is what these tests look at of a service in docker-compose.yml.
+type service struct {
+	Image           string
+	Build           *struct{ Context, Dockerfile string }
+	Command         []string
+	Environment     map[string]string
+	Ports           []string
+	Healthcheck     *struct{ Test []string }
+	StopGracePeriod string                                `yaml:"stop_grace_period"`
+	DependsOn       map[string]struct{ Condition string } `yaml:"depends_on"`
+}
+
+func composeServices(t *testing.T) map[string]service {
+	t.Helper()
+	text, err := os.ReadFile("docker-compose.yml")
+	require.NoError(t, err)
+	var file struct{ Services map[string]service }
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	require.NotEmpty(t, file.Services)
+	return file.Services
+}
+
+// TestComposeFitsTheProgram holds the file against the commands and settings there are:
+// no container engine runs in the tests.
+func TestComposeFitsTheProgram(t *testing.T) {
+	services := composeServices(t)
+	for name, s := range services {
+		for other, on := range s.DependsOn {
+			dependency, exists := services[other]
+			require.True(t, exists, "%s depends on %s, which is not there", name, other)
+			if on.Condition == "service_healthy" {
+				require.NotNil(t, dependency.Healthcheck, "%s waits for the health of %s, which has no healthcheck", name, other)
+			}
+		}
+		for _, port := range s.Ports {
+			require.True(t, strings.HasPrefix(port, "127.0.0.1:"), "%s: port %s is open to the network", name, port)
+		}
+		if s.Build != nil {
+			t.Run(name, func(t *testing.T) { checkOwnService(t, s) })
+		}
+	}
+}
+
+func checkOwnService(t *testing.T, s service) {
+	require.FileExists(t, s.Build.Dockerfile)
+	cmd, rest, err := (&app{}).rootCommand().Find(s.Command)
+	require.NoError(t, err)
+	require.Empty(t, rest, "%v is no command", s.Command)
+	require.True(t, cmd.HasParent(), "no command is given")
+
+	for key, value := range s.Environment {
+		t.Setenv(key, value)
+	}
+	cfg, err := config.Load(config.Sources{})
+	require.NoError(t, err)
+	require.NoError(t, cfg.RequireMySQL())
+	if s.StopGracePeriod != "" {
+		grace, err := time.ParseDuration(s.StopGracePeriod)
+		require.NoError(t, err)
+		require.Greater(t, grace, cfg.Producer.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
+		require.Greater(t, grace, cfg.Processor.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
+	}
+}
+
+func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {
+	pom, err := os.ReadFile("integration/stack/kafka/pom.xml")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`(?m)^  <version>(.*)</version>$`).FindSubmatch(pom)
+	require.NotNil(t, version)
+	require.Equal(t, "apache/kafka:"+string(version[1]), composeServices(t)["kafka"].Image)
+}
+
+// TestImageSettings: what the image sets are settings, and it leaves kudos dev out.
+func TestImageSettings(t *testing.T) {
+	dockerfile, err := os.ReadFile("deploy/Dockerfile")
+	require.NoError(t, err)
+	require.Contains(t, string(dockerfile), "-tags nodev")
+	settings := regexp.MustCompile(`\b(KUDOS_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(string(dockerfile), -1)
+	require.NotEmpty(t, settings)
+	for _, s := range settings {
+		t.Setenv(s[1], s[2])
+	}
+	_, err = config.Load(config.Sources{})
+	require.NoError(t, err)
+	gomod, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)
+	require.Contains(t, string(dockerfile), "golang:"+string(language[1]), "the image is built by the Go of go.mod")
+}

@@ -1,0 +1,116 @@
+// Package config puts the settings of all roles into one tree and fills it: a flag
+// goes before a KUDOS_… environment variable, that before the file, that before the
+// default. It is strict: a key that does not exist is refused with the nearest one
+// that does, and a value of the wrong type with the key and where it was given.
+//
+// In come a file, the environment and the settings of the command line; out comes a
+// Config whose parts the commands hand to the roles, and for each key where its
+// value came from. It is the only package that imports viper, and no role imports it.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"kudos/processor"
+	"kudos/producer"
+	"kudos/sql"
+	"kudos/stream"
+	"kudos/stream/admin"
+)
+
+// Config is every setting of the program. The tags of the fields are the keys.
+type Config struct {
+	Kafka     stream.KafkaOptions `mapstructure:"kafka"`
+	MySQL     sql.Options         `mapstructure:"mysql"`
+	Topics    Topics              `mapstructure:"topics"`
+	Producer  producer.Options    `mapstructure:"producer"`
+	Processor processor.Options   `mapstructure:"processor"`
+	Admin     admin.Options       `mapstructure:"admin"`
+	Log       Log                 `mapstructure:"log"`
+}
+
+// Topics is how `kudos topics` sets topics up.
+type Topics struct {
+	// Partitions of every topic. Fixed once there is data: it decides where a post
+	// lives.
+	Partitions int32 `mapstructure:"partitions"`
+	// ReplicationFactor of every topic.
+	ReplicationFactor int16 `mapstructure:"replication_factor"`
+}
+
+// Log is how the program logs, to standard error.
+type Log struct {
+	// Level is the least that is logged: debug, info, warn or error.
+	Level string `mapstructure:"level"`
+	// Format is text or json.
+	Format string `mapstructure:"format"`
+}
+
+// Default is what holds where nothing is set.
+func Default() Config {
+	return Config{
+		Kafka:     stream.DefaultKafkaOptions(),
+		MySQL:     sql.DefaultOptions(),
+		Topics:    Topics{Partitions: 8, ReplicationFactor: 3},
+		Producer:  producer.DefaultOptions(),
+		Processor: processor.DefaultOptions(),
+		Admin:     admin.DefaultOptions(),
+		Log:       Log{Level: "info", Format: "text"},
+	}
+}
+
+// Validate says what is wrong with the settings, all of it. A DSN may be missing: not
+// every command needs one. Those that do ask RequireMySQL.
+func (c Config) Validate() error {
+	mysql := c.MySQL
+	if mysql.DSN == "" {
+		mysql.DSN = "user@tcp(host:3306)/database"
+	}
+	return errors.Join(
+		named("kafka", c.Kafka.Validate()),
+		named("mysql", mysql.Validate()),
+		named("topics", c.Topics.Validate()),
+		named("producer", c.Producer.Validate()),
+		named("processor", c.Processor.Validate()),
+		named("admin", c.Admin.Validate()),
+		named("log", c.Log.Validate()),
+	)
+}
+
+// RequireMySQL refuses a configuration without a database.
+func (c Config) RequireMySQL() error {
+	if c.MySQL.DSN != "" {
+		return nil
+	}
+	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database")
+}
+
+// named puts the section before each error that does not begin with it, so that
+// every message begins with the key as it stands in the file.
+func named(section string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, e := range joined.Unwrap() {
+			errs = append(errs, named(section, e))
+		}
+		return errors.Join(errs...)
+	}
+	if err == nil || strings.HasPrefix(err.Error(), section+".") {
+		return err
+	}
+	return fmt.Errorf("%s.%w", section, err)
+}
+
+// Validate says what is wrong with the options, all of it.
+func (t Topics) Validate() error {
+	var errs []error
+	if t.Partitions < 1 {
+		errs = append(errs, fmt.Errorf("topics.partitions: %d is too few, at least 1", t.Partitions))
+	}
+	if t.ReplicationFactor < 1 {
+		errs = append(errs, fmt.Errorf("topics.replication_factor: %d is too few, at least 1", t.ReplicationFactor))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,88 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Entry is one setting as `kudos config` shows it.
+type Entry struct {
+	Key string `json:"key"`
+	// Value is a number, true or false, a text or a list; a duration is a text.
+	// Secrets in it are masked.
+	Value any `json:"value"`
+	// From is flag, env, file or default, and Name which flag, variable or file.
+	From string `json:"from"`
+	Name string `json:"name,omitempty"`
+	// Env is the variable that would set it.
+	Env string `json:"env"`
+}
+
+// Entries lists every setting, in the order of the example file.
+func (l *Loaded) Entries() []Entry {
+	tree := settings(&l.Config)
+	entries := make([]Entry, len(tree))
+	for i, s := range tree {
+		origin := l.origins[s.key]
+		entries[i] = Entry{Key: s.key, Value: shown(s), From: origin.Kind, Name: origin.Name, Env: EnvName(s.key)}
+	}
+	return entries
+}
+
+func shown(s setting) any {
+	if s.key == "mysql.dsn" {
+		return maskDSN(s.value.String())
+	}
+	if d, ok := s.value.Interface().(time.Duration); ok {
+		return d.String()
+	}
+	return s.value.Interface()
+}
+
+const mask = "***"
+
+// maskDSN hides the password, and all of a DSN in which it cannot be told where the
+// password is.
+func maskDSN(dsn string) string {
+	if dsn == "" {
+		return ""
+	}
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return mask
+	}
+	if c.Passwd != "" {
+		c.Passwd = mask
+	}
+	return c.FormatDSN()
+}
+
+// WriteTable writes the settings for a person.
+func (l *Loaded) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KEY\tVALUE\tFROM") // errors of writes come with Flush
+	for _, e := range l.Entries() {
+		value := e.Value
+		if list, ok := value.([]string); ok {
+			value = strings.Join(list, ",")
+		}
+		if value == "" {
+			value = "(not set)"
+		}
+		fmt.Fprintf(t, "%s\t%v\t%s\n", e.Key, value, l.origins[e.Key])
+	}
+	return t.Flush()
+}
+
+// WriteJSON writes the settings for a script.
+func (l *Loaded) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(l.Entries())
+}

@@ -1,0 +1,142 @@
+package dev
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/schema"
+)
+
+var begun = time.UnixMilli(1_700_000_000_000)
+
+// generate makes n events, one a millisecond.
+func generate(shape Shape, seed uint64, n int) []schema.Event {
+	g := NewGenerator(shape, seed, begun)
+	events := make([]schema.Event, n)
+	for i := range events {
+		events[i] = g.Next(begun.Add(time.Duration(i) * time.Millisecond))
+	}
+	return events
+}
+
+func TestGeneratorIsPure(t *testing.T) {
+	events := generate(DefaultShape(), 7, 50_000)
+	require.Equal(t, events, generate(DefaultShape(), 7, 50_000))
+	require.NotEqual(t, events, generate(DefaultShape(), 8, 50_000))
+}
+
+func TestGeneratorMakesWhatItsShapeSays(t *testing.T) {
+	const n = 200_000
+	shape := DefaultShape()
+	shape.ViralEvery = 1000 * time.Hour
+	var (
+		actions = map[schema.Action]int{}
+		posts   = map[uint64]int{}
+		users   = map[uint64]schema.Region{}
+		regions = map[schema.Region]int{}
+		late    int
+		twice   int
+		newest  uint64
+	)
+	events := generate(shape, 1, n)
+	for i, e := range events {
+		require.NoError(t, e.Check())
+		now := begun.Add(time.Duration(i) * time.Millisecond).UnixMilli()
+		require.LessOrEqual(t, e.TimeMs, now)
+		require.GreaterOrEqual(t, e.TimeMs, now-shape.MaxLate.Milliseconds()-1)
+		if e.TimeMs < now-1 {
+			late++
+		}
+		if i > 0 && events[i-1] == e {
+			twice++
+		}
+		if region, known := users[e.UserID]; known {
+			require.Equal(t, region, e.Region, "user %d has moved", e.UserID)
+		}
+		users[e.UserID] = e.Region
+		actions[e.Action]++
+		posts[e.PostID]++
+		regions[e.Region]++
+		newest = max(newest, e.UserID)
+	}
+	near := func(want float64, got int, what string) {
+		t.Helper()
+		require.InEpsilon(t, want*n, got, 0.15, what)
+	}
+	near(shape.Late, late, "late events")
+	near(shape.DoubleClicks, twice, "double clicks")
+	near(0.8*shape.ChangedMinds, actions[schema.Unlike], "unlikes")
+	near(shape.Dislikes+0.2*shape.ChangedMinds, actions[schema.Dislike], "dislikes")
+	require.Greater(t, posts[1], 10*posts[20], "popularity is skewed")
+	require.Greater(t, len(posts), shape.Posts/2, "but most posts get something")
+	require.Greater(t, newest, uint64(shape.Users), "users join")
+	require.LessOrEqual(t, newest, uint64(shape.Users+1000))
+	us, _ := schema.ParseRegion("US")
+	near(0.22, regions[us], "events from the US")
+	require.Len(t, regions, 12)
+}
+
+func TestGeneratorLetsPostsGoViral(t *testing.T) {
+	shape := DefaultShape()
+	shape.ViralEvery, shape.ViralFor = 10*time.Second, 5*time.Second
+	var viral int
+	events := generate(shape, 3, 120_000)
+	for from := 0; from < len(events); from += 1000 { // second by second
+		posts := map[uint64]int{}
+		for _, e := range events[from : from+1000] {
+			posts[e.PostID]++
+		}
+		for post, n := range posts {
+			if post > uint64(shape.Posts/10) && n > 300 {
+				viral++
+			}
+		}
+	}
+	require.Greater(t, viral, 10, "seconds with an unpopular post above all others")
+	require.Less(t, viral, 90)
+}
+
+func TestShapeOfOne(t *testing.T) {
+	shape := DefaultShape()
+	shape.Posts, shape.Users = 1, 1
+	require.NoError(t, shape.Validate())
+	for _, e := range generate(shape, 1, 10_000) {
+		require.EqualValues(t, 1, e.PostID)
+	}
+}
+
+func TestRegionsAreWellFormedAndCoverEverybody(t *testing.T) {
+	var sum uint64
+	for _, r := range regions {
+		_, wellFormed := schema.ParseRegion(r.code)
+		require.True(t, wellFormed, r.code)
+		sum += r.weight
+	}
+	require.EqualValues(t, 100, sum)
+}
+
+func TestShapeRefuses(t *testing.T) {
+	require.NoError(t, DefaultShape().Validate())
+	for _, wrong := range []func(*Shape){
+		func(s *Shape) { s.Posts = 0 },
+		func(s *Shape) { s.Skew = 1 },
+		func(s *Shape) { s.Late = 1.1 },
+		func(s *Shape) { s.ViralEvery = 0 },
+	} {
+		s := DefaultShape()
+		wrong(&s)
+		require.Error(t, s.Validate())
+	}
+}
+
+func BenchmarkGenerator(b *testing.B) {
+	g := NewGenerator(DefaultShape(), 1, begun)
+	now := begun
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(500 * time.Microsecond)
+		_ = g.Next(now)
+	}
+}

@@ -1,0 +1,86 @@
+//go:build !nodev
+
+package dev
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+)
+
+// trimming is a broker with likes of one partition, of which the first five are old.
+func trimming(t *testing.T) (*Broker, *kadm.Client) {
+	b := startBroker(t)
+	createTopics(t, b, 1)
+	cl := newClient(t, b)
+	for i := range 10 {
+		r := &kgo.Record{Topic: schema.TopicLikes, Value: []byte("v"), Timestamp: time.Now()}
+		if i < 5 {
+			r.Timestamp = r.Timestamp.Add(-time.Hour)
+		}
+		require.NoError(t, cl.ProduceSync(t.Context(), r).FirstErr())
+	}
+	return b, kadm.NewClient(cl)
+}
+
+func commit(t *testing.T, admin *kadm.Client, group string, offset int64) {
+	t.Helper()
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(schema.TopicLikes, 0, offset, -1)
+	require.NoError(t, admin.CommitAllOffsets(t.Context(), group, offsets))
+}
+
+func likesStart(t *testing.T, admin *kadm.Client) int64 {
+	t.Helper()
+	starts, err := admin.ListStartOffsets(t.Context(), schema.TopicLikes)
+	require.NoError(t, err)
+	start, known := starts.Lookup(schema.TopicLikes, 0)
+	require.True(t, known)
+	return start.Offset
+}
+
+func TestTrimmerDeletesWhatIsOldAndRead(t *testing.T) {
+	b, admin := trimming(t)
+	o := DefaultTrimmerOptions()
+	o.ReadBy = map[string][]string{schema.TopicLikes: {"first", "second"}, "not-there": {"first"}}
+	trimmer := NewTrimmer(o, kafkaOptions(b), discardLog())
+	trim := func() int64 {
+		t.Helper()
+		require.NoError(t, trimmer.trim(t.Context(), admin, time.Now()))
+		return likesStart(t, admin)
+	}
+	require.Zero(t, trim(), "nobody has read")
+	commit(t, admin, "first", 4)
+	require.Zero(t, trim(), "one of two has read")
+	commit(t, admin, "second", 3)
+	require.EqualValues(t, 3, trim(), "the slower group counts")
+	commit(t, admin, "first", 10)
+	commit(t, admin, "second", 9)
+	require.EqualValues(t, 5, trim(), "what is young stays")
+	require.EqualValues(t, 5, trim())
+}
+
+func TestTrimmerRuns(t *testing.T) {
+	b, admin := trimming(t)
+	commit(t, admin, schema.GroupFold, 10)
+	o := DefaultTrimmerOptions()
+	o.Keep, o.Interval = 0, 20*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- NewTrimmer(o, kafkaOptions(b), discardLog()).Run(ctx) }()
+	require.Eventually(t, func() bool { return likesStart(t, admin) == 10 }, 10*time.Second, 5*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+func TestTrimmerRefusesToTrimUnread(t *testing.T) {
+	o := DefaultTrimmerOptions()
+	o.ReadBy = map[string][]string{"likes": nil}
+	require.ErrorContains(t, NewTrimmer(o, kafkaOptions(startBroker(t)), discardLog()).Run(t.Context()), "likes")
+}

@@ -1,0 +1,123 @@
+// Command stack runs real servers to play with: one Kafka cluster and one MariaDB (or MySQL) server, on free loopback
+// ports, until Ctrl-C. Their data is new at each start and gone at the end. `make stack` runs it.
+//
+// With -fetch it only brings what comes through Maven into this machine's cache, and ends.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"kudos/integration/stack"
+)
+
+// options are the command line.
+type options struct {
+	dir   string
+	nodes int
+	keep  bool
+	mysql bool
+	fetch bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.dir, "dir", "", "make the data directories in this `directory`, which must exist (default: the system's temporary directory)")
+	flag.IntVar(&o.nodes, "nodes", 1, "Kafka nodes, each broker and controller: 1 or 3")
+	flag.BoolVar(&o.keep, "keep", false, "leave data and logs at the end")
+	flag.BoolVar(&o.mysql, "mysql", false, "MySQL in place of MariaDB")
+	flag.BoolVar(&o.fetch, "fetch", false, "only fetch Kafka's jars, and with -mysql the MySQL server")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "stack: what is %q? It takes options only, see -help\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintf(os.Stderr, "stack: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if o.fetch {
+		return fetch(ctx, log, o.mysql)
+	}
+	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: o.dir, Nodes: o.nodes, Keep: o.keep, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	startDatabase := stack.StartMariaDB
+	if o.mysql {
+		startDatabase = stack.StartMySQL
+	}
+	db, err := startDatabase(ctx, stack.DatabaseOptions{Dir: o.dir, Keep: o.keep, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.CreateDatabase(ctx, "kudos"); err != nil {
+		return err
+	}
+	explain(os.Stdout, k, db)
+	return wait(ctx, append(k.Nodes(), db.Server))
+}
+
+func fetch(ctx context.Context, log *slog.Logger, mysql bool) error {
+	needs := []stack.Software{stack.NeedKafka}
+	if mysql {
+		needs = append(needs, stack.NeedMySQL)
+	}
+	return stack.Fetch(ctx, log, needs...)
+}
+
+// explain says where things are and what to do with them.
+func explain(w io.Writer, k *stack.Kafka, db *stack.Database) {
+	host, port, _ := strings.Cut(db.Address(), ":")
+	fmt.Fprintf(w, `
+Kafka   %[1]s
+SQL     %[2]s
+logs    %[3]s/node-*/server.log
+        %[4]s
+
+export KUDOS_BROKERS=%[1]s
+export KUDOS_MYSQL_DSN='%[2]s'
+
+go run . topics apply --brokers "$KUDOS_BROKERS"
+go run . migrate --mysql-dsn "$KUDOS_MYSQL_DSN"
+go run . processor --brokers "$KUDOS_BROKERS" --mysql-dsn "$KUDOS_MYSQL_DSN"
+go run . producer --brokers "$KUDOS_BROKERS"
+kcat -b %[5]s -L
+mariadb -h %[6]s -P %[7]s -u root kudos
+
+Ctrl-C stops all of it; the data goes with it unless -keep was given.
+`, strings.Join(k.Brokers(), ","), db.DSN("kudos"), k.Dir(), db.LogPath(), k.Brokers()[0], host, port)
+}
+
+// wait returns when ctx is done, which is the way to end this program, or with an error when a server is gone.
+func wait(ctx context.Context, servers []*stack.Server) error {
+	gone := make(chan *stack.Server, len(servers))
+	for _, s := range servers {
+		go func() { // ends with its server, which Close ends
+			<-s.Done()
+			gone <- s
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case s := <-gone:
+		return fmt.Errorf("%s ended by itself:\n%s", s, s.LogTail())
+	}
+}

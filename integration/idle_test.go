@@ -1,0 +1,52 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"kudos/schema"
+)
+
+// An idle system writes nothing: not to Kafka, not to MySQL; and its groups show no
+// lag to whoever asks Kafka, though the updates end in a commit marker.
+func TestAnIdleSystemIsQuiet(t *testing.T) {
+	s := newRealSystem(t)
+	s.toggles(7, 10_000)
+	require.NoError(t, s.processor("processor").Start(t.Context()))
+	s.drain(time.Minute)
+	adm := kadm.NewClient(s.client())
+	lag := func() (lag int64) {
+		lags, err := adm.Lag(t.Context(), schema.GroupFold, schema.GroupApply)
+		require.NoError(t, err)
+		lags.Each(func(l kadm.DescribedGroupLag) {
+			require.NoError(t, l.Error())
+			for _, topic := range l.Lag {
+				for _, p := range topic {
+					lag += p.Lag
+				}
+			}
+		})
+		return lag
+	}
+	waitFor(t, 10*time.Second, "lag 0", func() bool { return lag() == 0 })
+
+	written := func() string {
+		ends, err := adm.ListEndOffsets(t.Context())
+		require.NoError(t, err)
+		var sum int64
+		ends.Each(func(o kadm.ListedOffset) { sum += o.Offset })
+		var moved string
+		require.NoError(t, s.db.Get(&moved, "SELECT MAX(updated_at) FROM applied_offset"))
+		return fmt.Sprintf("offsets of all topics %d, last move in MySQL %s", sum, moved)
+	}
+	before := written()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		require.Equal(t, before, written())
+		require.Zero(t, lag())
+		pause(t, 250*time.Millisecond)
+	}
+}

@@ -1,0 +1,230 @@
+package stack
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// DatabaseOptions describe a MariaDB or MySQL server. The zero value is a server with the defaults below.
+type DatabaseOptions struct {
+	// Dir is where the server makes its data directory, which Close removes. When this process is root, the account that
+	// the server runs under must be able to enter it. Default: the system's temporary directory.
+	Dir string
+	// Keep leaves the data and logs in place after Close.
+	Keep bool
+	// ExtraArgs are added to the server's command line and win over what this package sets.
+	ExtraArgs []string
+	// StartTimeout and StopTimeout bound Start and Stop. Defaults: DefaultStartTimeout, DefaultStopTimeout.
+	StartTimeout, StopTimeout time.Duration
+	// Log tells of starts and ends. Default: nothing.
+	Log *slog.Logger
+}
+
+// Validate says what is wrong with the options.
+func (o DatabaseOptions) Validate() error {
+	if o.StartTimeout < 0 || o.StopTimeout < 0 {
+		return fmt.Errorf("database: start timeout %v, stop timeout %v: neither may be negative", o.StartTimeout, o.StopTimeout)
+	}
+	return nil
+}
+
+func (o DatabaseOptions) withDefaults() DatabaseOptions {
+	if o.StartTimeout == 0 {
+		o.StartTimeout = DefaultStartTimeout
+	}
+	if o.StopTimeout == 0 {
+		o.StopTimeout = DefaultStopTimeout
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Database is one SQL server with data of its own. Its user is root, without a password, reached from this machine only.
+type Database struct {
+	*Server
+	dir  string // holds data/ and the logs
+	keep bool
+	port port
+
+	databases atomic.Int64 // that NewDatabase made: numbers their names
+}
+
+// engine is what differs between the kinds of server: the commands that create the data directory and that serve it.
+// Both are run in the data directory.
+type engine struct {
+	name       string // "mariadb"
+	initialise func(data string) (path string, args []string)
+	serve      func(data string) (path string, args []string)
+}
+
+// startDatabase creates an empty data directory and starts a server on it.
+func startDatabase(ctx context.Context, e engine, options DatabaseOptions) (_ *Database, err error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	o := options.withDefaults()
+	begin := time.Now()
+	d := &Database{keep: o.Keep}
+	if d.dir, err = os.MkdirTemp(o.Dir, "kudos-"+e.name+"-"); err != nil {
+		return nil, fmt.Errorf("start %s: %w", e.name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if err := d.prepare(ctx, e, o); err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", e.name, err)
+	}
+	if err := d.Start(ctx); err != nil {
+		return nil, err
+	}
+	o.Log.Info(e.name+" is up", "dsn", d.DSN(""), "took", time.Since(begin).Round(time.Millisecond))
+	return d, nil
+}
+
+// prepare makes the data directory, under the account that will serve it.
+func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) error {
+	var err error
+	if d.port, err = reservePort(); err != nil {
+		return err
+	}
+	account, err := unprivileged()
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(d.dir, "data")
+	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(data, 0o700)); err != nil {
+		return err
+	}
+	if err := account.own(data); err != nil {
+		return err
+	}
+	path, args := e.initialise(data)
+	err = run(ctx, command{name: "initialising " + e.name, path: path, args: args, dir: data, log: filepath.Join(d.dir, "init.log"), account: account})
+	if err != nil {
+		return err
+	}
+	path, args = e.serve(data)
+	args = append(args, d.arguments()...)
+	d.Server = &Server{
+		command: command{
+			name: e.name, path: path, args: append(args, o.ExtraArgs...), dir: data,
+			log: filepath.Join(d.dir, "server.log"), account: account,
+		},
+		probe:        func(ctx context.Context) error { return d.answers(ctx, data) },
+		startTimeout: o.StartTimeout,
+		stopTimeout:  o.StopTimeout,
+		log:          o.Log,
+	}
+	return nil
+}
+
+// arguments are the settings that MariaDB and MySQL share: as durable as a production server, so that what a test sees
+// after a kill is what an operator would see, and with the binary log that a replica reads.
+func (d *Database) arguments() []string {
+	return []string{
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--port=%d", d.port.number),
+		"--socket=server.sock", // in the data directory; a full path may be longer than a socket's name can be
+		"--pid-file=server.pid",
+		"--character-set-server=utf8mb4",
+		"--innodb-flush-log-at-trx-commit=1",
+		"--sync-binlog=1",
+		"--server-id=1",
+		"--log-bin=binlog",
+		"--binlog-format=ROW",
+		"--secure-file-priv=" + d.dir, // whoever connects cannot write files elsewhere
+	}
+}
+
+// answers checks that the server on our port is the one on our data.
+func (d *Database) answers(ctx context.Context, data string) error {
+	return d.session(ctx, func(c *sql.Conn) error {
+		var serving string
+		if err := c.QueryRowContext(ctx, "SELECT @@datadir").Scan(&serving); err != nil {
+			return err
+		}
+		if filepath.Clean(serving) != filepath.Clean(data) {
+			return fmt.Errorf("another server, on %s, answers on this port", serving)
+		}
+		return nil
+	})
+}
+
+// session does something on a connection of its own.
+func (d *Database) session(ctx context.Context, do func(*sql.Conn) error) error {
+	c, err := mysql.NewConnector(d.config(""))
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(c)
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(conn)
+}
+
+func (d *Database) config(database string) *mysql.Config {
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", d.port.address(), database
+	c.Logger = &mysql.NopLogger{} // failing to connect is an everyday thing here
+	return c
+}
+
+// Address is host:port.
+func (d *Database) Address() string { return d.port.address() }
+
+// DSN is the data source name of a database on this server for go-sql-driver/mysql, or of none if database is empty.
+func (d *Database) DSN(database string) string { return d.config(database).FormatDSN() }
+
+// Dir is where the data (data/) and logs (init.log, server.log) are.
+func (d *Database) Dir() string { return d.dir }
+
+// CreateDatabase creates an empty database; that it exists already is an error.
+func (d *Database) CreateDatabase(ctx context.Context, name string) error {
+	return d.execute(ctx, "CREATE DATABASE", name)
+}
+
+// DropDatabase drops a database with all that is in it.
+func (d *Database) DropDatabase(ctx context.Context, name string) error {
+	return d.execute(ctx, "DROP DATABASE", name)
+}
+
+func (d *Database) execute(ctx context.Context, verb, name string) error {
+	err := d.session(ctx, func(c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, verb+" `"+strings.ReplaceAll(name, "`", "``")+"`")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s %s on %s: %w", strings.ToLower(verb), name, d.command.name, err)
+	}
+	return nil
+}
+
+// Close kills the server and removes its data. It may be called more than once.
+func (d *Database) Close() error {
+	if d.Server != nil {
+		d.end()
+	}
+	err := d.port.release()
+	if !d.keep {
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}
+	return err
+}

@@ -1,0 +1,205 @@
+package stack_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/stack"
+)
+
+// patience bounds every wait of these tests for a server, on a machine that may be busy with other tests.
+const patience = 2 * time.Minute
+
+func newClient(t *testing.T, brokers []string, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics()}, options...)...)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func createTopic(ctx context.Context, t *testing.T, client *kgo.Client, topic string, replicas int16) {
+	t.Helper()
+	_, err := kadm.NewClient(client).CreateTopic(ctx, 1, replicas, nil, topic)
+	require.NoError(t, err)
+}
+
+// inTransaction writes the values in one transaction and commits it, or aborts it.
+func inTransaction(ctx context.Context, t *testing.T, client *kgo.Client, topic string, end kgo.TransactionEndTry, values ...string) {
+	t.Helper()
+	require.NoError(t, client.BeginTransaction())
+	for _, v := range values {
+		require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(v)}).FirstErr())
+	}
+	require.NoError(t, client.EndTransaction(ctx, end))
+}
+
+// readCommitted returns the first n committed values of a topic.
+func readCommitted(ctx context.Context, t *testing.T, brokers []string, topic string, n int) []string {
+	t.Helper()
+	client := newClient(t, brokers, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	var values []string
+	for len(values) < n {
+		fetches := client.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "%d of %d values read: %v", len(values), n, values)
+		fetches.EachRecord(func(r *kgo.Record) { values = append(values, string(r.Value)) })
+	}
+	return values
+}
+
+// What was committed is there after a crash and after an orderly stop; a cluster is new, and ends with Close.
+func TestKafkaLivesThroughKillAndStop(t *testing.T) {
+	t.Parallel()
+	k := stack.KafkaForTest(t, stack.KafkaOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	node := k.Node(0)
+	client := newClient(t, k.Brokers(), kgo.TransactionalID("writer"))
+
+	metadata, err := kadm.NewClient(client).Metadata(ctx)
+	require.NoError(t, err)
+	require.Equal(t, k.ClusterID(), metadata.Cluster)
+	_, err = kadm.NewClient(client).CreateTopic(ctx, 1, 1, map[string]*string{"message.timestamp.type": kadm.StringPtr("LogAppendTime")}, "t")
+	require.NoError(t, err)
+	inTransaction(ctx, t, client, "t", kgo.TryCommit, "a", "b")
+	inTransaction(ctx, t, client, "t", kgo.TryAbort, "never")
+
+	before := node.PID()
+	require.NoError(t, node.Kill())
+	requireGone(t, before)
+	require.Zero(t, node.PID())
+	require.Error(t, node.Kill(), "killing a server that is down must not pass for a kill")
+	require.NoError(t, node.Start(ctx))
+	require.NotEqual(t, before, node.PID())
+	require.ErrorContains(t, node.Start(ctx), "runs already")
+	inTransaction(ctx, t, client, "t", kgo.TryCommit, "c")
+
+	require.NoError(t, node.Stop())
+	require.NoError(t, k.Start(ctx))
+	require.Equal(t, []string{"a", "b", "c"}, readCommitted(ctx, t, k.Brokers(), "t", 3))
+
+	pid, dir := node.PID(), k.Dir()
+	require.DirExists(t, dir)
+	require.NoError(t, k.Close())
+	requireGone(t, pid)
+	require.NoDirExists(t, dir)
+	require.NoError(t, k.Close(), "a second Close")
+}
+
+// A paused broker keeps its connections and answers nothing; resumed, it goes on as if nothing had been.
+func TestKafkaPause(t *testing.T) {
+	k := shared.Kafka(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, k.Reset(ctx))
+	client := newClient(t, k.Brokers())
+	createTopic(ctx, t, client, "paused", 1)
+	require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("before")}).FirstErr())
+
+	require.NoError(t, k.Node(0).Pause())
+	brief, cancelBrief := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancelBrief()
+	require.Error(t, client.Ping(brief), "a paused broker answers nothing")
+	require.True(t, k.Node(0).Running())
+	require.Same(t, k, shared.Kafka(t), "the next test gets the same cluster, awake")
+	require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("after")}).FirstErr())
+}
+
+// Reset leaves neither topics nor groups, and what is created next under an old name is new.
+func TestKafkaReset(t *testing.T) {
+	k := shared.Kafka(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client := newClient(t, k.Brokers())
+	admin := kadm.NewClient(client)
+	for _, topic := range []string{"one", "two"} {
+		createTopic(ctx, t, client, topic, 1)
+		require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("old")}).FirstErr())
+	}
+	var committed kadm.Offsets
+	committed.AddOffset("one", 0, 1, -1)
+	require.NoError(t, admin.CommitAllOffsets(ctx, "readers", committed))
+	groups, err := admin.ListGroups(ctx)
+	require.NoError(t, err)
+	require.Contains(t, groups.Groups(), "readers")
+
+	require.NoError(t, k.Reset(ctx))
+
+	topics, err := admin.ListTopics(ctx)
+	require.NoError(t, err)
+	require.Empty(t, topics.Names())
+	groups, err = admin.ListGroups(ctx)
+	require.NoError(t, err)
+	require.Empty(t, groups.Groups())
+	fresh := newClient(t, k.Brokers())
+	createTopic(ctx, t, fresh, "one", 1)
+	require.NoError(t, fresh.ProduceSync(ctx, &kgo.Record{Topic: "one", Value: []byte("new")}).FirstErr())
+	require.Equal(t, []string{"new"}, readCommitted(ctx, t, k.Brokers(), "one", 1))
+}
+
+// Three nodes keep what was acknowledged while any one of them is away, and refuse to acknowledge when two are.
+func TestKafkaThreeNodes(t *testing.T) {
+	t.Parallel()
+	k := stack.KafkaForTest(t, stack.KafkaOptions{Nodes: 3})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client := newClient(t, k.Brokers(), kgo.TransactionalID("writer"))
+	createTopic(ctx, t, client, "t", 3)
+	inTransaction(ctx, t, client, "t", kgo.TryCommit, "a")
+
+	leader := leaderOf(ctx, t, client, "t")
+	require.NoError(t, k.Node(leader).Kill())
+	inTransaction(ctx, t, client, "t", kgo.TryCommit, "b")
+	require.NotEqual(t, leader, leaderOf(ctx, t, client, "t"))
+	require.NoError(t, k.Start(ctx))
+	require.NoError(t, k.WaitInSync(ctx))
+	require.Equal(t, []string{"a", "b"}, readCommitted(ctx, t, k.Brokers(), "t", 2))
+
+	require.NoError(t, k.Reset(ctx))
+	require.NoError(t, k.Close())
+}
+
+func leaderOf(ctx context.Context, t *testing.T, client *kgo.Client, topic string) int {
+	t.Helper()
+	var leader int32 = -1
+	require.Eventually(t, func() bool {
+		topics, err := kadm.NewClient(client).ListTopics(ctx, topic)
+		if err != nil || topics.Error() != nil {
+			return false
+		}
+		leader = topics[topic].Partitions[0].Leader
+		return leader >= 0
+	}, patience, 20*time.Millisecond, "topic %s has no leader", topic)
+	return int(leader)
+}
+
+// A property that a test gives wins, and a server that cannot start says why.
+func TestKafkaThatCannotStart(t *testing.T) {
+	stack.Require(t, stack.NeedKafka)
+	dir := t.TempDir()
+	_, err := stack.StartKafka(t.Context(), stack.KafkaOptions{Dir: dir, ExtraProperties: map[string]string{"num.io.threads": "none"}})
+	require.ErrorContains(t, err, "num.io.threads", "the reason stands in the server's log")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left, "a failed start leaves nothing")
+}
+
+func TestKafkaOptions(t *testing.T) {
+	for name, o := range map[string]stack.KafkaOptions{
+		"nodes":   {Nodes: 2},
+		"heap":    {Heap: "-Xmx1g"},
+		"newline": {ExtraProperties: map[string]string{"a": "b\nc"}},
+		"timeout": {StartTimeout: -1},
+	} {
+		t.Run(name, func(t *testing.T) { require.Error(t, o.Validate()) })
+	}
+	require.NoError(t, stack.KafkaOptions{}.Validate())
+	require.NoError(t, stack.KafkaOptions{Nodes: 3, Heap: "1g"}.Validate())
+}

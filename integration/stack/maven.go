@@ -1,0 +1,169 @@
+package stack
+
+import (
+	"context"
+	_ "embed" // the two pom files
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+//go:embed kafka/pom.xml
+var kafkaPOM []byte
+
+//go:embed mysql/pom.xml
+var mysqlPOM []byte
+
+// lockRetry is how often a fetch that waits for another process's fetch looks again.
+const lockRetry = 100 * time.Millisecond
+
+// artifact is software that Maven fetches and that stays in the cache directory of this machine, in a directory named
+// after its version. It is there whole or not at all.
+type artifact struct {
+	name    string // "kafka"
+	version string // the version of its pom file
+	pom     []byte
+	args    []string // goal and properties for mvn
+}
+
+func kafkaArtifact() (artifact, error) {
+	return newArtifact("kafka", kafkaPOM, "dependency:copy-dependencies")
+}
+
+func mysqlArtifact() (artifact, error) {
+	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	if !ok || runtime.GOOS != "linux" {
+		return artifact{}, fmt.Errorf("MySQL is not packaged for %s/%s: use MariaDB there", runtime.GOOS, runtime.GOARCH)
+	}
+	return newArtifact("mysql", mysqlPOM, "dependency:unpack", "-Darch="+arch)
+}
+
+func newArtifact(name string, pom []byte, args ...string) (artifact, error) {
+	var project struct {
+		Version string `xml:"version"`
+	}
+	if err := xml.Unmarshal(pom, &project); err != nil {
+		return artifact{}, fmt.Errorf("read version in %s/pom.xml: %w", name, err)
+	}
+	return artifact{name: name, version: project.Version, pom: pom, args: args}, nil
+}
+
+func (a artifact) String() string { return a.name + "-" + a.version }
+
+// dir is where the artifact is, or is going to be, and whether it is there.
+func (a artifact) dir() (path string, cached bool, err error) {
+	root, err := cacheRoot()
+	if err != nil {
+		return "", false, err
+	}
+	path = filepath.Join(root, a.String())
+	_, err = os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, false, nil
+	}
+	return path, err == nil, err
+}
+
+// cacheRoot is the user's cache directory; for root it is the system's, because servers that root starts run under an
+// unprivileged account, which cannot enter root's home.
+func cacheRoot() (string, error) {
+	if os.Geteuid() == 0 && runtime.GOOS == "linux" {
+		return "/var/cache/kudos", nil
+	}
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the cache directory: %w", err)
+	}
+	return filepath.Join(user, "kudos"), nil
+}
+
+// fetch returns the artifact's directory, and fetches it before if this machine does not have it yet. Processes that
+// fetch at the same time wait for the first one.
+func (a artifact) fetch(ctx context.Context, log *slog.Logger) (string, error) {
+	dir, cached, err := a.dir()
+	if err != nil || cached {
+		return dir, err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", fmt.Errorf("fetch %s: %w", a, err)
+	}
+	unlock, err := lockFile(ctx, dir+".lock")
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", a, err)
+	}
+	defer unlock()
+	if dir, cached, err = a.dir(); err != nil || cached {
+		return dir, err
+	}
+	begin := time.Now()
+	log.Info("fetching with Maven, once for this machine", "artifact", a, "to", dir)
+	if err := a.download(ctx, dir); err != nil {
+		return "", fmt.Errorf("fetch %s: %w", a, err)
+	}
+	log.Info("fetched", "artifact", a, "took", time.Since(begin).Round(time.Millisecond))
+	return dir, nil
+}
+
+// download has Maven fill a directory beside the final one and renames it into place. The caller holds the lock.
+func (a artifact) download(ctx context.Context, dir string) error {
+	partial := dir + ".partial" // an earlier one was left by a process that died with the lock
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	defer os.RemoveAll(partial)
+	if err := os.MkdirAll(partial, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(partial, "pom.xml"), a.pom, 0o644); err != nil {
+		return err
+	}
+	mvn, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("Maven is not installed: %w; %s", err, installHint)
+	}
+	files := filepath.Join(partial, "files")
+	err = run(ctx, command{
+		name: "mvn",
+		path: mvn,
+		// -C: an artifact whose checksum is wrong is refused, not merely warned of.
+		args: append([]string{"-B", "-ntp", "-C", "-f", "pom.xml", "-DoutputDirectory=" + files}, a.args...),
+		dir:  partial,
+		log:  filepath.Join(partial, "mvn.log"),
+	})
+	if err != nil {
+		return err
+	}
+	return os.Rename(files, dir)
+}
+
+// lockFile takes an exclusive lock on a file, which the kernel gives back when this process ends.
+func lockFile(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("wait for the process that holds %s: %w", path, ctx.Err())
+		case <-time.After(lockRetry):
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/stack"
+)
+
+// verdict is a test that notes how it ends.
+type verdict struct {
+	testing.TB
+	ctx             context.Context
+	failed, skipped string
+}
+
+func (v *verdict) Helper()                  {}
+func (v *verdict) Context() context.Context { return v.ctx }
+func (v *verdict) Fatalf(format string, args ...any) {
+	v.failed = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+func (v *verdict) Skipf(format string, args ...any) {
+	v.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// requireSoftware runs stack.Require as a test of its own would.
+func requireSoftware(t *testing.T, need stack.Software) *verdict {
+	v := &verdict{ctx: t.Context()}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stack.Require(v, need)
+	}()
+	<-done
+	return v
+}
+
+// Without Java, a test of Kafka is skipped on a laptop and fails in CI, and either says what to do.
+func TestRequire(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("JAVA_HOME", "")
+
+	t.Setenv("CI", "")
+	v := requireSoftware(t, stack.NeedKafka)
+	require.Empty(t, v.failed)
+	require.Contains(t, v.skipped, "Java is not installed")
+	require.Contains(t, v.skipped, "integration/deps.sh")
+
+	t.Setenv("CI", "true")
+	v = requireSoftware(t, stack.NeedKafka)
+	require.Empty(t, v.skipped)
+	require.Contains(t, v.failed, "Java is not installed")
+	require.Contains(t, v.failed, "integration/deps.sh")
+}

@@ -1,0 +1,225 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	probeEvery   = 20 * time.Millisecond // between two looks whether a starting server answers
+	probeTimeout = 2 * time.Second       // for one such look
+
+	// DefaultStartTimeout bounds how long a server may take until it answers. It takes seconds; three nodes on a machine
+	// that is busy with other tests have been seen to take most of a minute.
+	DefaultStartTimeout = 2 * time.Minute
+	// DefaultStopTimeout bounds how long a server may take to end after SIGTERM.
+	DefaultStopTimeout = time.Minute
+)
+
+// Server is one server process. It can be ended and started again, on the same data and the same ports, any number of
+// times. Its methods may be called from any goroutine.
+type Server struct {
+	command      command
+	probe        func(context.Context) error // nil: it answers
+	startTimeout time.Duration
+	stopTimeout  time.Duration
+	log          *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		proc *process // the latest; nil before the first start
+	}
+}
+
+// Start starts a server that is down and returns once it answers. If it does not within the start timeout or before ctx
+// is done, it is killed, and the error shows the end of its log.
+func (s *Server) Start(ctx context.Context) error {
+	begin := time.Now()
+	p, err := s.launch()
+	if err != nil {
+		return err
+	}
+	if err := s.await(ctx, p); err != nil {
+		p.kill()
+		return err
+	}
+	s.log.Info("started", "server", s.command.name, "pid", p.os.Pid, "took", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// launch starts the process without waiting until it answers.
+func (s *Server) launch() (*process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.mu.proc; p != nil && p.running() {
+		return nil, fmt.Errorf("start %s: it runs already, pid %d", s.command.name, p.os.Pid)
+	}
+	p, err := start(s.command)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.proc = p
+	return p, nil
+}
+
+// await waits until the process answers.
+func (s *Server) await(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.startTimeout, fmt.Errorf("no answer for %v", s.startTimeout))
+	defer cancel()
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		probing, done := context.WithTimeout(ctx, probeTimeout)
+		err := s.probe(probing)
+		done()
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended while starting: %w\n%s", s.command.name, exitError(p), tail(s.command.log))
+		default:
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.done:
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not answer: %w; last: %w\n%s", s.command.name, context.Cause(ctx), err, tail(s.command.log))
+		}
+	}
+}
+
+// exitError says how a process that is gone ended; ending well is an error where it was to stay.
+func exitError(p *process) error {
+	if p.exit != nil {
+		return p.exit
+	}
+	return errors.New("exit status 0")
+}
+
+// Kill ends the server by SIGKILL, as a crash would, and returns when it is gone. What it had handed to the operating
+// system stays: this is the death of a process, not of a machine.
+func (s *Server) Kill() error {
+	p, err := s.current("kill")
+	if err != nil {
+		return err
+	}
+	p.kill()
+	s.log.Info("killed", "server", s.command.name, "pid", p.os.Pid)
+	return nil
+}
+
+// Stop asks the server to end (SIGTERM) and returns when it is gone. A paused one is resumed for that. If it takes
+// longer than the stop timeout, it is killed, which is an error.
+func (s *Server) Stop() error {
+	p, err := s.current("stop")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(p.os.Signal(syscall.SIGTERM), p.os.Signal(syscall.SIGCONT)); err != nil && p.running() {
+		return fmt.Errorf("stop %s: %w", s.command.name, err)
+	}
+	timer := time.NewTimer(s.stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		s.log.Info("stopped", "server", s.command.name, "pid", p.os.Pid)
+		return nil
+	case <-timer.C:
+		p.kill()
+		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s", s.command.name, s.stopTimeout, tail(s.command.log))
+	}
+}
+
+// Pause freezes the server (SIGSTOP) and returns when it stands still: its connections stay open and answer nothing.
+func (s *Server) Pause() error {
+	return s.do("pause", (*process).freeze)
+}
+
+// Resume lets a paused server go on (SIGCONT); one that was not paused does not notice.
+func (s *Server) Resume() error {
+	return s.do("resume", func(p *process) error { return p.os.Signal(syscall.SIGCONT) })
+}
+
+func (s *Server) do(verb string, act func(*process) error) error {
+	p, err := s.current(verb)
+	if err != nil {
+		return err
+	}
+	if err := act(p); err != nil {
+		return fmt.Errorf("%s %s: %w", verb, s.command.name, err)
+	}
+	s.log.Info(verb+"d", "server", s.command.name, "pid", p.os.Pid)
+	return nil
+}
+
+// revive leaves the server running, whatever state it was in.
+func (s *Server) revive(ctx context.Context) error {
+	if s.Running() {
+		return s.Resume()
+	}
+	return s.Start(ctx)
+}
+
+// current is the running process, or an error for the person who wanted to do something to it.
+func (s *Server) current(verb string) (*process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.mu.proc
+	if p == nil {
+		return nil, fmt.Errorf("%s %s: it was never started", verb, s.command.name)
+	}
+	if !p.running() {
+		return nil, fmt.Errorf("%s %s: it does not run, it ended before: %w", verb, s.command.name, exitError(p))
+	}
+	return p, nil
+}
+
+// PID is the process id, 0 while the server is down.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.mu.proc; p != nil && p.running() {
+		return p.os.Pid
+	}
+	return 0
+}
+
+// Running tells whether the process is there; a paused one is.
+func (s *Server) Running() bool { return s.PID() != 0 }
+
+// Done is closed when the process that runs now is gone. While the server is down, it is closed already.
+func (s *Server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.proc == nil {
+		gone := make(chan struct{})
+		close(gone)
+		return gone
+	}
+	return s.mu.proc.done
+}
+
+// LogPath is the file that the server's log and output go to.
+func (s *Server) LogPath() string { return s.command.log }
+
+// LogTail is the path and the end of that file, for error messages.
+func (s *Server) LogTail() string { return tail(s.command.log) }
+
+// String is the server's name: "kafka node 0".
+func (s *Server) String() string { return s.command.name }
+
+// end kills the process if there is one.
+func (s *Server) end() {
+	s.mu.Lock()
+	p := s.mu.proc
+	s.mu.Unlock()
+	if p != nil {
+		p.kill()
+	}
+}

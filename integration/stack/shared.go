@@ -1,0 +1,205 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// dropTimeout bounds dropping a test's database. A transaction that the test left open holds it up.
+const dropTimeout = 20 * time.Second
+
+// KeepVariable is the environment variable that, when not empty, makes tests leave the data and logs of their servers.
+const KeepVariable = "KUDOS_TEST_KEEP"
+
+// KafkaForTest starts a cluster for one test and closes it at the test's end. See Require for where that is impossible.
+func KafkaForTest(t testing.TB, o KafkaOptions) *Kafka {
+	t.Helper()
+	Require(t, NeedKafka)
+	o.Keep = o.Keep || os.Getenv(KeepVariable) != ""
+	if o.Log == nil {
+		o.Log = testLog(t)
+	}
+	k, err := StartKafka(t.Context(), o)
+	return own(t, k, err)
+}
+
+// MariaDBForTest starts a server for one test and closes it at the test's end.
+func MariaDBForTest(t testing.TB, o DatabaseOptions) *Database {
+	t.Helper()
+	return databaseForTest(t, NeedMariaDB, StartMariaDB, o)
+}
+
+// MySQLForTest starts a server for one test and closes it at the test's end.
+func MySQLForTest(t testing.TB, o DatabaseOptions) *Database {
+	t.Helper()
+	return databaseForTest(t, NeedMySQL, StartMySQL, o)
+}
+
+type startDatabaseFunc func(context.Context, DatabaseOptions) (*Database, error)
+
+func databaseForTest(t testing.TB, need Software, start startDatabaseFunc, o DatabaseOptions) *Database {
+	t.Helper()
+	Require(t, need)
+	o.Keep = o.Keep || os.Getenv(KeepVariable) != ""
+	if o.Log == nil {
+		o.Log = testLog(t)
+	}
+	d, err := start(t.Context(), o)
+	return own(t, d, err)
+}
+
+// own hands a server to a test, which closes it.
+func own[S io.Closer](t testing.TB, server S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return server
+}
+
+func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// Shared is one set of servers for all the tests of a test binary. Each is started by the first test that asks for it:
+//
+//	var servers = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
+//
+//	func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+//
+//	func TestIt(t *testing.T) {
+//		brokers, dsn := servers.Kafka(t).Brokers(), servers.MariaDB(t).NewDatabase(t)
+//
+// Tests tell their data apart by topic and database names, or call Reset first. A server that an earlier test left down
+// or paused runs again when the next one gets it.
+type Shared struct {
+	kafkaOptions    KafkaOptions
+	databaseOptions DatabaseOptions
+
+	mu struct {
+		sync.Mutex
+		kafka   started[*Kafka]
+		mariaDB started[*Database]
+		mySQL   started[*Database]
+	}
+}
+
+// started is a server once it was asked for. A failed start is not tried again: the next tests would each wait as long.
+type started[S io.Closer] struct {
+	asked  bool
+	server S
+	err    error
+}
+
+func (s *started[S]) get(start func() (S, error)) (S, error) {
+	if !s.asked {
+		s.server, s.err = start()
+		s.asked = true
+	}
+	return s.server, s.err
+}
+
+func (s *started[S]) close() error {
+	if !s.asked || s.err != nil {
+		return nil
+	}
+	return s.server.Close()
+}
+
+// NewShared makes a set that starts nothing yet.
+func NewShared(kafka KafkaOptions, database DatabaseOptions) *Shared {
+	keep := os.Getenv(KeepVariable) != ""
+	kafka.Keep, database.Keep = kafka.Keep || keep, database.Keep || keep
+	return &Shared{kafkaOptions: kafka, databaseOptions: database}
+}
+
+// Main runs the tests, closes what they started and returns the exit code for TestMain.
+func (s *Shared) Main(m interface{ Run() int }) int {
+	code := m.Run()
+	if err := s.Close(); err != nil {
+		fmt.Fprintf(os.Stderr, "close the shared servers: %v\n", err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// Close kills every server that was started and removes its data.
+func (s *Shared) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.mu.kafka.close(), s.mu.mariaDB.close(), s.mu.mySQL.close())
+}
+
+// Kafka is the shared cluster, with all its nodes up.
+func (s *Shared) Kafka(t testing.TB) *Kafka {
+	t.Helper()
+	Require(t, NeedKafka)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, err := s.mu.kafka.get(func() (*Kafka, error) { return StartKafka(t.Context(), s.kafkaOptions) })
+	if err == nil {
+		err = k.eachNode(func(n *kafkaNode) error { return n.revive(t.Context()) })
+	}
+	if err != nil {
+		t.Fatalf("shared kafka: %v", err)
+	}
+	return k
+}
+
+// MariaDB is the shared MariaDB server, up.
+func (s *Shared) MariaDB(t testing.TB) *Database {
+	t.Helper()
+	return s.database(t, NeedMariaDB, &s.mu.mariaDB, StartMariaDB)
+}
+
+// MySQL is the shared MySQL server, up.
+func (s *Shared) MySQL(t testing.TB) *Database {
+	t.Helper()
+	return s.database(t, NeedMySQL, &s.mu.mySQL, StartMySQL)
+}
+
+func (s *Shared) database(t testing.TB, need Software, shared *started[*Database], start startDatabaseFunc) *Database {
+	t.Helper()
+	Require(t, need)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, err := shared.get(func() (*Database, error) { return start(t.Context(), s.databaseOptions) })
+	if err == nil {
+		err = d.revive(t.Context())
+	}
+	if err != nil {
+		t.Fatalf("shared database: %v", err)
+	}
+	return d
+}
+
+// NewDatabase creates an empty database for one test and returns its DSN. The database is dropped at the test's end if
+// the server runs then.
+func (d *Database) NewDatabase(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d", d.databases.Add(1))
+	if err := d.CreateDatabase(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !d.Running() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+		defer cancel()
+		if err := d.DropDatabase(ctx, name); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+	return d.DSN(name)
+}

@@ -1,0 +1,185 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/stack"
+	"kudos/schema"
+)
+
+// partitions of every topic in these tests.
+const partitions = 4
+
+// system is a running kudos and where its servers are.
+type system struct {
+	t       testing.TB
+	log     *slog.Logger
+	program string
+	brokers []string
+	dsn     string
+	http    string // empty where no producer runs
+	db      *sqlx.DB
+}
+
+// command runs the program to its end and returns what it printed.
+func (s *system) command(args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, s.program, args...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("kudos %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func newSystem(t testing.TB) *system {
+	t.Helper()
+	program, err := binary()
+	require.NoError(t, err)
+	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler)}
+}
+
+func (s *system) connect() {
+	var err error
+	s.db, err = sqlx.Open("mysql", s.dsn)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { s.db.Close() })
+}
+
+// newRealSystem has a real Kafka and a real MariaDB, with topics and tables made, and
+// runs nothing yet.
+func newRealSystem(t testing.TB) *system {
+	t.Helper()
+	s := newSystem(t)
+	kafka := shared.Kafka(t)
+	require.NoError(t, kafka.Reset(t.Context()))
+	s.brokers = kafka.Brokers()
+	s.dsn = shared.MariaDB(t).NewDatabase(t)
+	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
+	s.command("migrate", "--mysql-dsn", s.dsn)
+	s.connect()
+	return s
+}
+
+// newEmbeddedSystem is `kudos dev`: all in one process.
+func newEmbeddedSystem(t testing.TB, args ...string) *system {
+	t.Helper()
+	s := newSystem(t)
+	dir := t.TempDir()
+	ready := filepath.Join(dir, "ready.json")
+	dev := stack.NewProgram(stack.ProgramOptions{
+		Name: "dev", Path: s.program, Dir: dir, Log: s.log,
+		Args: append([]string{"dev", "--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+			"--ready-file", ready, "--set", fmt.Sprintf("topics.partitions=%d", partitions)}, args...),
+		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
+	})
+	require.NoError(t, dev.Start(t.Context()), "kudos dev")
+	t.Cleanup(func() { dev.Kill(); s.showLog(dev) })
+	var at struct{ Kafka, MySQL, HTTP, Admin string }
+	text, err := os.ReadFile(ready)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &at))
+	s.brokers, s.dsn, s.http = []string{at.Kafka}, "root@tcp("+at.MySQL+")/kudos", at.HTTP
+	s.connect()
+	return s
+}
+
+func (s *system) brokerList() string { return strings.Join(s.brokers, ",") }
+
+// processor makes a processor process with a state folder of its own; args are more
+// flags. It is stopped at the end of the test.
+func (s *system) processor(name string, args ...string) *stack.Server {
+	dir := s.t.TempDir()
+	p := stack.NewProgram(stack.ProgramOptions{
+		Name: name, Path: s.program, Dir: dir, Log: s.log,
+		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
+			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=6s", "--set", "admin.addr=127.0.0.1:0"}, args...),
+	})
+	s.t.Cleanup(func() {
+		// Not killed: its groups would have to wait for it in the next test.
+		if p.Running() {
+			require.NoError(s.t, p.Stop())
+		}
+		s.showLog(p)
+	})
+	return p
+}
+
+// showLog prints a process's log if the test has failed.
+func (s *system) showLog(p *stack.Server) {
+	if s.t.Failed() {
+		s.t.Logf("log of %s:\n%s", p, p.LogTail())
+	}
+}
+
+// client is a plain Kafka client, closed with the test.
+func (s *system) client(opts ...kgo.Opt) *kgo.Client {
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.brokers...)}, opts...)...)
+	require.NoError(s.t, err)
+	s.t.Cleanup(cl.Close)
+	return cl
+}
+
+// produce writes records to likes as any franz-go client would, and returns when
+// Kafka has them.
+func (s *system) produce(records []*kgo.Record) {
+	s.t.Helper()
+	cl := s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(60<<10), kgo.MaxBufferedRecords(1<<20))
+	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
+}
+
+// waitFor waits, with a bound, until condition holds.
+func waitFor(t testing.TB, within time.Duration, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited %v for %s", within, what)
+		}
+	}
+}
+
+// reach tells whether something listens at an address.
+func reach(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// status gets a URL and returns the answer's status code.
+func status(t testing.TB, method, url, body string) int {
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	return resp.StatusCode
+}

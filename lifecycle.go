@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kudos/stream/admin"
+)
+
+// role is one of the program's long-running parts.
+type role interface {
+	// Run blocks until ctx ends or the role fails, and leaves nothing running.
+	Run(ctx context.Context) error
+	// Ready is nil, or why the role cannot do its work at the moment.
+	Ready() error
+}
+
+// runRole runs a role, and an admin server beneath it.
+func runRole(ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger) error {
+	server := admin.New(opts, reg, []admin.Check{{Name: name, Ready: r.Ready}, notStopping(ctx)}, log)
+	log.Info("starting", "role", name, "version", buildVersion().Version)
+	err := runOver(ctx, r.Run, server.Run)
+	if err == nil {
+		log.Info("stopped", "role", name)
+	}
+	return err
+}
+
+// notStopping is the check that fails from the first signal on.
+func notStopping(ctx context.Context) admin.Check {
+	return admin.Check{Name: "lifecycle", Ready: func() error {
+		if ctx.Err() != nil {
+			return errors.New("shutting down")
+		}
+		return nil
+	}}
+}
+
+// work blocks until ctx ends or it fails, and leaves nothing running.
+type work func(ctx context.Context) error
+
+// runOver runs top on what is beneath it. The end of any of them ends all, top first
+// where ctx is what ends: while it finishes, what is beneath still works. It returns
+// everybody's errors.
+func runOver(ctx context.Context, top work, beneath ...work) error {
+	var group run.Group
+	errs := make([]error, 1+len(beneath)) // the group itself returns the first one's only
+	add := func(ctx context.Context, w work, err *error) {
+		ctx, cancel := context.WithCancel(ctx)
+		group.Add(
+			func() error { *err = w(ctx); return *err },
+			func(error) { cancel() },
+		)
+	}
+	add(ctx, top, &errs[0])
+	for i, w := range beneath {
+		add(context.WithoutCancel(ctx), w, &errs[1+i])
+	}
+	_ = group.Run() // in errs
+	return errors.Join(errs...)
+}

@@ -1,0 +1,138 @@
+package producer
+
+import (
+	"errors"
+	"net/http"
+)
+
+// batchResult is the answer to a batch. A batch that is not taken in full answers
+// with the same members in a problem.
+type batchResult struct {
+	Accepted int `json:"accepted"` // Kafka has them
+	Rejected int `json:"rejected"` // they are no events
+	Failed   int `json:"failed"`   // Kafka has not acknowledged them: repeat them
+	// FirstUnacceptedLine is the first that failed; what was before it is settled.
+	FirstUnacceptedLine int          `json:"first_unaccepted_line,omitempty"`
+	Lines               []lineResult `json:"lines"`
+}
+
+type batchProblem struct {
+	*problem
+	batchResult
+}
+
+// postBatch serves POST of many likes: read all of it, then write all of it. What is
+// wrong with the request as a whole is thereby known before anything is written.
+func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request) {
+	if !p.batches.TryAcquire(1) {
+		p.fail(w, tooManyRequests("as many batches are in hand as the producer takes"))
+		return
+	}
+	defer p.batches.Release(1)
+
+	fb, errorsOnly, prob := p.batchHead(r)
+	if prob != nil {
+		p.fail(w, prob)
+		return
+	}
+	b, err := readBatch(http.MaxBytesReader(w, r.Body, p.options.MaxBatchBytes), p.options.MaxBatchLines, &fb)
+	switch {
+	case errors.Is(err, errTooManyLines):
+		p.fail(w, tooLarge("the batch has more than %d lines", p.options.MaxBatchLines))
+		return
+	case err != nil:
+		p.fail(w, readProblem(err, p.options.MaxBatchBytes))
+		return
+	case len(b.lines) == 0:
+		p.fail(w, invalidRequest(fieldError{"body", reasonEmpty, "has no line"}))
+		return
+	}
+	p.publishBatch(w, r, b, fb.timeMs, errorsOnly)
+}
+
+// batchHead reads what a batch's request says outside of its body.
+func (p *Producer) batchHead(r *http.Request) (fb fallback, errorsOnly bool, prob *problem) {
+	fb, errs := p.fallbackOf(r)
+	if prob := requireMediaType(r, "application/x-ndjson", "application/ndjson", "application/jsonl"); prob != nil {
+		return fb, false, prob
+	}
+	switch r.URL.Query().Get("lines") {
+	case "", "all":
+	case "errors":
+		errorsOnly = true
+	default:
+		errs = append(errs, fieldError{"lines", reasonUnknownValue, "is neither all nor errors"})
+	}
+	if len(errs) > 0 {
+		return fb, false, invalidRequest(errs...)
+	}
+	return fb, errorsOnly, nil
+}
+
+func (p *Producer) publishBatch(w http.ResponseWriter, r *http.Request, b *batch, timeMs int64, errorsOnly bool) {
+	p.count(b)
+	acks, err := []ack(nil), error(nil)
+	if len(b.events) > 0 {
+		acks, err = p.publisher.publish(r.Context(), b.events)
+	}
+	if err != nil {
+		p.fail(w, p.refused(err))
+		return
+	}
+	result, firstErr := b.settle(acks, p.why)
+	if errorsOnly {
+		result.onlyErrors()
+	}
+	switch {
+	case result.Failed > 0:
+		p.failWith(w, http.StatusServiceUnavailable, batchProblem{p.notAcknowledged(firstErr, timeMs), result})
+	case result.Accepted == 0:
+		prob := newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", "no line is an event; lines tells why")
+		p.failWith(w, prob.Status, batchProblem{prob, result})
+	default:
+		answer(w, http.StatusAccepted, result)
+	}
+}
+
+func (p *Producer) count(b *batch) {
+	for i := range b.lines {
+		if wrong := b.lines[i].fieldError; wrong != nil {
+			p.metrics.rejected.WithLabelValues(wrong.Reason).Inc()
+		}
+	}
+	for i := range b.events {
+		if b.events[i].RegionMalformed {
+			p.metrics.regionMalformed.Inc()
+		}
+	}
+}
+
+// settle puts what became of the events into their lines. firstErr is the first
+// failed line's.
+func (b *batch) settle(acks []ack, why func(error) string) (result batchResult, firstErr error) {
+	result = batchResult{Lines: b.lines, Rejected: len(b.lines) - len(b.events)}
+	for i := range acks {
+		line := &b.lines[b.lineOf[i]]
+		if acks[i].accepted {
+			line.position = &acks[i].position
+			result.Accepted++
+			continue
+		}
+		line.fieldError = &fieldError{Reason: reasonNotAcknowledged, Detail: why(acks[i].err)}
+		if result.Failed++; result.Failed == 1 {
+			result.FirstUnacceptedLine, firstErr = line.Line, acks[i].err
+		}
+	}
+	return result, firstErr
+}
+
+// onlyErrors leaves the accepted lines out.
+func (b *batchResult) onlyErrors() {
+	kept := b.Lines[:0]
+	for _, line := range b.Lines {
+		if line.position == nil {
+			kept = append(kept, line)
+		}
+	}
+	b.Lines = kept
+}

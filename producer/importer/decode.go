@@ -1,0 +1,192 @@
+package importer
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kudos/schema"
+)
+
+// Format is how lines are written.
+type Format string
+
+const (
+	Auto   Format = "auto"
+	CSV    Format = "csv"
+	NDJSON Format = "ndjson"
+)
+
+// ParseFormat reads the value of --format.
+func ParseFormat(s string) (Format, error) {
+	if f := Format(s); slices.Contains([]Format{Auto, CSV, NDJSON}, f) {
+		return f, nil
+	}
+	return "", fmt.Errorf("format %q is none of auto, csv, ndjson", s)
+}
+
+// decoder reads one line into an event, or says why it is none.
+type decoder func(line []byte, e *schema.Event) error
+
+// newDecoder decides the format, and reads the header where there is one.
+func newDecoder(format Format, lines *lines) (decoder, Format, error) {
+	if format == "" || format == Auto {
+		first, err := lines.peek()
+		if err != nil {
+			return nil, "", fmt.Errorf("read its beginning: %w", err)
+		}
+		format = CSV
+		if first == '{' {
+			format = NDJSON
+		}
+	}
+	if format == NDJSON {
+		return decodeJSON, format, nil
+	}
+	columns, err := readHeader(lines)
+	if err != nil {
+		return nil, "", err
+	}
+	return columns.decode, format, nil
+}
+
+// decodeJSON reads the JSON form of the contract.
+func decodeJSON(line []byte, e *schema.Event) error {
+	line = bytes.TrimSpace(line)
+	if line[0] != '{' {
+		return errors.New("is not a JSON object")
+	}
+	return schema.DecodeEvent(nil, line, e)
+}
+
+// The columns of CSV. Any order; time_ms and region may miss.
+const (
+	colPostID = iota
+	colUserID
+	colAction
+	colTimeMs
+	colRegion
+	columnCount
+)
+
+var columnNames = [columnCount]string{"post_id", "user_id", "action", "time_ms", "region"}
+
+// columns reads CSV lines; at says in which field a column stands, or -1.
+type columns struct {
+	at     [columnCount]int
+	width  int
+	fields [][]byte // reused from line to line
+}
+
+func readHeader(lines *lines) (*columns, error) {
+	var head line
+	for len(head.text) == 0 {
+		var err error
+		if head, err = lines.next(); errors.Is(err, io.EOF) {
+			return nil, errors.New("is empty; CSV begins with a header: " + strings.Join(columnNames[:], ","))
+		} else if err != nil {
+			return nil, fmt.Errorf("read the header: %w", err)
+		}
+	}
+	c := &columns{at: [columnCount]int{-1, -1, -1, -1, -1}}
+	if err := c.split(head.text); err != nil {
+		return nil, fmt.Errorf("header in line %d: %w", lines.number, err)
+	}
+	c.width = len(c.fields)
+	for i, field := range c.fields {
+		col := slices.Index(columnNames[:], strings.ToLower(strings.TrimSpace(string(field))))
+		if col < 0 {
+			return nil, fmt.Errorf("line %d is %.80q, not a header of the columns %s; %.40q is none of them",
+				lines.number, head.text, strings.Join(columnNames[:], ", "), field)
+		}
+		if c.at[col] >= 0 {
+			return nil, fmt.Errorf("header in line %d has the column %s twice", lines.number, columnNames[col])
+		}
+		c.at[col] = i
+	}
+	for _, col := range []int{colPostID, colUserID, colAction} {
+		if c.at[col] < 0 {
+			return nil, fmt.Errorf("header in line %d lacks the column %s", lines.number, columnNames[col])
+		}
+	}
+	return c, nil
+}
+
+// split leaves the fields of a line in c.fields.
+func (c *columns) split(text []byte) error {
+	c.fields = c.fields[:0]
+	if bytes.IndexByte(text, '"') >= 0 {
+		fields, err := csv.NewReader(bytes.NewReader(text)).Read()
+		if err != nil {
+			return fmt.Errorf("is not CSV: %w", errors.Unwrap(err))
+		}
+		for _, f := range fields {
+			c.fields = append(c.fields, []byte(f))
+		}
+		return nil
+	}
+	for more := true; more; {
+		var field []byte
+		field, text, more = bytes.Cut(text, []byte{','})
+		c.fields = append(c.fields, field)
+	}
+	return nil
+}
+
+func (c *columns) decode(text []byte, e *schema.Event) error {
+	if err := c.split(text); err != nil {
+		return err
+	}
+	if len(c.fields) != c.width {
+		return fmt.Errorf("has %d fields, the header has %d", len(c.fields), c.width)
+	}
+	*e = schema.Event{}
+	var err error
+	if e.PostID, err = strconv.ParseUint(c.text(colPostID), 10, 64); err != nil {
+		return c.notANumber(colPostID)
+	}
+	if e.UserID, err = strconv.ParseUint(c.text(colUserID), 10, 64); err != nil {
+		return c.notANumber(colUserID)
+	}
+	if t := c.text(colTimeMs); t != "" {
+		if e.TimeMs, err = strconv.ParseInt(t, 10, 64); err != nil {
+			return c.notANumber(colTimeMs)
+		}
+	}
+	if e.Action = actionOf(c.text(colAction)); e.Action == 0 {
+		return fmt.Errorf("action: %.40q is unknown; LIKE, UNLIKE, DISLIKE, true and false are known", c.text(colAction))
+	}
+	region, wellFormed := schema.ParseRegion(c.text(colRegion))
+	e.Region, e.RegionMalformed = region, !wellFormed
+	return e.Check()
+}
+
+// text returns a column of the line, or "" where it has none.
+func (c *columns) text(col int) string {
+	if c.at[col] < 0 {
+		return ""
+	}
+	return string(bytes.TrimSpace(c.fields[c.at[col]]))
+}
+
+func (c *columns) notANumber(col int) error {
+	return fmt.Errorf("%s: %.40q is not a whole number in range", columnNames[col], c.text(col))
+}
+
+// actionOf reads an action as the JSON form has it.
+func actionOf(s string) schema.Action {
+	switch s {
+	case "LIKE", "true":
+		return schema.Like
+	case "UNLIKE", "false":
+		return schema.Unlike
+	case "DISLIKE":
+		return schema.Dislike
+	}
+	return 0
+}

@@ -1,0 +1,64 @@
+package producer
+
+import (
+	"net/http"
+
+	"kudos/schema"
+)
+
+// react serves PUT and DELETE of a user's reaction to a post: both ids stand in the
+// path, and the body is not read.
+func (p *Producer) react(action schema.Action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fb, errs := p.fallbackOf(r)
+		e := schema.Event{Action: action, Region: schema.UnknownRegion}
+		var idErrs []fieldError
+		e.PostID, idErrs = pathID(r, "post_id")
+		errs = append(errs, idErrs...)
+		e.UserID, idErrs = pathID(r, "user_id")
+		errs = append(errs, idErrs...)
+		if len(errs) > 0 {
+			p.fail(w, invalidRequest(errs...))
+			return
+		}
+		fb.complete(&e)
+		p.publishOne(w, r, e)
+	}
+}
+
+// postLike serves POST to a post's likes, with the user in the body.
+func (p *Producer) postLike(w http.ResponseWriter, r *http.Request) {
+	fb, errs := p.fallbackOf(r)
+	if prob := requireMediaType(r, "application/json"); prob != nil {
+		p.fail(w, prob)
+		return
+	}
+	postID, idErrs := pathID(r, "post_id")
+	if errs = append(errs, idErrs...); len(errs) > 0 {
+		p.fail(w, invalidRequest(errs...))
+		return
+	}
+	var e schema.Event
+	if prob := parseLike(http.MaxBytesReader(w, r.Body, p.options.MaxBodyBytes), p.options.MaxBodyBytes, postID, &e); prob != nil {
+		p.fail(w, prob)
+		return
+	}
+	fb.complete(&e)
+	p.publishOne(w, r, e)
+}
+
+// publishOne writes one event and answers with its place.
+func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, e schema.Event) {
+	if e.RegionMalformed {
+		p.metrics.regionMalformed.Inc()
+	}
+	acks, err := p.publisher.publish(r.Context(), []schema.Event{e})
+	switch {
+	case err != nil:
+		p.fail(w, p.refused(err))
+	case !acks[0].accepted:
+		p.fail(w, p.notAcknowledged(acks[0].err, e.TimeMs))
+	default:
+		answer(w, http.StatusAccepted, acks[0].position)
+	}
+}

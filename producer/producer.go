@@ -1,0 +1,161 @@
+// Package producer takes likes in over HTTP and writes them to the likes topic.
+//
+// In come requests, single or NDJSON batches (docs/http.md lists them). Out go
+// records in Kafka, keyed by post, and for each request an answer that claims no
+// more than is known: 202 only once Kafka has the event, with its place; otherwise
+// what is wrong, or that it was not acknowledged and is safe to repeat.
+//
+//	request ─► parse (request.go, lines.go) ─► publish (publish.go) ─► Kafka
+//	   ▲                                             │
+//	   └── 202 {partition, offset}, or a problem ◄───┘
+//
+// An event is stamped with the time of its receipt before anything else is done with
+// it, so that a retry inside the client or a late delivery keeps its place.
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"kudos/stream"
+)
+
+// Producer is the role.
+type Producer struct {
+	options   Options
+	log       *slog.Logger
+	metrics   *metrics
+	publisher *publisher
+	handler   http.Handler
+
+	requests, batches *semaphore.Weighted // places for requests, and for batches among them
+
+	started   atomic.Bool
+	stopping  atomic.Bool
+	listening chan struct{} // closed by Run once addr is set
+	addr      string
+}
+
+// New checks the options and puts the parts together; it does no I/O. The metrics
+// are registered with reg.
+func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.Registerer) (*Producer, error) {
+	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
+		return nil, fmt.Errorf("producer options: %w", err)
+	}
+	log = log.With("role", "producer")
+	p := &Producer{
+		options:   o,
+		log:       log,
+		metrics:   newMetrics(),
+		requests:  semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
+		batches:   semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
+		listening: make(chan struct{}),
+	}
+	p.publisher = newPublisher(o, kafka, log, p.metrics)
+	p.handler = p.routes()
+	if err := p.metrics.register(reg, p.publisher.bufferedRecords); err != nil {
+		return nil, fmt.Errorf("registering the producer's metrics: %w", err)
+	}
+	return p, nil
+}
+
+// Handler serves the producer's routes, for a server of the caller's own. It takes
+// likes only while Run runs.
+func (p *Producer) Handler() http.Handler { return p.handler }
+
+// Listening is closed once Run listens; Addr is known from then on.
+func (p *Producer) Listening() <-chan struct{} { return p.listening }
+
+// Addr is the address that Run listens on, host:port, and "" before it does.
+func (p *Producer) Addr() string {
+	select {
+	case <-p.listening:
+		return p.addr
+	default:
+		return ""
+	}
+}
+
+// Ready is nil while Kafka answers, and otherwise says what is wrong.
+func (p *Producer) Ready() error {
+	if p.stopping.Load() {
+		return errors.New("producer: shutting down")
+	}
+	return p.publisher.ready()
+}
+
+// Run serves until ctx ends or the listener fails. Then it stops accepting, lets the
+// requests in hand end and the client deliver what it holds, both together within
+// ShutdownTimeout, and leaves nothing running. Run it once.
+func (p *Producer) Run(ctx context.Context) error {
+	if p.started.Swap(true) {
+		return errors.New("producer: Run was called twice")
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", p.options.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("producer: listening on %s (producer.http_addr): %w", p.options.HTTPAddr, err)
+	}
+	if err := p.publisher.open(); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	p.addr = ln.Addr().String()
+	close(p.listening)
+	p.log.Info("taking likes", "addr", p.addr)
+
+	server := &http.Server{
+		Handler:           p.handler,
+		ReadHeaderTimeout: p.options.ReadHeaderTimeout,
+		ReadTimeout:       p.options.ReadTimeout,
+		WriteTimeout:      p.options.WriteTimeout,
+		IdleTimeout:       p.options.IdleTimeout,
+		MaxHeaderBytes:    p.options.MaxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelWarn),
+	}
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("producer: serving on %s: %w", p.addr, err)
+		}
+		return nil
+	})
+	g.Go(func() error { p.publisher.watch(running); return nil })
+	g.Go(func() error { <-running.Done(); return p.shutdown(ctx, server) })
+	return g.Wait()
+}
+
+// shutdown ends the requests first and the client last: a request in hand still
+// needs it. Its deadline stands apart from ctx, which has ended.
+func (p *Producer) shutdown(ctx context.Context, server *http.Server) error {
+	p.stopping.Store(true)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.ShutdownTimeout)
+	defer cancel()
+
+	err := server.Shutdown(bounded)
+	if err != nil {
+		// A request that is still being received. Nothing of it was written: an event
+		// goes to Kafka only once its request is read, and that wait is shorter.
+		err = fmt.Errorf("producer: requests were cut off after %s: %w", p.options.ShutdownTimeout, errors.Join(err, server.Close()))
+	}
+	if left := p.publisher.close(bounded); left > 0 {
+		// Each of their requests was told that it is not acknowledged.
+		p.log.Warn("events were given up at shutdown; none of them was answered as accepted", "events", left)
+	}
+	// Handlers cut off above end at once now; a new one finds no client.
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.AckTimeout)
+	defer cancel()
+	if waitErr := p.requests.Acquire(ending, int64(p.options.MaxConcurrentRequests)); waitErr != nil {
+		return errors.Join(err, fmt.Errorf("producer: requests did not end: %w", waitErr))
+	}
+	p.requests.Release(int64(p.options.MaxConcurrentRequests))
+	return err
+}

@@ -1,0 +1,71 @@
+package sql
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkStatementText: the cost on our side, 50,000 posts.
+func BenchmarkStatementText(b *testing.B) {
+	counts := randomPosts(rand.New(rand.NewPCG(1, 2)), 50_000)
+	sortCounts(counts)
+	var text []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		for rest := counts; len(rest) > 0; {
+			var used int
+			text, used = appendStatement(text[:0], DefaultOptions().MaxStatementBytes, countUpsert, rest, appendCount)
+			rest = rest[used:]
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(counts)), "ns/post")
+}
+
+// BenchmarkApply runs against a real server: batches of random posts out of a million rows, by size of the batch and
+// of the statements. MaxStatementBytes' default comes from here.
+func BenchmarkApply(b *testing.B) {
+	db := realDatabase(b)
+	setup := db.startedStore(b)
+	const rows = 1_000_000
+	position := start
+	for first := uint64(0); first < rows; first += 50_000 {
+		counts := make([]CountDelta, 50_000)
+		for i := range counts {
+			counts[i] = CountDelta{PostID: first + uint64(i), Likes: 1}
+		}
+		next := at(position.NextOffset+1, 0)
+		require.NoError(b, setup.Apply(b.Context(), likesTopic(), 0, position, next, counts, nil))
+		position = next
+	}
+	for _, posts := range []int{1, 1000, 50_000} {
+		for _, kib := range []int{8, 32, 64, 128, 256, 512, 1024, 4096} {
+			if posts < 1000 && kib != 256 {
+				continue
+			}
+			b.Run(fmt.Sprintf("posts=%d/KiB=%d", posts, kib), func(b *testing.B) {
+				s := db.store(b, func(o *Options) { o.MaxStatementBytes = kib << 10 })
+				random := rand.New(rand.NewPCG(3, 4))
+				b.ReportAllocs()
+				for b.Loop() {
+					next := at(position.NextOffset+1, 0)
+					if err := s.Apply(b.Context(), likesTopic(), 0, position, next, randomPosts(random, posts), nil); err != nil {
+						b.Fatal(err)
+					}
+					position = next
+				}
+				b.ReportMetric(float64(posts*b.N)/b.Elapsed().Seconds(), "posts/s")
+			})
+		}
+	}
+}
+
+func randomPosts(random *rand.Rand, n int) []CountDelta {
+	counts := make([]CountDelta, n)
+	for i := range counts {
+		counts[i] = CountDelta{PostID: random.Uint64N(1_000_000), Likes: 1}
+	}
+	return counts
+}

@@ -1,0 +1,167 @@
+package sql
+
+import (
+	"context"
+	stdsql "database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+)
+
+const (
+	// sqlMode is set, not inherited, so that every server refuses what does not fit instead of clipping it.
+	sqlMode = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+
+	// connLifetime makes connections follow a DNS name or proxy to its new server, also while they are busy.
+	connLifetime = 5 * time.Minute
+
+	// packetMargin is kept free below max_allowed_packet for the command byte and what servers count on top.
+	packetMargin = 64
+)
+
+// parseDSN never repeats the DSN, nor the driver's words about it: both may hold the password.
+func parseDSN(dsn string) (*mysql.Config, error) {
+	const form = "user:password@tcp(host:port)/database"
+	if dsn == "" {
+		return nil, errors.New("dsn is empty; give " + form)
+	}
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errors.New("dsn cannot be read; its form is " + form + ", options in the form ?name=value&name=value")
+	}
+	if config.DBName == "" {
+		return nil, errors.New("dsn names no database; its form is " + form)
+	}
+	return config, nil
+}
+
+// serverName tells people which server and database, without user and password.
+func serverName(dsn string) string {
+	config, err := parseDSN(dsn)
+	if err != nil {
+		return "(no valid dsn)"
+	}
+	return config.Addr + "/" + config.DBName
+}
+
+// driverConfig is the DSN plus what exactness needs. What is set here wins over the DSN.
+func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
+	c, err := parseDSN(o.DSN)
+	if err != nil {
+		return nil, err
+	}
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = o.ConnectTimeout, o.ReadTimeout, o.WriteTimeout
+	c.Logger = driverLogger{log}
+	c.CheckConnLiveness = true
+	c.RejectReadOnly = true    // after a failover the old primary is read-only: leave it
+	c.InterpolateParams = true // one round trip a statement, no prepared statements
+	c.MultiStatements = false
+	c.ParseTime, c.Loc = true, time.UTC
+	// clientFoundRows may be either: the compare-and-swap always changes next_offset, so that the row it finds is a
+	// row it changes.
+	if c.ConnectionAttributes == "" {
+		c.ConnectionAttributes = "program_name:kudos" // for whoever looks at the server's process list
+	}
+	if c.Params == nil {
+		c.Params = map[string]string{}
+	}
+	c.Params["autocommit"] = "1"
+	c.Params["time_zone"] = "'+00:00'"
+	c.Params["sql_mode"] = sqlMode
+	if o.LockWaitTimeout > 0 {
+		c.Params["innodb_lock_wait_timeout"] = strconv.FormatInt(int64(o.LockWaitTimeout/time.Second), 10)
+	}
+	if o.IdleTimeout > 0 {
+		c.Params["wait_timeout"] = strconv.FormatInt(int64(o.IdleTimeout/time.Second), 10)
+	}
+	return c, nil
+}
+
+// openPool does no I/O: connections are made when first needed.
+func openPool(config *mysql.Config, maxOpen int, maxIdle time.Duration) (*sqlx.DB, *packetLimit, error) {
+	inner, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dsn cannot be used: %w", err)
+	}
+	limit := &packetLimit{}
+	pool := stdsql.OpenDB(&connector{Connector: inner, limit: limit})
+	pool.SetMaxOpenConns(maxOpen)
+	pool.SetMaxIdleConns(maxOpen)
+	pool.SetConnMaxLifetime(connLifetime)
+	pool.SetConnMaxIdleTime(maxIdle)
+	return sqlx.NewDb(pool, "mysql"), limit, nil
+}
+
+// connector asks each new connection for max_allowed_packet. So the limit is known before the first statement and
+// again after a failover, without a round trip per transaction.
+type connector struct {
+	driver.Connector
+	limit *packetLimit
+}
+
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := maxAllowedPacket(ctx, conn)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ask for max_allowed_packet: %w", err), conn.Close())
+	}
+	c.limit.lower(bytes)
+	return conn, nil
+}
+
+func maxAllowedPacket(ctx context.Context, conn driver.Conn) (int64, error) {
+	queryer, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return 0, fmt.Errorf("driver connection %T cannot query", conn)
+	}
+	rows, err := queryer.QueryContext(ctx, "SELECT @@max_allowed_packet", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	row := make([]driver.Value, 1)
+	if err := rows.Next(row); err != nil {
+		return 0, err
+	}
+	var bytes stdsql.NullInt64
+	if err := bytes.Scan(row[0]); err != nil {
+		return 0, err
+	}
+	return bytes.Int64, nil
+}
+
+// packetLimit is the smallest max_allowed_packet any connection has shown, in bytes; 0 before the first. It only
+// falls: an older connection keeps the smaller limit after somebody raised the server's.
+type packetLimit struct{ bytes atomic.Int64 }
+
+func (l *packetLimit) lower(bytes int64) {
+	for {
+		known := l.bytes.Load()
+		if known != 0 && known <= bytes || l.bytes.CompareAndSwap(known, bytes) {
+			return
+		}
+	}
+}
+
+// statementBytes is how long a statement may be: ours or the server's limit, whichever is smaller.
+func (l *packetLimit) statementBytes(ours int) int {
+	if server := l.bytes.Load(); server != 0 {
+		return min(ours, int(server)-packetMargin)
+	}
+	return ours
+}
+
+// driverLogger takes the driver's own lines. What they tell also comes as an error, so they are details.
+type driverLogger struct{ log *slog.Logger }
+
+func (l driverLogger) Print(v ...any) { l.log.Debug("mysql driver", "message", fmt.Sprint(v...)) }

@@ -1,0 +1,148 @@
+package sql
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+var (
+	// ErrPositionMoved: the stored position is not the one to move from. Nothing was changed. Read Position again and
+	// go on there.
+	ErrPositionMoved = errors.New("the applied position in MySQL is another one: read it again and go on there")
+
+	// ErrPositionMissing: counts exist, but not the position up to which they count. No rule can repair that.
+	ErrPositionMissing = errors.New("MySQL holds counts but no applied_offset row for this partition: " +
+		"restore all kudos tables from one backup, or run `kudos rebuild`")
+)
+
+// SourceChangedError: the counts in MySQL come from another log than the one at hand. No rule can repair that.
+type SourceChangedError struct{ Stored, Given Source }
+
+func (e *SourceChangedError) Error() string {
+	return fmt.Sprintf("the counts in MySQL come from topic id %s with %d partitions, but topic %s now is %s with %d: "+
+		"point kudos to the right cluster and database, or run `kudos rebuild`",
+		hex.EncodeToString(e.Stored.TopicID[:]), e.Stored.Partitions,
+		e.Given.Topic, hex.EncodeToString(e.Given.TopicID[:]), e.Given.Partitions)
+}
+
+// UnknownOutcomeError: the answer to COMMIT was lost, so the range may or may not have been applied. Read Position
+// again: it waits until the server has decided.
+type UnknownOutcomeError struct{ Err error }
+
+func (e *UnknownOutcomeError) Error() string {
+	return fmt.Sprintf("no clear answer to COMMIT, read the position again: %v", e.Err)
+}
+
+func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// SchemaError: the tables are not those this program needs.
+type SchemaError struct {
+	Have, Need int64 // migrations; Have is 0 on an empty database
+	Err        error // why a table does not serve, nil if the version tells
+}
+
+func (e *SchemaError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("a table is not as kudos makes it: %v; run `kudos migrate`, or give kudos a database of its own", e.Err)
+	}
+	return fmt.Sprintf("schema version is %d, %d is needed: run `kudos migrate`", e.Have, e.Need)
+}
+
+func (e *SchemaError) Unwrap() error { return e.Err }
+
+// IsTransient tells failures that pass without anybody changing anything in the data or the settings: server away,
+// restarting, read-only, overloaded, a lock held too long. Park and try again. Everything else, ErrPositionMoved
+// included, is false, and so is a context that was cancelled.
+func IsTransient(err error) bool {
+	var unknown *UnknownOutcomeError
+	var answer *mysql.MySQLError
+	var network net.Error
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &unknown):
+		return true
+	case errors.Is(err, context.Canceled):
+		return false
+	case errors.As(err, &answer):
+		return transientNumbers(answer.Number)
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, context.DeadlineExceeded):
+		return true
+	}
+	return errors.As(err, &network)
+}
+
+// Error numbers of the servers: https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html and
+// https://mariadb.com/kb/en/mariadb-error-codes/.
+const (
+	errLockWaitTimeout = 1205
+	errDeadlock        = 1213
+	errDuplicateKey    = 1062
+	errNoSuchTable     = 1146
+)
+
+func hasNumber(err error, number uint16) bool {
+	var answer *mysql.MySQLError
+	return errors.As(err, &answer) && answer.Number == number
+}
+
+func transientNumbers(number uint16) bool {
+	switch number {
+	case errLockWaitTimeout, errDeadlock,
+		1290, 1792, 1836, // read-only
+		1040, 1203, 1226, // too many connections, or a quota of the user
+		1047,                   // Galera: this node is not ready
+		1053, 1927, 3169, 4031, // shutting down; session killed; ended after idling
+		1158, 1159, 1160, 1161, // network, seen from the server
+		1317, 1969, 3024, // statement killed, or out of its time
+		1021, 1037, 1038, 1041, 1114, 1180, 1135: // out of disk or memory; failed to commit; no thread
+		return true
+	}
+	return false
+}
+
+// advice says what a person should do about err; empty if waiting, or nothing, helps.
+func advice(err error) string {
+	var answer *mysql.MySQLError
+	if errors.As(err, &answer) {
+		switch answer.Number {
+		case 1044, 1045, 1142, 1143, 1227, 1698:
+			return "check user, password and grants: kudos needs SELECT, INSERT and UPDATE on its database, `kudos migrate` also CREATE and ALTER"
+		case 1049:
+			return "create the database, then run `kudos migrate`"
+		case errNoSuchTable, 1054:
+			return "run `kudos migrate`"
+		case 1129:
+			return "the server blocks this host after failed connections: run FLUSH HOSTS there"
+		case 1040, 1203, 1226:
+			return "lower max_open_conns, or raise the server's max_connections"
+		case 1153:
+			return "lower max_statement_bytes, or raise the server's max_allowed_packet"
+		case 1264, 1690:
+			return "a count would leave the range of BIGINT, which likes cannot do: run `kudos audit`"
+		}
+		return ""
+	}
+	if errors.Is(err, driver.ErrBadConn) {
+		return "the server closed the connection, or is read-only"
+	}
+	return ""
+}
+
+// describe wraps err once, with what was tried and what to do.
+func describe(err error, format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
+	if advice := advice(err); advice != "" {
+		return fmt.Errorf("%s: %w (%s)", what, err, advice)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

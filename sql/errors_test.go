@@ -1,0 +1,63 @@
+package sql
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+)
+
+func TestIsTransient(t *testing.T) {
+	answer := func(number uint16) error { return fmt.Errorf("x: %w", &mysql.MySQLError{Number: number}) }
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{answer(errLockWaitTimeout), true},
+		{answer(errDeadlock), true},
+		{answer(1290), true},
+		{answer(1040), true},
+		{answer(1053), true},
+		{answer(1317), true},
+		{answer(errNoSuchTable), false},
+		{answer(1045), false},
+		{answer(1064), false},
+		{answer(1690), false},
+		{fmt.Errorf("x: %w", driver.ErrBadConn), true},
+		{fmt.Errorf("x: %w", mysql.ErrInvalidConn), true},
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
+		{&net.DNSError{Err: "no such host", IsNotFound: true}, true},
+		{context.DeadlineExceeded, true},
+		{context.Canceled, false},
+		{&UnknownOutcomeError{Err: errors.New("anything")}, true},
+		{ErrPositionMoved, false},
+		{ErrPositionMissing, false},
+		{&SourceChangedError{}, false},
+		{&SchemaError{Need: 1}, false},
+		{errors.New("anything"), false},
+	} {
+		require.Equal(t, c.want, IsTransient(c.err), "%v", c.err)
+	}
+}
+
+func TestServerAway(t *testing.T) {
+	s := database{options: testOptions("root:hunter2@tcp(127.0.0.1:1)/kudos")}.store(t)
+	_, positionErr := s.Position(t.Context(), likesTopic(), 0)
+	_, peekErr := s.PeekPosition(t.Context(), likesTopic(), 0)
+	for what, err := range map[string]error{
+		"Ping":         s.Ping(t.Context()),
+		"Position":     positionErr,
+		"PeekPosition": peekErr,
+		"Apply":        s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil),
+	} {
+		require.Error(t, err, what)
+		require.True(t, IsTransient(err), "%s: %v", what, err)
+		require.NotContains(t, err.Error(), "hunter2", what)
+	}
+}

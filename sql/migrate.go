@@ -1,0 +1,126 @@
+package sql
+
+import (
+	"context"
+	stdsql "database/sql"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+	"github.com/pressly/goose/v3"
+)
+
+const (
+	migrationLock = "kudos.migrate" // per server, not per database: two databases merely take turns
+
+	// How long to wait for another `kudos migrate`. Changing a large table takes long; waiting for ever helps nobody.
+	migrationLockWait = 15 * time.Minute
+)
+
+// Migrate brings the tables to what this program needs, and says on log what it does. Doing it again changes nothing.
+// Several processes may do it at once: one works, the others wait and find it done.
+//
+// It needs CREATE and ALTER on the database. Each migration is a single statement, since MySQL cannot undo one.
+func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("mysql options: %w", err)
+	}
+	config, err := migrationConfig(o, log)
+	if err != nil {
+		return fmt.Errorf("mysql options: %w", err)
+	}
+	// One connection holds the lock, the other works.
+	db, _, err := openPool(config, 2, 0)
+	if err != nil {
+		return fmt.Errorf("mysql options: %w", err)
+	}
+	defer db.Close()
+	log = log.With("server", serverName(o.DSN))
+	if err := migrateLocked(ctx, db, log); err != nil {
+		return describe(err, "migrate MySQL at %s", serverName(o.DSN))
+	}
+	return nil
+}
+
+// migrationConfig has no timeouts after the connection stands: changing a large table may take hours without a sign of
+// life, while the connection that holds the lock idles. The context and TCP keepalive end the wait.
+func migrationConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
+	o.IdleTimeout = 0
+	config, err := driverConfig(o, log)
+	if err == nil {
+		config.ReadTimeout = 0
+	}
+	return config, err
+}
+
+func migrateLocked(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
+	conn, err := db.Connx(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := lockMigrations(ctx, conn, log); err != nil {
+		return err
+	}
+	if err := migrate(ctx, db, log); err != nil {
+		return err
+	}
+	return checkSchema(ctx, db)
+}
+
+func migrate(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
+	files, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return fmt.Errorf("open embedded migrations: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectMySQL, db.DB, files,
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log))
+	if err != nil {
+		return fmt.Errorf("read embedded migrations: %w", err)
+	}
+	have, need, err := provider.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("read the schema version: %w", err)
+	}
+	if have > need {
+		log.Warn("the schema is newer than this program; left as it is", "version", have, "known", need)
+		return nil
+	}
+	for _, migration := range provider.ListSources() {
+		if migration.Version <= have {
+			continue
+		}
+		name := path.Base(migration.Path)
+		log.Info("migrating", "migration", name, "newest", need)
+		result, err := provider.ApplyVersion(ctx, migration.Version, true)
+		if err != nil {
+			return fmt.Errorf("migration %s: %w", name, err)
+		}
+		log.Info("migrated", "migration", name, "took", result.Duration.Round(time.Millisecond))
+	}
+	log.Info("schema is up to date", "version", need)
+	return nil
+}
+
+// lockMigrations keeps other `kudos migrate` out: goose's own steps are not safe side by side, and MySQL's DDL is
+// not transactional. The lock ends with its connection, so a dead process does not keep it.
+func lockMigrations(ctx context.Context, conn *sqlx.Conn, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, migrationLockWait)
+	defer cancel()
+	for told := false; ; told = true {
+		var got stdsql.NullBool
+		if err := conn.GetContext(ctx, &got, "SELECT GET_LOCK(?, 1)", migrationLock); err != nil {
+			return fmt.Errorf("wait for another `kudos migrate`: %w", err)
+		}
+		if got.Bool {
+			return nil
+		}
+		if !told {
+			log.Info("another `kudos migrate` is at work on this server; waiting for it")
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package sql
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMigrateMakesTheTablesOnce(t *testing.T) {
+	onEachServer(t, func(t *testing.T, db database) {
+		s := db.store(t)
+		err := s.CheckSchema(t.Context())
+		var schema *SchemaError
+		require.ErrorAs(t, err, &schema)
+		require.Equal(t, SchemaError{Have: 0, Need: 3}, *schema)
+		require.ErrorContains(t, err, "run `kudos migrate`")
+
+		var progress bytes.Buffer
+		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
+		require.NoError(t, s.CheckSchema(t.Context()))
+		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql", "migration=00003_like_hourly.sql", `msg="schema is up to date"`, "version=3"} {
+			require.Contains(t, progress.String(), line)
+		}
+		require.Equal(t, 3, strings.Count(progress.String(), "msg=migrated"))
+
+		progress.Reset()
+		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
+		require.NotContains(t, progress.String(), "migrating", "the second time there is nothing to do")
+		require.Contains(t, progress.String(), "schema is up to date")
+	})
+}
+
+// A migration whose statement went through, but not the note of it: it must be possible to go on.
+func TestMigrateGoesOnWhereItWasInterrupted(t *testing.T) {
+	onEachServer(t, func(t *testing.T, db database) {
+		proxy, through := db.through(t)
+		proxy.once("INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (2", verdict{step: cutBefore})
+		require.Error(t, Migrate(t.Context(), through.options, discardLog()))
+		require.Equal(t, "1", db.scalar(t, "SELECT MAX(version_id) FROM "+versionTable))
+		db.migrated(t)
+		require.NoError(t, db.store(t).CheckSchema(t.Context()))
+	})
+}
+
+func TestMigrateSeveralAtOnce(t *testing.T) {
+	db := realDatabase(t)
+	var processes sync.WaitGroup
+	for range 6 {
+		processes.Go(func() {
+			if err := Migrate(t.Context(), db.options, discardLog()); err != nil {
+				t.Errorf("one of several: %v", err)
+			}
+		})
+	}
+	processes.Wait()
+	require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and three migrations")
+}
+
+func TestMigrateWaitsForAnother(t *testing.T) {
+	db := realDatabase(t)
+	conn, err := db.raw(t).Connx(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(?, 0)", migrationLock)
+	require.NoError(t, err)
+
+	waits := make(chan struct{})
+	log := slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+		if bytes.Contains(line, []byte("waiting for it")) {
+			close(waits)
+		}
+		return len(line), nil
+	}), nil))
+	var second sync.WaitGroup
+	var secondErr error
+	impatient := db.options
+	impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0 // GET_LOCK answers after a second only
+	second.Go(func() { secondErr = Migrate(t.Context(), impatient, log) })
+	await(t, waits)
+	require.Equal(t, "0", db.scalar(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"))
+	_, err = conn.ExecContext(t.Context(), "DO RELEASE_LOCK(?)", migrationLock)
+	require.NoError(t, err)
+	second.Wait()
+	require.NoError(t, secondErr)
+}
+
+// The connection that holds the lock idles as long as the others work.
+func TestMigrationSessionsMayIdle(t *testing.T) {
+	o := testOptions("root@tcp(127.0.0.1:1)/kudos")
+	for name, config := range map[string]func(Options, *slog.Logger) (*mysql.Config, error){"store": driverConfig, "migrate": migrationConfig} {
+		c, err := config(o, discardLog())
+		require.NoError(t, err)
+		_, limited := c.Params["wait_timeout"]
+		require.Equal(t, name == "store", limited, name)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestSchemaNewerThanThisProgram(t *testing.T) {
+	onEachServer(t, func(t *testing.T, db database) {
+		db.migrated(t).raw(t).MustExec("INSERT INTO " + versionTable + " (version_id, is_applied) VALUES (99, TRUE)")
+		require.NoError(t, db.store(t).CheckSchema(t.Context()), "the tables still serve")
+		var progress bytes.Buffer
+		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
+		require.Contains(t, progress.String(), "newer than this program")
+	})
+}
+
+func TestCheckSchemaLooksAtTheTables(t *testing.T) {
+	for name, damage := range map[string]string{
+		"table dropped":  "DROP TABLE like_hourly",
+		"column dropped": "ALTER TABLE applied_offset DROP COLUMN next_seq",
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEachServer(t, func(t *testing.T, db database) {
+				db.migrated(t).raw(t).MustExec(damage)
+				err := db.store(t).CheckSchema(t.Context())
+				var schema *SchemaError
+				require.ErrorAs(t, err, &schema)
+				require.ErrorContains(t, err, "kudos migrate")
+				require.False(t, IsTransient(err))
+			})
+		})
+	}
+}
+
+// Somebody else's like_count is in the database already.
+func TestMigrateRefusesATableOfAnotherShape(t *testing.T) {
+	onEachServer(t, func(t *testing.T, db database) {
+		db.raw(t).MustExec("CREATE TABLE like_count (post_id BIGINT PRIMARY KEY, likes BIGINT)")
+		err := Migrate(t.Context(), db.options, discardLog())
+		require.ErrorContains(t, err, "a database of its own")
+	})
+}
+
+func TestSchemaIsCheckedOnlyOnAServerThatAnswers(t *testing.T) {
+	err := database{options: testOptions("root@tcp(127.0.0.1:1)/kudos")}.store(t).CheckSchema(t.Context())
+	var schema *SchemaError
+	require.NotErrorAs(t, err, &schema)
+	require.True(t, IsTransient(err))
+}

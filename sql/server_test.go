@@ -1,0 +1,194 @@
+package sql
+
+import (
+	"context"
+	stdsql "database/sql"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	sqle "github.com/dolthub/go-mysql-server"
+	"github.com/dolthub/go-mysql-server/memory"
+	"github.com/dolthub/go-mysql-server/server"
+	gmssql "github.com/dolthub/go-mysql-server/sql"
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+)
+
+// realServer names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases and
+// users and set global variables. Tests make databases of their own there.
+const realServer = "KUDOS_TEST_MYSQL_DSN"
+
+func TestMain(m *testing.M) {
+	logrus.SetOutput(io.Discard) // the embedded server announces itself
+	os.Exit(m.Run())
+}
+
+// database is an empty database on some server, for one test.
+type database struct {
+	options Options
+	real    bool // has row locks and enforces its limits
+}
+
+// embeddedDatabase is a go-mysql-server in memory. It has no row locks: one writer at a time.
+func embeddedDatabase(t testing.TB) database {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	provider := memory.NewDBProvider(memory.NewDatabase("kudos"))
+	config := server.Config{Protocol: "tcp", Address: listener.Addr().String(), Listener: listener}
+	srv, err := server.NewServer(config, sqle.NewDefault(provider), gmssql.NewContext, memory.NewSessionBuilder(provider), nil)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Start() }()
+	t.Cleanup(func() {
+		require.NoError(t, srv.Close())
+		require.NoError(t, <-ended)
+	})
+	o := testOptions("root@tcp(" + listener.Addr().String() + ")/kudos")
+	o.MaxOpenConns = 1
+	o.LockWaitTimeout = 0 // a global variable there
+	return database{options: o}
+}
+
+// realDatabase skips the test if no real server is given.
+func realDatabase(t testing.TB) database {
+	t.Helper()
+	dsn := os.Getenv(realServer)
+	if dsn == "" {
+		t.Skip("needs a MariaDB or MySQL: set " + realServer + " to the DSN of one, of a user who may do everything")
+	}
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err, realServer)
+	config.DBName = ""
+	admin, err := sqlx.Connect("mysql", config.FormatDSN())
+	require.NoError(t, err, realServer)
+	name := fmt.Sprintf("kudos_test_%08x", rand.Uint32())
+	admin.MustExec("CREATE DATABASE " + name)
+	t.Cleanup(func() {
+		admin.MustExec("DROP DATABASE " + name)
+		require.NoError(t, admin.Close())
+	})
+	config.DBName = name
+	return database{options: testOptions(config.FormatDSN()), real: true}
+}
+
+// onEachServer runs test on an empty database of the embedded server, and of a real one if there is one.
+func onEachServer(t *testing.T, test func(t *testing.T, db database)) {
+	t.Run("embedded", func(t *testing.T) { test(t, embeddedDatabase(t)) })
+	t.Run("real", func(t *testing.T) { test(t, realDatabase(t)) })
+}
+
+// testOptions wait less, so that a test that fails does not take long.
+func testOptions(dsn string) Options {
+	o := DefaultOptions()
+	o.DSN = dsn
+	o.ReadTimeout = 10 * time.Second
+	o.RetryBackoff, o.RetryBackoffMax = time.Millisecond, 5*time.Millisecond
+	return o
+}
+
+// migrated is d with kudos' tables.
+func (d database) migrated(t testing.TB) database {
+	t.Helper()
+	require.NoError(t, Migrate(t.Context(), d.options, discardLog()))
+	return d
+}
+
+// store is a Store on d, as one process has it.
+func (d database) store(t testing.TB, change ...func(*Options)) *Store {
+	t.Helper()
+	o := d.options
+	for _, f := range change {
+		f(&o)
+	}
+	s, err := New(o, discardLog())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// raw is a connection past the Store, for looking and for breaking things.
+func (d database) raw(t testing.TB) *sqlx.DB {
+	t.Helper()
+	db, err := sqlx.Open("mysql", d.options.DSN)
+	require.NoError(t, err)
+	db.SetMaxIdleConns(0)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+type postCounts struct{ Likes, Dislikes int64 }
+
+// counts is like_count as a map.
+func (d database) counts(t testing.TB) map[uint64]postCounts {
+	t.Helper()
+	var rows []struct {
+		PostID   uint64 `db:"post_id"`
+		Likes    int64  `db:"count"`
+		Dislikes int64  `db:"dislike_count"`
+	}
+	require.NoError(t, d.raw(t).Select(&rows, "SELECT post_id, `count`, dislike_count FROM like_count"))
+	counts := map[uint64]postCounts{}
+	for _, r := range rows {
+		counts[r.PostID] = postCounts{r.Likes, r.Dislikes}
+	}
+	return counts
+}
+
+type hourKey struct {
+	Hour      string
+	Region    string
+	Partition int32
+}
+
+// hours is like_hourly as a map.
+func (d database) hours(t testing.TB) map[hourKey]postCounts {
+	t.Helper()
+	var rows []struct {
+		Hour      string `db:"hour"`
+		Region    string `db:"region"`
+		Partition int32  `db:"partition_id"`
+		Likes     int64  `db:"likes"`
+		Dislikes  int64  `db:"dislikes"`
+	}
+	require.NoError(t, d.raw(t).Select(&rows, "SELECT hour, region, partition_id, likes, dislikes FROM like_hourly"))
+	hours := map[hourKey]postCounts{}
+	for _, r := range rows {
+		hours[hourKey{r.Hour, r.Region, r.Partition}] = postCounts{r.Likes, r.Dislikes}
+	}
+	return hours
+}
+
+func (d database) scalar(t testing.TB, query string, args ...any) string {
+	t.Helper()
+	var value stdsql.NullString
+	require.NoError(t, d.raw(t).Get(&value, query, args...))
+	return value.String
+}
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// likesTopic is the log of the tests.
+func likesTopic() Source {
+	return Source{Topic: "like-updates", TopicID: [16]byte{0xca, 0xfe, 15: 1}, Partitions: 4}
+}
+
+func at(offset int64, seq uint64) Position { return Position{NextOffset: offset, NextSeq: seq} }
+
+// startedStore is a migrated database with its positions at the start, and a store on it.
+func (d database) startedStore(t testing.TB, change ...func(*Options)) *Store {
+	t.Helper()
+	s := d.migrated(t).store(t, change...)
+	position, err := s.Position(context.Background(), likesTopic(), 0)
+	require.NoError(t, err)
+	require.Equal(t, start, position)
+	return s
+}

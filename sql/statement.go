@@ -1,0 +1,105 @@
+package sql
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// upsertText is what stands around the rows of a multi-row INSERT … ON DUPLICATE KEY UPDATE.
+// VALUES() is deprecated in MySQL, but the only form that MariaDB knows too.
+type upsertText struct{ prefix, suffix string }
+
+// updated_at is left to its default on insert and to the server's clock on update: as a literal in every row it costs
+// 12 % of the whole transaction.
+var (
+	countUpsert = upsertText{
+		prefix: "INSERT INTO like_count (post_id, `count`, dislike_count) VALUES ",
+		suffix: " ON DUPLICATE KEY UPDATE `count` = `count` + VALUES(`count`)," +
+			" dislike_count = dislike_count + VALUES(dislike_count), updated_at = UTC_TIMESTAMP(3)",
+	}
+	hourUpsert = upsertText{
+		prefix: "INSERT INTO like_hourly (hour, region, partition_id, likes, dislikes) VALUES ",
+		suffix: " ON DUPLICATE KEY UPDATE likes = likes + VALUES(likes), dislikes = dislikes + VALUES(dislikes)",
+	}
+)
+
+// upsert sends rows in as many statements as limit bytes each need. Text goes as text, not by placeholders: rows are
+// numbers, and regions that checkHours let through, so there is nothing to escape.
+func upsert[R any](ctx context.Context, tx *sqlx.Tx, limit int, around upsertText, rows []R, appendRow func([]byte, R) []byte) error {
+	var text []byte
+	for len(rows) > 0 {
+		var used int
+		text, used = appendStatement(text[:0], limit, around, rows, appendRow)
+		rows = rows[used:]
+		if len(text) == 0 {
+			return nil
+		}
+		if _, err := tx.ExecContext(ctx, string(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendStatement writes one statement of as many rows as fit into limit bytes (at least one), and tells how many rows
+// it used up. appendRow writes nothing for a row to skip; if that is all of them, text stays empty.
+func appendStatement[R any](text []byte, limit int, around upsertText, rows []R, appendRow func([]byte, R) []byte) (_ []byte, used int) {
+	text = append(text, around.prefix...)
+	first := true
+	for _, row := range rows {
+		end := len(text)
+		if !first {
+			text = append(text, ',')
+		}
+		begin := len(text)
+		text = appendRow(text, row)
+		if len(text) == begin {
+			text = text[:end]
+		} else if !first && len(text)+len(around.suffix) > limit {
+			text = text[:end]
+			break
+		} else {
+			first = false
+		}
+		used++
+	}
+	if first {
+		return text[:0], used
+	}
+	return append(text, around.suffix...), used
+}
+
+func appendCount(text []byte, d CountDelta) []byte {
+	if d.Likes == 0 && d.Dislikes == 0 {
+		return text
+	}
+	text = append(text, '(')
+	text = strconv.AppendUint(text, d.PostID, 10)
+	return appendDeltas(text, d.Likes, d.Dislikes)
+}
+
+func appendHour(partition int32) func([]byte, HourDelta) []byte {
+	return func(text []byte, d HourDelta) []byte {
+		if d.Likes == 0 && d.Dislikes == 0 {
+			return text
+		}
+		text = append(text, '(')
+		text = time.Unix(d.Hour*3600, 0).UTC().AppendFormat(text, "'2006-01-02 15:04:05'")
+		text = append(text, ",'"...)
+		text = append(text, d.Region...)
+		text = append(text, "',"...)
+		text = strconv.AppendInt(text, int64(partition), 10)
+		return appendDeltas(text, d.Likes, d.Dislikes)
+	}
+}
+
+func appendDeltas(text []byte, likes, dislikes int64) []byte {
+	text = append(text, ',')
+	text = strconv.AppendInt(text, likes, 10)
+	text = append(text, ',')
+	text = strconv.AppendInt(text, dislikes, 10)
+	return append(text, ')')
+}

@@ -1,0 +1,47 @@
+package sql
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// Store applies ranges of the updates log to MySQL. It is safe for concurrent use; one partition should have one
+// caller at a time (two do no harm, the compare-and-swap refuses one of them).
+type Store struct {
+	options Options
+	log     *slog.Logger
+	db      *sqlx.DB
+	packet  *packetLimit
+	server  string // host:port/database, for messages
+}
+
+// New does no I/O: the first call that needs MySQL connects.
+func New(o Options, log *slog.Logger) (*Store, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("mysql options: %w", err)
+	}
+	config, err := driverConfig(o, log)
+	if err != nil {
+		return nil, fmt.Errorf("mysql options: %w", err)
+	}
+	// Half of the server's patience: the pool drops an idle connection before the server does.
+	db, packet, err := openPool(config, o.MaxOpenConns, o.IdleTimeout/2)
+	if err != nil {
+		return nil, fmt.Errorf("mysql options: %w", err)
+	}
+	return &Store{options: o, log: log, db: db, packet: packet, server: serverName(o.DSN)}, nil
+}
+
+// Close ends the connections. Calls still running fail.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Ping tells whether the server answers and lets us in.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.db.PingContext(ctx); err != nil {
+		return describe(err, "reach MySQL at %s", s.server)
+	}
+	return nil
+}
