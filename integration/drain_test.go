@@ -2,7 +2,9 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,27 +19,39 @@ import (
 // the log and the database, not the program.
 func (s *system) drain(within time.Duration) {
 	s.t.Helper()
-	waitFor(s.t, within, "the log to be drained", s.drained)
+	left := "nothing known yet"
+	defer func() {
+		if s.t.Failed() {
+			s.t.Log("left in the log: ", left)
+		}
+	}()
+	waitFor(s.t, within, "the log to be drained", func() bool {
+		left = s.undrained()
+		return left == ""
+	})
 }
 
-// drained reads the updates before the events: what it finds folded then is all there
-// is, forwarded events included, since they come in one transaction with the update.
-func (s *system) drained() bool {
+// undrained says what is not folded or not applied yet. It reads the updates before
+// the events: what it finds folded then is all there is, forwarded events included,
+// since they come in one transaction with the update.
+func (s *system) undrained() string {
 	updates := s.lastRecords("like-updates")
 	likes := s.lastRecords("likes")
 	applied := s.appliedSeq()
+	var left []string
 	for p, like := range likes {
-		last := updates[p]
-		if last == nil {
-			return false
-		}
 		var u kudosv1.LikeUpdate
-		require.NoError(s.t, proto.Unmarshal(last.Value, &u))
+		if last := updates[p]; last != nil {
+			require.NoError(s.t, proto.Unmarshal(last.Value, &u))
+		}
 		if u.SourceOffset <= like.Offset || applied[p] != u.Seq+1 {
-			return false
+			left = append(left, fmt.Sprintf("partition %d: folded up to %d of %d, applied seq %d of %d", p, u.SourceOffset, like.Offset+1, applied[p], u.Seq+1))
 		}
 	}
-	return len(likes) > 0
+	if len(likes) == 0 {
+		return "no events"
+	}
+	return strings.Join(left, "; ")
 }
 
 func (s *system) appliedSeq() map[int32]uint64 {

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
@@ -64,6 +66,9 @@ func (s *system) standing(adm *kadm.Client) (committed, end int64) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
 	offsets, err := adm.FetchOffsets(ctx, schema.GroupFold)
+	if kerr.IsRetriable(err) { // the broker's own topics are being made
+		return 0, math.MaxInt64
+	}
 	require.NoError(s.t, err)
 	offsets.Each(func(o kadm.OffsetResponse) { committed += o.At })
 	ends, err := adm.ListEndOffsets(ctx, schema.TopicLikes)
@@ -108,10 +113,10 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	adm := kadm.NewClient(s.client())
 
 	// Batches so small that the log lasts for all the kills.
-	batch := fmt.Sprintf("processor.max_batch=%d", fromEnv(t, "KUDOS_TEST_BATCH", max(20, events/5000)))
+	batch := fmt.Sprintf("processor.max_batch=%d", fromEnv(t, "KUDOS_TEST_BATCH", max(20, events/10_000)))
 	processors := []*stack.Server{
-		s.processor("processor-0", "--set", batch, "--set", "processor.session_timeout=2s"),
-		s.processor("processor-1", "--set", batch, "--set", "processor.session_timeout=2s"),
+		s.processor("processor-0", "--set", batch),
+		s.processor("processor-1", "--set", batch),
 	}
 	for _, p := range processors {
 		require.NoError(t, p.Start(t.Context()))
@@ -141,6 +146,11 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	}
 	t.Logf("events %d, kills %d, of which inside the log %d, with a transaction left open %d", events, kills, inside, open)
 	require.GreaterOrEqual(t, inside, wanted, "kills that count: the log was used up before")
+	// What is left goes in batches of any size, on what the killed ones left in Kafka and MySQL.
+	for _, p := range processors {
+		require.NoError(t, p.Stop())
+	}
+	require.NoError(t, s.processor("processor-2").Start(t.Context()))
 	s.drain(3 * time.Minute)
 	s.requireExact()
 }

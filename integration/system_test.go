@@ -110,7 +110,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
 		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
-			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=6s", "--set", "admin.addr=127.0.0.1:0"}, args...),
+			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=2s", "--set", "admin.addr=127.0.0.1:0"}, args...),
 	})
 	s.t.Cleanup(func() {
 		// Not killed: its groups would have to wait for it in the next test.

@@ -77,7 +77,7 @@ func startDatabase(ctx context.Context, e engine, options DatabaseOptions) (_ *D
 	o := options.withDefaults()
 	begin := time.Now()
 	d := &Database{keep: o.Keep}
-	if d.dir, err = os.MkdirTemp(o.Dir, "kudos-"+e.name+"-"); err != nil {
+	if d.dir, err = makeDir(o.Dir, "kudos-"+e.name+"-"); err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.name, err)
 	}
 	defer func() {

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -85,7 +84,6 @@ type Kafka struct {
 	dir       string
 	keep      bool
 	nodes     []*kafkaNode
-	log       *slog.Logger
 }
 
 // StartKafka formats and starts a new, empty cluster, and returns once every node answers, knows all the others and has
@@ -108,11 +106,11 @@ func StartKafka(ctx context.Context, options KafkaOptions) (_ *Kafka, err error)
 		return nil, err
 	}
 	begin := time.Now()
-	dir, err := os.MkdirTemp(o.Dir, "kudos-kafka-")
+	dir, err := makeDir(o.Dir, "kudos-kafka-")
 	if err != nil {
 		return nil, fmt.Errorf("start kafka: %w", err)
 	}
-	k := &Kafka{clusterID: kafkaUUID(), dir: dir, keep: o.Keep, log: o.Log}
+	k := &Kafka{clusterID: kafkaUUID(), dir: dir, keep: o.Keep}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, k.Close())
@@ -281,26 +279,27 @@ func (j javaCommand) args(class string, args ...string) []string {
 	return slices.Concat(flags, []string{class}, args)
 }
 
+// javaRelease is the oldest Java that Kafka 4 brokers run on.
+const javaRelease = 17
+
 // findJava returns the java to use: JAVA_HOME's, else the one in PATH.
 func findJava(ctx context.Context) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
 		var err error
 		if java, err = exec.LookPath("java"); err != nil {
-			return "", fmt.Errorf("Java is not installed: %w; %s", err, installHint)
+			return "", fmt.Errorf("find Java: %w; %s", err, installHint)
 		}
 	}
 	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", java, err)
 	}
-	var major int
 	_, version, _ := strings.Cut(string(out), `version "`)
-	if _, err := fmt.Sscanf(version, "%d", &major); err != nil && !errors.Is(err, io.EOF) || major < javaRelease {
-		return "", fmt.Errorf("Kafka needs Java %d or later, %s says %q; %s", javaRelease, java, strings.TrimSpace(string(out)), installHint)
+	var release int
+	_, _ = fmt.Sscanf(version, "%d", &release) // zero if it does not say
+	if release < javaRelease {
+		return "", fmt.Errorf("java %d or later is what Kafka needs, %s says %q; %s", javaRelease, java, strings.TrimSpace(string(out)), installHint)
 	}
 	return java, nil
 }
-
-// javaRelease is the oldest Java that Kafka 4 brokers run on.
-const javaRelease = 17

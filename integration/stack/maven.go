@@ -127,7 +127,7 @@ func (a artifact) download(ctx context.Context, dir string) error {
 	}
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("Maven is not installed: %w; %s", err, installHint)
+		return fmt.Errorf("find Maven: %w; %s", err, installHint)
 	}
 	files := filepath.Join(partial, "files")
 	err = run(ctx, command{

@@ -54,7 +54,7 @@ func missingKafka(ctx context.Context) error {
 		return err
 	}
 	if _, err := exec.LookPath("mvn"); err != nil {
-		return fmt.Errorf("Kafka's jars are not here yet, nor is Maven to fetch them: %w; %s", err, installHint)
+		return fmt.Errorf("find Maven, to fetch Kafka's jars: %w; %s", err, installHint)
 	}
 	return nil
 }

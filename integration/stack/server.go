@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -222,4 +224,14 @@ func (s *Server) end() {
 	if p != nil {
 		p.kill()
 	}
+}
+
+// makeDir makes a new directory in parent, or in the system's temporary directory, and returns its absolute path: servers
+// work in a directory of their own.
+func makeDir(parent, prefix string) (string, error) {
+	dir, err := os.MkdirTemp(parent, prefix)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(dir)
 }
