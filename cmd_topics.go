@@ -78,6 +78,9 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 
 func (a *app) printReport(r *processor.TopicsReport, format output, nothing string, done bool) error {
 	if format == "json" {
+		if r.Lines == nil {
+			r.Lines = []string{} // [] and not null
+		}
 		return json.NewEncoder(a.stdout).Encode(r)
 	}
 	for _, line := range r.Lines {

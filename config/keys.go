@@ -45,7 +45,8 @@ func unknown(what, name string, known []string) error {
 }
 
 // nearest returns the known name with the fewest edits from name, if a third of the
-// name or less has to change.
+// name or less has to change; or else the only one that ends with it (brokers for
+// kafka.brokers, KUDOS_BROKERS for KUDOS_KAFKA_BROKERS).
 func nearest(name string, known []string) (string, bool) {
 	best, distance := "", len(name)/3+1
 	for _, k := range known {
@@ -53,7 +54,20 @@ func nearest(name string, known []string) (string, bool) {
 			best, distance = k, d
 		}
 	}
-	return best, best != ""
+	if best != "" {
+		return best, true
+	}
+	end := strings.TrimPrefix(name, envPrefix)
+	var ending []string
+	for _, k := range known {
+		if strings.HasSuffix(k, "."+end) || strings.HasSuffix(k, "_"+end) {
+			ending = append(ending, k)
+		}
+	}
+	if len(ending) == 1 {
+		return ending[0], true
+	}
+	return "", false
 }
 
 // editDistance is Levenshtein's, by bytes.

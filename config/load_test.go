@@ -126,6 +126,14 @@ func TestLoadRefuses(t *testing.T) {
 			env: "KUDOS_KAFKA_BROKER", value: "a:1",
 			want: []string{"KUDOS_KAFKA_BROKER is not known", "did you mean KUDOS_KAFKA_BROKERS?"},
 		},
+		"variable without its section": {
+			env: "KUDOS_BROKERS", value: "a:1",
+			want: []string{"did you mean KUDOS_KAFKA_BROKERS?"},
+		},
+		"key without its section": {
+			file: "brokers: [a:1]\n",
+			want: []string{"did you mean kafka.brokers?"},
+		},
 		"unknown --set": {
 			flags: map[string]Flag{"log.levle": {"--set", "debug"}},
 			want:  []string{"--set: key log.levle is not known", "did you mean log.level?"},

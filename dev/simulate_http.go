@@ -32,11 +32,12 @@ func newAPIClient(address string) *apiClient {
 	}
 }
 
-// sendOverHTTP is one worker: it sends what comes, until events is closed.
+// sendOverHTTP is one worker: it sends what comes, until events is closed. A request
+// that has begun is finished also after ctx has ended, so that its outcome is known.
 func (s *Simulator) sendOverHTTP(ctx context.Context, api *apiClient, events <-chan schema.Event) {
 	defer api.http.CloseIdleConnections()
 	for e := range events {
-		err := api.send(ctx, e)
+		err := api.send(context.WithoutCancel(ctx), e)
 		if err == nil {
 			s.overHTTP.Add(1)
 		}

@@ -4,6 +4,7 @@ package dev
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -100,8 +101,11 @@ func TestSimulatorPublishes(t *testing.T) {
 func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
 	o := DefaultSimulatorOptions()
 	o.Rate, o.MaxInFlight, o.FlushTimeout = 100_000, 10, 10*time.Millisecond
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
+	require.NoError(t, err)
+	defer silent.Close()
 	kafka := stream.DefaultKafkaOptions()
-	kafka.Brokers = []string{"127.0.0.1:1"}
+	kafka.Brokers = []string{silent.Addr().String()}
 	s := NewSimulator(o, kafka, discardLog())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

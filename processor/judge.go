@@ -68,19 +68,46 @@ func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32) {
 
 // bury makes a dead letter: the original, and why and whence in its headers.
 func (v *verdict) bury(rec *kgo.Record, why *schema.PoisonError) {
+	key, value, headers := fit(rec)
 	v.reasons = append(v.reasons, why.Reason)
 	v.deadLetters = append(v.deadLetters, &kgo.Record{
 		Topic:     schema.TopicDLT,
 		Partition: rec.Partition,
-		Key:       rec.Key,
-		Value:     rec.Value,
-		Headers: append(rec.Headers[:len(rec.Headers):len(rec.Headers)],
+		Key:       key,
+		Value:     value,
+		Headers: append(headers[:len(headers):len(headers)],
 			kgo.RecordHeader{Key: schema.HeaderDLTError, Value: fmt.Appendf(nil, "%s: %s", why.Reason, why)},
 			kgo.RecordHeader{Key: schema.HeaderDLTTopic, Value: []byte(rec.Topic)},
 			kgo.RecordHeader{Key: schema.HeaderDLTPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)},
 			kgo.RecordHeader{Key: schema.HeaderDLTOffset, Value: strconv.AppendInt(nil, rec.Offset, 10)},
 		),
 	})
+}
+
+const (
+	// headerTruncated marks a dead letter that was cut, and tells the bytes of the
+	// original: key, value and headers together.
+	headerTruncated = "kudos.truncated"
+	// maxCutKey is what is left of the key then, in bytes.
+	maxCutKey = 1 << 10
+	// ownHeaderBytes is room for the record itself and what bury adds.
+	ownHeaderBytes = 4 << 10
+)
+
+// fit returns what a dead letter takes of a record. The broker measures batches as
+// they are sent, so a compressed batch of likes may bring more than fits likes.dlt:
+// then the beginning has to do, for the partition must not stop. The whole lies in
+// likes, at the offset that the dead letter names.
+func fit(rec *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
+	size := len(rec.Key) + len(rec.Value)
+	for _, h := range rec.Headers {
+		size += 10 + len(h.Key) + len(h.Value) // two lengths, at most 5 bytes each
+	}
+	if size <= int(schema.BatchMaxBytes(schema.TopicDLT))-ownHeaderBytes {
+		return rec.Key, rec.Value, rec.Headers
+	}
+	return rec.Key[:min(len(rec.Key), maxCutKey)], rec.Value[:min(len(rec.Value), schema.MaxEventBytes)],
+		[]kgo.RecordHeader{{Key: headerTruncated, Value: strconv.AppendInt(nil, int64(size), 10)}}
 }
 
 func header(rec *kgo.Record, key string) string {

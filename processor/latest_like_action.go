@@ -85,13 +85,16 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 	if p.ClusterID != topics.ClusterID {
 		return stream.Park(restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
-	for name, id := range map[string]schema.TopicID{schema.TopicLikes: p.SourceID, schema.TopicState: p.StateID, schema.TopicUpdates: p.UpdatesID} {
-		have := topics.ByName[name]
-		if id != have.ID {
-			return stream.Park(restore, "topic %s was deleted and created again since partition %d was folded", name, w.partition)
+	for _, t := range []struct {
+		name string
+		id   schema.TopicID
+	}{{schema.TopicLikes, p.SourceID}, {schema.TopicState, p.StateID}, {schema.TopicUpdates, p.UpdatesID}} {
+		have := topics.ByName[t.name]
+		if t.id != have.ID {
+			return stream.Park(restore, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
-			return stream.Park(restore, "topic %s has %d partitions, the state table was made for %d", name, have.Partitions, p.Partitions)
+			return stream.Park(restore, "topic %s has %d partitions, the state table was made for %d", t.name, have.Partitions, p.Partitions)
 		}
 	}
 	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, w.partition)
@@ -240,10 +243,13 @@ func (w *folder) count(records int, out *output) {
 	m.badRegions.Add(float64(w.verdict.badRegions))
 	m.updates.Add(float64(out.updates))
 	m.transactions.Inc()
-	for i, reason := range w.verdict.reasons {
+	for _, reason := range w.verdict.reasons {
 		m.deadLetters.WithLabelValues(string(reason)).Inc()
-		dead := w.verdict.deadLetters[i]
-		w.log.Warn("dead letter", "topic", schema.TopicLikes, "partition", w.partition, "reason", reason, "error", header(dead, schema.HeaderDLTError))
+	}
+	if n := len(w.verdict.deadLetters); n > 0 { // one line a batch: a flood of poison is not to slow the partition
+		first := w.verdict.deadLetters[0]
+		w.log.Warn("dead letters", "topic", schema.TopicLikes, "partition", w.partition, "count", n,
+			"first_offset", header(first, schema.HeaderDLTOffset), "first_error", header(first, schema.HeaderDLTError))
 	}
 }
 

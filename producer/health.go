@@ -23,8 +23,8 @@ type health struct {
 	}
 }
 
-// answered notes a look's outcome. That the topic does not
-// exist counts at once; silence, and what may pass by itself, only with time.
+// answered notes a look's outcome. That the topic does not exist
+// counts at once; silence, and what may pass by itself, only with time.
 func (h *health) answered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -97,12 +97,8 @@ func TestTimeIsStampedAtReceipt(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
 	before := time.Now().UnixMilli()
-	answered := make(chan answerTo, 3)
-	for _, send := range []func() (answerTo, error){
-		func() (answerTo, error) { return r.trySend("PUT", "/v1/posts/7/likes/9", nil) },
-	} {
-		go func() { a, _ := send(); answered <- a }()
-	}
+	answered := make(chan answerTo, 1)
+	go func() { a, _ := r.trySend("PUT", "/v1/posts/7/likes/9", nil); answered <- a }()
 	wait(t, held, "the event must reach the broker")
 	received := time.Now().UnixMilli()
 	require.Eventually(t, func() bool { return time.Now().UnixMilli() > received }, patience, time.Millisecond)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"os"
@@ -141,10 +140,14 @@ func parseFields(raw []byte, whole string, known ...string) (map[string]json.Raw
 	if fields == nil {
 		return nil, &fieldError{whole, string(schema.Undecodable), "is not a JSON object"}
 	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains(known, name) {
-			return nil, &fieldError{fmt.Sprintf("%.40s", name), reasonUnknownField, "is not known here; known are " + strings.Join(known, ", ")}
+	unknown, found := "", false
+	for name := range fields {
+		if !slices.Contains(known, name) && (!found || name < unknown) { // always the same one
+			unknown, found = name, true
 		}
+	}
+	if found {
+		return nil, &fieldError{fmt.Sprintf("%.40s", unknown), reasonUnknownField, "is not known here; known are " + strings.Join(known, ", ")}
 	}
 	return fields, nil
 }

@@ -139,7 +139,7 @@ func TestApplyLocksPositionThenPostsThenHoursInOrder(t *testing.T) {
 }
 
 func TestApplyRefusesWhatOnlyADefectCanGive(t *testing.T) {
-	s := database{options: testOptions("root@tcp(127.0.0.1:1)/kudos")}.store(t) // nobody there: no statement may go out
+	s := noServer(t).store(t) // no statement may go out
 	ok := likesTopic()
 	for _, c := range []struct {
 		name      string

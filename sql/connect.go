@@ -91,7 +91,7 @@ func openPool(config *mysql.Config, maxOpen int, maxIdle time.Duration) (*sqlx.D
 		return nil, nil, fmt.Errorf("dsn cannot be used: %w", err)
 	}
 	limit := &packetLimit{}
-	pool := stdsql.OpenDB(&connector{Connector: inner, limit: limit})
+	pool := stdsql.OpenDB(&connector{Connector: inner, timeout: config.Timeout, limit: limit})
 	pool.SetMaxOpenConns(maxOpen)
 	pool.SetMaxIdleConns(maxOpen)
 	pool.SetConnMaxLifetime(connLifetime)
@@ -103,10 +103,13 @@ func openPool(config *mysql.Config, maxOpen int, maxIdle time.Duration) (*sqlx.D
 // again after a failover, without a round trip per transaction.
 type connector struct {
 	driver.Connector
-	limit *packetLimit
+	timeout time.Duration // of all it takes; the driver's own is for dialling only
+	limit   *packetLimit
 }
 
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ type SchemaError struct {
 
 func (e *SchemaError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("a table is not as kudos makes it: %v; run `kudos migrate`, or give kudos a database of its own", e.Err)
+		return fmt.Sprintf("a table is not as kudos made it: %v; restore it from a backup, or run `kudos migrate` on a database of its own", e.Err)
 	}
 	return fmt.Sprintf("schema version is %d, %d is needed: run `kudos migrate`", e.Have, e.Need)
 }
@@ -112,7 +112,11 @@ func transientNumbers(number uint16) bool {
 
 // advice says what a person should do about err; empty if waiting, or nothing, helps.
 func advice(err error) string {
+	var schema *SchemaError
 	var answer *mysql.MySQLError
+	if errors.As(err, &schema) {
+		return "" // says so itself
+	}
 	if errors.As(err, &answer) {
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
@@ -127,6 +131,8 @@ func advice(err error) string {
 			return "lower max_open_conns, or raise the server's max_connections"
 		case 1153:
 			return "lower max_statement_bytes, or raise the server's max_allowed_packet"
+		case 1665:
+			return "set the server's binlog_format to ROW or MIXED: READ COMMITTED cannot be replicated by STATEMENT"
 		case 1264, 1690:
 			return "a count would leave the range of BIGINT, which likes cannot do: run `kudos audit`"
 		}

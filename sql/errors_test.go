@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
@@ -47,7 +48,7 @@ func TestIsTransient(t *testing.T) {
 }
 
 func TestServerAway(t *testing.T) {
-	s := database{options: testOptions("root:hunter2@tcp(127.0.0.1:1)/kudos")}.store(t)
+	s := noServer(t).store(t)
 	_, positionErr := s.Position(t.Context(), likesTopic(), 0)
 	_, peekErr := s.PeekPosition(t.Context(), likesTopic(), 0)
 	for what, err := range map[string]error{
@@ -60,4 +61,23 @@ func TestServerAway(t *testing.T) {
 		require.True(t, IsTransient(err), "%s: %v", what, err)
 		require.NotContains(t, err.Error(), "hunter2", what)
 	}
+}
+
+// A server that takes the connection and then says nothing must not hold anybody up.
+func TestServerSilent(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close() // the kernel accepts, nobody answers
+	o := testOptions("root@tcp(" + silent.Addr().String() + ")/kudos")
+	o.ConnectTimeout, o.ReadTimeout = 50*time.Millisecond, time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	for what, err := range map[string]error{
+		"Ping":    database{options: o}.store(t).Ping(ctx),
+		"Migrate": Migrate(ctx, o, discardLog()),
+	} {
+		require.ErrorIs(t, err, context.DeadlineExceeded, what)
+		require.True(t, IsTransient(err), "%s: %v", what, err)
+	}
+	require.NoError(t, ctx.Err(), "the options should have ended the waits")
 }

@@ -46,7 +46,7 @@ func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
 	return nil
 }
 
-// migrationConfig has no timeouts after the connection stands: changing a large table may take hours without a sign of
+// migrationConfig has no timeout once connected: changing a large table may take hours without a sign of
 // life, while the connection that holds the lock idles. The context and TCP keepalive end the wait.
 func migrationConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	o.IdleTimeout = 0

@@ -67,3 +67,10 @@ func TestPacketLimitIsTheSmallestSeen(t *testing.T) {
 	require.Equal(t, 4096-packetMargin, limit.statementBytes(5000))
 	require.Equal(t, 3000, limit.statementBytes(3000))
 }
+
+// With autocommit off, as a server may have it by default, a pooled connection would look at the past for ever.
+func TestSessionsCommitStatementsOnTheirOwn(t *testing.T) {
+	config, err := driverConfig(noServer(t).options, discardLog())
+	require.NoError(t, err)
+	require.Equal(t, "1", config.Params["autocommit"])
+}

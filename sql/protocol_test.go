@@ -69,7 +69,7 @@ func faults(random *rand.Rand) func(string) verdict {
 		}
 		return []verdict{
 			{step: cutBefore}, {step: cutAfter},
-			{refuse, errDeadlock}, {refuse, errLockWaitTimeout}, {refuse, 1290}, {refuse, 1053},
+			{step: refuse, number: errDeadlock}, {step: refuse, number: errLockWaitTimeout}, {step: refuse, number: 1290}, {step: refuse, number: 1053},
 		}[random.IntN(6)]
 	}
 }

@@ -34,6 +34,7 @@ type wireProxy struct {
 type verdict struct {
 	step   step
 	number uint16 // of the error the client gets, with refuse
+	query  string // what the server gets, with rewrite
 }
 
 type step int
@@ -43,6 +44,7 @@ const (
 	cutBefore      // the connection breaks; the server never sees the statement
 	cutAfter       // the connection breaks once the server has done it and answered
 	refuse         // the client gets an error; the server never sees the statement
+	rewrite        // the server gets another statement
 )
 
 // through puts a proxy in front of d, and returns d as seen through it.
@@ -167,7 +169,6 @@ func (l *proxyLink) clientToServer() {
 			return
 		}
 		v := verdict{}
-		const commandQuery = 0x03
 		if packet[3] == 0 && len(packet) > 4 && packet[4] == commandQuery { // sequence 0 begins a command
 			v = l.proxy.judge(string(packet[5:]))
 		}
@@ -183,6 +184,8 @@ func (l *proxyLink) clientToServer() {
 				return
 			}
 			continue
+		case rewrite:
+			packet = queryPacket(v.query)
 		}
 		if _, err := l.server.Write(packet); err != nil {
 			return
@@ -220,6 +223,13 @@ func (p *wireProxy) judge(query string) verdict {
 		return verdict{}
 	}
 	return f(query) // not under the lock: it may wait
+}
+
+const commandQuery = 0x03
+
+func queryPacket(query string) []byte {
+	size := 1 + len(query)
+	return append([]byte{byte(size), byte(size >> 8), byte(size >> 16), 0, commandQuery}, query...)
 }
 
 // readPacket reads one packet, header included. Statements of 16 MB and more, which take several, do not occur.

@@ -80,6 +80,11 @@ func realDatabase(t testing.TB) database {
 	return database{options: testOptions(config.FormatDSN()), real: true}
 }
 
+// noServer is where nobody listens.
+func noServer(t testing.TB) database {
+	return database{options: testOptions("root:hunter2@unix(" + t.TempDir() + "/mysql.sock)/kudos")}
+}
+
 // onEachServer runs test on an empty database of the embedded server, and of a real one if there is one.
 func onEachServer(t *testing.T, test func(t *testing.T, db database)) {
 	t.Run("embedded", func(t *testing.T) { test(t, embeddedDatabase(t)) })

@@ -12,8 +12,8 @@ import (
 // VALUES() is deprecated in MySQL, but the only form that MariaDB knows too.
 type upsertText struct{ prefix, suffix string }
 
-// updated_at is left to its default on insert and to the server's clock on update: as a literal in every row it costs
-// 12 % of the whole transaction.
+// updated_at is left to its default on insert and to the server's clock on update: as a literal in every row it made
+// the whole transaction about a tenth slower (MariaDB 10.11, 1,000 and 50,000 posts).
 var (
 	countUpsert = upsertText{
 		prefix: "INSERT INTO like_count (post_id, `count`, dislike_count) VALUES ",

@@ -43,7 +43,7 @@ func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 			proxy, db := embeddedDatabase(t).through(t)
 			s := db.startedStore(t)
 			proxy.seen()
-			proxy.once(c.statement, verdict{refuse, c.number})
+			proxy.once(c.statement, verdict{step: refuse, number: c.number})
 			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}}))
 			require.Equal(t, 2, countQueries(proxy.seen(), "START TRANSACTION"))
 			require.EqualValues(t, 1, db.count1(t))
@@ -57,7 +57,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	proxy.seen()
 	proxy.on(func(query string) (v verdict) {
 		if strings.HasPrefix(query, "UPDATE") {
-			v = verdict{refuse, errDeadlock}
+			v = verdict{step: refuse, number: errDeadlock}
 		}
 		return v
 	})
@@ -71,7 +71,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t)
 	proxy.seen()
-	proxy.once("INSERT INTO like_count", verdict{refuse, 1690})
+	proxy.once("INSERT INTO like_count", verdict{step: refuse, number: 1690})
 	err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 	require.ErrorContains(t, err, "kudos audit")
 	require.False(t, IsTransient(err))
@@ -117,7 +117,7 @@ func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 		proxy, db := embeddedDatabase(t).through(t)
 		s := db.startedStore(t)
 		proxy.seen()
-		proxy.once("COMMIT", verdict{refuse, number})
+		proxy.once("COMMIT", verdict{step: refuse, number: number})
 		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 		var unknown *UnknownOutcomeError
 		require.ErrorAs(t, err, &unknown, "error %d", number)
@@ -152,7 +152,7 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 		proxy, db := embeddedDatabase(t).through(t)
 		s := db.startedStore(t)
 		before := proxy.connections()
-		proxy.once("UPDATE applied_offset", verdict{refuse, number})
+		proxy.once("UPDATE applied_offset", verdict{step: refuse, number: number})
 		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 		require.True(t, IsTransient(err), "%v", err)
 		require.ErrorContains(t, err, "read-only")
@@ -170,9 +170,9 @@ func TestConnectionIsDroppedWhenRollbackFails(t *testing.T) {
 		proxy.on(func(query string) (v verdict) {
 			switch {
 			case strings.HasPrefix(query, "INSERT INTO like_hourly"):
-				v = verdict{refuse, 1264}
+				v = verdict{step: refuse, number: 1264}
 			case query == "ROLLBACK":
-				v = verdict{refuse, 1317}
+				v = verdict{step: refuse, number: 1317}
 			}
 			return v
 		})
@@ -189,7 +189,7 @@ func TestCommitErrorDropsTheConnection(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		proxy, db := db.through(t)
 		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
-		proxy.once("COMMIT", verdict{refuse, 1180}) // the transaction is still open on the server
+		proxy.once("COMMIT", verdict{step: refuse, number: 1180}) // the transaction is still open on the server
 		require.Error(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), nil, nil))
 		require.Empty(t, db.counts(t))
@@ -231,6 +231,37 @@ func TestNoCommitForACallerThatHasGone(t *testing.T) {
 	require.Equal(t, []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION", "ROLLBACK"}, proxy.seen())
 }
 
+// cancelledLate is cancelled right after it was asked, once armed.
+type cancelledLate struct {
+	context.Context
+	cancel context.CancelFunc
+	armed  bool
+}
+
+func (c *cancelledLate) Err() error {
+	err := c.Context.Err()
+	if c.armed {
+		c.cancel()
+	}
+	return err
+}
+
+// Between our last look at the context and COMMIT, database/sql must not look again: it would send no COMMIT, and that
+// would pass for one without an answer.
+func TestContextCannotRefuseTheCommit(t *testing.T) {
+	proxy, db := embeddedDatabase(t).through(t)
+	s := db.startedStore(t)
+	proxy.seen()
+	ctx, cancel := context.WithCancel(t.Context())
+	late := &cancelledLate{Context: ctx, cancel: cancel}
+	require.NoError(t, s.transact(late, func(context.Context, *sqlx.Tx) error {
+		late.armed = true
+		return nil
+	}))
+	require.Error(t, ctx.Err(), "nobody looked at the context before COMMIT")
+	require.Equal(t, []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION", "COMMIT"}, proxy.seen())
+}
+
 // While COMMIT is on its way nobody may interrupt it: that would make a known outcome unknown.
 func TestCommitIsNotInterruptedByTheContext(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
@@ -253,7 +284,7 @@ func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
 	proxy.on(func(query string) (v verdict) {
 		switch {
 		case strings.HasPrefix(query, "UPDATE"):
-			v = verdict{refuse, errDeadlock}
+			v = verdict{step: refuse, number: errDeadlock}
 		case query == "ROLLBACK": // the wait of 1000 s comes next
 			cancel()
 		}
@@ -275,4 +306,33 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 		return raw.Get(&gone, "SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = ?", id) == nil && gone
 	}, waitLimit, pollEvery)
 	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+}
+
+// The server's max_allowed_packet holds, not only our own limit. Servers take 1024 bytes at least; here the proxy is
+// the server that refuses more.
+func TestStatementsFitTheServersPacketLimit(t *testing.T) {
+	for _, limit := range []int{1024, 16 << 10} {
+		onEachServer(t, func(t *testing.T, db database) {
+			proxy, through := db.through(t)
+			proxy.on(func(query string) (v verdict) {
+				switch {
+				case query == "SELECT @@max_allowed_packet":
+					v = verdict{step: rewrite, query: fmt.Sprint("SELECT ", limit)}
+				case len(query)+1 > limit: // the command counts too
+					v = verdict{step: refuse, number: 1153}
+				}
+				return v
+			})
+			db.migrated(t)
+			s := through.store(t, func(o *Options) { o.MaxStatementBytes = 1 << 20 })
+			_, err := s.Position(t.Context(), likesTopic(), 0)
+			require.NoError(t, err)
+			var counts []CountDelta
+			for post := range uint64(1500) {
+				counts = append(counts, CountDelta{PostID: 1<<63 + post, Likes: 1})
+			}
+			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, start, at(1, 0), counts, nil), "max_allowed_packet %d", limit)
+			require.Len(t, db.counts(t), len(counts))
+		})
+	}
 }

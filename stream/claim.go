@@ -78,6 +78,8 @@ type claim struct {
 		// was opened anew: what arrives until the poll loop has moved it is dropped.
 		seek    bool
 		paused  bool // what the poll loop last told the client
+		// fullSince is when pending reached its bound; zero below that.
+		fullSince time.Time
 		pending []*kgo.Record
 		// fetched follows the last offset that arrived, control records included,
 		// lso is the end of the log as of then.
@@ -92,6 +94,7 @@ type claim struct {
 type pollLoop interface {
 	wake()      // come round and look at flow
 	roomAgain() // polling makes sense again
+	rejoin()    // ask the group for a new assignment
 }
 
 func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, loop pollLoop) *claim {
@@ -102,6 +105,7 @@ func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, 
 		changed:  make(chan struct{}, 1),
 	}
 	c.mu.state, c.mu.since = StateStarting, time.Now()
+	c.mu.position = Position{Offset: -1, Epoch: -1}
 	return c
 }
 
@@ -126,6 +130,14 @@ func (c *claim) push(p *kgo.FetchPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.seek || c.mu.state != StateRunning {
+		return
+	}
+	if p.Err != nil {
+		c.parkLocked(fetchError(p.Err))
+		return
+	}
+	if len(p.Records) > 0 && p.Records[0].Offset < c.mu.fetched {
+		c.parkLocked(fmt.Errorf("offset %d came after offset %d had been read", p.Records[0].Offset, c.mu.fetched-1))
 		return
 	}
 	c.mu.lso = max(c.mu.lso, p.LastStableOffset)
@@ -177,9 +189,16 @@ func (c *claim) next(now time.Time) *Batch {
 	if c.mu.current != nil {
 		return nil
 	}
+	if c.mu.seek {
+		c.loop.wake() // the client was not ready for it at the first try
+	}
 	b := &Batch{Topic: c.assignment.Topic, Partition: c.assignment.Partition, Next: c.mu.position}
 	switch {
 	case c.mu.state == StateFenced:
+		if now.After(c.mu.retryAt) {
+			c.mu.retryAt = now.Add(c.rejoinAfter())
+			c.loop.rejoin()
+		}
 		return nil
 	case c.mu.state == StateParked:
 		if now.Before(c.mu.retryAt) {
@@ -245,6 +264,9 @@ func (c *claim) process(ctx context.Context) {
 		c.mu.Lock()
 		c.mu.position, c.mu.failures = b.Next, 0
 		c.mu.Unlock()
+	case canceled(ctx, err):
+		c.log.Warn("the batch in hand was given up at the end of the session; it is done anew by the next owner", "error", err)
+		c.worker.Close()
 	case errors.Is(err, errReopen):
 		c.log.Info("opening the partition again", "why", err)
 		c.open(ctx, true)
@@ -267,7 +289,7 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 // fence runs the worker's Fence at assignment, before goka reads the table. Its
 // failure is not fatal: the partition is then opened anew.
 func (c *claim) fence(ctx context.Context) {
-	if err := c.worker.Fence(ctx); err != nil {
+	if err := c.worker.Fence(ctx); err != nil && !canceled(ctx, err) {
 		c.fail(err)
 	}
 }
@@ -275,7 +297,10 @@ func (c *claim) fence(ctx context.Context) {
 // open establishes position and state; again starts over with the fence.
 func (c *claim) open(ctx context.Context, again bool) {
 	pos, err := c.reopen(ctx, again)
-	if err != nil {
+	switch {
+	case canceled(ctx, err):
+		return // the session is over, which closes the worker
+	case err != nil:
 		c.fail(err)
 		return
 	}
@@ -300,22 +325,24 @@ func (c *claim) reopen(ctx context.Context, again bool) (Position, error) {
 	return c.worker.Open(ctx)
 }
 
-// fail closes the partition's work and decides what comes next: nothing (fenced), or
-// another look, at once after a first failure and at the park interval after more.
+// fail closes the partition's work and decides what comes next: nothing until a new
+// assignment (fenced), another look at the park interval (parked), or another try with
+// growing delays.
 func (c *claim) fail(err error) {
 	c.worker.Close()
-	c.park(err)
-}
-
-// park is fail without the worker, for the poll loop: a batch may be under way, and
-// is finished first.
-func (c *claim) park(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.parkLocked(err)
+}
+
+// parkLocked is fail without the worker, for the poll loop: a batch may be under way,
+// and is finished first.
+func (c *claim) parkLocked(err error) {
 	c.mu.pending = nil
 	c.loop.wake()
 	if errors.Is(err, ErrFenced) {
 		c.log.Warn("gave the partition up", "error", err)
+		c.mu.retryAt = time.Now().Add(c.rejoinAfter())
 		c.setState(StateFenced, err.Error(), "")
 		return
 	}
@@ -331,6 +358,12 @@ func (c *claim) park(err error) {
 	c.setState(StateParked, reason, remedy)
 	c.notify()
 }
+
+// rejoinAfter is how long a fenced partition waits for a rebalance to come by itself:
+// by then the group has noticed a member that was away. If none has come, nobody took
+// the partition (a transaction that timed out fences, too), and the group is asked who
+// owns it.
+func (c *claim) rejoinAfter() time.Duration { return 2 * c.opts.SessionTimeout }
 
 const firstBackoff = 50 * time.Millisecond
 
@@ -353,34 +386,59 @@ func (c *claim) setState(state, reason, remedy string) {
 
 // flow says what the poll loop has to tell the client: whether the partition has to
 // be paused now, and the position to move to, if any.
-func (c *claim) flow() (paused, changed bool, seek *kgo.EpochOffset) {
+func (c *claim) flow(now time.Time) (paused, changed bool, seek *kgo.EpochOffset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// What is pending is bounded; resuming only at one batch keeps the client from
-	// throwing away, at every turn, what it has fetched already.
+	// What is pending is bounded. But pausing has the client throw away what it has
+	// fetched, and wait for a fetch of the others before this one is resumed: so it
+	// comes late (see waitForRoom), and resuming only at one batch.
+	full := len(c.mu.pending) >= pendingBatches*c.opts.MaxBatch
 	switch {
-	case c.mu.state != StateRunning, len(c.mu.pending) >= pendingBatches*c.opts.MaxBatch:
+	case !full:
+		c.mu.fullSince = time.Time{}
+	case c.mu.fullSince.IsZero():
+		c.mu.fullSince = now
+	}
+	switch {
+	case c.mu.state != StateRunning:
 		paused = true
 	case c.mu.paused:
 		paused = len(c.mu.pending) >= c.opts.MaxBatch
+	default:
+		paused = full && now.Sub(c.mu.fullSince) >= holdPoll
 	}
 	changed = paused != c.mu.paused
 	c.mu.paused = paused
 	if c.mu.seek && c.mu.state == StateRunning {
-		c.mu.seek = false
 		seek = &kgo.EpochOffset{Offset: c.mu.position.Offset, Epoch: c.mu.position.Epoch}
 	}
 	return paused, changed, seek
 }
 
+// sought tells that the client stands at an offset that flow asked for.
+func (c *claim) sought(at kgo.EpochOffset) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.position == (Position{Offset: at.Offset, Epoch: at.Epoch}) {
+		c.mu.seek = false
+	}
+}
+
 // pendingBatches bounds what waits for a partition, in batches.
 const pendingBatches = 4
 
-// hasRoom tells whether polling on makes sense for this partition.
-func (c *claim) hasRoom() bool {
+// holdPoll is how long the poll loop waits for a full partition before it is paused,
+// for the sake of the others.
+const holdPoll = 200 * time.Millisecond
+
+// room tells whether polling on makes sense for this partition, and whether it would
+// take more than the partition should have.
+func (c *claim) room() (has, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.state == StateRunning && len(c.mu.pending) < c.opts.MaxBatch
+	running := c.mu.state == StateRunning
+	return running && len(c.mu.pending) < c.opts.MaxBatch,
+		running && !c.mu.paused && len(c.mu.pending) >= pendingBatches*c.opts.MaxBatch
 }
 
 // settled returns the offset to show as the group's committed offset: the position,

@@ -16,8 +16,8 @@ import (
 // group is a member of a consumer group that hands goka one message per partition:
 // the poll batch. It is goka's sarama.ConsumerGroup.
 //
-// One goroutine, the poll loop, steers the client (pause, resume, seek), and only
-// between two polls, while the client holds rebalances back.
+// The poll loop steers the client (pause, resume, seek), and only between two polls,
+// while the client holds rebalances back; and once when the client begins to consume.
 type group struct {
 	opts      *ProcessorOptions
 	newWorker func(Assignment) Worker
@@ -28,10 +28,13 @@ type group struct {
 	mu struct {
 		sync.Mutex
 		session *session // the present one; nil between sessions
+		trouble error    // why there is none, as far as the client told
 		woken   bool
 		cancel  context.CancelFunc // ends the poll under way
 	}
 	room chan struct{} // capacity 1: look again for room
+
+	steering sync.Mutex // held by steer
 }
 
 func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *group {
@@ -72,7 +75,8 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		kgo.KeepControlRecords(),
 		// Lost data is to be seen and not skipped.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchMaxWait(500*time.Millisecond),
+		// A resumed partition is asked for only when the fetch under way has ended.
+		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
 		kgo.FetchMaxBytes(4*fetchPartitionBytes),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
@@ -110,13 +114,14 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 		opened: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
-	s.ctx, s.cancel = context.WithCancel(ctx)
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {
 		a := Assignment{Topic: topic, Partition: p, Member: s.member}
 		s.claims[p] = newClaim(a, g.newWorker(a), g.opts, g.log, g)
 	}
+	cl.ResumeFetchPartitions(s.Claims()) // it remembers what earlier sessions paused
 	g.mu.Lock()
-	g.mu.session = s
+	g.mu.session, g.mu.trouble = s, nil
 	g.mu.Unlock()
 	g.log.Info("partitions assigned", "group", g.opts.Group, "generation", generation, "partitions", partitions)
 
@@ -143,7 +148,7 @@ func (g *group) end(fail context.CancelCauseFunc) {
 	if s == nil {
 		return
 	}
-	s.cancel()
+	s.cancel(context.Canceled)
 	<-s.done // bounded: the batch in hand has ShutdownTimeout
 	if s.err != nil {
 		fail(s.err)
@@ -159,14 +164,12 @@ func (g *group) startPositions(ctx context.Context) (map[string]map[int32]kgo.Of
 	}
 	select {
 	case <-s.opened:
-		// The client remembers from earlier sessions what was paused.
-		s.cl.ResumeFetchPartitions(s.Claims())
-		g.steer(s)
+		g.steer(s) // parked partitions must be paused before they would be fetched
 		return s.start(), nil
 	case <-s.done:
 		return nil, errors.New("the session ended before it began")
 	case <-ctx.Done():
-		s.cancel() // a recovery in vain
+		s.cancel(context.Canceled) // a recovery in vain
 		return nil, ctx.Err()
 	}
 }
@@ -191,9 +194,32 @@ func (g *group) poll(ctx context.Context, cl *kgo.Client) {
 			g.deliver(s, fetches)
 			g.steer(s)
 		}
+		g.noteTrouble(fetches)
 		cl.AllowRebalance()
 		g.waitForRoom(ctx)
 	}
+}
+
+// noteTrouble keeps the reason for which the client could not stay in the group or join.
+func (g *group) noteTrouble(fetches kgo.Fetches) {
+	var trouble *kgo.ErrGroupSession
+	for _, f := range fetches.Errors() {
+		if errors.As(f.Err, &trouble) {
+			g.mu.Lock()
+			g.mu.trouble = trouble.Err
+			g.mu.Unlock()
+		}
+	}
+}
+
+// waiting says why there is no session.
+func (g *group) waiting() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.trouble != nil {
+		return fmt.Errorf("waits for its group to assign partitions: %w", g.mu.trouble)
+	}
+	return errors.New("waits for its group to assign partitions")
 }
 
 // pollContext returns a context that wake ends.
@@ -234,14 +260,10 @@ func (g *group) deliver(s *session, fetches kgo.Fetches) {
 		p := tp.FetchPartition
 		c := s.claims[p.Partition]
 		switch {
-		case c == nil || tp.Topic != s.topic:
-			if p.Err != nil && !errors.Is(p.Err, context.Canceled) {
-				g.log.Warn("polling", "group", g.opts.Group, "error", p.Err)
-			}
-		case p.Err != nil:
-			c.park(fetchError(p.Err))
-		default:
+		case c != nil && tp.Topic == s.topic:
 			c.push(&p)
+		case p.Err != nil && !errors.Is(p.Err, context.Canceled):
+			g.log.Warn("polling", "group", g.opts.Group, "error", p.Err)
 		}
 	})
 }
@@ -262,10 +284,13 @@ func fetchError(err error) error {
 
 // steer tells the client which partitions to pause, resume and move.
 func (g *group) steer(s *session) {
+	g.steering.Lock()
+	defer g.steering.Unlock()
 	var pause, resume []int32
 	seeks := map[int32]kgo.EpochOffset{}
+	now := time.Now()
 	for p, c := range s.claims {
-		paused, changed, seek := c.flow()
+		paused, changed, seek := c.flow(now)
 		if seek != nil {
 			seeks[p] = *seek
 		}
@@ -280,23 +305,65 @@ func (g *group) steer(s *session) {
 		s.cl.PauseFetchPartitions(map[string][]int32{s.topic: pause})
 	}
 	if len(seeks) > 0 {
-		s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: seeks})
+		s.seek(seeks)
 	}
 	if len(resume) > 0 {
 		s.cl.ResumeFetchPartitions(map[string][]int32{s.topic: resume})
 	}
 }
 
+// seek moves the client. It ignores a partition that it does not consume yet; the
+// claim then asks again.
+func (s *session) seek(to map[int32]kgo.EpochOffset) {
+	// The client leaves out what it believes itself to be at. But after a loss of
+	// data it is not, and the leader epoch has to be checked again: first elsewhere.
+	elsewhere := map[int32]kgo.EpochOffset{}
+	for p, at := range to {
+		elsewhere[p] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset + 1}
+	}
+	s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: elsewhere})
+	s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: to})
+	stands := s.cl.CommittedOffsets()[s.topic] // SetOffsets changes this, too
+	for p, at := range to {
+		if stands[p] == at {
+			s.claims[p].sought(at)
+		}
+	}
+}
+
+// rejoin asks the group for a new assignment.
+func (g *group) rejoin() {
+	if s := g.present(); s != nil {
+		g.log.Warn("asks the group for a new assignment: a partition was fenced, and no rebalance came", "group", g.opts.Group)
+		s.cl.ForceRebalance()
+	}
+}
+
 // waitForRoom holds the poll loop while every running partition has a full batch
-// waiting: what is not polled stays in the client's own bounded buffer.
+// waiting (what is not polled stays in the client's own bounded buffer), and for a
+// while if one has all that it may have: a fast worker makes room soon, a slow one is
+// then paused.
 func (g *group) waitForRoom(ctx context.Context) {
+	hold := time.NewTimer(holdPoll)
+	defer hold.Stop()
 	for {
 		s := g.present()
-		if s == nil || s.hasRoom() {
+		if s == nil {
 			return
+		}
+		room, full := s.room()
+		var held <-chan time.Time
+		switch {
+		case room && !full:
+			return
+		case room:
+			held = hold.C
 		}
 		select {
 		case <-g.room:
+		case <-held:
+			g.wake() // steer comes before the next poll
+			return
 		case <-s.done:
 			return
 		case <-ctx.Done():
@@ -305,15 +372,14 @@ func (g *group) waitForRoom(ctx context.Context) {
 	}
 }
 
-// hasRoom tells whether polling makes sense: some partition has room, or none is
-// running and the poll only waits.
-func (s *session) hasRoom() bool {
+// room tells whether polling makes sense: some partition has room, or none is running
+// and the poll only waits. full: some partition must not get more.
+func (s *session) room() (has, full bool) {
 	running := false
 	for _, c := range s.claims {
-		if c.hasRoom() {
-			return true
-		}
+		h, f := c.room()
+		has, full = has || h, full || f
 		running = running || c.status().State == StateRunning
 	}
-	return !running
+	return has || !running, full
 }

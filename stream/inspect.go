@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -80,25 +79,38 @@ func LookUpTopics(ctx context.Context, cl *kgo.Client, names ...string) (Topics,
 // Bounds returns the first offset of a partition that is there, and the last stable
 // one, which is the end of what readers of committed data can see.
 func Bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) (start, end int64, err error) {
-	adm := kadm.NewClient(cl)
-	for _, b := range []struct {
-		list func(context.Context, ...string) (kadm.ListedOffsets, error)
-		to   *int64
-	}{{adm.ListStartOffsets, &start}, {adm.ListCommittedOffsets, &end}} {
-		offsets, err := b.list(ctx, topic)
-		if err != nil {
-			return 0, 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
-		}
-		o, ok := offsets.Lookup(topic, partition)
-		if !ok {
-			o.Err = kerr.UnknownTopicOrPartition
-		}
-		if o.Err != nil {
-			return 0, 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, o.Err)
-		}
-		*b.to = o.Offset
+	const earliest, latest = -2, -1
+	if start, err = listOffset(ctx, cl, topic, partition, earliest); err != nil {
+		return 0, 0, err
 	}
-	return start, end, nil
+	end, err = listOffset(ctx, cl, topic, partition, latest)
+	return start, end, err
+}
+
+// listOffset asks for this one partition: the answer of a whole topic would be an
+// error wherever one of its brokers is away.
+func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int32, at int64) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	req.IsolationLevel = 1 // read_committed
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = partition, at
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, cl)
+	switch {
+	case err != nil:
+	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
+		err = kerr.UnknownTopicOrPartition
+	default:
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
+	}
+	return resp.Topics[0].Partitions[0].Offset, nil
 }
 
 // CommittedOffset returns a group's committed offset, or ok false if it has none (it

@@ -65,6 +65,9 @@ func (o KafkaOptions) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client
 			return dialer.DialContext(ctx, network, host)
 		}),
 		kgo.RetryTimeout(o.RequestTimeout),
+		// A leader that moved is looked for at this pace; the client's own 5 s would
+		// be as long a pause.
+		kgo.MetadataMinAge(250 * time.Millisecond),
 	}
 	cl, err := kgo.NewClient(append(opts, extra...)...)
 	if err != nil {

@@ -52,21 +52,22 @@ type fetched struct {
 // fetch asks for what follows offset, and tries again after whatever a new leader
 // may mend, until ctx ends.
 func (r *logReader) fetch(ctx context.Context, offset int64) (fetched, error) {
+	var last error // what went wrong before ctx ended
 	for {
 		f, err := r.fetchOnce(ctx, offset)
-		switch {
-		case err == nil:
+		if err == nil {
 			r.backoff = fetchRetryMin
 			return f, nil
-		case ctx.Err() != nil:
-			return fetched{}, ctx.Err()
-		case !mayPass(err):
-			return fetched{}, fmt.Errorf("reading %s/%d at offset %d: %w", r.topic, r.partition, offset, err)
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		if ctx.Err() != nil || !mayPass(err) {
+			return fetched{}, fmt.Errorf("reading %s/%d at offset %d: %w", r.topic, r.partition, offset, last)
 		}
 		r.leader = -1
 		select {
 		case <-ctx.Done():
-			return fetched{}, ctx.Err()
 		case <-time.After(r.backoff):
 			r.backoff = min(2*r.backoff, fetchRetryMax)
 		}

@@ -52,7 +52,6 @@ type Processor struct {
 	mu struct {
 		sync.Mutex
 		group *group
-		proc  *goka.Processor
 		err   error // why there is no goka processor at the moment
 	}
 }
@@ -80,7 +79,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		if err == nil {
 			err = errors.New("goka ended without an error")
 		}
-		p.setRunning(nil, nil, err)
+		p.setRunning(nil, err)
 		if time.Since(began) > time.Minute {
 			backoff = restartMin
 		}
@@ -130,14 +129,14 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("setting up group %s: %w", p.opts.Group, err)
 	}
-	p.setRunning(g, proc, nil)
+	p.setRunning(g, nil)
 	return proc.Run(ctx)
 }
 
-func (p *Processor) setRunning(g *group, proc *goka.Processor, err error) {
+func (p *Processor) setRunning(g *group, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.group, p.mu.proc, p.mu.err = g, proc, err
+	p.mu.group, p.mu.err = g, err
 }
 
 // Status tells how each assigned partition is doing, by partition. The error says why
@@ -151,7 +150,7 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 	}
 	s := g.present()
 	if s == nil {
-		return nil, errors.New("waits for its group to assign partitions")
+		return nil, g.waiting()
 	}
 	statuses := make([]PartitionStatus, 0, len(s.claims))
 	for _, c := range s.claims {

@@ -25,7 +25,7 @@ type session struct {
 	claims map[int32]*claim
 
 	ctx    context.Context
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	// opened is closed when the claims have their start positions, done when the
 	// session has ended; err is set before that.
 	opened, done chan struct{}
@@ -42,15 +42,24 @@ func (s *session) run(h sarama.ConsumerGroupHandler) {
 		s.openClaims()
 		err = s.consume(h)
 	}
-	interrupted := s.ctx.Err() != nil
-	s.cancel()
-	if cleanupErr := h.Cleanup(s); cleanupErr != nil || !interrupted {
-		err = errors.Join(err, cleanupErr)
-	} else if interrupted {
-		err = nil // a recovery cut short by a rebalance is no failure
+	s.cancel(errEndedItself)
+	cleanupErr := h.Cleanup(s)
+	switch {
+	case context.Cause(s.ctx) == errEndedItself:
+		s.err = errEndedItself
+		if err := errors.Join(err, cleanupErr); err != nil {
+			s.err = fmt.Errorf("%w: %w", errEndedItself, err)
+		}
+	case cleanupErr != nil:
+		s.err = errors.Join(err, cleanupErr)
+	default:
+		// A recovery cut short by a rebalance is no failure.
 	}
-	s.err = err
 }
+
+// errEndedItself tells of a session that nobody ended. A new one does not come then
+// unless the group is left.
+var errEndedItself = errors.New("goka stopped working on a partition")
 
 // openClaims opens all claims at once, each its own goroutine: some wait on a server.
 func (s *session) openClaims() {
@@ -77,7 +86,7 @@ func (s *session) consume(h sarama.ConsumerGroupHandler) error {
 			// goka returns from here when its partition processor has ended, which
 			// Cleanup then tells the cause of. The other partitions cannot go on in
 			// this session either.
-			defer s.cancel()
+			defer s.cancel(errEndedItself)
 			if err := h.ConsumeClaim(s, c); err != nil {
 				errs[i] = fmt.Errorf("consuming %s/%d: %w", c.Topic(), c.Partition(), err)
 			}
@@ -110,7 +119,7 @@ func (s *session) commitPositions() {
 		for p, c := range s.claims {
 			pos := c.settled()
 			at := kgo.EpochOffset{Epoch: pos.Epoch, Offset: pos.Offset}
-			if committed[p] != at {
+			if pos.Offset >= 0 && committed[p] != at {
 				moved[p] = at
 			}
 		}
@@ -140,7 +149,7 @@ func (s *session) start() map[string]map[int32]kgo.Offset {
 	offsets := map[int32]kgo.Offset{}
 	for p, c := range s.claims {
 		pos := c.status().Position
-		offsets[p] = kgo.NewOffset().At(pos.Offset).WithEpoch(pos.Epoch)
+		offsets[p] = kgo.NewOffset().At(max(0, pos.Offset)).WithEpoch(pos.Epoch)
 	}
 	return map[string]map[int32]kgo.Offset{s.topic: offsets}
 }

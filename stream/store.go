@@ -2,17 +2,12 @@ package stream
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/lovoo/goka/storage"
 )
 
 // LogID names one log for good: a topic that was deleted and created anew, or one of
@@ -34,7 +29,9 @@ type Store struct {
 	cache *pebble.Cache
 	log   *slog.Logger
 
-	db *pebble.DB
+	lock    *pebble.Lock
+	db      *pebble.DB
+	corrupt atomic.Bool // set where a file does not read right
 
 	mu struct {
 		sync.Mutex
@@ -51,83 +48,6 @@ const offsetNone = -1 << 62
 const localKey = "_local"
 
 const localVersion = 1
-
-// memtableBytes is small on purpose: hot keys are overwritten in the memtable again
-// and again, and a small one stays in the processor's caches.
-const memtableBytes = 16 << 20
-
-// Open opens the store and makes it empty if it is a copy of another log, or not
-// readable: the log has everything.
-func (s *Store) Open() error {
-	db, err := s.openDB()
-	if errors.Is(err, pebble.ErrCorruption) {
-		s.log.Warn("local state is corrupted and is built again from Kafka", "dir", s.dir, "error", err)
-		if err = os.RemoveAll(s.dir); err == nil {
-			db, err = s.openDB()
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("opening local state in %s: %w", s.dir, err)
-	}
-	s.db = db
-	if err := s.loadLocal(); err != nil {
-		return errors.Join(err, s.Close())
-	}
-	return nil
-}
-
-func (s *Store) openDB() (*pebble.DB, error) {
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return nil, err
-	}
-	opts := &pebble.Options{
-		Cache:                       s.cache,
-		DisableWAL:                  true,
-		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                memtableBytes,
-		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       20,
-		LBaseMaxBytes:               64 << 20,
-		Logger:                      quietLogger{s.log},
-	}
-	for i := range opts.Levels {
-		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
-	}
-	return pebble.Open(s.dir, opts)
-}
-
-// loadLocal reads the store's own record, and wipes the store if it is of another log.
-func (s *Store) loadLocal() error {
-	s.setOffset(offsetNone)
-	value, closer, err := s.db.Get([]byte(localKey))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return s.wipe() // nothing, or remains of a first batch: either way start clean
-	}
-	if err != nil {
-		return fmt.Errorf("reading local state in %s: %w", s.dir, err)
-	}
-	defer closer.Close()
-	id, offset, ok := decodeLocal(value)
-	if !ok || id != s.id {
-		s.log.Warn("local state is a copy of another log and is built again", "dir", s.dir)
-		return s.wipe()
-	}
-	s.setOffset(offset)
-	return nil
-}
-
-// wipe deletes all keys. Nothing is above a key of 64 bytes of 0xff.
-func (s *Store) wipe() error {
-	end := make([]byte, 64)
-	for i := range end {
-		end[i] = 0xff
-	}
-	if err := s.db.DeleteRange([]byte{0}, end, pebble.NoSync); err != nil {
-		return fmt.Errorf("wiping local state in %s: %w", s.dir, err)
-	}
-	return nil
-}
 
 // Write is one atomic change of a Store.
 type Write struct {
@@ -152,6 +72,10 @@ func (w *Write) Discard() { _ = w.b.Close() }
 // Commit applies the change together with the offset of the last log record that it
 // covers.
 func (w *Write) Commit(offset int64) error {
+	defer w.Discard() // of what is applied, it only gives the memory back
+	if w.s.corrupt.Load() {
+		return fmt.Errorf("writing local state in %s: %w", w.s.dir, errCorrupted)
+	}
 	if err := w.b.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)
 	}
@@ -191,21 +115,6 @@ func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []
 	return nil
 }
 
-// Close flushes and closes; without the flush all that is in memory would have to be
-// read again.
-func (s *Store) Close() error {
-	if s.db == nil {
-		return nil
-	}
-	err := s.db.Flush()
-	err = errors.Join(err, s.db.Close())
-	s.db = nil
-	if err != nil {
-		return fmt.Errorf("closing local state in %s: %w", s.dir, err)
-	}
-	return nil
-}
-
 // Offset returns the offset of the last log record that the store covers; ok is
 // false when it covers none.
 func (s *Store) Offset() (offset int64, ok bool) {
@@ -232,71 +141,4 @@ func decodeLocal(b []byte) (id LogID, offset int64, ok bool) {
 		return LogID{}, 0, false
 	}
 	return LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}, int64(binary.BigEndian.Uint64(b[1:])), true
-}
-
-// Stores opens the local copies of table topics below one folder, which share a
-// cache, and hands those that are open to whoever works on them.
-type Stores struct {
-	dir   string
-	cache *pebble.Cache
-	log   *slog.Logger
-
-	mu struct {
-		sync.Mutex
-		open map[topicPartition]*Store
-	}
-}
-
-type topicPartition struct {
-	topic     string
-	partition int32
-}
-
-// NewStores makes the set; Close it after the last store is closed.
-func NewStores(dir string, cacheBytes int64, log *slog.Logger) *Stores {
-	s := &Stores{dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
-	s.mu.open = map[topicPartition]*Store{}
-	return s
-}
-
-// Close gives the cache up.
-func (s *Stores) Close() { s.cache.Unref() }
-
-// Builder is goka's storage.Builder. identify tells which log a topic is at present.
-func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Builder {
-	return func(topic string, partition int32) (storage.Storage, error) {
-		id, err := identify(topic)
-		if err != nil {
-			return nil, fmt.Errorf("local state of %s/%d: %w", topic, partition, err)
-		}
-		st := &Store{
-			dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
-			id:    id,
-			cache: s.cache,
-			log:   s.log,
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.mu.open[topicPartition{topic, partition}] = st
-		return st, nil
-	}
-}
-
-// Get returns the store that goka opened last for a partition, or nil.
-func (s *Stores) Get(topic string, partition int32) *Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.open[topicPartition{topic, partition}]
-}
-
-// quietLogger keeps Pebble's talk about compactions out of the log.
-type quietLogger struct{ log *slog.Logger }
-
-func (l quietLogger) Infof(format string, args ...any) {}
-func (l quietLogger) Errorf(format string, args ...any) {
-	l.log.Error("local state: " + fmt.Sprintf(format, args...))
-}
-func (l quietLogger) Fatalf(format string, args ...any) {
-	l.log.Error("local state: " + fmt.Sprintf(format, args...))
-	os.Exit(1) // Pebble calls this when going on would lose data
 }

@@ -35,11 +35,22 @@ func (s *Store) Get(key string) ([]byte, error) {
 // Set writes one key without moving the offset: the record is then read again after
 // a crash, which is harmless for a table.
 func (s *Store) Set(key string, value []byte) error {
-	return s.db.Set([]byte(key), value, pebble.NoSync)
+	if value == nil {
+		return fmt.Errorf("writing local state in %s: a key needs a value", s.dir)
+	}
+	if err := s.db.Set([]byte(key), value, pebble.NoSync); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	return nil
 }
 
 // Delete deletes one key, like Set.
-func (s *Store) Delete(key string) error { return s.db.Delete([]byte(key), pebble.NoSync) }
+func (s *Store) Delete(key string) error {
+	if err := s.db.Delete([]byte(key), pebble.NoSync); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
 
 // GetOffset returns the offset of the last log record that the store covers.
 func (s *Store) GetOffset(def int64) (int64, error) {
@@ -95,33 +106,46 @@ type storeIterator struct {
 }
 
 func (i *storeIterator) Next() bool {
-	var ok bool
 	if i.started {
-		ok = i.iter.Next()
-	} else {
-		ok = i.iter.First()
+		return i.visible(i.iter.Next())
 	}
 	i.started = true
-	if ok && string(i.iter.Key()) == localKey {
-		ok = i.iter.Next()
-	}
-	return ok
+	return i.visible(i.iter.First())
 }
 
-// Seek stands before the first key at or behind key: Next leads to it.
+// Seek stands at the first key at or behind key, as goka's own storages do and its
+// merging of iterators needs (its documentation says that Next leads there).
 func (i *storeIterator) Seek(key []byte) bool {
-	ok := i.iter.SeekGE(key)
-	if ok {
-		i.iter.Prev()
-		i.started = i.iter.Valid()
-		if !i.started {
-			return true // before the first key, where Next begins
-		}
+	i.started = true
+	if len(key) == 0 {
+		return i.visible(i.iter.First())
+	}
+	return i.visible(i.iter.SeekGE(key))
+}
+
+// visible steps over the store's own record.
+func (i *storeIterator) visible(ok bool) bool {
+	if ok && string(i.iter.Key()) == localKey {
+		return i.iter.Next()
 	}
 	return ok
 }
 
-func (i *storeIterator) Key() []byte            { return i.iter.Key() }
+// Key returns nil where there is none, as goka's own storages do.
+func (i *storeIterator) Key() []byte {
+	if !i.iter.Valid() {
+		return nil
+	}
+	return i.iter.Key()
+}
+
 func (i *storeIterator) Value() ([]byte, error) { return i.iter.ValueAndErr() }
 func (i *storeIterator) Err() error             { return i.iter.Error() }
-func (i *storeIterator) Release()               { _ = i.iter.Close() }
+
+// Release may be called again, which Pebble would not stand.
+func (i *storeIterator) Release() {
+	if i.iter != nil {
+		_ = i.iter.Close()
+		i.iter = nil
+	}
+}

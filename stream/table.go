@@ -86,16 +86,28 @@ func applyRecords(store *Store, records []*kgo.Record, offset int64) error {
 	return w.Commit(offset)
 }
 
-// CatchUp brings the store to the last stable offset of its log. Whoever calls it has
-// fenced the writers of the partition before, so nothing comes after.
+// catchUpPatience is how long CatchUp goes on without an answer, before it says so.
+const catchUpPatience = 30 * time.Second
+
+// CatchUp brings the store to the last stable offset of its log; one that was found
+// corrupted starts over. Whoever calls it has fenced the writers of the partition
+// before, so nothing comes after, and nobody else may be reading.
 func (s *Store) CatchUp(ctx context.Context, cl *kgo.Client, topic string, partition int32) error {
+	if s.corrupt.Load() {
+		s.log.Warn("corrupted local state is built again from Kafka", "dir", s.dir)
+		if err := s.rebuild(); err != nil {
+			return fmt.Errorf("building local state in %s again: %w", s.dir, err)
+		}
+	}
 	r := newLogReader(cl, topic, partition, 0)
-	next := int64(0)
-	if last, ok := s.Offset(); ok {
-		next = last + 1
+	next, err := s.resumeAt(ctx, cl, topic, partition)
+	if err != nil {
+		return err
 	}
 	for {
-		f, err := r.fetch(ctx, next)
+		fetchCtx, cancel := context.WithTimeout(ctx, catchUpPatience)
+		f, err := r.fetch(fetchCtx, next)
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -110,6 +122,27 @@ func (s *Store) CatchUp(ctx context.Context, cl *kgo.Client, topic string, parti
 		}
 		r.maxWait = tableWait // do not ask in a tight loop for what is not there yet
 	}
+}
+
+// resumeAt returns the offset to read on from. A store that covers more than the log
+// has, or goes back to before it, is a copy of something else, and starts over.
+func (s *Store) resumeAt(ctx context.Context, cl *kgo.Client, topic string, partition int32) (int64, error) {
+	start, end, err := Bounds(ctx, cl, topic, partition)
+	if err != nil {
+		return 0, err
+	}
+	last, ok := s.Offset()
+	switch {
+	case !ok:
+		return start, nil
+	case last+1 < start || last+1 > end:
+		s.log.Warn("local state does not belong to the log and is built again", "dir", s.dir, "offset", last, "log_start", start, "log_end", end)
+		if err := s.rebuild(); err != nil {
+			return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
+		}
+		return start, nil
+	}
+	return last + 1, nil
 }
 
 func (c *tableConsumer) HighWaterMarks() map[string]map[int32]int64 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -132,11 +133,17 @@ func (t *Txn) Client() *kgo.Client { return t.cl }
 // Commit publishes the records, which must name their partition, and commits next as
 // the group's position in the source, in one transaction. At least one record is
 // needed: a transaction of offsets alone is silently dropped by the client. On
-// success each record has its offset.
+// success each record has its offset. After the transaction timeout Commit gives up,
+// as the broker does.
 func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) error {
 	if len(records) == 0 {
 		return errors.New("a transaction needs a record")
 	}
+	if t.cl == nil {
+		return fmt.Errorf("transactional id %s is closed; it has to be fenced anew", t.opts.ID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
+	defer cancel()
 	if err := t.cl.BeginTransaction(); err != nil {
 		return fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
@@ -152,25 +159,36 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 	return nil
 }
 
-// produce sends the records and waits for all of them.
+// produce sends the records and waits for all of them. Of a record in flight the
+// client waits for the outcome whatever ctx says (its sequence number is used up), so
+// that giving up is to close the client, which fails the rest.
 func (t *Txn) produce(ctx context.Context, records []*kgo.Record) error {
 	var first struct {
 		sync.Once
 		err error
 	}
-	var wg sync.WaitGroup
-	wg.Add(len(records))
+	var left atomic.Int64
+	left.Store(int64(len(records)))
+	done := make(chan struct{})
 	promise := func(_ *kgo.Record, err error) {
 		if err != nil {
 			first.Do(func() { first.err = err })
 		}
-		wg.Done()
+		if left.Add(-1) == 0 {
+			close(done)
+		}
 	}
 	for _, rec := range records {
 		t.cl.Produce(ctx, rec, promise)
 	}
-	wg.Wait() // bounded by ctx and the delivery timeout
-	return first.err
+	select {
+	case <-done:
+		return first.err
+	case <-ctx.Done():
+		t.Close()
+		<-done
+		return ctx.Err()
+	}
 }
 
 // commitOffset adds the group's position to the transaction. A raw request, since the
@@ -194,16 +212,16 @@ func (t *Txn) commitOffset(ctx context.Context, next Position) error {
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 
-	deadline := time.Now().Add(t.opts.Timeout)
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
 		err := txnOffsetAnswer(req.RequestWith(ctx, t.cl))
-		// The transaction before may still be completing, or the coordinator moving.
-		if err == nil || !kerr.IsRetriable(err) || time.Now().After(deadline) {
+		// The transaction before may still be completing (which kerr does not call
+		// retriable), or the coordinator moving.
+		if err == nil || !kerr.IsRetriable(err) && !errors.Is(err, kerr.ConcurrentTransactions) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return err
 		case <-time.After(backoff):
 		}
 	}

@@ -1,0 +1,113 @@
+//go:build !nodev
+
+package main
+
+import (
+	"context"
+	stdsql "database/sql"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/dev"
+)
+
+// embedded servers on free ports.
+var embedded = []string{"--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0"}
+
+// startDev runs `kudos dev` in this process until it is up, and returns where it is and
+// how to end it.
+func startDev(t *testing.T, args ...string) (at dev.Addresses, end func()) {
+	t.Helper()
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp) // the folder of the state table is in it
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	ctx, cancel := context.WithCancel(t.Context())
+	var stdout, stderr logBuffer
+	a := &app{http.NoBody, &stdout, &stderr}
+	code := make(chan int, 1)
+	go func() {
+		code <- a.run(ctx, append([]string{"dev", "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--ready-file", ready}, args...))
+	}()
+	end = func() {
+		t.Helper()
+		cancel()
+		select {
+		case c := <-code:
+			require.Equal(t, exitDone, c, "%s", &stderr)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("kudos dev does not end; stderr:\n%s", &stderr)
+		}
+		require.Empty(t, stderr.String())
+		require.Contains(t, stdout.String(), at.HTTP, "the banner")
+		require.NoFileExists(t, ready)
+		left, err := filepath.Glob(filepath.Join(temp, "kudos-dev-*"))
+		require.NoError(t, err)
+		require.Empty(t, left, "the state table's folder is left behind")
+	}
+	up := func() bool {
+		text, err := os.ReadFile(ready)
+		return err == nil && json.Unmarshal(text, &at) == nil
+	}
+	require.Eventually(t, up, time.Minute, 20*time.Millisecond, "kudos dev does not become ready; stderr:\n%s", &stderr)
+	return at, end
+}
+
+// TestDevCountsALike goes all the way: HTTP, Kafka, fold, MySQL.
+func TestDevCountsALike(t *testing.T) {
+	at, end := startDev(t, append(embedded, "--simulate", "500")...)
+	const post = "18446744073709551615" // none that is simulated
+	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/7", nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+
+	db, err := stdsql.Open("mysql", "root@tcp("+at.MySQL+")/kudos")
+	require.NoError(t, err)
+	defer db.Close()
+	counted := func() bool {
+		var ours, all int64
+		err := db.QueryRow("SELECT COALESCE(SUM(count), 0) FROM like_count WHERE post_id = " + post).Scan(&ours)
+		if err != nil || ours != 1 {
+			return false
+		}
+		return db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&all) == nil && all > 1 // the simulated ones
+	}
+	require.Eventually(t, counted, time.Minute, 50*time.Millisecond, "the like is not counted")
+	waitReady(t, at.Admin)
+	_, _, err = net.SplitHostPort(at.Kafka)
+	require.NoError(t, err)
+
+	end()
+}
+
+func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
+	for _, args := range [][]string{
+		{"dev", "--brokers", "a:1", "--kafka-addr", "b:2"},
+		{"dev", "--mysql-dsn", "root@tcp(db:3306)/kudos", "--mysql-addr", "b:2"},
+		{"dev", "--simulate", "-1"},
+	} {
+		code, _, stderr := kudos(t, "", args...)
+		require.Equal(t, exitUsage, code, stderr)
+	}
+}
+
+// TestDevUsesServersOfYourOwn gives one system's servers to another.
+func TestDevUsesServersOfYourOwn(t *testing.T) {
+	first, endFirst := startDev(t, embedded...)
+	second, endSecond := startDev(t, "--brokers", first.Kafka, "--mysql-dsn", "root@tcp("+first.MySQL+")/kudos",
+		"--set", "topics.replication_factor=1", "--set", "mysql.max_open_conns=1",
+		"--set", "processor.state_dir="+filepath.Join(t.TempDir(), "state"))
+	require.Equal(t, first.Kafka, second.Kafka)
+	require.Equal(t, first.MySQL, second.MySQL)
+	endSecond()
+	endFirst()
+}

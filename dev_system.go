@@ -1,0 +1,253 @@
+//go:build !nodev
+
+package main
+
+import (
+	"context"
+	stdsql "database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sync/errgroup"
+
+	"kudos/config"
+	"kudos/dev"
+	"kudos/processor"
+	"kudos/producer"
+	"kudos/sql"
+	"kudos/stream/admin"
+)
+
+// devSystem is `kudos dev`: three layers, each of which outlives the one above it.
+//
+//	simulator, status line         the top: it ends first
+//	producer, processor, admin     as in production
+//	Kafka, MySQL, trimmer          embedded, or somebody else's
+type devSystem struct {
+	cfg     config.Config
+	flags   devFlags
+	console *dev.Console
+	log     *slog.Logger
+	banner  dev.Banner // filled as the parts come up
+	hooks   dev.Hooks
+	// undo is what is taken away at the end, last first.
+	undo []func() error
+}
+
+const (
+	// devReadyTimeout bounds the start: seconds on a slow machine.
+	devReadyTimeout = 2 * time.Minute
+	devReadyPoll    = 20 * time.Millisecond
+)
+
+func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
+	d := &devSystem{cfg: cfg.Config, flags: flags, console: dev.NewConsole(a.stdout, isTerminal(a.stdout))}
+	// Where both are one terminal, log lines go above the status line.
+	d.log = quietLogger(cfg, a.stderr)
+	if isTerminal(a.stdout) && isTerminal(a.stderr) {
+		d.log = quietLogger(cfg, d.console)
+	}
+	d.banner = dev.Banner{EmbeddedKafka: !realKafka(cfg), EmbeddedMySQL: !realMySQL(cfg), Rate: flags.simulate}
+	return d
+}
+
+func (d *devSystem) run(ctx context.Context) (err error) {
+	defer func() {
+		for i := len(d.undo) - 1; i >= 0; i-- {
+			err = errors.Join(err, d.undo[i]())
+		}
+	}()
+	if d.flags.readyFile != "" { // of an earlier run that died
+		if err := dev.RemoveReady(d.flags.readyFile); err != nil {
+			return err
+		}
+	}
+	servers, err := d.startServers()
+	if err != nil {
+		return err
+	}
+	return runOver(ctx, d.runRoles, servers...)
+}
+
+// startServers starts the embedded servers and returns what runs them to their end.
+func (d *devSystem) startServers() (servers []work, err error) {
+	defer func() {
+		if err != nil {
+			for _, w := range servers {
+				err = errors.Join(err, w(stopped()))
+			}
+		}
+	}()
+	d.banner.Kafka = strings.Join(d.cfg.Kafka.Brokers, ",")
+	if d.banner.EmbeddedKafka {
+		opts := dev.DefaultBrokerOptions()
+		opts.Address = d.flags.kafkaAddr
+		broker := dev.NewBroker(opts, d.log)
+		if err := broker.Start(); err != nil {
+			return servers, err
+		}
+		servers = append(servers, broker.Run)
+		if err := d.useBroker(broker); err != nil {
+			return servers, err
+		}
+		servers = append(servers, dev.NewTrimmer(dev.DefaultTrimmerOptions(), d.cfg.Kafka, d.log).Run)
+	}
+	if d.banner.EmbeddedMySQL {
+		opts := dev.DefaultDatabaseOptions()
+		opts.Address = d.flags.mysqlAddr
+		database := dev.NewDatabase(opts, d.log)
+		if err := database.Start(); err != nil {
+			return servers, err
+		}
+		servers = append(servers, database.Run)
+		return servers, d.useDatabase(database)
+	}
+	dsn, err := mysql.ParseDSN(d.cfg.MySQL.DSN)
+	if err != nil {
+		return servers, errors.New("mysql.dsn cannot be read") // the driver's words may hold the password
+	}
+	d.banner.MySQL = dsn.Addr
+	return servers, nil
+}
+
+// useBroker points the settings at the embedded broker. Its data is new, so the
+// processor's copy of the state table is new too.
+func (d *devSystem) useBroker(broker *dev.Broker) error {
+	state, err := os.MkdirTemp("", "kudos-dev-state-")
+	if err != nil {
+		return fmt.Errorf("folder for the state table: %w", err)
+	}
+	d.undo = append(d.undo, func() error { return os.RemoveAll(state) })
+	d.cfg.Processor.StateDir = state
+	d.cfg.Kafka.Brokers = []string{broker.Address()}
+	d.cfg.Topics.ReplicationFactor = 1
+	d.banner.Kafka = broker.Address()
+	return nil
+}
+
+// useDatabase points the settings at the embedded database, and the status line at a
+// connection of its own.
+func (d *devSystem) useDatabase(database *dev.Database) error {
+	d.cfg.MySQL.DSN = database.DSN()
+	d.cfg.MySQL.MaxOpenConns = 1 // it has no row locks
+	d.banner.MySQL = database.Address()
+	db, err := stdsql.Open("mysql", database.DSN())
+	if err != nil {
+		return fmt.Errorf("status of the embedded MySQL: %w", err)
+	}
+	d.undo = append(d.undo, db.Close)
+	d.hooks.Applied = func(ctx context.Context) (likes int64, err error) {
+		err = db.QueryRowContext(ctx, "SELECT COALESCE(SUM(count), 0) FROM like_count").Scan(&likes)
+		return likes, err
+	}
+	return nil
+}
+
+// runRoles sets topics and tables up, and runs every role as production does.
+func (d *devSystem) runRoles(ctx context.Context) (err error) {
+	if err := d.setUp(ctx); err != nil {
+		return err
+	}
+	reg := admin.NewRegistry()
+	store, err := sql.New(d.cfg.MySQL, d.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	p, err := processor.New(d.cfg.Processor, d.cfg.Kafka, store, d.log, reg)
+	if err != nil {
+		return err
+	}
+	api, err := producer.New(d.cfg.Producer, d.cfg.Kafka, d.log, reg)
+	if err != nil {
+		return err
+	}
+	checks := []admin.Check{{Name: "producer", Ready: api.Ready}, {Name: "processor", Ready: p.Ready}, notStopping(ctx)}
+	adm := admin.New(d.cfg.Admin, reg, checks, d.log)
+	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }
+	show := func(ctx context.Context) error {
+		if err := waitUp(ctx, api.Listening(), adm.Listening(), checks); err != nil {
+			return err
+		}
+		d.banner.HTTP, d.banner.Admin = api.Addr(), adm.Addr()
+		return d.show(ctx)
+	}
+	return runOver(ctx, show, api.Run, p.Run, adm.Run)
+}
+
+func (d *devSystem) setUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
+	defer cancel()
+	if err := sql.Migrate(ctx, d.cfg.MySQL, d.log); err != nil {
+		return err
+	}
+	if _, err := processor.ApplyTopics(ctx, d.cfg.Kafka, d.cfg.Topics.Partitions, d.cfg.Topics.ReplicationFactor, d.log); err != nil {
+		return fmt.Errorf("topics: %w", err)
+	}
+	return nil
+}
+
+// waitUp waits until both servers listen and every check passes.
+func waitUp(ctx context.Context, api, adm <-chan struct{}, checks []admin.Check) error {
+	timeout := time.After(devReadyTimeout)
+	tick := time.NewTicker(devReadyPoll)
+	defer tick.Stop()
+	for _, listening := range []<-chan struct{}{api, adm} {
+		select {
+		case <-listening:
+		case <-ctx.Done():
+			return nil
+		case <-timeout:
+			return fmt.Errorf("not listening after %s", devReadyTimeout)
+		}
+	}
+	for {
+		var errs []error
+		for _, c := range checks {
+			errs = append(errs, c.Ready())
+		}
+		err := errors.Join(errs...)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		case <-timeout:
+			return fmt.Errorf("not ready after %s: %w", devReadyTimeout, err)
+		}
+	}
+}
+
+// show tells where everything is, and how it goes until ctx ends.
+func (d *devSystem) show(ctx context.Context) (err error) {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if path := d.flags.readyFile; path != "" {
+		if err := dev.WriteReady(path, d.banner.Addresses); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dev.RemoveReady(path)) }()
+	}
+	if err := d.banner.Print(d.console); err != nil {
+		return fmt.Errorf("print where everything listens: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if d.flags.simulate > 0 {
+		opts := dev.DefaultSimulatorOptions()
+		opts.Rate, opts.HTTPAddress = d.flags.simulate, d.banner.HTTP
+		simulator := dev.NewSimulator(opts, d.cfg.Kafka, d.log)
+		d.hooks.Published = simulator.Counts
+		group.Go(func() error { return simulator.Run(ctx) })
+	}
+	status := dev.NewStatus(d.console, d.hooks)
+	group.Go(func() error { return status.Run(ctx) })
+	return group.Wait()
+}

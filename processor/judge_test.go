@@ -1,0 +1,230 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+)
+
+const (
+	testPartitions = 4
+	appendMs       = int64(1_700_000_000_000) // log-append time of the records
+)
+
+// logRecord is a record as the poll loop hands it over.
+func logRecord(partition int32, offset int64, key, value string, headers ...kgo.RecordHeader) *kgo.Record {
+	rec := &kgo.Record{Topic: schema.TopicLikes, Partition: partition, Offset: offset, Value: []byte(value), Headers: headers, Timestamp: time.UnixMilli(appendMs)}
+	if key != "" {
+		rec.Key = []byte(key)
+	}
+	return rec
+}
+
+func judgeOne(rec *kgo.Record) *verdict {
+	v := &verdict{}
+	v.judge(rec, testPartitions)
+	return v
+}
+
+// postAt returns the n-th post that lives in the partition.
+func postAt(partition int32, n int) uint64 {
+	for post := uint64(1); ; post++ {
+		if schema.PartitionFor(post, testPartitions) == partition {
+			if n--; n < 0 {
+				return post
+			}
+		}
+	}
+}
+
+func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
+	forwarded := kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@5")}
+	misplaced := postAt(0, 0)
+	for _, c := range []struct {
+		reason     schema.PoisonReason
+		key, value string
+		header     []kgo.RecordHeader
+	}{
+		{schema.Undecodable, "1", "", nil},
+		{schema.Undecodable, "1", "\xff\xff\xff", nil},
+		{schema.Undecodable, "1", `{"user_id":`, nil},
+		{schema.Undecodable, "1", `{"user_id":"x","action":"LIKE"}`, nil},
+		{schema.KeyMismatch, "1", `{"post_id":2,"user_id":1,"action":"LIKE"}`, nil},
+		{schema.KeyMismatch, "post-1", `{"user_id":1,"action":"LIKE"}`, nil},
+		{schema.KeyMismatch, strings.Repeat("1", 70), `{"user_id":1,"action":"LIKE"}`, nil},
+		{schema.ZeroID, "0", `{"user_id":1,"action":"LIKE"}`, nil},
+		{schema.ZeroID, "", `{"user_id":1,"action":"LIKE"}`, nil},
+		{schema.ZeroID, "1", `{"action":"LIKE"}`, nil},
+		{schema.UnknownAction, "1", `{"user_id":1}`, nil},
+		{schema.UnknownAction, "1", `{"user_id":1,"action":"LOVE"}`, nil},
+		{schema.NegativeTime, "1", `{"user_id":1,"action":"LIKE","time_ms":-1}`, nil},
+		{schema.OverSize, "1", `{"user_id":1,"action":"LIKE","x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}`, nil},
+		{schema.Misplaced, fmt.Sprint(misplaced), `{"user_id":1,"action":"LIKE"}`, []kgo.RecordHeader{forwarded}},
+	} {
+		t.Run(fmt.Sprintf("%s/%.20s/%.40q", c.reason, c.key, c.value), func(t *testing.T) {
+			original := append([]kgo.RecordHeader{{Key: "trace", Value: []byte("a")}, {Key: "trace", Value: nil}}, c.header...)
+			rec := logRecord(3, 41, c.key, c.value, original...)
+			v := judgeOne(rec)
+			require.Empty(t, v.events)
+			require.Empty(t, v.forwards)
+			require.Equal(t, []schema.PoisonReason{c.reason}, v.reasons)
+			require.Len(t, v.deadLetters, 1)
+			dead := v.deadLetters[0]
+			require.Equal(t, schema.TopicDLT, dead.Topic)
+			require.Equal(t, int32(3), dead.Partition)
+			require.Equal(t, rec.Key, dead.Key)
+			require.Equal(t, rec.Value, dead.Value)
+			require.Equal(t, original, dead.Headers[:len(original)], "the original's headers come first")
+			require.Equal(t, original, rec.Headers, "the original is left alone")
+			ours := dead.Headers[len(original):]
+			require.Len(t, ours, 4)
+			require.Equal(t, schema.HeaderDLTError, ours[0].Key)
+			require.True(t, strings.HasPrefix(string(ours[0].Value), string(c.reason)+": "), "%s", ours[0].Value)
+			require.Equal(t, []kgo.RecordHeader{
+				{Key: schema.HeaderDLTTopic, Value: []byte("likes")},
+				{Key: schema.HeaderDLTPartition, Value: []byte("3")},
+				{Key: schema.HeaderDLTOffset, Value: []byte("41")},
+			}, ours[1:])
+		})
+	}
+}
+
+func TestEveryPoisonReasonIsCovered(t *testing.T) {
+	require.ElementsMatch(t, schema.PoisonReasons, []schema.PoisonReason{
+		schema.Undecodable, schema.KeyMismatch, schema.ZeroID, schema.UnknownAction, schema.NegativeTime, schema.OverSize, schema.Misplaced,
+	}, "a new reason needs a case in TestPoisonBecomesADeadLetterWithItsOriginal")
+}
+
+// A compressed batch of likes may bring a record that is larger than a batch of
+// likes.dlt may be. Were it not cut, the partition would stand still for ever.
+func TestADeadLetterFitsItsTopic(t *testing.T) {
+	limit := int(schema.BatchMaxBytes(schema.TopicDLT))
+	fill := func(n int) string { return strings.Repeat("x", n) }
+	manyHeaders := make([]kgo.RecordHeader, 20_000)
+	for name, c := range map[string]struct {
+		rec *kgo.Record
+		cut bool
+	}{
+		"a full batch of likes": {logRecord(0, 0, "1", fill(schema.LikesMaxMessageBytes)), false},
+		"a large value":         {logRecord(0, 0, "1", fill(1<<20)), true},
+		"a large key":           {logRecord(0, 0, fill(1<<20), "{}"), true},
+		"a large header":        {logRecord(0, 0, "1", "{}", kgo.RecordHeader{Key: "h", Value: bytes.Repeat([]byte("x"), 1<<20)}), true},
+		"many headers":          {logRecord(0, 0, "1", "{}", manyHeaders...), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dead := judgeOne(c.rec).deadLetters[0]
+			require.LessOrEqual(t, wireBytes(dead), limit-200, "bytes of the record, with room for the batch around it")
+			require.Equal(t, c.cut, header(dead, headerTruncated) != "", "marked as cut")
+			if !c.cut {
+				require.Equal(t, c.rec.Value, dead.Value)
+				return
+			}
+			require.Equal(t, c.rec.Key[:min(len(c.rec.Key), maxCutKey)], dead.Key)
+			require.Equal(t, c.rec.Value[:min(len(c.rec.Value), schema.MaxEventBytes)], dead.Value)
+			require.NotEmpty(t, header(dead, schema.HeaderDLTOffset), "where the whole is found")
+		})
+	}
+}
+
+// wireBytes is no less than what Kafka's record format takes for a record.
+func wireBytes(rec *kgo.Record) int {
+	n := 30 + len(rec.Key) + len(rec.Value)
+	for _, h := range rec.Headers {
+		n += 10 + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
+	home := postAt(2, 0)
+	proto := string(schema.AppendEvent(nil, &schema.Event{PostID: home, UserID: 9, Action: schema.Dislike, TimeMs: appendMs - 5, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}))
+	us := schema.Region{'U', 'S'}
+	for name, c := range map[string]struct {
+		key, value         string
+		want               schema.Event
+		capped, badRegions int
+	}{
+		"Protobuf":               {fmt.Sprint(home), proto, schema.Event{PostID: home, UserID: 9, Action: schema.Dislike, TimeMs: appendMs - 5, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}, 0, 0},
+		"JSON":                   {fmt.Sprint(home), `{"user_id":"9","action":true,"time_ms":5,"region":"us"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: us}, 0, 0},
+		"a key not canonical":    {fmt.Sprintf("000%d", home), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: us}, 0, 0},
+		"no key":                 {"", fmt.Sprintf(`{"post_id":%d,"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`, home), schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: us}, 0, 0},
+		"no time":                {fmt.Sprint(home), `{"user_id":9,"action":"LIKE","region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: appendMs, Region: us}, 0, 0},
+		"a time far ahead":       {fmt.Sprint(home), fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d,"region":"US"}`, appendMs+60_001), schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: appendMs + 60_000, Region: us}, 1, 0},
+		"a region that is none":  {fmt.Sprint(home), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"USA!"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: schema.UnknownRegion}, 0, 1},
+		"a foreign header alone": {fmt.Sprint(home), `{"user_id":9,"action":"UNLIKE","time_ms":5,"region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Unlike, TimeMs: 5, Region: us}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := judgeOne(logRecord(3, 17, c.key, c.value, kgo.RecordHeader{Key: "trace", Value: []byte("a")}))
+			require.Empty(t, v.events)
+			require.Empty(t, v.deadLetters)
+			require.Equal(t, c.capped, v.capped)
+			require.Equal(t, c.badRegions, v.badRegions)
+			require.Len(t, v.forwards, 1)
+			f := v.forwards[0]
+			require.Equal(t, schema.TopicLikes, f.Topic)
+			require.Equal(t, int32(2), f.Partition)
+			require.Equal(t, fmt.Sprint(home), string(f.Key))
+			require.Equal(t, []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("3@17")}}, f.Headers)
+
+			// At home it is judged once more, a day later, and is what it was.
+			f.Offset, f.Timestamp = 5, time.UnixMilli(appendMs+86_400_000)
+			there := judgeOne(f)
+			require.Equal(t, []fold.Event{{Event: c.want, Offset: 5}}, there.events)
+			require.Zero(t, there.capped+there.badRegions, "counted once in total")
+
+			// In a wrong place once more, it is not sent on.
+			f.Partition = 1
+			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, judgeOne(f).reasons)
+		})
+	}
+}
+
+func TestAnEventAtHomeIsFolded(t *testing.T) {
+	post := postAt(1, 0)
+	at := func(ms int64) string { return fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d}`, ms) }
+	for name, c := range map[string]struct {
+		key, value         string
+		timeMs             int64
+		capped, badRegions int
+	}{
+		"canonical":                {fmt.Sprint(post), at(5), 5, 0, 0},
+		"a key with zeros":         {fmt.Sprintf("00%d", post), at(5), 5, 0, 0},
+		"no key":                   {"", fmt.Sprintf(`{"post_id":"%d","user_id":9,"action":"LIKE","time_ms":5}`, post), 5, 0, 0},
+		"no time":                  {fmt.Sprint(post), `{"user_id":9,"action":"LIKE"}`, appendMs, 0, 0},
+		"as far ahead as allowed":  {fmt.Sprint(post), at(appendMs + 60_000), appendMs + 60_000, 0, 0},
+		"a millisecond too far":    {fmt.Sprint(post), at(appendMs + 60_001), appendMs + 60_000, 1, 0},
+		"a malformed region":       {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"Atlantis"}`, 5, 0, 1},
+		"a region that is no text": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":7}`, 5, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := judgeOne(logRecord(1, 8, c.key, c.value))
+			require.Empty(t, v.forwards)
+			require.Empty(t, v.reasons)
+			require.Len(t, v.events, 1)
+			e := v.events[0]
+			require.Equal(t, post, e.PostID)
+			require.Equal(t, int64(8), e.Offset)
+			require.Equal(t, c.timeMs, e.TimeMs)
+			require.Equal(t, schema.UnknownRegion, e.Region)
+			require.Equal(t, []int{c.capped, c.badRegions}, []int{v.capped, v.badRegions})
+		})
+	}
+}
+
+// A verdict is used again for the next batch, and must carry nothing over.
+func TestAVerdictStartsAnew(t *testing.T) {
+	v := judgeOne(logRecord(1, 8, "0", "{}"))
+	v.judge(logRecord(1, 9, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testPartitions)
+	v.judge(logRecord(1, 10, fmt.Sprint(postAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testPartitions)
+	require.Equal(t, []int{1, 1, 1, 1, 1, 1}, []int{len(v.events), len(v.forwards), len(v.deadLetters), len(v.reasons), v.capped, v.badRegions})
+	v.reset()
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0}, []int{len(v.events), len(v.forwards), len(v.deadLetters), len(v.reasons), v.capped, v.badRegions})
+}

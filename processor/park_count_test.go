@@ -1,0 +1,147 @@
+package processor_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+)
+
+// othersGoOn sees to it that the partitions but one count the likes of a new user.
+func (s *system) othersGoOn(parked int32, user uint64) {
+	s.t.Helper()
+	before := s.counts()
+	s.produce(likes(user, 1)...)
+	s.waitFor("the other partitions to go on", func() (bool, any) {
+		counts := s.counts()
+		for p := range int32(partitions) {
+			if p != parked && counts[postIn(p)].Likes != before[postIn(p)].Likes+1 {
+				return false, counts
+			}
+		}
+		return true, nil
+	})
+	require.Equal(s.t, before[postIn(parked)], s.counts()[postIn(parked)], "counts of the parked partition")
+}
+
+// emptyTables is the remedy when MySQL and like-updates do not belong together: all
+// three at once.
+func (s *system) emptyTables() {
+	tx := s.db.MustBegin()
+	tx.MustExec("DELETE FROM applied_offset")
+	tx.MustExec("DELETE FROM like_count")
+	tx.MustExec("DELETE FROM like_hourly")
+	require.NoError(s.t, tx.Commit())
+}
+
+// busySystem has counted something in each partition.
+func busySystem(t *testing.T) (*system, *tape, *instance) {
+	s := newSystem(t)
+	tape := s.tape()
+	p := s.run()
+	s.produce(likes(1, 10)...)
+	tape.waitDrained()
+	p.waitReady()
+	return s, tape, p
+}
+
+func TestCountsParkWhenTheirPositionIsLost(t *testing.T) {
+	t.Parallel()
+	s, tape, p := busySystem(t)
+	s.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 1")
+	p.waitParked("like-updates/1 parked", "no applied_offset row", "remedy: empty like_count, like_hourly and applied_offset")
+	s.othersGoOn(1, 100)
+	p.waitParked("like-updates/1 parked")
+	s.emptyTables()
+	tape.waitDrained()
+	p.waitReady()
+	tape.checkExact()
+}
+
+func TestCountsParkAtAnotherLog(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"another topic id":        "topic_id = '000000000000000000000000000000aa'",
+		"another partition count": "partitions = 8",
+		"a position past the end": "next_offset = next_offset + 1000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, tape, p := busySystem(t)
+			var topicID string
+			require.NoError(t, s.db.Get(&topicID, "SELECT topic_id FROM applied_offset WHERE partition_id = 3"))
+			position := s.positions()[3]
+			s.db.MustExec("UPDATE applied_offset SET " + change + " WHERE partition_id = 3")
+			p.waitParked("like-updates/3 parked", "remedy: empty like_count")
+			s.othersGoOn(3, 100)
+			s.db.MustExec("UPDATE applied_offset SET topic_id = ?, partitions = ?, next_offset = ? WHERE partition_id = 3", topicID, partitions, position)
+			tape.waitDrained()
+			p.waitReady()
+			tape.checkExact()
+		})
+	}
+}
+
+// A record in like-updates that is not the next one: something was compacted away, a
+// truncated log was written again, or somebody else writes there.
+func TestCountsParkAtAGapInTheLog(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]int{"seq jumps": 1, "seq repeats": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, tape, p := busySystem(t)
+			next := tape.progress()[2].NextSeq
+			foreign := schema.Update{Seq: next + uint64(step), Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: 1, Likes: 1000}}}
+			s.produceTo(&kgo.Record{Topic: schema.TopicUpdates, Partition: 2, Key: schema.AppendPostKey(nil, postIn(2)), Value: schema.AppendUpdate(nil, &foreign)})
+			p.waitParked("like-updates/2 parked", "expected", "remedy: empty like_count")
+			s.othersGoOn(2, 100)
+			// A person finds out what it was, and moves the position behind it.
+			at := int64(-1)
+			for _, rec := range tape.read(schema.TopicUpdates)[2] {
+				var u schema.Update
+				require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
+				if u.Seq == foreign.Seq && len(u.Deltas) == 1 && u.Deltas[0].Likes == 1000 {
+					at = rec.Offset
+				}
+			}
+			s.db.MustExec("UPDATE applied_offset SET next_offset = ? WHERE partition_id = 2", at+1)
+			s.waitFor("the counts to go on", func() (bool, any) {
+				return s.counts()[postIn(2)].Likes == 11, s.counts()
+			})
+			p.waitReady()
+		})
+	}
+}
+
+func TestCountsWaitForMySQLAndNothingElseDoes(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	proxy := s.throughProxy()
+	tape := s.tape()
+	p := s.run()
+	s.produce(likes(1, 10)...)
+	tape.waitDrained()
+	p.waitReady()
+	for round := range uint64(3) {
+		proxy.setAway(true)
+		s.produce(likes(100*(round+1), 20)...)
+		p.waitParked("like-updates/0", "like-updates/1", "like-updates/2", "like-updates/3", "parked", "applied position")
+		s.waitFor("the fold to go on", func() (bool, any) {
+			progress := tape.progress()
+			for partition, log := range tape.read(schema.TopicLikes) {
+				if progress[partition].NextOffset < end(log) {
+					return false, progress
+				}
+			}
+			return true, nil
+		})
+		require.NotContains(t, p.Ready().Error(), "group latest-like-action", "the fold is ready")
+		require.Equal(t, int64(10+20*round), s.counts()[postIn(0)].Likes)
+		proxy.setAway(false)
+		tape.waitDrained()
+		p.waitReady()
+		tape.checkExact()
+	}
+}

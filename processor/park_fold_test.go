@@ -1,0 +1,177 @@
+package processor_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/processor"
+	"kudos/schema"
+)
+
+// applyTopics is `kudos topics apply`.
+func (s *system) applyTopics() (*processor.TopicsReport, error) {
+	return processor.ApplyTopics(s.t.Context(), s.kafka, partitions, 1, s.log)
+}
+
+// startOver is the remedy when the state is lost: all that was made of likes is made
+// anew.
+func (s *system) startOver() *tape {
+	s.recreate(schema.TopicState, schema.TopicUpdates)
+	s.emptyTables()
+	_, err := s.applyTopics()
+	require.NoError(s.t, err)
+	return s.tape()
+}
+
+// `kudos topics apply` was stopped halfway.
+func TestFoldParksWithoutAProgressRecord(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.recreate(schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT)
+	s.broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(3), Err: kerr.UnknownServerError, Count: 1})
+	_, err := s.applyTopics()
+	require.ErrorContains(t, err, "partition 3")
+	p := s.run()
+	p.waitParked("likes/3 parked: partition 3 of the state table has no progress record", "remedy: kudos topics apply")
+	s.othersGoOn(3, 1)
+	report, err := s.applyTopics()
+	require.NoError(t, err)
+	require.Equal(t, []string{"partition 3 starts at offset 0 of likes"}, report.Lines)
+	tape := s.tape()
+	tape.waitDrained()
+	p.waitReady()
+	tape.checkExact()
+}
+
+func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
+	t.Parallel()
+	s, tape, p := busySystem(t)
+	p.stop()
+	right := s.folded()
+	offsets := kadm.Offsets{}
+	offsets.Add(kadm.Offset{Topic: schema.TopicLikes, Partition: 0, At: right + 5, LeaderEpoch: -1})
+	require.NoError(t, s.adm.CommitAllOffsets(t.Context(), schema.GroupFold, offsets))
+	p = s.run()
+	p.waitParked("likes/0 parked", "state table stands at offset 10 of likes/0, but the group has committed 15", "remedy: ")
+	s.othersGoOn(0, 100)
+	p.stop()
+	offsets = kadm.Offsets{}
+	offsets.Add(kadm.Offset{Topic: schema.TopicLikes, Partition: 0, At: right, LeaderEpoch: -1})
+	require.NoError(t, s.adm.CommitAllOffsets(t.Context(), schema.GroupFold, offsets))
+	p = s.run()
+	tape.waitDrained()
+	p.waitReady()
+	tape.checkExact()
+}
+
+// No committed offset is no disagreement: they expire.
+func TestFoldGoesOnWhenCommittedOffsetsHaveExpired(t *testing.T) {
+	t.Parallel()
+	s, tape, p := busySystem(t)
+	p.stop()
+	_, err := s.adm.DeleteGroup(t.Context(), schema.GroupFold)
+	require.NoError(t, err)
+	s.produce(likes(100, 3)...)
+	p = s.run()
+	tape.waitDrained()
+	p.waitReady()
+	tape.checkExact()
+}
+
+func TestFoldParksWhenEventsAreGone(t *testing.T) {
+	t.Parallel()
+	s, _, p := busySystem(t)
+	p.stop()
+	s.produce(likes(100, 10)...)
+	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 2, 15))
+	p = s.run()
+	p.waitParked("likes/2 parked", "offset 10 is next, but likes/2 holds 15 to 20", "remedy: ")
+	s.waitFor("the other partitions to go on", func() (bool, any) {
+		counts := s.counts()
+		return counts[postIn(0)].Likes == 20 && counts[postIn(1)].Likes == 20 && counts[postIn(3)].Likes == 20, counts
+	})
+	require.Equal(t, int64(10), s.counts()[postIn(2)].Likes)
+	tape := s.startOver()
+	tape.waitDrained()
+	p.waitReady()
+	tape.checkExact()
+	require.Equal(t, int64(5), s.counts()[postIn(2)].Likes, "of the events that are left")
+}
+
+func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		topics []string
+		says   string
+	}{
+		{"likes", []string{schema.TopicLikes}, "topic likes was deleted and created again since partition 2 was folded"},
+		{"state", []string{schema.TopicState}, "partition 2 of the state table has no progress record"},
+		{"updates", []string{schema.TopicUpdates}, "topic like-updates was deleted and created again since partition 2 was folded"},
+		{"all three", []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates}, "partition 2 of the state table has no progress record"},
+	} {
+		for _, running := range []bool{false, true} {
+			name := c.name + " while stopped"
+			if running {
+				name = c.name + " while running"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s, _, p := busySystem(t)
+				if !running {
+					p.stop()
+				}
+				s.recreate(c.topics...)
+				s.produce(likes(100, 2)...)
+				if !running {
+					p = s.run()
+				}
+				p.waitParked("likes/2 parked", c.says, "remedy: ", "kudos topics apply")
+				if slices.Contains(c.topics, schema.TopicUpdates) {
+					p.waitParked("like-updates/2 parked", "the counts in MySQL come from topic id")
+				}
+				tape := s.startOver()
+				tape.waitDrained()
+				p.waitReady()
+				tape.checkExact()
+			})
+		}
+	}
+}
+
+func TestAnotherPartitionCountStopsEverything(t *testing.T) {
+	t.Parallel()
+	for _, topics := range [][]string{{schema.TopicLikes}, {schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT}} {
+		for _, running := range []bool{false, true} {
+			name := "all topics"
+			if len(topics) == 1 {
+				name = topics[0]
+			}
+			if running {
+				name += " while running"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s, tape, p := busySystem(t)
+				if !running {
+					p.stop()
+				}
+				counts := s.counts()
+				_, err := s.adm.CreatePartitions(t.Context(), 2, topics...)
+				require.NoError(t, err)
+				if !running {
+					p = s.run()
+				}
+				p.waitParked("likes", "has 6 partitions", "4")
+				require.Equal(t, counts, s.counts())
+				_ = tape
+			})
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package processor
+
+import (
+	"encoding/hex"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// memory is a fold.State in maps.
+type memory struct {
+	pairs  map[fold.PairKey]schema.Pair
+	counts map[uint64]schema.Counts
+}
+
+func (m *memory) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
+	for i, k := range keys {
+		if p, ok := m.pairs[k]; ok {
+			found(i, p)
+		}
+	}
+	return nil
+}
+
+func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
+	for i, id := range posts {
+		if c, ok := m.counts[id]; ok {
+			found(i, c)
+		}
+	}
+	return nil
+}
+
+// publishBatch is Process up to the commit.
+func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Position, records ...*kgo.Record) *output {
+	w.verdict.reset()
+	for _, rec := range records {
+		w.verdict.judge(rec, w.progress.Partitions)
+	}
+	result, err := w.fold.Fold(w.verdict.events, state)
+	require.NoError(t, err)
+	return w.publish(result, next)
+}
+
+func testProgress() schema.Progress {
+	return schema.Progress{
+		NextOffset: 100, LeaderEpoch: 3, NextSeq: 7, ClusterID: "cluster", Partitions: testPartitions,
+		SourceID: schema.TopicID{1}, StateID: schema.TopicID{2}, UpdatesID: schema.TopicID{3},
+	}
+}
+
+// spell writes a record as a person would read it.
+func spell(t testing.TB, rec *kgo.Record) string {
+	where := fmt.Sprintf("%s/%d ", rec.Topic, rec.Partition)
+	switch rec.Topic {
+	case schema.TopicState:
+		if post, user, ok := schema.ParsePairKey(rec.Key); ok {
+			var p schema.Pair
+			require.NoError(t, schema.DecodePair(rec.Value, &p))
+			return fmt.Sprintf("%spost %d user %d: reaction %d time %d offset %d since %d in %s", where, post, user, p.Reaction, p.TimeMs, p.Offset, p.SinceMs, p.Region)
+		}
+		if post, ok := schema.ParseCountsKey(rec.Key); ok {
+			c, err := schema.DecodeCounts(rec.Value)
+			require.NoError(t, err)
+			return fmt.Sprintf("%spost %d: %d likes %d dislikes", where, post, c.Likes, c.Dislikes)
+		}
+		require.Equal(t, schema.StateProgressKey, string(rec.Key))
+		var p schema.Progress
+		require.NoError(t, schema.DecodeProgress(rec.Value, &p))
+		return fmt.Sprintf("%sprogress: offset %d epoch %d seq %d of %s, %d partitions, topics %x %x %x", where, p.NextOffset, p.LeaderEpoch, p.NextSeq, p.ClusterID, p.Partitions, p.SourceID[:1], p.StateID[:1], p.UpdatesID[:1])
+	case schema.TopicUpdates:
+		var u schema.Update
+		require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
+		text := fmt.Sprintf("%s%s: seq %d, %d likes %d dislikes, up to %d", where, rec.Key, u.Seq, u.Counts.Likes, u.Counts.Dislikes, u.SourceOffset)
+		for _, d := range u.Deltas {
+			text += fmt.Sprintf(" | %s minute %d %+d %+d", d.Region, d.Minute, d.Likes, d.Dislikes)
+		}
+		return text
+	}
+	headers := ""
+	for _, h := range rec.Headers {
+		headers += fmt.Sprintf(" %s=%s", h.Key, h.Value)
+	}
+	return fmt.Sprintf("%s%s = %s%s", where, rec.Key, hex.EncodeToString(rec.Value), headers)
+}
+
+// This is the wire layout: whoever changes it changes a contract.
+func TestWhatABatchPublishes(t *testing.T) {
+	home, other, away := postAt(2, 0), postAt(2, 1), postAt(3, 0)
+	require.Less(t, home, other)
+	region := schema.Region{'D', 'E'}
+	state := &memory{
+		pairs:  map[fold.PairKey]schema.Pair{{PostID: home, UserID: 5}: {Reaction: schema.Liked, TimeMs: 60_000, Offset: 20, SinceMs: 60_000, Region: region}},
+		counts: map[uint64]schema.Counts{home: {Likes: 10, Dislikes: 1}},
+	}
+	w := &folder{partition: 2, progress: testProgress()}
+	value := func(user uint64, action string, timeMs int64) string {
+		return fmt.Sprintf(`{"user_id":%d,"action":%q,"time_ms":%d,"region":"US"}`, user, action, timeMs)
+	}
+	key := func(post uint64) string { return fmt.Sprint(post) }
+	out := publishBatch(t, w, state, stream.Position{Offset: 111, Epoch: 4},
+		logRecord(2, 100, key(other), value(9, "DISLIKE", 180_000)),
+		logRecord(2, 101, key(home), value(5, "UNLIKE", 120_000)),
+		logRecord(2, 103, key(away), value(1, "LIKE", 7)),
+		logRecord(2, 104, "k", "v", kgo.RecordHeader{Key: "h", Value: []byte("1")}),
+		logRecord(2, 105, key(other), value(8, "LIKE", 180_001)),
+		logRecord(2, 106, key(other), value(8, "UNLIKE", 180_002)),
+		logRecord(2, 110, key(home), value(6, "LIKE", 240_000)),
+	)
+	var got []string
+	for _, rec := range out.records {
+		got = append(got, spell(t, rec))
+	}
+	require.Equal(t, []string{
+		fmt.Sprintf("latest-like-action-table/2 post %d user 5: reaction 0 time 120000 offset 101 since 120000 in US", home),
+		fmt.Sprintf("latest-like-action-table/2 post %d user 6: reaction 1 time 240000 offset 110 since 240000 in US", home),
+		fmt.Sprintf("latest-like-action-table/2 post %d user 8: reaction 0 time 180002 offset 106 since 180002 in US", other),
+		fmt.Sprintf("latest-like-action-table/2 post %d user 9: reaction 2 time 180000 offset 100 since 180000 in US", other),
+		// home has as many likes as before, so its counts stay as they are
+		fmt.Sprintf("latest-like-action-table/2 post %d: 0 likes 1 dislikes", other),
+		"latest-like-action-table/2 progress: offset 111 epoch 4 seq 10 of cluster, 4 partitions, topics 01 02 03",
+		fmt.Sprintf("like-updates/2 %d: seq 7, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0", home),
+		fmt.Sprintf("like-updates/2 %d: seq 8, 0 likes 1 dislikes, up to 111 | US minute 3 +0 +1", other),
+		"like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111",
+		fmt.Sprintf("likes/3 %d = 08%02x1001180120072a025553 kudos.forwarded=2@103", away, away),
+		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.verdict.deadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",
+	}, got)
+	require.Equal(t, 6, out.state, "records for the local store")
+	require.Equal(t, 3, out.updates)
+	require.Equal(t, testProgress(), w.progress, "moves only after the commit")
+}
+
+func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
+	w := &folder{partition: 2, progress: testProgress()}
+	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 101, Epoch: 3}, logRecord(2, 100, "x", "y"))
+	require.Equal(t, []string{
+		"latest-like-action-table/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
+		"like-updates/2 _: seq 7, 0 likes 0 dislikes, up to 101",
+	}, []string{spell(t, out.records[0]), spell(t, out.records[1])})
+	require.Len(t, out.records, 3, "and the dead letter")
+}
+
+// Bytes share one piece of memory, which grows while records point into it.
+func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
+	const users = 20_000
+	w := &folder{partition: 2, progress: testProgress()}
+	var records []*kgo.Record
+	for i := range users {
+		e := schema.Event{PostID: postAt(2, i%7), UserID: uint64(i + 1), Action: schema.Like, TimeMs: int64(i+1) * 60_000, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}
+		rec := logRecord(2, int64(100+i), "", "")
+		rec.Value = schema.AppendEvent(nil, &e)
+		records = append(records, rec)
+	}
+	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 100 + users, Epoch: 3}, records...)
+	pairs := map[fold.PairKey]bool{}
+	sums := map[uint64]int64{}
+	stated := map[uint64]int64{}
+	seq := uint64(7)
+	for i, rec := range out.records {
+		if post, user, ok := schema.ParsePairKey(rec.Key); ok && rec.Topic == schema.TopicState {
+			var p schema.Pair
+			require.NoError(t, schema.DecodePair(rec.Value, &p))
+			require.Equal(t, int64(user)*60_000, p.TimeMs)
+			pairs[fold.PairKey{PostID: post, UserID: user}] = true
+		}
+		if rec.Topic != schema.TopicUpdates {
+			continue
+		}
+		var u schema.Update
+		require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
+		require.Equal(t, seq, u.Seq, "gapless")
+		seq++
+		require.LessOrEqual(t, len(u.Deltas), schema.MaxDeltas)
+		if string(rec.Key) == schema.ProgressKey {
+			require.Equal(t, len(out.records)-1, i, "the progress record comes last")
+			continue
+		}
+		post, err := schema.ParsePostKey(rec.Key)
+		require.NoError(t, err)
+		for _, d := range u.Deltas {
+			sums[post] += d.Likes
+		}
+		stated[post] = u.Counts.Likes
+	}
+	require.Len(t, pairs, users)
+	require.Len(t, sums, 7)
+	require.Equal(t, sums, stated)
+	require.Equal(t, seq, out.progress.NextSeq)
+	require.Equal(t, 7*3+1, out.updates, "some 2,857 deltas a post are three records each")
+	require.Equal(t, 7+users+1, out.state, "pairs, counts and progress")
+}

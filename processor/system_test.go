@@ -1,0 +1,304 @@
+package processor_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/dev"
+	"kudos/processor"
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+const (
+	partitions = 4
+	// patience bounds every wait of a test.
+	patience = 60 * time.Second
+	// realServer names the environment variable with the DSN of a MariaDB or MySQL,
+	// of a user who may create databases. Without it the embedded database serves.
+	realServer = "KUDOS_TEST_MYSQL_DSN"
+)
+
+// embedded is the database server in this process. There is one for all tests, which
+// run beside each other: go-mysql-server cannot be started beside itself.
+var embedded struct {
+	dsn string
+	// migrating is held by one test at a time. GET_LOCK would do the same, but there
+	// it holds all other statements up while it waits.
+	migrating sync.Mutex
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	o := dev.DefaultDatabaseOptions()
+	o.Address = "127.0.0.1:0"
+	database := dev.NewDatabase(o, slog.New(slog.DiscardHandler))
+	if err := database.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- database.Run(ctx) }()
+	embedded.dsn = database.DSN()
+	code := m.Run()
+	cancel()
+	if err := <-done; err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// system is a broker and a database in this process, with topics and tables made.
+type system struct {
+	t      testing.TB
+	log    *slog.Logger
+	broker *kfake.Cluster
+	kafka  stream.KafkaOptions
+	mysql  sql.Options // of the processors
+	db     *sqlx.DB    // past them, for looking and for breaking things
+	cl     *kgo.Client // for whatever a test has to ask
+	adm    *kadm.Client
+
+	started []*instance
+}
+
+func newSystem(t testing.TB) *system {
+	s := &system{t: t, log: slog.New(slog.DiscardHandler)}
+	if os.Getenv("KUDOS_TEST_LOG") != "" {
+		s.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	s.startBroker()
+	s.startDatabase()
+	_, err := processor.ApplyTopics(t.Context(), s.kafka, partitions, 1, s.log)
+	require.NoError(t, err)
+	return s
+}
+
+func (s *system) startBroker() {
+	broker, err := kfake.NewCluster(
+		kfake.NumBrokers(1),
+		kfake.GroupMinSessionTimeout(time.Second),
+		// kfake compacts what is not committed yet: never.
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
+	require.NoError(s.t, err)
+	s.t.Cleanup(broker.Close)
+	s.broker = broker
+	s.kafka = stream.DefaultKafkaOptions()
+	s.kafka.Brokers = broker.ListenAddrs()
+	s.cl = s.client()
+	s.adm = kadm.NewClient(s.cl)
+}
+
+// startDatabase makes a database for this test alone.
+func (s *system) startDatabase() {
+	s.mysql = sql.DefaultOptions()
+	dsn := os.Getenv(realServer)
+	if dsn == "" {
+		dsn, s.mysql.MaxOpenConns = embedded.dsn, 1
+	}
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(s.t, err, realServer)
+	config.DBName = ""
+	admin, err := sqlx.Connect("mysql", config.FormatDSN())
+	require.NoError(s.t, err, realServer)
+	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
+	admin.MustExec("CREATE DATABASE " + config.DBName)
+	s.t.Cleanup(func() {
+		admin.MustExec("DROP DATABASE " + config.DBName)
+		require.NoError(s.t, admin.Close())
+	})
+	s.mysql.DSN = config.FormatDSN()
+	s.db, err = sqlx.Open("mysql", s.mysql.DSN)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, s.db.Close()) })
+	embedded.migrating.Lock()
+	defer embedded.migrating.Unlock()
+	require.NoError(s.t, sql.Migrate(s.t.Context(), s.mysql, s.log))
+}
+
+// instance is a running processor.
+type instance struct {
+	*processor.Processor
+	s    *system
+	reg  *prometheus.Registry
+	stop func() // and waits; also at the end of the test
+}
+
+// run starts a processor that looks at parked partitions and idle positions often.
+func (s *system) run(change ...func(*processor.Options)) *instance {
+	o := processor.DefaultOptions()
+	o.StateDir = s.t.TempDir()
+	o.ParkInterval = 200 * time.Millisecond
+	o.PositionCheckInterval = 200 * time.Millisecond
+	o.CacheBytes = 16 << 20
+	for _, f := range change {
+		f(&o)
+	}
+	store, err := sql.New(s.mysql, s.log)
+	require.NoError(s.t, err)
+	p := &instance{s: s, reg: prometheus.NewRegistry()}
+	p.Processor, err = processor.New(o, s.kafka, store, s.log, p.reg)
+	require.NoError(s.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stopped := false
+	p.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			require.NoError(s.t, err)
+		case <-time.After(patience):
+			s.t.Errorf("the processor did not stop within %s", patience)
+		}
+		require.NoError(s.t, store.Close())
+	}
+	s.t.Cleanup(p.stop)
+	s.started = append(s.started, p)
+	return p
+}
+
+func maxBatch(n int) func(*processor.Options) {
+	return func(o *processor.Options) { o.MaxBatch = n }
+}
+
+func stateDir(dir string) func(*processor.Options) {
+	return func(o *processor.Options) { o.StateDir = dir }
+}
+
+// metric sums a counter over its labels, or over those that have this label value.
+func (p *instance) metric(name string, label ...string) int {
+	families, err := p.reg.Gather()
+	require.NoError(p.s.t, err)
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if len(label) > 0 && (len(m.GetLabel()) != 1 || m.GetLabel()[0].GetValue() != label[0]) {
+				continue
+			}
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return int(sum)
+}
+
+// waitReady waits until the processor works on all partitions.
+func (p *instance) waitReady() {
+	p.s.t.Helper()
+	p.s.waitFor("a ready processor", func() (bool, any) {
+		err := p.Ready()
+		return err == nil, err
+	})
+}
+
+// waitParked waits until readiness says all of the words.
+func (p *instance) waitParked(words ...string) {
+	p.s.t.Helper()
+	p.s.waitFor("readiness to say "+strings.Join(words, ", "), func() (bool, any) {
+		err := p.Ready()
+		return !slices.ContainsFunc(words, func(word string) bool {
+			return !strings.Contains(fmt.Sprint(err), word)
+		}), err
+	})
+}
+
+// waitFor waits until a condition holds; beside it, the condition says how things are.
+func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ok, now := condition()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			for i, p := range s.started {
+				s.t.Logf("processor %d: readiness: %v", i, p.Ready())
+			}
+			s.t.Fatalf("waited %s for %s; now: %v", patience, what, now)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// client makes a client that is closed at the end of the test.
+func (s *system) client(opts ...kgo.Opt) *kgo.Client {
+	cl, err := s.kafka.NewClient(s.log, opts...)
+	require.NoError(s.t, err)
+	s.t.Cleanup(cl.Close)
+	return cl
+}
+
+// produce writes to likes (or where a record says) with Kafka's default partitioner.
+func (s *system) produce(records ...*kgo.Record) {
+	cl := s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)))
+	defer cl.Close()
+	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
+}
+
+// produceTo writes to the partitions that the records name.
+func (s *system) produceTo(records ...*kgo.Record) {
+	cl := s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)))
+	defer cl.Close()
+	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
+}
+
+// record is an event as a writer of ours sends it.
+func record(e schema.Event) *kgo.Record {
+	return &kgo.Record{Key: schema.AppendPostKey(nil, e.PostID), Value: schema.AppendEvent(nil, &e)}
+}
+
+// like is a like of a post that lives in the partition.
+func like(partition int32, user uint64) schema.Event {
+	return schema.Event{PostID: postIn(partition), UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.Region{'U', 'S'}}
+}
+
+// postIn returns a post that lives in the partition.
+func postIn(partition int32) uint64 {
+	for post := uint64(1); ; post++ {
+		if schema.PartitionFor(post, partitions) == partition {
+			return post
+		}
+	}
+}
+
+// likes are n likes of users from the given one on, in each partition.
+func likes(from, n uint64) []*kgo.Record {
+	var records []*kgo.Record
+	for user := from; user < from+n; user++ {
+		for partition := range int32(partitions) {
+			records = append(records, record(like(partition, user)))
+		}
+	}
+	return records
+}

@@ -1,0 +1,137 @@
+package stream
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// gate holds workers until it is opened.
+type gate struct {
+	entered chan int32 // the partition that came to it
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{entered: make(chan int32, 1000), open: make(chan struct{})} }
+
+func (g *gate) pass(ctx context.Context, partition int32) error {
+	g.entered <- partition
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (g *gate) wait(t testing.TB) int32 {
+	select {
+	case p := <-g.entered:
+		return p
+	case <-time.After(patience):
+		t.Fatal("nobody came to the gate")
+		return 0
+	}
+}
+
+// TestBatchesGrowWithTheLoad: what arrives while a batch is worked on waits, and is
+// the next batch, as far as it fits.
+func TestBatchesGrowWithTheLoad(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	l := newLab(t)
+	g := newGate()
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		if len(b.Records) == 0 {
+			return nil
+		}
+		return g.pass(ctx, b.Partition)
+	}
+	p, _ := c.run(l, nil)
+	c.produce(records(input, 0, 0, 1)...)
+	g.wait(t)
+	cl := c.client()
+	for _, rec := range records(input, 0, 1, 130) {
+		require.NoError(t, cl.ProduceSync(testContext(t), rec).FirstErr())
+	}
+	// A full batch is enough: then nothing more is taken from the client.
+	waitFor(t, "a full batch and the one in hand", func() bool {
+		s, _ := p.Status()
+		return len(s) == 1 && s[0].Lag >= 101
+	})
+	require.Empty(t, l.processed(0))
+	close(g.open)
+	l.waitProcessed(0, offsets(0, 131))
+	require.Equal(t, []int{1, 100}, l.sizes(0)[:2])
+	require.Equal(t, 1, l.count(0, "Fence"))
+}
+
+func TestBatchesHaveAMaximum(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 1050), records(input, 1, 0, 333)...)...)
+	l := newLab(t)
+	c.run(l, nil)
+	l.waitProcessed(0, offsets(0, 1050))
+	l.waitProcessed(1, offsets(0, 333))
+	for p := range int32(2) {
+		require.LessOrEqual(t, slices.Max(l.sizes(p)), 100)
+	}
+}
+
+func TestTicksComeWhileNothingArrives(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	l := newLab(t)
+	p, _ := c.run(l, nil)
+	c.produce(records(input, 1, 0, 7)...)
+	l.waitProcessed(1, offsets(0, 7))
+	for part := range int32(2) {
+		before := l.tickCount(part)
+		waitFor(t, "ticks", func() bool { return l.tickCount(part) >= before+3 })
+	}
+	require.NoError(t, p.Ready())
+	c.produce(records(input, 1, 7, 7)...)
+	l.waitProcessed(1, offsets(0, 14))
+}
+
+// TestSlowPartitionIsBounded: what waits for a slow worker is bounded, and the other
+// partitions are not starved meanwhile.
+func TestSlowPartitionIsBounded(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 3)
+	const many = 5000
+	for part := range int32(3) {
+		c.produce(records(input, part, 0, many)...)
+	}
+	l := newLab(t)
+	g := newGate()
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		if b.Partition == 1 && len(b.Records) > 0 {
+			return g.pass(ctx, 1)
+		}
+		return nil
+	}
+	p, _ := c.run(l, nil)
+	g.wait(t)
+	slow, most := p.claim(1), 0
+	pending := func() int {
+		slow.mu.Lock()
+		defer slow.mu.Unlock()
+		most = max(most, len(slow.mu.pending))
+		return len(slow.mu.pending)
+	}
+	waitFor(t, "the other partitions", func() bool {
+		pending()
+		return len(l.processed(0)) == many && len(l.processed(2)) == many
+	})
+	require.LessOrEqual(t, most, 2*pendingBatches*100, "4 batches and one poll")
+	require.Positive(t, pending())
+	require.Empty(t, l.processed(1))
+	close(g.open)
+	l.waitProcessed(1, offsets(0, many))
+	require.Equal(t, offsets(0, many), l.processed(0))
+}

@@ -1,0 +1,208 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// memtableBytes is small on purpose: hot keys are overwritten in the memtable again
+// and again, and a small one stays in the processor's caches.
+const memtableBytes = 16 << 20
+
+// lockFile is Pebble's, corruptMark ours: it tells the next Open that files were
+// found corrupted.
+const (
+	lockFile    = "LOCK"
+	corruptMark = "CORRUPTED"
+)
+
+var errCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
+
+// Open opens the store and makes it empty if it is a copy of another log, or not
+// usable: the log has everything.
+func (s *Store) Open() error {
+	err := s.lockDir()
+	if err == nil {
+		if err = s.load(); err != nil && unusable(err) {
+			s.log.Warn("local state is not usable and is built again from Kafka", "dir", s.dir, "error", err)
+			err = s.rebuild()
+		}
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("opening local state in %s: %w", s.dir, err), s.Close())
+	}
+	return nil
+}
+
+// lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged
+// and not in use.
+func (s *Store) lockDir() (err error) {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
+	s.lock, err = pebble.LockDirectory(s.dir, vfs.Default)
+	return err
+}
+
+// unusable tells damaged files from a system that refuses (permissions, too many open
+// files, a full disk), which deleting them would not mend. Pebble marks only some of
+// the damages as corruption, and not in the way that errors.Is sees.
+func unusable(err error) bool {
+	var refused syscall.Errno
+	return pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || !errors.As(err, &refused)
+}
+
+// load opens the files as they are.
+func (s *Store) load() error {
+	if _, err := os.Stat(filepath.Join(s.dir, corruptMark)); err == nil {
+		return errCorrupted
+	}
+	s.corrupt.Store(false)
+	db, err := pebble.Open(s.dir, s.pebbleOptions())
+	if err != nil {
+		return err
+	}
+	s.db = db
+	return s.loadLocal()
+}
+
+func (s *Store) pebbleOptions() *pebble.Options {
+	opts := &pebble.Options{
+		Lock:                        s.lock,
+		Cache:                       s.cache,
+		DisableWAL:                  true,
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                memtableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       20,
+		LBaseMaxBytes:               64 << 20,
+		Logger:                      quietLogger{s.log},
+		EventListener: &pebble.EventListener{
+			DataCorruption:  s.foundCorrupted, // Pebble's own would end the process
+			BackgroundError: s.backgroundError,
+		},
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
+	}
+	return opts
+}
+
+// foundCorrupted is called wherever a block does not read right. The store is not
+// written any more then, so that its partition is opened again (see CatchUp).
+func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
+	if s.corrupt.Swap(true) {
+		return
+	}
+	s.log.Error("local state is corrupted", "dir", s.dir, "file", info.Path, "error", info.Details)
+	if err := os.WriteFile(filepath.Join(s.dir, corruptMark), nil, 0o644); err != nil {
+		s.log.Error("marking corrupted local state", "dir", s.dir, "error", err)
+	}
+}
+
+// backgroundError is called at each failed flush or compaction, which Pebble tries
+// again and again.
+func (s *Store) backgroundError(err error) {
+	if !s.corrupt.Load() {
+		s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
+	}
+}
+
+// rebuild replaces the files by an empty store (deleting all keys would leave a
+// tombstone, which every look-up pays for). Nobody else may be reading.
+func (s *Store) rebuild() error {
+	if s.db != nil {
+		_ = s.db.Close() // of damaged files, nothing that it says matters
+		s.db = nil
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == lockFile {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return s.load()
+}
+
+// loadLocal reads the store's own record.
+func (s *Store) loadLocal() error {
+	s.setOffset(offsetNone)
+	value, closer, err := s.db.Get([]byte(localKey))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return s.checkEmpty()
+	}
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	id, offset, ok := decodeLocal(value)
+	if !ok || id != s.id {
+		return errOtherLog
+	}
+	s.setOffset(offset)
+	return nil
+}
+
+var errOtherLog = errors.New("it is a copy of another log")
+
+// checkEmpty refuses data without a record of what it is.
+func (s *Store) checkEmpty() error {
+	iter, err := s.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	any := iter.First()
+	if err := iter.Close(); err != nil {
+		return err
+	}
+	if any {
+		return errOtherLog
+	}
+	return nil
+}
+
+// Close flushes and closes; without the flush all that is in memory would have to be
+// read again.
+func (s *Store) Close() error {
+	var err error
+	if s.db != nil {
+		err = errors.Join(s.db.Flush(), s.db.Close())
+		s.db = nil
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+		s.lock = nil
+	}
+	if err != nil {
+		return fmt.Errorf("closing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// quietLogger keeps Pebble's talk about compactions out of the log.
+type quietLogger struct{ log *slog.Logger }
+
+func (l quietLogger) Infof(format string, args ...any) {}
+func (l quietLogger) Errorf(format string, args ...any) {
+	l.log.Error("local state: " + fmt.Sprintf(format, args...))
+}
+func (l quietLogger) Fatalf(format string, args ...any) {
+	l.log.Error("local state: " + fmt.Sprintf(format, args...))
+	os.Exit(1) // Pebble calls this when going on would lose data
+}

@@ -1,0 +1,67 @@
+package stream
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lovoo/goka/storage"
+)
+
+// Stores opens the local copies of table topics below one folder, which share a
+// cache, and hands those that are open to whoever works on them.
+type Stores struct {
+	dir   string
+	cache *pebble.Cache
+	log   *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		open map[topicPartition]*Store
+	}
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+// NewStores makes the set; Close it after the last store is closed.
+func NewStores(dir string, cacheBytes int64, log *slog.Logger) *Stores {
+	s := &Stores{dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
+	s.mu.open = map[topicPartition]*Store{}
+	return s
+}
+
+// Close gives the cache up.
+func (s *Stores) Close() { s.cache.Unref() }
+
+// Builder is goka's storage.Builder. identify tells which log a topic is at present.
+func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Builder {
+	return func(topic string, partition int32) (storage.Storage, error) {
+		id, err := identify(topic)
+		if err != nil {
+			return nil, fmt.Errorf("local state of %s/%d: %w", topic, partition, err)
+		}
+		st := &Store{
+			dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
+			id:    id,
+			cache: s.cache,
+			log:   s.log,
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mu.open[topicPartition{topic, partition}] = st
+		return st, nil
+	}
+}
+
+// Get returns the store that goka opened last for a partition, or nil.
+func (s *Stores) Get(topic string, partition int32) *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.open[topicPartition{topic, partition}]
+}

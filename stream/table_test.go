@@ -1,0 +1,237 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/lovoo/goka"
+	"github.com/lovoo/goka/codec"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// view is goka's own table code (PartitionTable) on this package's ports.
+type view struct {
+	*goka.View
+	stores *Stores
+	stop   func() // returns when Run has
+}
+
+func (c *cluster) view(dir string, options ...goka.ViewOption) *view {
+	t := c.t
+	cl := c.client()
+	tm := &topicManager{cl: cl, timeout: patience}
+	stores := NewStores(dir, 8<<20, testLog())
+	t.Cleanup(stores.Close)
+	tc := newTableConsumer(cl, stores)
+	v, err := goka.NewView(c.kafka.Brokers, goka.Table(table), new(codec.String), append([]goka.ViewOption{
+		goka.WithViewConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return tc, nil }),
+		goka.WithViewTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
+		goka.WithViewStorageBuilder(stores.Builder(tm.identify)),
+		goka.WithViewCallback(tc.update),
+		goka.WithViewHasher(fnv.New32a),
+		goka.WithViewLogger(gokaLogger{testLog()}),
+	}, options...)...)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- v.Run(ctx) }()
+	stopped := false
+	stop := func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+		case <-time.After(patience):
+			t.Fatal("the view did not stop")
+		}
+	}
+	t.Cleanup(stop)
+	return &view{v, stores, stop}
+}
+
+// shows tells whether the view has exactly these pairs.
+func (v *view) shows(t testing.TB, want []string) bool {
+	it, err := v.Iterator()
+	if err != nil {
+		return false // not running yet
+	}
+	defer it.Release()
+	var have []string
+	for it.Next() {
+		value, err := it.Value()
+		require.NoError(t, err)
+		have = append(have, it.Key()+"="+value.(string))
+	}
+	require.NoError(t, it.Err())
+	return fmt.Sprint(have) == fmt.Sprint(want)
+}
+
+// TestViewRecoversFromEveryLog: goka ends recovery by offset >= high watermark - 1,
+// which at a marker no sarama consumer ever delivers.
+func TestViewRecoversFromEveryLog(t *testing.T) {
+	for name, shape := range logShapes {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.topic(table, 1)
+			shape.write(c)
+			dir := t.TempDir()
+			for _, round := range []string{"first", "with local state"} {
+				v := c.view(dir)
+				waitFor(t, "recovery, "+round, v.Recovered)
+				require.True(t, v.shows(t, shape.want), round)
+				v.stop()
+			}
+			v := c.view(dir)
+			waitFor(t, "recovery", v.Recovered)
+			c.transact("u", committed(), record(table, 0, "later", "1")) // fences what is open
+			waitFor(t, "what is written later", func() bool {
+				value, err := v.Get("later")
+				return err == nil && value == "1"
+			})
+		})
+	}
+}
+
+func TestViewKeepsUp(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 4)
+	for p := range int32(4) {
+		c.produce(records(table, p, 1000*int(p), 300)...)
+	}
+	v := c.view(t.TempDir())
+	waitFor(t, "recovery", v.Recovered)
+	want := map[string]string{}
+	for round := range 20 {
+		p := int32(round % 4)
+		key := fmt.Sprintf("key-%06d", 1000*int(p)+round)
+		want[key] = fmt.Sprint(round)
+		end := committed()
+		if round%5 == 4 {
+			end = aborted()
+			delete(want, key)
+		}
+		c.transact(fmt.Sprintf("t-%d", p), end, record(table, p, key, fmt.Sprint(round)))
+	}
+	waitFor(t, "the later writes", func() bool {
+		for key, value := range want {
+			st := v.stores.Get(table, int32(key[6]-'0'))
+			if get(t, st, key) != value {
+				return false
+			}
+		}
+		return true
+	})
+	for p := range int32(4) {
+		st := v.stores.Get(table, p)
+		waitFor(t, "the log's end", func() bool { offset, _ := st.Offset(); return offset == c.end(table, p)-1 })
+	}
+	require.Equal(t, "value-3", get(t, v.stores.Get(table, 0), "key-000003"))
+}
+
+// TestViewGoesOnAfterBrokerErrors: neither errors nor a move end it.
+func TestViewGoesOnAfterBrokerErrors(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(3))
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "0"))
+	v := c.view(t.TempDir())
+	waitFor(t, "recovery", v.Recovered)
+	for i, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.UnknownTopicOrPartition, kerr.BrokerNotAvailable, kerr.UnknownLeaderEpoch} {
+		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: table, Err: e})
+		require.NoError(t, fault.Wait(testContext(t), 1))
+		require.NoError(t, c.MoveTopicPartition(table, 0, int32(i%3)))
+		value := fmt.Sprint(i + 1)
+		c.produce(record(table, 0, "a", value))
+		waitFor(t, "a later write after "+e.Message, func() bool { got, err := v.Get("a"); return err == nil && got == value })
+	}
+}
+
+// TestReaderTellsOfItsEnd: a reader that cannot go on says so on Errors, keeps its
+// channels open until it is closed, and then closes both.
+func TestReaderTellsOfItsEnd(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(records(table, 0, 0, 3)...)
+	stores := NewStores(t.TempDir(), 1<<20, testLog())
+	defer stores.Close()
+	tc := newTableConsumer(c.client(), stores)
+	pc, err := tc.ConsumePartition(table, 0, 0)
+	require.NoError(t, err)
+	msg := <-pc.Messages()
+	require.EqualValues(t, 2, msg.Offset, "one message a fetch, with the fetch's last offset")
+	require.EqualValues(t, 3, pc.HighWaterMarkOffset())
+	require.Equal(t, map[string]map[int32]int64{table: {0: 3}}, tc.HighWaterMarks())
+
+	require.NoError(t, c.DeleteTopic(table))
+	c.topic(table, 1)
+	select {
+	case err := <-pc.Errors():
+		require.ErrorIs(t, err.Err, errRecreated)
+	case <-time.After(patience):
+		t.Fatal("nothing was told of the topic made anew")
+	}
+	pc.AsyncClose()
+	_, open := <-pc.Messages()
+	require.False(t, open)
+	_, open = <-pc.Errors()
+	require.False(t, open)
+	require.NoError(t, pc.Close())
+}
+
+// TestUpdateWithoutAFetch: goka's update callback must not invent anything.
+func TestUpdateWithoutAFetch(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	stores := NewStores(t.TempDir(), 1<<20, testLog())
+	defer stores.Close()
+	tc := newTableConsumer(c.client(), stores)
+	_, ok := (&tableReader{}).take(3)
+	require.False(t, ok)
+	require.ErrorContains(t, tc.update(updateContext{}, nil, "", nil), "no reader or no local state for "+table+"/0")
+}
+
+type updateContext struct{ goka.UpdateContext }
+
+func (updateContext) Topic() goka.Stream { return table }
+func (updateContext) Partition() int32   { return 0 }
+func (updateContext) Offset() int64      { return 0 }
+
+func TestTopicManager(t *testing.T) {
+	c := newCluster(t)
+	c.topic("three", 3)
+	c.produce(records("three", 1, 0, 4)...)
+	c.transact("open", nil, record("three", 1, "a", "b"))
+	tm := &topicManager{cl: c.client(), timeout: patience}
+	partitions, err := tm.Partitions("three")
+	require.NoError(t, err)
+	require.Equal(t, []int32{0, 1, 2}, partitions)
+	require.NoError(t, tm.EnsureTableExists("three", 3))
+	require.ErrorContains(t, tm.EnsureStreamExists("three", 4), "topic three has 3 partitions, its input has 4")
+	err = tm.EnsureTopicExists("none", 3, 1, nil)
+	var park *ParkError
+	require.True(t, errors.As(err, &park), err)
+	require.Nil(t, c.TopicInfo("none"), "it verifies and never creates")
+
+	require.NoError(t, c.DeleteRecords("three", 1, 2))
+	oldest, err := tm.GetOffset("three", 1, sarama.OffsetOldest)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, oldest)
+	newest, err := tm.GetOffset("three", 1, sarama.OffsetNewest)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, newest, "the last stable offset, not the high watermark")
+	_, err = tm.GetOffset("three", 1, 12345)
+	require.Error(t, err)
+	_, err = tm.GetOffset("three", 7, sarama.OffsetNewest)
+	require.Error(t, err)
+}

@@ -1,0 +1,238 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	testGroup = "group"
+	input     = "input"
+	output    = "output"
+	txnID     = "txn-0"
+)
+
+// txnCluster has the topics input and output.
+func txnCluster(t testing.TB, opts ...kfake.Opt) *cluster {
+	c := newCluster(t, opts...)
+	c.topic(input, 1)
+	c.topic(output, 2)
+	return c
+}
+
+// join makes a real member of the group, which stays until leave.
+func (c *cluster) join() (m Member, leave func()) {
+	assigned := make(chan Member, 10)
+	cl := c.client(
+		kgo.ConsumerGroup(testGroup), kgo.ConsumeTopics(input),
+		kgo.SessionTimeout(patience), kgo.HeartbeatInterval(50*time.Millisecond),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
+			id, generation := cl.GroupMetadata()
+			assigned <- Member{Group: testGroup, ID: id, Generation: generation}
+		}))
+	select {
+	case m = <-assigned:
+	case <-time.After(patience):
+		c.t.Fatal("joining the group took too long")
+	}
+	return m, cl.Close
+}
+
+// txn makes the transactions of a member; they are closed with the test.
+func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
+	o := TxnOptions{
+		ID: txnID, Member: m,
+		Source:  LogPartition{Topic: input, TopicID: c.TopicInfo(input).TopicID},
+		Timeout: 30 * time.Second,
+		Kafka:   c.kafka,
+	}
+	if change != nil {
+		change(&o)
+	}
+	tx := NewTxn(o, testLog())
+	c.t.Cleanup(tx.Close)
+	return tx
+}
+
+// fenced is a transaction runner that is ready to commit.
+func (c *cluster) fenced(m Member) *Txn {
+	tx := c.txn(m, nil)
+	require.NoError(c.t, tx.Fence(testContext(c.t)))
+	return tx
+}
+
+// visible tells what readers of committed data see: the output, and the group's
+// offset (-1: none).
+func (c *cluster) visible() (values []string, offset int64) {
+	cl := c.client()
+	defer cl.Close()
+	offset, ok, err := CommittedOffset(testContext(c.t), cl, testGroup, input, 0)
+	require.NoError(c.t, err)
+	if !ok {
+		offset = -1
+	}
+	return append(c.values(output, 0), c.values(output, 1)...), offset
+}
+
+func (c *cluster) requireVisible(offset int64, values ...string) {
+	c.t.Helper()
+	have, at := c.visible()
+	require.Equal(c.t, values, have)
+	require.Equal(c.t, offset, at)
+}
+
+func pair(value string) []*kgo.Record {
+	return []*kgo.Record{record(output, 0, "k", value), record(output, 1, "k", value)}
+}
+
+func TestTransactionIsWhole(t *testing.T) {
+	c := txnCluster(t)
+	m, _ := c.join()
+	tx := c.fenced(m)
+	c.requireVisible(-1)
+	for i := range int64(3) {
+		records := pair(fmt.Sprint(i))
+		require.NoError(t, tx.Commit(testContext(t), records, Position{Offset: 10 * i, Epoch: 2}))
+		require.Equal(t, 2*i, records[0].Offset, "each transaction takes a marker's offset besides")
+	}
+	c.requireVisible(20, "0", "1", "2", "0", "1", "2")
+	require.EqualValues(t, 2, c.GroupInfo(testGroup).Commits[input][0].LeaderEpoch)
+	for p := range int32(2) {
+		require.Equal(t, c.end(output, p), c.PartitionInfo(output, p).LastStableOffset, "nothing is left open")
+	}
+}
+
+func TestTransactionNeedsARecord(t *testing.T) {
+	c := txnCluster(t)
+	m, _ := c.join()
+	tx := c.fenced(m)
+	require.ErrorContains(t, tx.Commit(testContext(t), nil, Position{Offset: 5}), "needs a record")
+	c.requireVisible(-1)
+	tx.Close()
+	tx.Close()
+	require.ErrorContains(t, tx.Commit(testContext(t), pair("a"), Position{Offset: 5}), "has to be fenced anew")
+}
+
+// TestZombieIsFenced: a takeover closes what the earlier owner left open, and refuses
+// what it tries later.
+func TestZombieIsFenced(t *testing.T) {
+	c := txnCluster(t)
+	m, _ := c.join()
+	zombie := c.fenced(m)
+	require.NoError(t, zombie.Commit(testContext(t), pair("before"), Position{Offset: 1}))
+	require.NoError(t, zombie.cl.BeginTransaction())
+	require.NoError(t, zombie.produce(testContext(t), pair("left open")))
+
+	owner := c.fenced(m)
+	c.requireVisible(1, "before", "before")
+	require.Equal(t, c.end(output, 0), c.PartitionInfo(output, 0).LastStableOffset, "the takeover closes the open transaction")
+	require.ErrorIs(t, asFenced(zombie.commitOffset(testContext(t), Position{Offset: 9})), ErrFenced)
+	require.Error(t, zombie.cl.EndTransaction(testContext(t), kgo.TryCommit), "it was aborted")
+	require.NoError(t, owner.Commit(testContext(t), pair("after"), Position{Offset: 2}))
+
+	c.fenced(m)
+	err := owner.Commit(testContext(t), pair("from an idle zombie"), Position{Offset: 9})
+	require.ErrorIs(t, err, ErrFenced)
+	require.ErrorContains(t, err, "producing in a transaction of "+txnID)
+	c.fenced(m) // settles what kfake has left open for a zombie
+	c.requireVisible(2, "before", "after", "before", "after")
+}
+
+// TestPastMembershipCannotCommit: member and generation are those of the assignment.
+func TestPastMembershipCannotCommit(t *testing.T) {
+	c := txnCluster(t)
+	m, leave := c.join()
+	tx := c.fenced(m)
+	require.NoError(t, tx.Commit(testContext(t), pair("a"), Position{Offset: 1}))
+	past := m
+	past.Generation--
+	t.Run("generation", func(t *testing.T) {
+		old := c.txn(past, nil)
+		require.ErrorIs(t, old.Fence(testContext(t)), ErrFenced, "Fence asks the group")
+		old.opts.Member = m
+		require.NoError(t, old.Fence(testContext(t)))
+		old.opts.Member = past
+		err := old.Commit(testContext(t), pair("b"), Position{Offset: 2})
+		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorIs(t, err, kerr.IllegalGeneration)
+	})
+	t.Run("member", func(t *testing.T) {
+		tx := c.fenced(m)
+		leave()
+		err := tx.Commit(testContext(t), pair("b"), Position{Offset: 2})
+		require.ErrorIs(t, err, ErrFenced)
+		tx.Close()
+		err = tx.Fence(testContext(t))
+		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorContains(t, err, "checking membership in group "+testGroup)
+	})
+	m, _ = c.join()
+	c.fenced(m)
+	c.requireVisible(1, "a", "a")
+}
+
+// TestRefusedFenceTakesNothing: a member that was away does not fence the new owner.
+func TestRefusedFenceTakesNothing(t *testing.T) {
+	c := txnCluster(t)
+	m, leave := c.join()
+	leave()
+	now, _ := c.join()
+	owner := c.fenced(now)
+	require.ErrorIs(t, c.txn(m, nil).Fence(testContext(t)), ErrFenced)
+	require.NoError(t, owner.Commit(testContext(t), pair("a"), Position{Offset: 1}))
+}
+
+// TestFenceDuringARebalance: until it ends, the partition is still ours.
+func TestFenceDuringARebalance(t *testing.T) {
+	c := txnCluster(t)
+	m, _ := c.join()
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.RebalanceInProgress, Count: -1, Group: testGroup})
+	tx := c.txn(m, nil)
+	require.NoError(t, tx.Fence(testContext(t)))
+}
+
+func TestBatchMaxBytesByTopic(t *testing.T) {
+	c := txnCluster(t)
+	small, largest := "8192", int32(8000)
+	require.NoError(t, c.CreateTopic("small", 1, map[string]string{"max.message.bytes": small}))
+	m, _ := c.join()
+	noise := rand.NewChaCha8([32]byte{})
+	incompressible := func(topic string) (recs []*kgo.Record) {
+		for range 100 {
+			value := make([]byte, 1000)
+			noise.Read(value)
+			recs = append(recs, &kgo.Record{Topic: topic, Value: value})
+		}
+		return recs
+	}
+	tx := c.fenced(m)
+	require.ErrorIs(t, tx.Commit(testContext(t), incompressible("small"), Position{}), kerr.MessageTooLarge)
+
+	var asked []string
+	tx = c.txn(m, func(o *TxnOptions) {
+		o.BatchMaxBytes = func(topic string) int32 {
+			asked = append(asked, topic)
+			if topic == "small" {
+				return largest
+			}
+			return 0
+		}
+	})
+	require.NoError(t, tx.Fence(testContext(t)))
+	counts := c.countRequests()
+	require.NoError(t, tx.Commit(testContext(t), incompressible("small"), Position{}))
+	require.GreaterOrEqual(t, counts.of(kmsg.Produce), int64(13))
+	before := counts.of(kmsg.Produce)
+	require.NoError(t, tx.Commit(testContext(t), incompressible(output), Position{}))
+	require.LessOrEqual(t, counts.of(kmsg.Produce)-before, int64(4), "other topics have the default")
+	require.Contains(t, asked, "small")
+}
