@@ -168,7 +168,7 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 				if !running {
 					p = s.run()
 				}
-				p.waitParked("likes", "has 6 partitions", "4")
+				p.waitParked("likes", "has 6", "4 ")
 				require.Equal(t, counts, s.counts())
 				_ = tape
 			})

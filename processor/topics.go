@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -51,7 +50,8 @@ func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 		return report, err
 	}
 	for p := range partitions {
-		if err := initProgress(ctx, kafka, topics, p, report, log); err != nil {
+		first := firstProgress{kafka: kafka, log: log, topics: topics, partition: p}
+		if err := first.write(ctx, report); err != nil {
 			return report, err
 		}
 	}
@@ -202,59 +202,4 @@ func (a *topicAdmin) look(ctx context.Context, name string) (s topicSettings, fo
 		}
 	}
 	return s, true, nil
-}
-
-// initProgress writes a partition's first progress record, if its state table never
-// had anything. Under the partition's transactional id: that fences a processor which
-// would write at the same time, and whoever else is here.
-func initProgress(ctx context.Context, kafka stream.KafkaOptions, topics stream.Topics, partition int32, report *TopicsReport, log *slog.Logger) error {
-	cl, err := kafka.NewClient(log,
-		kgo.TransactionalID(schema.FoldTransactionalID(partition)),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RecordDeliveryTimeout(kafka.RequestTimeout))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	// Looked at twice: a running processor is fenced only if there may be need.
-	if empty, err := neverWritten(ctx, cl, schema.TopicState, partition); err != nil || !empty {
-		return err
-	}
-	if _, _, err := cl.ProducerID(ctx); err != nil {
-		return fmt.Errorf("initialising transactional id of partition %d: %w", partition, err)
-	}
-	if empty, err := neverWritten(ctx, cl, schema.TopicState, partition); err != nil || !empty {
-		return err
-	}
-	if empty, err := neverWritten(ctx, cl, schema.TopicUpdates, partition); err != nil {
-		return err
-	} else if !empty {
-		return fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; delete %s too to fold all of %s anew", schema.TopicUpdates, partition, schema.TopicState, partition, schema.TopicUpdates, schema.TopicLikes)
-	}
-	start, _, err := stream.Bounds(ctx, cl, schema.TopicLikes, partition)
-	if err != nil {
-		return err
-	}
-	likes := topics.ByName[schema.TopicLikes]
-	progress := schema.Progress{
-		NextOffset: start, LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: likes.Partitions,
-		SourceID: likes.ID, StateID: topics.ByName[schema.TopicState].ID, UpdatesID: topics.ByName[schema.TopicUpdates].ID,
-	}
-	if err := cl.BeginTransaction(); err != nil {
-		return fmt.Errorf("beginning the transaction of partition %d: %w", partition, err)
-	}
-	rec := &kgo.Record{Topic: schema.TopicState, Partition: partition, Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress)}
-	if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("writing the first progress record of partition %d: %w", partition, err)
-	}
-	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("committing the first progress record of partition %d: %w", partition, err)
-	}
-	report.add("partition %s starts at offset %d of %s", strconv.Itoa(int(partition)), start, schema.TopicLikes)
-	return nil
-}
-
-func neverWritten(ctx context.Context, cl *kgo.Client, topic string, partition int32) (bool, error) {
-	_, end, err := stream.Bounds(ctx, cl, topic, partition)
-	return end == 0, err
 }

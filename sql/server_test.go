@@ -20,6 +20,8 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/stack"
 )
 
 // realServer names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases and
@@ -28,7 +30,7 @@ const realServer = "KUDOS_TEST_MYSQL_DSN"
 
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard) // the embedded server announces itself
-	os.Exit(m.Run())
+	os.Exit(stack.WithMariaDB(m, realServer))
 }
 
 // database is an empty database on some server, for one test.

@@ -76,11 +76,11 @@ type claim struct {
 		position Position
 		// seek is set while the client still stands where it stood before the claim
 		// was opened anew: what arrives until the poll loop has moved it is dropped.
-		seek    bool
-		paused  bool // what the poll loop last told the client
+		seek   bool
+		paused bool // what the poll loop last told the client
 		// fullSince is when pending reached its bound; zero below that.
 		fullSince time.Time
-		pending []*kgo.Record
+		pending   []*kgo.Record
 		// fetched follows the last offset that arrived, control records included,
 		// lso is the end of the log as of then.
 		fetched, lso int64

@@ -91,18 +91,19 @@ SQL     %[2]s
 logs    %[3]s/node-*/server.log
         %[4]s
 
-export KUDOS_BROKERS=%[1]s
+export KUDOS_KAFKA_BROKERS=%[1]s
 export KUDOS_MYSQL_DSN='%[2]s'
+export KUDOS_TOPICS_REPLICATION_FACTOR=%[8]d
 
-go run . topics apply --brokers "$KUDOS_BROKERS"
-go run . migrate --mysql-dsn "$KUDOS_MYSQL_DSN"
-go run . processor --brokers "$KUDOS_BROKERS" --mysql-dsn "$KUDOS_MYSQL_DSN"
-go run . producer --brokers "$KUDOS_BROKERS"
+go run . topics apply
+go run . migrate
+go run . processor
+go run . producer
 kcat -b %[5]s -L
 mariadb -h %[6]s -P %[7]s -u root kudos
 
 Ctrl-C stops all of it; the data goes with it unless -keep was given.
-`, strings.Join(k.Brokers(), ","), db.DSN("kudos"), k.Dir(), db.LogPath(), k.Brokers()[0], host, port)
+`, strings.Join(k.Brokers(), ","), db.DSN("kudos"), k.Dir(), db.LogPath(), k.Brokers()[0], host, port, len(k.Nodes()))
 }
 
 // wait returns when ctx is done, which is the way to end this program, or with an error when a server is gone.

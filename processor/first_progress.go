@@ -1,0 +1,183 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// firstProgress gives a partition its first progress record, which says that all of
+// its likes are to be folded from their present start on.
+type firstProgress struct {
+	kafka     stream.KafkaOptions
+	log       *slog.Logger
+	topics    stream.Topics
+	partition int32
+}
+
+const (
+	fencedTries = 10
+	fencedPause = 100 * time.Millisecond
+)
+
+// write does nothing if the state table has anything for the partition. A processor
+// that looks at the parked partition at the same time takes the transactional id away,
+// and finds nothing: then it is tried again.
+func (f *firstProgress) write(ctx context.Context, report *TopicsReport) error {
+	for try := 1; ; try++ {
+		start, written, err := f.writeOnce(ctx)
+		switch {
+		case err == nil:
+			if written {
+				report.add("partition %d starts at offset %d of %s", f.partition, start, schema.TopicLikes)
+			}
+			return nil
+		case try == fencedTries || !fencedAway(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(try) * fencedPause):
+		}
+	}
+}
+
+func fencedAway(err error) bool {
+	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+		errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.ConcurrentTransactions)
+}
+
+// writeOnce works under the partition's transactional id: that fences a processor
+// which would write at the same time, and whoever else is here.
+func (f *firstProgress) writeOnce(ctx context.Context) (start int64, written bool, err error) {
+	cl, err := f.kafka.NewClient(f.log,
+		kgo.TransactionalID(schema.FoldTransactionalID(f.partition)),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordDeliveryTimeout(f.kafka.RequestTimeout))
+	if err != nil {
+		return 0, false, err
+	}
+	defer cl.Close()
+	// Looked at twice: a running processor is fenced only if there may be need.
+	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
+		return 0, false, err
+	}
+	if _, _, err := cl.ProducerID(ctx); err != nil {
+		return 0, false, fmt.Errorf("initialising transactional id of partition %d: %w", f.partition, err)
+	}
+	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
+		return 0, false, err
+	}
+	if empty, err := f.isEmpty(ctx, schema.TopicUpdates); err != nil {
+		return 0, false, err
+	} else if !empty {
+		return 0, false, fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; delete %s too to fold all of %s anew", schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicUpdates, schema.TopicLikes)
+	}
+	if start, _, err = stream.Bounds(ctx, cl, schema.TopicLikes, f.partition); err != nil {
+		return 0, false, err
+	}
+	if err := f.commit(ctx, cl, start); err != nil {
+		return 0, false, fmt.Errorf("writing the first progress record of partition %d: %w", f.partition, err)
+	}
+	return start, true, nil
+}
+
+// commit writes the record, and has the group's committed offset agree with it: one
+// that is left from earlier folding would look like a state table that went back.
+func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64) error {
+	likes := f.topics.ByName[schema.TopicLikes]
+	progress := schema.Progress{
+		NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID, Partitions: likes.Partitions,
+		SourceID: likes.ID, StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID,
+	}
+	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)
+	if err != nil {
+		return err
+	}
+	if err := cl.BeginTransaction(); err != nil {
+		return err
+	}
+	rec := &kgo.Record{Topic: schema.TopicState, Partition: f.partition, Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress)}
+	if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return err
+	}
+	if ok && committed != start {
+		if err := f.commitOffset(ctx, cl, start); err != nil {
+			return err
+		}
+	}
+	return cl.EndTransaction(ctx, kgo.TryCommit)
+}
+
+// commitOffset adds the group's offset to the transaction, as nobody's member: Kafka
+// allows that in a transaction even while the group has members.
+func (f *firstProgress) commitOffset(ctx context.Context, cl *kgo.Client, start int64) error {
+	producerID, epoch, err := cl.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.Group = schema.FoldTransactionalID(f.partition), schema.GroupFold
+	req.ProducerID, req.ProducerEpoch = producerID, epoch
+	rt := kmsg.NewTxnOffsetCommitRequestTopic()
+	rt.Topic, rt.TopicID = schema.TopicLikes, f.topics.ByName[schema.TopicLikes].ID
+	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	rp.Partition, rp.Offset, rp.LeaderEpoch = f.partition, start, -1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
+			}
+		}
+	}
+	return nil
+}
+
+// isEmpty tells whether a partition has no committed record. Its end does not tell:
+// aborted records and control records take offsets, too.
+func (f *firstProgress) isEmpty(ctx context.Context, topic string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.kafka.RequestTimeout)
+	defer cancel()
+	cl, err := f.kafka.NewClient(f.log,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {f.partition: kgo.NewOffset().AtStart()}}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords()) // they show how far has been read
+	if err != nil {
+		return false, err
+	}
+	defer cl.Close()
+	next, end, err := stream.Bounds(ctx, cl, topic, f.partition)
+	if err != nil {
+		return false, err
+	}
+	for next < end {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return false, fmt.Errorf("looking for records in %s/%d: %w", topic, f.partition, err)
+		}
+		for iter := fetches.RecordIter(); !iter.Done(); {
+			rec := iter.Next()
+			if !rec.Attrs.IsControl() {
+				return false, nil
+			}
+			next = rec.Offset + 1
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,178 @@
+package stream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// fetchOf is what a poll brings: records at consecutive offsets, or an error.
+func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
+	p := &kgo.FetchPartition{Err: err, LastStableOffset: from + int64(len(values)) + 1}
+	for i, v := range values {
+		p.Records = append(p.Records, &kgo.Record{Topic: input, Offset: from + int64(i), LeaderEpoch: 3, Value: []byte(v)})
+	}
+	return p
+}
+
+// countingLoop is a poll loop that only counts.
+type countingLoop struct{ wakes, rooms, rejoins int }
+
+func (l *countingLoop) wake()      { l.wakes++ }
+func (l *countingLoop) roomAgain() { l.rooms++ }
+func (l *countingLoop) rejoin()    { l.rejoins++ }
+
+// opened is a claim that runs at an offset, with batches of 2.
+func opened(t *testing.T, offset int64) (*claim, *countingLoop, *lab) {
+	l, loop := newLab(t), &countingLoop{}
+	l.setPosition(0, Position{Offset: offset, Epoch: 1})
+	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute, SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
+	a := Assignment{Topic: input}
+	c := newClaim(a, l.worker(a), opts, testLog(), loop)
+	require.EqualValues(t, -1, c.InitialOffset(), "not known before it is opened")
+	require.EqualValues(t, -1, c.settled().Offset)
+	c.fence(t.Context())
+	c.open(t.Context(), false)
+	require.Equal(t, offset, c.InitialOffset())
+	return c, loop, l
+}
+
+func TestClaimGivesOneBatchAtATime(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	now := time.Now()
+	require.Nil(t, c.next(now))
+	c.push(fetchOf(5, nil, "a", "b", "c"))
+	b := c.next(now)
+	require.Len(t, b.Records, 2)
+	require.Equal(t, Position{Offset: 7, Epoch: 3}, b.Next)
+	require.Nil(t, c.next(now), "one is under way")
+	require.Equal(t, "input/0 running", c.status().String())
+	require.EqualValues(t, 4, c.status().Lag, "two in hand, one waits, and one more by the last stable offset")
+	require.EqualValues(t, 9, c.HighWaterMarkOffset())
+	c.done()
+	b = c.next(now)
+	require.Equal(t, Position{Offset: 8, Epoch: 3}, b.Next)
+	c.done()
+	require.Nil(t, c.next(now.Add(time.Minute)))
+	require.Empty(t, c.next(now.Add(2*time.Hour)).Records, "a tick")
+}
+
+func TestClaimDropsWhatIsStale(t *testing.T) {
+	c, loop, l := opened(t, 5)
+	c.push(fetchOf(5, nil, "a", "b"))
+	l.setPosition(0, Position{Offset: 2, Epoch: 1})
+	c.open(t.Context(), true)
+	require.Nil(t, c.next(time.Now()), "what waited is dropped")
+	_, _, seek := c.flow(time.Now())
+	require.Equal(t, &kgo.EpochOffset{Offset: 2, Epoch: 1}, seek)
+	c.push(fetchOf(7, nil, "c"))
+	require.Nil(t, c.next(time.Now()), "what arrives before the seek is dropped")
+	c.push(fetchOf(7, kerr.OffsetOutOfRange))
+	require.Equal(t, StateRunning, c.status().State, "nor does an error at the old position count")
+	_, _, seek = c.flow(time.Now())
+	require.NotNil(t, seek, "asked for until it is done")
+	wakes := loop.wakes
+	c.next(time.Now())
+	require.Greater(t, loop.wakes, wakes, "and the poll loop is reminded")
+	c.sought(kgo.EpochOffset{Offset: 99})
+	_, _, again := c.flow(time.Now())
+	require.Equal(t, seek, again, "somewhere else is not there")
+	c.sought(*seek)
+	_, _, seek = c.flow(time.Now())
+	require.Nil(t, seek)
+	c.push(fetchOf(2, nil, "x"))
+	require.Len(t, c.next(time.Now()).Records, 1)
+}
+
+// TestClaimRefusesToGoBack: offsets below what was read mean that the log is another.
+func TestClaimRefusesToGoBack(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	c.push(fetchOf(5, nil, "a", "b", "c"))
+	c.push(fetchOf(7, nil, "c again"))
+	require.Equal(t, StateParked, c.status().State)
+	require.Equal(t, "offset 7 came after offset 7 had been read", c.status().Reason)
+}
+
+func TestClaimFlow(t *testing.T) {
+	c, loop, _ := opened(t, 0)
+	now := time.Now()
+	flow := func(at time.Time) (paused, changed bool) { paused, changed, _ = c.flow(at); return }
+	is := func(paused, changed bool, at time.Time) {
+		t.Helper()
+		p, ch := flow(at)
+		require.Equal(t, [2]bool{paused, changed}, [2]bool{p, ch})
+	}
+	is(false, false, now)
+	c.push(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
+	has, full := c.room()
+	require.False(t, has)
+	require.True(t, full)
+	is(false, false, now) // it may make room soon
+	is(true, true, now.Add(holdPoll))
+	is(true, false, now.Add(holdPoll))
+	_, full = c.room()
+	require.False(t, full, "paused, it gets no more whatever the others do")
+	for range 3 {
+		c.next(now)
+		c.done()
+		is(true, false, now.Add(holdPoll)) // 6, 4, 2 wait
+	}
+	wakes := loop.wakes
+	c.next(now)
+	require.Greater(t, loop.wakes, wakes, "it can be resumed")
+	is(false, true, now)
+	c.done()
+
+	// A short time full does not add up.
+	c.push(fetchOf(8, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
+	is(false, false, now)
+	c.next(now)
+	c.done()
+	is(false, false, now.Add(holdPoll))
+	c.push(fetchOf(16, nil, "8", "9"))
+	is(false, false, now.Add(holdPoll))
+
+	c.push(fetchOf(0, kerr.OffsetOutOfRange))
+	is(true, true, now) // parked
+	has, full = c.room()
+	require.False(t, has || full)
+}
+
+func TestClaimAsksForANewAssignment(t *testing.T) {
+	c, loop, _ := opened(t, 0)
+	c.fail(ErrFenced)
+	now := time.Now()
+	require.Nil(t, c.next(now.Add(time.Minute)))
+	require.Zero(t, loop.rejoins)
+	for i := range 2 { // at intervals
+		require.Nil(t, c.next(now.Add(time.Duration(i+1)*(2*time.Minute+time.Second))))
+		require.Nil(t, c.next(now.Add(time.Duration(i+1)*(2*time.Minute+time.Second))))
+		require.Equal(t, i+1, loop.rejoins)
+	}
+	require.Equal(t, "input/0 fenced: another process owns this partition", c.status().String())
+}
+
+// TestSettledPosition: control records behind the position count when nothing is left.
+func TestSettledPosition(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	marker := fetchOf(5, nil, "a", "marker")
+	marker.Records[1].Attrs = kgo.RecordAttrs{} // replaced below
+	control := *marker.Records[1]
+	control.Attrs = controlAttrs()
+	marker.Records[1] = &control
+	marker.LastStableOffset = 7
+	c.push(marker)
+	require.EqualValues(t, 5, c.settled().Offset, "work is left")
+	require.EqualValues(t, 1, c.status().Lag, "the marker is none")
+	b := c.next(time.Now())
+	require.Len(t, b.Records, 1)
+	require.EqualValues(t, 6, b.Next.Offset)
+	c.process(t.Context())
+	require.EqualValues(t, 6, c.settled().Offset, "goka has it still")
+	c.done()
+	require.EqualValues(t, 7, c.settled().Offset)
+	require.Zero(t, c.status().Lag)
+}

@@ -1,0 +1,281 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// failing makes a process hook that fails partition 0 while err is set.
+func failing(err *atomic.Pointer[error]) func(context.Context, *fakeWorker, *Batch) error {
+	return func(_ context.Context, w *fakeWorker, _ *Batch) error {
+		if e := err.Load(); e != nil && w.a.Partition == 0 {
+			return *e
+		}
+		return nil
+	}
+}
+
+func set(p *atomic.Pointer[error], err error) {
+	if err == nil {
+		p.Store(nil)
+		return
+	}
+	p.Store(&err)
+}
+
+func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	l := newLab(t)
+	var trouble atomic.Pointer[error]
+	set(&trouble, Park("turn it off and on again", "the %s is full", "basket"))
+	l.process = failing(&trouble)
+	p, _ := c.run(l, nil)
+	l.waitProcessed(1, offsets(0, 10))
+	waitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.claim(0).status().State == StateParked })
+	require.EqualError(t, p.Ready(), "group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
+	statuses, err := p.Status()
+	require.NoError(t, err)
+	require.Equal(t, StateParked, statuses[0].State)
+	require.Equal(t, "the basket is full", statuses[0].Reason)
+	require.Equal(t, StateRunning, statuses[1].State)
+
+	// It is looked at again, over and over; what comes meanwhile waits in Kafka.
+	waitFor(t, "another look", func() bool { return l.count(0, "Fence") >= 3 })
+	c.produce(append(records(input, 0, 10, 10), records(input, 1, 10, 10)...)...)
+	l.waitProcessed(1, offsets(0, 20))
+	require.Empty(t, l.processed(0))
+	require.Error(t, p.Ready())
+	require.Equal(t, 1, l.count(1, "Fence"), "the other partition does not notice")
+
+	set(&trouble, nil)
+	l.waitProcessed(0, offsets(0, 20))
+	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+}
+
+// TestParkIntervalAndBackoff: a ParkError is looked at again at the park interval; an
+// unknown error at growing delays up to it. Each time starts with Close and Fence.
+func TestParkIntervalAndBackoff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want []time.Duration // at least, between the failures and the looks after them
+	}{
+		"park":          {Park("none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
+		"unknown error": {errors.New("what is that"), []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.topic(input, 1)
+			c.produce(records(input, 0, 0, 1)...)
+			l := newLab(t)
+			var trouble atomic.Pointer[error]
+			set(&trouble, tc.err)
+			l.process = failing(&trouble)
+			c.run(l, func(o *ProcessorOptions) { o.ParkInterval = 300 * time.Millisecond })
+			waitFor(t, "the looks", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
+			set(&trouble, nil)
+			l.waitProcessed(0, offsets(0, 1))
+			calls, times := l.callsOf(0)
+			looks, failed := 0, time.Time{}
+			for i, call := range calls {
+				if call == "Close" && i > 0 && calls[i-1] != "Close" {
+					failed = times[i] // the first Close follows the failure at once
+				}
+				if call != "Fence" || i == 0 {
+					continue
+				}
+				require.Equal(t, "Close", calls[i-1], "%v", calls)
+				require.Equal(t, "Open", calls[i+1], "%v", calls)
+				if looks < len(tc.want) {
+					require.GreaterOrEqual(t, times[i].Sub(failed), tc.want[looks], "look %d", looks)
+				}
+				looks++
+			}
+		})
+	}
+}
+
+func TestReopenReadsThePositionAnew(t *testing.T) {
+	for name, to := range map[string]int64{"backwards": 3, "forwards": 45, "same": 20, "behind the end": 50} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.topic(input, 1)
+			c.produce(records(input, 0, 0, 20)...)
+			l := newLab(t)
+			var moved atomic.Bool
+			p, _ := c.run(l, func(o *ProcessorOptions) { o.MaxBatch = 4 })
+			l.waitProcessed(0, offsets(0, 20))
+			l.mu.Lock()
+			l.done[0] = nil
+			l.process = func(_ context.Context, w *fakeWorker, b *Batch) error {
+				if len(b.Records) == 0 || moved.Swap(true) {
+					return nil
+				}
+				l.setPosition(0, Position{Offset: to, Epoch: -1})
+				return Reopen("somebody moved it")
+			}
+			l.mu.Unlock()
+			c.produce(records(input, 0, 20, 30)...)
+			waitFor(t, "the move", moved.Load)
+			c.produce(records(input, 0, 50, 5)...)
+			l.waitProcessed(0, offsets(to, 55)) // the lab refuses anything stale
+			require.Equal(t, 2, l.count(0, "Fence"))
+			waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+			require.Zero(t, p.claim(0).mu.failures, "a reopening is no failure")
+		})
+	}
+}
+
+// TestFencedPartitionIsGivenUp: no call of Fence follows ErrFenced until the group has
+// made a new assignment, for which it is asked when none comes by itself.
+func TestFencedPartitionIsGivenUp(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	l := newLab(t)
+	var trouble atomic.Pointer[error]
+	set(&trouble, fmt.Errorf("committing: %w: %w", ErrFenced, kerr.ProducerFenced))
+	l.process = failing(&trouble)
+	p, _ := c.run(l, func(o *ProcessorOptions) { o.SessionTimeout = 500 * time.Millisecond })
+	waitFor(t, "the fencing", func() bool { return l.count(0, "Close") > 0 && p.claim(0).status().State == StateFenced })
+	fenced := time.Now()
+	session := p.claim(0)
+	require.ErrorContains(t, p.Ready(), "input/0 fenced: committing: another process owns this partition")
+	session.push(fetchOf(0, kerr.OffsetOutOfRange)) // what the client may still report
+	require.Equal(t, StateFenced, session.status().State)
+	l.waitProcessed(1, offsets(0, 10))
+
+	set(&trouble, nil)
+	l.waitProcessed(0, offsets(0, 10))
+	require.GreaterOrEqual(t, time.Since(fenced), 900*time.Millisecond, "a rebalance is waited for first")
+	require.NotSame(t, session, p.claim(0), "by a new assignment")
+	calls, _ := l.callsOf(0)
+	first := slices.Index(calls, "Process")
+	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[:7], "the second Close is the session's end; %d", first)
+	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+}
+
+func TestOffsetOutOfRangeParks(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	require.NoError(t, c.DeleteRecords(input, 0, 6))
+	l := newLab(t)
+	p, _ := c.run(l, nil)
+	l.waitProcessed(1, offsets(0, 10))
+	waitFor(t, "the park", func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), "parked") })
+	require.ErrorContains(t, p.Ready(), "input/0 parked: the position is not in the log any more: OFFSET_OUT_OF_RANGE")
+	require.ErrorContains(t, p.Ready(), "remedy: raise the topic's retention")
+	fences := l.count(0, "Fence")
+	waitFor(t, "another look", func() bool { return l.count(0, "Fence") >= fences+2 })
+	require.Empty(t, l.processed(0))
+	l.setPosition(0, Position{Offset: 6, Epoch: -1})
+	l.waitProcessed(0, offsets(6, 10))
+	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+}
+
+// TestLostDataParks: the leader epoch of the position is held against the leader's
+// when consuming starts, and again whenever the partition is looked at.
+func TestLostDataParks(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	l := newLab(t)
+	l.setPosition(0, Position{Offset: 8, Epoch: 0})
+	var lost atomic.Bool
+	lost.Store(true)
+	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if !lost.Load() {
+			return nil, nil, false
+		}
+		r := req.(*kmsg.OffsetForLeaderEpochRequest)
+		resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, topic := range r.Topics {
+			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			rt.Topic = topic.Topic
+			for _, part := range topic.Partitions {
+				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				rp.Partition, rp.LeaderEpoch, rp.EndOffset = part.Partition, 0, 5
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	p, _ := c.run(l, nil)
+	l.waitProcessed(1, offsets(0, 10))
+	waitFor(t, "the park", func() bool {
+		err := p.Ready()
+		return err != nil && strings.Contains(err.Error(), "data was lost by an unclean leader election")
+	})
+	fences := l.count(0, "Fence")
+	waitFor(t, "looks that find it lost still", func() bool { return l.count(0, "Fence") >= fences+3 })
+	c.produce(records(input, 0, 10, 3)...)
+	require.Empty(t, l.processed(0), "neither what is behind the loss nor what came later")
+	lost.Store(false)
+	l.waitProcessed(0, offsets(8, 13))
+}
+
+// TestFailedFenceParks: a partition that could not be fenced at assignment is opened
+// later, at its position, and nothing is fetched for it before.
+func TestFailedFenceParks(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	require.NoError(t, c.DeleteRecords(input, 0, 4)) // fetching at 0 would be an error
+	l := newLab(t)
+	l.setPosition(0, Position{Offset: 7, Epoch: -1})
+	var failures atomic.Int32
+	l.fence = func(_ context.Context, w *fakeWorker) error {
+		if w.a.Partition == 0 && failures.Add(1) <= 3 {
+			return errors.New("the coordinator is away")
+		}
+		return nil
+	}
+	reasons := map[string]bool{}
+	p, _ := c.run(l, nil)
+	waitFor(t, "its records", func() bool {
+		if s, err := p.Status(); err == nil && s[0].State == StateParked {
+			reasons[s[0].Reason] = true
+		}
+		return len(l.processed(0)) == 3
+	})
+	require.Equal(t, offsets(7, 10), l.processed(0))
+	require.Subset(t, []string{"the coordinator is away"}, keysOf(reasons))
+	l.waitProcessed(1, offsets(0, 10))
+}
+
+func keysOf(m map[string]bool) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// TestFetchErrorsAreRetried: trouble of the brokers is not the partition's.
+func TestFetchErrorsAreRetried(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(3))
+	c.topic(input, 1)
+	l := newLab(t)
+	c.run(l, nil)
+	for i, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.KafkaStorageError, kerr.UnknownServerError} {
+		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: input, Err: e})
+		require.NoError(t, fault.Wait(testContext(t), 1))
+		require.NoError(t, c.MoveTopicPartition(input, 0, int32(i)))
+		c.produce(records(input, 0, 10*i, 10)...)
+		l.waitProcessed(0, offsets(0, int64(10*i+10)))
+	}
+}
