@@ -159,10 +159,7 @@ func TestClaimAsksForANewAssignment(t *testing.T) {
 func TestSettledPosition(t *testing.T) {
 	c, _, _ := opened(t, 5)
 	marker := fetchOf(5, nil, "a", "marker")
-	marker.Records[1].Attrs = kgo.RecordAttrs{} // replaced below
-	control := *marker.Records[1]
-	control.Attrs = controlAttrs()
-	marker.Records[1] = &control
+	marker.Records[1].Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
 	marker.LastStableOffset = 7
 	c.push(marker)
 	require.EqualValues(t, 5, c.settled().Offset, "work is left")

@@ -114,7 +114,8 @@ func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int
 }
 
 // CommittedOffset returns a group's committed offset, or ok false if it has none (it
-// may have expired). It waits for a transaction that holds one back.
+// may have expired). It waits, with a bound, for a transaction that holds one back and for
+// a coordinator that is being made or moved.
 func CommittedOffset(ctx context.Context, cl *kgo.Client, group, topic string, partition int32) (offset int64, ok bool, err error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
@@ -130,24 +131,28 @@ func CommittedOffset(ctx context.Context, cl *kgo.Client, group, topic string, p
 	rt.TopicID = info.ByName[topic].ID
 	rg.Topics = append(rg.Topics, rt)
 	req.Groups = append(req.Groups, rg)
+	ctx, cancel := context.WithTimeout(ctx, committedTimeout)
+	defer cancel()
 	for {
 		offset, err = committedAnswer(req.RequestWith(ctx, cl))
 		switch {
 		case errors.Is(err, kerr.GroupIDNotFound):
 			return 0, false, nil
-		case errors.Is(err, kerr.UnstableOffsetCommit):
+		case kerr.IsRetriable(err) && ctx.Err() == nil:
 			select {
 			case <-ctx.Done():
-				return 0, false, ctx.Err()
 			case <-time.After(20 * time.Millisecond):
-				continue
 			}
+			continue
 		case err != nil:
 			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic, partition, err)
 		}
 		return offset, offset >= 0, nil
 	}
 }
+
+// committedTimeout outlives the longest that Kafka leaves a dead owner's transaction open.
+const committedTimeout = time.Minute
 
 func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
 	if err != nil {
