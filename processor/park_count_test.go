@@ -128,15 +128,7 @@ func TestCountsWaitForMySQLAndNothingElseDoes(t *testing.T) {
 		proxy.setAway(true)
 		s.produce(likes(100*(round+1), 20)...)
 		p.waitParked("like-updates/0", "like-updates/1", "like-updates/2", "like-updates/3", "parked", "applied position")
-		s.waitFor("the fold to go on", func() (bool, any) {
-			progress := tape.progress()
-			for partition, log := range tape.read(schema.TopicLikes) {
-				if progress[partition].NextOffset < end(log) {
-					return false, progress
-				}
-			}
-			return true, nil
-		})
+		tape.waitFolded()
 		require.NotContains(t, p.Ready().Error(), "group latest-like-action", "the fold is ready")
 		require.Equal(t, int64(10+20*round), s.counts()[postIn(0)].Likes)
 		proxy.setAway(false)

@@ -24,7 +24,6 @@ type proxy struct {
 		closed  bool
 		open    map[net.Conn]struct{}
 		commits []commitCut // what happens to the next COMMITs
-		cuts    int         // how many have been cut
 	}
 }
 
@@ -68,13 +67,14 @@ func (p *proxy) setAway(away bool) {
 func (p *proxy) cutCommits(cuts ...commitCut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.commits, p.mu.cuts = cuts, 0
+	p.mu.commits = cuts
 }
 
-func (p *proxy) cuts() int {
+// pending is how many COMMITs have not come yet.
+func (p *proxy) pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.cuts
+	return len(p.mu.commits)
 }
 
 func (p *proxy) nextCommit() commitCut {
@@ -85,9 +85,6 @@ func (p *proxy) nextCommit() commitCut {
 	}
 	c := p.mu.commits[0]
 	p.mu.commits = p.mu.commits[1:]
-	if c != commitPass {
-		p.mu.cuts++
-	}
 	return c
 }
 

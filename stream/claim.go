@@ -61,6 +61,8 @@ type claim struct {
 	opts       *ProcessorOptions
 	log        *slog.Logger
 	loop       pollLoop
+	// verify refuses a position whose leader epoch tells that the log was truncated.
+	verify func(context.Context, Position) error
 
 	messages chan *sarama.ConsumerMessage // closed by feed
 	changed  chan struct{}                // capacity 1: something for feed to look at
@@ -74,8 +76,8 @@ type claim struct {
 		failures       int
 
 		position Position
-		// seek is set while the client still stands where it stood before the claim
-		// was opened anew: what arrives until the poll loop has moved it is dropped.
+		// seek is set from opening until the poll loop has moved the client to the
+		// position: what arrives before is dropped.
 		seek   bool
 		paused bool // what the poll loop last told the client
 		// fullSince is when pending reached its bound; zero below that.
@@ -97,9 +99,9 @@ type pollLoop interface {
 	rejoin()    // ask the group for a new assignment
 }
 
-func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, loop pollLoop) *claim {
+func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, loop pollLoop, verify func(context.Context, Position) error) *claim {
 	c := &claim{
-		assignment: a, worker: w, opts: opts, loop: loop,
+		assignment: a, worker: w, opts: opts, loop: loop, verify: verify,
 		log:      log.With("topic", a.Topic, "partition", a.Partition),
 		messages: make(chan *sarama.ConsumerMessage),
 		changed:  make(chan struct{}, 1),
@@ -310,7 +312,7 @@ func (c *claim) open(ctx context.Context, again bool) {
 		c.log.Info("partition goes on", "offset", pos.Offset)
 	}
 	c.setState(StateRunning, "", "")
-	c.mu.position, c.mu.seek, c.mu.pending = pos, again, nil
+	c.mu.position, c.mu.seek, c.mu.pending = pos, true, nil
 	c.mu.fetched, c.mu.lastDone = pos.Offset, time.Now()
 	c.loop.wake()
 }
@@ -322,7 +324,11 @@ func (c *claim) reopen(ctx context.Context, again bool) (Position, error) {
 			return Position{}, err
 		}
 	}
-	return c.worker.Open(ctx)
+	pos, err := c.worker.Open(ctx)
+	if err != nil {
+		return Position{}, err
+	}
+	return pos, c.verify(ctx, pos)
 }
 
 // fail closes the partition's work and decides what comes next: nothing until a new

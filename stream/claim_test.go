@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -31,12 +32,15 @@ func opened(t *testing.T, offset int64) (*claim, *countingLoop, *lab) {
 	l.setPosition(0, Position{Offset: offset, Epoch: 1})
 	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute, SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
 	a := Assignment{Topic: input}
-	c := newClaim(a, l.worker(a), opts, testLog(), loop)
+	c := newClaim(a, l.worker(a), opts, testLog(), loop, func(context.Context, Position) error { return nil })
 	require.EqualValues(t, -1, c.InitialOffset(), "not known before it is opened")
 	require.EqualValues(t, -1, c.settled().Offset)
 	c.fence(t.Context())
 	c.open(t.Context(), false)
 	require.Equal(t, offset, c.InitialOffset())
+	c.push(fetchOf(offset, nil, "before the first seek"))
+	require.Nil(t, c.next(time.Now()))
+	c.sought(kgo.EpochOffset{Offset: offset, Epoch: 1})
 	return c, loop, l
 }
 

@@ -117,7 +117,9 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {
 		a := Assignment{Topic: topic, Partition: p, Member: s.member}
-		s.claims[p] = newClaim(a, g.newWorker(a), g.opts, g.log, g)
+		s.claims[p] = newClaim(a, g.newWorker(a), g.opts, g.log, g, func(ctx context.Context, pos Position) error {
+			return checkTruncation(ctx, cl, topic, p, pos)
+		})
 	}
 	cl.ResumeFetchPartitions(s.Claims()) // it remembers what earlier sessions paused
 	g.mu.Lock()
@@ -273,7 +275,7 @@ func fetchError(err error) error {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case errors.As(err, &loss):
-		return Park("compare the log with `kudos audit`; the records below the new end are gone", "data was lost by an unclean leader election: %w", err)
+		return dataLost(err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return Park("raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
@@ -316,7 +318,7 @@ func (g *group) steer(s *session) {
 // claim then asks again.
 func (s *session) seek(to map[int32]kgo.EpochOffset) {
 	// The client leaves out what it believes itself to be at. But after a loss of
-	// data it is not, and the leader epoch has to be checked again: first elsewhere.
+	// data it is not: first elsewhere.
 	elsewhere := map[int32]kgo.EpochOffset{}
 	for p, at := range to {
 		elsewhere[p] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset + 1}

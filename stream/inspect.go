@@ -113,6 +113,43 @@ func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int
 	return resp.Topics[0].Partitions[0].Offset, nil
 }
 
+// checkTruncation asks the leader where the position's epoch ends in its log. Before
+// the position: an unclean election took records that were read, and others may have
+// their offsets. (KIP-320; the client asks only when it sees a leader change.)
+func checkTruncation(ctx context.Context, cl *kgo.Client, topic string, partition int32, pos Position) error {
+	if pos.Epoch < 0 {
+		return nil
+	}
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -1
+	rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	rp.Partition, rp.LeaderEpoch = partition, pos.Epoch
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, cl)
+	switch {
+	case err != nil:
+	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
+		err = kerr.UnknownTopicOrPartition
+	default:
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("asking for the end of leader epoch %d of %s/%d: %w", pos.Epoch, topic, partition, err)
+	}
+	// Below zero: the leader does not know the epoch, which alone proves nothing.
+	if end := resp.Topics[0].Partitions[0].EndOffset; end >= 0 && end < pos.Offset {
+		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch, topic, partition, end, pos.Offset))
+	}
+	return nil
+}
+
+func dataLost(err error) *ParkError {
+	return Park("compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
+}
+
 // CommittedOffset returns a group's committed offset, or ok false if it has none (it
 // may have expired). It waits, with a bound, for a transaction that holds one back and for
 // a coordinator that is being made or moved.

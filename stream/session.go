@@ -144,12 +144,12 @@ func (s *session) closeWorkers() {
 }
 
 // start returns the positions to fetch from. What is parked gets any: it is paused,
-// and moved when it is opened.
+// and moved when it is opened. The leader epochs follow with the first seek: given
+// here, the client would look them up, and not take a seek before it has.
 func (s *session) start() map[string]map[int32]kgo.Offset {
 	offsets := map[int32]kgo.Offset{}
 	for p, c := range s.claims {
-		pos := c.status().Position
-		offsets[p] = kgo.NewOffset().At(max(0, pos.Offset)).WithEpoch(pos.Epoch)
+		offsets[p] = kgo.NewOffset().At(max(0, c.status().Position.Offset))
 	}
 	return map[string]map[int32]kgo.Offset{s.topic: offsets}
 }
