@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,27 +157,4 @@ func waitFor(t testing.TB, within time.Duration, what string, condition func() b
 			t.Fatalf("waited %v for %s", within, what)
 		}
 	}
-}
-
-// reach tells whether something listens at an address.
-func reach(address string) bool {
-	conn, err := net.DialTimeout("tcp", address, time.Second)
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	return true
-}
-
-// status gets a URL and returns the answer's status code.
-func status(t testing.TB, method, url, body string) int {
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	require.NoError(t, err)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	return resp.StatusCode
 }

@@ -235,7 +235,7 @@ func (p *instance) waitParked(words ...string) {
 func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 	s.t.Helper()
 	deadline := time.Now().Add(patience)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 100*time.Millisecond) {
 		ok, now := condition()
 		if ok {
 			return
@@ -246,7 +246,7 @@ func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 			}
 			s.t.Fatalf("waited %s for %s; now: %v", patience, what, now)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

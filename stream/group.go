@@ -68,7 +68,6 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.DisableAutoCommit(),
-		kgo.RequireStableFetchOffsets(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// Control records take offsets; without them the end of the log would
 		// never be reached.
