@@ -85,30 +85,32 @@ type system struct {
 }
 
 func newSystem(t testing.TB) *system {
-	s := &system{t: t, log: slog.New(slog.DiscardHandler)}
-	if os.Getenv("KUDOS_TEST_LOG") != "" {
-		s.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	s.startBroker()
+	s := newBroker(t)
 	s.startDatabase()
 	_, err := processor.ApplyTopics(t.Context(), s.kafka, partitions, 1, s.log)
 	require.NoError(t, err)
 	return s
 }
 
-func (s *system) startBroker() {
-	broker, err := kfake.NewCluster(
+// newBroker is a system of an empty broker alone.
+func newBroker(t testing.TB, opts ...kfake.Opt) *system {
+	s := &system{t: t, log: slog.New(slog.DiscardHandler)}
+	if os.Getenv("KUDOS_TEST_LOG") != "" {
+		s.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	broker, err := kfake.NewCluster(append(opts,
 		kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(time.Second),
 		// kfake compacts what is not committed yet: never.
-		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
-	require.NoError(s.t, err)
-	s.t.Cleanup(broker.Close)
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))...)
+	require.NoError(t, err)
+	t.Cleanup(broker.Close)
 	s.broker = broker
 	s.kafka = stream.DefaultKafkaOptions()
 	s.kafka.Brokers = broker.ListenAddrs()
 	s.cl = s.client()
 	s.adm = kadm.NewClient(s.cl)
+	return s
 }
 
 // startDatabase makes a database for this test alone.

@@ -74,11 +74,16 @@ type claim struct {
 		since          time.Time
 		retryAt        time.Time
 		failures       int
+		// doubt is the reason of the last park, until a batch or a tick has gone well
+		// since: what only Process finds must not look mended by opening.
+		doubt struct{ reason, remedy string }
 
 		position Position
 		// seek is set from opening until the poll loop has moved the client to the
 		// position: what arrives before is dropped.
-		seek   bool
+		seek bool
+		// kickAt is when the client is reminded of the partition after that; zero: not.
+		kickAt time.Time
 		paused bool // what the poll loop last told the client
 		// fullSince is when pending reached its bound; zero below that.
 		fullSince time.Time
@@ -191,7 +196,7 @@ func (c *claim) next(now time.Time) *Batch {
 	if c.mu.current != nil {
 		return nil
 	}
-	if c.mu.seek {
+	if c.mu.seek || c.kickDue(now) {
 		c.loop.wake() // the client was not ready for it at the first try
 	}
 	b := &Batch{Topic: c.assignment.Topic, Partition: c.assignment.Partition, Next: c.mu.position}
@@ -217,6 +222,11 @@ func (c *claim) next(now time.Time) *Batch {
 		}
 		last := b.Records[n-1]
 		b.Next = Position{Offset: last.Offset + 1, Epoch: last.LeaderEpoch}
+		if len(c.mu.pending) == 0 {
+			// Over the control records behind it, too: they may be all that is left
+			// when retention has deleted what is before.
+			b.Next.Offset = c.mu.fetched
+		}
 	case now.Sub(c.mu.lastDone) < c.opts.TickInterval:
 		return nil
 	}
@@ -263,9 +273,7 @@ func (c *claim) process(ctx context.Context) {
 	err := c.worker.Process(ctx, b)
 	switch {
 	case err == nil:
-		c.mu.Lock()
-		c.mu.position, c.mu.failures = b.Next, 0
-		c.mu.Unlock()
+		c.worked(b.Next)
 	case canceled(ctx, err):
 		c.log.Warn("the batch in hand was given up at the end of the session; it is done anew by the next owner", "error", err)
 		c.worker.Close()
@@ -274,6 +282,18 @@ func (c *claim) process(ctx context.Context) {
 		c.open(ctx, true)
 	default:
 		c.fail(err)
+	}
+}
+
+// worked notes that all up to next has been worked off.
+func (c *claim) worked(next Position) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.position, c.mu.failures = next, 0
+	if c.mu.doubt.reason != "" {
+		c.log.Info("partition goes on", "offset", next.Offset)
+		c.mu.doubt.reason, c.mu.doubt.remedy = "", ""
+		c.mu.since = time.Now()
 	}
 }
 
@@ -309,7 +329,7 @@ func (c *claim) open(ctx context.Context, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.state == StateParked {
-		c.log.Info("partition goes on", "offset", pos.Offset)
+		c.mu.doubt.reason, c.mu.doubt.remedy = c.mu.reason, c.mu.remedy
 	}
 	c.setState(StateRunning, "", "")
 	c.mu.position, c.mu.seek, c.mu.pending = pos, true, nil
@@ -358,7 +378,7 @@ func (c *claim) parkLocked(err error) {
 		remedy = park.Remedy
 	}
 	c.mu.retryAt = time.Now().Add(c.backoffLocked(park != nil))
-	if c.mu.state != StateParked || c.mu.reason != reason {
+	if c.mu.reason != reason && c.mu.doubt.reason != reason {
 		c.log.Warn("partition is parked", "reason", reason, "remedy", remedy, "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
 	}
 	c.setState(StateParked, reason, remedy)
@@ -414,6 +434,9 @@ func (c *claim) flow(now time.Time) (paused, changed bool, seek *kgo.EpochOffset
 		paused = full && now.Sub(c.mu.fullSince) >= holdPoll
 	}
 	changed = paused != c.mu.paused
+	if c.kickDue(now) {
+		changed, c.mu.kickAt = true, time.Time{}
+	}
 	c.mu.paused = paused
 	if c.mu.seek && c.mu.state == StateRunning {
 		seek = &kgo.EpochOffset{Offset: c.mu.position.Offset, Epoch: c.mu.position.Epoch}
@@ -426,8 +449,19 @@ func (c *claim) sought(at kgo.EpochOffset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.position == (Position{Offset: at.Offset, Epoch: at.Epoch}) {
-		c.mu.seek = false
+		c.mu.seek, c.mu.kickAt = false, time.Now().Add(kickAfter)
 	}
+}
+
+// kickAfter is how long after a seek the client is told once more to resume. Two
+// changes of what it fetches, one right after the other, can leave it not fetching at
+// all (kgo 1.22.2, source.loopFetch: a loop that finds its session canceled does not
+// look for a new one); whatever makes it look again mends that.
+const kickAfter = 100 * time.Millisecond
+
+// kickDue is called with mu held.
+func (c *claim) kickDue(now time.Time) bool {
+	return !c.mu.kickAt.IsZero() && now.After(c.mu.kickAt)
 }
 
 // pendingBatches bounds what waits for a partition, in batches.
@@ -467,11 +501,15 @@ func (c *claim) status() PartitionStatus {
 	if c.mu.current != nil {
 		lag += int64(len(c.mu.current.Records))
 	}
-	return PartitionStatus{
+	status := PartitionStatus{
 		Topic: c.assignment.Topic, Partition: c.assignment.Partition,
 		State: c.mu.state, Reason: c.mu.reason, Remedy: c.mu.remedy, Since: c.mu.since,
 		Position: c.mu.position, Lag: lag,
 	}
+	if c.mu.state == StateRunning && c.mu.doubt.reason != "" {
+		status.State, status.Reason, status.Remedy = StateParked, c.mu.doubt.reason, c.mu.doubt.remedy
+	}
+	return status
 }
 
 // PartitionStatus tells how one assigned partition is doing.

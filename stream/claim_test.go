@@ -159,21 +159,29 @@ func TestClaimAsksForANewAssignment(t *testing.T) {
 	require.Equal(t, "input/0 fenced: another process owns this partition", c.status().String())
 }
 
-// TestSettledPosition: control records behind the position count when nothing is left.
+// TestSettledPosition: control records behind the position count when nothing is left,
+// and a batch covers those that came with it.
 func TestSettledPosition(t *testing.T) {
 	c, _, _ := opened(t, 5)
-	marker := fetchOf(5, nil, "a", "marker")
-	marker.Records[1].Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
-	marker.LastStableOffset = 7
-	c.push(marker)
+	control := kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
+	first := fetchOf(5, nil, "a", "marker")
+	first.Records[1].Attrs = control
+	first.LastStableOffset = 7
+	c.push(first)
 	require.EqualValues(t, 5, c.settled().Offset, "work is left")
 	require.EqualValues(t, 1, c.status().Lag, "the marker is none")
 	b := c.next(time.Now())
 	require.Len(t, b.Records, 1)
-	require.EqualValues(t, 6, b.Next.Offset)
+	require.EqualValues(t, 7, b.Next.Offset, "the marker behind it is covered")
 	c.process(t.Context())
-	require.EqualValues(t, 6, c.settled().Offset, "goka has it still")
 	c.done()
 	require.EqualValues(t, 7, c.settled().Offset)
+
+	late := fetchOf(7, nil, "marker")
+	late.Records[0].Attrs = control
+	late.LastStableOffset = 8
+	c.push(late)
+	require.EqualValues(t, 7, c.InitialOffset(), "nothing was worked off")
+	require.EqualValues(t, 8, c.settled().Offset)
 	require.Zero(t, c.status().Lag)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 	if err != nil {
 		return err
 	}
-	g.poll(ctx, cl)
+	g.poll(ctx, cancel, cl)
 	cl.CloseAllowingRebalance() // leaves the group, which ends the session
 	g.end(cancel)
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -182,7 +183,7 @@ func (g *group) present() *session {
 }
 
 // poll is the poll loop.
-func (g *group) poll(ctx context.Context, cl *kgo.Client) {
+func (g *group) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client) {
 	for ctx.Err() == nil {
 		pollCtx, cancel := g.pollContext(ctx)
 		fetches := cl.PollRecords(pollCtx, pendingBatches*g.opts.MaxBatch)
@@ -192,7 +193,7 @@ func (g *group) poll(ctx context.Context, cl *kgo.Client) {
 		}
 		s := g.present()
 		if s != nil {
-			g.deliver(s, fetches)
+			g.deliver(s, fetches, fail)
 			g.steer(s)
 		}
 		g.noteTrouble(fetches)
@@ -256,11 +257,15 @@ func (g *group) roomAgain() {
 }
 
 // deliver hands what a poll brought to the claims.
-func (g *group) deliver(s *session, fetches kgo.Fetches) {
+func (g *group) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
 	fetches.EachPartition(func(tp kgo.FetchTopicPartition) {
 		p := tp.FetchPartition
 		c := s.claims[p.Partition]
 		switch {
+		case c != nil && errors.Is(p.Err, kerr.UnknownTopicID):
+			// This client would never consume the topic again. A new one finds the
+			// new topic, and Open says what is to be done about it.
+			fail(fmt.Errorf("reading %s: %w", s.topic, errRecreated))
 		case c != nil && tp.Topic == s.topic:
 			c.push(&p)
 		case p.Err != nil && !errors.Is(p.Err, context.Canceled):
@@ -316,20 +321,30 @@ func (g *group) steer(s *session) {
 // seek moves the client. It ignores a partition that it does not consume yet; the
 // claim then asks again.
 func (s *session) seek(to map[int32]kgo.EpochOffset) {
-	// The client leaves out what it believes itself to be at. But after a loss of
-	// data it is not: first elsewhere.
-	elsewhere := map[int32]kgo.EpochOffset{}
+	offsets := maps.Clone(to)
+	stands := s.stands()
 	for p, at := range to {
-		elsewhere[p] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset + 1}
+		if stands[p] == at && at.Epoch >= 0 {
+			// The client leaves out what it believes itself to be at, which after a
+			// loss of data it is not. Without the epoch it is another place for it.
+			offsets[p] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset}
+		}
 	}
-	s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: elsewhere})
-	s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: to})
-	stands := s.cl.CommittedOffsets()[s.topic] // SetOffsets changes this, too
+	s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{s.topic: offsets})
+	stands = s.stands()
 	for p, at := range to {
-		if stands[p] == at {
+		if stands[p] == offsets[p] {
 			s.claims[p].sought(at)
 		}
 	}
+}
+
+// stands returns where the client believes itself to be: behind what it was polled.
+func (s *session) stands() map[int32]kgo.EpochOffset {
+	stands := map[int32]kgo.EpochOffset{}
+	maps.Copy(stands, s.cl.CommittedOffsets()[s.topic]) // as of the start and SetOffsets
+	maps.Copy(stands, s.cl.UncommittedOffsets()[s.topic])
+	return stands
 }
 
 // rejoin asks the group for a new assignment.

@@ -80,4 +80,4 @@ func (o KafkaOptions) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client
 // transaction.
 type quietClient struct{ kgo.Logger }
 
-func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelDebug) }
+func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelWarn) }

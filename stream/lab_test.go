@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -218,9 +217,6 @@ func offsets(from, to int64) []int64 {
 
 // run starts a processor of the lab's workers; stop ends it and waits.
 func (c *cluster) run(l *lab, change func(*ProcessorOptions)) (p *Processor, stop func()) {
-	return c.run2(l, testLog(), change)
-}
-func (c *cluster) run2(l *lab, log *slog.Logger, change func(*ProcessorOptions)) (p *Processor, stop func()) {
 	o := ProcessorOptions{
 		Group: testGroup, Input: input, Kafka: c.kafka,
 		MaxBatch: 100, TickInterval: 20 * time.Millisecond, ParkInterval: 100 * time.Millisecond,
@@ -229,7 +225,7 @@ func (c *cluster) run2(l *lab, log *slog.Logger, change func(*ProcessorOptions))
 	if change != nil {
 		change(&o)
 	}
-	p = NewProcessor(o, l.worker, log)
+	p = NewProcessor(o, l.worker, testLog())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()

@@ -173,6 +173,13 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
 	require.NoError(t, c.DeleteRecords(input, 0, 6))
 	l := newLab(t)
+	var mended atomic.Bool
+	l.fence = func(_ context.Context, w *fakeWorker) error {
+		if w.a.Partition == 0 && mended.Load() {
+			l.setPosition(0, Position{Offset: 6, Epoch: -1})
+		}
+		return nil
+	}
 	p, _ := c.run(l, nil)
 	l.waitProcessed(1, offsets(0, 10))
 	waitFor(t, "the park", func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), "parked") })
@@ -181,7 +188,7 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	fences := l.count(0, "Fence")
 	waitFor(t, "another look", func() bool { return l.count(0, "Fence") >= fences+2 })
 	require.Empty(t, l.processed(0))
-	l.setPosition(0, Position{Offset: 6, Epoch: -1})
+	mended.Store(true)
 	l.waitProcessed(0, offsets(6, 10))
 	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }

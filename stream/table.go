@@ -131,8 +131,19 @@ func (s *Store) resumeAt(ctx context.Context, cl *kgo.Client, topic string, part
 	if err != nil {
 		return 0, err
 	}
+	topics, err := LookUpTopics(ctx, cl, topic)
+	if err != nil {
+		return 0, err
+	}
 	last, ok := s.Offset()
-	switch {
+	switch id := (LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}); {
+	case id != s.id:
+		s.log.Warn("local state is a copy of a log that was deleted and is built again", "dir", s.dir)
+		s.id = id
+		if err := s.rebuild(); err != nil {
+			return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
+		}
+		return start, nil
 	case !ok:
 		return start, nil
 	case last+1 < start || last+1 > end:

@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait of these tests.
-const patience = 5 * time.Second
+const patience = 20 * time.Second
 
 func testLog() *slog.Logger {
 	if os.Getenv("KUDOS_TEST_LOG") == "" {

@@ -83,7 +83,8 @@ func (t *Txn) Fence(ctx context.Context) error {
 		kgo.ProducerLinger(0),
 		// One batch of the worker is one transaction: all of it is buffered.
 		kgo.MaxBufferedRecords(1<<30),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		// Not lz4: its writer takes a buffer of 4 MiB for every batch.
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytesFn(t.batchMaxBytes),
 	)
 	if err != nil {

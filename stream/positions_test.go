@@ -1,0 +1,158 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// committedAt is a group's committed offset of a partition of the input, -1: none.
+func (c *cluster) committedAt(p int32) int64 {
+	g := c.GroupInfo(testGroup)
+	if g == nil {
+		return -1
+	}
+	commit, ok := g.Commits[input][p]
+	if !ok {
+		return -1
+	}
+	return commit.Offset
+}
+
+// TestPositionsAreCommittedForDashboards: up to the end of the log, of which markers
+// and aborted records are a part, so that a group at rest shows no lag.
+func TestPositionsAreCommittedForDashboards(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	for i := range 3 {
+		c.transact("t", committed(), records(input, 0, 10*i, 10)...)
+	}
+	c.transact("t", aborted(), records(input, 0, 100, 5)...)
+	l := newLab(t)
+	p, stop := c.run(l, func(o *ProcessorOptions) { o.CommitPositions = true })
+	for part := range int32(2) {
+		waitFor(t, "committed offset", func() bool { return c.committedAt(part) == c.end(input, part) })
+	}
+	require.Len(t, l.processed(0), 30)
+	require.EqualValues(t, 0, c.committedAt(1), "an empty partition has a position, too")
+	requireNoLag(t, p)
+
+	c.transact("t", committed(), records(input, 0, 200, 5)...)
+	waitFor(t, "its work", func() bool { return len(l.processed(0)) == 35 })
+	stop()
+	require.GreaterOrEqual(t, l.position(0).Offset, c.end(input, 0)-1, "the marker may have come later")
+	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "once more at the end")
+}
+
+func requireNoLag(t *testing.T, p *Processor) {
+	t.Helper()
+	statuses, err := p.Status()
+	require.NoError(t, err)
+	for _, s := range statuses {
+		require.Zero(t, s.Lag, "%v", s)
+	}
+}
+
+// TestParkedPartitionCommitsNothing: a partition that never was opened has no position
+// to show, least of all the log's start.
+func TestParkedPartitionCommitsNothing(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
+	l := newLab(t)
+	l.open = func(_ context.Context, w *fakeWorker) error {
+		if w.a.Partition == 0 {
+			return Park("wait", "not yet")
+		}
+		return nil
+	}
+	p, _ := c.run(l, func(o *ProcessorOptions) { o.CommitPositions = true })
+	waitFor(t, "the other partition's commit", func() bool { return c.committedAt(1) == 5 })
+	require.EqualValues(t, -1, c.committedAt(0))
+	statuses, err := p.Status()
+	require.NoError(t, err)
+	require.EqualValues(t, -1, statuses[0].Position.Offset)
+}
+
+// TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else.
+func TestIdleGroupIsQuiet(t *testing.T) {
+	for _, commit := range []bool{false, true} {
+		t.Run(fmt.Sprintf("committing positions %v", commit), func(t *testing.T) {
+			c := newCluster(t)
+			c.topic(input, 2)
+			c.transact("t", committed(), records(input, 0, 0, 10)...)
+			l := newLab(t)
+			p, _ := c.run(l, func(o *ProcessorOptions) {
+				o.CommitPositions, o.SessionTimeout = commit, 500*time.Millisecond
+			})
+			l.waitProcessed(0, offsets(0, 10))
+			if commit {
+				waitFor(t, "the commit", func() bool { return c.committedAt(0) == 11 && c.committedAt(1) == 0 })
+			}
+			waitFor(t, "no lag", func() bool { s, err := p.Status(); return err == nil && s[0].Lag == 0 })
+			heartbeats := func(n int64, counts *requestCounts) {
+				waitFor(t, "heartbeats", func() bool { return counts.of(kmsg.Heartbeat) >= n })
+			}
+			heartbeats(3, c.countRequests()) // whatever is under way still
+			counts := c.countRequests()
+			heartbeats(15, counts)
+			for k := range int16(90) {
+				if key := kmsg.Key(k); key != kmsg.Heartbeat && key != kmsg.Fetch {
+					require.Zero(t, counts.of(key), key.Name())
+				}
+			}
+			require.Less(t, counts.of(kmsg.Fetch), int64(30), "long polls")
+		})
+	}
+}
+
+// TestLagIsWhatIsLeft: what waits here, what is in hand, and what the broker has.
+func TestLagIsWhatIsLeft(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	c.transact("t", committed(), records(input, 0, 0, 2000)...)
+	l := newLab(t)
+	g := newGate()
+	var batches atomic.Int32
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		if len(b.Records) == 0 || batches.Add(1) == 1 {
+			return nil
+		}
+		return g.pass(ctx, b.Partition)
+	}
+	p, _ := c.run(l, nil)
+	g.wait(t)
+	statuses, err := p.Status()
+	require.NoError(t, err)
+	require.EqualValues(t, 1901, statuses[0].Lag, "with the marker, which has not been read yet")
+	require.Equal(t, Position{Offset: 100, Epoch: 0}, statuses[0].Position)
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(NewCollector(p))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, label := range m.Label {
+				name += " " + label.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue()
+		}
+	}
+	require.Equal(t, map[string]float64{
+		"kudos_lag_records group 0":             1901,
+		"kudos_position group 0":                100,
+		"kudos_partition_state group 0 running": 1,
+	}, got)
+	close(g.open)
+	l.waitProcessed(0, offsets(0, 2000))
+	waitFor(t, "no lag", func() bool { s, _ := p.Status(); return s[0].Lag == 0 })
+}

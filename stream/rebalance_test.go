@@ -1,0 +1,207 @@
+package stream
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// quick has members notice a rebalance soon.
+func quick(o *ProcessorOptions) { o.SessionTimeout = time.Second }
+
+func assigned(p *Processor) int {
+	s, _ := p.Status()
+	return len(s)
+}
+
+// TestMembersComeAndGo: each record is processed once, in order, and no partition has
+// two workers at a time (which the lab watches).
+func TestMembersComeAndGo(t *testing.T) {
+	c := newCluster(t)
+	const partitions, rounds, each = 4, 30, 20
+	c.topic(input, partitions)
+	l := newLab(t)
+	stop := make(chan struct{})
+	produced := make(chan struct{})
+	cl := c.client()
+	go func() {
+		defer close(produced)
+		for i := range rounds {
+			for p := range int32(partitions) {
+				if err := cl.ProduceSync(testContext(t), records(input, p, i*each, each)...).FirstErr(); err != nil {
+					t.Error(err)
+				}
+			}
+			select {
+			case <-stop:
+			case <-time.After(20 * time.Millisecond): // spreads the load over the rebalances
+			}
+		}
+	}()
+	first, stopFirst := c.run(l, quick)
+	waitFor(t, "the first member", func() bool { return assigned(first) == partitions })
+	second, stopSecond := c.run(l, quick)
+	waitFor(t, "sharing", func() bool { return assigned(first) == 2 && assigned(second) == 2 })
+	stopFirst()
+	waitFor(t, "the second to have all", func() bool { return assigned(second) == partitions })
+	third, _ := c.run(l, quick)
+	waitFor(t, "sharing again", func() bool { return assigned(third) == 2 })
+	stopSecond()
+	close(stop)
+	<-produced
+	for p := range int32(partitions) {
+		l.waitProcessed(p, offsets(0, rounds*each))
+	}
+	require.NoError(t, third.Ready())
+}
+
+// TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes
+// over when the other leaves.
+func TestGroupWithoutWorkForAMember(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	l := newLab(t)
+	first, stopFirst := c.run(l, quick)
+	waitFor(t, "the first member", func() bool { return assigned(first) == 1 && first.Ready() == nil })
+	second, _ := c.run(l, quick)
+	waitFor(t, "the second member", func() bool { return second.Ready() == nil && assigned(first)+assigned(second) == 1 })
+	c.produce(records(input, 0, 0, 5)...)
+	l.waitProcessed(0, offsets(0, 5))
+	stopFirst()
+	waitFor(t, "the takeover", func() bool { return assigned(second) == 1 })
+	c.produce(records(input, 0, 5, 5)...)
+	l.waitProcessed(0, offsets(0, 10))
+}
+
+// TestLostMembershipComesBack: the group has thrown the member out.
+func TestLostMembershipComesBack(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	c.produce(records(input, 0, 0, 5)...)
+	l := newLab(t)
+	p, _ := c.run(l, quick)
+	l.waitProcessed(0, offsets(0, 5))
+	for i, e := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
+		before := l.count(0, "Fence")
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: e})
+		waitFor(t, "a new assignment after "+e.Message, func() bool { return l.count(0, "Fence") > before && p.Ready() == nil })
+		c.produce(records(input, 0, 5+5*i, 5)...)
+		l.waitProcessed(0, offsets(0, int64(10+5*i)))
+	}
+}
+
+// TestForbiddenGroupSaysSo: without an assignment, Ready tells the client's reason.
+func TestForbiddenGroupSaysSo(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: testGroup, Err: kerr.GroupAuthorizationFailed, Count: -1})
+	l := newLab(t)
+	p, _ := c.run(l, quick)
+	waitFor(t, "the reason", func() bool {
+		err := p.Ready()
+		return err != nil && strings.Contains(err.Error(), "GROUP_AUTHORIZATION_FAILED")
+	})
+	require.ErrorContains(t, p.Ready(), "group group: waits for its group to assign partitions")
+	fault.Remove()
+	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+}
+
+// TestRebalanceCutsARecoveryShort: a further rebalance does not wait for an Open that
+// takes long, and is no failure.
+func TestRebalanceCutsARecoveryShort(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	l := newLab(t)
+	var opens atomic.Int32
+	l.open = func(ctx context.Context, _ *fakeWorker) error {
+		if opens.Add(1) > 2 { // the first member's are endless
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	first, _ := c.run(l, quick)
+	waitFor(t, "the recovery", func() bool { return opens.Load() == 2 })
+	require.ErrorContains(t, first.Ready(), "input/0 starting; input/1 starting")
+	second, _ := c.run(l, quick)
+	waitFor(t, "sharing", func() bool {
+		return assigned(first) == 1 && assigned(second) == 1 && first.Ready() == nil && second.Ready() == nil
+	})
+	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
+	l.waitProcessed(0, offsets(0, 5))
+	l.waitProcessed(1, offsets(0, 5))
+}
+
+func TestShutdownFinishesTheBatchInHand(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 150), records(input, 1, 0, 150)...)...)
+	l := newLab(t)
+	g := newGate()
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		if len(b.Records) == 0 {
+			return nil
+		}
+		return g.pass(ctx, b.Partition)
+	}
+	_, stop := c.run(l, nil)
+	g.wait(t)
+	g.wait(t)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); stop() }()
+	waitFor(t, "the shutdown to begin", func() bool { return c.GroupInfo(testGroup) != nil && sessionsEnding() })
+	close(g.open)
+	<-stopped
+	for p := range int32(2) {
+		require.Equal(t, offsets(0, 100), l.processed(p), "the batch in hand, and none after it")
+		calls, _ := l.callsOf(p)
+		require.Equal(t, []string{"Fence", "Open", "Process", "Close"}, calls)
+	}
+	waitFor(t, "the group to be left", func() bool { return len(c.GroupInfo(testGroup).Members) == 0 })
+}
+
+// sessionsEnding tells whether some group waits for its session to end.
+func sessionsEnding() bool { return len(goroutines("kudos/stream.(*group).end(")) > 0 }
+
+func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	c.produce(records(input, 0, 0, 5)...)
+	l := newLab(t)
+	g := newGate()
+	var cut atomic.Pointer[error]
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		err := g.pass(ctx, b.Partition)
+		set(&cut, err)
+		return err
+	}
+	_, stop := c.run(l, func(o *ProcessorOptions) { o.ShutdownTimeout = 200 * time.Millisecond })
+	g.wait(t)
+	began := time.Now()
+	stop()
+	require.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
+	require.Less(t, time.Since(began), patience/2)
+	require.ErrorIs(t, *cut.Load(), context.Canceled)
+	require.Empty(t, l.processed(0))
+	calls, _ := l.callsOf(0)
+	require.Equal(t, 1, slices.Index(calls, "Open"))
+	require.NotContains(t, calls[3:], "Fence")
+}
+
+// TestStopWhileNobodyIsThere: a broker that is away is waited for, but not at the end.
+func TestStopWhileNobodyIsThere(t *testing.T) {
+	c := newCluster(t)
+	c.kafka.Brokers = []string{"127.0.0.1:1"}
+	c.kafka.RequestTimeout = time.Second
+	p, stop := c.run(newLab(t), quick)
+	waitFor(t, "a failure", func() bool { err := p.Ready(); return err != nil && !strings.Contains(err.Error(), "not started") })
+	stop()
+}
