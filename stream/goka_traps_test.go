@@ -1,0 +1,155 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/lovoo/goka"
+	"github.com/stretchr/testify/require"
+)
+
+// What goka 1.1.17 does that this package must work around. Each test pins the trap,
+// so that a later goka which behaves otherwise is noticed, and the way round it.
+
+// oneShotGroup is a consumer group whose Consume returns at once.
+type oneShotGroup struct {
+	sarama.ConsumerGroup
+	consumed atomic.Int32
+	err      error
+}
+
+func (g *oneShotGroup) Errors() <-chan error { return nil }
+func (g *oneShotGroup) Close() error         { return nil }
+func (g *oneShotGroup) Consume(context.Context, []string, sarama.ConsumerGroupHandler) error {
+	g.consumed.Add(1)
+	return g.err
+}
+
+// gokaOn makes a goka processor on this package's other ports.
+func (c *cluster) gokaOn(group sarama.ConsumerGroup) *goka.Processor {
+	cl := c.client()
+	tm := &topicManager{cl: cl, timeout: patience}
+	p, err := goka.NewProcessor(c.kafka.Brokers, goka.DefineGroup(testGroup, goka.Input(input, batchCodec{}, func(goka.Context, any) {})),
+		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return group, nil }),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return newTableConsumer(cl, nil), nil }),
+		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
+		goka.WithProducerBuilder(refuse),
+		goka.WithLogger(gokaLogger{testLog()}))
+	require.NoError(c.t, err)
+	return p
+}
+
+// Run is once only: our Processor builds a new one each time.
+func TestTrapRunIsOnceOnly(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	p := c.gokaOn(&oneShotGroup{err: context.DeadlineExceeded})
+	require.ErrorContains(t, p.Run(testContext(t)), "error consuming from group consumer")
+	require.ErrorContains(t, p.Run(testContext(t)), "Run can only be called once")
+}
+
+// After each return of Consume goka waits 5 seconds: our Consume stays through
+// rebalances (TestMembersComeAndGo would take that long otherwise).
+func TestTrapPauseAfterConsume(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	g := &oneShotGroup{}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	require.NoError(t, c.gokaOn(g).Run(ctx))
+	require.EqualValues(t, 1, g.consumed.Load())
+}
+
+// goka negates a negative hash, Kafka clears its sign bit: the same key would be
+// looked for in another partition. So our hashers must have no sign bit.
+func TestTrapHashIsNegated(t *testing.T) {
+	const partitions = 5
+	key, negated := "", int32(0)
+	for i := 0; key == ""; i++ {
+		h := fnv.New32a()
+		fmt.Fprintf(h, "key-%d", i)
+		sum := h.Sum32()
+		negated = -int32(sum) % partitions
+		if int32(sum) < 0 && negated != int32(sum&0x7fff_ffff)%partitions {
+			key = fmt.Sprintf("key-%d", i)
+		}
+	}
+
+	c := newCluster(t)
+	c.topic(table, partitions)
+	c.produce(record(table, negated, key, "found"))
+	v := c.view(t.TempDir())
+	waitFor(t, "recovery", v.Recovered)
+	value, err := v.Get(key)
+	require.NoError(t, err)
+	require.Equal(t, "found", value)
+}
+
+// A decode error ends the processor, at every start anew: our messages are this
+// package's own, so that they always decode.
+func TestTrapDecodeErrorIsFatal(t *testing.T) {
+	m := (&claim{}).message(&Batch{Topic: input, Partition: 1 << 20, Next: Position{Offset: 8}})
+	got, err := batchCodec{}.Decode(m.Value)
+	require.NoError(t, err)
+	require.Equal(t, int32(1<<20), got)
+	_, err = batchCodec{}.Decode([]byte("a real message"))
+	require.ErrorContains(t, err, "did not come from the group port")
+	_, err = batchCodec{}.Decode(nil)
+	require.Error(t, err)
+	_, err = batchCodec{}.Encode(1)
+	require.ErrorIs(t, err, errRefused)
+}
+
+// goka's commits keep only the largest offset, so that an earlier failure is lost if a
+// later message is marked: here a mark only says that the one message under way is
+// done, and the position is the Worker's.
+func TestTrapMarksAreNoPositions(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	s := &session{claims: map[int32]*claim{0: c}}
+	c.push(fetchOf(5, nil, "a", "b", "c"))
+	require.NotNil(t, c.next(time.Now()))
+	s.MarkOffset(input, 0, 999, "")
+	require.EqualValues(t, 5, c.InitialOffset())
+	require.Len(t, c.next(time.Now()).Records, 1)
+	s.MarkMessage(&sarama.ConsumerMessage{Topic: input, Offset: 12345}, "")
+	require.EqualValues(t, 5, c.InitialOffset())
+	s.MarkOffset(input, 7, 1, "") // not ours: nothing
+	s.Commit()
+	s.ResetOffset(input, 0, 0, "")
+	require.EqualValues(t, 5, c.InitialOffset())
+}
+
+// goka has the producer of each table write: ours refuses, and the refusal reaches
+// whoever emits.
+func TestTrapProducerRefuses(t *testing.T) {
+	p, err := refuse(nil, "", nil)
+	require.NoError(t, err)
+	for _, promise := range []*goka.Promise{p.Emit("t", "k", nil), p.EmitWithHeaders("t", "k", nil, nil)} {
+		told := false
+		promise.Then(func(err error) { told = true; require.ErrorIs(t, err, errRefused) })
+		require.True(t, told)
+	}
+	require.NoError(t, p.Close())
+}
+
+// goka takes sarama (acks=1, newest, its own connections) wherever a port is not given.
+// The wire would tell, by which TestProcessorWithATable sees that nobody does.
+func TestTrapDefaultsAreSaramas(t *testing.T) {
+	w := &wire{}
+	c := newCluster(t, w.option())
+	consumer, err := goka.DefaultSaramaConsumerBuilder(c.kafka.Brokers, "a-test")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, consumer.Close()) }()
+	waitFor(t, "sarama's connection", func() bool { return len(w.seen()) > 0 })
+	require.NotContains(t, w.seen(), "kgo")
+}
+
+func refuse([]string, string, func() hash.Hash32) (goka.Producer, error) {
+	return refusingProducer{}, nil
+}

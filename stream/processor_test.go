@@ -1,0 +1,243 @@
+package stream
+
+import (
+	"context"
+	"encoding/binary"
+	"hash"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// firstBytes is a table's hasher: the partition is the key's first byte.
+type firstByte struct {
+	hash.Hash32
+	b byte
+}
+
+func (h *firstByte) Write(p []byte) (int, error) { h.b = p[0] - '0'; return len(p), nil }
+func (h *firstByte) Sum32() uint32               { return uint32(h.b) }
+
+// copier is a whole worker with a state table: it counts the records of its input by
+// value, in a transaction of table, output and position, as a role does.
+type copier struct {
+	c      *cluster
+	a      Assignment
+	stores *Stores
+	txn    *Txn
+	store  *Store
+}
+
+func (w *copier) Fence(ctx context.Context) error {
+	w.txn = NewTxn(TxnOptions{
+		ID: "copier-" + string('0'+byte(w.a.Partition)), Member: w.a.Member, Timeout: 10 * time.Second, Kafka: w.c.kafka,
+		Source: LogPartition{Topic: w.a.Topic, TopicID: w.c.TopicInfo(w.a.Topic).TopicID, Partition: w.a.Partition},
+	}, testLog())
+	return w.txn.Fence(ctx)
+}
+
+func (w *copier) Open(ctx context.Context) (Position, error) {
+	w.store = w.stores.Get(table, w.a.Partition)
+	if err := w.store.CatchUp(ctx, w.txn.Client(), table, w.a.Partition); err != nil {
+		return Position{}, err
+	}
+	offset, ok, err := CommittedOffset(ctx, w.txn.Client(), w.a.Member.Group, w.a.Topic, w.a.Partition)
+	if !ok {
+		offset = 0
+	}
+	return Position{Offset: offset, Epoch: -1}, err
+}
+
+func (w *copier) Process(ctx context.Context, b *Batch) error {
+	if len(b.Records) == 0 {
+		return nil
+	}
+	counts := map[string]uint64{}
+	var out []*kgo.Record
+	for _, rec := range b.Records {
+		key := string('0'+byte(b.Partition)) + string(rec.Value)
+		if _, ok := counts[key]; !ok {
+			v, err := w.store.Get(key)
+			if err != nil {
+				return err
+			}
+			if v != nil {
+				counts[key] = binary.BigEndian.Uint64(v)
+			}
+		}
+		counts[key]++
+		out = append(out, record(output, b.Partition, key, string(rec.Value)))
+	}
+	state := 0
+	for key, n := range counts {
+		out = append([]*kgo.Record{{Topic: table, Partition: b.Partition, Key: []byte(key), Value: binary.BigEndian.AppendUint64(nil, n)}}, out...)
+		state++
+	}
+	if err := w.txn.Commit(ctx, out, b.Next); err != nil {
+		return err
+	}
+	last := int64(0)
+	for _, rec := range out[:state] {
+		last = max(last, rec.Offset)
+	}
+	return applyRecords(w.store, out[:state], last)
+}
+
+func (w *copier) Close() {
+	if w.txn != nil {
+		w.txn.Close()
+	}
+}
+
+// runCopier runs a processor of copiers with local state in dir.
+func (c *cluster) runCopier(dir string) (p *Processor, stores *Stores, stop func()) {
+	stores = NewStores(dir, 8<<20, testLog())
+	c.t.Cleanup(stores.Close)
+	o := ProcessorOptions{
+		Group: testGroup, Input: input, Table: true, Stores: stores, Kafka: c.kafka,
+		Hasher:   func() hash.Hash32 { return &firstByte{} },
+		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
+		SessionTimeout: time.Second, ShutdownTimeout: 5 * time.Second,
+	}
+	p = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: stores} }, testLog())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				require.NoError(c.t, err)
+			case <-time.After(patience):
+				c.t.Fatal("the processor did not stop")
+			}
+		})
+	}
+	c.t.Cleanup(stop)
+	return p, stores, stop
+}
+
+// copierCluster has the copier's topics.
+func copierCluster(t *testing.T, w *wire) *cluster {
+	c := newCluster(t, w.option())
+	for _, topic := range []string{input, output, table} {
+		c.topic(topic, 2)
+	}
+	return c
+}
+
+// TestProcessorWithATable is the whole way: input, goka, transaction, changelog, local
+// state, with restarts on the same folder and on an empty one, and two at a time.
+func TestProcessorWithATable(t *testing.T) {
+	w := &wire{}
+	c := copierCluster(t, w)
+	total := 0
+	add := func(n int) {
+		for p := range int32(2) {
+			recs := make([]*kgo.Record, n)
+			for i := range recs {
+				recs[i] = record(input, p, "", string('a'+byte(i%3)))
+			}
+			c.produce(recs...)
+		}
+		total += n
+	}
+	check := func(stores *Stores) {
+		t.Helper()
+		for p := range int32(2) {
+			waitFor(t, "the output", func() bool { return len(c.values(output, p)) >= total })
+			require.Len(t, c.values(output, p), total, "each record once")
+		}
+		for p := byte(0); p < 2; p++ {
+			for i, name := range []string{"a", "b", "c"} {
+				want := uint64((total + 2 - i) / 3)
+				key := string('0'+p) + name
+				waitFor(t, "the state of "+key, func() bool {
+					v, err := stores.Get(table, int32(p)).Get(key)
+					require.NoError(t, err)
+					return len(v) == 8 && binary.BigEndian.Uint64(v) == want
+				})
+			}
+		}
+	}
+	dir := t.TempDir()
+	add(300)
+	p, stores, stop := c.runCopier(dir)
+	check(stores)
+	require.NoError(t, p.Ready())
+	stop()
+	add(300)
+	_, stores, stop = c.runCopier(dir)
+	check(stores)
+	stop()
+	add(300)
+	first, stores, stop := c.runCopier(t.TempDir()) // recovers from the changelog alone
+	check(stores)
+	second, _, _ := c.runCopier(t.TempDir())
+	waitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
+	add(300)
+	for p := range int32(2) {
+		waitFor(t, "the output", func() bool { return len(c.values(output, p)) == total })
+	}
+	stop()
+
+	// All of it over franz-go: a connection of sarama would call itself otherwise, or
+	// begin without telling.
+	seen := w.seen()
+	require.NotEmpty(t, seen)
+	for _, software := range seen {
+		require.Equal(t, "kgo", software, "who else talks to the broker? %v", seen)
+	}
+}
+
+// TestProcessorIsBuiltAnew: goka ends at any error of a partition and runs only once.
+func TestProcessorIsBuiltAnew(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
+	l := newLab(t)
+	var panics atomic.Int32
+	l.process = func(_ context.Context, w *fakeWorker, b *Batch) error {
+		if len(b.Records) > 0 && w.a.Partition == 0 && panics.Add(1) <= 2 {
+			panic("a defect") // which goka turns into its end
+		}
+		return nil
+	}
+	p, _ := c.run(l, quick)
+	waitFor(t, "the reason", func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), "a defect") })
+	require.ErrorContains(t, p.Ready(), "goka stopped working on a partition")
+	l.waitProcessed(0, offsets(0, 5))
+	l.waitProcessed(1, offsets(0, 5))
+	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+}
+
+func TestProcessorWaitsForItsTopics(t *testing.T) {
+	c := newCluster(t)
+	l := newLab(t)
+	p, _ := c.run(l, quick)
+	require.Eventually(t, func() bool {
+		err := p.Ready()
+		return err != nil && strings.Contains(err.Error(), "there is no topic input")
+	}, patience, time.Millisecond)
+	c.topic(input, 1)
+	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+
+	// A table of another partition count would put keys where nobody looks.
+	c.topic(table, 3)
+	c.topic(output, 1)
+	broken := NewProcessor(ProcessorOptions{
+		Group: testGroup, Input: input, Table: true, Kafka: c.kafka, Hasher: func() hash.Hash32 { return &firstByte{} },
+		Stores: NewStores(t.TempDir(), 1<<20, testLog()), MaxBatch: 1, TickInterval: time.Second, ParkInterval: time.Second,
+	}, l.worker, testLog())
+	require.EqualError(t, broken.Ready(), "group group: not started")
+	defer broken.opts.Stores.Close()
+	err := broken.runOnce(testContext(t))
+	require.ErrorContains(t, err, "topic group-table has 3 partitions, its input has 1")
+}
