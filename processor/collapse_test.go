@@ -26,7 +26,7 @@ func delta(region string, minute, likes, dislikes int64) schema.Delta {
 func TestUpdatesCollapseToOneNetDelta(t *testing.T) {
 	w := &counter{partition: 2, position: sql.Position{NextSeq: 5}}
 	batch := []*kgo.Record{
-		updateRecord("7", schema.Update{Seq: 5, Deltas: []schema.Delta{delta("US", 59, 2, 0), delta("DE", 60, 1, 0)}}),
+		updateRecord("7", schema.Update{Seq: 5, Deltas: []schema.Delta{delta("US", 59, 2, 0), delta("FR", 59, 5, 0), delta("DE", 60, 1, 0)}}),
 		updateRecord("9", schema.Update{Seq: 6, Deltas: []schema.Delta{delta("US", 0, 0, 3)}}),
 		updateRecord(schema.ProgressKey, schema.Update{Seq: 7}),
 		updateRecord("7", schema.Update{Seq: 8, Deltas: []schema.Delta{delta("US", 58, -1, 1), delta("DE", 119, 1, 0), delta("DE", 120, 1, 0)}}),
@@ -36,9 +36,10 @@ func TestUpdatesCollapseToOneNetDelta(t *testing.T) {
 		to, err := w.collapse(batch)
 		require.NoError(t, err)
 		require.Equal(t, uint64(10), to.NextSeq)
-		require.Equal(t, []sql.CountDelta{{PostID: 7, Likes: 4, Dislikes: 1}, {PostID: 9, Dislikes: 3}}, w.counts)
+		require.Equal(t, []sql.CountDelta{{PostID: 7, Likes: 9, Dislikes: 1}, {PostID: 9, Dislikes: 3}}, w.counts)
 		require.Equal(t, []sql.HourDelta{
 			{Hour: 0, Region: "US", Likes: 1, Dislikes: 4},
+			{Hour: 0, Region: "FR", Likes: 5},
 			{Hour: 1, Region: "DE", Likes: 2},
 			{Hour: 2, Region: "DE", Likes: 1},
 		}, w.hourly)

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/processor"
 	"kudos/schema"
 )
 
@@ -177,7 +176,6 @@ func TestABacklogIsWrittenInFewTransactions(t *testing.T) {
 func TestHoursAndRegions(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	s.run(func(o *processor.Options) { o.MaxBatch = 1 })
 	const hour = 3_600_000
 	at := func(user uint64, action schema.Action, timeMs int64, region string) *kgo.Record {
 		r, _ := schema.ParseRegion(region)
@@ -186,6 +184,7 @@ func TestHoursAndRegions(t *testing.T) {
 	s.produce(
 		at(1, schema.Like, 1, "US"), at(2, schema.Like, hour-1, "US"), at(3, schema.Like, hour, "US"), at(4, schema.Like, hour, ""),
 		at(5, schema.Dislike, hour, "DE-BY"), at(1, schema.Unlike, 3*hour, "FR"), at(2, schema.Dislike, 3*hour, "FR"), at(3, schema.Like, 4*hour, "FR"))
+	s.run()
 	tape := s.tape()
 	tape.waitDrained()
 	tape.checkExact()

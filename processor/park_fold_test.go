@@ -122,6 +122,23 @@ func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	require.Equal(t, int64(5), s.counts()[postIn(2)].Likes, "of the events that are left")
 }
 
+// What ends a partition may be a commit marker, by which an event was forwarded there.
+// Nothing is lost when it goes with the retention of the log.
+func TestFoldDoesNotMissMarkers(t *testing.T) {
+	t.Parallel()
+	s, tape, p := busySystem(t)
+	s.produceTo(mixedBatch(100)...) // one goes to partition 1
+	tape.waitDrained()
+	p.stop()
+	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 1, -1))
+	require.Greater(t, s.broker.PartitionInfo(schema.TopicLikes, 1).LogStartOffset, end(tape.read(schema.TopicLikes)[1]), "a marker ends the log")
+	p = s.run()
+	p.waitReady()
+	s.produce(likes(200, 1)...)
+	tape.waitDrained()
+	tape.checkExact()
+}
+
 func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

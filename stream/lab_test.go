@@ -52,6 +52,7 @@ type fakeWorker struct {
 	a      Assignment
 	number int
 	busy   bool
+	fenced bool // since its last Close
 }
 
 func (l *lab) worker(a Assignment) Worker {
@@ -88,7 +89,10 @@ func (w *fakeWorker) Fence(ctx context.Context) error {
 	if o := l.owners[p]; o != nil && o != w {
 		l.trouble = append(l.trouble, fmt.Sprintf("worker %d fences partition %d before worker %d is closed", w.number, p, o.number))
 	}
-	l.owners[p] = w
+	if w.fenced {
+		l.trouble = append(l.trouble, fmt.Sprintf("partition %d is fenced again without Close", p))
+	}
+	l.owners[p], w.fenced = w, true
 	l.mu.Unlock()
 	if l.fence != nil {
 		return l.fence(ctx, w)
@@ -147,6 +151,7 @@ func (w *fakeWorker) Close() {
 	defer w.call("Close")()
 	w.lab.mu.Lock()
 	defer w.lab.mu.Unlock()
+	w.fenced = false
 	if w.lab.owners[w.a.Partition] == w {
 		w.lab.owners[w.a.Partition] = nil
 	}

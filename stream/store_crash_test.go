@@ -52,7 +52,7 @@ func TestStoreCrashChild(t *testing.T) {
 func TestStoreAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	before := int64(-1)
-	for round := range 3 {
+	for round := range 2 {
 		runUntilKilled(t, dir, 3+2*round)
 		s := newStore(t, dir, testLogID)
 		require.NoError(t, s.Open())
