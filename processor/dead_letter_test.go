@@ -54,6 +54,7 @@ func TestPoisonNeitherStopsNorCounts(t *testing.T) {
 	tape.checkExact()
 	require.Equal(t, map[uint64]schema.Counts{postIn(0): {Likes: int64(len(dead))}}, s.counts())
 	require.NoError(t, p.Ready())
+	p.waitIdle()
 
 	letters := tape.read(schema.TopicDLT)[0]
 	require.Len(t, letters, len(dead))
@@ -106,6 +107,7 @@ func TestNothingButPoisonMovesThePosition(t *testing.T) {
 	tape.checkExact()
 	require.Equal(t, int64(100), tape.progress()[1].NextOffset)
 	require.Empty(t, s.counts())
+	p.waitIdle()
 	require.Equal(t, 100, p.metric("kudos_dead_letters_total", string(schema.Undecodable)))
 	// Another processor begins behind them.
 	p.stop()
@@ -113,6 +115,7 @@ func TestNothingButPoisonMovesThePosition(t *testing.T) {
 	p = s.run()
 	tape.waitDrained()
 	tape.checkExact()
+	p.waitIdle()
 	require.Equal(t, 1, p.metric("kudos_events_folded_total"))
 }
 
@@ -140,6 +143,7 @@ func TestMisplacedEventsCountOnceAtHome(t *testing.T) {
 		total += c.Likes
 	}
 	require.Equal(t, int64(len(records)), total)
+	p.waitIdle()
 	require.Equal(t, len(records), p.metric("kudos_events_forwarded_total"))
 	require.Equal(t, 2*len(records), p.metric("kudos_events_folded_total"), "each is seen where it was found and at home")
 	require.Equal(t, len(records)/2, p.metric("kudos_events_capped_total"))

@@ -23,7 +23,7 @@ func TestAnIdleSystemIsQuiet(t *testing.T) {
 	s.produce(likes(10, 5)...)
 	tape.waitDrained()
 	p.waitReady()
-	s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
+	p.waitIdle()
 	s.waitFor("the offsets of like-count to be committed up to the end", func() (bool, any) {
 		offsets, err := s.adm.FetchOffsets(t.Context(), schema.GroupApply)
 		require.NoError(t, err)

@@ -29,6 +29,7 @@ func (t *tape) waitFolded() {
 func TestARangeIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	s, tape, p := busySystem(t)
+	p.waitIdle()
 	applied := p.metric("kudos_updates_applied_total")
 	position := s.positions()[0]
 	tx := s.db.MustBegin()
@@ -60,6 +61,7 @@ func TestARangeIsAppliedOnce(t *testing.T) {
 	tape.waitDrained()
 	tape.checkExact()
 	p.waitReady()
+	p.waitIdle()
 	require.Equal(t, applied+2, p.metric("kudos_updates_applied_total"), "only the batch that came after was applied here")
 }
 
@@ -113,6 +115,7 @@ func TestCommitsThatAFailoverLostAreAppliedAgain(t *testing.T) {
 				s.produce(likes(100*(round+1), 10)...)
 				tape.waitDrained()
 			}
+			p.waitIdle()
 			applied := p.metric("kudos_updates_applied_total")
 			s.restore(earlier)
 			if c.busy {
@@ -121,6 +124,7 @@ func TestCommitsThatAFailoverLostAreAppliedAgain(t *testing.T) {
 			tape.waitDrained()
 			tape.checkExact()
 			p.waitReady()
+			p.waitIdle()
 			require.Greater(t, p.metric("kudos_updates_applied_total"), applied)
 		})
 	}
@@ -167,6 +171,7 @@ func TestABacklogIsWrittenInFewTransactions(t *testing.T) {
 	p := s.run()
 	tape.waitDrained()
 	tape.checkExact()
+	p.waitIdle()
 	updates := p.metric("kudos_updates_applied_total")
 	require.GreaterOrEqual(t, updates, 2*partitions*1000/20, "an update and a progress record for each batch of the fold")
 	require.LessOrEqual(t, p.metric("kudos_mysql_transactions_total"), updates/10, "MySQL transactions for %d updates", updates)

@@ -38,7 +38,7 @@ func TestLikesBecomeCounts(t *testing.T) {
 		return fmt.Sprint(have) == fmt.Sprint(want), have
 	})
 	p.waitReady()
-	s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
+	p.waitIdle()
 	tape := s.tape()
 	tape.waitDrained()
 	require.Equal(t, want, tape.checkExact().Counts, "the oracle of these tests agrees")

@@ -213,6 +213,13 @@ func (p *instance) metric(name string, label ...string) int {
 	return int(sum)
 }
 
+// waitIdle waits until no batch is under way: then the metrics tell of all that is
+// seen in Kafka and MySQL.
+func (p *instance) waitIdle() {
+	p.s.t.Helper()
+	p.s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
+}
+
 // waitReady waits until the processor works on all partitions.
 func (p *instance) waitReady() {
 	p.s.t.Helper()

@@ -139,6 +139,7 @@ func TestAFailedStepLeavesNoTrace(t *testing.T) {
 	for _, log := range tape.read(schema.TopicLikes) {
 		records += len(log)
 	}
+	p.waitIdle()
 	require.Equal(t, records, p.metric("kudos_events_folded_total"))
 	// The local state is what the log says, too: another processor begins with it.
 	p.stop()

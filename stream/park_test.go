@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -165,75 +164,6 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	first := slices.Index(calls, "Process")
 	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[:7], "the second Close is the session's end; %d", first)
 	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
-}
-
-func TestOffsetOutOfRangeParks(t *testing.T) {
-	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
-	require.NoError(t, c.DeleteRecords(input, 0, 6))
-	l := newLab(t)
-	var mended atomic.Bool
-	l.fence = func(_ context.Context, w *fakeWorker) error {
-		if w.a.Partition == 0 && mended.Load() {
-			l.setPosition(0, Position{Offset: 6, Epoch: -1})
-		}
-		return nil
-	}
-	p, _ := c.run(l, nil)
-	l.waitProcessed(1, offsets(0, 10))
-	waitFor(t, "the park", func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), "parked") })
-	require.ErrorContains(t, p.Ready(), "input/0 parked: the position is not in the log any more: OFFSET_OUT_OF_RANGE")
-	require.ErrorContains(t, p.Ready(), "remedy: raise the topic's retention")
-	fences := l.count(0, "Fence")
-	waitFor(t, "another look", func() bool { return l.count(0, "Fence") >= fences+2 })
-	require.Empty(t, l.processed(0))
-	mended.Store(true)
-	l.waitProcessed(0, offsets(6, 10))
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
-}
-
-// TestLostDataParks: the leader epoch of the position is held against the leader's
-// when consuming starts, and again whenever the partition is looked at.
-func TestLostDataParks(t *testing.T) {
-	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
-	l := newLab(t)
-	l.setPosition(0, Position{Offset: 8, Epoch: 0})
-	var lost atomic.Bool
-	lost.Store(true)
-	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		if !lost.Load() {
-			return nil, nil, false
-		}
-		r := req.(*kmsg.OffsetForLeaderEpochRequest)
-		resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, topic := range r.Topics {
-			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			rt.Topic = topic.Topic
-			for _, part := range topic.Partitions {
-				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.LeaderEpoch, rp.EndOffset = part.Partition, 0, 5
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true
-	})
-	p, _ := c.run(l, nil)
-	l.waitProcessed(1, offsets(0, 10))
-	waitFor(t, "the park", func() bool {
-		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), "data was lost by an unclean leader election")
-	})
-	fences := l.count(0, "Fence")
-	waitFor(t, "looks that find it lost still", func() bool { return l.count(0, "Fence") >= fences+3 })
-	c.produce(records(input, 0, 10, 3)...)
-	require.Empty(t, l.processed(0), "neither what is behind the loss nor what came later")
-	lost.Store(false)
-	l.waitProcessed(0, offsets(8, 13))
 }
 
 // TestFailedFenceParks: a partition that could not be fenced at assignment is opened
