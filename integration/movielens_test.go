@@ -184,32 +184,43 @@ func TestMovieLensOnEmbeddedParts(t *testing.T) {
 // processor after the other, each with larger batches. (KUDOS_TEST_BATCH folds all of
 // it in batches of one size; of size 1, that is 100,026 transactions and takes minutes.)
 func TestMovieLensInBatchesOfAnySize(t *testing.T) {
-	for _, r := range readings {
-		t.Run(r.name, func(t *testing.T) {
-			s := newRealSystem(t)
-			s.produce(records(r.events(t)))
-			adm := kadm.NewClient(s.client())
-			last := fromEnv(t, "KUDOS_TEST_BATCH", 50_000)
-			for i, step := range []struct {
-				size  int
-				until int64 // events folded
-			}{{1, 500}, {2, 1500}, {7, 5000}, {1000, 30_000}} {
-				if step.size >= last {
-					break
-				}
-				p := s.processor(fmt.Sprintf("processor-%d", i), "--set", fmt.Sprintf("processor.max_batch=%d", step.size))
-				require.NoError(t, p.Start(t.Context()))
-				waitFor(t, time.Minute, fmt.Sprintf("%d events in batches of %d", step.until, step.size), func() bool {
-					folded, _ := s.standing(adm)
-					return folded >= step.until
-				})
-				require.NoError(t, p.Stop())
-			}
-			require.NoError(t, s.processor("processor", "--set", fmt.Sprintf("processor.max_batch=%d", last)).Start(t.Context()))
-			s.drain(10 * time.Minute)
-			requireSame(t, "like_count", r.counts(t), s.mysqlCounts())
-		})
+	for _, servers := range []struct {
+		name  string
+		start func(testing.TB) *system
+	}{{"real_stack", func(t testing.TB) *system { return newRealSystem(t) }}, {"embedded_parts", newEmbeddedServers}} {
+		for _, r := range readings {
+			t.Run(servers.name+"/"+r.name, func(t *testing.T) {
+				s := servers.start(t)
+				s.produce(records(r.events(t)))
+				s.foldInSteps(fromEnv(t, "KUDOS_TEST_BATCH", 50_000))
+				requireSame(t, "like_count", r.counts(t), s.mysqlCounts())
+			})
+		}
 	}
+}
+
+// foldInSteps drains what is there by processors with batches of growing size, the
+// last of them of size last.
+func (s *system) foldInSteps(last int) {
+	s.t.Helper()
+	adm := kadm.NewClient(s.client())
+	for i, step := range []struct {
+		size  int
+		until int64 // events folded
+	}{{1, 500}, {2, 1500}, {7, 5000}, {1000, 30_000}} {
+		if step.size >= last {
+			break
+		}
+		p := s.processor(fmt.Sprintf("processor-%d", i), "--set", fmt.Sprintf("processor.max_batch=%d", step.size))
+		require.NoError(s.t, p.Start(s.t.Context()))
+		waitFor(s.t, time.Minute, fmt.Sprintf("%d events in batches of %d", step.until, step.size), func() bool {
+			folded, _ := s.standing(adm)
+			return folded >= step.until
+		})
+		require.NoError(s.t, p.Stop())
+	}
+	require.NoError(s.t, s.processor("processor", "--set", fmt.Sprintf("processor.max_batch=%d", last)).Start(s.t.Context()))
+	s.drain(30 * time.Minute)
 }
 
 func (s *system) checkReading(r reading, d delivery) {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev"
 	"kudos/integration/stack"
 	"kudos/schema"
 )
@@ -33,6 +34,8 @@ type system struct {
 	dsn     string
 	http    string // empty where no producer runs
 	db      *sqlx.DB
+	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
+	sessionTimeout string
 }
 
 // command runs the program to its end and returns what it printed.
@@ -51,7 +54,7 @@ func newSystem(t testing.TB) *system {
 	t.Helper()
 	program, err := binary()
 	require.NoError(t, err)
-	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler)}
+	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s"}
 }
 
 func (s *system) connect() {
@@ -70,9 +73,7 @@ func newRealSystem(t testing.TB) *system {
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
 	s.dsn = shared.MariaDB(t).NewDatabase(t)
-	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
-	s.command("migrate", "--mysql-dsn", s.dsn)
-	s.connect()
+	s.prepare()
 	return s
 }
 
@@ -99,6 +100,36 @@ func newEmbeddedSystem(t testing.TB, args ...string) *system {
 	return s
 }
 
+// newEmbeddedServers has the embedded broker and database in this process, with topics
+// and tables made, and runs nothing yet.
+func newEmbeddedServers(t testing.TB) *system {
+	t.Helper()
+	s := newSystem(t)
+	brokerOptions, databaseOptions := dev.DefaultBrokerOptions(), dev.DefaultDatabaseOptions()
+	brokerOptions.Address, databaseOptions.Address = "127.0.0.1:0", "127.0.0.1:0"
+	broker, database := dev.NewBroker(brokerOptions, s.log), dev.NewDatabase(databaseOptions, s.log)
+	run := func(start func() error, run func(context.Context) error) {
+		require.NoError(t, start())
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx) }()
+		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	}
+	run(broker.Start, broker.Run)
+	run(database.Start, database.Run)
+	s.brokers, s.dsn, s.sessionTimeout = []string{broker.Address()}, database.DSN(), "6s"
+	s.prepare()
+	return s
+}
+
+// prepare makes topics and tables.
+func (s *system) prepare() {
+	s.t.Helper()
+	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
+	s.command("migrate", "--mysql-dsn", s.dsn)
+	s.connect()
+}
+
 func (s *system) brokerList() string { return strings.Join(s.brokers, ",") }
 
 // processor makes a processor process with a state folder of its own; args are more
@@ -108,7 +139,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
 		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
-			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=2s", "--set", "admin.addr=127.0.0.1:0"}, args...),
+			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=127.0.0.1:0"}, args...),
 	})
 	s.t.Cleanup(func() {
 		// Not killed: its groups would have to wait for it in the next test.
