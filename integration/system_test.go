@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,18 +23,20 @@ import (
 	"kudos/schema"
 )
 
-// partitions of every topic in these tests.
+// partitions of every topic where a test does not need another number.
 const partitions = 4
 
 // system is a running kudos and where its servers are.
 type system struct {
-	t       testing.TB
-	log     *slog.Logger
-	program string
-	brokers []string
-	dsn     string
-	http    string // empty where no producer runs
-	db      *sqlx.DB
+	t                       testing.TB
+	log                     *slog.Logger
+	program                 string
+	brokers                 []string
+	dsn                     string
+	http                    string // empty where no producer runs
+	db                      *sqlx.DB
+	kafka                   *stack.Kafka // nil where it is shared or embedded
+	partitions, replication int          // of every topic
 	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
 	sessionTimeout string
 }
@@ -54,7 +57,7 @@ func newSystem(t testing.TB) *system {
 	t.Helper()
 	program, err := binary()
 	require.NoError(t, err)
-	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s"}
+	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s", partitions: partitions, replication: 1}
 }
 
 func (s *system) connect() {
@@ -72,6 +75,20 @@ func newRealSystem(t testing.TB) *system {
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
+	s.dsn = shared.MariaDB(t).NewDatabase(t)
+	s.prepare()
+	return s
+}
+
+// newOwnSystem has a Kafka of its own, with properties of its own.
+func newOwnSystem(t testing.TB, partitions int, o stack.KafkaOptions) *system {
+	t.Helper()
+	s := newSystem(t)
+	properties := map[string]string{"group.min.session.timeout.ms": "1000"}
+	maps.Copy(properties, o.ExtraProperties)
+	o.ExtraProperties, o.Log = properties, s.log
+	s.kafka = stack.KafkaForTest(t, o)
+	s.brokers, s.partitions, s.replication = s.kafka.Brokers(), partitions, max(1, o.Nodes)
 	s.dsn = shared.MariaDB(t).NewDatabase(t)
 	s.prepare()
 	return s
@@ -125,7 +142,7 @@ func newEmbeddedServers(t testing.TB) *system {
 // prepare makes topics and tables.
 func (s *system) prepare() {
 	s.t.Helper()
-	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
+	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", fmt.Sprintf("topics.replication_factor=%d", s.replication))
 	s.command("migrate", "--mysql-dsn", s.dsn)
 	s.connect()
 }
