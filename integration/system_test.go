@@ -177,9 +177,17 @@ func (s *system) showLog(p *stack.Server) {
 
 // client is a plain Kafka client, closed with the test.
 func (s *system) client(opts ...kgo.Opt) *kgo.Client {
+	s.t.Helper()
+	cl := s.ownClient(opts...)
+	s.t.Cleanup(cl.Close)
+	return cl
+}
+
+// ownClient is closed by the caller: a test that looks again and again keeps none.
+func (s *system) ownClient(opts ...kgo.Opt) *kgo.Client {
+	s.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.brokers...)}, opts...)...)
 	require.NoError(s.t, err)
-	s.t.Cleanup(cl.Close)
 	return cl
 }
 
