@@ -65,11 +65,16 @@ func (s *system) connect() {
 // runs nothing yet.
 func newRealSystem(t testing.TB) *system {
 	t.Helper()
+	return newSystemOn(t, shared.MariaDB(t))
+}
+
+func newSystemOn(t testing.TB, database *stack.Database) *system {
+	t.Helper()
 	s := newSystem(t)
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
-	s.dsn = shared.MariaDB(t).NewDatabase(t)
+	s.dsn = database.NewDatabase(t)
 	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
 	s.command("migrate", "--mysql-dsn", s.dsn)
 	s.connect()
