@@ -71,9 +71,6 @@ func (w *counter) Open(ctx context.Context) (stream.Position, error) {
 	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// rebuild is the remedy when MySQL and like-updates do not belong together any more.
-const rebuild = "empty like_count, like_hourly and applied_offset to have them built again from like-updates, if that still is whole"
-
 // parkMySQL tells what no retry repairs from a server that is away.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
