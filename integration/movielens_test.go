@@ -29,15 +29,16 @@ type reading struct {
 	user     func(userID uint64) uint64
 }
 
-var readings = []reading{
-	{"each_person", "expected-like-counts.tsv", func(id uint64) uint64 { return id }},
-	{"people_who_change_their_minds", "expected-latest-wins.tsv", func(id uint64) uint64 {
+var (
+	eachPerson    = reading{"each_person", "expected-like-counts.tsv", func(id uint64) uint64 { return id }}
+	changingMinds = reading{"people_who_change_their_minds", "expected-latest-wins.tsv", func(id uint64) uint64 {
 		if id%60 == 0 {
 			return 60
 		}
 		return id % 60
-	}},
-}
+	}}
+	readings = []reading{eachPerson, changingMinds}
+)
 
 // dataFolder is where the real input lies. It is not part of the project.
 func dataFolder(t testing.TB) string {
@@ -121,16 +122,18 @@ type delivery struct {
 	send func(s *system, events []schema.Event)
 }
 
+var shuffled = delivery{"shuffled", func(s *system, events []schema.Event) {
+	shuffled := slices.Clone(events)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	s.produce(records(shuffled))
+}}
+
 var deliveries = []delivery{
 	{"in_order", func(s *system, events []schema.Event) { s.produce(records(events)) }},
 	{"every_event_twice", func(s *system, events []schema.Event) {
 		s.produce(records(append(slices.Clone(events), events...)))
 	}},
-	{"shuffled", func(s *system, events []schema.Event) {
-		shuffled := slices.Clone(events)
-		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		s.produce(records(shuffled))
-	}},
+	shuffled,
 	{"json_from_kcat", func(s *system, events []schema.Event) { s.kcat(events) }},
 }
 
@@ -167,6 +170,18 @@ func TestMovieLensOnTheRealStack(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMovieLensOnMySQL has MySQL 8.0 in MariaDB's place, for the reading with the most
+// changes of mind and the delivery that is the furthest from order.
+func TestMovieLensOnMySQL(t *testing.T) {
+	s := newSystemOn(t, shared.MySQL(t))
+	var version string
+	require.NoError(t, s.db.Get(&version, "SELECT VERSION()"))
+	require.Regexp(t, `^8\.`, version)
+	require.NoError(t, s.processor("processor").Start(t.Context()))
+	s.checkReading(changingMinds, shuffled)
+	s.requireExact()
 }
 
 func TestMovieLensOnEmbeddedParts(t *testing.T) {

@@ -71,11 +71,16 @@ func (s *system) connect() {
 // runs nothing yet.
 func newRealSystem(t testing.TB) *system {
 	t.Helper()
+	return newSystemOn(t, shared.MariaDB(t))
+}
+
+func newSystemOn(t testing.TB, database *stack.Database) *system {
+	t.Helper()
 	s := newSystem(t)
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
-	s.dsn = shared.MariaDB(t).NewDatabase(t)
+	s.dsn = database.NewDatabase(t)
 	s.prepare()
 	return s
 }
