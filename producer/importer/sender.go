@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -37,6 +38,9 @@ type sender struct {
 	// makes room, so that no later event takes the room of a failed one.
 	records context.Context
 	fail    context.CancelCauseFunc
+	// answers awaits every promise. kgo's own flush does not know of a record that
+	// failed while it waited for room: its promise may run after the flush.
+	answers sync.WaitGroup
 }
 
 // newSender connects, and refuses where there is no topic to send to.
@@ -86,7 +90,9 @@ func (s *sender) send(e *schema.Event, number int64, original []byte) {
 	key := schema.AppendPostKey(make([]byte, 0, 64), e.PostID)
 	value := schema.AppendEvent(key[len(key):], e)
 	record := &kgo.Record{Key: key[:len(key):len(key)], Value: value}
+	s.answers.Add(1)
 	s.client.Produce(s.records, record, func(_ *kgo.Record, err error) {
+		defer s.answers.Done()
 		if err == nil {
 			s.count.acknowledged.Add(1)
 			return
@@ -119,6 +125,7 @@ func (s *sender) flush() error {
 			return errors.Join(s.failure(), fmt.Errorf("give up what was not sent: %w", err))
 		}
 	}
+	s.answers.Wait() // nothing is buffered: what is left are promises that only have to be run
 	return s.failure()
 }
 
