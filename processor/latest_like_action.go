@@ -18,7 +18,7 @@ type folder struct {
 	partition int32
 	member    stream.Member
 	opts      *Options
-	kafka     stream.KafkaOptions
+	kafka     stream.Kafka
 	stores    *stream.Stores
 	metrics   *metrics
 	log       *slog.Logger
@@ -32,7 +32,7 @@ type folder struct {
 
 // Fence initialises the partition's transactional id, before anything is read.
 func (w *folder) Fence(ctx context.Context) error {
-	cl, err := w.kafka.NewClient(w.log)
+	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 type counter struct {
 	partition int32
 	opts      *Options
-	kafka     stream.KafkaOptions
+	kafka     stream.Kafka
 	db        *sql.Store
 	metrics   *metrics
 	log       *slog.Logger
@@ -45,7 +45,7 @@ func (w *counter) Fence(context.Context) error { return nil }
 
 // Open reads the position from MySQL and holds it against the log.
 func (w *counter) Open(ctx context.Context) (stream.Position, error) {
-	cl, err := w.kafka.NewClient(w.log)
+	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
 		return stream.Position{}, err
 	}
