@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -84,7 +85,7 @@ func (w *world) crash(p *process) {
 	if w.rng.IntN(2) == 0 {
 		kept = 0
 	}
-	disk := p.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept})
+	disk := copyDisk(p.disk, kept)
 	switch {
 	case w.rng.IntN(4) == 0:
 		disk = vfs.NewCrashableMem()
@@ -93,6 +94,12 @@ func (w *world) crash(p *process) {
 	}
 	w.plan.disks = append(w.plan.disks, disk)
 	w.halt(p)
+}
+
+// copyDisk is what is left of a disk after a crash: all of what had not been synced, or
+// nothing of it. (The dice that the file system asks for have no say in either.)
+func copyDisk(disk *vfs.MemFS, unsynced int) *vfs.MemFS {
+	return disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(0, 0))})
 }
 
 // halt ends a process at once.
@@ -164,7 +171,7 @@ func (w *world) setPaused(paused bool) {
 func (w *world) snapshotOne() {
 	if len(w.processes) > 0 {
 		p := pick(w, w.processes...)
-		p.old = p.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100})
+		p.old = copyDisk(p.disk, 100)
 	}
 }
 

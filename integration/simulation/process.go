@@ -147,7 +147,9 @@ func (c *claim) run() {
 			}
 		}()
 	}
-	c.drive.Open(s.ctx)
+	if s.ctx.Err() == nil {
+		c.drive.Open(s.ctx)
+	}
 	c.open = true
 	for s.ctx.Err() == nil {
 		worked := c.drive.Work(s.ctx)
