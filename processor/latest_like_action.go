@@ -67,10 +67,19 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, stream.Park("kudos topics apply", "partition %d of the state table has no progress record", w.partition)
 	}
 	if err := w.verify(ctx, &progress); err != nil {
-		return stream.Position{}, err
+		return stream.Position{}, w.unlessTaken(ctx, err)
 	}
 	w.progress = progress
 	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
+}
+
+// unlessTaken is err, or ErrFenced if another process took the partition since Fence: what
+// that one has done since does not fit what was read before, and nothing is wrong.
+func (w *folder) unlessTaken(ctx context.Context, err error) error {
+	if taken := w.txn.CheckMember(ctx); errors.Is(taken, stream.ErrFenced) {
+		return taken
+	}
+	return err
 }
 
 // verify holds the progress record against the cluster as it is now. What does not

@@ -167,6 +167,10 @@ func (w *counter) checkIdle(ctx context.Context) error {
 		return nil
 	}
 	have, err := w.db.PeekPosition(ctx, w.source, w.partition)
+	if errors.Is(err, sql.ErrPositionMissing) {
+		// Lost commits may have been the very first: Open tells that from damage.
+		return stream.Reopen("MySQL has no position any more")
+	}
 	if err != nil {
 		return parkMySQL(err)
 	}

@@ -77,7 +77,7 @@ func (t *Txn) Fence(ctx context.Context) error {
 		return err
 	}
 	t.cl = cl
-	if err := t.checkMember(ctx); err != nil {
+	if err := t.CheckMember(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
@@ -88,9 +88,9 @@ func (t *Txn) Fence(ctx context.Context) error {
 	return nil
 }
 
-// checkMember asks the group by a heartbeat whether the membership still holds. A
-// rebalance under way is no objection: until it ends, the partition is still ours.
-func (t *Txn) checkMember(ctx context.Context) error {
+// CheckMember asks the group by a heartbeat whether the membership still holds: ErrFenced
+// if not. A rebalance under way is no objection: until it ends, the partition is still ours.
+func (t *Txn) CheckMember(ctx context.Context) error {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
 	resp, err := req.RequestWith(ctx, t.cl)

@@ -115,7 +115,7 @@ func (w *world) halt(p *process) {
 	}
 	for _, s := range p.sessions {
 		if s != nil {
-			s.cancel()
+			s.stop()
 		}
 	}
 	for _, a := range append([]*actor(nil), w.actors...) {

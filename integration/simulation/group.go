@@ -73,7 +73,7 @@ func (g *group) rebalance() {
 		}
 		g.joining = append(g.joining, p)
 		if s := p.sessions[g.index]; s != nil {
-			s.cancel()
+			s.stop()
 		}
 	}
 	g.w.note("%s: rebalance of %d processes", g.name, len(g.joining))
@@ -123,7 +123,7 @@ func (g *group) notice(p *process) {
 	}
 	if s != nil {
 		g.w.note("%s: %s notices that its membership is lost", g.name, s.member)
-		s.cancel()
+		s.stop()
 	}
 	if g.joining == nil || !slices.Contains(g.joining, p) {
 		g.wanted = true

@@ -94,10 +94,11 @@ func (c *cluster) join(co *coordinator) *txn {
 
 // decide ends the open transaction; its markers are still to be written.
 func (c *cluster) decide(co *coordinator, commit bool) {
-	co.txn.state = txnAborting
 	if commit {
-		co.txn.state = txnCommitting
 		c.checkTransaction(co)
+		co.txn.state = txnCommitting
+	} else {
+		co.txn.state = txnAborting
 	}
 	co.epoch++
 	c.w.note("%s: transaction decided, commit %v", co.id, commit)
