@@ -47,6 +47,7 @@ func (w *world) happen() {
 	for i, weight := range w.plan.weights {
 		if n -= weight; n < 0 {
 			w.note("# %s", faults[i].name)
+			w.tally[faults[i].name]++
 			faults[i].do(w)
 			return
 		}
@@ -142,7 +143,7 @@ func contains[T comparable](list []T, x T) bool {
 func (w *world) startMissing(n int) {
 	for ; n > 0 && len(w.processes) < w.plan.processes; n-- {
 		disk := vfs.NewCrashableMem()
-		if k := len(w.plan.disks); k > 0 {
+		if k := len(w.plan.disks); k > 0 && !w.plan.wipe {
 			disk, w.plan.disks = w.plan.disks[k-1], w.plan.disks[:k-1]
 		}
 		p := w.start(disk)
@@ -181,7 +182,7 @@ func (w *world) arriveLate() {
 		arrive := w.kafka.late[k-1]
 		w.kafka.late = w.kafka.late[:k-1]
 		if w.rng.IntN(4) > 0 {
-			w.note("a late request arrives")
+			w.count("kafka: late commit arrives")
 			arrive()
 		}
 	}

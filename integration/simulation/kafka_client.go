@@ -52,7 +52,7 @@ func (c *client) sent(ctx context.Context, what string) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case c.w.chance(c.w.plan.lost):
-		c.w.note("request lost: %s", what)
+		c.w.count("kafka: request lost")
 		return errLost
 	}
 	return nil
@@ -64,7 +64,7 @@ func (c *client) answered(what string) error {
 		return errDead
 	}
 	if c.w.chance(c.w.plan.lost) {
-		c.w.note("answer lost: %s", what)
+		c.w.count("kafka: answer lost")
 		return errLost
 	}
 	return nil
@@ -134,6 +134,9 @@ func (c *txnClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*
 
 func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	w := c.w
+	if _, _, err := c.ProducerID(ctx); err != nil { // if nobody has asked for it before
+		return err
+	}
 	stepped := rec.Topic != c.topic || w.chance(100)
 	if stepped {
 		c.topic = rec.Topic
@@ -144,7 +147,7 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	if err := c.settled(ctx); err != nil {
 		return err
 	}
-	if err := c.co.fence(c.pid, c.epoch); err != nil {
+	if err := w.kafka.fence(c.co, c.pid, c.epoch); err != nil {
 		return err
 	}
 	l := w.kafka.log(rec.Topic, rec.Partition)
@@ -171,7 +174,7 @@ func (c *txnClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTr
 func (c *txnClient) end(ctx context.Context, commit bool) error {
 	w, co := c.w, c.co
 	arrive := func() error {
-		if err := co.fence(c.pid, c.epoch); err != nil {
+		if err := w.kafka.fence(co, c.pid, c.epoch); err != nil {
 			return kerr.ProducerFenced
 		}
 		w.kafka.decide(co, commit)

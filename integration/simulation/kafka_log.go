@@ -154,7 +154,7 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 	aborted := map[*txn]bool{}
 	for at := from; at < end && n > 0; n-- {
 		last := l.batchEnd(at, end)
-		if t := l.entries[at].txn; t != nil && !t.commits() && t.decided() && !aborted[t] {
+		if t := l.entries[at].txn; readCommitted && t != nil && !t.commits() && t.decided() && !aborted[t] {
 			aborted[t] = true
 			rp.AbortedTransactions = append(rp.AbortedTransactions,
 				kmsg.FetchResponseTopicPartitionAbortedTransaction{ProducerID: t.pid, FirstOffset: t.first[l]})

@@ -155,7 +155,7 @@ func (k *cluster) allowCommit(co *coordinator, req *kmsg.TxnOffsetCommitRequest)
 	switch {
 	case k.w.chance(30):
 		return kerr.CoordinatorLoadInProgress
-	case co.fence(req.ProducerID, req.ProducerEpoch) != nil:
+	case k.fence(co, req.ProducerID, req.ProducerEpoch) != nil:
 		return kerr.InvalidProducerEpoch
 	case co.txn != nil && co.txn.decided(), k.w.chance(30):
 		return kerr.ConcurrentTransactions

@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"fmt"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kudos/schema"
@@ -15,8 +13,8 @@ type cluster struct {
 	id           string
 	topics       map[string]*topic
 	logs         []*partitionLog // of all topics, in order
-	coordinators []*coordinator  // by partition of likes
-	committed    []committed     // of the fold's group, by partition
+	coordinators []*coordinator
+	committed    []committed // of the fold's group, by partition
 	pids         int64
 	// late are requests that were given up and still are under way.
 	late []func()
@@ -54,7 +52,7 @@ func newCluster(w *world, partitions int32) *cluster {
 		c.topics[name] = t
 	}
 	for p := range partitions {
-		c.coordinators = append(c.coordinators, &coordinator{id: schema.FoldTransactionalID(p), pid: -1})
+		c.coordinator(schema.FoldTransactionalID(p))
 		c.committed = append(c.committed, committed{-1, -1})
 	}
 	return c
@@ -68,12 +66,15 @@ func (c *cluster) coordinator(id string) *coordinator {
 			return co
 		}
 	}
-	panic(fmt.Sprintf("no partition has transactional id %q", id))
+	co := &coordinator{id: id, pid: -1}
+	c.coordinators = append(c.coordinators, co)
+	return co
 }
 
 // init is InitProducerId: it closes what an earlier owner left open.
 func (c *cluster) init(co *coordinator) {
 	if co.txn != nil && !co.txn.decided() {
+		c.w.count("kafka: open transaction fenced")
 		c.decide(co, false)
 	}
 	c.mark(co)
@@ -148,16 +149,17 @@ func (c *cluster) unstable(p int32) bool {
 // timeOut gives an open transaction up, and fences its owner.
 func (c *cluster) timeOut(co *coordinator) {
 	if co.txn != nil && !co.txn.decided() {
-		c.w.note("%s: transaction timed out", co.id)
+		c.w.count("kafka: open transaction timed out")
 		c.decide(co, false)
 		c.mark(co)
 	}
 }
 
 // fence refuses who comes with an epoch that is past.
-func (co *coordinator) fence(pid int64, epoch int16) error {
-	if pid != co.pid || epoch != co.epoch {
-		return kerr.InvalidProducerEpoch
+func (c *cluster) fence(co *coordinator, pid int64, epoch int16) error {
+	if pid == co.pid && epoch == co.epoch {
+		return nil
 	}
-	return nil
+	c.w.count("kafka: zombie refused")
+	return kerr.InvalidProducerEpoch
 }

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	stdsql "database/sql"
 	"database/sql/driver"
 	"errors"
 	"io"
@@ -61,10 +60,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-func (c *conn) BeginTx(_ context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	if opts.Isolation != driver.IsolationLevel(stdsql.LevelReadCommitted) {
-		return nil, errNotUsed
-	}
+// BeginTx begins what is READ COMMITTED, whatever is asked for.
+func (c *conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	if err := c.arrive("mysql: START TRANSACTION"); err != nil {
 		return nil, err
 	}
@@ -90,16 +87,16 @@ func (t tx) Commit() error {
 	}
 	switch {
 	case w.chance(w.plan.lost):
-		w.note("COMMIT lost")
+		w.count("mysql: COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn
 	case w.chance(w.plan.lost):
-		w.note("COMMIT is late")
+		w.count("mysql: COMMIT late")
 		c.broken = true
 		c.db.late = append(c.db.late, c)
 		return mysql.ErrInvalidConn
 	case w.chance(w.plan.lost):
-		w.note("COMMIT refused: deadlock of the cluster's nodes")
+		w.count("mysql: COMMIT refused")
 		c.rollback()
 		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
 	}
@@ -108,7 +105,7 @@ func (t tx) Commit() error {
 		return mysql.ErrInvalidConn
 	}
 	if w.chance(w.plan.lost) {
-		w.note("answer to COMMIT lost")
+		w.count("mysql: answer to COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn
 	}

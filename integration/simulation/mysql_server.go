@@ -83,6 +83,9 @@ func (c *conn) lock(key string) error {
 			c.waits = nil
 			return nil
 		}
+		if tries == 0 {
+			c.db.w.count("mysql: waits for a row lock")
+		}
 		c.waits = holder
 		for o := holder; o != nil; o = o.waits {
 			if o == c {
@@ -170,6 +173,9 @@ func (db *database) failover(n int) {
 	n = min(n, len(db.undo))
 	db.w.note("mysql: failover, %d commits lost", n)
 	db.cut()
+	if n > 0 {
+		db.w.count("mysql: commits lost by failover")
+	}
 	for range n {
 		last := db.undo[len(db.undo)-1]
 		db.undo = db.undo[:len(db.undo)-1]

@@ -25,16 +25,20 @@ type plan struct {
 	weights                 []int // of faults
 	weight                  int   // their sum
 	damage                  *damage
+	wipe                    bool         // processes start with an empty disk
 	disks                   []*vfs.MemFS // of crashed processes
 }
+
+// Tally counts what happened in schedules, by name.
+type Tally map[string]int
 
 // Run runs the schedule of a seed and returns what it violates. It must be called in a
 // bubble of testing/synctest, whose time it passes. trace gets a line for each step; it
 // may be nil.
-func Run(seed uint64, trace func(format string, args ...any)) error {
+func Run(seed uint64, trace func(format string, args ...any)) (Tally, error) {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 0x6b75646f73)), trace: trace, back: make(chan struct{}),
-		log: slog.New(slog.DiscardHandler), excused: map[string]bool{},
+		log: slog.New(slog.DiscardHandler), excused: map[string]bool{}, tally: Tally{},
 	}
 	if trace != nil {
 		w.log = slog.New(slog.NewTextHandler(traceWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
@@ -51,7 +55,7 @@ func Run(seed uint64, trace func(format string, args ...any)) error {
 		w.verdict()
 	}
 	w.tearDown()
-	return w.failure
+	return w.tally, w.failure
 }
 
 // traceWriter puts the program's own log into the trace.
@@ -75,7 +79,7 @@ func (w *world) makePlan() {
 	p.posts, p.users = 1+w.rng.IntN(3), 1+w.rng.IntN(3)
 	p.processes = 1 + w.rng.IntN(3)
 	p.maxBatch = pick(w, 1, 2, 3, 7, 50_000)
-	p.steps = 100 + w.rng.IntN(500)
+	p.steps = 50 + w.rng.IntN(350)
 	p.began = now()
 	p.lost = pick(w, 0, 5, 20, 60)
 	p.misplaced, p.poison = pick(w, 0, 100, 400), pick(w, 0, 50)
@@ -172,9 +176,11 @@ func (w *world) subside() {
 			c.breakOff()
 		}
 	}
-	for p, co := range w.kafka.coordinators {
+	for _, co := range w.kafka.coordinators {
 		w.kafka.mark(co)
-		w.kafka.materialize(int32(p))
+	}
+	for p := range w.plan.partitions {
+		w.kafka.materialize(p)
 	}
 	w.startMissing(w.plan.processes)
 }
@@ -261,18 +267,17 @@ func (w *world) undone() string {
 }
 
 func (w *world) undonePartition(p int32) string {
-	likes, updates := fmt.Sprintf("%s/%d", schema.TopicLikes, p), fmt.Sprintf("%s/%d", schema.TopicUpdates, p)
-	if !w.excused[likes] {
+	if !w.excused[likes(p)] {
 		progress, _ := w.progress(p)
 		l := w.kafka.log(schema.TopicLikes, p)
 		if end := l.lastData(max(l.start, progress.NextOffset)); progress.NextOffset < end {
-			return fmt.Sprintf("%s is folded to %d of %d", likes, progress.NextOffset, end)
+			return fmt.Sprintf("%s is folded to %d of %d", likes(p), progress.NextOffset, end)
 		}
 	}
-	if !w.excused[updates] {
+	if !w.excused[updates(p)] {
 		at := w.mysql.rows[positionKey(p)].n[colOffset]
 		if end := w.kafka.log(schema.TopicUpdates, p).lastData(at); at < end {
-			return fmt.Sprintf("%s is applied to %d of %d", updates, at, end)
+			return fmt.Sprintf("%s is applied to %d of %d", updates(p), at, end)
 		}
 	}
 	return ""

@@ -25,10 +25,11 @@ type world struct {
 	current *actor        // who runs; nil: the scheduler
 	back    chan struct{} // an actor gives control back
 
-	calm     bool // no faults any more
-	started  int  // processes, for their names
-	failure  error
-	excused  map[string]bool // partitions that may park, see parks.go
+	calm    bool // no faults any more
+	started int  // processes, for their names
+	failure error
+	excused map[string]bool // partitions that may park, see parks.go
+	tally   Tally
 }
 
 // actor is a goroutine that runs only when the scheduler lets it.
@@ -49,6 +50,12 @@ func (w *world) note(format string, args ...any) {
 		}
 		w.trace("%10.3f %-22s %s", float64(now())/1000, who, fmt.Sprintf(format, args...))
 	}
+}
+
+// count notes what happened, and counts it.
+func (w *world) count(what string) {
+	w.tally[what]++
+	w.note("%s", what)
 }
 
 // now is the virtual time in Unix milliseconds.
