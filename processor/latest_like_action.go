@@ -18,7 +18,7 @@ type folder struct {
 	partition int32
 	member    stream.Member
 	opts      *Options
-	kafka     stream.KafkaOptions
+	kafka     stream.Kafka
 	stores    *stream.Stores
 	metrics   *metrics
 	log       *slog.Logger
@@ -32,7 +32,7 @@ type folder struct {
 
 // Fence initialises the partition's transactional id, before anything is read.
 func (w *folder) Fence(ctx context.Context) error {
-	cl, err := w.kafka.NewClient(w.log)
+	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,19 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, stream.Park(applyAgain, noProgress, w.partition)
 	}
 	if err := w.verify(ctx, &progress); err != nil {
-		return stream.Position{}, err
+		return stream.Position{}, w.unlessTaken(ctx, err)
 	}
 	w.progress = progress
 	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
+}
+
+// unlessTaken is err, or ErrFenced if another process took the partition since Fence: what
+// that one has done since does not fit what was read before, and nothing is wrong.
+func (w *folder) unlessTaken(ctx context.Context, err error) error {
+	if taken := w.txn.CheckMember(ctx); errors.Is(taken, stream.ErrFenced) {
+		return taken
+	}
+	return err
 }
 
 // verify holds the progress record against the cluster as it is now. What does not

@@ -21,7 +21,7 @@ import (
 type counter struct {
 	partition int32
 	opts      *Options
-	kafka     stream.KafkaOptions
+	kafka     stream.Kafka
 	db        *sql.Store
 	metrics   *metrics
 	log       *slog.Logger
@@ -46,7 +46,7 @@ func (w *counter) Fence(context.Context) error { return nil }
 
 // Open reads the position from MySQL and holds it against the log.
 func (w *counter) Open(ctx context.Context) (stream.Position, error) {
-	cl, err := w.kafka.NewClient(w.log)
+	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
 		return stream.Position{}, err
 	}
@@ -168,6 +168,10 @@ func (w *counter) checkIdle(ctx context.Context) error {
 		return nil
 	}
 	have, err := w.db.PeekPosition(ctx, w.source, w.partition)
+	if errors.Is(err, sql.ErrPositionMissing) {
+		// Lost commits may have been the very first: Open tells that from damage.
+		return stream.Reopen("MySQL has no position any more")
+	}
 	if err != nil {
 		return parkMySQL(err)
 	}

@@ -19,10 +19,9 @@ import (
 type Processor struct {
 	opts    Options
 	kafka   stream.KafkaOptions
-	db      *sql.Store
 	log     *slog.Logger
-	metrics *metrics
 	stores  *stream.Stores
+	workers *Workers
 
 	fold, apply *stream.Processor
 }
@@ -32,8 +31,9 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
-	p := &Processor{opts: opts, kafka: kafka, db: db, log: log, metrics: newMetrics(reg)}
+	p := &Processor{opts: opts, kafka: kafka, log: log}
 	p.stores = stream.NewStores(opts.StateDir, opts.CacheBytes, log)
+	p.workers = NewWorkers(opts, kafka, p.stores, db, log, reg)
 	common := stream.ProcessorOptions{
 		Kafka:           kafka,
 		MaxBatch:        opts.MaxBatch,
@@ -46,27 +46,13 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check = checkPartitions
 	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
-	p.fold = stream.NewProcessor(foldOpts, p.newFolder, log)
+	p.fold = stream.NewProcessor(foldOpts, p.workers.Fold, log)
 	applyOpts := common
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
 	applyOpts.CommitPositions = true
-	p.apply = stream.NewProcessor(applyOpts, p.newCounter, log)
+	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
 	reg.MustRegister(stream.NewCollector(p.fold, p.apply))
 	return p, nil
-}
-
-func (p *Processor) newFolder(a stream.Assignment) stream.Worker {
-	return &folder{
-		partition: a.Partition, member: a.Member, opts: &p.opts, kafka: p.kafka, stores: p.stores,
-		metrics: p.metrics, log: p.log,
-	}
-}
-
-func (p *Processor) newCounter(a stream.Assignment) stream.Worker {
-	return &counter{
-		partition: a.Partition, opts: &p.opts, kafka: p.kafka, db: p.db,
-		metrics: p.metrics, log: p.log,
-	}
 }
 
 // Run works until ctx ends, and then finishes the batches in hand. Of the servers'

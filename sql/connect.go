@@ -84,19 +84,23 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	return c, nil
 }
 
-// openPool does no I/O: connections are made when first needed.
-func openPool(config *mysql.Config, maxOpen int, maxIdle time.Duration) (*sqlx.DB, *packetLimit, error) {
-	inner, err := mysql.NewConnector(config)
+func newConnector(config *mysql.Config) (driver.Connector, error) {
+	connections, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("dsn cannot be used: %w", err)
+		return nil, fmt.Errorf("dsn cannot be used: %w", err)
 	}
+	return connections, nil
+}
+
+// openPool does no I/O: connections are made when first needed.
+func openPool(connections driver.Connector, timeout time.Duration, maxOpen int, maxIdle time.Duration) (*sqlx.DB, *packetLimit) {
 	limit := &packetLimit{}
-	pool := stdsql.OpenDB(&connector{Connector: inner, timeout: config.Timeout, limit: limit})
+	pool := stdsql.OpenDB(&connector{Connector: connections, timeout: timeout, limit: limit})
 	pool.SetMaxOpenConns(maxOpen)
 	pool.SetMaxIdleConns(maxOpen)
 	pool.SetConnMaxLifetime(connLifetime)
 	pool.SetConnMaxIdleTime(maxIdle)
-	return sqlx.NewDb(pool, "mysql"), limit, nil
+	return sqlx.NewDb(pool, "mysql"), limit
 }
 
 // connector asks each new connection for max_allowed_packet. So the limit is known before the first statement and

@@ -33,11 +33,12 @@ func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("mysql options: %w", err)
 	}
-	// One connection holds the lock, the other works.
-	db, _, err := openPool(config, 2, 0)
+	connections, err := newConnector(config)
 	if err != nil {
 		return fmt.Errorf("mysql options: %w", err)
 	}
+	// One connection holds the lock, the other works.
+	db, _ := openPool(connections, config.Timeout, 2, 0)
 	defer db.Close()
 	log = log.With("server", serverName(o.DSN))
 	if err := migrateLocked(ctx, db, log); err != nil {

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"log/slog"
 
@@ -27,12 +28,19 @@ func New(o Options, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
 	}
-	// Half of the server's patience: the pool drops an idle connection before the server does.
-	db, packet, err := openPool(config, o.MaxOpenConns, o.IdleTimeout/2)
+	connections, err := newConnector(config)
 	if err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
 	}
-	return &Store{options: o, log: log, db: db, packet: packet, server: serverName(o.DSN)}, nil
+	return NewOn(connections, o, log), nil
+}
+
+// NewOn makes a store on connections of any kind that answer like MySQL. The options must be valid; what concerns
+// making connections is not used.
+func NewOn(connections driver.Connector, o Options, log *slog.Logger) *Store {
+	// Half of the server's patience: the pool drops an idle connection before the server does.
+	db, packet := openPool(connections, o.ConnectTimeout, o.MaxOpenConns, o.IdleTimeout/2)
+	return &Store{options: o, log: log, db: db, packet: packet, server: serverName(o.DSN)}
 }
 
 // Close ends the connections. Calls still running fail.

@@ -5,6 +5,7 @@ import (
 	stdsql "database/sql"
 	"database/sql/driver"
 	"errors"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/sethvargo/go-retry"
@@ -16,11 +17,21 @@ var errRollback = errors.New("roll back")
 // transact runs steps in one READ COMMITTED transaction, and all of it again after a deadlock or a lock wait timeout:
 // steps may run several times. A COMMIT without a clear answer is *UnknownOutcomeError, and never repeated.
 func (s *Store) transact(ctx context.Context, steps func(context.Context, *sqlx.Tx) error) error {
+	var backoff retry.Backoff // made when it is needed: the jitter seeds a generator of its own
+	wait := retry.BackoffFunc(func() (time.Duration, bool) {
+		if backoff == nil {
+			backoff = s.backoff()
+		}
+		return backoff.Next()
+	})
+	return retry.Do(ctx, wait, func(ctx context.Context) error { return s.transactOnce(ctx, steps) })
+}
+
+func (s *Store) backoff() retry.Backoff {
 	backoff := retry.NewExponential(s.options.RetryBackoff)
 	backoff = retry.WithCappedDuration(s.options.RetryBackoffMax, backoff)
 	backoff = retry.WithJitterPercent(50, backoff)
-	backoff = retry.WithMaxRetries(uint64(s.options.Retries), backoff)
-	return retry.Do(ctx, backoff, func(ctx context.Context) error { return s.transactOnce(ctx, steps) })
+	return retry.WithMaxRetries(uint64(s.options.Retries), backoff)
 }
 
 // transactOnce marks what transact shall repeat as retry.RetryableError.

@@ -88,9 +88,11 @@ type claim struct {
 		// fullSince is when pending reached its bound; zero below that.
 		fullSince time.Time
 		pending   []*kgo.Record
-		// fetched follows the last offset that arrived, control records included,
-		// lso is the end of the log as of then.
-		fetched, lso int64
+		// fetched is behind the last record that arrived, control records included: one
+		// of those may be of a later leader epoch than the records before it. lso is the
+		// end of the log as of then.
+		fetched Position
+		lso     int64
 
 		current  *Batch // with goka
 		lastDone time.Time
@@ -143,13 +145,13 @@ func (c *claim) push(p *kgo.FetchPartition) {
 		c.parkLocked(fetchError(p.Err))
 		return
 	}
-	if len(p.Records) > 0 && p.Records[0].Offset < c.mu.fetched {
-		c.parkLocked(fmt.Errorf("offset %d came after offset %d had been read", p.Records[0].Offset, c.mu.fetched-1))
+	if len(p.Records) > 0 && p.Records[0].Offset < c.mu.fetched.Offset {
+		c.parkLocked(fmt.Errorf("offset %d came after offset %d had been read", p.Records[0].Offset, c.mu.fetched.Offset-1))
 		return
 	}
 	c.mu.lso = max(c.mu.lso, p.LastStableOffset)
 	for _, rec := range p.Records {
-		c.mu.fetched = rec.Offset + 1
+		c.mu.fetched = Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
 		if !rec.Attrs.IsControl() {
 			c.mu.pending = append(c.mu.pending, rec)
 		}
@@ -225,7 +227,7 @@ func (c *claim) next(now time.Time) *Batch {
 		if len(c.mu.pending) == 0 {
 			// Over the control records behind it, too: they may be all that is left
 			// when retention has deleted what is before.
-			b.Next.Offset = c.mu.fetched
+			b.Next = c.mu.fetched
 		}
 	case now.Sub(c.mu.lastDone) < c.opts.TickInterval:
 		return nil
@@ -333,7 +335,7 @@ func (c *claim) open(ctx context.Context, again bool) {
 	}
 	c.setState(StateRunning, "", "")
 	c.mu.position, c.mu.seek, c.mu.pending = pos, true, nil
-	c.mu.fetched, c.mu.lastDone = pos.Offset, time.Now()
+	c.mu.fetched, c.mu.lastDone = pos, time.Now()
 	c.loop.wake()
 }
 
@@ -486,18 +488,18 @@ func (c *claim) room() (has, full bool) {
 func (c *claim) settled() Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pos := c.mu.position
-	if c.mu.current == nil && len(c.mu.pending) == 0 && c.mu.state == StateRunning && !c.mu.seek {
-		pos.Offset = max(pos.Offset, c.mu.fetched)
+	idle := c.mu.current == nil && len(c.mu.pending) == 0 && c.mu.state == StateRunning && !c.mu.seek
+	if idle && c.mu.fetched.Offset > c.mu.position.Offset {
+		return c.mu.fetched
 	}
-	return pos
+	return c.mu.position
 }
 
 // status tells how the partition is doing.
 func (c *claim) status() PartitionStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lag := int64(len(c.mu.pending)) + max(0, c.mu.lso-c.mu.fetched)
+	lag := int64(len(c.mu.pending)) + max(0, c.mu.lso-c.mu.fetched.Offset)
 	if c.mu.current != nil {
 		lag += int64(len(c.mu.current.Records))
 	}

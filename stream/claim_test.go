@@ -185,3 +185,21 @@ func TestSettledPosition(t *testing.T) {
 	require.EqualValues(t, 8, c.settled().Offset)
 	require.Zero(t, c.status().Lag)
 }
+
+// TestPositionHasTheEpochOfTheMarker: a leader may change between a transaction's records
+// and its marker. A position behind the marker with the epoch of the records would look
+// like lost data: that epoch ends before it. (Found by the simulation.)
+func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	p := fetchOf(5, nil, "a", "marker")
+	p.Records[1].Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
+	p.Records[1].LeaderEpoch = 4
+	c.push(p)
+	require.Equal(t, Position{Offset: 7, Epoch: 4}, c.next(time.Now()).Next)
+	c.process(t.Context())
+	c.done()
+	late := fetchOf(7, nil, "marker")
+	late.Records[0].Attrs, late.Records[0].LeaderEpoch = p.Records[1].Attrs, 5
+	c.push(late)
+	require.Equal(t, Position{Offset: 8, Epoch: 5}, c.settled())
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -36,7 +35,7 @@ func (t TopicInfo) HasLeaders() bool {
 // LookUpTopics asks for topics, which must all be there: one that is not is a
 // ParkError with kerr.UnknownTopicOrPartition in it. It asks the brokers each time;
 // the client's own metadata may be seconds old, and of a topic deleted since.
-func LookUpTopics(ctx context.Context, cl *kgo.Client, names ...string) (Topics, error) {
+func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topics, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range names {
 		t := kmsg.NewMetadataRequestTopic()
@@ -78,7 +77,7 @@ func LookUpTopics(ctx context.Context, cl *kgo.Client, names ...string) (Topics,
 
 // Bounds returns the first offset of a partition that is there, and the last stable
 // one, which is the end of what readers of committed data can see.
-func Bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) (start, end int64, err error) {
+func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (start, end int64, err error) {
 	const earliest, latest = -2, -1
 	if start, err = listOffset(ctx, cl, topic, partition, earliest); err != nil {
 		return 0, 0, err
@@ -89,7 +88,7 @@ func Bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) 
 
 // listOffset asks for this one partition: the answer of a whole topic would be an
 // error wherever one of its brokers is away.
-func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int32, at int64) (int64, error) {
+func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	req.IsolationLevel = 1 // read_committed
@@ -116,7 +115,7 @@ func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int
 // checkTruncation asks the leader where the position's epoch ends in its log. Before
 // the position: an unclean election took records that were read, and others may have
 // their offsets. (KIP-320; the client asks only when it sees a leader change.)
-func checkTruncation(ctx context.Context, cl *kgo.Client, topic string, partition int32, pos Position) error {
+func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, pos Position) error {
 	if pos.Epoch < 0 {
 		return nil
 	}
@@ -153,7 +152,7 @@ func dataLost(err error) *ParkError {
 // CommittedOffset returns a group's committed offset, or ok false if it has none (it
 // may have expired). It waits, with a bound, for a transaction that holds one back and for
 // a coordinator that is being made or moved.
-func CommittedOffset(ctx context.Context, cl *kgo.Client, group, topic string, partition int32) (offset int64, ok bool, err error) {
+func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32) (offset int64, ok bool, err error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	rg := kmsg.NewOffsetFetchRequestGroup()
@@ -211,7 +210,7 @@ func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
 
 // RequireTransactionVersion2 refuses a cluster whose transactions are of an earlier
 // version: there a transactional offset commit cannot be tied to the producer alone.
-func RequireTransactionVersion2(ctx context.Context, cl *kgo.Client) error {
+func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "kudos", "1"
 	resp, err := req.RequestWith(ctx, cl)

@@ -16,7 +16,7 @@ import (
 // left (commit markers, aborted data, holes of compaction); the position of a fetch
 // is what recovery ends by.
 type logReader struct {
-	cl        *kgo.Client
+	cl        kmsg.Requestor
 	topic     string
 	partition int32
 	// maxWait is how long the broker may wait for data at the end of the log.
@@ -34,7 +34,7 @@ const (
 	fetchRetryMax       = 2 * time.Second
 )
 
-func newLogReader(cl *kgo.Client, topic string, partition int32, maxWait time.Duration) *logReader {
+func newLogReader(cl kmsg.Requestor, topic string, partition int32, maxWait time.Duration) *logReader {
 	return &logReader{
 		cl: cl, topic: topic, partition: partition, maxWait: maxWait,
 		decompress: kgo.DefaultDecompressor(), leader: -1, backoff: fetchRetryMin,
@@ -106,7 +106,7 @@ func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 
-	kresp, err := r.cl.Broker(int(r.leader)).Request(ctx, req)
+	kresp, err := r.ask(ctx, req)
 	if err != nil {
 		return fetched{}, err
 	}
@@ -128,6 +128,14 @@ func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error
 		return fetched{}, fp.Err
 	}
 	return fetched{records: fp.Records, next: next, lso: fp.LastStableOffset}, nil
+}
+
+// ask sends a Fetch, which the client itself would not send to the leader.
+func (r *logReader) ask(ctx context.Context, req *kmsg.FetchRequest) (kmsg.Response, error) {
+	if cl, ok := r.cl.(interface{ Broker(id int) *kgo.Broker }); ok {
+		return cl.Broker(int(r.leader)).Request(ctx, req)
+	}
+	return r.cl.Request(ctx, req)
 }
 
 func (r *logReader) findLeader(ctx context.Context) error {

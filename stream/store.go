@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // LogID names one log for good: a topic that was deleted and created anew, or one of
@@ -24,6 +25,7 @@ type LogID struct {
 //
 // Any number of readers, one writer. It is goka's storage.Storage too.
 type Store struct {
+	fs    vfs.FS
 	dir   string
 	id    LogID
 	cache *pebble.Cache

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -47,10 +46,10 @@ func (s *Store) Open() error {
 // lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged
 // and not in use.
 func (s *Store) lockDir() (err error) {
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	s.lock, err = pebble.LockDirectory(s.dir, vfs.Default)
+	s.lock, err = pebble.LockDirectory(s.dir, s.fs)
 	return err
 }
 
@@ -64,7 +63,7 @@ func unusable(err error) bool {
 
 // load opens the files as they are.
 func (s *Store) load() error {
-	if _, err := os.Stat(filepath.Join(s.dir, corruptMark)); err == nil {
+	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, corruptMark)); err == nil {
 		return errCorrupted
 	}
 	s.corrupt.Store(false)
@@ -78,6 +77,7 @@ func (s *Store) load() error {
 
 func (s *Store) pebbleOptions() *pebble.Options {
 	opts := &pebble.Options{
+		FS:                          s.fs,
 		Lock:                        s.lock,
 		Cache:                       s.cache,
 		DisableWAL:                  true,
@@ -106,9 +106,18 @@ func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
 		return
 	}
 	s.log.Error("local state is corrupted", "dir", s.dir, "file", info.Path, "error", info.Details)
-	if err := os.WriteFile(filepath.Join(s.dir, corruptMark), nil, 0o644); err != nil {
+	if err := s.mark(corruptMark); err != nil {
 		s.log.Error("marking corrupted local state", "dir", s.dir, "error", err)
 	}
+}
+
+// mark makes an empty file.
+func (s *Store) mark(name string) error {
+	f, err := s.fs.Create(s.fs.PathJoin(s.dir, name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // backgroundError is called at each failed flush or compaction, which Pebble tries
@@ -126,15 +135,15 @@ func (s *Store) rebuild() error {
 		_ = s.db.Close() // of damaged files, nothing that it says matters
 		s.db = nil
 	}
-	entries, err := os.ReadDir(s.dir)
+	names, err := s.fs.List(s.dir)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if e.Name() == lockFile {
+	for _, name := range names {
+		if name == lockFile {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
+		if err := s.fs.RemoveAll(s.fs.PathJoin(s.dir, name)); err != nil {
 			return err
 		}
 	}

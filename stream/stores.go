@@ -8,12 +8,14 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lovoo/goka/storage"
 )
 
 // Stores opens the local copies of table topics below one folder, which share a
 // cache, and hands those that are open to whoever works on them.
 type Stores struct {
+	fs    vfs.FS
 	dir   string
 	cache *pebble.Cache
 	log   *slog.Logger
@@ -29,9 +31,14 @@ type topicPartition struct {
 	partition int32
 }
 
-// NewStores makes the set; Close it after the last store is closed.
+// NewStores makes the set on disk; Close it after the last store is closed.
 func NewStores(dir string, cacheBytes int64, log *slog.Logger) *Stores {
-	s := &Stores{dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
+	return NewStoresOn(vfs.Default, dir, cacheBytes, log)
+}
+
+// NewStoresOn makes the set on any file system.
+func NewStoresOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Stores {
+	s := &Stores{fs: fs, dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
 	s.mu.open = map[topicPartition]*Store{}
 	return s
 }
@@ -47,6 +54,7 @@ func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Bui
 			return nil, fmt.Errorf("local state of %s/%d: %w", topic, partition, err)
 		}
 		st := &Store{
+			fs:    s.fs,
 			dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
 			id:    id,
 			cache: s.cache,

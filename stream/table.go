@@ -11,6 +11,7 @@ import (
 	"github.com/lovoo/goka"
 	"github.com/lovoo/goka/storage"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // tableWait is how long one fetch waits for news at the end of a table topic. goka
@@ -92,7 +93,7 @@ const catchUpPatience = 30 * time.Second
 // CatchUp brings the store to the last stable offset of its log; one that was found
 // corrupted starts over. Whoever calls it has fenced the writers of the partition
 // before, so nothing comes after, and nobody else may be reading.
-func (s *Store) CatchUp(ctx context.Context, cl *kgo.Client, topic string, partition int32) error {
+func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) error {
 	if s.corrupt.Load() {
 		s.log.Warn("corrupted local state is built again from Kafka", "dir", s.dir)
 		if err := s.rebuild(); err != nil {
@@ -126,7 +127,7 @@ func (s *Store) CatchUp(ctx context.Context, cl *kgo.Client, topic string, parti
 
 // resumeAt returns the offset to read on from. A store that covers more than the log
 // has, or goes back to before it, is a copy of something else, and starts over.
-func (s *Store) resumeAt(ctx context.Context, cl *kgo.Client, topic string, partition int32) (int64, error) {
+func (s *Store) resumeAt(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (int64, error) {
 	start, end, err := Bounds(ctx, cl, topic, partition)
 	if err != nil {
 		return 0, err

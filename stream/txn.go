@@ -38,7 +38,7 @@ type Member struct {
 type Txn struct {
 	opts TxnOptions
 	log  *slog.Logger
-	cl   *kgo.Client // nil when closed
+	cl   TxnClient // nil when closed
 }
 
 // TxnOptions describe the transactions of one partition.
@@ -54,7 +54,7 @@ type TxnOptions struct {
 	// BatchMaxBytes is the largest record batch of a topic, where it is smaller than
 	// Kafka's default; nil or 0: the default.
 	BatchMaxBytes func(topic string) int32
-	Kafka         KafkaOptions
+	Kafka         Kafka
 }
 
 // LogPartition is a partition of one particular topic.
@@ -72,26 +72,12 @@ func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, lo
 // partition from its new owner.
 func (t *Txn) Fence(ctx context.Context) error {
 	t.Close()
-	cl, err := t.opts.Kafka.NewClient(t.log,
-		kgo.TransactionalID(t.opts.ID),
-		kgo.TransactionTimeout(t.opts.Timeout),
-		// A record that cannot be delivered fails before the broker gives the
-		// transaction up, and not after.
-		kgo.RecordDeliveryTimeout(t.opts.Timeout*2/3),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerLinger(0),
-		// One batch of the worker is one transaction: all of it is buffered.
-		kgo.MaxBufferedRecords(1<<30),
-		// Not lz4: its writer takes a buffer of 4 MiB for every batch.
-		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
-		kgo.ProducerBatchMaxBytesFn(t.batchMaxBytes),
-	)
+	cl, err := t.opts.Kafka.ConnectTxn(t.log, &t.opts)
 	if err != nil {
 		return err
 	}
 	t.cl = cl
-	if err := t.checkMember(ctx); err != nil {
+	if err := t.CheckMember(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
@@ -102,20 +88,9 @@ func (t *Txn) Fence(ctx context.Context) error {
 	return nil
 }
 
-const defaultBatchMaxBytes = 1_000_000 // below the default max.message.bytes
-
-func (t *Txn) batchMaxBytes(topic string) int32 {
-	if t.opts.BatchMaxBytes != nil {
-		if n := t.opts.BatchMaxBytes(topic); n > 0 {
-			return n
-		}
-	}
-	return defaultBatchMaxBytes
-}
-
-// checkMember asks the group by a heartbeat whether the membership still holds. A
-// rebalance under way is no objection: until it ends, the partition is still ours.
-func (t *Txn) checkMember(ctx context.Context) error {
+// CheckMember asks the group by a heartbeat whether the membership still holds: ErrFenced
+// if not. A rebalance under way is no objection: until it ends, the partition is still ours.
+func (t *Txn) CheckMember(ctx context.Context) error {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
 	resp, err := req.RequestWith(ctx, t.cl)
@@ -129,7 +104,7 @@ func (t *Txn) checkMember(ctx context.Context) error {
 }
 
 // Client is the partition's own client, for reading what Fence has settled.
-func (t *Txn) Client() *kgo.Client { return t.cl }
+func (t *Txn) Client() Client { return t.cl }
 
 // Commit publishes the records, which must name their partition, and commits next as
 // the group's position in the source, in one transaction. At least one record is

@@ -1,0 +1,197 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream"
+)
+
+var (
+	errLost   = errors.New("connection reset by peer")
+	errDead   = kerr.SaslAuthenticationFailed // nobody tries again after it
+	errClosed = kgo.ErrClientClosed
+)
+
+// clients is stream.Kafka of one process.
+type clients struct{ proc *process }
+
+func (k clients) Connect(*slog.Logger) (stream.Client, error) {
+	return &client{w: k.proc.w, proc: k.proc}, nil
+}
+
+func (k clients) ConnectTxn(_ *slog.Logger, opts *stream.TxnOptions) (stream.TxnClient, error) {
+	return &txnClient{
+		client: client{w: k.proc.w, proc: k.proc},
+		co:     k.proc.w.kafka.coordinator(opts.ID),
+	}, nil
+}
+
+// client sends requests for a process.
+type client struct {
+	w      *world
+	proc   *process
+	closed bool
+}
+
+func (c *client) Close() { c.closed = true }
+
+// sent is a step before a request arrives: it may get lost, or the process may end or
+// give up meanwhile.
+func (c *client) sent(ctx context.Context, what string) error {
+	if !c.w.step("kafka: %s", what) {
+		return errDead
+	}
+	switch {
+	case c.closed:
+		return errClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case c.w.chance(c.w.plan.lost):
+		c.w.count("kafka: request lost")
+		return errLost
+	}
+	return nil
+}
+
+// answered is a step after a request was worked off: the answer may get lost.
+func (c *client) answered(what string) error {
+	if !c.w.step("kafka answers: %s", what) {
+		return errDead
+	}
+	if c.w.chance(c.w.plan.lost) {
+		c.w.count("kafka: answer lost")
+		return errLost
+	}
+	return nil
+}
+
+// txnClient is a transactional client.
+type txnClient struct {
+	client
+	co       *coordinator
+	pid      int64
+	epoch    int16
+	ready    bool
+	produced bool
+	topic    string // of the last record, to step between topics
+	broken   error
+}
+
+// ProducerID initialises the transactional id at its first call.
+func (c *txnClient) ProducerID(ctx context.Context) (int64, int16, error) {
+	if c.ready {
+		return c.pid, c.epoch, c.broken
+	}
+	if err := c.sent(ctx, "init "+c.co.id); err != nil {
+		return 0, 0, err
+	}
+	if err := c.settled(ctx); err != nil {
+		return 0, 0, err
+	}
+	c.w.kafka.init(c.co)
+	c.pid, c.epoch = c.co.pid, c.co.epoch
+	if err := c.answered("init " + c.co.id); err != nil {
+		return 0, 0, err
+	}
+	c.ready = true
+	return c.pid, c.epoch, nil
+}
+
+// settled waits for the markers of the transaction before, as the client does by itself.
+func (c *txnClient) settled(ctx context.Context) error {
+	for tries := 0; c.co.txn != nil && c.co.txn.decided(); tries++ {
+		if tries == 3 || c.w.calm {
+			c.w.kafka.mark(c.co)
+			break
+		}
+		if err := c.sent(ctx, "wait for markers of "+c.co.id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *txnClient) BeginTransaction() error {
+	if c.broken != nil {
+		return c.broken
+	}
+	c.produced, c.topic = false, ""
+	return nil
+}
+
+// Produce writes a record at once; between two topics, and now and then, is a step.
+func (c *txnClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*kgo.Record, error)) {
+	if c.broken == nil {
+		c.broken = c.produce(ctx, rec)
+	}
+	promise(rec, c.broken)
+}
+
+func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
+	w := c.w
+	if _, _, err := c.ProducerID(ctx); err != nil { // if nobody has asked for it before
+		return err
+	}
+	stepped := rec.Topic != c.topic || w.chance(100)
+	if stepped {
+		c.topic = rec.Topic
+		if err := c.sent(ctx, "produce to "+rec.Topic); err != nil {
+			return err
+		}
+	}
+	if err := c.settled(ctx); err != nil {
+		return err
+	}
+	if err := w.kafka.fence(c.co, c.pid, c.epoch); err != nil {
+		return err
+	}
+	l := w.kafka.log(rec.Topic, rec.Partition)
+	rec.Offset = l.append(entry{key: rec.Key, value: rec.Value, headers: rec.Headers, txn: w.kafka.join(c.co)})
+	c.produced = true
+	if stepped {
+		return c.answered("produce to " + rec.Topic)
+	}
+	return nil
+}
+
+// EndTransaction drops a transaction without records silently, as kgo does.
+func (c *txnClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {
+	if c.broken != nil {
+		return c.broken
+	}
+	if !c.produced {
+		return nil
+	}
+	c.broken = c.end(ctx, bool(end))
+	return c.broken
+}
+
+func (c *txnClient) end(ctx context.Context, commit bool) error {
+	w, co := c.w, c.co
+	arrive := func() error {
+		if err := w.kafka.fence(co, c.pid, c.epoch); err != nil {
+			return kerr.ProducerFenced
+		}
+		w.kafka.decide(co, commit)
+		if !w.chance(400) {
+			w.kafka.mark(co)
+		}
+		return nil
+	}
+	if err := c.sent(ctx, "end transaction of "+co.id); err != nil {
+		if err == errLost && w.chance(500) { // it only is slow
+			w.kafka.late = append(w.kafka.late, func() { _ = arrive() })
+		}
+		return err
+	}
+	if err := arrive(); err != nil {
+		return err
+	}
+	c.epoch = co.epoch
+	return c.answered("end transaction of " + co.id)
+}

@@ -1,0 +1,246 @@
+package simulation
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// partitionLog is one partition of a topic. Entries stay where they are: what retention
+// or compaction takes is only hidden from readers, so that the oracle still sees it.
+type partitionLog struct {
+	entries []entry // by offset
+	start   int64   // first offset that is there
+	epochs  []epochStart
+	open    []*txn // transactions without their marker here
+}
+
+type epochStart struct {
+	epoch int32
+	start int64
+}
+
+type entry struct {
+	key, value []byte
+	headers    []kgo.RecordHeader
+	time       int64 // log-append time
+	epoch      int32 // of the leader
+	txn        *txn  // nil: written without one
+	marker     bool  // a control record that ends txn
+	removed    bool  // by compaction
+}
+
+// txn is one transaction.
+type txn struct {
+	pid    int64
+	state  txnState
+	first  map[*partitionLog]int64 // first offset in each log that it wrote to
+	offset map[int32]int64         // the group's positions, by partition
+	began  int64
+}
+
+type txnState int
+
+const (
+	txnOpen txnState = iota
+	txnCommitting
+	txnAborting
+	txnCommitted
+	txnAborted
+)
+
+func (t *txn) decided() bool { return t.state != txnOpen }
+func (t *txn) commits() bool { return t.state == txnCommitting || t.state == txnCommitted }
+
+func newLog() *partitionLog {
+	return &partitionLog{epochs: []epochStart{{0, 0}}}
+}
+
+func (l *partitionLog) end() int64 { return int64(len(l.entries)) }
+
+// stable is the last stable offset.
+func (l *partitionLog) stable() int64 {
+	end := l.end()
+	for _, t := range l.open {
+		end = min(end, t.first[l])
+	}
+	return end
+}
+
+func (l *partitionLog) append(e entry) int64 {
+	offset := l.end()
+	e.epoch, e.time = l.epochs[len(l.epochs)-1].epoch, now()
+	if e.txn != nil && !e.marker {
+		if _, ok := e.txn.first[l]; !ok {
+			e.txn.first[l] = offset
+			l.open = append(l.open, e.txn)
+		}
+	}
+	l.entries = append(l.entries, e)
+	if e.marker {
+		l.open = remove(l.open, e.txn)
+	}
+	return offset
+}
+
+// data tells whether an entry is a record that counts: committed, and no marker.
+func (e *entry) data() bool {
+	return !e.marker && (e.txn == nil || e.txn.state == txnCommitted)
+}
+
+// lastData is the offset behind the last committed record, or from.
+func (l *partitionLog) lastData(from int64) int64 {
+	for o := l.end() - 1; o >= from; o-- {
+		if l.entries[o].data() && !l.entries[o].removed {
+			return o + 1
+		}
+	}
+	return from
+}
+
+// epochEnd is where a leader epoch ends, or -1 if it is not known.
+func (l *partitionLog) epochEnd(epoch int32) int64 {
+	for i := len(l.epochs) - 1; i >= 0; i-- {
+		if l.epochs[i].epoch > epoch {
+			continue
+		}
+		if i+1 < len(l.epochs) {
+			return l.epochs[i+1].start
+		}
+		return l.end()
+	}
+	return -1
+}
+
+// elect begins a new leader epoch; unclean loses the entries from an offset on.
+func (l *partitionLog) elect(from int64) {
+	l.entries = l.entries[:from]
+	for i := range l.epochs {
+		l.epochs[i].start = min(l.epochs[i].start, from)
+	}
+	l.epochs = append(l.epochs, epochStart{l.epochs[len(l.epochs)-1].epoch + 1, from})
+}
+
+// compact hides all but the last record of each key below an offset.
+func (l *partitionLog) compact(below int64) {
+	below = min(below, l.stable())
+	seen := map[string]bool{}
+	for o := below - 1; o >= 0; o-- {
+		e := &l.entries[o]
+		if e.marker {
+			continue
+		}
+		if e.txn != nil && e.txn.state == txnAborted {
+			e.removed = true
+			continue
+		}
+		if seen[string(e.key)] {
+			e.removed = true
+		}
+		seen[string(e.key)] = true
+	}
+}
+
+// fetch answers a Fetch request with at most n batches.
+func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.FetchResponseTopicPartition) {
+	rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = l.end(), l.stable(), l.start
+	end := rp.HighWatermark
+	if readCommitted {
+		end = rp.LastStableOffset
+	}
+	aborted := map[*txn]bool{}
+	for at := from; at < end && n > 0; n-- {
+		last := l.batchEnd(at, end)
+		if t := l.entries[at].txn; readCommitted && t != nil && !t.commits() && t.decided() && !aborted[t] {
+			aborted[t] = true
+			rp.AbortedTransactions = append(rp.AbortedTransactions,
+				kmsg.FetchResponseTopicPartitionAbortedTransaction{ProducerID: t.pid, FirstOffset: t.first[l]})
+		}
+		rp.RecordBatches = l.appendBatch(rp.RecordBatches, at, last)
+		at = last
+	}
+}
+
+// batchEnd returns the offset behind the batch that begins at an offset.
+func (l *partitionLog) batchEnd(at, end int64) int64 {
+	first := &l.entries[at]
+	last := at + 1
+	for ; last < end && !first.marker; last++ {
+		e := &l.entries[last]
+		if e.marker || e.txn != first.txn || e.epoch != first.epoch || e.time != first.time {
+			break
+		}
+	}
+	return last
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const (
+	attrLogAppendTime = 1 << 3
+	attrTransactional = 1 << 4
+	attrControl       = 1 << 5
+)
+
+// appendBatch writes [from, to) as one record batch, as it goes over the wire.
+func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
+	first := &l.entries[from]
+	b := kmsg.RecordBatch{
+		FirstOffset: from, PartitionLeaderEpoch: first.epoch, Magic: 2, LastOffsetDelta: int32(to - from - 1),
+		FirstTimestamp: first.time, MaxTimestamp: first.time, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
+		Attributes: attrLogAppendTime,
+	}
+	if first.txn != nil {
+		b.Attributes |= attrTransactional
+		b.ProducerID, b.ProducerEpoch, b.FirstSequence = first.txn.pid, 0, 0
+	}
+	if first.marker {
+		b.Attributes |= attrControl
+	}
+	var buf []byte
+	for o := from; o < to; o++ {
+		e := &l.entries[o]
+		if e.removed {
+			continue
+		}
+		r := kmsg.Record{OffsetDelta: int32(o - from), Key: e.key, Value: e.value}
+		for _, h := range e.headers {
+			r.Headers = append(r.Headers, kmsg.Header{Key: h.Key, Value: h.Value})
+		}
+		buf = r.AppendTo(buf[:0])
+		// Length is a varint of one byte in buf: zero, as it was not known.
+		r.Length = int32(len(buf) - 1)
+		b.Records = r.AppendTo(b.Records)
+		b.NumRecords++
+	}
+	start := len(dst)
+	dst = b.AppendTo(dst)
+	binary.BigEndian.PutUint32(dst[start+8:], uint32(len(dst)-start-12))
+	binary.BigEndian.PutUint32(dst[start+17:], crc32.Checksum(dst[start+21:], castagnoli))
+	return dst
+}
+
+// markerKey is the key of a control record: version 0, and what it is.
+func markerKey(commit bool) []byte {
+	if commit {
+		return []byte{0, 0, 0, 1}
+	}
+	return []byte{0, 0, 0, 0}
+}
+
+// finish writes the markers of a decided transaction.
+func (t *txn) finish(logs []*partitionLog) {
+	commit := t.commits()
+	t.state = txnAborted
+	if commit {
+		t.state = txnCommitted
+	}
+	for _, l := range logs {
+		if slices.Contains(l.open, t) {
+			l.append(entry{key: markerKey(commit), value: []byte{0, 0, 0, 0, 0, 0}, txn: t, marker: true})
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package simulation
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"kudos/schema"
+)
+
+// cluster is a Kafka cluster: topics, the transaction coordinator and the committed
+// offsets of the fold's group (transaction.version 2: an epoch lasts one transaction).
+type cluster struct {
+	w            *world
+	id           string
+	topics       map[string]*topic
+	logs         []*partitionLog // of all topics, in order
+	coordinators []*coordinator
+	committed    []committed // of the fold's group, by partition
+	pids         int64
+	// late are requests that were given up and still are under way.
+	late []func()
+}
+
+type topic struct {
+	name  string
+	id    schema.TopicID
+	parts []*partitionLog
+}
+
+// coordinator keeps one transactional id.
+type coordinator struct {
+	id    string
+	pid   int64
+	epoch int16
+	txn   *txn // open or waiting for its markers; nil: none
+}
+
+// committed is a group's offset in a partition: what readers see may be late.
+type committed struct {
+	offset int64 // -1: none
+	next   int64 // decided, and not to be seen yet; -1: none
+}
+
+func newCluster(w *world, partitions int32) *cluster {
+	c := &cluster{w: w, id: "a-cluster", topics: map[string]*topic{}, pids: 100}
+	for i, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT} {
+		t := &topic{name: name, id: schema.TopicID{0xa0, byte(i)}}
+		for range partitions {
+			l := newLog()
+			t.parts = append(t.parts, l)
+			c.logs = append(c.logs, l)
+		}
+		c.topics[name] = t
+	}
+	for p := range partitions {
+		c.coordinator(schema.FoldTransactionalID(p))
+		c.committed = append(c.committed, committed{-1, -1})
+	}
+	return c
+}
+
+func (c *cluster) log(topic string, p int32) *partitionLog { return c.topics[topic].parts[p] }
+
+func (c *cluster) coordinator(id string) *coordinator {
+	for _, co := range c.coordinators {
+		if co.id == id {
+			return co
+		}
+	}
+	co := &coordinator{id: id, pid: -1}
+	c.coordinators = append(c.coordinators, co)
+	return co
+}
+
+// init is InitProducerId: it closes what an earlier owner left open.
+func (c *cluster) init(co *coordinator) {
+	if co.txn != nil && !co.txn.decided() {
+		c.w.count("kafka: open transaction fenced")
+		c.decide(co, false)
+	}
+	c.mark(co)
+	if co.pid < 0 {
+		c.pids++
+		co.pid = c.pids
+	}
+	co.epoch++
+}
+
+// join has a transaction take part in what is written next.
+func (c *cluster) join(co *coordinator) *txn {
+	if co.txn == nil {
+		co.txn = &txn{pid: co.pid, first: map[*partitionLog]int64{}, offset: map[int32]int64{}, began: now()}
+	}
+	return co.txn
+}
+
+// decide ends the open transaction; its markers are still to be written.
+func (c *cluster) decide(co *coordinator, commit bool) {
+	if commit {
+		c.checkTransaction(co)
+		co.txn.state = txnCommitting
+	} else {
+		co.txn.state = txnAborting
+	}
+	co.epoch++
+	c.w.note("%s: transaction decided, commit %v", co.id, commit)
+}
+
+// mark writes the markers of a decided transaction.
+func (c *cluster) mark(co *coordinator) {
+	t := co.txn
+	if t == nil || !t.decided() {
+		return
+	}
+	t.finish(c.logs)
+	co.txn = nil
+	if t.state == txnCommitted {
+		for p, offset := range t.offset {
+			c.committed[p].next = offset
+			if !c.w.chance(300) {
+				c.materialize(p)
+			}
+		}
+	}
+	c.w.note("%s: markers written", co.id)
+}
+
+// materialize lets the readers of committed offsets see what is decided.
+func (c *cluster) materialize(p int32) {
+	if c.committed[p].next >= 0 {
+		c.committed[p].offset, c.committed[p].next = c.committed[p].next, -1
+	}
+}
+
+// unstable tells whether a committed offset may change by what has been sent.
+func (c *cluster) unstable(p int32) bool {
+	if c.committed[p].next >= 0 {
+		return true
+	}
+	for _, co := range c.coordinators {
+		if co.txn != nil {
+			if _, ok := co.txn.offset[p]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// timeOut gives an open transaction up, and fences its owner.
+func (c *cluster) timeOut(co *coordinator) {
+	if co.txn != nil && !co.txn.decided() {
+		c.w.count("kafka: open transaction timed out")
+		c.decide(co, false)
+		c.mark(co)
+	}
+}
+
+// fence refuses who comes with an epoch that is past.
+func (c *cluster) fence(co *coordinator, pid int64, epoch int16) error {
+	if pid == co.pid && epoch == co.epoch {
+		return nil
+	}
+	c.w.count("kafka: zombie refused")
+	return kerr.InvalidProducerEpoch
+}

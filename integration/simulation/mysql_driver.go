@@ -1,0 +1,143 @@
+package simulation
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// connector is database/sql's way to the model, for one process.
+type connector struct{ proc *process }
+
+func (k connector) Driver() driver.Driver { return nil }
+
+func (k connector) Connect(context.Context) (driver.Conn, error) {
+	w := k.proc.w
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	if !w.step("mysql: connect") || w.mysql.away || w.chance(w.plan.lost) {
+		return nil, refused
+	}
+	c := &conn{db: w.mysql, proc: k.proc, writes: map[string]row{}}
+	w.mysql.conns = append(w.mysql.conns, c)
+	return c, nil
+}
+
+var errNotUsed = errors.New("the model of MySQL does not know this")
+
+func (c *conn) Prepare(string) (driver.Stmt, error)        { return nil, errNotUsed }
+func (c *conn) Begin() (driver.Tx, error)                  { return nil, errNotUsed }
+func (c *conn) IsValid() bool                              { return !c.broken }
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error { return namedValue(v) }
+
+func namedValue(v *driver.NamedValue) error {
+	if n, ok := v.Value.(uint64); ok {
+		v.Value = int64(n)
+		return nil
+	}
+	var err error
+	v.Value, err = driver.DefaultParameterConverter.ConvertValue(v.Value)
+	return err
+}
+
+// Close leaves a COMMIT that is under way alone.
+func (c *conn) Close() error {
+	c.broken = true
+	if c.proc.dead {
+		return nil // the server finds out by itself, see crash
+	}
+	for _, late := range c.db.late {
+		if late == c {
+			return nil
+		}
+	}
+	if !c.gone {
+		c.leave()
+	}
+	return nil
+}
+
+// BeginTx begins what is READ COMMITTED, whatever is asked for.
+func (c *conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	if err := c.arrive("mysql: START TRANSACTION"); err != nil {
+		return nil, err
+	}
+	c.begun = true
+	return tx{c}, nil
+}
+
+type tx struct{ c *conn }
+
+func (t tx) Rollback() error {
+	if t.c.broken || t.c.proc.dead {
+		return mysql.ErrInvalidConn
+	}
+	t.c.rollback()
+	return nil
+}
+
+// Commit may be done or not when its answer does not come, or be done later.
+func (t tx) Commit() error {
+	c, w := t.c, t.c.db.w
+	if !w.step("mysql: COMMIT") || c.broken {
+		return mysql.ErrInvalidConn
+	}
+	switch {
+	case w.chance(w.plan.lost):
+		w.count("mysql: COMMIT lost")
+		c.breakOff()
+		return mysql.ErrInvalidConn
+	case w.chance(w.plan.lost):
+		w.count("mysql: COMMIT late")
+		c.broken = true
+		c.db.late = append(c.db.late, c)
+		return mysql.ErrInvalidConn
+	case w.chance(w.plan.lost):
+		w.count("mysql: COMMIT refused")
+		c.rollback()
+		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
+	}
+	c.commit()
+	if !w.step("mysql answers: COMMIT") {
+		return mysql.ErrInvalidConn
+	}
+	if w.chance(w.plan.lost) {
+		w.count("mysql: answer to COMMIT lost")
+		c.breakOff()
+		return mysql.ErrInvalidConn
+	}
+	return nil
+}
+
+// resolve decides a COMMIT that was under way.
+func (db *database) resolve(c *conn, done bool) {
+	db.late = remove(db.late, c)
+	if done && !c.gone {
+		db.w.note("a late COMMIT of %s is done", c.proc.name)
+		c.commit()
+	}
+	if !c.gone {
+		c.leave()
+	}
+}
+
+// answer is a result set.
+type answer struct {
+	columns []string
+	rows    [][]driver.Value
+}
+
+func (a *answer) Columns() []string { return a.columns }
+func (a *answer) Close() error      { return nil }
+
+func (a *answer) Next(dest []driver.Value) error {
+	if len(a.rows) == 0 {
+		return io.EOF
+	}
+	copy(dest, a.rows[0])
+	a.rows = a.rows[1:]
+	return nil
+}

@@ -1,0 +1,227 @@
+package simulation
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The statements of package sql, and no others. They are read and not only recognised,
+// so that a condition that is left out does what it would do on a server.
+
+func (c *conn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if query == "SELECT @@max_allowed_packet" {
+		return &answer{[]string{"n"}, [][]driver.Value{{int64(1 << 20)}}}, nil
+	}
+	if err := c.arrive("mysql: " + firstWords(query)); err != nil {
+		return nil, err
+	}
+	switch {
+	case strings.HasPrefix(query, "SELECT EXISTS"):
+		found := int64(0)
+		for key := range c.db.rows {
+			if key[0] == 'c' || key[0] == 'h' {
+				found = 1
+			}
+		}
+		return &answer{[]string{"found"}, [][]driver.Value{{found}}}, nil
+	case strings.HasPrefix(query, "SELECT ") && strings.Contains(query, " FROM applied_offset WHERE "):
+		return c.selectPositions(query, args)
+	}
+	return nil, fmt.Errorf("%w: %s", errNotUsed, query)
+}
+
+func firstWords(query string) string { return query[:min(len(query), 32)] }
+
+// selectPositions reads applied_offset.
+func (c *conn) selectPositions(query string, args []driver.NamedValue) (driver.Rows, error) {
+	list, rest, _ := strings.Cut(strings.TrimPrefix(query, "SELECT "), " FROM applied_offset WHERE ")
+	where, lock := strings.CutSuffix(rest, " FOR UPDATE")
+	where, _ = strings.CutSuffix(where, " LIMIT 1")
+	where, _, _ = strings.Cut(where, " ORDER BY ")
+	a := &answer{columns: strings.Split(list, ", ")}
+	conditions := equations(where, " AND ", args)
+	for _, key := range c.positionKeys(conditions) {
+		if lock {
+			if _, there := c.db.rows[key]; there {
+				if err := c.lock(key); err != nil {
+					return nil, err
+				}
+			}
+		}
+		r, ok := c.read(key)
+		if !ok || !r.fits(key, conditions) {
+			continue
+		}
+		values := make([]driver.Value, len(a.columns))
+		for i, column := range a.columns {
+			values[i] = r.column(key, column)
+		}
+		a.rows = append(a.rows, values)
+	}
+	return a, nil
+}
+
+func (c *conn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.arrive("mysql: " + firstWords(query)); err != nil {
+		return nil, err
+	}
+	switch {
+	case strings.HasPrefix(query, "UPDATE applied_offset SET "):
+		return c.updatePosition(query, args)
+	case strings.HasPrefix(query, "INSERT INTO applied_offset "):
+		return c.insertPosition(query, args)
+	case strings.HasPrefix(query, "INSERT INTO like_count "):
+		return c.upsert("c", query)
+	case strings.HasPrefix(query, "INSERT INTO like_hourly "):
+		return c.upsert("h", query)
+	}
+	return nil, fmt.Errorf("%w: %s", errNotUsed, query)
+}
+
+// equation is column = value.
+type equation struct {
+	column string
+	value  driver.Value
+}
+
+// equations reads "a = ?, b = ?" with the arguments in order, and leaves out what has none.
+func equations(text, separator string, args []driver.NamedValue) []equation {
+	var list []equation
+	for part := range strings.SplitSeq(text, separator) {
+		column, value, _ := strings.Cut(part, " = ")
+		if value == "?" {
+			list = append(list, equation{column, args[0].Value})
+			args = args[1:]
+		}
+	}
+	return list
+}
+
+func positionKey(partition int32) string { return "p" + strconv.Itoa(int(partition)) }
+
+// positionKeys lists the rows that conditions may mean: one, or all.
+func (c *conn) positionKeys(conditions []equation) []string {
+	var keys []string
+	for p := range c.db.w.plan.partitions {
+		key := positionKey(p)
+		if !slices.ContainsFunc(conditions, func(e equation) bool { return e.column == "partition_id" && e.value != int64(p) }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func (r row) column(key, name string) driver.Value {
+	switch name {
+	case "topic":
+		return "like-updates"
+	case "partition_id":
+		n, _ := strconv.ParseInt(key[1:], 10, 64)
+		return n
+	case "topic_id":
+		return r.topicID
+	}
+	return r.n[columnNumber(name)]
+}
+
+func columnNumber(name string) int {
+	i := slices.Index([]string{"partitions", "next_offset", "next_seq", "leader_epoch"}, name)
+	if i < 0 {
+		panic("applied_offset has no column " + name)
+	}
+	return i
+}
+
+func (r row) fits(key string, conditions []equation) bool {
+	for _, e := range conditions {
+		if r.column(key, e.column) != e.value {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *conn) updatePosition(query string, args []driver.NamedValue) (driver.Result, error) {
+	set, where, _ := strings.Cut(strings.TrimPrefix(query, "UPDATE applied_offset SET "), " WHERE ")
+	values := equations(set, ", ", args)
+	conditions := equations(where, " AND ", args[len(values):])
+	changed := 0
+	for _, key := range c.positionKeys(conditions) {
+		if _, ok := c.read(key); !ok {
+			continue
+		}
+		if err := c.lock(key); err != nil {
+			return nil, err
+		}
+		r, ok := c.read(key)
+		if !ok || !r.fits(key, conditions) {
+			continue
+		}
+		for _, v := range values {
+			r.n[columnNumber(v.column)] = v.value.(int64)
+		}
+		c.write(key, r)
+		changed++
+	}
+	return driver.RowsAffected(changed), nil
+}
+
+func (c *conn) insertPosition(query string, args []driver.NamedValue) (driver.Result, error) {
+	_, list, _ := strings.Cut(query, "(")
+	list, _, _ = strings.Cut(list, ")")
+	r, key := row{}, ""
+	for i, column := range strings.Split(list, ", ") {
+		switch v := args[i].Value; column {
+		case "topic":
+		case "partition_id":
+			key = positionKey(int32(v.(int64)))
+		case "topic_id":
+			r.topicID = v.(string)
+		default:
+			r.n[columnNumber(column)] = v.(int64)
+		}
+	}
+	if err := c.lock(key); err != nil {
+		return nil, err
+	}
+	if _, ok := c.read(key); ok {
+		return nil, &mysql.MySQLError{Number: numDuplicate, Message: "Duplicate entry for key 'PRIMARY'"}
+	}
+	c.write(key, r)
+	return driver.RowsAffected(1), nil
+}
+
+// upsert adds rows like (1,2,3) or ('2000-01-01 00:00:00','DE',0,2,3) to those there are:
+// the last two values are added, those before are the key.
+func (c *conn) upsert(table, query string) (driver.Result, error) {
+	_, list, _ := strings.Cut(query, " VALUES (")
+	list, update, _ := strings.Cut(list, ") ON DUPLICATE KEY UPDATE ")
+	adds := strings.Count(update, " + VALUES(") == 2
+	for tuple := range strings.SplitSeq(list, "),(") {
+		values := strings.Split(tuple, ",")
+		n := len(values)
+		key := table + strings.Join(values[:n-2], ",")
+		if err := c.lock(key); err != nil {
+			return nil, err
+		}
+		r, _ := c.read(key)
+		for i, text := range values[n-2:] {
+			v, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			if adds {
+				v += r.n[i]
+			}
+			r.n[i] = v
+		}
+		c.write(key, r)
+	}
+	return driver.RowsAffected(1), nil
+}

@@ -1,0 +1,291 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// damage is what no rule repairs. It is done after a schedule has drained; then the
+// partitions that it concerns must park, for the reason that fits, and the others must go
+// on. do returns which park and why, or nothing if the damage cannot be done here.
+type damage struct {
+	name string
+	do   func(w *world, p int32) parks
+}
+
+// parks are reasons, or parts of them, by partition (topic/number).
+type parks map[string]string
+
+func likes(p int32) string   { return fmt.Sprintf("%s/%d", schema.TopicLikes, p) }
+func updates(p int32) string { return fmt.Sprintf("%s/%d", schema.TopicUpdates, p) }
+
+var damages = []damage{
+	{"updates compacted before they were applied", gapInUpdates},
+	{"updates lost at the end", lostUpdates},
+	{"updates written twice", repeatedUpdates},
+	{"like-updates deleted and made anew", recreate(schema.TopicUpdates)},
+	{"state table deleted and made anew", recreate(schema.TopicState)},
+	{"likes deleted and made anew", recreate(schema.TopicLikes)},
+	{"state table went back", stateWentBack},
+	{"progress record lost", progressLost},
+	{"another cluster", anotherCluster},
+	{"more partitions", morePartitions},
+	{"events deleted before they were folded", likesTrimmed},
+	{"events lost by an unclean election", likesLost},
+	{"applied_offset row deleted", rowDeleted},
+	{"applied_offset of another topic", rowOfAnother},
+}
+
+// suffer does the damage, and looks at what comes of it.
+func (w *world) suffer() {
+	p := w.partition()
+	restart := w.rng.IntN(2) == 0
+	w.note("# damage to partition %d: %s", p, w.plan.damage.name)
+	want := w.plan.damage.do(w, p)
+	if want == nil {
+		return
+	}
+	w.tally["damage: "+w.plan.damage.name]++
+	for name := range want {
+		w.excused[name] = true
+	}
+	if restart || w.needsRestart() {
+		w.restart()
+	}
+	w.writeHome()
+	w.drain()
+	for name, reason := range want {
+		w.mustPark(name, reason)
+	}
+}
+
+// needsRestart: what goes by the identity of topics and clusters is found out when a
+// partition is opened.
+func (w *world) needsRestart() bool {
+	switch w.plan.damage.name {
+	case "updates lost at the end", "applied_offset row deleted", "updates compacted before they were applied", "updates written twice", "applied_offset of another topic":
+		return false
+	}
+	return true
+}
+
+// restart ends all processes and starts as many.
+func (w *world) restart() {
+	for len(w.processes) > 0 {
+		p := w.processes[0]
+		w.plan.disks = append(w.plan.disks, copyDisk(p.disk, 100))
+		w.halt(p)
+	}
+	w.startMissing(w.plan.processes)
+}
+
+// writeHome writes events for each partition that lives.
+func (w *world) writeHome() {
+	w.plan.misplaced, w.plan.poison = 0, 0
+	w.write(5)
+}
+
+// mustPark looks at the owner of a partition.
+func (w *world) mustPark(name, reason string) {
+	if w.failure != nil {
+		return
+	}
+	for _, g := range w.groups {
+		for _, s := range g.members {
+			for _, c := range s.claims {
+				if c.name() != name {
+					continue
+				}
+				st := c.drive.Status()
+				if st.State != stream.StateParked || st.Remedy == "" || !strings.Contains(st.Reason, reason) {
+					w.fail("after %q %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
+				}
+				return
+			}
+		}
+	}
+	w.fail("%s has no owner", name)
+}
+
+// foldOnly has something folded while MySQL is away.
+func (w *world) foldOnly(p int32) {
+	w.mysql.away = true
+	w.mysql.cut()
+	w.excused[updates(p)] = true
+	for range 3 {
+		w.append(p)
+		for range 200 {
+			w.round()
+		}
+	}
+	w.mysql.away = false
+}
+
+// append writes an event that changes a count of a post of the partition, if it has one.
+func (w *world) append(p int32) {
+	l := w.kafka.log(schema.TopicLikes, p)
+	for post := uint64(1); post < 1000; post++ {
+		if schema.PartitionFor(post, w.plan.partitions) == p {
+			l.append(entry{key: schema.AppendPostKey(nil, post), value: schema.AppendEvent(nil, &schema.Event{
+				PostID: post, UserID: uint64(1000 + l.end()), Action: schema.Like, Region: schema.UnknownRegion})})
+			return
+		}
+	}
+}
+
+func gapInUpdates(w *world, p int32) parks {
+	w.foldOnly(p)
+	l := w.kafka.log(schema.TopicUpdates, p)
+	for o := w.mysql.rows[positionKey(p)].n[colOffset]; o < l.lastData(0)-1; o++ {
+		if l.entries[o].data() {
+			l.entries[o].removed = true
+			return parks{updates(p): "where"}
+		}
+	}
+	w.fail("nothing was folded: %s", w.undonePartition(p))
+	return nil
+}
+
+func repeatedUpdates(w *world, p int32) parks {
+	l := w.kafka.log(schema.TopicUpdates, p)
+	at := l.lastData(0) - 1
+	if at < 0 {
+		return nil
+	}
+	e := l.entries[at]
+	l.append(entry{key: e.key, value: e.value})
+	w.excused[likes(p)] = true // whose updates are not what the oracle expects any more
+	return parks{updates(p): "where"}
+}
+
+func lostUpdates(w *world, p int32) parks {
+	l := w.kafka.log(schema.TopicUpdates, p)
+	if w.mysql.rows[positionKey(p)].n[colOffset] < 2 {
+		return nil
+	}
+	l.elect(w.mysql.rows[positionKey(p)].n[colOffset] - 2)
+	w.excused[likes(p)] = true
+	w.append(p)
+	w.append(p)
+	return parks{updates(p): ""}
+}
+
+func recreate(name string) func(*world, int32) parks {
+	return func(w *world, _ int32) parks {
+		want := parks{}
+		t := w.kafka.topics[name]
+		t.id[15]++
+		for p := range w.plan.partitions {
+			for i, l := range w.kafka.logs {
+				if l == t.parts[p] {
+					t.parts[p] = newLog()
+					w.kafka.logs[i] = t.parts[p]
+				}
+			}
+			want[likes(p)] = "deleted and created again"
+			if name == schema.TopicState {
+				want[likes(p)] = "has no progress record"
+			}
+			want[updates(p)] = "the counts in MySQL come from topic id"
+			if name != schema.TopicUpdates {
+				delete(want, updates(p))
+				w.excused[updates(p)] = true // nothing comes any more, and nothing is to be compared
+			} else if _, ok := w.mysql.rows[positionKey(p)]; !ok {
+				delete(want, updates(p))
+			}
+		}
+		return want
+	}
+}
+
+// stateWentBack: an unclean election took the last transactions of the state table.
+func stateWentBack(w *world, p int32) parks {
+	w.append(p)
+	w.drain()
+	l := w.kafka.log(schema.TopicState, p)
+	from := l.end() - 1 // the last marker
+	t := l.entries[from].txn
+	if t == nil || !t.commits() {
+		return nil
+	}
+	l.elect(t.first[l])
+	w.excused[updates(p)] = true
+	return parks{likes(p): "but the group has committed"}
+}
+
+func progressLost(w *world, p int32) parks {
+	for i := range w.kafka.log(schema.TopicState, p).entries {
+		w.kafka.log(schema.TopicState, p).entries[i].removed = true
+	}
+	for _, proc := range w.processes {
+		proc.old = nil
+	}
+	w.excused[updates(p)] = true
+	w.plan.wipe = true
+	return parks{likes(p): "has no progress record"}
+}
+
+func anotherCluster(w *world, _ int32) parks {
+	w.kafka.id = "another-cluster"
+	want := parks{}
+	for p := range w.plan.partitions {
+		want[likes(p)] = "this is cluster another-cluster"
+	}
+	return want
+}
+
+func morePartitions(w *world, _ int32) parks {
+	t := w.kafka.topics[schema.TopicLikes]
+	t.parts = append(t.parts, newLog())
+	want := parks{}
+	for p := range w.plan.partitions {
+		want[likes(p)] = "partitions, the state table was made for"
+	}
+	return want
+}
+
+func likesTrimmed(w *world, p int32) parks {
+	for len(w.processes) > 0 {
+		w.halt(w.processes[0])
+	}
+	w.append(p)
+	l := w.kafka.log(schema.TopicLikes, p)
+	l.start = l.end()
+	w.startMissing(w.plan.processes)
+	return parks{likes(p): "is next, but"}
+}
+
+func likesLost(w *world, p int32) parks {
+	l := w.kafka.log(schema.TopicLikes, p)
+	progress, _ := w.progress(p)
+	if progress.NextOffset < 2 || progress.LeaderEpoch < 0 {
+		return nil
+	}
+	l.elect(progress.NextOffset - 2)
+	for range 4 {
+		w.append(p)
+	}
+	return parks{likes(p): "data was lost by an unclean leader election"}
+}
+
+// rowDeleted leaves counts without their position.
+func rowDeleted(w *world, p int32) parks {
+	if _, ok := w.mysql.rows[positionKey(p)]; !ok || len(w.mysql.rows) < 2 {
+		return nil
+	}
+	delete(w.mysql.rows, positionKey(p))
+	return parks{updates(p): "but no applied_offset row"}
+}
+
+func rowOfAnother(w *world, p int32) parks {
+	r, ok := w.mysql.rows[positionKey(p)]
+	if !ok {
+		return nil
+	}
+	r.topicID = strings.Repeat("1", 32)
+	w.mysql.rows[positionKey(p)] = r
+	return parks{updates(p): "the counts in MySQL come from topic id"}
+}

@@ -1,0 +1,235 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/processor"
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// process is one run of the processor role, from its start to its end or crash.
+type process struct {
+	w      *world
+	name   string
+	disk   *vfs.MemFS
+	old    *vfs.MemFS // the disk as it was some time ago; nil: not kept
+	stores *stream.Stores
+	db     *sql.Store
+
+	workers  *processor.Workers
+	sessions [2]*session // by group; nil: none
+	paused   bool        // stands still, and does not know it
+	dead     bool
+}
+
+// session is a process's time as a member with one generation.
+type session struct {
+	g          *group
+	proc       *process
+	member     string
+	generation int32
+	claims     []*claim
+	ctx        context.Context
+	cancel     context.CancelFunc
+	working    int // claims that have not ended
+}
+
+// claim is the work on one partition in a session.
+type claim struct {
+	session   *session
+	partition int32
+	actor     *actor
+	drive     *stream.Drive
+	open      bool            // can be polled
+	at        stream.Position // where the client stands
+}
+
+// Thresholds are half a millisecond off what time passes by, so that no comparison of
+// times is ever a close one.
+const (
+	offGrid      = 500 * time.Microsecond
+	tickInterval = time.Second + offGrid
+)
+
+func (w *world) options() processor.Options {
+	o := processor.DefaultOptions()
+	o.MaxBatch = w.plan.maxBatch
+	o.TransactionTimeout += offGrid
+	o.SessionTimeout += offGrid
+	o.ParkInterval += offGrid
+	o.PositionCheckInterval += offGrid
+	o.ShutdownTimeout += offGrid
+	return o
+}
+
+// start begins a process on a disk.
+func (w *world) start(disk *vfs.MemFS) *process {
+	w.started++
+	p := &process{w: w, name: fmt.Sprintf("p%d", w.started), disk: disk}
+	p.stores = stream.NewStoresOn(disk, "state", 1<<20, w.log)
+	o := sql.DefaultOptions()
+	o.DSN = "simulated@tcp(mysql:3306)/kudos"
+	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
+	p.db = sql.NewOn(connector{p}, o, w.log)
+	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
+	w.processes = append(w.processes, p)
+	return p
+}
+
+// end gives up what a process holds in this one. All its actors have ended.
+func (p *process) end() {
+	_ = p.db.Close()
+	p.stores.Close()
+	p.w.processes = remove(p.w.processes, p)
+}
+
+// begin starts the work on the assigned partitions.
+func (g *group) begin(p *process, member string, partitions []int32) {
+	s := &session{g: g, proc: p, member: member, generation: g.generation}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	g.members[member], p.sessions[g.index] = s, s
+	o := p.workers
+	newWorker := o.Fold
+	if g.name == schema.GroupApply {
+		newWorker = o.Count
+	}
+	options := g.w.options()
+	for _, partition := range partitions {
+		c := &claim{session: s, partition: partition}
+		a := stream.Assignment{Topic: g.topic, Partition: partition,
+			Member: stream.Member{Group: g.name, ID: member, Generation: g.generation}}
+		c.drive = stream.NewDrive(a, newWorker, &stream.ProcessorOptions{
+			MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
+			SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
+		}, &client{w: g.w, proc: p}, func() { g.wanted = true }, g.w.log)
+		c.actor = g.w.spawn(fmt.Sprintf("%s %s/%d", member, g.topic, partition), p, c.run)
+		s.claims = append(s.claims, c)
+	}
+	s.working = len(s.claims)
+	g.w.note("%s: generation %d, %s gets %v", g.name, g.generation, member, partitions)
+}
+
+// stop ends a session: what is in hand is finished.
+func (s *session) stop() {
+	s.cancel()
+	s.ended()
+}
+
+// ended forgets a session when its last claim has ended.
+func (s *session) ended() {
+	if s.working == 0 && s.ctx.Err() != nil && s.proc.sessions[s.g.index] == s {
+		s.proc.sessions[s.g.index] = nil
+	}
+}
+
+// run is a partition's time in a session, as package stream's session and group have it.
+func (c *claim) run() {
+	s := c.session
+	defer func() {
+		c.open = false
+		s.working--
+		s.ended()
+	}()
+	c.drive.Fence(s.ctx)
+	defer c.drive.Close()
+	if s.g.topic == schema.TopicLikes {
+		store, err := c.recover()
+		if err != nil {
+			s.g.w.fail("opening local state: %v", err)
+			return
+		}
+		defer func() {
+			if err := store.Close(); err != nil {
+				s.g.w.fail("closing local state: %v", err)
+			}
+		}()
+	}
+	if s.ctx.Err() == nil {
+		c.drive.Open(s.ctx)
+	}
+	c.open = true
+	for s.ctx.Err() == nil {
+		worked := c.drive.Work(s.ctx)
+		c.check()
+		s.g.w.rest(!worked)
+	}
+}
+
+// recover opens the local state, as goka does between Fence and Open.
+func (c *claim) recover() (*stream.Store, error) {
+	k := c.session.g.w.kafka
+	identify := func(topic string) (stream.LogID, error) {
+		return stream.LogID{ClusterID: k.id, TopicID: k.topics[topic].id}, nil
+	}
+	st, err := c.session.proc.stores.Builder(identify)(schema.TopicState, c.partition)
+	if err != nil {
+		return nil, err
+	}
+	return st.(*stream.Store), st.Open()
+}
+
+// poll is the poll loop's turn: it may come while the worker is busy.
+func (c *claim) poll() {
+	if !c.open {
+		return
+	}
+	fetch, moved := c.drive.Steer()
+	if moved != nil {
+		c.at = *moved
+	}
+	if !fetch {
+		return
+	}
+	l := c.session.g.w.kafka.log(c.session.g.topic, c.partition)
+	rp := kmsg.NewFetchResponseTopicPartition()
+	rp.Partition = c.partition
+	switch end := l.epochEnd(c.at.Epoch); {
+	case end >= 0 && end < c.at.Offset:
+		c.drive.Deliver(&kgo.FetchPartition{Partition: c.partition, Err: &kgo.ErrDataLoss{Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
+		return
+	case c.at.Offset < l.start || c.at.Offset > l.end():
+		rp.ErrorCode = 1 // OFFSET_OUT_OF_RANGE
+	default:
+		l.fetch(c.at.Offset, 1+c.session.g.w.rng.IntN(6), true, &rp)
+	}
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: c.at.Offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true,
+		Topic: c.session.g.topic, Partition: c.partition,
+	}, &rp, nil, nil)
+	if next == c.at.Offset && fp.Err == nil {
+		return
+	}
+	if next > c.at.Offset {
+		c.at = stream.Position{Offset: next, Epoch: l.entries[next-1].epoch}
+	}
+	c.drive.Deliver(&fp)
+	c.actor.idle = false
+}
+
+// check looks whether a claim parks that has no cause to.
+func (c *claim) check() {
+	w := c.session.g.w
+	st := c.drive.Status()
+	if w.trace != nil && st.State != stream.StateRunning {
+		w.note("%s", st)
+	}
+	if st.State != stream.StateParked || st.Remedy == "" || w.excused[c.name()] {
+		return
+	}
+	s := c.session
+	if s.g.member(s.member, s.generation) != nil && strings.Contains(st.Reason, "the position is not in the log any more") {
+		return // of one that has been taken over, while nobody has told it
+	}
+	w.fail("%s parks without a cause: %s", c.name(), st)
+}
+
+func (c *claim) name() string { return fmt.Sprintf("%s/%d", c.session.g.topic, c.partition) }

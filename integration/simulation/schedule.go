@@ -1,0 +1,297 @@
+package simulation
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// plan is what a seed decides before anything happens.
+type plan struct {
+	partitions          int32
+	posts, users        int
+	processes, maxBatch int
+	steps               int
+	began               int64
+	// In a thousand: requests or answers that get lost, events in the wrong partition,
+	// records that can never be events.
+	lost, misplaced, poison int
+	weights                 []int // of faults
+	weight                  int   // their sum
+	damage                  *damage
+	wipe                    bool         // processes start with an empty disk
+	disks                   []*vfs.MemFS // of crashed processes
+}
+
+// Tally counts what happened in schedules, by name.
+type Tally map[string]int
+
+// Run runs the schedule of a seed and returns what it violates. It must be called in a
+// bubble of testing/synctest, whose time it passes. trace gets a line for each step; it
+// may be nil.
+func Run(seed uint64, trace func(format string, args ...any)) (Tally, error) {
+	w := &world{
+		rng: rand.New(rand.NewPCG(seed, 0x6b75646f73)), trace: trace, back: make(chan struct{}),
+		log: slog.New(slog.DiscardHandler), excused: map[string]bool{}, tally: Tally{},
+	}
+	if trace != nil {
+		w.log = slog.New(slog.NewTextHandler(traceWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	}
+	w.makePlan()
+	w.setUp()
+	w.storm()
+	w.subside()
+	w.drain()
+	if w.failure == nil && w.plan.damage != nil {
+		w.suffer()
+	}
+	if w.failure == nil {
+		w.verdict()
+	}
+	w.tearDown()
+	return w.tally, w.failure
+}
+
+// traceWriter puts the program's own log into the trace.
+type traceWriter struct{ w *world }
+
+func (t traceWriter) Write(b []byte) (int, error) {
+	t.w.note("log: %s", b[:len(b)-1])
+	return len(b), nil
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+func (w *world) makePlan() {
+	p := &w.plan
+	p.partitions = 1 + w.rng.Int32N(2)
+	p.posts, p.users = 1+w.rng.IntN(3), 1+w.rng.IntN(3)
+	p.processes = 1 + w.rng.IntN(3)
+	p.maxBatch = pick(w, 1, 2, 3, 7, 50_000)
+	p.steps = 50 + w.rng.IntN(350)
+	p.began = now()
+	p.lost = pick(w, 0, 5, 20, 60)
+	p.misplaced, p.poison = pick(w, 0, 100, 400), pick(w, 0, 50)
+	p.weights = make([]int, len(faults))
+	p.weights[0], p.weights[1] = 12, 6
+	for i := 2; i < len(faults); i++ {
+		p.weights[i] = pick(w, 0, 0, 1, 2, 4)
+	}
+	for _, n := range p.weights {
+		p.weight += n
+	}
+	if w.rng.IntN(8) == 0 {
+		d := pick(w, damages...)
+		p.damage = &d
+	}
+}
+
+// setUp makes topics with their first progress records, as `kudos topics apply` does, and
+// starts the processes.
+func (w *world) setUp() {
+	w.kafka, w.mysql = newCluster(w, w.plan.partitions), newDatabase(w)
+	for p := range w.plan.partitions {
+		progress := schema.Progress{LeaderEpoch: -1, ClusterID: w.kafka.id, Partitions: w.plan.partitions,
+			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id, UpdatesID: w.kafka.topics[schema.TopicUpdates].id}
+		w.kafka.log(schema.TopicState, p).append(entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)})
+	}
+	w.newGroups()
+	w.startMissing(w.plan.processes)
+	w.write(1 + w.rng.IntN(8))
+}
+
+// storm is the time of faults.
+func (w *world) storm() {
+	for range w.plan.steps {
+		if w.failure != nil {
+			return
+		}
+		w.settle()
+		switch n := w.rng.IntN(10); {
+		case n < 2:
+			w.happen()
+		case n < 5:
+			w.pollOne()
+		default:
+			if a := w.runnable(); a != nil {
+				w.let(a)
+			}
+		}
+	}
+}
+
+func (w *world) settle() {
+	for _, g := range w.groups {
+		g.settle()
+	}
+}
+
+func (w *world) claims() []*claim {
+	var list []*claim
+	for _, p := range w.processes {
+		for _, s := range p.sessions {
+			if s != nil {
+				list = append(list, s.claims...)
+			}
+		}
+	}
+	return list
+}
+
+func (w *world) pollOne() {
+	if claims := w.claims(); len(claims) > 0 {
+		if c := pick(w, claims...); !c.session.proc.paused {
+			c.poll()
+		}
+	}
+}
+
+// subside ends the faults: what was decided late is decided now, who was away is back.
+func (w *world) subside() {
+	w.note("# calm")
+	w.calm = true
+	for _, p := range w.processes {
+		p.paused = false
+	}
+	for len(w.kafka.late) > 0 {
+		w.arriveLate()
+	}
+	for len(w.mysql.late) > 0 {
+		w.decideLate()
+	}
+	w.mysql.away = false
+	for _, c := range append([]*conn(nil), w.mysql.conns...) {
+		if c.proc.dead {
+			c.breakOff()
+		}
+	}
+	for _, co := range w.kafka.coordinators {
+		w.kafka.mark(co)
+	}
+	for p := range w.plan.partitions {
+		w.kafka.materialize(p)
+	}
+	w.startMissing(w.plan.processes)
+}
+
+// Bounds of the drain: steps of each actor, and virtual seconds.
+const (
+	drainRounds  = 5000
+	drainSeconds = 300
+)
+
+// drain lets everybody work until all is done, and time has passed since: what only a
+// timer finds out is found out then.
+func (w *world) drain() {
+	quiet := 0
+	for seconds, round := 0, 0; w.failure == nil; round++ {
+		if w.round() {
+			continue
+		}
+		switch why := w.undone(); {
+		case why == "":
+			if quiet++; quiet > 6 {
+				return
+			}
+		case seconds > drainSeconds || round > drainRounds:
+			w.fail("does not drain: %s", why)
+		default:
+			quiet = 0
+		}
+		seconds++
+		w.advance(1100 * time.Millisecond)
+		for _, co := range w.kafka.coordinators {
+			if co.txn != nil && now()-co.txn.began > 31_000 {
+				w.kafka.timeOut(co)
+			}
+		}
+	}
+}
+
+// round gives everybody a turn, and tells whether anybody had something to do.
+func (w *world) round() (busy bool) {
+	w.settle()
+	for _, g := range w.groups {
+		for _, p := range w.processes {
+			g.notice(p)
+		}
+	}
+	for _, c := range w.claims() {
+		c.poll()
+	}
+	for _, a := range append([]*actor(nil), w.actors...) {
+		if !a.done {
+			w.let(a)
+			busy = busy || !a.idle
+		}
+	}
+	return busy
+}
+
+// undone says what is still to be done, or "".
+func (w *world) undone() string {
+	for _, g := range w.groups {
+		if g.joining != nil || g.wanted {
+			return g.name + " rebalances"
+		}
+		owned := map[int32]bool{}
+		for _, s := range g.members {
+			for _, c := range s.claims {
+				owned[c.partition] = true
+				if st := c.drive.Status(); st.State != stream.StateRunning && !w.excused[c.name()] {
+					return st.String()
+				}
+			}
+		}
+		if len(owned) < int(w.plan.partitions) {
+			return g.name + " has partitions without an owner"
+		}
+	}
+	for p := range w.plan.partitions {
+		if why := w.undonePartition(p); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (w *world) undonePartition(p int32) string {
+	if !w.excused[likes(p)] {
+		progress, _ := w.progress(p)
+		l := w.kafka.log(schema.TopicLikes, p)
+		if end := l.lastData(max(l.start, progress.NextOffset)); progress.NextOffset < end {
+			return fmt.Sprintf("%s is folded to %d of %d", likes(p), progress.NextOffset, end)
+		}
+	}
+	if !w.excused[updates(p)] {
+		at := w.mysql.rows[positionKey(p)].n[colOffset]
+		if end := w.kafka.log(schema.TopicUpdates, p).lastData(at); at < end {
+			return fmt.Sprintf("%s is applied to %d of %d", updates(p), at, end)
+		}
+	}
+	return ""
+}
+
+// tearDown ends all processes.
+func (w *world) tearDown() {
+	w.calm = true
+	for len(w.processes) > 0 {
+		p := w.processes[0]
+		w.note("%s ends", p.name)
+		w.halt(p)
+	}
+	if n := len(w.actors); n > 0 {
+		w.fail("%d actors are left, the first is %s", n, w.actors[0].name)
+	}
+}

@@ -1,0 +1,166 @@
+package simulation
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing/synctest"
+	"time"
+)
+
+// world is everything in one schedule. One goroutine at a time uses it: an actor's
+// between two steps, and the scheduler's otherwise.
+type world struct {
+	rng   *rand.Rand
+	plan  plan
+	trace func(format string, args ...any) // nil: nobody reads it
+	log   *slog.Logger
+
+	kafka     *cluster
+	mysql     *database
+	processes []*process
+	groups    []*group
+
+	actors  []*actor
+	current *actor        // who runs; nil: the scheduler
+	back    chan struct{} // an actor gives control back
+
+	calm    bool // no faults any more
+	started int  // processes, for their names
+	failure error
+	excused map[string]bool // partitions that may park, see parks.go
+	tally   Tally
+}
+
+// actor is a goroutine that runs only when the scheduler lets it.
+type actor struct {
+	name   string
+	proc   *process
+	resume chan struct{}
+	idle   bool // had nothing to do the last time
+	done   bool
+}
+
+// note writes a line of the trace.
+func (w *world) note(format string, args ...any) {
+	if w.trace != nil {
+		who := "-"
+		if w.current != nil {
+			who = w.current.name
+		}
+		w.trace("%10.3f %-22s %s", float64(now())/1000, who, fmt.Sprintf(format, args...))
+	}
+}
+
+// count notes what happened, and counts it.
+func (w *world) count(what string) {
+	w.tally[what]++
+	w.note("%s", what)
+}
+
+// now is the virtual time in Unix milliseconds.
+func now() int64 { return time.Now().UnixMilli() }
+
+// fail keeps the first violation.
+func (w *world) fail(format string, args ...any) {
+	if w.failure == nil {
+		w.failure = fmt.Errorf(format, args...)
+		w.note("VIOLATION: %v", w.failure)
+	}
+}
+
+// spawn makes an actor, which waits to be picked.
+func (w *world) spawn(name string, proc *process, run func()) *actor {
+	a := &actor{name: name, proc: proc, resume: make(chan struct{})}
+	w.actors = append(w.actors, a)
+	go func() {
+		<-a.resume
+		run()
+		a.done = true
+		w.back <- struct{}{}
+	}()
+	return a
+}
+
+// let runs an actor until its next step.
+func (w *world) let(a *actor) {
+	w.current = a
+	a.resume <- struct{}{}
+	<-w.back
+	w.current = nil
+	if a.done {
+		w.actors = remove(w.actors, a)
+	}
+}
+
+func remove[T comparable](list []T, x T) []T {
+	for i := range list {
+		if list[i] == x {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// step is called by the models before and after what they do: others may run here. It
+// tells whether the process that asks is still alive.
+func (w *world) step(format string, args ...any) (alive bool) {
+	a := w.current
+	if a == nil {
+		return true // the scheduler itself asks
+	}
+	if a.proc.dead {
+		return false
+	}
+	if w.trace != nil {
+		w.note(format, args...)
+	}
+	a.idle = false
+	w.back <- struct{}{}
+	<-a.resume
+	return !a.proc.dead
+}
+
+// rest is a step between two turns of an actor.
+func (w *world) rest(idle bool) {
+	a := w.current
+	if a.proc.dead {
+		return
+	}
+	a.idle = idle
+	w.back <- struct{}{}
+	<-a.resume
+}
+
+// runnable picks an actor: those with something to do more often.
+func (w *world) runnable() *actor {
+	var fit *actor
+	weight := 0
+	for _, a := range w.actors {
+		if a.proc.paused {
+			continue
+		}
+		n := 8
+		if a.idle {
+			n = 1
+		}
+		weight += n
+		if w.rng.IntN(weight) < n {
+			fit = a
+		}
+	}
+	return fit
+}
+
+// advance lets virtual time pass. Timeouts fire meanwhile.
+func (w *world) advance(d time.Duration) {
+	w.note("time passes: %v", d)
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// chance is true n times in a thousand, and never in the calm.
+func (w *world) chance(n int) bool { return !w.calm && n > 0 && w.rng.IntN(1000) < n }
+
+// pick returns one of a list.
+func pick[T any](w *world, list ...T) T { return list[w.rng.IntN(len(list))] }

@@ -1,0 +1,41 @@
+package processor
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// Workers makes the workers of both groups, one for each assigned partition.
+type Workers struct {
+	opts    Options
+	kafka   stream.Kafka
+	stores  *stream.Stores
+	db      *sql.Store
+	log     *slog.Logger
+	metrics *metrics
+}
+
+// NewWorkers does no I/O. stores and db stay the caller's.
+func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) *Workers {
+	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg)}
+}
+
+// Fold makes a worker of latest-like-action.
+func (w *Workers) Fold(a stream.Assignment) stream.Worker {
+	return &folder{
+		partition: a.Partition, member: a.Member, opts: &w.opts, kafka: w.kafka, stores: w.stores,
+		metrics: w.metrics, log: w.log,
+	}
+}
+
+// Count makes a worker of like-count.
+func (w *Workers) Count(a stream.Assignment) stream.Worker {
+	return &counter{
+		partition: a.Partition, opts: &w.opts, kafka: w.kafka, db: w.db,
+		metrics: w.metrics, log: w.log,
+	}
+}
