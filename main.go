@@ -114,7 +114,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand())
-	add("repair", a.auditCommand())
+	add("repair", a.auditCommand(), a.rebuildCommand())
 	add("about", a.configCommand(), a.versionCommand())
 	return root
 }

@@ -65,11 +65,17 @@ func (s *system) connect() {
 // runs nothing yet.
 func newRealSystem(t testing.TB) *system {
 	t.Helper()
+	return newRealSystemOn(t, shared.MariaDB(t).NewDatabase(t))
+}
+
+// newRealSystemOn is one whose counts go to an empty database of the test's choice.
+func newRealSystemOn(t testing.TB, dsn string) *system {
+	t.Helper()
 	s := newSystem(t)
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
-	s.dsn = shared.MariaDB(t).NewDatabase(t)
+	s.dsn = dsn
 	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
 	s.command("migrate", "--mysql-dsn", s.dsn)
 	s.connect()

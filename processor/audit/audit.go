@@ -95,8 +95,10 @@ type part struct {
 	applied sql.Position // MySQL's
 	// placed: applied is a position in this like-updates, so that there is something
 	// to compare with.
-	placed   bool
-	progress schema.Progress // of the state table, in a deep comparison
+	placed bool
+	// progress is that of the state table, in a deep comparison.
+	progress    schema.Progress
+	hasProgress bool
 	// totals of MySQL's two tables; they are the same where nothing is wrong.
 	posts, hours schema.Counts
 }

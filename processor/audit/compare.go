@@ -65,8 +65,11 @@ func (c *Comparison) compareTotals() {
 // negative: no count can be, whatever the stream says.
 func negative(c schema.Counts) bool { return c.Likes < 0 || c.Dislikes < 0 }
 
-// Progress is where the state table of a partition stood, after a deep comparison.
-func (c *Comparison) Progress(partition int32) schema.Progress { return c.parts[partition].progress }
+// State is the progress record of a partition's state table, after a deep comparison;
+// ok is false if it has none.
+func (c *Comparison) State(partition int32) (p schema.Progress, ok bool) {
+	return c.parts[partition].progress, c.parts[partition].hasProgress
+}
 
 // EachCount calls each with what the state table came to, post by post in their
 // order; posts without any reaction are left out.

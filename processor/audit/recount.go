@@ -25,7 +25,7 @@ func (c *Comparison) recount(ctx context.Context, p *part, phase *Phase) (err er
 	if err := table.Read(ctx, c.cl, seq, phase.Add); err != nil {
 		return err
 	}
-	p.progress = table.Progress
+	p.progress, p.hasProgress = table.Progress, table.HasProgress
 	if err := c.sumUp(table, p); err != nil {
 		return err
 	}

@@ -117,9 +117,39 @@ func (r *Report) Differences() int64 {
 	return r.Posts.Different + r.Hours.Different + r.State.Different + int64(len(r.Problems))
 }
 
-// WriteText prints the report for a person.
+// WriteText prints the report for a person, and what to do next.
 func (r *Report) WriteText(w io.Writer) error {
+	if err := r.WriteFindings(w); err != nil {
+		return err
+	}
+	if next := r.next(); next != "" {
+		if _, err := fmt.Fprintln(w, next); err != nil {
+			return fmt.Errorf("printing the report: %w", err)
+		}
+	}
+	return nil
+}
+
+// WriteFindings prints the report alone.
+func (r *Report) WriteFindings(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	r.writePosts(t)
+	r.writeHours(t)
+	r.writeState(t)
+	for _, p := range r.Problems {
+		fmt.Fprintf(t, "problem: %s\n", p)
+	}
+	for _, u := range r.Unknown {
+		fmt.Fprintf(t, "not known: %s\n", u)
+	}
+	fmt.Fprintln(t, r.summary())
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	return nil
+}
+
+func (r *Report) writePosts(t io.Writer) {
 	if r.Posts.Different > 0 {
 		fmt.Fprintf(t, "%d of %d posts differ (likes / dislikes):\n", r.Posts.Different, r.Posts.Compared)
 		fmt.Fprintln(t, "  post\tpartition\tMySQL\tstream\tdifference")
@@ -128,6 +158,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		more(t, r.Posts.Different, len(r.Posts.Rows))
 	}
+}
+
+func (r *Report) writeHours(t io.Writer) {
 	if r.Hours.Different > 0 {
 		fmt.Fprintf(t, "%d of %d rows of like_hourly differ (likes / dislikes):\n", r.Hours.Different, r.Hours.Compared)
 		fmt.Fprintln(t, "  hour (UTC)\tregion\tpartition\tMySQL\tstream\tdifference")
@@ -136,6 +169,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		more(t, r.Hours.Different, len(r.Hours.Rows))
 	}
+}
+
+func (r *Report) writeState(t io.Writer) {
 	if r.State.Different > 0 {
 		fmt.Fprintf(t, "%d posts have counts in the state table that are not those of their pairs (likes / dislikes):\n", r.State.Different)
 		fmt.Fprintln(t, "  post\tpartition\tcounts\tpairs")
@@ -144,20 +180,6 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		more(t, r.State.Different, len(r.State.Rows))
 	}
-	for _, p := range r.Problems {
-		fmt.Fprintf(t, "problem: %s\n", p)
-	}
-	for _, u := range r.Unknown {
-		fmt.Fprintf(t, "not known: %s\n", u)
-	}
-	fmt.Fprintln(t, r.summary())
-	if next := r.next(); next != "" {
-		fmt.Fprintln(t, next)
-	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("printing the report: %w", err)
-	}
-	return nil
 }
 
 func more(w io.Writer, all int64, shown int) {
