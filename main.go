@@ -1,7 +1,7 @@
 // Command kudos counts likes exactly, on Kafka and MySQL alone. This package holds
 // its commands and nothing else: each reads its configuration, makes the parts it
 // needs and runs them. Arguments, KUDOS_… variables and a file come in; an exit code
-// comes out: 0 done, 1 failed, 2 used wrongly.
+// comes out: 0 done, 1 failed, 2 used wrongly, 3 an audit found a difference.
 package main
 
 import (
@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitDone      = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitDifferent = 3
 )
 
 // app is the world of a command: its standard streams.
@@ -39,6 +40,11 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// differentError is an audit that did its work and found a difference.
+type differentError struct{ error }
+
+func (e differentError) Unwrap() error { return e.error }
+
 // run carries one command out. It is the one place that prints an error.
 func (a *app) run(ctx context.Context, args []string) (code int) {
 	root := a.rootCommand()
@@ -56,6 +62,9 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 		return exitUsage
 	}
 	fmt.Fprintf(a.stderr, "kudos: %v\n", err)
+	if different := (differentError{}); errors.As(err, &different) {
+		return exitDifferent
+	}
 	return exitFailed
 }
 
@@ -72,7 +81,7 @@ user on a post, by event time, decides.
 Settings come from flags, then from KUDOS_… variables, then from --config FILE, then
 from defaults; "kudos config" shows what holds and where it came from.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly.`,
+Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference.`,
 		Example: `  # See it work, with nothing installed
   kudos dev --simulate 2000
 
@@ -92,6 +101,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly.`,
 	root.AddGroup(
 		&cobra.Group{ID: "roles", Title: "Run:"},
 		&cobra.Group{ID: "setup", Title: "Set up and fill:"},
+		&cobra.Group{ID: "repair", Title: "Check and mend:"},
 		&cobra.Group{ID: "about", Title: "Look:"},
 	)
 	root.SetHelpCommandGroupID("about")
@@ -104,6 +114,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly.`,
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand())
+	add("repair", a.auditCommand(), a.rebuildCommand())
 	add("about", a.healthCommand(), a.configCommand(), a.versionCommand())
 	return root
 }

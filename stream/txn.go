@@ -23,6 +23,9 @@ type Member struct {
 	Generation int32
 }
 
+// NoMember commits for a group without being in it.
+func NoMember(group string) Member { return Member{Group: group, Generation: -1} }
+
 // Txn runs the transactions of one partition: records and the consumer offset become
 // visible together or not at all. One transactional id per partition, so that
 // initialising it fences whoever owned the partition before and closes what it left
@@ -167,29 +170,34 @@ func (t *Txn) produce(ctx context.Context, records []*kgo.Record) error {
 	}
 }
 
-// commitOffset adds the group's position to the transaction. A raw request, since the
-// client only commits for a group it is itself a member of. Under transaction.version
-// 2 this adds the group to the transaction too.
 func (t *Txn) commitOffset(ctx context.Context, next Position) error {
-	producerID, epoch, err := t.cl.ProducerID(ctx)
+	return AddOffset(ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next)
+}
+
+// AddOffset adds the group's position to the transaction that is open under id. A raw
+// request, since the client only commits for a group it is itself a member of. Under
+// transaction.version 2 this adds the group to the transaction too. Nobody's member
+// (NoMember) may do so, too.
+func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
+	producerID, epoch, err := cl.ProducerID(ctx)
 	if err != nil {
 		return err
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID = t.opts.ID
-	req.Group = t.opts.Member.Group
+	req.TransactionalID = id
+	req.Group = member.Group
 	req.ProducerID, req.ProducerEpoch = producerID, epoch
-	req.MemberID, req.Generation = t.opts.Member.ID, t.opts.Member.Generation
+	req.MemberID, req.Generation = member.ID, member.Generation
 	rt := kmsg.NewTxnOffsetCommitRequestTopic()
-	rt.Topic, rt.TopicID = t.opts.Source.Topic, t.opts.Source.TopicID
+	rt.Topic, rt.TopicID = source.Topic, source.TopicID
 	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-	rp.Partition = t.opts.Source.Partition
+	rp.Partition = source.Partition
 	rp.Offset, rp.LeaderEpoch = next.Offset, next.Epoch
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
-		err := txnOffsetAnswer(req.RequestWith(ctx, t.cl))
+		err := txnOffsetAnswer(req.RequestWith(ctx, cl))
 		// The transaction before may still be completing (which kerr does not call
 		// retriable), or the coordinator moving.
 		if err == nil || !kerr.IsRetriable(err) && !errors.Is(err, kerr.ConcurrentTransactions) {

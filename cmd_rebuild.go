@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"kudos/processor/audit"
+	"kudos/processor/rebuild"
+)
+
+func (a *app) rebuildCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rebuild",
+		Short: "Make the counts in MySQL anew, or what they are made from",
+		Long: `Make like_count, like_hourly and applied_offset anew from the state table, which says
+who likes what. Processors keep running. The new tables are built beside the present
+ones; the difference is shown, and after a yes all three are put in place at once, at
+an earlier position, from which the processors catch up. The old ones are kept as
+…_before_rebuild until the next rebuild.
+
+  --updates      first make like-updates anew from the state table, for when that topic
+                 was lost. Delete it if it is not empty, run "kudos topics apply".
+  --from-events  before that make the state table anew from likes, for when it was lost.
+                 Refused if likes has lost its start; like-updates must be empty.
+
+Those two write to Kafka: stop all processors before, start them after.
+
+It can be stopped at any point and run again: MySQL changes in one step, and each
+partition of the topics in one transaction; what was done already is left as it is.`,
+		Example: `  kudos rebuild --dry-run --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos rebuild --yes --config kudos.yaml
+
+  # like-updates was deleted
+  kudos topics apply --config kudos.yaml && kudos rebuild --updates --config kudos.yaml`,
+		Args: cobra.NoArgs,
+	}
+	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
+	opts := rebuild.DefaultOptions()
+	f := cmd.Flags()
+	updates := f.Bool("updates", false, "make like-updates anew from the state table, too")
+	events := f.Bool("from-events", false, "make the state table anew from likes, and like-updates from that, too")
+	yes := f.Bool("yes", false, "do not ask")
+	f.BoolVar(&opts.DryRun, "dry-run", false, "only show what would be done")
+	f.BoolVar(&opts.DropOld, "drop-old", false, "drop the old tables instead of keeping them as …_before_rebuild")
+	f.DurationVar(&opts.TransactionTimeout, "transaction-timeout", opts.TransactionTimeout, "how long Kafka leaves the transaction of a partition open")
+	cmd.MarkFlagsMutuallyExclusive("updates", "from-events")
+	addAuditFlags(cmd, &opts.Audit)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		switch {
+		case *events:
+			opts.Depth = rebuild.Events
+		case *updates:
+			opts.Depth = rebuild.Updates
+		}
+		asks := !*yes && !opts.DryRun
+		if asks && !readsTerminal(a.stdin) {
+			err = errors.New("nobody is here to say yes: give --yes, or --dry-run to see what would be done")
+		}
+		if err := errors.Join(err, cfg.RequireMySQL(), opts.Validate()); err != nil {
+			return usageError{err}
+		}
+		opts.Audit.Progress.Out, opts.Audit.Progress.Terminal = a.stderr, isTerminal(a.stderr)
+		person := &person{in: a.stdin, out: a.stdout, yes: !asks}
+		if *out == "json" {
+			person.out = a.stderr
+		}
+		r, err := rebuild.New(opts, cfg.Kafka, cfg.MySQL, person, quietLogger(cfg, a.stderr))
+		if err != nil {
+			return err
+		}
+		result, err := r.Run(cmd.Context())
+		if result == nil {
+			return err
+		}
+		return errors.Join(err, printRebuild(a.stdout, *out, opts, result, err == nil))
+	}
+	return cmd
+}
+
+// readsTerminal says whether a person can answer.
+func readsTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// person is whoever has typed the command.
+type person struct {
+	in  io.Reader
+	out io.Writer
+	yes bool // to everything
+}
+
+func (p *person) Say(line string) error {
+	_, err := fmt.Fprintln(p.out, line)
+	return err
+}
+
+func (p *person) Show(r *audit.Report) error {
+	_, err := fmt.Fprintln(p.out, "MySQL as it is now, against the stream:")
+	return errors.Join(err, r.WriteFindings(p.out))
+}
+
+// Agree takes yes for yes, and anything else for no.
+func (p *person) Agree(question string) (bool, error) {
+	if p.yes {
+		return true, nil
+	}
+	if _, err := fmt.Fprintf(p.out, "%s [yes/no] ", question); err != nil {
+		return false, err
+	}
+	answer, err := bufio.NewReader(p.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	if answer = strings.TrimSpace(answer); answer == "yes" || answer == "y" {
+		return true, nil
+	}
+	return false, p.Say("nothing was changed")
+}
+
+func printRebuild(w io.Writer, format output, opts rebuild.Options, r *rebuild.Result, done bool) error {
+	if format == "json" {
+		return json.NewEncoder(w).Encode(r)
+	}
+	if !done || !r.Swapped {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "MySQL was made anew: %d posts and %d rows of like_hourly, in %s; running processors go on from there\n",
+		r.Posts, r.Hours, time.Duration(r.Seconds*float64(time.Second)).Round(10*time.Millisecond))
+	if opts.Depth != rebuild.MySQL && err == nil {
+		_, err = fmt.Fprintln(w, "next: start the processors")
+	}
+	return err
+}

@@ -1,0 +1,223 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"kudos/schema"
+)
+
+// Report is what an audit found.
+type Report struct {
+	// Equal: everything that was compared is the same, and nothing else is wrong.
+	Equal bool `json:"equal"`
+	// Deep: the counts were worked out anew from the state table.
+	Deep       bool              `json:"deep"`
+	Partitions []PartitionReport `json:"partitions"`
+	Posts      Section[PostRow]  `json:"posts"`
+	Hours      Section[HourRow]  `json:"hours"`
+	// State is about the state table itself: posts whose record of the counts is not
+	// what their pairs come to.
+	State Section[StateRow] `json:"state"`
+	// Problems are differences that are none of a row.
+	Problems []string `json:"problems"`
+	// Unknown is what could not be compared, and why.
+	Unknown []string `json:"unknown"`
+	Seconds float64  `json:"seconds"`
+}
+
+// newReport has empty lists where JSON would otherwise have null.
+func newReport(deep bool) *Report {
+	return &Report{
+		Deep: deep, Partitions: []PartitionReport{}, Problems: []string{}, Unknown: []string{},
+		Posts: Section[PostRow]{Rows: []PostRow{}}, Hours: Section[HourRow]{Rows: []HourRow{}}, State: Section[StateRow]{Rows: []StateRow{}},
+	}
+}
+
+// Section is one kind of rows: how many there are, how many differ, and the first of
+// those.
+type Section[R any] struct {
+	Compared  int64 `json:"compared"`
+	Different int64 `json:"different"`
+	Rows      []R   `json:"rows"`
+}
+
+// PartitionReport says as of when a partition was compared.
+type PartitionReport struct {
+	Partition int32 `json:"partition"`
+	// Compared is false where a problem or an unknown stood in the way.
+	Compared bool `json:"compared"`
+	// NextOffset and NextSeq are MySQL's position in like-updates.
+	NextOffset int64  `json:"next_offset"`
+	NextSeq    uint64 `json:"next_seq"`
+	// StateSeq is where the state table stood, in a deep audit.
+	StateSeq uint64 `json:"state_seq,omitempty"`
+}
+
+// PostRow is a post whose counts differ, or are negative.
+type PostRow struct {
+	PostID    uint64 `json:"post_id,string"`
+	Partition int32  `json:"partition"`
+	Pair
+}
+
+// HourRow is a row of like_hourly that differs, or is negative.
+type HourRow struct {
+	Hour      time.Time `json:"hour"`
+	Region    string    `json:"region"`
+	Partition int32     `json:"partition"`
+	Pair
+}
+
+// StateRow is a post whose record in the state table is not what its pairs come to.
+type StateRow struct {
+	PostID    uint64       `json:"post_id,string"`
+	Partition int32        `json:"partition"`
+	Stored    CountsReport `json:"stored"`
+	Pairs     CountsReport `json:"pairs"`
+}
+
+// Pair is two counts that should be the same.
+type Pair struct {
+	MySQL  CountsReport `json:"mysql"`
+	Stream CountsReport `json:"stream"`
+}
+
+// CountsReport is schema.Counts for readers of JSON.
+type CountsReport struct {
+	Likes    int64 `json:"likes"`
+	Dislikes int64 `json:"dislikes"`
+}
+
+func shown(c schema.Counts) CountsReport { return CountsReport(c) }
+
+func (c CountsReport) String() string { return fmt.Sprintf("%d / %d", c.Likes, c.Dislikes) }
+
+// difference is how far MySQL is off, as it would be told to a person.
+func (p Pair) difference() string {
+	off := fmt.Sprintf("%+d / %+d", p.MySQL.Likes-p.Stream.Likes, p.MySQL.Dislikes-p.Stream.Dislikes)
+	if p.MySQL.Likes < 0 || p.MySQL.Dislikes < 0 || p.Stream.Likes < 0 || p.Stream.Dislikes < 0 {
+		off += "  negative"
+	}
+	return off
+}
+
+// found adds a row that differs; limit bounds what is kept.
+func (s *Section[R]) found(row R, limit int) {
+	s.Different++
+	if len(s.Rows) < limit {
+		s.Rows = append(s.Rows, row)
+	}
+}
+
+// Differences is how many were found in all.
+func (r *Report) Differences() int64 {
+	return r.Posts.Different + r.Hours.Different + r.State.Different + int64(len(r.Problems))
+}
+
+// WriteText prints the report for a person, and what to do next.
+func (r *Report) WriteText(w io.Writer) error {
+	if err := r.WriteFindings(w); err != nil {
+		return err
+	}
+	if next := r.next(); next != "" {
+		if _, err := fmt.Fprintln(w, next); err != nil {
+			return fmt.Errorf("printing the report: %w", err)
+		}
+	}
+	return nil
+}
+
+// WriteFindings prints the report alone.
+func (r *Report) WriteFindings(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	r.writePosts(t)
+	r.writeHours(t)
+	r.writeState(t)
+	for _, p := range r.Problems {
+		fmt.Fprintf(t, "problem: %s\n", p)
+	}
+	for _, u := range r.Unknown {
+		fmt.Fprintf(t, "not known: %s\n", u)
+	}
+	fmt.Fprintln(t, r.summary())
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	return nil
+}
+
+func (r *Report) writePosts(t io.Writer) {
+	if r.Posts.Different > 0 {
+		fmt.Fprintf(t, "%d of %d posts differ (likes / dislikes):\n", r.Posts.Different, r.Posts.Compared)
+		fmt.Fprintln(t, "  post\tpartition\tMySQL\tstream\tdifference")
+		for _, row := range r.Posts.Rows {
+			fmt.Fprintf(t, "  %d\t%d\t%s\t%s\t%s\n", row.PostID, row.Partition, row.MySQL, row.Stream, row.difference())
+		}
+		more(t, r.Posts.Different, len(r.Posts.Rows))
+	}
+}
+
+func (r *Report) writeHours(t io.Writer) {
+	if r.Hours.Different > 0 {
+		fmt.Fprintf(t, "%d of %d rows of like_hourly differ (likes / dislikes):\n", r.Hours.Different, r.Hours.Compared)
+		fmt.Fprintln(t, "  hour (UTC)\tregion\tpartition\tMySQL\tstream\tdifference")
+		for _, row := range r.Hours.Rows {
+			fmt.Fprintf(t, "  %s\t%s\t%d\t%s\t%s\t%s\n", row.Hour.UTC().Format("2006-01-02 15:04"), row.Region, row.Partition, row.MySQL, row.Stream, row.difference())
+		}
+		more(t, r.Hours.Different, len(r.Hours.Rows))
+	}
+}
+
+func (r *Report) writeState(t io.Writer) {
+	if r.State.Different > 0 {
+		fmt.Fprintf(t, "%d posts have counts in the state table that are not those of their pairs (likes / dislikes):\n", r.State.Different)
+		fmt.Fprintln(t, "  post\tpartition\tcounts\tpairs")
+		for _, row := range r.State.Rows {
+			fmt.Fprintf(t, "  %d\t%d\t%s\t%s\n", row.PostID, row.Partition, row.Stored, row.Pairs)
+		}
+		more(t, r.State.Different, len(r.State.Rows))
+	}
+}
+
+func more(w io.Writer, all int64, shown int) {
+	if rest := all - int64(shown); rest > 0 {
+		fmt.Fprintf(w, "  … and %d more (--limit shows more)\n", rest)
+	}
+}
+
+func (r *Report) summary() string {
+	compared := 0
+	for _, p := range r.Partitions {
+		if p.Compared {
+			compared++
+		}
+	}
+	what := fmt.Sprintf("%d posts in %d of %d partitions", r.Posts.Compared, compared, len(r.Partitions))
+	if r.Deep {
+		what += fmt.Sprintf(" and %d rows of like_hourly", r.Hours.Compared)
+	}
+	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
+	switch {
+	case r.Equal && len(r.Unknown) == 0:
+		return fmt.Sprintf("MySQL is what the stream says: %s compared in %s", what, took)
+	case r.Equal:
+		return fmt.Sprintf("no difference as far as can be known: %s compared in %s", what, took)
+	}
+	return fmt.Sprintf("%d differences: %s compared in %s", r.Differences(), what, took)
+}
+
+// next is what a person should do.
+func (r *Report) next() string {
+	switch {
+	case r.State.Different > 0:
+		return "next: stop the processors and run `kudos rebuild --updates` (it needs an empty like-updates), which sets the counts in the state table right, too"
+	case !r.Equal:
+		return "next: `kudos rebuild` makes MySQL anew from the state table while processors run; `kudos rebuild --dry-run` shows what it would change"
+	case len(r.Unknown) > 0 && !r.Deep:
+		return "next: `kudos audit --deep` works the counts out from the state table"
+	}
+	return ""
+}

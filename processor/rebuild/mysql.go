@@ -1,0 +1,151 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kudos/processor/audit"
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// rebuildMySQL makes the tables anew from the state table. Processors may run: what
+// they apply meanwhile to the old tables they apply again to the new ones, which
+// stand at an earlier position.
+func (b *Rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
+	db, err := sql.New(b.mysql, b.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.CheckSchema(ctx); err != nil {
+		return err
+	}
+	c, err := audit.Compare(ctx, b.opts.Audit, b.kafka, db, b.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	b.result.Report = c.Report
+	positions, err := b.positions(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := b.person.Show(c.Report); err != nil {
+		return err
+	}
+	if b.opts.DryRun {
+		return b.say("dry run: nothing was changed")
+	}
+	if !agreed {
+		agreed, err = b.person.Agree(b.question())
+		if err != nil || !agreed {
+			return err
+		}
+	}
+	return b.replace(ctx, c, positions)
+}
+
+func (b *Rebuild) question() string {
+	old := "The present ones are kept as like_count" + sql.OldSuffix + " and so on, in the place of earlier ones kept."
+	if b.opts.DropOld {
+		old = "The present ones are dropped."
+	}
+	return "Put tables made from the state table in the place of like_count, like_hourly and applied_offset? " + old
+}
+
+// positions finds where in like-updates the state table of each partition stands, and
+// refuses one that does not belong to it.
+func (b *Rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Position, error) {
+	positions := make([]sql.Position, c.Source.Partitions)
+	for partition := range c.Source.Partitions {
+		p, ok := c.State(partition)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("partition %d of the state table has no progress record, so there is nothing to make MySQL from; run `kudos topics apply`, or, if the state table was lost, `kudos rebuild --from-events`", partition)
+		case p.ClusterID != c.ClusterID || p.Partitions != c.Source.Partitions:
+			return nil, fmt.Errorf("partition %d of the state table is of cluster %s with %d partitions, this is cluster %s with %d; restore the topics that belong together", partition, p.ClusterID, p.Partitions, c.ClusterID, c.Source.Partitions)
+		case p.UpdatesID != c.Source.TopicID:
+			return nil, fmt.Errorf("the state table of partition %d belongs to another like-updates than is there now; stop the processors and run `kudos rebuild --updates`", partition)
+		}
+		var err error
+		if positions[partition], err = audit.Locate(ctx, b.cl, partition, p.NextSeq); err != nil {
+			return nil, err
+		}
+	}
+	return positions, nil
+}
+
+// replace fills shadow tables and puts them in place.
+func (b *Rebuild) replace(ctx context.Context, c *audit.Comparison, positions []sql.Position) (err error) {
+	shadow, err := sql.NewShadow(ctx, b.mysql, b.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shadow.Close()) }()
+	if err := b.fill(ctx, shadow, c); err != nil {
+		return err
+	}
+	if err := shadow.SetPositions(ctx, c.Source, positions); err != nil {
+		return err
+	}
+	// Everything above may have taken long.
+	topics, err := stream.LookUpTopics(ctx, b.cl, schema.TopicUpdates)
+	if err != nil {
+		return err
+	}
+	if topics.ByName[schema.TopicUpdates].ID != c.Source.TopicID {
+		return fmt.Errorf("%s was deleted and created again meanwhile; nothing was changed", schema.TopicUpdates)
+	}
+	if err := shadow.Swap(ctx, b.opts.DropOld); err != nil {
+		return err
+	}
+	b.result.Swapped = true
+	return nil
+}
+
+// fillRows is how many rows are collected for the tables at a time.
+const fillRows = 20_000
+
+func (b *Rebuild) fill(ctx context.Context, shadow *sql.Shadow, c *audit.Comparison) error {
+	phase := b.opts.Audit.Progress.Begin("filling the new tables", "rows", c.Report.Posts.Compared+c.Report.Hours.Compared)
+	defer phase.End()
+	counts := make([]sql.CountDelta, 0, fillRows)
+	flushCounts := func() error {
+		b.result.Posts += int64(len(counts))
+		phase.Add(int64(len(counts)))
+		err := shadow.AddCounts(ctx, counts)
+		counts = counts[:0]
+		return err
+	}
+	err := c.EachCount(func(d sql.CountDelta) error {
+		if counts = append(counts, d); len(counts) < fillRows {
+			return nil
+		}
+		return flushCounts()
+	})
+	if err = errors.Join(err, flushCounts()); err != nil {
+		return err
+	}
+	hours, partition := make([]sql.HourDelta, 0, fillRows), int32(0)
+	flushHours := func() error {
+		b.result.Hours += int64(len(hours))
+		phase.Add(int64(len(hours)))
+		err := shadow.AddHours(ctx, partition, hours)
+		hours = hours[:0]
+		return err
+	}
+	err = c.EachHour(func(p int32, d sql.HourDelta) error {
+		if p != partition || len(hours) == fillRows {
+			if err := flushHours(); err != nil {
+				return err
+			}
+			partition = p
+		}
+		hours = append(hours, d)
+		return nil
+	})
+	return errors.Join(err, flushHours())
+}

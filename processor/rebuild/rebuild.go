@@ -1,0 +1,165 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor/audit"
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// Depth is how far down the rebuilding begins.
+type Depth int
+
+const (
+	// MySQL is made anew from the state table.
+	MySQL Depth = iota
+	// Updates: like-updates too.
+	Updates
+	// Events: and before that the state table, from likes.
+	Events
+)
+
+// Options of a rebuild.
+type Options struct {
+	Depth Depth
+	// Audit says how the difference to what is there is found and shown.
+	Audit audit.Options
+	// DryRun changes nothing.
+	DryRun bool
+	// DropOld drops the tables that were in use, instead of keeping them aside.
+	DropOld bool
+	// TransactionTimeout is how long Kafka leaves the one transaction of a partition
+	// open. The broker's transaction.max.timeout.ms must allow it.
+	TransactionTimeout time.Duration
+}
+
+// DefaultOptions rebuild MySQL. 15 minutes is what brokers allow by default; at the
+// rate measured it is enough for 100 million posts in a partition.
+func DefaultOptions() Options {
+	o := Options{Audit: audit.DefaultOptions(), TransactionTimeout: 15 * time.Minute}
+	o.Audit.Deep = true
+	o.Audit.Progress.Name = "rebuild"
+	return o
+}
+
+// Validate says what is wrong with the options, all of it.
+func (o Options) Validate() error {
+	err := o.Audit.Validate()
+	if !o.Audit.Deep {
+		err = errors.Join(err, errors.New("a rebuild needs a deep comparison"))
+	}
+	if o.TransactionTimeout < time.Second {
+		err = errors.Join(err, errors.New("transaction_timeout: at least 1s"))
+	}
+	return err
+}
+
+// Person is who is told and asked.
+type Person interface {
+	// Say tells what is planned, found or done; a line each.
+	Say(line string) error
+	// Show shows how MySQL differs from what it is to become.
+	Show(r *audit.Report) error
+	// Agree asks whether to go on; false ends the rebuild without an error.
+	Agree(question string) (bool, error)
+}
+
+// Result is what was done.
+type Result struct {
+	// Report is the difference that there was to MySQL.
+	Report *audit.Report `json:"report"`
+	// Updates and State count what was written to Kafka; a partition that was done
+	// already is in neither.
+	Updates int64 `json:"updates"`
+	State   int64 `json:"state"`
+	// Posts and Hours are the rows of the new tables.
+	Posts int64 `json:"posts"`
+	Hours int64 `json:"hours"`
+	// Swapped: the new tables are in use.
+	Swapped bool    `json:"swapped"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Rebuild is one run.
+type Rebuild struct {
+	opts   Options
+	kafka  stream.KafkaOptions
+	mysql  sql.Options
+	person Person
+	log    *slog.Logger
+
+	cl     *kgo.Client
+	topics stream.Topics
+	result Result
+}
+
+// New makes a rebuild; it does nothing yet.
+func New(o Options, kafka stream.KafkaOptions, mysql sql.Options, person Person, log *slog.Logger) (*Rebuild, error) {
+	if err := errors.Join(o.Validate(), kafka.Validate(), mysql.Validate()); err != nil {
+		return nil, err
+	}
+	return &Rebuild{opts: o, kafka: kafka, mysql: mysql, person: person, log: log}, nil
+}
+
+// Run does it, once. It may be stopped by ctx at any point, and run again.
+func (b *Rebuild) Run(ctx context.Context) (_ *Result, err error) {
+	began := time.Now()
+	if b.cl, err = b.kafka.NewClient(b.log); err != nil {
+		return nil, err
+	}
+	defer b.cl.Close()
+	b.topics, err = stream.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	if err != nil {
+		return nil, err
+	}
+	agreed := false
+	if b.opts.Depth != MySQL {
+		if agreed, err = b.rebuildKafka(ctx); err != nil || !agreed {
+			return &b.result, err
+		}
+	}
+	err = b.rebuildMySQL(ctx, agreed)
+	b.result.Seconds = time.Since(began).Seconds()
+	return &b.result, err
+}
+
+// rebuildKafka makes like-updates anew, and before it the state table if told to.
+func (b *Rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
+	jobs, err := b.plan(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, j := range jobs {
+		if err := b.person.Say(j.String()); err != nil {
+			return false, err
+		}
+	}
+	if b.opts.DryRun {
+		return false, b.person.Say("dry run: nothing was changed")
+	}
+	agreed, err = b.person.Agree("Write this to Kafka, and then make MySQL anew to agree with it?")
+	if err != nil || !agreed {
+		return false, err
+	}
+	for _, j := range jobs {
+		if err := b.do(ctx, j); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// partitions of every topic.
+func (b *Rebuild) partitions() int32 { return b.topics.ByName[schema.TopicUpdates].Partitions }
+
+func (b *Rebuild) say(format string, args ...any) error {
+	return b.person.Say(fmt.Sprintf(format, args...))
+}

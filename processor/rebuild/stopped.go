@@ -1,0 +1,95 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// job is what there is to do for a partition in Kafka.
+type job struct {
+	partition int32
+	// empty: like-updates has no committed record of it. Otherwise it is there
+	// already, and has to belong to the state table.
+	empty bool
+	// until is the offset of likes that the fold has come to, for a state table made
+	// from events.
+	until  int64
+	events bool
+}
+
+func (j job) String() string {
+	what := fmt.Sprintf("partition %d: ", j.partition)
+	if j.events {
+		what += fmt.Sprintf("the state table is made anew from %s up to offset %d; ", schema.TopicLikes, j.until)
+	}
+	if j.empty {
+		return what + schema.TopicUpdates + " is empty, and made anew from the state table"
+	}
+	return what + schema.TopicUpdates + " has updates, and stays as it is if they belong to the state table"
+}
+
+// plan holds what is there against what has to be, and changes nothing.
+func (b *Rebuild) plan(ctx context.Context) ([]job, error) {
+	if err := b.refuseMembers(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{schema.TopicLikes, schema.TopicState} {
+		if have := b.topics.ByName[name].Partitions; have != b.partitions() {
+			return nil, fmt.Errorf("topic %s has %d partitions, %s has %d; delete %s and run `kudos topics apply` with topics.partitions=%d", name, have, schema.TopicUpdates, b.partitions(), schema.TopicUpdates, have)
+		}
+	}
+	jobs := make([]job, b.partitions())
+	for partition := range b.partitions() {
+		j := &jobs[partition]
+		j.partition, j.events = partition, b.opts.Depth == Events
+		var err error
+		if j.empty, err = b.isEmpty(ctx, schema.TopicUpdates, partition); err != nil {
+			return nil, err
+		}
+		if j.events {
+			if err := b.planEvents(ctx, j); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// refuseMembers: processors must be stopped. (One that starts later fences the
+// transaction under way, which then fails; nothing goes wrong but the rebuild.)
+func (b *Rebuild) refuseMembers(ctx context.Context) error {
+	groups, err := kadm.NewClient(b.cl).DescribeGroups(ctx, schema.GroupFold, schema.GroupApply)
+	if err != nil {
+		return fmt.Errorf("looking for running processors: %w", err)
+	}
+	for _, g := range groups.Sorted() {
+		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("looking for running processors in group %s: %w", g.Group, g.Err)
+		}
+		if n := len(g.Members); n > 0 {
+			return fmt.Errorf("group %s has %d members: stop all processors first (one that was killed is missed after its processor.session_timeout)", g.Group, n)
+		}
+	}
+	return nil
+}
+
+// isEmpty tells whether a partition has no committed record.
+func (b *Rebuild) isEmpty(ctx context.Context, topic string, partition int32) (empty bool, err error) {
+	start, _, err := stream.Bounds(ctx, b.cl, topic, partition)
+	if err != nil {
+		return false, err
+	}
+	empty = true
+	err = stream.ReadLog(ctx, b.cl, topic, partition, start, func(c stream.LogChunk) (bool, error) {
+		empty = len(c.Records) == 0
+		return empty && c.Next < c.End, nil
+	})
+	return empty, err
+}

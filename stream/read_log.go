@@ -1,0 +1,44 @@
+package stream
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// LogChunk is what one fetch of ReadLog covered: committed records in offset order,
+// and the offset that follows them and the control records, aborted records and holes
+// between them. End is the last stable offset as of that fetch.
+type LogChunk struct {
+	Records   []*kgo.Record
+	Next, End int64
+}
+
+// readLogPatience is how long ReadLog goes on without an answer, before it says so.
+const readLogPatience = 30 * time.Second
+
+// ReadLog reads the committed records of a partition from an offset on and hands them
+// to each, until each returns false or fails. At the end of the log each is called
+// with chunks that have no records, a few times a second: it decides when to stop.
+// That a position has been reached is told by LogChunk.Next; a record may not be
+// there (control records, compaction).
+func ReadLog(ctx context.Context, cl *kgo.Client, topic string, partition int32, from int64, each func(LogChunk) (more bool, err error)) error {
+	r := newLogReader(cl, topic, partition, 0)
+	for next := from; ; {
+		fetchCtx, cancel := context.WithTimeout(ctx, readLogPatience)
+		f, err := r.fetch(fetchCtx, next)
+		cancel()
+		if err != nil {
+			return err
+		}
+		next = f.next
+		if more, err := each(LogChunk{Records: f.records, Next: f.next, End: f.lso}); err != nil || !more {
+			return err
+		}
+		r.maxWait = 0
+		if next >= f.lso {
+			r.maxWait = tableWait // do not ask in a tight loop for what is not there yet
+		}
+	}
+}
