@@ -9,7 +9,7 @@ TEST_TIMEOUT ?= 9m
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test bench stack
+.PHONY: help build generate lint generated deps test fuzz facts bench stack
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -41,6 +41,16 @@ generated: ## is the generated code that of the .proto files?
 # program that go test does not know of.
 test: deps lint generated ## all checks and the whole suite, with the race detector
 	$(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(PKG)
+
+# The corpora under testdata/fuzz are part of every `make test`.
+FUZZTIME ?= 1m
+FUZZ_PKG ?= ./schema ./producer ./producer/importer ./processor
+fuzz: ## new inputs for every decoder and the HTTP API, FUZZTIME each
+	@for pkg in $(FUZZ_PKG); do for target in $$($(GO) test $$pkg -list '^Fuzz' | grep '^Fuzz'); do \
+	echo "$$pkg $$target"; $(GO) test $$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
+
+facts: ## what a real broker does over a long time: half an hour
+	KUDOS_TEST_FACTS=1 $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire'
 
 bench: ## Go benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)

@@ -26,7 +26,8 @@ func (a *app) topicsApplyCommand() *cobra.Command {
 		Use:   "apply",
 		Short: "Create the topics and set them as they must be",
 		Long: `Create the topics that are missing, correct settings that differ, and write the first
-progress record of each partition. Doing it again changes nothing.
+progress record of each partition. Doing it again changes nothing; a retention that was
+made longer stays.
 
 The partition count (topics.partitions) is for ever: it decides where a post lives.`,
 		Example: `  kudos topics apply --brokers kafka:9092

@@ -15,12 +15,15 @@ import (
 
 // service is what these tests look at of a service in docker-compose.yml.
 type service struct {
-	Image           string
-	Build           *struct{ Context, Dockerfile string }
-	Command         []string
-	Environment     map[string]string
-	Ports           []string
-	Healthcheck     *struct{ Test []string }
+	Image       string
+	Build       *struct{ Context, Dockerfile string }
+	Command     []string
+	Environment map[string]string
+	Ports       []string
+	Healthcheck *struct {
+		Test    []string
+		Timeout string
+	}
 	StopGracePeriod string                                `yaml:"stop_grace_period"`
 	DependsOn       map[string]struct{ Condition string } `yaml:"depends_on"`
 }
@@ -62,6 +65,9 @@ func checkOwnService(t *testing.T, s service) {
 	require.NoError(t, err)
 	require.Empty(t, rest, "%v is no command", s.Command)
 	require.True(t, cmd.HasParent(), "no command is given")
+	if cmd.GroupID == "roles" {
+		checkHealthcheck(t, s)
+	}
 
 	for key, value := range s.Environment {
 		t.Setenv(key, value)
@@ -75,6 +81,24 @@ func checkOwnService(t *testing.T, s service) {
 		require.Greater(t, grace, cfg.Producer.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
 		require.Greater(t, grace, cfg.Processor.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
 	}
+}
+
+// checkHealthcheck: a role asks itself, by the program that the image starts.
+func checkHealthcheck(t *testing.T, s service) {
+	require.NotNil(t, s.Healthcheck, "a role without a healthcheck")
+	test := s.Healthcheck.Test
+	require.Greater(t, len(test), 2)
+	require.Equal(t, "CMD", test[0], "there is no shell in the image")
+	dockerfile, err := os.ReadFile(s.Build.Dockerfile)
+	require.NoError(t, err)
+	require.Contains(t, string(dockerfile), `ENTRYPOINT ["`+test[1]+`"]`)
+	cmd, rest, err := (&app{}).rootCommand().Find(test[2:])
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	require.Equal(t, "health", cmd.Name())
+	timeout, err := time.ParseDuration(s.Healthcheck.Timeout)
+	require.NoError(t, err)
+	require.Greater(t, timeout, healthTimeout, "the command would be killed before it says what is wrong")
 }
 
 func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {

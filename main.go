@@ -104,7 +104,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly.`,
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand())
-	add("about", a.configCommand(), a.versionCommand())
+	add("about", a.healthCommand(), a.configCommand(), a.versionCommand())
 	return root
 }
 

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -66,7 +67,7 @@ func (s *system) standing(adm *kadm.Client) (committed, end int64) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
 	offsets, err := adm.FetchOffsets(ctx, schema.GroupFold)
-	if kerr.IsRetriable(err) { // the broker's own topics are being made
+	if kerr.IsRetriable(err) || errors.Is(err, kerr.GroupIDNotFound) { // the broker's own topics, or the group, are being made
 		return 0, math.MaxInt64
 	}
 	require.NoError(s.t, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,22 +18,27 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev"
 	"kudos/integration/stack"
 	"kudos/schema"
 )
 
-// partitions of every topic in these tests.
+// partitions of every topic where a test does not need another number.
 const partitions = 4
 
 // system is a running kudos and where its servers are.
 type system struct {
-	t       testing.TB
-	log     *slog.Logger
-	program string
-	brokers []string
-	dsn     string
-	http    string // empty where no producer runs
-	db      *sqlx.DB
+	t                       testing.TB
+	log                     *slog.Logger
+	program                 string
+	brokers                 []string
+	dsn                     string
+	http                    string // empty where no producer runs
+	db                      *sqlx.DB
+	kafka                   *stack.Kafka // nil where it is shared or embedded
+	partitions, replication int          // of every topic
+	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
+	sessionTimeout string
 }
 
 // command runs the program to its end and returns what it printed.
@@ -51,7 +57,7 @@ func newSystem(t testing.TB) *system {
 	t.Helper()
 	program, err := binary()
 	require.NoError(t, err)
-	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler)}
+	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s", partitions: partitions, replication: 1}
 }
 
 func (s *system) connect() {
@@ -65,14 +71,31 @@ func (s *system) connect() {
 // runs nothing yet.
 func newRealSystem(t testing.TB) *system {
 	t.Helper()
+	return newSystemOn(t, shared.MariaDB(t))
+}
+
+func newSystemOn(t testing.TB, database *stack.Database) *system {
+	t.Helper()
 	s := newSystem(t)
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
+	s.dsn = database.NewDatabase(t)
+	s.prepare()
+	return s
+}
+
+// newOwnSystem has a Kafka of its own, with properties of its own.
+func newOwnSystem(t testing.TB, partitions int, o stack.KafkaOptions) *system {
+	t.Helper()
+	s := newSystem(t)
+	properties := map[string]string{"group.min.session.timeout.ms": "1000"}
+	maps.Copy(properties, o.ExtraProperties)
+	o.ExtraProperties, o.Log = properties, s.log
+	s.kafka = stack.KafkaForTest(t, o)
+	s.brokers, s.partitions, s.replication = s.kafka.Brokers(), partitions, max(1, o.Nodes)
 	s.dsn = shared.MariaDB(t).NewDatabase(t)
-	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1")
-	s.command("migrate", "--mysql-dsn", s.dsn)
-	s.connect()
+	s.prepare()
 	return s
 }
 
@@ -99,6 +122,36 @@ func newEmbeddedSystem(t testing.TB, args ...string) *system {
 	return s
 }
 
+// newEmbeddedServers has the embedded broker and database in this process, with topics
+// and tables made, and runs nothing yet.
+func newEmbeddedServers(t testing.TB) *system {
+	t.Helper()
+	s := newSystem(t)
+	brokerOptions, databaseOptions := dev.DefaultBrokerOptions(), dev.DefaultDatabaseOptions()
+	brokerOptions.Address, databaseOptions.Address = "127.0.0.1:0", "127.0.0.1:0"
+	broker, database := dev.NewBroker(brokerOptions, s.log), dev.NewDatabase(databaseOptions, s.log)
+	run := func(start func() error, run func(context.Context) error) {
+		require.NoError(t, start())
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx) }()
+		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	}
+	run(broker.Start, broker.Run)
+	run(database.Start, database.Run)
+	s.brokers, s.dsn, s.sessionTimeout = []string{broker.Address()}, database.DSN(), "6s"
+	s.prepare()
+	return s
+}
+
+// prepare makes topics and tables.
+func (s *system) prepare() {
+	s.t.Helper()
+	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", fmt.Sprintf("topics.replication_factor=%d", s.replication))
+	s.command("migrate", "--mysql-dsn", s.dsn)
+	s.connect()
+}
+
 func (s *system) brokerList() string { return strings.Join(s.brokers, ",") }
 
 // processor makes a processor process with a state folder of its own; args are more
@@ -108,7 +161,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
 		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
-			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=2s", "--set", "admin.addr=127.0.0.1:0"}, args...),
+			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=127.0.0.1:0"}, args...),
 	})
 	s.t.Cleanup(func() {
 		// Not killed: its groups would have to wait for it in the next test.
@@ -129,9 +182,17 @@ func (s *system) showLog(p *stack.Server) {
 
 // client is a plain Kafka client, closed with the test.
 func (s *system) client(opts ...kgo.Opt) *kgo.Client {
+	s.t.Helper()
+	cl := s.ownClient(opts...)
+	s.t.Cleanup(cl.Close)
+	return cl
+}
+
+// ownClient is closed by the caller: a test that looks again and again keeps none.
+func (s *system) ownClient(opts ...kgo.Opt) *kgo.Client {
+	s.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.brokers...)}, opts...)...)
 	require.NoError(s.t, err)
-	s.t.Cleanup(cl.Close)
 	return cl
 }
 

@@ -31,11 +31,13 @@ func TestUpdatesCollapseToOneNetDelta(t *testing.T) {
 		updateRecord(schema.ProgressKey, schema.Update{Seq: 7}),
 		updateRecord("7", schema.Update{Seq: 8, Deltas: []schema.Delta{delta("US", 58, -1, 1), delta("DE", 119, 1, 0), delta("DE", 120, 1, 0)}}),
 		updateRecord(schema.ProgressKey, schema.Update{Seq: 9}),
+		updateRecord("11", schema.Update{Seq: 10, Deltas: []schema.Delta{delta("BR", 0, 1, 0)}}),
+		updateRecord("11", schema.Update{Seq: 11, Deltas: []schema.Delta{delta("BR", 0, -1, 0)}}), // withdrawn: no row
 	}
 	for range 2 { // buffers are used again
 		to, err := w.collapse(batch)
 		require.NoError(t, err)
-		require.Equal(t, uint64(10), to.NextSeq)
+		require.Equal(t, uint64(12), to.NextSeq)
 		require.Equal(t, []sql.CountDelta{{PostID: 7, Likes: 9, Dislikes: 1}, {PostID: 9, Dislikes: 3}}, w.counts)
 		require.Equal(t, []sql.HourDelta{
 			{Hour: 0, Region: "US", Likes: 1, Dislikes: 4},

@@ -81,7 +81,7 @@ func (f *firstProgress) writeOnce(ctx context.Context) (start int64, written boo
 	if empty, err := f.isEmpty(ctx, schema.TopicUpdates); err != nil {
 		return 0, false, err
 	} else if !empty {
-		return 0, false, fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; delete %s too to fold all of %s anew", schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicUpdates, schema.TopicLikes)
+		return 0, false, fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; to fold again what %s still holds: %s", schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicLikes, startOver)
 	}
 	if start, _, err = stream.Bounds(ctx, cl, schema.TopicLikes, f.partition); err != nil {
 		return 0, false, err

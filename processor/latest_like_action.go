@@ -64,7 +64,7 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, err
 	}
 	if !ok {
-		return stream.Position{}, stream.Park("kudos topics apply", "partition %d of the state table has no progress record", w.partition)
+		return stream.Position{}, stream.Park(applyAgain, noProgress, w.partition)
 	}
 	if err := w.verify(ctx, &progress); err != nil {
 		return stream.Position{}, err
@@ -76,7 +76,6 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 // verify holds the progress record against the cluster as it is now. What does not
 // fit no retry can repair.
 func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
-	const restore = "restore the topics that the record names, or start over in empty ones: kudos topics apply"
 	cl := w.txn.Client()
 	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
@@ -94,7 +93,7 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 			return stream.Park(restore, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
-			return stream.Park(restore, "topic %s has %d partitions, the state table was made for %d", t.name, have.Partitions, p.Partitions)
+			return parkPartitions(topics, t.name, p.Partitions)
 		}
 	}
 	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, w.partition)
@@ -109,7 +108,7 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		return err
 	}
 	if p.NextOffset < start || p.NextOffset > end {
-		return stream.Park("if the missing events are lost for good, start over: kudos topics apply", "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+		return stream.Park("if the missing events are lost for good, start over: "+startOver, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -71,9 +72,6 @@ func (w *counter) Open(ctx context.Context) (stream.Position, error) {
 	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// rebuild is the remedy when MySQL and like-updates do not belong together any more.
-const rebuild = "empty like_count, like_hourly and applied_offset to have them built again from like-updates, if that still is whole"
-
 // parkMySQL tells what no retry repairs from a server that is away.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
@@ -112,8 +110,9 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// collapse sums the updates up to one net delta a post and one an hour and region. It
-// returns the position after them, as far as the updates tell.
+// collapse sums the updates up to one net delta a post and one an hour and region, and
+// leaves out those that come to nothing. It returns the position after the updates, as far
+// as they tell.
 func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 	w.counts, w.hourly = w.counts[:0], w.hourly[:0]
 	w.posts, w.hours = map[uint64]int{}, map[hourKey]int{}
@@ -135,6 +134,8 @@ func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 		}
 		w.add(post, w.update.Deltas)
 	}
+	w.counts = slices.DeleteFunc(w.counts, func(d sql.CountDelta) bool { return d.Likes == 0 && d.Dislikes == 0 })
+	w.hourly = slices.DeleteFunc(w.hourly, func(d sql.HourDelta) bool { return d.Likes == 0 && d.Dislikes == 0 })
 	return sql.Position{NextSeq: seq}, nil
 }
 

@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestFoldParksWithoutAProgressRecord(t *testing.T) {
 	_, err := s.applyTopics()
 	require.ErrorContains(t, err, "partition 3")
 	p := s.run()
-	p.waitParked("likes/3 parked: partition 3 of the state table has no progress record", "remedy: kudos topics apply")
+	p.waitParked("likes/3 parked: partition 3 of the state table has no progress record", "remedy: stop the processors, then: kudos topics apply")
 	s.othersGoOn(3, 1)
 	report, err := s.applyTopics()
 	require.NoError(t, err)
@@ -107,7 +108,7 @@ func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	s.produce(likes(100, 10)...)
 	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 2, 15))
 	p = s.run()
-	p.waitParked("likes/2 parked", "offset 10 is next, but likes/2 holds 15 to 20", "remedy: ")
+	p.waitParked("likes/2 parked", "offset 10 is next, but likes/2 holds 15 to 20", "start over: stop the processors")
 	s.waitFor("the other partitions to go on", func() (bool, any) {
 		counts := s.counts()
 		return counts[postIn(0)].Likes == 20 && counts[postIn(1)].Likes == 20 && counts[postIn(3)].Likes == 20, counts
@@ -171,7 +172,7 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 				s.recreate(c.topics...)
 				s.produce(likes(100, 2)...)
 			})
-			p.waitParked("likes/2 parked", c.says, "remedy: ", "kudos topics apply")
+			p.waitParked("likes/2 parked", c.says, "remedy: stop the processors", "kudos topics apply")
 			if slices.Contains(c.topics, schema.TopicUpdates) {
 				p.waitParked("like-updates/2 parked", "the counts in MySQL come from topic id")
 			}
@@ -188,17 +189,21 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 // With another count, posts live elsewhere: nothing may go on.
 func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	all := []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT}
+	const likesGrew = "topic likes has 6 partitions, the state table was made for 4"
+	for _, c := range []struct {
+		name    string
 		topics  []string
 		running bool
-		says    []string
+		says    string
 	}{
-		"of likes": {[]string{schema.TopicLikes}, false, []string{"has 4 partitions, its input has 6"}},
-		"of all":   {[]string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT}, false, []string{"topic likes has 6 partitions, the state table was made for 4", "remedy: "}},
+		{"of likes", []string{schema.TopicLikes}, false, likesGrew},
+		{"of the state table", []string{schema.TopicState}, false, "topic latest-like-action-table has 6 partitions, the state table was made for 4"},
+		{"of all", all, false, likesGrew},
 		// The group notices by itself after some minutes, or at a rebalance.
-		"of all, under a running processor": {[]string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT}, true, []string{"topic likes has 6 partitions, the state table was made for 4", "remedy: "}},
+		{"of all, under a running processor", all, true, likesGrew},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s, _, p := busySystem(t)
 			if !c.running {
@@ -207,12 +212,35 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 			counts := s.counts()
 			_, err := s.adm.CreatePartitions(t.Context(), 2, c.topics...)
 			require.NoError(t, err)
+			after := 4
+			if slices.Contains(c.topics, schema.TopicLikes) {
+				after = 6
+			}
+			says := []string{c.says, "remedy: stop the processors", fmt.Sprintf("kudos topics apply --set topics.partitions=%d", after)}
 			second := s.run()
-			second.waitParked(c.says...)
+			second.waitParked(says...)
 			if c.running {
-				p.waitParked(c.says...)
+				p.waitParked(says...)
 			}
 			require.Equal(t, counts, s.counts())
 		})
 	}
+}
+
+// What the readiness says is to be done when likes has grown, done.
+func TestLikesThatHasGrownIsFoldedAnew(t *testing.T) {
+	t.Parallel()
+	s, _, p := busySystem(t)
+	p.stop()
+	counts := s.counts()
+	_, err := s.adm.CreatePartitions(t.Context(), 2, schema.TopicLikes, schema.TopicDLT)
+	require.NoError(t, err)
+	_, err = s.adm.DeleteTopics(t.Context(), schema.TopicState, schema.TopicUpdates)
+	require.NoError(t, err)
+	s.emptyTables()
+	_, err = processor.ApplyTopics(t.Context(), s.kafka, 6, 1, s.log)
+	require.NoError(t, err)
+	p = s.run()
+	s.waitFor("all counts to be back", func() (bool, any) { return maps.Equal(counts, s.counts()), s.counts() })
+	p.waitReady()
 }

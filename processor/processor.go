@@ -44,6 +44,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	}
 	foldOpts := common
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
+	foldOpts.Check = checkPartitions
 	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
 	p.fold = stream.NewProcessor(foldOpts, p.newFolder, log)
 	applyOpts := common

@@ -27,8 +27,9 @@ func (r *TopicsReport) add(format string, args ...any) {
 }
 
 // ApplyTopics creates the topics that are missing, sets what is set otherwise, and
-// writes the first progress record of each partition. It can be run at any time and
-// any number of times; what cannot be changed (a partition count) is an error.
+// writes the first progress record of each partition. A longer retention is left alone.
+// It can be run at any time and any number of times; what cannot be changed (a partition
+// count) is an error.
 func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int32, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
 	cl, err := kafka.NewClient(log)
 	if err != nil {
@@ -79,7 +80,30 @@ func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 			return report, err
 		}
 	}
-	return report, nil
+	return report, checkProgress(ctx, cl, kafka, report, log)
+}
+
+// checkProgress looks for partitions of the state table that have nothing, not even a
+// first progress record: `topics apply` was stopped halfway, or the table was lost.
+func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOptions, report *TopicsReport, log *slog.Logger) error {
+	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicState)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return nil // told already
+	}
+	if err != nil {
+		return err
+	}
+	for p := range topics.ByName[schema.TopicState].Partitions {
+		first := firstProgress{kafka: kafka, log: log, partition: p}
+		empty, err := first.isEmpty(ctx, schema.TopicState)
+		if err != nil {
+			return err
+		}
+		if empty {
+			report.add(noProgress+"; run: kudos topics apply", p)
+		}
+	}
+	return nil
 }
 
 func refusal(err error) error {
@@ -117,7 +141,7 @@ func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
 	}
 	var alter []kadm.AlterConfig
 	for _, k := range slices.Sorted(maps.Keys(want.Configs)) {
-		if have.configs[k] != want.Configs[k] {
+		if !want.Accepts(k, have.configs[k]) {
 			a.report.add("set %s of %s to %s (was %q)", k, want.Name, want.Configs[k], have.configs[k])
 			alter = append(alter, kadm.AlterConfig{Op: kadm.SetConfig, Name: k, Value: kadm.StringPtr(want.Configs[k])})
 		}
@@ -166,7 +190,7 @@ func (a *topicAdmin) check(ctx context.Context, want schema.Topic) error {
 		a.report.add("topic %s has replication factor %d, not %d; reassign its partitions with kafka-reassign-partitions.sh", want.Name, have.replicas, want.ReplicationFactor)
 	}
 	for _, k := range slices.Sorted(maps.Keys(want.Configs)) {
-		if have.configs[k] != want.Configs[k] {
+		if !want.Accepts(k, have.configs[k]) {
 			a.report.add("%s of %s is %q, not %s; run: kudos topics apply", k, want.Name, have.configs[k], want.Configs[k])
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -116,6 +117,50 @@ func TestChangedSettingsAreToldAndSetBack(t *testing.T) {
 	require.Empty(t, s.checkTopics())
 }
 
+// An operator's longer retention is no fault, and applying again does not cut it.
+func TestALongerRetentionStays(t *testing.T) {
+	t.Parallel()
+	s := newBroker(t)
+	_, err := s.applyTopics()
+	require.NoError(t, err)
+	retentions := map[string]string{schema.TopicLikes: "604800000", schema.TopicDLT: "2592000000"}
+	for topic, least := range retentions {
+		for _, c := range []struct {
+			value string
+			fine  bool
+		}{{"-1", true}, {least + "0", true}, {least[:len(least)-1], false}, {"-2", false}} {
+			_, err := s.adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &c.value}}, topic)
+			require.NoError(t, err)
+			want := c.value
+			if c.fine {
+				require.Empty(t, s.checkTopics(), "%s of %s", c.value, topic)
+			} else {
+				want = least
+				require.Equal(t, []string{fmt.Sprintf("retention.ms of %s is %q, not %s; run: kudos topics apply", topic, c.value, least)}, s.checkTopics())
+			}
+			_, err = s.applyTopics()
+			require.NoError(t, err)
+			require.Equal(t, want, *s.broker.TopicInfo(topic).Configs["retention.ms"])
+		}
+	}
+}
+
+// `kudos topics apply` was stopped halfway, or the state table was lost.
+func TestCheckTellsPartitionsWithoutProgress(t *testing.T) {
+	t.Parallel()
+	s := newBroker(t)
+	s.broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(2), Err: kerr.UnknownServerError, Count: 1})
+	_, err := s.applyTopics()
+	require.ErrorContains(t, err, "partition 2")
+	require.Equal(t, []string{
+		"partition 2 of the state table has no progress record; run: kudos topics apply",
+		"partition 3 of the state table has no progress record; run: kudos topics apply",
+	}, s.checkTopics())
+	_, err = s.applyTopics()
+	require.NoError(t, err)
+	require.Empty(t, s.checkTopics())
+}
+
 func TestCheckTellsEachDifference(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
@@ -184,7 +229,7 @@ func TestUpdatesWithoutStateAreRefused(t *testing.T) {
 	p.stop()
 	s.recreate(schema.TopicState)
 	_, err := s.applyTopics()
-	require.ErrorContains(t, err, "like-updates/0 has records but latest-like-action-table/0 has none: the state table was lost; delete like-updates too")
+	require.ErrorContains(t, err, "like-updates/0 has records but latest-like-action-table/0 has none: the state table was lost; to fold again what likes still holds: stop the processors, delete")
 	for _, info := range s.broker.PartitionInfos(schema.TopicState) {
 		require.Zero(t, info.HighWatermark, "nothing was written")
 	}

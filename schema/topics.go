@@ -1,6 +1,9 @@
 package schema
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // The topics. The state table's name is what goka makes of its group's name.
 const (
@@ -39,7 +42,26 @@ type Topic struct {
 	Partitions        int32
 	ReplicationFactor int16
 	Configs           map[string]string
+	// Least names the settings that are lower bounds: an operator may have more.
+	Least []string
 }
+
+// Accepts tells whether a setting of the topic may have a value.
+func (t Topic) Accepts(config, value string) bool {
+	want := t.Configs[config]
+	if value == want {
+		return true
+	}
+	if !slices.Contains(t.Least, config) {
+		return false
+	}
+	have, err := strconv.ParseInt(value, 10, 64)
+	least, _ := strconv.ParseInt(want, 10, 64)
+	return err == nil && (have == unlimited || have > least)
+}
+
+// unlimited is Kafka's -1, which is more than any number.
+const unlimited = -1
 
 // Topics lists every topic with its settings. A minimum of in-sync replicas below
 // the replication factor keeps writes going with a broker down.
@@ -52,7 +74,10 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		return configs
 	}
 	topic := func(name string, configs map[string]string) Topic {
-		return Topic{Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: common(configs)}
+		return Topic{
+			Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: common(configs),
+			Least: []string{"retention.ms"},
+		}
 	}
 	return []Topic{
 		topic(TopicLikes, map[string]string{

@@ -41,6 +41,18 @@ func TestTopics(t *testing.T) {
 	require.Greater(t, room, LikesMaxMessageBytes, "an oversized original must fit, with its headers")
 }
 
+func TestALongerRetentionIsAccepted(t *testing.T) {
+	likes := topicsByName(t, 1, 1)[TopicLikes]
+	for value, want := range map[string]bool{
+		"604800000": true, "604800001": true, "-1": true,
+		"604799999": false, "0": false, "-2": false, "": false, "week": false,
+	} {
+		require.Equal(t, want, likes.Accepts("retention.ms", value), "retention.ms = %q", value)
+	}
+	require.False(t, likes.Accepts("max.message.bytes", "65537"), "other settings are as they must be")
+	require.True(t, likes.Accepts("max.message.bytes", "65536"))
+}
+
 func TestMinInsyncReplicas(t *testing.T) {
 	for replication, want := range map[int16]string{1: "1", 2: "1", 3: "2", 5: "4"} {
 		for name, topic := range topicsByName(t, 1, replication) {

@@ -89,15 +89,16 @@ func TestApplyComparesEveryColumn(t *testing.T) {
 }
 
 func TestApplyMustMoveExactlyOneRow(t *testing.T) {
-	db := realDatabase(t)
-	s := db.startedStore(t)
-	raw := db.raw(t)
-	raw.MustExec("ALTER TABLE applied_offset DROP PRIMARY KEY")
-	raw.MustExec("INSERT INTO applied_offset SELECT * FROM applied_offset WHERE partition_id = 0")
+	onRealServers(t, func(t *testing.T, db database) {
+		s := db.startedStore(t)
+		raw := db.raw(t)
+		raw.MustExec("ALTER TABLE applied_offset DROP PRIMARY KEY")
+		raw.MustExec("INSERT INTO applied_offset SELECT * FROM applied_offset WHERE partition_id = 0")
 
-	err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), []CountDelta{{PostID: 1, Likes: 1}}, nil)
-	require.ErrorIs(t, err, ErrPositionMoved, "two rows say where partition 0 stands")
-	require.Empty(t, db.counts(t))
+		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), []CountDelta{{PostID: 1, Likes: 1}}, nil)
+		require.ErrorIs(t, err, ErrPositionMoved, "two rows say where partition 0 stands")
+		require.Empty(t, db.counts(t))
+	})
 }
 
 // The order of statements and rows is the order of locks.

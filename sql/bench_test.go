@@ -24,10 +24,15 @@ func BenchmarkStatementText(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(counts)), "ns/post")
 }
 
-// BenchmarkApply runs against a real server: batches of random posts out of a million rows, by size of the batch and
+// BenchmarkApply runs against each real server: batches of random posts out of a million rows, by size of the batch and
 // of the statements. MaxStatementBytes' default comes from here.
 func BenchmarkApply(b *testing.B) {
-	db := realDatabase(b)
+	for _, s := range realServers() {
+		b.Run(s.name, func(b *testing.B) { benchmarkApply(b, realDatabase(b, s.dsn(b))) })
+	}
+}
+
+func benchmarkApply(b *testing.B, db database) {
 	setup := db.startedStore(b)
 	const rows = 1_000_000
 	position := start

@@ -49,46 +49,48 @@ func TestMigrateGoesOnWhereItWasInterrupted(t *testing.T) {
 }
 
 func TestMigrateSeveralAtOnce(t *testing.T) {
-	db := realDatabase(t)
-	var processes sync.WaitGroup
-	for range 6 {
-		processes.Go(func() {
-			if err := Migrate(t.Context(), db.options, discardLog()); err != nil {
-				t.Errorf("one of several: %v", err)
-			}
-		})
-	}
-	processes.Wait()
-	require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and three migrations")
+	onRealServers(t, func(t *testing.T, db database) {
+		var processes sync.WaitGroup
+		for range 6 {
+			processes.Go(func() {
+				if err := Migrate(t.Context(), db.options, discardLog()); err != nil {
+					t.Errorf("one of several: %v", err)
+				}
+			})
+		}
+		processes.Wait()
+		require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and three migrations")
+	})
 }
 
 func TestMigrateWaitsForAnother(t *testing.T) {
-	db := realDatabase(t)
-	conn, err := db.raw(t).Connx(t.Context())
-	require.NoError(t, err)
-	defer conn.Close()
-	var locked bool
-	require.NoError(t, conn.GetContext(t.Context(), &locked, "SELECT GET_LOCK(?, 10)", migrationLock))
-	require.True(t, locked)
+	onRealServers(t, func(t *testing.T, db database) {
+		conn, err := db.raw(t).Connx(t.Context())
+		require.NoError(t, err)
+		defer conn.Close()
+		var locked bool
+		require.NoError(t, conn.GetContext(t.Context(), &locked, "SELECT GET_LOCK(?, 10)", migrationLock))
+		require.True(t, locked)
 
-	waits := make(chan struct{})
-	log := slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
-		if bytes.Contains(line, []byte("waiting for it")) {
-			close(waits)
-		}
-		return len(line), nil
-	}), nil))
-	var second sync.WaitGroup
-	var secondErr error
-	impatient := db.options
-	impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0 // GET_LOCK answers after a second only
-	second.Go(func() { secondErr = Migrate(t.Context(), impatient, log) })
-	await(t, waits)
-	require.Equal(t, "0", db.scalar(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"))
-	_, err = conn.ExecContext(t.Context(), "DO RELEASE_LOCK(?)", migrationLock)
-	require.NoError(t, err)
-	second.Wait()
-	require.NoError(t, secondErr)
+		waits := make(chan struct{})
+		log := slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+			if bytes.Contains(line, []byte("waiting for it")) {
+				close(waits)
+			}
+			return len(line), nil
+		}), nil))
+		var second sync.WaitGroup
+		var secondErr error
+		impatient := db.options
+		impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0 // GET_LOCK answers after a second only
+		second.Go(func() { secondErr = Migrate(t.Context(), impatient, log) })
+		await(t, waits)
+		require.Equal(t, "0", db.scalar(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"))
+		_, err = conn.ExecContext(t.Context(), "DO RELEASE_LOCK(?)", migrationLock)
+		require.NoError(t, err)
+		second.Wait()
+		require.NoError(t, secondErr)
+	})
 }
 
 // The connection that holds the lock idles as long as the others work.

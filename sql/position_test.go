@@ -103,80 +103,85 @@ func TestStoredTopicIDIsDamaged(t *testing.T) {
 func TestTwoProcessesStartAtOnce(t *testing.T) {
 	for _, hold := range []string{"SELECT EXISTS", "SELECT topic_id, partitions, next_offset", "SELECT topic_id, partitions FROM", "INSERT INTO applied_offset", "COMMIT"} {
 		t.Run(hold, func(t *testing.T) {
-			direct := realDatabase(t).migrated(t)
-			proxy, slowly := direct.through(t)
-			slow, fast := slowly.store(t), direct.store(t)
+			onRealServers(t, func(t *testing.T, direct database) {
+				direct = direct.migrated(t)
+				proxy, slowly := direct.through(t)
+				slow, fast := slowly.store(t), direct.store(t)
 
-			held, release := proxy.hold(t, hold)
-			var got Position
-			var slowErr error
-			var process sync.WaitGroup
-			process.Go(func() { got, slowErr = slow.Position(t.Context(), likesTopic(), 0) })
-			await(t, held)
-			if hold == "COMMIT" { // the slow one has the row locks: the fast one must wait for it
-				process.Go(release)
-			}
-			position, err := fast.Position(t.Context(), likesTopic(), 0)
-			require.NoError(t, err)
-			require.Equal(t, start, position)
-			if hold != "COMMIT" {
-				require.NoError(t, fast.Apply(t.Context(), likesTopic(), 0, start, at(10, 5), oneLike, nil))
-				release()
-			}
-			process.Wait()
-			require.NoError(t, slowErr)
-			if hold != "COMMIT" {
-				require.Equal(t, at(10, 5), got, "the other's position")
-			}
-			require.Equal(t, "4", direct.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
+				held, release := proxy.hold(t, hold)
+				var got Position
+				var slowErr error
+				var process sync.WaitGroup
+				process.Go(func() { got, slowErr = slow.Position(t.Context(), likesTopic(), 0) })
+				await(t, held)
+				if hold == "COMMIT" { // the slow one has the row locks: the fast one must wait for it
+					process.Go(release)
+				}
+				position, err := fast.Position(t.Context(), likesTopic(), 0)
+				require.NoError(t, err)
+				require.Equal(t, start, position)
+				if hold != "COMMIT" {
+					require.NoError(t, fast.Apply(t.Context(), likesTopic(), 0, start, at(10, 5), oneLike, nil))
+					release()
+				}
+				process.Wait()
+				require.NoError(t, slowErr)
+				if hold != "COMMIT" {
+					require.Equal(t, at(10, 5), got, "the other's position")
+				}
+				require.Equal(t, "4", direct.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
+			})
 		})
 	}
 }
 
 // Many processes at once, unsynchronised: whatever interleaving comes, one set of rows and no error.
 func TestManyProcessesStartAtOnce(t *testing.T) {
-	db := realDatabase(t).migrated(t)
-	for range 10 {
-		db.raw(t).MustExec("DELETE FROM applied_offset")
-		var processes sync.WaitGroup
-		for partition := range likesTopic().Partitions {
-			s := db.store(t)
-			processes.Go(func() {
-				position, err := s.Position(t.Context(), likesTopic(), partition)
-				if err != nil || position != start {
-					t.Errorf("partition %d: position %v, error %v; want the start", partition, position, err)
-				}
-			})
+	onRealServers(t, func(t *testing.T, db database) {
+		db = db.migrated(t)
+		for range 10 {
+			db.raw(t).MustExec("DELETE FROM applied_offset")
+			var processes sync.WaitGroup
+			for partition := range likesTopic().Partitions {
+				s := db.store(t)
+				processes.Go(func() {
+					position, err := s.Position(t.Context(), likesTopic(), partition)
+					if err != nil || position != start {
+						t.Errorf("partition %d: position %v, error %v; want the start", partition, position, err)
+					}
+				})
+			}
+			processes.Wait()
+			require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
 		}
-		processes.Wait()
-		require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
-	}
+	})
 }
 
 // Position waits for a transaction whose outcome is open, rather than read past it.
 func TestPositionWaitsForAnOpenTransaction(t *testing.T) {
-	direct := realDatabase(t)
-	proxy, slowly := direct.through(t)
-	s := slowly.startedStore(t)
-	held, release := proxy.hold(t, "COMMIT")
-	var zombieErr error
-	var zombie sync.WaitGroup
-	zombie.Go(func() { zombieErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(10, 5), oneLike, nil) })
-	await(t, held)
+	onRealServers(t, func(t *testing.T, direct database) {
+		proxy, slowly := direct.through(t)
+		s := slowly.startedStore(t)
+		held, release := proxy.hold(t, "COMMIT")
+		var zombieErr error
+		var zombie sync.WaitGroup
+		zombie.Go(func() { zombieErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(10, 5), oneLike, nil) })
+		await(t, held)
 
-	successor := direct.store(t)
-	peeked, err := successor.PeekPosition(t.Context(), likesTopic(), 0)
-	require.NoError(t, err)
-	require.Equal(t, start, peeked, "looking does not wait")
-	var position Position
-	var positionErr error
-	var reading sync.WaitGroup
-	reading.Go(func() { position, positionErr = successor.Position(t.Context(), likesTopic(), 0) })
-	direct.waitForLockWait(t)
-	release()
-	zombie.Wait()
-	reading.Wait()
-	require.NoError(t, zombieErr)
-	require.NoError(t, positionErr)
-	require.Equal(t, at(10, 5), position)
+		successor := direct.store(t)
+		peeked, err := successor.PeekPosition(t.Context(), likesTopic(), 0)
+		require.NoError(t, err)
+		require.Equal(t, start, peeked, "looking does not wait")
+		var position Position
+		var positionErr error
+		var reading sync.WaitGroup
+		reading.Go(func() { position, positionErr = successor.Position(t.Context(), likesTopic(), 0) })
+		direct.waitForLockWait(t)
+		release()
+		zombie.Wait()
+		reading.Wait()
+		require.NoError(t, zombieErr)
+		require.NoError(t, positionErr)
+		require.Equal(t, at(10, 5), position)
+	})
 }

@@ -46,68 +46,71 @@ func (d database) waitForLockWait(t testing.TB) {
 // A real deadlock: Apply holds post 1 and waits for post 2; somebody else holds post 2, with more work done, and asks
 // for post 1.
 func TestDeadlockIsRetried(t *testing.T) {
-	db := realDatabase(t)
-	proxy, through := db.through(t)
-	s := through.startedStore(t)
-	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), []CountDelta{{1, 10, 0}, {2, 10, 0}}, nil))
+	onRealServers(t, func(t *testing.T, db database) {
+		proxy, through := db.through(t)
+		s := through.startedStore(t)
+		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), []CountDelta{{1, 10, 0}, {2, 10, 0}}, nil))
 
-	other, err := db.raw(t).Beginx()
-	require.NoError(t, err)
-	for post := range 100 { // InnoDB rolls back whoever has changed less
-		_, err = other.Exec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 0, 0)", 1000+post)
+		other, err := db.raw(t).Beginx()
 		require.NoError(t, err)
-	}
-	_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 2")
-	require.NoError(t, err)
+		for post := range 100 { // InnoDB rolls back whoever has changed less
+			_, err = other.Exec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 0, 0)", 1000+post)
+			require.NoError(t, err)
+		}
+		_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 2")
+		require.NoError(t, err)
 
-	proxy.seen()
-	var applyErr error
-	var apply sync.WaitGroup
-	apply.Go(func() {
-		applyErr = s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), []CountDelta{{1, 1, 0}, {2, 1, 0}}, nil)
+		proxy.seen()
+		var applyErr error
+		var apply sync.WaitGroup
+		apply.Go(func() {
+			applyErr = s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), []CountDelta{{1, 1, 0}, {2, 1, 0}}, nil)
+		})
+		db.waitForLockWait(t)
+		_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 1")
+		require.NoError(t, err, "Apply should have been the one rolled back")
+		require.NoError(t, other.Rollback())
+		apply.Wait()
+		require.NoError(t, applyErr)
+		require.GreaterOrEqual(t, countQueries(proxy.seen(), "START TRANSACTION"), 2, "there was no deadlock")
+		require.Equal(t, map[uint64]postCounts{1: {11, 0}, 2: {11, 0}}, db.counts(t))
 	})
-	db.waitForLockWait(t)
-	_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 1")
-	require.NoError(t, err, "Apply should have been the one rolled back")
-	require.NoError(t, other.Rollback())
-	apply.Wait()
-	require.NoError(t, applyErr)
-	require.GreaterOrEqual(t, countQueries(proxy.seen(), "START TRANSACTION"), 2, "there was no deadlock")
-	require.Equal(t, map[uint64]postCounts{1: {11, 0}, 2: {11, 0}}, db.counts(t))
 }
 
 func TestLockWaitTimeoutIsOfTheSession(t *testing.T) {
-	db := realDatabase(t)
-	s := db.startedStore(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
-	other, err := db.raw(t).Beginx()
-	require.NoError(t, err)
-	_, err = other.Exec("SELECT * FROM applied_offset FOR UPDATE")
-	require.NoError(t, err)
-	began := time.Now()
-	err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
-	require.True(t, hasNumber(err, errLockWaitTimeout), "%v", err)
-	require.True(t, IsTransient(err))
-	require.Less(t, time.Since(began), 5*time.Second, "the server's own timeout is 50 s")
-	require.NoError(t, other.Rollback())
+	onRealServers(t, func(t *testing.T, db database) {
+		s := db.startedStore(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
+		other, err := db.raw(t).Beginx()
+		require.NoError(t, err)
+		_, err = other.Exec("SELECT * FROM applied_offset FOR UPDATE")
+		require.NoError(t, err)
+		began := time.Now()
+		err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+		require.True(t, hasNumber(err, errLockWaitTimeout), "%v", err)
+		require.True(t, IsTransient(err))
+		require.Less(t, time.Since(began), 5*time.Second, "the server's own timeout is 50 s")
+		require.NoError(t, other.Rollback())
+	})
 }
 
 // A process that is paused in its transaction holds the row lock; the server must end its session.
 func TestIdleSessionGivesItsLocksUp(t *testing.T) {
-	db := realDatabase(t)
-	proxy, through := db.through(t)
-	s := through.startedStore(t, func(o *Options) { o.IdleTimeout = time.Second })
-	held, release := proxy.hold(t, "COMMIT")
-	var pausedErr error
-	var paused sync.WaitGroup
-	paused.Go(func() { pausedErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil) })
-	await(t, held)
-	position, err := db.store(t).Position(t.Context(), likesTopic(), 0)
-	require.NoError(t, err)
-	require.Equal(t, start, position)
-	release()
-	paused.Wait()
-	require.Error(t, pausedErr)
-	require.Empty(t, db.counts(t))
+	onRealServers(t, func(t *testing.T, db database) {
+		proxy, through := db.through(t)
+		s := through.startedStore(t, func(o *Options) { o.IdleTimeout = time.Second })
+		held, release := proxy.hold(t, "COMMIT")
+		var pausedErr error
+		var paused sync.WaitGroup
+		paused.Go(func() { pausedErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil) })
+		await(t, held)
+		position, err := db.store(t).Position(t.Context(), likesTopic(), 0)
+		require.NoError(t, err)
+		require.Equal(t, start, position)
+		release()
+		paused.Wait()
+		require.Error(t, pausedErr)
+		require.Empty(t, db.counts(t))
+	})
 }
 
 // asUser is db as a new user with these grants sees it. "%s" stands for the database.
@@ -129,83 +132,87 @@ func (d database) asUser(t testing.TB, grants ...string) database {
 }
 
 func TestGrantsTheMessagesName(t *testing.T) {
-	db := realDatabase(t)
-	owner := db.asUser(t, "SELECT, INSERT, UPDATE, CREATE, ALTER ON %s.*")
-	s := owner.startedStore(t)
-	require.NoError(t, s.CheckSchema(t.Context()))
-	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+	onRealServers(t, func(t *testing.T, db database) {
+		owner := db.asUser(t, "SELECT, INSERT, UPDATE, CREATE, ALTER ON %s.*")
+		s := owner.startedStore(t)
+		require.NoError(t, s.CheckSchema(t.Context()))
+		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+	})
 }
 
 func TestReadOnlyServer(t *testing.T) {
-	db := realDatabase(t)
-	db.migrated(t)
-	s := db.asUser(t, "SELECT, INSERT, UPDATE ON %s.*").store(t)
-	_, err := s.Position(t.Context(), likesTopic(), 0)
-	require.NoError(t, err)
-	raw := db.raw(t)
-	raw.MustExec("SET GLOBAL read_only = 1")
-	readWrite := sync.OnceFunc(func() { raw.MustExec("SET GLOBAL read_only = 0") })
-	defer readWrite()
-	err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
-	require.True(t, IsTransient(err), "%v", err)
-	require.ErrorContains(t, err, "read-only")
-	readWrite()
-	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+	onRealServers(t, func(t *testing.T, db database) {
+		db.migrated(t)
+		s := db.asUser(t, "SELECT, INSERT, UPDATE ON %s.*").store(t)
+		_, err := s.Position(t.Context(), likesTopic(), 0)
+		require.NoError(t, err)
+		raw := db.raw(t)
+		raw.MustExec("SET GLOBAL read_only = 1")
+		readWrite := sync.OnceFunc(func() { raw.MustExec("SET GLOBAL read_only = 0") })
+		defer readWrite()
+		err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+		require.True(t, IsTransient(err), "%v", err)
+		require.ErrorContains(t, err, "read-only")
+		readWrite()
+		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+	})
 }
 
 func TestMessagesForPeople(t *testing.T) {
-	db := realDatabase(t)
-	user := db.asUser(t) // may log in, nothing else
-	for _, c := range []struct {
-		name   string
-		change func(*mysql.Config)
-		want   string
-	}{
-		{"wrong password", func(c *mysql.Config) { c.Passwd = "wrong" }, "check user, password and grants"},
-		{"no grants", func(*mysql.Config) {}, "check user, password and grants"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			config, err := mysql.ParseDSN(user.options.DSN)
+	onRealServers(t, func(t *testing.T, db database) {
+		user := db.asUser(t) // may log in, nothing else
+		for _, c := range []struct {
+			name   string
+			change func(*mysql.Config)
+			want   string
+		}{
+			{"wrong password", func(c *mysql.Config) { c.Passwd = "wrong" }, "check user, password and grants"},
+			{"no grants", func(*mysql.Config) {}, "check user, password and grants"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				config, err := mysql.ParseDSN(user.options.DSN)
+				require.NoError(t, err)
+				c.change(config)
+				err = database{options: testOptions(config.FormatDSN())}.store(t).Ping(context.Background())
+				require.ErrorContains(t, err, c.want)
+				require.NotContains(t, err.Error(), config.Passwd)
+				require.False(t, IsTransient(err))
+			})
+		}
+		t.Run("no database", func(t *testing.T) {
+			config, err := mysql.ParseDSN(db.options.DSN)
 			require.NoError(t, err)
-			c.change(config)
+			config.DBName = "kudos_no_such_database"
 			err = database{options: testOptions(config.FormatDSN())}.store(t).Ping(context.Background())
-			require.ErrorContains(t, err, c.want)
-			require.NotContains(t, err.Error(), config.Passwd)
+			require.ErrorContains(t, err, "create the database, then run `kudos migrate`")
+		})
+		t.Run("no tables", func(t *testing.T) {
+			_, err := db.store(t).Position(t.Context(), likesTopic(), 0)
+			require.ErrorContains(t, err, "run `kudos migrate`")
 			require.False(t, IsTransient(err))
 		})
-	}
-	t.Run("no database", func(t *testing.T) {
-		config, err := mysql.ParseDSN(db.options.DSN)
-		require.NoError(t, err)
-		config.DBName = "kudos_no_such_database"
-		err = database{options: testOptions(config.FormatDSN())}.store(t).Ping(context.Background())
-		require.ErrorContains(t, err, "create the database, then run `kudos migrate`")
-	})
-	t.Run("no tables", func(t *testing.T) {
-		_, err := db.store(t).Position(t.Context(), likesTopic(), 0)
-		require.ErrorContains(t, err, "run `kudos migrate`")
-		require.False(t, IsTransient(err))
 	})
 }
 
 // Two partitions write at the same time, other posts each, and never wait for one another.
 func TestPartitionsApplySideBySide(t *testing.T) {
-	direct := realDatabase(t)
-	proxy, slowly := direct.through(t)
-	s := slowly.startedStore(t)
-	held, release := proxy.hold(t, "COMMIT")
-	var slow sync.WaitGroup
-	var slowErr error
-	slow.Go(func() {
-		slowErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), posts(0, 2000), []HourDelta{{Region: "ZZ", Likes: 1}})
+	onRealServers(t, func(t *testing.T, direct database) {
+		proxy, slowly := direct.through(t)
+		s := slowly.startedStore(t)
+		held, release := proxy.hold(t, "COMMIT")
+		var slow sync.WaitGroup
+		var slowErr error
+		slow.Go(func() {
+			slowErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), posts(0, 2000), []HourDelta{{Region: "ZZ", Likes: 1}})
+		})
+		await(t, held)
+		other := direct.store(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
+		require.NoError(t, other.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), posts(1, 2000), []HourDelta{{Region: "ZZ", Likes: 1}}))
+		release()
+		slow.Wait()
+		require.NoError(t, slowErr)
+		require.Len(t, direct.counts(t), 2000)
 	})
-	await(t, held)
-	other := direct.store(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
-	require.NoError(t, other.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), posts(1, 2000), []HourDelta{{Region: "ZZ", Likes: 1}}))
-	release()
-	slow.Wait()
-	require.NoError(t, slowErr)
-	require.Len(t, direct.counts(t), 2000)
 }
 
 // posts are every second of n posts, beginning with the first.
@@ -218,18 +225,19 @@ func posts(first, n uint64) (counts []CountDelta) {
 
 // A session of the store has what Options say, whatever the server's defaults are.
 func TestSessionVariables(t *testing.T) {
-	db := realDatabase(t)
-	s := db.store(t, func(o *Options) { o.LockWaitTimeout, o.IdleTimeout = 3*time.Second, 40*time.Second })
-	var got struct {
-		LockWait int    `db:"lock_wait"`
-		Idle     int    `db:"idle"`
-		Zone     string `db:"zone"`
-		Mode     string `db:"mode"`
-	}
-	require.NoError(t, sqlx.Get(s.db, &got, "SELECT @@innodb_lock_wait_timeout lock_wait, @@wait_timeout idle,"+
-		" @@time_zone zone, @@sql_mode mode"))
-	require.Equal(t, 3, got.LockWait)
-	require.Equal(t, 40, got.Idle)
-	require.Equal(t, "+00:00", got.Zone)
-	require.Equal(t, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", got.Mode)
+	onRealServers(t, func(t *testing.T, db database) {
+		s := db.store(t, func(o *Options) { o.LockWaitTimeout, o.IdleTimeout = 3*time.Second, 40*time.Second })
+		var got struct {
+			LockWait int    `db:"lock_wait"`
+			Idle     int    `db:"idle"`
+			Zone     string `db:"zone"`
+			Mode     string `db:"mode"`
+		}
+		require.NoError(t, sqlx.Get(s.db, &got, "SELECT @@innodb_lock_wait_timeout lock_wait, @@wait_timeout idle,"+
+			" @@time_zone zone, @@sql_mode mode"))
+		require.Equal(t, 3, got.LockWait)
+		require.Equal(t, 40, got.Idle)
+		require.Equal(t, "+00:00", got.Zone)
+		require.Equal(t, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", got.Mode)
+	})
 }

@@ -24,13 +24,16 @@ import (
 	"kudos/integration/stack"
 )
 
-// realServer names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases and
-// users and set global variables. Tests make databases of their own there.
-const realServer = "KUDOS_TEST_MYSQL_DSN"
+// serverVariable names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases and
+// users and set global variables. If it is set, tests use that server and start none.
+const serverVariable = "KUDOS_TEST_MYSQL_DSN"
+
+// shared are servers of this package's own, each started by the first test that needs it.
+var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard) // the embedded server announces itself
-	os.Exit(stack.WithMariaDB(m, realServer))
+	os.Exit(shared.Main(m))
 }
 
 // database is an empty database on some server, for one test.
@@ -60,18 +63,30 @@ func embeddedDatabase(t testing.TB) database {
 	return database{options: o}
 }
 
-// realDatabase skips the test if no real server is given.
-func realDatabase(t testing.TB) database {
-	t.Helper()
-	dsn := os.Getenv(realServer)
-	if dsn == "" {
-		t.Skip("needs a MariaDB or MySQL: set " + realServer + " to the DSN of one, of a user who may do everything")
+// realServer is a server to test on. Where it is not installed, dsn skips the test; in CI it fails it.
+type realServer struct {
+	name string
+	dsn  func(testing.TB) string
+}
+
+func realServers() []realServer {
+	if dsn := os.Getenv(serverVariable); dsn != "" {
+		return []realServer{{"given", func(testing.TB) string { return dsn }}}
 	}
+	return []realServer{
+		{"MariaDB", func(t testing.TB) string { t.Helper(); return shared.MariaDB(t).DSN("") }},
+		{"MySQL", func(t testing.TB) string { t.Helper(); return shared.MySQL(t).DSN("") }},
+	}
+}
+
+// realDatabase is an empty database on a real server.
+func realDatabase(t testing.TB, dsn string) database {
+	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err, realServer)
+	require.NoError(t, err, serverVariable)
 	config.DBName = ""
 	admin, err := sqlx.Connect("mysql", config.FormatDSN())
-	require.NoError(t, err, realServer)
+	require.NoError(t, err, serverVariable)
 	name := fmt.Sprintf("kudos_test_%08x", rand.Uint32())
 	admin.MustExec("CREATE DATABASE " + name)
 	t.Cleanup(func() {
@@ -87,10 +102,17 @@ func noServer(t testing.TB) database {
 	return database{options: testOptions("root:hunter2@unix(" + t.TempDir() + "/mysql.sock)/kudos")}
 }
 
-// onEachServer runs test on an empty database of the embedded server, and of a real one if there is one.
+// onEachServer runs test on an empty database of the embedded server and of each real one.
 func onEachServer(t *testing.T, test func(t *testing.T, db database)) {
 	t.Run("embedded", func(t *testing.T) { test(t, embeddedDatabase(t)) })
-	t.Run("real", func(t *testing.T) { test(t, realDatabase(t)) })
+	onRealServers(t, test)
+}
+
+// onRealServers runs test on an empty database of each real server.
+func onRealServers(t *testing.T, test func(t *testing.T, db database)) {
+	for _, s := range realServers() {
+		t.Run(s.name, func(t *testing.T) { test(t, realDatabase(t, s.dsn(t))) })
+	}
 }
 
 // testOptions wait less, so that a test that fails does not take long.

@@ -295,17 +295,18 @@ func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
 
 // The pool notices connections that the server has closed meanwhile.
 func TestConnectionClosedWhileIdle(t *testing.T) {
-	db := realDatabase(t)
-	s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
-	raw := db.raw(t)
-	var id int64
-	require.NoError(t, s.db.Get(&id, "SELECT CONNECTION_ID()"))
-	raw.MustExec("KILL ?", id)
-	require.Eventually(t, func() bool {
-		var gone bool
-		return raw.Get(&gone, "SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = ?", id) == nil && gone
-	}, waitLimit, pollEvery)
-	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+	onRealServers(t, func(t *testing.T, db database) {
+		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
+		raw := db.raw(t)
+		var id int64
+		require.NoError(t, s.db.Get(&id, "SELECT CONNECTION_ID()"))
+		raw.MustExec("KILL ?", id)
+		require.Eventually(t, func() bool {
+			var gone bool
+			return raw.Get(&gone, "SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = ?", id) == nil && gone
+		}, waitLimit, pollEvery)
+		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+	})
 }
 
 // The server's max_allowed_packet holds, not only our own limit. Servers take 1024 bytes at least; here the proxy is

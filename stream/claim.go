@@ -530,8 +530,5 @@ func (s PartitionStatus) String() string {
 	if s.Reason != "" {
 		text += ": " + s.Reason
 	}
-	if s.Remedy != "" {
-		text += " (remedy: " + s.Remedy + ")"
-	}
-	return text
+	return text + remedyNote(s.Remedy)
 }

@@ -25,6 +25,23 @@ func Park(remedy, format string, args ...any) *ParkError {
 func (e *ParkError) Error() string { return e.Reason }
 func (e *ParkError) Unwrap() error { return e.Err }
 
+// remedyOf returns what a person can do about err, or "" if nothing is known.
+func remedyOf(err error) string {
+	var park *ParkError
+	if errors.As(err, &park) {
+		return park.Remedy
+	}
+	return ""
+}
+
+// remedyNote is what stands behind a reason for a person to read.
+func remedyNote(remedy string) string {
+	if remedy == "" {
+		return ""
+	}
+	return " (remedy: " + remedy + ")"
+}
+
 // ErrFenced tells that another process owns the partition by now. Whoever sees it
 // stops at once and never initialises the transactional id again, which would fence
 // the rightful owner: only a new assignment leads back.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // ProcessorOptions describe one goka group.
@@ -26,6 +27,9 @@ type ProcessorOptions struct {
 	Hasher func() hash.Hash32
 	// Stores open the table's local copies; needed with Table.
 	Stores *Stores
+	// Check is asked before the group is joined; its error keeps the process out of the
+	// group, and is asked for again. nil: nothing is to be checked.
+	Check func(context.Context, *kgo.Client) error
 	// CommitPositions: the group's offsets are committed beside the work, for
 	// dashboards. Otherwise they are the Worker's to commit, or nobody's.
 	CommitPositions bool
@@ -83,7 +87,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		if time.Since(began) > time.Minute {
 			backoff = restartMin
 		}
-		p.log.Error("the group's processor failed and is started again", "error", err, "in", backoff)
+		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err), "in", backoff)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -99,6 +103,9 @@ func (p *Processor) runOnce(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
+	if err := p.check(ctx, cl); err != nil {
+		return err
+	}
 	tm := &topicManager{cl: cl, timeout: p.opts.Kafka.RequestTimeout}
 	table := newTableConsumer(cl, p.opts.Stores)
 	g := newGroup(&p.opts, p.newWorker, p.log)
@@ -133,6 +140,15 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	return proc.Run(ctx)
 }
 
+func (p *Processor) check(ctx context.Context, cl *kgo.Client) error {
+	if p.opts.Check == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.opts.Kafka.RequestTimeout)
+	defer cancel()
+	return p.opts.Check(ctx, cl)
+}
+
 func (p *Processor) setRunning(g *group, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +181,7 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 func (p *Processor) Ready() error {
 	statuses, err := p.Status()
 	if err != nil {
-		return fmt.Errorf("group %s: %w", p.opts.Group, err)
+		return fmt.Errorf("group %s: %w%s", p.opts.Group, err, remedyNote(remedyOf(err)))
 	}
 	var not []string
 	for _, s := range statuses {

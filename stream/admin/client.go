@@ -1,0 +1,77 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+)
+
+// maxAnswer bounds what is read of an answer: the reasons of some hundred partitions.
+const maxAnswer = 1 << 20
+
+// Ask asks the admin server that listens on addr (as Options.Addr has it) whether its
+// process is ready. The error says what is not, or that nobody answers.
+func Ask(ctx context.Context, addr string) error {
+	target, err := dialable(addr)
+	if err != nil {
+		return err
+	}
+	url := "http://" + target + "/readyz"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("admin.addr: %w", err)
+	}
+	// Straight to the address: a proxy of the environment is not for this.
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return fmt.Errorf("no answer from the admin server (admin.addr): %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", url, err)
+	}
+	return judge(url, resp.StatusCode, body)
+}
+
+// judge turns an answer of /readyz into the errors of its checks.
+func judge(url string, status int, body []byte) error {
+	var answer readiness
+	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Checks) == 0 {
+		return fmt.Errorf("%s answers %d %s, but not as kudos does: %.200q", url, status, http.StatusText(status), body)
+	}
+	if status == http.StatusOK && answer.Ready {
+		return nil
+	}
+	errs := []error{errors.New("not ready")}
+	for _, c := range answer.Checks {
+		if !c.Ready {
+			errs = append(errs, fmt.Errorf("%s: %s", c.Name, c.Error))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dialable is where to reach a server on this machine that listens on addr.
+func dialable(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("admin.addr: %q is not host:port: %w", addr, err)
+	case port == "0":
+		return "", fmt.Errorf("admin.addr: %s is any free port; give the one that the server's log names", addr)
+	}
+	// A server on all addresses answers on the loopback one.
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+		if ip != nil && ip.To4() != nil {
+			host = "127.0.0.1"
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}
