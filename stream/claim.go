@@ -89,8 +89,9 @@ type claim struct {
 		fullSince time.Time
 		pending   []*kgo.Record
 		// fetched follows the last offset that arrived, control records included,
-		// lso is the end of the log as of then.
+		// and fetchedEpoch is its leader epoch; lso is the end of the log as of then.
 		fetched, lso int64
+		fetchedEpoch int32
 
 		current  *Batch // with goka
 		lastDone time.Time
@@ -149,7 +150,7 @@ func (c *claim) push(p *kgo.FetchPartition) {
 	}
 	c.mu.lso = max(c.mu.lso, p.LastStableOffset)
 	for _, rec := range p.Records {
-		c.mu.fetched = rec.Offset + 1
+		c.mu.fetched, c.mu.fetchedEpoch = rec.Offset+1, rec.LeaderEpoch
 		if !rec.Attrs.IsControl() {
 			c.mu.pending = append(c.mu.pending, rec)
 		}
@@ -224,8 +225,9 @@ func (c *claim) next(now time.Time) *Batch {
 		b.Next = Position{Offset: last.Offset + 1, Epoch: last.LeaderEpoch}
 		if len(c.mu.pending) == 0 {
 			// Over the control records behind it, too: they may be all that is left
-			// when retention has deleted what is before.
-			b.Next.Offset = c.mu.fetched
+			// when retention has deleted what is before. With their epoch: it may be a later
+			// one, and that of the last record would end before the position.
+			b.Next = Position{Offset: c.mu.fetched, Epoch: c.mu.fetchedEpoch}
 		}
 	case now.Sub(c.mu.lastDone) < c.opts.TickInterval:
 		return nil
@@ -333,7 +335,7 @@ func (c *claim) open(ctx context.Context, again bool) {
 	}
 	c.setState(StateRunning, "", "")
 	c.mu.position, c.mu.seek, c.mu.pending = pos, true, nil
-	c.mu.fetched, c.mu.lastDone = pos.Offset, time.Now()
+	c.mu.fetched, c.mu.fetchedEpoch, c.mu.lastDone = pos.Offset, pos.Epoch, time.Now()
 	c.loop.wake()
 }
 
@@ -488,7 +490,9 @@ func (c *claim) settled() Position {
 	defer c.mu.Unlock()
 	pos := c.mu.position
 	if c.mu.current == nil && len(c.mu.pending) == 0 && c.mu.state == StateRunning && !c.mu.seek {
-		pos.Offset = max(pos.Offset, c.mu.fetched)
+		if c.mu.fetched > pos.Offset {
+			pos = Position{Offset: c.mu.fetched, Epoch: c.mu.fetchedEpoch}
+		}
 	}
 	return pos
 }

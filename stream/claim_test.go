@@ -64,6 +64,29 @@ func TestClaimGivesOneBatchAtATime(t *testing.T) {
 	require.Empty(t, c.next(now.Add(2*time.Hour)).Records, "a tick")
 }
 
+// TestClaimTakesTheEpochOfMarkers: a commit marker may have been written under a later
+// leader than the records before it. With their epoch the position behind the marker would
+// look like one that an unclean election cut off, and park for ever (found by integration/chaos:
+// all brokers were killed between the records and the marker).
+func TestClaimTakesTheEpochOfMarkers(t *testing.T) {
+	marker := func(offset int64, epoch int32) *kgo.FetchPartition {
+		rec := &kgo.Record{Topic: input, Offset: offset, LeaderEpoch: epoch, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})}
+		return &kgo.FetchPartition{Records: []*kgo.Record{rec}, LastStableOffset: offset + 1}
+	}
+	c, _, _ := opened(t, 5)
+	now := time.Now()
+	c.push(fetchOf(5, nil, "a"))
+	c.push(marker(6, 4))
+	b := c.next(now)
+	require.Len(t, b.Records, 1)
+	require.Equal(t, Position{Offset: 7, Epoch: 4}, b.Next)
+	c.worked(b.Next)
+	c.done()
+	c.push(marker(7, 5))
+	require.Nil(t, c.next(now))
+	require.Equal(t, Position{Offset: 8, Epoch: 5}, c.settled(), "the committed offset, too")
+}
+
 func TestClaimDropsWhatIsStale(t *testing.T) {
 	c, loop, l := opened(t, 5)
 	c.push(fetchOf(5, nil, "a", "b"))
