@@ -10,6 +10,7 @@
 //	kafka.go      a cluster of one or three nodes, from formatting to Close
 //	topics.go     what tests ask of a cluster: back to empty, all replicas in sync
 //	database.go   one SQL server; mariadb.go and mysql.go are the two kinds
+//	replica.go    a MariaDB server that follows another one, for failovers
 //	program.go    any other program, such as kudos itself, under the same control
 //	shared.go     one set of servers for all tests of a test binary
 //	missing.go    what is not installed, and whether a test skips or fails for it

@@ -28,6 +28,8 @@ type KafkaOptions struct {
 	Nodes int
 	// Heap is each node's maximal Java heap, as in -Xmx. Default: 512m for one node, 384m for three.
 	Heap string
+	// Fronted gives each node a second listener, whose clients are told to come by way of another address: see Fronts.
+	Fronted bool
 	// ExtraProperties are added to each node's server.properties and win over what this package sets.
 	ExtraProperties map[string]string
 	// StartTimeout and StopTimeout bound Start and Stop of a node. Defaults: DefaultStartTimeout, DefaultStopTimeout.
@@ -145,6 +147,16 @@ func (k *Kafka) prepare(o KafkaOptions, jvm javaCommand) error {
 		if n.controller, err = reservePort(); err != nil {
 			return err
 		}
+		if !o.Fronted {
+			continue
+		}
+		n.fronted = true
+		if n.behind, err = reservePort(); err != nil {
+			return err
+		}
+		if n.front, err = reservePort(); err != nil {
+			return err
+		}
 	}
 	for _, n := range k.nodes {
 		if err := n.writeConfiguration(k.controllers(), o.ExtraProperties); err != nil {
@@ -211,6 +223,24 @@ func (k *Kafka) Brokers() []string {
 	return addresses
 }
 
+// Front is where a proxy is to stand: it listens at Address, which is free, and brings what comes to the broker's second
+// listener, Behind. Clients that come through it are told of the other brokers' fronts, and of nothing else.
+type Front struct {
+	Node            int
+	Address, Behind string
+}
+
+// Fronts are the places for proxies in front of a cluster that was started with Fronted.
+func (k *Kafka) Fronts() []Front {
+	var fronts []Front
+	for _, n := range k.nodes {
+		if n.fronted {
+			fronts = append(fronts, Front{Node: n.id, Address: n.front.address(), Behind: n.behind.address()})
+		}
+	}
+	return fronts
+}
+
 // Node is the node with that broker id; ids count from 0.
 func (k *Kafka) Node(id int) *Server { return k.nodes[id].Server }
 
@@ -236,7 +266,7 @@ func (k *Kafka) Close() error {
 		if n.Server != nil {
 			n.end()
 		}
-		errs = append(errs, n.broker.release(), n.controller.release())
+		errs = append(errs, n.broker.release(), n.controller.release(), n.behind.release(), n.front.release())
 	}
 	if !k.keep {
 		errs = append(errs, os.RemoveAll(k.dir))

@@ -45,7 +45,10 @@ type kafkaNode struct {
 	size        int // nodes in the cluster
 	broker      port
 	controller  port
-	jvm         javaCommand
+	// With a front, the node's second listener and the address that its clients are told.
+	fronted       bool
+	behind, front port
+	jvm           javaCommand
 }
 
 func (n *kafkaNode) writeConfiguration(controllers []string, extra map[string]string) error {
@@ -68,7 +71,7 @@ func (n *kafkaNode) writeConfiguration(controllers []string, extra map[string]st
 // and small enough for several on a laptop.
 func (n *kafkaNode) properties(controllers []string) map[string]string {
 	replicas, inSync := n.size, max(1, n.size-1)
-	return map[string]string{
+	properties := map[string]string{
 		"process.roles":                            "broker,controller",
 		"node.id":                                  strconv.Itoa(n.id),
 		"controller.quorum.bootstrap.servers":      strings.Join(controllers, ","),
@@ -96,6 +99,13 @@ func (n *kafkaNode) properties(controllers []string) map[string]string {
 		"num.network.threads":            "2",
 		"num.io.threads":                 "4",
 	}
+	if n.fronted {
+		properties["listeners"] += ",FRONTED://" + n.behind.address()
+		properties["advertised.listeners"] = "PLAINTEXT://" + n.broker.address() + ",FRONTED://" + n.front.address()
+		properties["listener.security.protocol.map"] += ",FRONTED:PLAINTEXT"
+		properties["inter.broker.listener.name"] = "PLAINTEXT"
+	}
+	return properties
 }
 
 // format writes the node's identity and the features that the cluster begins with, as kafka-storage does.

@@ -54,3 +54,21 @@ func (p *port) release() error {
 	p.sign = nil
 	return sign.Close()
 }
+
+// Reservation is a loopback address for a server of the caller's own, such as a proxy, that may go and come back.
+type Reservation struct{ port port }
+
+// Reserve takes a free port, until Release.
+func Reserve() (*Reservation, error) {
+	p, err := reservePort()
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{port: p}, nil
+}
+
+// Address is host:port.
+func (r *Reservation) Address() string { return r.port.address() }
+
+// Release gives the address up; twice is as good as once.
+func (r *Reservation) Release() error { return r.port.release() }

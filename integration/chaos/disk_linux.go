@@ -1,0 +1,38 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// disk is a small file system in memory that a process keeps its state on, so that it can be full. It is not mounted
+// anywhere: processes reach it through this process's descriptor, and it goes when this process ends, however it ends.
+type disk struct{ root *os.File }
+
+// newDisk makes one. It takes root's rights.
+func newDisk(bytes int64) (*disk, error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file system for the state: %w", err)
+	}
+	defer unix.Close(fs)
+	err = unix.FsconfigSetString(fs, "size", fmt.Sprint(bytes))
+	if err == nil {
+		err = unix.FsconfigCreate(fs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a file system for the state: %w", err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("mount a file system for the state: %w", err)
+	}
+	return &disk{root: os.NewFile(uintptr(mount), "state disk")}, nil
+}
+
+// path is the file system's root, for this process and its children.
+func (d *disk) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.root.Fd()) }
+
+func (d *disk) close() error { return d.root.Close() }

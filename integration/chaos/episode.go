@@ -1,0 +1,164 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"kudos/integration/oracle"
+)
+
+const (
+	// strikeTimeout bounds one fault with its end.
+	strikeTimeout = 4 * time.Minute
+	// checkTimeout bounds the oracle's reading.
+	checkTimeout = 5 * time.Minute
+)
+
+// episode is what happens between two checks.
+type episode struct {
+	number  int
+	faults  []*fault
+	missed  []*fault
+	events  int64 // folded, over all episodes so far
+	stall   time.Duration
+	drained time.Duration // how long the drain took
+	took    time.Duration
+	diffs   oracle.Differences
+}
+
+// run is a run under way.
+type run struct {
+	opts   Options
+	sys    *system
+	load   *load
+	watch  *watch
+	oracle *oracle.Oracle
+	deck   *deck
+	acked  int64
+}
+
+// episode runs the load, has faults strike, waits until the lag is 0 and checks.
+func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episode, error) {
+	e := &episode{number: number}
+	begin := time.Now()
+	r.watch.begin(r.opts.Partitions)
+	loading, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
+	loaded := make(chan error, 1)
+	go func() { loaded <- r.load.run(loading) }()
+
+	err := r.strike(ctx, e, faults)
+	stopLoad()
+	if err := errors.Join(err, <-loaded); err != nil {
+		return e, err
+	}
+	ended := time.Now()
+	left, err := r.drain(ctx)
+	if err != nil {
+		return e, err
+	}
+	e.drained = time.Since(ended)
+	stall, backwards, sightings := r.watch.end()
+	e.stall = stall
+	if left != "" { // nothing can be compared then
+		e.diffs.Add("L", "the lag did not go back to 0 within %v: %s", r.opts.DrainTimeout, left)
+		return e, nil
+	}
+	err = r.check(ctx, e, sightings)
+	for _, text := range backwards {
+		e.diffs.Add("I3", "%s", text)
+	}
+	e.took = time.Since(begin)
+	return e, err
+}
+
+// strike has the faults of each lane strike one after the other, all lanes at the same time.
+func (r *run) strike(ctx context.Context, e *episode, faults []*fault) error {
+	lanes := map[lane][]*fault{}
+	for _, f := range faults {
+		f.sys, f.load = r.sys, r.load
+		lanes[f.kind.lane] = append(lanes[f.kind.lane], f)
+	}
+	var mu sync.Mutex
+	var errs []error
+	var work sync.WaitGroup
+	for _, lane := range lanes {
+		work.Go(func() {
+			for _, f := range lane {
+				err := r.strikeOne(ctx, f)
+				mu.Lock()
+				switch {
+				case err == nil:
+					e.faults = append(e.faults, f)
+				case errors.Is(err, errMissed):
+					r.opts.Log.Info("fault missed", "kind", f.kind.name, "number", f.number, "why", err)
+					e.missed = append(e.missed, f)
+				default:
+					errs = append(errs, fmt.Errorf("fault %d, %s on %s: %w", f.number, f.kind.name, f.victim, err))
+				}
+				mu.Unlock()
+				if err != nil && !errors.Is(err, errMissed) {
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *run) strikeOne(ctx context.Context, f *fault) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, strikeTimeout, fmt.Errorf("it is not over after %v", strikeTimeout))
+	defer cancel()
+	if err := wait(ctx, f.between(100*time.Millisecond, 2*time.Second)); err != nil {
+		return err
+	}
+	err := f.kind.strike(ctx, f)
+	r.opts.Log.Info("fault over", "kind", f.kind.name, "number", f.number, "error", err)
+	return err
+}
+
+// drain waits until all events are folded and all updates applied, and says what is left if time is up.
+func (r *run) drain(ctx context.Context) (left string, err error) {
+	for end := time.Now().Add(r.opts.DrainTimeout); ; {
+		_, db, _ := r.sys.database.primary()
+		asking, cancel := context.WithTimeout(ctx, 30*time.Second)
+		left, err = r.oracle.Left(asking, db)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err == nil && left == "":
+			return "", nil
+		case time.Now().After(end):
+			if err != nil {
+				left = err.Error()
+			}
+			return left, nil
+		}
+		if err := wait(ctx, 200*time.Millisecond); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (r *run) check(ctx context.Context, e *episode, sightings []sighting) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	acks := r.load.acknowledged()
+	r.acked += int64(len(acks))
+	r.oracle.Acknowledged(acks)
+	for _, s := range sightings {
+		r.oracle.Saw(s.partition, s.at)
+	}
+	_, db, _ := r.sys.database.primary()
+	verdict, err := r.oracle.Check(ctx, db)
+	if err != nil {
+		return fmt.Errorf("checking: %w", err)
+	}
+	e.events, e.diffs = verdict.Events, verdict.Differences
+	return nil
+}

@@ -1,0 +1,142 @@
+package chaos
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	"kudos/dev"
+	"kudos/integration/oracle"
+	"kudos/schema/kudosv1"
+)
+
+// shape of the load: few people who change their minds about few posts, since what is to be tried is the changing.
+func shape() dev.Shape {
+	s := dev.DefaultShape()
+	s.Posts, s.Users, s.NewUsersRate = 1500, 400, 0
+	s.Dislikes, s.ChangedMinds, s.DoubleClicks = 0.15, 0.25, 0.05
+	s.Late, s.MaxLate = 0.10, 15*time.Minute
+	s.ViralEvery, s.ViralFor = 20*time.Second, 8*time.Second
+	return s
+}
+
+// generator makes the events of one writer.
+type generator struct {
+	random *rand.Rand
+	events *dev.Generator
+	again  []oracle.Event
+}
+
+func newGenerator(seed, stream uint64) *generator {
+	return &generator{
+		random: rand.New(rand.NewPCG(seed, stream)),
+		events: dev.NewGenerator(shape(), seed<<16+stream, time.Now()),
+	}
+}
+
+// next is the event that arrives at now. Now and then two contradict each other at the same time.
+func (g *generator) next(now time.Time) oracle.Event {
+	if n := len(g.again); n > 0 {
+		e := g.again[n-1]
+		g.again = g.again[:n-1]
+		return e
+	}
+	made := g.events.Next(now)
+	e := oracle.Event{Post: made.PostID, User: made.UserID, Action: kudosv1.Action(made.Action), TimeMs: made.TimeMs, Region: made.Region.String()}
+	if g.random.IntN(50) == 0 {
+		other := e
+		other.Action = 1 + kudosv1.Action(g.random.IntN(3))
+		g.again = append(g.again, other)
+	}
+	return e
+}
+
+// record is an event as it is written to likes, in one form or the other.
+func (g *generator) record(e oracle.Event) *kgo.Record {
+	rec := &kgo.Record{Key: strconv.AppendUint(nil, e.Post, 10)}
+	if g.random.IntN(10) == 0 {
+		rec.Value = eventJSON(e)
+		return rec
+	}
+	rec.Value, _ = proto.Marshal(&kudosv1.LikeEvent{PostId: e.Post, UserId: e.User, Action: e.Action, TimeMs: e.TimeMs, Region: []byte(e.Region)}) // cannot fail
+	return rec
+}
+
+func eventJSON(e oracle.Event) []byte {
+	return fmt.Appendf(nil, `{"post_id":"%d","user_id":%d,"action":%q,"time_ms":%d,"region":%q}`, e.Post, e.User, e.Action, e.TimeMs, strings.ToLower(e.Region))
+}
+
+// malformed makes records that can be no events, in all the ways there are.
+func (g *generator) malformed() *kgo.Record {
+	e := g.next(time.Now())
+	rec := g.record(e)
+	switch g.random.IntN(10) {
+	case 0:
+		rec.Value = nil
+	case 1:
+		rec.Value = []byte("{\"user_id\": 7, \"action\": \"LI")
+	case 2:
+		rec.Value = []byte{0x08, 0x80} // a number that is cut off
+	case 3:
+		rec.Key = []byte("post")
+	case 4:
+		rec.Key = strconv.AppendUint(nil, e.Post+1, 10)
+	case 5:
+		e.User = 0
+		rec.Value = eventJSON(e)
+	case 6:
+		rec.Value = fmt.Appendf(nil, `{"user_id":%d,"action":"LOVE"}`, e.User)
+	case 7:
+		e.TimeMs = -e.TimeMs
+		rec.Value = eventJSON(e)
+	case 8:
+		rec.Value = fmt.Appendf(nil, `{"user_id":%q,"action":"LIKE"}`, "somebody")
+	case 9:
+		rec.Value = make([]byte, 1+g.random.IntN(64))
+		for i := range rec.Value {
+			rec.Value[i] = 0xff // no tag of Protobuf
+		}
+	}
+	return rec
+}
+
+// oversized makes records that are too large for an event; some are larger than a record batch may be, and get past the
+// broker because they are compressed.
+func (g *generator) oversized() *kgo.Record {
+	rec := g.record(g.next(time.Now()))
+	size := 4097 + g.random.IntN(40_000)
+	if g.random.IntN(8) == 0 {
+		size = 200_000 + g.random.IntN(400_000)
+	}
+	text := strings.Repeat(" likes are many", size/15)
+	rec.Value = fmt.Appendf(nil, `{"user_id":%d,"action":"LIKE","note":%q}`, 1+g.random.Uint64N(400), text)
+	return rec
+}
+
+// future makes events with times that have not come.
+func (g *generator) future() *kgo.Record {
+	e := g.next(time.Now())
+	e.TimeMs += []int64{61_000, 3_600_000, 86_400_000 * 365, math.MaxInt64 - e.TimeMs}[g.random.IntN(4)]
+	return g.record(e)
+}
+
+// astray makes a record for a partition that its post does not live in. Some pretend to have been forwarded already.
+func (g *generator) astray(partitions int32) *kgo.Record {
+	e := g.next(time.Now())
+	rec := g.record(e)
+	if g.random.IntN(5) == 0 {
+		rec.Key = nil
+	}
+	right := kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: strconv.AppendUint(nil, e.Post, 10)}, int(partitions))
+	rec.Partition = (int32(right) + 1 + g.random.Int32N(partitions-1)) % partitions
+	if g.random.IntN(20) == 0 {
+		rec.Headers = []kgo.RecordHeader{{Key: "kudos.forwarded", Value: []byte("0@0")}}
+	}
+	return rec
+}

@@ -1,0 +1,130 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/schema"
+)
+
+// inSyncTimeout bounds the wait for all replicas to be back after a broker's fault.
+const inSyncTimeout = 2 * time.Minute
+
+// brokerFault does something to the node that has a certain part at the moment.
+func brokerFault(do func(context.Context, *fault, *unit) error, find func(context.Context, *fault) (node int32, err error)) func(context.Context, *fault) error {
+	return func(ctx context.Context, f *fault) error {
+		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
+		node, err := find(asking, f)
+		cancel()
+		if err != nil {
+			return missed("nobody could be asked who it would be: %v", err)
+		}
+		if node < 0 || int(node) >= len(f.sys.brokers) {
+			return missed("nobody has that part")
+		}
+		if err := do(ctx, f, f.sys.brokers[node]); err != nil {
+			return err
+		}
+		return f.sys.inSync(ctx)
+	}
+}
+
+func (s *system) inSync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, inSyncTimeout)
+	defer cancel()
+	return s.kafka.WaitInSync(ctx)
+}
+
+func leader(ctx context.Context, f *fault) (int32, error) {
+	topics, err := f.sys.admin.ListTopics(ctx, schema.TopicLikes)
+	if err != nil {
+		return 0, err
+	}
+	p := f.random.Int32N(f.sys.opts.Partitions)
+	return topics[schema.TopicLikes].Partitions[p].Leader, nil
+}
+
+func coordinator(ctx context.Context, f *fault) (int32, error) {
+	id := schema.FoldTransactionalID(f.random.Int32N(f.sys.opts.Partitions))
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType = 1 // of transactions
+	req.CoordinatorKey = id
+	req.CoordinatorKeys = []string{id}
+	resp, err := req.RequestWith(ctx, f.sys.client)
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Coordinators) == 0 {
+		return resp.NodeID, kerr.ErrorForCode(resp.ErrorCode)
+	}
+	return resp.Coordinators[0].NodeID, kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
+}
+
+// controller is the leader of the metadata quorum: what clients are told is any broker.
+func controller(ctx context.Context, f *fault) (int32, error) {
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	t := kmsg.NewDescribeQuorumRequestTopic()
+	t.Topic = "__cluster_metadata"
+	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, f.sys.client)
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errors.New("the quorum does not tell its leader")
+	}
+	p := resp.Topics[0].Partitions[0]
+	return p.LeaderID, errors.Join(kerr.ErrorForCode(resp.ErrorCode), kerr.ErrorForCode(p.ErrorCode))
+}
+
+func killNode(ctx context.Context, f *fault, node *unit) error {
+	f.on("%v", node)
+	if err := node.Kill(); err != nil {
+		return err
+	}
+	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
+}
+
+// pauseNode lasts now less, now longer than the broker's session, after which others take its place.
+func pauseNode(ctx context.Context, f *fault, node *unit) error {
+	d := f.between(500*time.Millisecond, 9*time.Second)
+	f.on("%v for %v", node, d.Round(time.Millisecond))
+	if err := node.Pause(); err != nil {
+		return err
+	}
+	return errors.Join(wait(ctx, d), node.Resume())
+}
+
+func killAllBrokers(ctx context.Context, f *fault) error {
+	f.on("all brokers")
+	if err := f.sys.kafka.Kill(); err != nil {
+		return err
+	}
+	if err := errors.Join(wait(ctx, f.between(0, 2*time.Second)), f.sys.kafka.Start(ctx)); err != nil {
+		return err
+	}
+	return f.sys.inSync(ctx)
+}
+
+func pauseAllBrokers(ctx context.Context, f *fault) error {
+	d := f.between(500*time.Millisecond, 5*time.Second)
+	f.on("all brokers for %v", d.Round(time.Millisecond))
+	var errs []error
+	for _, node := range f.sys.brokers {
+		errs = append(errs, node.Pause())
+	}
+	errs = append(errs, wait(ctx, d))
+	for _, node := range f.sys.brokers {
+		errs = append(errs, node.Resume())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("pausing all brokers: %w", err)
+	}
+	return f.sys.inSync(ctx)
+}

@@ -1,0 +1,211 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"kudos/schema"
+)
+
+// processor takes one of the processors, to be given back.
+func (f *fault) processor() (u *unit, number int, release func()) {
+	number = f.random.IntN(len(f.sys.processors))
+	u = f.sys.processors[number]
+	u.held.Lock()
+	return u, number, u.held.Unlock
+}
+
+func killProcessor(ctx context.Context, f *fault) error {
+	u, _, release := f.processor()
+	defer release()
+	f.on("%v", u)
+	if err := u.Kill(); err != nil {
+		return missed("%v", err)
+	}
+	return errors.Join(wait(ctx, f.between(0, 4*time.Second)), u.Start(ctx))
+}
+
+func killAllProcessors(ctx context.Context, f *fault) error {
+	f.on("all processors")
+	for _, u := range f.sys.processors {
+		u.held.Lock()
+		defer u.held.Unlock()
+	}
+	var errs []error
+	for _, u := range f.sys.processors {
+		if u.Running() {
+			errs = append(errs, u.Kill())
+		}
+	}
+	errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
+	for _, u := range f.sys.processors {
+		errs = append(errs, u.restore(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func pauseProcessor(ctx context.Context, f *fault) error {
+	u, _, release := f.processor()
+	defer release()
+	d := f.between(200*time.Millisecond, 3*sessionTimeout)
+	f.on("%v for %v", u, d.Round(time.Millisecond))
+	if err := u.Pause(); err != nil {
+		return missed("%v", err)
+	}
+	return errors.Join(wait(ctx, d), u.Resume())
+}
+
+func stopProcessor(ctx context.Context, f *fault) error {
+	u, _, release := f.processor()
+	defer release()
+	f.on("%v", u)
+	if err := u.Stop(); err != nil {
+		return fmt.Errorf("a processor that was asked to end: %w", err)
+	}
+	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
+}
+
+// rebalanceStorm has guests come and go before the group has settled.
+func rebalanceStorm(ctx context.Context, f *fault) error {
+	n := 2 + f.random.IntN(4)
+	f.on("%d comings and goings of guests", n)
+	var errs []error
+	for range n {
+		u := f.sys.guests[f.random.IntN(len(f.sys.guests))]
+		switch {
+		case !u.Running():
+			errs = append(errs, u.Start(ctx))
+		case f.random.IntN(2) == 0:
+			errs = append(errs, u.Kill())
+		default:
+			errs = append(errs, u.Stop())
+		}
+		errs = append(errs, wait(ctx, f.between(100*time.Millisecond, 2500*time.Millisecond)))
+	}
+	for _, u := range f.sys.guests {
+		if u.Running() {
+			errs = append(errs, u.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	zombieTries = 60
+	// fencedSoon bounds the time until a zombie that was woken gives its partition up.
+	fencedSoon = 20 * time.Second
+	gaveUp     = "gave the partition up"
+)
+
+// zombie stops a processor within a transaction, leaves it until somebody else has taken that transaction's partition
+// over, and lets it go on: what it then sends must be refused, and its log must say so.
+func zombie(ctx context.Context, f *fault) error {
+	u, _, release := f.processor()
+	defer release()
+	var id string
+	for try := 0; id == ""; try++ {
+		if try == zombieTries {
+			return missed("no transaction was open whenever the processor was stopped")
+		}
+		if err := u.Pause(); err != nil {
+			return missed("%v", err)
+		}
+		var err error
+		if id, err = f.sys.openFor(ctx, 250*time.Millisecond); err != nil || id == "" {
+			if err := errors.Join(u.Resume(), wait(ctx, f.between(20*time.Millisecond, 150*time.Millisecond))); err != nil {
+				return err
+			}
+		}
+	}
+	f.on("%v within a transaction of %s", u, id)
+	size := u.logSize()
+	before, err := f.sys.epoch(ctx, id)
+	if err == nil {
+		err = waitUntil(ctx, 30*time.Second, "a new owner", func() bool {
+			now, err := f.sys.epoch(ctx, id)
+			return err == nil && now != before
+		})
+	}
+	if err == nil {
+		err = wait(ctx, f.between(0, 2*time.Second))
+	}
+	if e := u.Resume(); e != nil {
+		return e
+	}
+	if err != nil {
+		return missed("%v", err)
+	}
+	refused := func() bool { return strings.Contains(u.logSince(size), gaveUp) }
+	if err := waitUntil(ctx, fencedSoon, "the zombie to be refused", refused); err != nil {
+		return missed("%v", err)
+	}
+	for line := range strings.Lines(u.logSince(size)) {
+		if strings.Contains(line, gaveUp) {
+			f.sys.log.Info("zombie refused", "server", u.String(), "its log", strings.TrimSpace(line))
+		}
+	}
+	f.show("late commits that were refused", 1)
+	return nil
+}
+
+// producerState is a transactional id's producer on the broker.
+type producerState struct {
+	id    int64
+	epoch int16
+}
+
+// epoch is what a new owner of a transactional id changes.
+func (s *system) epoch(ctx context.Context, id string) (producerState, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	described, err := s.admin.DescribeTransactions(ctx, id)
+	if err != nil {
+		return producerState{}, err
+	}
+	t := described[id]
+	return producerState{t.ProducerID, t.ProducerEpoch}, t.Err
+}
+
+// openFor finds a transaction of the fold that stays open, without any progress, for a while: "" if there is none.
+func (s *system) openFor(ctx context.Context, d time.Duration) (string, error) {
+	first, err := s.open(ctx)
+	if err != nil || len(first) == 0 {
+		return "", err
+	}
+	if err := wait(ctx, d); err != nil {
+		return "", err
+	}
+	second, err := s.open(ctx)
+	for id, since := range second {
+		if first[id] == since {
+			return id, err
+		}
+	}
+	return "", err
+}
+
+// open are the fold's transactions that are under way, and since when.
+func (s *system) open(ctx context.Context) (map[string]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var ids []string
+	for p := range s.opts.Partitions {
+		ids = append(ids, schema.FoldTransactionalID(p))
+	}
+	described, err := s.admin.DescribeTransactions(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	since := map[string]int64{}
+	described.Each(func(t kadm.DescribedTransaction) {
+		if t.Err == nil && t.State == "Ongoing" {
+			since[t.TxnID] = t.StartTimestamp
+		}
+	})
+	return since, nil
+}

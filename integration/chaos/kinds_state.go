@@ -1,0 +1,166 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+func hasDisks(s *system) bool { return len(s.disks) == len(s.processors) }
+
+// fillDisk leaves no space for a processor's state. Guests come and go meanwhile, so that stores are closed, which
+// writes, and opened.
+func fillDisk(ctx context.Context, f *fault) error {
+	u, number, release := f.processor()
+	defer release()
+	d := f.between(2*time.Second, 6*time.Second)
+	f.on("%v for %v", u, d.Round(time.Millisecond))
+	ballast := filepath.Join(f.sys.disks[number].path(), "ballast")
+	written, err := fill(ballast)
+	if err != nil {
+		return fmt.Errorf("fill the state disk of %v: %w", u, err)
+	}
+	guest := f.sys.guests[f.random.IntN(len(f.sys.guests))]
+	errs := []error{guest.Start(ctx), wait(ctx, d/2), guest.Kill(), wait(ctx, d/2), os.Remove(ballast)}
+	f.show("bytes that filled state disks", written)
+	return errors.Join(errs...)
+}
+
+// fill writes until there is no space left.
+func fill(path string) (written int64, err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		n, err := file.Write(block)
+		written += int64(n)
+		if err != nil {
+			block = block[:len(block)/2] // the last bytes, too
+		}
+	}
+	if written == 0 {
+		return 0, errors.New("nothing could be written")
+	}
+	return written, nil
+}
+
+// stateFiles are a processor's files of local state; only those of tables if tables is set, which hold the data.
+func (f *fault) stateFiles(number int, tables bool) (files []string) {
+	_ = filepath.WalkDir(f.sys.state[number], func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && e.Name() != "LOCK" && (!tables || filepath.Ext(path) == ".sst") {
+			files = append(files, path)
+		}
+		return nil // what went away while we looked is not there
+	})
+	return files
+}
+
+// corruptState overwrites bytes in a processor's files, or cuts them off: of one that was stopped in order, so that all
+// is in the files, or of one that runs.
+func corruptState(ctx context.Context, f *fault) error {
+	u, number, release := f.processor()
+	defer release()
+	running := f.random.IntN(3) == 0
+	if !running {
+		if err := u.Stop(); err != nil {
+			return missed("%v", err)
+		}
+	}
+	files := f.stateFiles(number, running || f.random.IntN(2) == 0)
+	f.on("%v, running: %v, %d files to choose from", u, running, len(files))
+	var struck int64
+	for _, path := range files {
+		if f.random.IntN(2) == 0 {
+			continue
+		}
+		if err := f.damage(path); err == nil { // otherwise it is gone, or empty
+			struck++
+		}
+	}
+	f.show("files of local state corrupted", struck)
+	err := wait(ctx, f.between(0, 2*time.Second))
+	if !running {
+		err = errors.Join(err, u.Start(ctx))
+	}
+	if err == nil && struck == 0 {
+		return missed("there were no files")
+	}
+	return err
+}
+
+// damage overwrites a few places in a file, or cuts its end off.
+func (f *fault) damage(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if size == 0 {
+		return errors.New("empty")
+	}
+	if f.random.IntN(4) == 0 {
+		return file.Truncate(f.random.Int64N(size))
+	}
+	for range 1 + f.random.IntN(20) {
+		noise := make([]byte, 1+f.random.IntN(64))
+		for i := range noise {
+			noise[i] = byte(f.random.Uint32())
+		}
+		at := f.random.Int64N(size)
+		if _, err := file.WriteAt(noise[:min(int64(len(noise)), size-at)], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteState takes a processor's files away: all of them or some, while it is dead or runs.
+func deleteState(ctx context.Context, f *fault) error {
+	u, number, release := f.processor()
+	defer release()
+	running, all := f.random.IntN(3) == 0, f.random.IntN(2) == 0
+	f.on("%v, running: %v, all: %v", u, running, all)
+	if !running {
+		end := u.Kill
+		if f.random.IntN(2) == 0 {
+			end = u.Stop
+		}
+		if err := end(); err != nil {
+			return missed("%v", err)
+		}
+	}
+	var struck int64
+	files := f.stateFiles(number, false)
+	for _, path := range files {
+		if (all || f.random.IntN(3) == 0) && os.Remove(path) == nil {
+			struck++
+		}
+	}
+	var err error
+	if all {
+		err = os.RemoveAll(f.sys.state[number])
+		if running && err != nil { // it makes new files as we go
+			err = nil
+		}
+	}
+	f.show("files of local state deleted", struck)
+	err = errors.Join(err, wait(ctx, f.between(0, 2*time.Second)))
+	if !running {
+		err = errors.Join(err, u.Start(ctx))
+	}
+	if err == nil && struck == 0 {
+		return missed("there were no files")
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/oracle"
+)
+
+const (
+	// flushTimeout bounds the wait for what is on its way to Kafka when the load stops.
+	flushTimeout = 90 * time.Second
+	// httpShare is one in so many events that come over HTTP, httpBatch how many at a time.
+	httpShare = 10
+	httpBatch = 100
+	// beat is how often writers write.
+	beat = 20 * time.Millisecond
+)
+
+// load are the writers: an upstream service that writes to Kafka, and a client of the producer. They remember what they
+// were told Kafka has.
+type load struct {
+	s      *system
+	direct *generator
+	web    *generator
+	client *kgo.Client
+	http   *http.Client
+
+	mu struct {
+		sync.Mutex
+		acks   []oracle.Ack
+		failed int // events that were not acknowledged; they may be in the log or not
+		refusd int // HTTP requests that were not answered well
+	}
+}
+
+func newLoad(s *system) (*load, error) {
+	l := &load{s: s, direct: newGenerator(s.opts.Seed, 1), web: newGenerator(s.opts.Seed, 2), http: &http.Client{Timeout: 15 * time.Second}}
+	var err error
+	l.client, err = s.writer(60 << 10)
+	return l, err
+}
+
+// writer makes a client that writes to likes past the proxies, as any franz-go client would.
+func (s *system) writer(batchBytes int32, opts ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DefaultProduceTopic("likes"), kgo.DisableClientMetrics(),
+		kgo.ProducerBatchMaxBytes(batchBytes), kgo.MaxBufferedRecords(20_000), kgo.MetadataMinAge(250 * time.Millisecond),
+	}, opts...)...)
+}
+
+func (l *load) close() {
+	l.client.Close()
+	l.http.CloseIdleConnections()
+}
+
+// run writes until ctx ends, and returns when the fate of all that was written is known.
+func (l *load) run(ctx context.Context) error {
+	var writers sync.WaitGroup
+	writers.Go(func() { l.writeDirect(ctx) })
+	writers.Go(func() { l.writeHTTP(ctx) })
+	writers.Wait()
+	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if err := l.client.Flush(flush); err != nil {
+		return fmt.Errorf("what was written to Kafka is not acknowledged %v after the faults: %w", flushTimeout, err)
+	}
+	return nil
+}
+
+// writeDirect writes at the set rate; what Kafka does not take in time comes later, but never in one heap.
+func (l *load) writeDirect(ctx context.Context) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	share := l.s.opts.Rate - l.s.opts.Rate/httpShare
+	owed := 0.0
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		owed = min(owed+float64(share)*beat.Seconds(), float64(share))
+		now := time.Now()
+		for ; owed >= 1 && ctx.Err() == nil; owed-- {
+			l.produce(ctx, l.client, l.direct.record(l.direct.next(now)))
+		}
+	}
+}
+
+// produce hands a record to a client. It waits for room with ctx, but then for the outcome without: a record whose
+// context ends may still be on its way.
+func (l *load) produce(ctx context.Context, cl *kgo.Client, rec *kgo.Record) {
+	cl.Produce(context.WithoutCancel(ctx), rec, func(rec *kgo.Record, err error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err != nil {
+			l.mu.failed++
+			return
+		}
+		l.mu.acks = append(l.mu.acks, oracle.Ack{Partition: rec.Partition, Offset: rec.Offset, Digest: oracle.DigestOf(rec.Key, rec.Value)})
+	})
+}
+
+// burst writes n records of a special kind, and returns how many of them Kafka has.
+func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts ...kgo.Opt) (int, error) {
+	cl, err := l.s.writer(900_000, opts...)
+	if err != nil {
+		return 0, err
+	}
+	defer cl.Close()
+	taken, failed := 0, error(nil)
+	var mu sync.Mutex
+	for range n {
+		rec := next()
+		cl.Produce(ctx, rec, func(rec *kgo.Record, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = err
+				return
+			}
+			taken++
+			l.acknowledge(rec)
+		})
+		if len(rec.Value) > 4096 { // batches of these are not to be too large for the topic
+			if err := cl.Flush(ctx); err != nil {
+				return taken, err
+			}
+		}
+	}
+	if err := cl.Flush(ctx); err != nil {
+		return taken, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if taken == 0 {
+		return 0, fmt.Errorf("Kafka took none of %d records: %w", n, failed)
+	}
+	return taken, nil
+}
+
+func (l *load) acknowledge(rec *kgo.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.acks = append(l.mu.acks, oracle.Ack{Partition: rec.Partition, Offset: rec.Offset, Digest: oracle.DigestOf(rec.Key, rec.Value)})
+}
+
+// writeHTTP sends batches to the producer, one after the other.
+func (l *load) writeHTTP(ctx context.Context) {
+	every := time.Duration(float64(time.Second) * httpBatch * httpShare / float64(l.s.opts.Rate))
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := time.Now()
+		events := make([]oracle.Event, httpBatch)
+		for i := range events {
+			events[i] = l.web.next(now)
+		}
+		acks, err := l.post(context.WithoutCancel(ctx), events)
+		l.mu.Lock()
+		l.mu.acks = append(l.mu.acks, acks...)
+		l.mu.failed += len(events) - len(acks)
+		if err != nil {
+			l.mu.refusd++
+		}
+		l.mu.Unlock()
+		if err != nil && wait(ctx, 200*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// post sends a batch; the lines that the answer gives a place are acknowledged, whatever it says of the others.
+func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, error) {
+	var body bytes.Buffer
+	for _, e := range events {
+		body.Write(eventJSON(e))
+		body.WriteByte('\n')
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+l.s.http+"/v1/likes:batch", &body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := l.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err // an answer that is cut off acknowledges nothing
+	}
+	var answer struct {
+		Lines []struct {
+			Line      int    `json:"line"`
+			Partition *int32 `json:"partition"`
+			Offset    int64  `json:"offset"`
+		} `json:"lines"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, err
+	}
+	var acks []oracle.Ack
+	for _, line := range answer.Lines {
+		if line.Partition != nil && line.Line >= 1 && line.Line <= len(events) {
+			acks = append(acks, oracle.Ack{Partition: *line.Partition, Offset: line.Offset, Digest: events[line.Line-1].Digest()})
+		}
+	}
+	if resp.StatusCode != http.StatusAccepted {
+		return acks, errors.New(resp.Status)
+	}
+	return acks, nil
+}
+
+// acknowledged hands over what was acknowledged since the last call.
+func (l *load) acknowledged() []oracle.Ack {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	acks := l.mu.acks
+	l.mu.acks = nil
+	return acks
+}

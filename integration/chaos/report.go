@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Report is what a run came to.
+type Report struct {
+	Seed     uint64 `json:"seed"`
+	Faults   int    `json:"faults"`
+	Episodes int    `json:"episodes"`
+	// Events are the records of likes that were folded and compared, Acknowledged those of them that writers had been
+	// told Kafka has, Unanswered those whose writers got no answer or an error.
+	Events       int64 `json:"events"`
+	Acknowledged int64 `json:"acknowledged"`
+	Unanswered   int64 `json:"unanswered"`
+	Differences  int   `json:"differences"`
+	// Told are the first of the differences, in words.
+	Told []string `json:"told,omitempty"`
+	// LongestStallSeconds is the longest time that a partition's counts in MySQL stood still while events came in, the
+	// fault's own time included. LongestDrainSeconds is the longest time from the last event to lag 0.
+	LongestStallSeconds float64      `json:"longest_stall_seconds"`
+	LongestDrainSeconds float64      `json:"longest_drain_seconds"`
+	Kinds               []KindReport `json:"kinds"`
+	// Evidence is what the faults did, counted.
+	Evidence map[string]int64 `json:"evidence"`
+	// UnexpectedExits are processes of kudos that ended though nobody ended them.
+	UnexpectedExits int     `json:"unexpected_exits"`
+	Seconds         float64 `json:"seconds"`
+	// What ran.
+	Brokers    int   `json:"brokers"`
+	Processors int   `json:"processors"`
+	Partitions int32 `json:"partitions"`
+}
+
+// KindReport is a kind of fault in it.
+type KindReport struct {
+	Name   string `json:"name"`
+	What   string `json:"what"`
+	Faults int    `json:"faults"`
+	// Missed did not come about, and do not count.
+	Missed int `json:"missed"`
+	// LongestStallSeconds is that of the episodes in which it struck, beside other faults.
+	LongestStallSeconds float64 `json:"longest_stall_seconds"`
+}
+
+func newReport(o Options, chosen []*kind) *Report {
+	r := &Report{Seed: o.Seed, Evidence: map[string]int64{}, Brokers: 3, Processors: o.Processors, Partitions: o.Partitions}
+	for _, k := range chosen {
+		r.Kinds = append(r.Kinds, KindReport{Name: k.name, What: k.what})
+	}
+	return r
+}
+
+// add takes an episode in.
+func (r *Report) add(e *episode) {
+	r.Episodes++
+	r.Events = max(r.Events, e.events)
+	r.Differences += e.diffs.Total
+	r.Told = append(r.Told, e.diffs.Told...)
+	r.LongestStallSeconds = max(r.LongestStallSeconds, e.stall.Seconds())
+	r.LongestDrainSeconds = max(r.LongestDrainSeconds, e.drained.Seconds())
+	for _, f := range e.faults {
+		k := r.kind(f)
+		k.Faults++
+		k.LongestStallSeconds = max(k.LongestStallSeconds, e.stall.Seconds())
+		r.Faults++
+		for what, n := range f.shown {
+			r.Evidence[what] += n
+		}
+	}
+	for _, f := range e.missed {
+		r.kind(f).Missed++
+	}
+}
+
+// finish takes in what is counted over the whole run.
+func (r *Report) finish(run *run) {
+	run.load.mu.Lock()
+	r.Unanswered = int64(run.load.mu.failed)
+	run.load.mu.Unlock()
+	r.Acknowledged = run.acked
+	r.UnexpectedExits = run.sys.exits()
+	r.Evidence["times that a failover moved a partition of MySQL back"] = int64(run.watch.regressed())
+}
+
+func (r *Report) kind(f *fault) *KindReport {
+	i := slices.IndexFunc(r.Kinds, func(k KindReport) bool { return k.Name == f.kind.name })
+	return &r.Kinds[i]
+}
+
+// Line is the run in one line.
+func (r *Report) Line() string {
+	return fmt.Sprintf("faults %d events %d differences %d", r.Faults, r.Events, r.Differences)
+}
+
+// WriteTable writes the report for people, in Markdown.
+func (r *Report) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| fault | what | faults | longest stall |\n|---|---|---:|---:|\n")
+	for _, k := range r.Kinds {
+		fmt.Fprintf(&b, "| %s | %s | %d | %.1f s |\n", k.Name, k.What, k.Faults, k.LongestStallSeconds)
+	}
+	fmt.Fprintf(&b, "| **all** | %d episodes, %.0f minutes | **%d** | **%.1f s** |\n\n", r.Episodes, r.Seconds/60, r.Faults, r.LongestStallSeconds)
+	fmt.Fprintf(&b, "| counted | |\n|---|---:|\n")
+	for _, row := range []struct {
+		what string
+		n    int64
+	}{
+		{"events folded and compared", r.Events},
+		{"of them acknowledged to a writer, and found in the log", r.Acknowledged},
+		{"events without an acknowledgement", r.Unanswered},
+		{"**differences**", int64(r.Differences)},
+		{"processes of kudos that ended by themselves", int64(r.UnexpectedExits)},
+	} {
+		fmt.Fprintf(&b, "| %s | %d |\n", row.what, row.n)
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
+		fmt.Fprintf(&b, "| %s | %d |\n", what, r.Evidence[what])
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,90 @@
+package oracle
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// snapshot is what MySQL says at one moment.
+type snapshot struct {
+	positions map[int32]Position
+	posts     map[uint64]Count
+	hours     map[Hour]Count
+}
+
+// readSnapshot reads everything in one consistent snapshot.
+func readSnapshot(ctx context.Context, db *sql.DB) (*snapshot, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading MySQL: %w", err)
+	}
+	defer conn.Close()
+	s := &snapshot{posts: map[uint64]Count{}, hours: map[Hour]Count{}}
+	for _, statement := range []string{"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return nil, fmt.Errorf("reading MySQL: %s: %w", statement, err)
+		}
+	}
+	if s.positions, err = Positions(ctx, conn); err != nil {
+		return nil, err
+	}
+	err = each(ctx, conn, "SELECT post_id, count, dislike_count FROM like_count", func(rows *sql.Rows) error {
+		var post uint64
+		var c Count
+		err := rows.Scan(&post, &c.Likes, &c.Dislikes)
+		add(s.posts, post, c)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, conn, "SELECT TIMESTAMPDIFF(HOUR, '1970-01-01', hour), region, partition_id, likes, dislikes FROM like_hourly", func(rows *sql.Rows) error {
+		var h Hour
+		var c Count
+		err := rows.Scan(&h.Hour, &h.Region, &h.Partition, &c.Likes, &c.Dislikes)
+		add(s.hours, h, c)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
+		return nil, fmt.Errorf("reading MySQL: %w", err)
+	}
+	return s, nil
+}
+
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Positions are where the partitions stand in MySQL.
+func Positions(ctx context.Context, db queryer) (map[int32]Position, error) {
+	positions := map[int32]Position{}
+	err := each(ctx, db, "SELECT partition_id, next_offset, next_seq FROM applied_offset", func(rows *sql.Rows) error {
+		var p int32
+		var at Position
+		err := rows.Scan(&p, &at.Offset, &at.Seq)
+		positions[p] = at
+		return err
+	})
+	return positions, err
+}
+
+func each(ctx context.Context, db queryer, query string, row func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("reading MySQL: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return fmt.Errorf("reading MySQL: %w", err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("reading MySQL: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package oracle
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// place is a record's in likes.
+type place struct {
+	partition int32
+	offset    int64
+}
+
+func (p place) String() string { return fmt.Sprintf("%d@%d", p.partition, p.offset) }
+
+// Ack is an event that a writer was told Kafka has.
+type Ack struct {
+	Partition int32
+	Offset    int64
+	Digest    Digest
+}
+
+// ledger keeps what must be found in the log, until it is.
+type ledger struct {
+	acked   map[place]Digest
+	poison  map[place]string // not in likes.dlt yet, with why
+	dead    map[place]int    // in likes.dlt, and not yet known to be poison
+	moved   map[string]Event // misplaced, without a copy yet
+	copies  map[string]Event // copies without an original yet
+	nextDLT map[int32]int64
+}
+
+func newLedger() *ledger {
+	return &ledger{acked: map[place]Digest{}, poison: map[place]string{}, dead: map[place]int{}, moved: map[string]Event{}, copies: map[string]Event{}, nextDLT: map[int32]int64{}}
+}
+
+// found compares a record with what a writer was told of its place.
+func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
+	at := place{rec.Partition, rec.Offset}
+	want, ok := l.acked[at]
+	if !ok {
+		return // nobody was told: its answer was lost
+	}
+	delete(l.acked, at)
+	if have != want {
+		d.Add("I4", "likes %v holds another event than the one that was acknowledged to be there", at)
+	}
+}
+
+// misplaced notes an event that must have a copy in its right partition, and forwarded the copy.
+func (l *ledger) misplaced(at place, e Event, d *Differences) {
+	pairUp(l.moved, l.copies, at.String(), e, d)
+}
+func (l *ledger) forwarded(origin string, e Event, d *Differences) {
+	pairUp(l.copies, l.moved, origin, e, d)
+}
+
+func pairUp(here, there map[string]Event, origin string, e Event, d *Differences) {
+	other, ok := there[origin]
+	switch {
+	case ok && other != e:
+		d.Add("I6", "the forwarded copy of likes %s is another event: %+v and %+v", origin, other, e)
+		delete(there, origin)
+	case ok:
+		delete(there, origin)
+	default:
+		if _, twice := here[origin]; twice {
+			d.Add("I6", "likes %s was forwarded twice", origin)
+		}
+		here[origin] = e
+	}
+}
+
+// buried notes a dead letter.
+func (l *ledger) buried(rec *kgo.Record, d *Differences) {
+	header := map[string]string{}
+	for _, h := range rec.Headers {
+		header[h.Key] = string(h.Value)
+	}
+	partition, err1 := strconv.ParseInt(header["kudos.partition"], 10, 32)
+	offset, err2 := strconv.ParseInt(header["kudos.offset"], 10, 64)
+	if err1 != nil || err2 != nil || header["kudos.topic"] != topicLikes || header["kudos.error"] == "" {
+		d.Add("I6", "likes.dlt/%d offset %d does not tell its origin: %v", rec.Partition, rec.Offset, header)
+		return
+	}
+	l.dead[place{int32(partition), offset}]++
+}
+
+// settle strikes out what has been found, and tells what has not.
+func (l *ledger) settle(folded map[int32]int64, d *Differences) {
+	for at, n := range l.dead {
+		why, ok := l.poison[at]
+		switch {
+		case !ok:
+			d.Add("I6", "likes %v is in likes.dlt, %d times, and is none of the dead letters that are missing there", at, n)
+		case n > 1:
+			d.Add("I6", "likes %v (%s) is in likes.dlt %d times", at, why, n)
+		}
+		delete(l.poison, at)
+	}
+	clear(l.dead)
+	for at, why := range l.poison {
+		d.Add("I6", "likes %v (%s) is not in likes.dlt", at, why)
+	}
+	clear(l.poison)
+	for origin := range l.moved {
+		d.Add("I6", "likes %s is in the wrong partition and was not forwarded", origin)
+	}
+	clear(l.moved)
+	for origin := range l.copies {
+		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misplaced, or was forwarded before", origin)
+	}
+	clear(l.copies)
+	for at := range l.acked {
+		d.Add("I4", "likes %v was acknowledged to a writer and is not in the log, which is folded up to %d", at, folded[at.partition])
+	}
+	clear(l.acked)
+}

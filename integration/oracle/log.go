@@ -1,0 +1,127 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The topics, as the contract names them.
+const (
+	topicLikes   = "likes"
+	topicUpdates = "like-updates"
+	topicTable   = "latest-like-action-table"
+	topicDLT     = "likes.dlt"
+)
+
+// read reads committed records of some partitions, each from an offset on, until done says so for the partition. Control
+// records come too: they take offsets. It never leaves anything out: what is not in the log any more is an error.
+func (o *Oracle) read(ctx context.Context, topic string, from map[int32]int64, each func(*kgo.Record) (done bool)) error {
+	if len(from) == 0 {
+		return nil
+	}
+	offsets := map[int32]kgo.Offset{}
+	for p, at := range from {
+		offsets[p] = kgo.NewOffset().At(at)
+		if at == 0 { // a compacted topic need not begin at 0
+			offsets[p] = kgo.NewOffset().AtStart()
+		}
+	}
+	cl, err := o.client(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	left := maps.Clone(from)
+	for len(left) > 0 {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return fmt.Errorf("reading %s; still open: partitions %v: %w", topic, slices.Sorted(maps.Keys(left)), err)
+		}
+		fetches.EachRecord(func(rec *kgo.Record) {
+			if _, open := left[rec.Partition]; open && each(rec) {
+				delete(left, rec.Partition)
+			}
+		})
+	}
+	return nil
+}
+
+// readTo reads each partition from what was read before up to an end, exclusive, which must be just behind a record. It
+// moves next as it goes, so that it may be called again after an error.
+func (o *Oracle) readTo(ctx context.Context, topic string, next, ends map[int32]int64, each func(*kgo.Record)) error {
+	from := map[int32]int64{}
+	for p, end := range ends {
+		if next[p] < end {
+			from[p] = next[p]
+		}
+	}
+	return o.read(ctx, topic, from, func(rec *kgo.Record) bool {
+		if rec.Offset >= ends[rec.Partition] {
+			return true
+		}
+		if rec.Offset >= next[rec.Partition] {
+			next[rec.Partition] = rec.Offset + 1
+			if !rec.Attrs.IsControl() {
+				each(rec)
+			}
+		}
+		return rec.Offset+1 >= ends[rec.Partition]
+	})
+}
+
+// ends are the last stable offsets of a topic's partitions.
+func (o *Oracle) ends(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := o.admin.ListCommittedOffsets(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the end of %s: %w", topic, err)
+	}
+	ends := map[int32]int64{}
+	var errs []error
+	listed.Each(func(l kadm.ListedOffset) {
+		if l.Err != nil {
+			errs = append(errs, fmt.Errorf("asking for the end of %s/%d: %w", topic, l.Partition, l.Err))
+		}
+		if l.Offset > 0 {
+			ends[l.Partition] = l.Offset
+		}
+	})
+	return ends, errors.Join(errs...)
+}
+
+// lastRecords returns the last committed data record of each partition that has one: from the end backwards, for most of
+// a long log need not be read for it.
+func (o *Oracle) lastRecords(ctx context.Context, topic string) (map[int32]*kgo.Record, error) {
+	ends, err := o.ends(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	last := map[int32]*kgo.Record{}
+	for window := int64(8); ; window *= 8 {
+		from, whole := map[int32]int64{}, true
+		for p, end := range ends {
+			if last[p] == nil {
+				whole = whole && window >= end
+				from[p] = max(0, end-window)
+			}
+		}
+		err := o.read(ctx, topic, from, func(rec *kgo.Record) bool {
+			if !rec.Attrs.IsControl() && rec.Offset < ends[rec.Partition] {
+				last[rec.Partition] = rec
+			}
+			return rec.Offset+1 >= ends[rec.Partition]
+		})
+		if err != nil || whole {
+			return last, err
+		}
+	}
+}

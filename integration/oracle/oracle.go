@@ -1,0 +1,242 @@
+package oracle
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	"kudos/schema/kudosv1"
+)
+
+// Oracle knows what was in the topics up to its last check. One goroutine uses it.
+type Oracle struct {
+	brokers []string
+	cl      *kgo.Client
+	admin   *kadm.Client
+
+	fold   *fold // nil before the first check
+	out    *published
+	table  *table
+	ledger *ledger
+	events int64
+}
+
+// New makes an oracle of the system on these brokers. It connects when it is asked; Close it.
+func New(brokers []string) (*Oracle, error) {
+	o := &Oracle{brokers: brokers, out: newPublished(), table: newTable(), ledger: newLedger()}
+	var err error
+	if o.cl, err = o.client(); err != nil {
+		return nil, err
+	}
+	o.admin = kadm.NewClient(o.cl)
+	return o, nil
+}
+
+// Close gives its connections up.
+func (o *Oracle) Close() { o.cl.Close() }
+
+func (o *Oracle) client(opts ...kgo.Opt) (*kgo.Client, error) {
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(o.brokers...), kgo.DisableClientMetrics()}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("oracle: %w", err)
+	}
+	return cl, nil
+}
+
+// Acknowledged tells what writers were told Kafka has; the next check looks for it.
+func (o *Oracle) Acknowledged(acks []Ack) {
+	for _, a := range acks {
+		o.ledger.acked[place{a.Partition, a.Offset}] = a.Digest
+	}
+}
+
+// Saw tells a position that MySQL was seen at; the next check holds it against the log.
+func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
+
+// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the database, not the program;
+// and the updates before the events: what it finds folded then is all there is, forwarded events included, since they
+// come in one transaction with the update.
+func (o *Oracle) Left(ctx context.Context, db *sql.DB) (string, error) {
+	updates, err := o.lastRecords(ctx, topicUpdates)
+	if err != nil {
+		return "", err
+	}
+	likes, err := o.lastRecords(ctx, topicLikes)
+	if err != nil {
+		return "", err
+	}
+	applied, err := Positions(ctx, db)
+	if err != nil {
+		return "", err
+	}
+	if len(likes) == 0 {
+		return "no events", nil
+	}
+	var left []string
+	for _, p := range slices.Sorted(maps.Keys(likes)) {
+		var u kudosv1.LikeUpdate
+		if last := updates[p]; last != nil {
+			if err := proto.Unmarshal(last.Value, &u); err != nil {
+				return "", fmt.Errorf("like-updates/%d offset %d: %w", p, last.Offset, err)
+			}
+		}
+		if u.SourceOffset <= likes[p].Offset || applied[p].Seq != u.Seq+1 {
+			left = append(left, fmt.Sprintf("partition %d: folded up to %d of %d, applied seq %d of %d", p, u.SourceOffset, likes[p].Offset+1, applied[p].Seq, u.Seq+1))
+		}
+	}
+	return strings.Join(left, "; "), nil
+}
+
+// Verdict is what a check found.
+type Verdict struct {
+	// Events are the records of likes folded so far, over all checks; Pairs and Posts the people and posts in them.
+	Events       int64
+	Pairs, Posts int
+	Differences  Differences
+}
+
+// Check reads what is new in the topics, up to where MySQL stands, and compares. Nothing may be under way: all that is in
+// the log is folded and applied (Left says ""), and nobody writes.
+func (o *Oracle) Check(ctx context.Context, db *sql.DB) (*Verdict, error) {
+	if err := o.begin(ctx); err != nil {
+		return nil, err
+	}
+	have, err := readSnapshot(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verdict{}
+	d := &v.Differences
+	if err := o.advance(ctx, have, d); err != nil {
+		return nil, err
+	}
+	want := o.fold.sums()
+	same(d, "I1", "like_count", want.posts, have.posts)
+	same(d, "I1", "like_hourly", want.hours, have.hours)
+	same(d, "I2", "pairs of the state table", o.fold.pairs, o.table.pairs)
+	same(d, "I2", "counts of the state table against the fold", want.posts, o.table.counts)
+	same(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), o.table.counts)
+	same(d, "I5", "deltas of like-updates by post, region and minute", want.cells, o.out.cells)
+	same(d, "I5", "counts that like-updates carry", want.posts, o.out.posts)
+	o.ledger.settle(o.fold.next, d)
+	v.Events, v.Pairs, v.Posts = o.events, len(o.fold.pairs), len(want.posts)
+	return v, nil
+}
+
+func (o *Oracle) begin(ctx context.Context) error {
+	if o.fold != nil {
+		return nil
+	}
+	topics, err := o.admin.ListTopics(ctx, topicLikes)
+	if err != nil {
+		return fmt.Errorf("oracle: %w", err)
+	}
+	n := len(topics[topicLikes].Partitions)
+	if n == 0 {
+		return errors.New("oracle: topic likes has no partitions")
+	}
+	o.fold = newFold(int32(n))
+	return nil
+}
+
+// advance reads all topics up to where MySQL stands.
+func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) error {
+	applied := map[int32]int64{}
+	for p, at := range have.positions {
+		applied[p] = at.Offset
+	}
+	err := o.readTo(ctx, topicUpdates, o.out.next, applied, func(rec *kgo.Record) { o.out.add(rec, d) })
+	if err != nil {
+		return err
+	}
+	folded := map[int32]int64{}
+	for p, at := range have.positions {
+		part := o.out.part(p)
+		part.hold(p, at, d)
+		if !part.whole {
+			d.Add("I3", "MySQL stands at %v of like-updates/%d, in the middle of a transaction", at, p)
+		}
+		folded[p] = part.source
+	}
+	if err := o.readTo(ctx, topicLikes, o.fold.next, folded, func(rec *kgo.Record) { o.judge(rec, d) }); err != nil {
+		return err
+	}
+	if err := o.readTable(ctx, folded, d); err != nil {
+		return err
+	}
+	letters, err := o.ends(ctx, topicDLT)
+	if err != nil {
+		return err
+	}
+	return o.readTo(ctx, topicDLT, o.ledger.nextDLT, letters, func(rec *kgo.Record) { o.ledger.buried(rec, d) })
+}
+
+// judge takes a record of likes in.
+func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
+	o.events++
+	e, poison := decode(rec.Key, rec.Value)
+	at := place{rec.Partition, rec.Offset}
+	if poison != "" {
+		o.ledger.found(rec, digest(rec.Key, rec.Value), d)
+		o.ledger.poison[at] = poison
+		return
+	}
+	o.ledger.found(rec, e.Digest(), d)
+	e.settle(rec)
+	origin := ""
+	for _, h := range rec.Headers {
+		if h.Key == "kudos.forwarded" {
+			origin = string(h.Value)
+		}
+	}
+	misplaced := o.fold.home(e.Post) != rec.Partition
+	switch {
+	case misplaced && origin != "":
+		o.ledger.poison[at] = "misplaced"
+		return
+	case misplaced:
+		o.ledger.misplaced(at, e, d)
+		return
+	case origin != "":
+		o.ledger.forwarded(origin, e, d)
+	}
+	o.fold.add(e, rec.Offset)
+}
+
+// readTable reads the state table up to the transaction that brought it to where likes are folded: its progress record
+// is the last of the transaction in that topic.
+func (o *Oracle) readTable(ctx context.Context, folded map[int32]int64, d *Differences) error {
+	from := map[int32]int64{}
+	for p, source := range folded {
+		if o.table.source[p] < source {
+			from[p] = o.table.next[p]
+		}
+	}
+	err := o.read(ctx, topicTable, from, func(rec *kgo.Record) bool {
+		o.table.next[rec.Partition] = rec.Offset + 1
+		if !rec.Attrs.IsControl() {
+			o.table.add(rec, d)
+		}
+		return o.table.source[rec.Partition] >= folded[rec.Partition]
+	})
+	if err != nil {
+		return err
+	}
+	for p, source := range folded {
+		if o.table.source[p] > source {
+			d.Add("I2", "the state table of partition %d stands at %d of likes, its updates at %d", p, o.table.source[p], source)
+		}
+		if o.table.source[p] == source && o.table.seq[p] != o.out.part(p).seq && source > 0 {
+			d.Add("I2", "the state table of partition %d has %d for the next seq, its updates %d", p, o.table.seq[p], o.out.part(p).seq)
+		}
+	}
+	return nil
+}

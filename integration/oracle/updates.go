@@ -1,0 +1,102 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	"kudos/schema/kudosv1"
+)
+
+// Position is where a partition stands in like-updates: the next offset and the next seq.
+type Position struct {
+	Offset int64
+	Seq    uint64
+}
+
+// published is like-updates up to a position.
+type published struct {
+	next  map[int32]int64 // offsets
+	parts map[int32]*publishedPart
+	cells map[Cell]Count
+	// posts are the counts that each post's last update carries.
+	posts map[uint64]Count
+}
+
+type publishedPart struct {
+	seq    uint64 // of the next record
+	source int64  // up to where likes are folded in what was read
+	whole  bool   // the last record read ends a transaction
+	// seen are positions that MySQL was seen at, to be held against the log, in order.
+	seen []Position
+}
+
+func newPublished() *published {
+	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{}, posts: map[uint64]Count{}}
+}
+
+func (u *published) part(p int32) *publishedPart {
+	if u.parts[p] == nil {
+		u.parts[p] = &publishedPart{whole: true}
+	}
+	return u.parts[p]
+}
+
+// add takes a record in; what is wrong with it is a difference.
+func (u *published) add(rec *kgo.Record, d *Differences) {
+	part := u.part(rec.Partition)
+	var m kudosv1.LikeUpdate
+	if err := proto.Unmarshal(rec.Value, &m); err != nil {
+		d.Add("I3", "like-updates/%d offset %d does not decode: %v", rec.Partition, rec.Offset, err)
+		return
+	}
+	for len(part.seen) > 0 && part.seen[0].Offset <= rec.Offset {
+		part.hold(rec.Partition, part.seen[0], d)
+		part.seen = part.seen[1:]
+	}
+	if m.Seq != part.seq {
+		d.Add("I3", "like-updates/%d offset %d has seq %d, not %d", rec.Partition, rec.Offset, m.Seq, part.seq)
+	}
+	part.seq = m.Seq + 1
+	if m.SourceOffset < part.source {
+		d.Add("I3", "like-updates/%d offset %d has source offset %d after %d", rec.Partition, rec.Offset, m.SourceOffset, part.source)
+	}
+	part.source, part.whole = m.SourceOffset, string(rec.Key) == "_"
+	if part.whole {
+		return
+	}
+	post, err := strconv.ParseUint(string(rec.Key), 10, 64)
+	if err != nil {
+		d.Add("I5", "like-updates/%d offset %d has key %q", rec.Partition, rec.Offset, rec.Key)
+		return
+	}
+	for _, delta := range m.Deltas {
+		add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
+	}
+	if c := (Count{m.LikeCount, m.DislikeCount}); c == (Count{}) {
+		delete(u.posts, post)
+	} else {
+		u.posts[post] = c
+	}
+}
+
+// hold compares a position that MySQL was seen at with what the log says: the first record from there on has its seq.
+func (p *publishedPart) hold(partition int32, seen Position, d *Differences) {
+	if seen.Seq != p.seq {
+		d.Add("I3", "MySQL was seen at offset %d seq %d of like-updates/%d, where seq %d is next", seen.Offset, seen.Seq, partition, p.seq)
+	}
+}
+
+// saw notes a position that MySQL was seen at and that is not behind what was read.
+func (u *published) saw(p int32, at Position) {
+	part := u.part(p)
+	i, found := slices.BinarySearchFunc(part.seen, at, func(a, b Position) int { return int(a.Offset - b.Offset) })
+	if at.Offset >= u.next[p] && (!found || part.seen[i] != at) {
+		part.seen = slices.Insert(part.seen, i, at)
+	}
+}
+
+func (p Position) String() string { return fmt.Sprintf("offset %d seq %d", p.Offset, p.Seq) }
