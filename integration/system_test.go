@@ -112,7 +112,13 @@ func newEmbeddedSystem(t testing.TB, args ...string) *system {
 		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
 	})
 	require.NoError(t, dev.Start(t.Context()), "kudos dev")
-	t.Cleanup(func() { dev.Kill(); s.showLog(dev) })
+	t.Cleanup(func() {
+		// Not killed: it would leave the folder of its state table behind.
+		if dev.Running() {
+			require.NoError(t, dev.Stop())
+		}
+		s.showLog(dev)
+	})
 	var at struct{ Kafka, MySQL, HTTP, Admin string }
 	text, err := os.ReadFile(ready)
 	require.NoError(t, err)
