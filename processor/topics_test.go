@@ -229,7 +229,7 @@ func TestUpdatesWithoutStateAreRefused(t *testing.T) {
 	p.stop()
 	s.recreate(schema.TopicState)
 	_, err := s.applyTopics()
-	require.ErrorContains(t, err, "like-updates/0 has records but latest-like-action-table/0 has none: the state table was lost; to fold again what likes still holds: stop the processors, delete")
+	require.ErrorContains(t, err, "like-updates/0 has records but latest-like-action-table/0 has none: the state table was lost; `kudos rebuild --from-events` makes it anew if likes still has its start")
 	for _, info := range s.broker.PartitionInfos(schema.TopicState) {
 		require.Zero(t, info.HighWatermark, "nothing was written")
 	}
