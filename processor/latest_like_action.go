@@ -94,12 +94,13 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		return stream.Park(restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
 	for _, t := range []struct {
-		name string
-		id   schema.TopicID
-	}{{schema.TopicLikes, p.SourceID}, {schema.TopicState, p.StateID}, {schema.TopicUpdates, p.UpdatesID}} {
+		name   string
+		id     schema.TopicID
+		remedy string
+	}{{schema.TopicLikes, p.SourceID, acceptLoss}, {schema.TopicState, p.StateID, restore}, {schema.TopicUpdates, p.UpdatesID, updatesLost}} {
 		have := topics.ByName[t.name]
 		if t.id != have.ID {
-			return stream.Park(restore, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
+			return stream.Park(t.remedy, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
 			return parkPartitions(topics, t.name, p.Partitions)
@@ -110,14 +111,14 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		return err
 	}
 	if ok && committed != p.NextOffset {
-		return stream.Park(restore, "the state table stands at offset %d of likes/%d, but the group has committed %d: the state table was lost or went back", p.NextOffset, w.partition, committed)
+		return stream.Park(stateLost, "the state table stands at offset %d of likes/%d, but the group has committed %d: the state table was lost or went back", p.NextOffset, w.partition, committed)
 	}
 	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err
 	}
 	if p.NextOffset < start || p.NextOffset > end {
-		return stream.Park("if the missing events are lost for good, start over: "+startOver, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+		return stream.Park(acceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	}
 	return nil
 }
