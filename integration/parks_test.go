@@ -245,7 +245,7 @@ func TestParkAtLikesMadeAnew(t *testing.T) {
 	p.waitCounted() // what was counted stays counted
 }
 
-// `kudos topics apply` could not write to one partition.
+// `kudos topics apply` could not write to the last partition.
 func TestParkAtAMissingProgressRecord(t *testing.T) {
 	s := newRealSystem(t)
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
@@ -255,18 +255,20 @@ func TestParkAtAMissingProgressRecord(t *testing.T) {
 	require.NoError(t, err)
 	cl := s.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	foreign := schema.Update{Seq: 0}
-	require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: schema.TopicUpdates, Partition: 2, Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &foreign)}).FirstErr())
+	require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: schema.TopicUpdates, Partition: 3, Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &foreign)}).FirstErr())
 	applied := s.topicsApply()
 	require.Equal(t, 1, applied.code, applied.stdout)
-	require.Contains(t, applied.stderr, "like-updates/2 has records")
+	require.Contains(t, applied.stderr, "like-updates/3 has records")
 
 	p := newUnknownParks(s)
-	p.waitParked("likes/2", "no progress record", "kudos topics apply")
-	p.othersGoOn(2)
+	p.waitParked("likes/3", "no progress record", "kudos topics apply")
+	p.othersGoOn(3)
 	p.stop()
-	p.deleteBefore(schema.TopicUpdates, 2, 1) // who wrote there takes it away
+	p.deleteBefore(schema.TopicUpdates, 3, 1) // who wrote there takes it away
 	require.Zero(t, p.topicsApply().code)
 	p.start()
+	p.waitParked("like-updates/3", "like-updates/3", "kudos rebuild") // its position is gone, or beyond what is written again
+	p.rebuild()
 	p.mended()
 }
 
