@@ -86,16 +86,16 @@ func (t tx) Commit() error {
 		return mysql.ErrInvalidConn
 	}
 	switch {
-	case w.chance(w.plan.lost):
+	case w.chance(w.plan.unclear):
 		w.count("mysql: COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn
-	case w.chance(w.plan.lost):
+	case w.chance(w.plan.unclear):
 		w.count("mysql: COMMIT late")
 		c.broken = true
 		c.db.late = append(c.db.late, c)
 		return mysql.ErrInvalidConn
-	case w.chance(w.plan.lost):
+	case w.chance(w.plan.unclear):
 		w.count("mysql: COMMIT refused")
 		c.rollback()
 		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
@@ -104,7 +104,7 @@ func (t tx) Commit() error {
 	if !w.step("mysql answers: COMMIT") {
 		return mysql.ErrInvalidConn
 	}
-	if w.chance(w.plan.lost) {
+	if w.chance(w.plan.unclear) {
 		w.count("mysql: answer to COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn

@@ -149,6 +149,7 @@ func (c *conn) end() {
 // commit makes the session's writes those of the database.
 func (c *conn) commit() {
 	if len(c.order) > 0 {
+		c.db.w.tally["mysql: transaction committed"]++
 		c.db.checkCommit(c)
 		undo := map[string]*row{}
 		for _, key := range c.order {
