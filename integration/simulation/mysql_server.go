@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"sync"
+
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -16,6 +18,11 @@ type database struct {
 	undo []map[string]*row
 	// late are commits that were given up by the client and still are under way.
 	late []*conn
+	// closing are connections whose client has closed them.
+	closing struct {
+		sync.Mutex
+		conns []*conn
+	}
 }
 
 // row is a row of any of the tables. Its key names table and primary key.
