@@ -154,10 +154,7 @@ func (o *owner) fetch() {
 // likeAtHome has users like a post of partition 0.
 func (s *system) likeAtHome(users ...uint64) {
 	s.t.Helper()
-	post := uint64(1)
-	for schema.PartitionFor(post, int32(s.partitions)) != 0 {
-		post++
-	}
+	post := s.postIn(0)
 	var records []*kgo.Record
 	for _, user := range users {
 		records = append(records, record(&schema.Event{PostID: post, UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.UnknownRegion}))
