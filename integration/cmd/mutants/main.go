@@ -21,7 +21,7 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "run only mutants whose clause fits this regular expression")
+	flag.StringVar(&o.only, "only", "", "run only mutants whose rule and clause (as \"2: a fenced worker\") fit this regular expression")
 	flag.BoolVar(&o.skipReal, "skip-real", false, "leave out what needs a real broker")
 	flag.IntVar(&o.schedules, "schedules", 20_000, "at most so many schedules of the simulation for each")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "bound of each test")
@@ -54,7 +54,7 @@ func run(ctx context.Context, o options) error {
 	bad := 0
 	var outcomes []outcome
 	for _, m := range mutants {
-		if !only.MatchString(m.clause) || o.skipReal && m.by.real {
+		if !only.MatchString(fmt.Sprintf("%d: %s", m.rule, m.clause)) || o.skipReal && m.by.real {
 			continue
 		}
 		began := time.Now()
@@ -67,7 +67,7 @@ func run(ctx context.Context, o options) error {
 		if verdict != caught {
 			bad++
 		}
-		fmt.Fprintf(os.Stderr, "%3d  rule %d  %-8.0fs %-10s %s\n", len(outcomes), m.rule, out.took.Seconds(), first(verdict), m.clause)
+		fmt.Fprintf(os.Stderr, "%3d  rule %d %4.0f s  %-8s %s\n", len(outcomes), m.rule, out.took.Seconds(), first(verdict), m.clause)
 	}
 	table(outcomes)
 	if bad > 0 {
