@@ -146,7 +146,8 @@ var mutants = []mutant{
 		{applyGo, " AND partitions = ?", ""},
 		{applyGo, "src.topicID(), src.Partitions, from", "src.topicID(), from"}}, test("sql", "TestApplyComparesEveryColumn")},
 	{6, "position and counts are one transaction", one(applyGo,
-		"			return err\n		}\n		limit := s.packet", "			return err\n		}\n		return nil\n	}, func(ctx context.Context, tx *sqlx.Tx) error {\n		limit := s.packet"), simulation},
+		"	return s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {\n		if err := movePosition(ctx, tx, src, partition, from, to); err != nil {\n			return err\n		}\n",
+		"	if err := s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {\n		return movePosition(ctx, tx, src, partition, from, to)\n	}); err != nil {\n		return err\n	}\n	return s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {\n"), simulation},
 	{6, "the position is moved first", []edit{
 		{applyGo, "		if err := movePosition(ctx, tx, src, partition, from, to); err != nil {\n			return err\n		}\n		limit", "		limit"},
 		{applyGo, "		return upsert(ctx, tx, limit, hourUpsert, hours, appendHour(partition))\n",
