@@ -73,10 +73,11 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 
-// unlessTaken is err, or ErrFenced if another process took the partition since Fence: what
-// that one has done since does not fit what was read before, and nothing is wrong.
+// unlessTaken is err only if the partition surely still is ours. If another process took it
+// since Fence (ErrFenced), or that is not known, what that one has done since may not fit
+// what was read before, and nothing is wrong.
 func (w *folder) unlessTaken(ctx context.Context, err error) error {
-	if taken := w.txn.CheckMember(ctx); errors.Is(taken, stream.ErrFenced) {
+	if taken := w.txn.CheckMember(ctx); taken != nil {
 		return taken
 	}
 	return err
