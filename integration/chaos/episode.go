@@ -32,6 +32,7 @@ type episode struct {
 // run is a run under way.
 type run struct {
 	opts   Options
+	begin  time.Time
 	sys    *system
 	load   *load
 	watch  *watch

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Report is what a run came to.
@@ -84,6 +85,7 @@ func (r *Report) finish(run *run) {
 	r.Unanswered = int64(run.load.mu.failed)
 	run.load.mu.Unlock()
 	r.Acknowledged = run.acked
+	r.Seconds = time.Since(run.begin).Seconds()
 	r.UnexpectedExits = run.sys.exits()
 	r.Evidence["times that a failover moved a partition of MySQL back"] = int64(run.watch.regressed())
 }

@@ -75,7 +75,7 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if s.network, err = newNetwork(s.kafka.Fronts(), primary.Address()); err != nil {
 		return nil, err
 	}
-	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics()); err != nil {
+	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(250*time.Millisecond)); err != nil {
 		return nil, err
 	}
 	s.admin = kadm.NewClient(s.client)
