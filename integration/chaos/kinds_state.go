@@ -127,7 +127,10 @@ func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) 
 	if err := u.Start(ctx); err != nil {
 		return err
 	}
-	if err := u.tells(ctx, size, atWorkTimeout, texts...); err != nil {
+	if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
+		return missed("%v", err)
+	}
+	if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may be others now
 		return missed("%v", err)
 	}
 	f.show("processors that noticed their state is damaged", 1)

@@ -25,6 +25,8 @@ const (
 	transactionTimeout = 10 * time.Second
 	// diskBytes is more than the state ever takes, and little enough to be filled at once.
 	diskBytes = 512 << 20
+	// startTimeout bounds the first start of the processors.
+	startTimeout = time.Minute
 	// guests are the processors that come and go in a rebalance storm.
 	guests = 2
 )
@@ -82,7 +84,15 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if err := s.prepare(ctx, primary); err != nil {
 		return nil, err
 	}
-	return s, s.startPrograms(ctx)
+	if err := s.startPrograms(ctx); err != nil {
+		return nil, err
+	}
+	for _, u := range s.processors { // or the first faults would strike nothing
+		if err := u.tells(ctx, 0, startTimeout, assigned); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // prepare makes topics and tables.
