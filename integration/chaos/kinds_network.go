@@ -113,7 +113,7 @@ func (f *fault) weather(ctx context.Context, w weather, ask func(context.Context
 		after, e := connectedTo(p.Listen)
 		err = errors.Join(err, e)
 		for client := range before[i] {
-			if cut := w.slow == 0 && !w.never; cut != after[client] {
+			if w.slow > 0 || w.never || !after[client] {
 				struck++
 			}
 		}
