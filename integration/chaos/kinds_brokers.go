@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -109,7 +110,24 @@ func killNode(ctx context.Context, f *fault, node *unit) error {
 	if err := node.Kill(); err != nil {
 		return err
 	}
-	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
+	// See torn.go. With all brokers killed nobody could take over; there it is left to chance.
+	err := waitUntil(ctx, inSyncTimeout, "others to take over from "+node.String(), func() bool { return !f.sys.leads(ctx, node) })
+	return errors.Join(err, wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
+}
+
+// leads tells whether a node leads anything, as the others see it, or whether they cannot be asked.
+func (s *system) leads(ctx context.Context, node *unit) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	topics, err := s.admin.ListTopicsWithInternal(ctx)
+	if err != nil {
+		return true
+	}
+	found := false
+	topics.EachPartition(func(p kadm.PartitionDetail) {
+		found = found || p.Leader < 0 || s.brokers[p.Leader] == node
+	})
+	return found
 }
 
 // pauseNode lasts now less, now longer than the broker's session, after which others take its place.

@@ -121,5 +121,8 @@ func (e *episode) line() string {
 	if len(e.missed) > 0 {
 		text += fmt.Sprintf("  missed %d", len(e.missed))
 	}
+	if e.torn != "" {
+		text += "  torn by Kafka, parked and mended: " + e.torn
+	}
 	return text
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -97,15 +96,19 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 
 // prepare makes topics and tables.
 func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
-	for _, args := range [][]string{
-		{"topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3"},
-		{"migrate", "--mysql-dsn", primary.DSN(databaseName)},
-	} {
-		if out, err := exec.CommandContext(ctx, s.opts.Program, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("kudos %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
+	if err := errors.Join(s.applyTopics(ctx), s.compactOften(ctx)); err != nil {
+		return err
 	}
-	// So that the state table is compacted while all this goes on, and reading it again stays quick.
+	return s.kudos(ctx, "migrate", "--mysql-dsn", primary.DSN(databaseName))
+}
+
+func (s *system) applyTopics(ctx context.Context) error {
+	return s.kudos(ctx, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","),
+		"--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
+}
+
+// compactOften has the state table compacted while all this goes on, so that reading it again stays quick.
+func (s *system) compactOften(ctx context.Context) error {
 	set := func(name, value string) kadm.AlterConfig {
 		return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(value)}
 	}
