@@ -22,6 +22,8 @@ const (
 		", empty like_count, like_hourly and applied_offset in MySQL, then: kudos topics apply"
 	// restore is for a state table that does not belong to the topics there are.
 	restore = "stop the processors and restore the topics that the state table was made with; or, to start over with the events that likes still holds, " + anew
+	// remake is for a state table that is not where the group is.
+	remake = "stop the processors, delete " + schema.TopicState + ", then: kudos topics apply (it will say that the state table was lost) and kudos rebuild --from-events; if likes has lost its start, " + anew
 	// rebuild is for MySQL and like-updates that do not belong together any more.
 	rebuild = "stop the processors and empty like_count, like_hourly and applied_offset: they are built again from like-updates, if that still is whole"
 )
