@@ -144,7 +144,7 @@ func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts .
 	mu.Lock()
 	defer mu.Unlock()
 	if taken == 0 {
-		return 0, fmt.Errorf("Kafka took none of %d records: %w", n, failed)
+		return 0, fmt.Errorf("of %d records none was taken: %w", n, failed)
 	}
 	return taken, nil
 }
