@@ -9,7 +9,7 @@ TEST_TIMEOUT ?= 15m
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants fuzz facts bench stack
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench stack
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -59,6 +59,13 @@ FUZZ_PKG ?= ./schema ./producer ./producer/importer ./processor
 fuzz: ## new inputs for every decoder and the HTTP API, FUZZTIME each
 	@for pkg in $(FUZZ_PKG); do for target in $$($(GO) test $$pkg -list '^Fuzz' | grep '^Fuzz'); do \
 	echo "$$pkg $$target"; $(GO) test $$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
+
+FAULTS ?= 200
+SEED ?= 1
+# More for it: make chaos FAULTS=1000 CHAOS='-for 1h' (go run ./integration/cmd/chaos -help)
+CHAOS ?=
+chaos: deps ## break real servers FAULTS times, and compare all counts after each few; report in docs/reliability.*
+	$(GO) run ./integration/cmd/chaos -faults $(FAULTS) -seed $(SEED) -report docs/reliability.json -table docs/reliability.md $(CHAOS)
 
 facts: ## what a real broker does over a long time: half an hour
 	KUDOS_TEST_FACTS=1 $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire'

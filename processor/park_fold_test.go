@@ -71,16 +71,23 @@ func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
 	s, tape, p := busySystem(t)
 	p.stop()
 	right := s.folded()
-	offsets := kadm.Offsets{}
-	offsets.Add(kadm.Offset{Topic: schema.TopicLikes, Partition: 0, At: right + 5, LeaderEpoch: -1})
-	require.NoError(t, s.adm.CommitAllOffsets(t.Context(), schema.GroupFold, offsets))
-	p = s.run()
-	p.waitParked("likes/0 parked", "state table stands at offset 10 of likes/0, but the group has committed 15", "remedy: stop the processors, then: kudos rebuild --from-events")
-	s.othersGoOn(0, 100)
-	p.stop()
-	offsets = kadm.Offsets{}
-	offsets.Add(kadm.Offset{Topic: schema.TopicLikes, Partition: 0, At: right, LeaderEpoch: -1})
-	require.NoError(t, s.adm.CommitAllOffsets(t.Context(), schema.GroupFold, offsets))
+	commit := func(at int64) {
+		offsets := kadm.Offsets{}
+		offsets.Add(kadm.Offset{Topic: schema.TopicLikes, Partition: 0, At: at, LeaderEpoch: -1})
+		require.NoError(t, s.adm.CommitAllOffsets(t.Context(), schema.GroupFold, offsets))
+	}
+	for i, c := range []struct {
+		committed int64
+		why       string
+	}{{right + 5, "the state table was lost or went back"}, {right - 5, "Kafka committed a transaction in part"}} {
+		commit(c.committed)
+		p = s.run()
+		p.waitParked("likes/0 parked", fmt.Sprintf("state table stands at offset %d of likes/0, but the group has committed %d: %s", right, c.committed, c.why),
+			"remedy: stop the processors, then: kudos rebuild --from-events")
+		s.othersGoOn(0, uint64(100+i))
+		p.stop()
+	}
+	commit(right)
 	p = s.run()
 	tape.waitDrained()
 	p.waitReady()

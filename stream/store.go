@@ -34,6 +34,8 @@ type Store struct {
 	lock    *pebble.Lock
 	db      *pebble.DB
 	corrupt atomic.Bool // set where a file does not read right
+	// background is of the db that is open, or was last.
+	background *background
 
 	mu struct {
 		sync.Mutex
@@ -77,6 +79,9 @@ func (w *Write) Commit(offset int64) error {
 	defer w.Discard() // of what is applied, it only gives the memory back
 	if w.s.corrupt.Load() {
 		return fmt.Errorf("writing local state in %s: %w", w.s.dir, errCorrupted)
+	}
+	if err := w.s.background.err(); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)
 	}
 	if err := w.b.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -31,7 +33,10 @@ var errCorrupted = errors.New("local state is corrupted; it is built again from 
 // usable: the log has everything.
 func (s *Store) Open() error {
 	err := s.lockDir()
-	if err == nil {
+	switch {
+	case err == nil && s.corrupt.Load():
+		err = s.rebuild()
+	case err == nil:
 		if err = s.load(); err != nil && unusable(err) {
 			s.log.Warn("local state is not usable and is built again from Kafka", "dir", s.dir, "error", err)
 			err = s.rebuild()
@@ -41,6 +46,29 @@ func (s *Store) Open() error {
 		return errors.Join(fmt.Errorf("opening local state in %s: %w", s.dir, err), s.Close())
 	}
 	return nil
+}
+
+// refresh opens a store again that is of no use as it is: a file does not read right,
+// or its files cannot be written any more. What was only in memory is read from the log
+// again. Nobody else may be reading.
+func (s *Store) refresh() error {
+	switch {
+	case s.corrupt.Load():
+		s.log.Warn("corrupted local state is built again from Kafka", "dir", s.dir)
+	case s.db == nil || s.background.err() != nil:
+		s.log.Warn("local state is opened again", "dir", s.dir, "error", s.background.err())
+	default:
+		return nil
+	}
+	if s.db != nil {
+		_ = s.db.Close() // of what does not work, nothing that it says matters
+		s.db = nil
+	}
+	if s.lock != nil { // its file may be gone
+		_ = s.lock.Close()
+		s.lock = nil
+	}
+	return s.Open()
 }
 
 // lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged
@@ -67,6 +95,7 @@ func (s *Store) load() error {
 		return errCorrupted
 	}
 	s.corrupt.Store(false)
+	s.background = newBackground()
 	db, err := pebble.Open(s.dir, s.pebbleOptions())
 	if err != nil {
 		return err
@@ -90,7 +119,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		Logger:                      quietLogger{s.log},
 		EventListener: &pebble.EventListener{
 			DataCorruption:  s.foundCorrupted, // Pebble's own would end the process
-			BackgroundError: s.backgroundError,
+			BackgroundError: s.backgroundFailed(s.background),
 		},
 	}
 	for i := range opts.Levels {
@@ -120,11 +149,45 @@ func (s *Store) mark(name string) error {
 	return f.Close()
 }
 
-// backgroundError is called at each failed flush or compaction, which Pebble tries
-// again and again.
-func (s *Store) backgroundError(err error) {
-	if !s.corrupt.Load() {
-		s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
+// background is the work that Pebble does beside, for as long as it is open.
+type background struct {
+	failed chan struct{} // closed at the first failure
+	once   sync.Once
+	cause  error // to be read after failed
+}
+
+func newBackground() *background { return &background{failed: make(chan struct{})} }
+
+// err is the first failure, or nil.
+func (b *background) err() error {
+	if b == nil {
+		return nil
+	}
+	select {
+	case <-b.failed:
+		return b.cause
+	default:
+		return nil
+	}
+}
+
+// backgroundPause is the time between two tries of background work that fails.
+const backgroundPause = 100 * time.Millisecond
+
+// backgroundFailed is called at each failed flush or compaction. Pebble tries again and
+// again without a pause, for ever if the disk is full or the files are gone, and whoever
+// writes or closes would wait for that. So the first failure ends the use of the store
+// (see refresh), and until somebody notices, each one costs time.
+func (s *Store) backgroundFailed(b *background) func(error) {
+	return func(err error) {
+		b.once.Do(func() {
+			if !s.corrupt.Load() {
+				s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
+			}
+			b.cause = err
+			close(b.failed)
+		})
+		time.Sleep(backgroundPause)
 	}
 }
 
@@ -192,7 +255,7 @@ func (s *Store) checkEmpty() error {
 func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
-		err = errors.Join(s.db.Flush(), s.db.Close())
+		err = errors.Join(s.flush(), s.db.Close())
 		s.db = nil
 	}
 	if s.lock != nil {
@@ -203,6 +266,23 @@ func (s *Store) Close() error {
 		return fmt.Errorf("closing local state in %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// flush writes to disk what is in memory. It does not wait for what fails.
+func (s *Store) flush() error {
+	if err := s.background.err(); err != nil {
+		return err
+	}
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-s.background.failed:
+		return s.background.err()
+	}
 }
 
 // quietLogger keeps Pebble's talk about compactions out of the log.

@@ -91,14 +91,11 @@ func applyRecords(store *Store, records []*kgo.Record, offset int64) error {
 const catchUpPatience = 30 * time.Second
 
 // CatchUp brings the store to the last stable offset of its log; one that was found
-// corrupted starts over. Whoever calls it has fenced the writers of the partition
+// corrupted, or could not be written, is opened again before. Whoever calls it has fenced the writers of the partition
 // before, so nothing comes after, and nobody else may be reading.
 func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) error {
-	if s.corrupt.Load() {
-		s.log.Warn("corrupted local state is built again from Kafka", "dir", s.dir)
-		if err := s.rebuild(); err != nil {
-			return fmt.Errorf("building local state in %s again: %w", s.dir, err)
-		}
+	if err := s.refresh(); err != nil {
+		return err
 	}
 	r := newLogReader(cl, topic, partition, 0)
 	next, err := s.resumeAt(ctx, cl, topic, partition)

@@ -158,10 +158,13 @@ func (l *commitLink) toClient() {
 		l.mu.Lock()
 		losing := l.mu.losing
 		l.mu.Unlock()
-		if losing { // the server has committed and said so
-			l.proxy.mu.Lock()
-			l.proxy.mu.lost++
-			l.proxy.mu.Unlock()
+		if losing {
+			const ok = 0x00
+			if n > 4 && buf[4] == ok { // the server has committed and said so; anything else is just a connection that breaks
+				l.proxy.mu.Lock()
+				l.proxy.mu.lost++
+				l.proxy.mu.Unlock()
+			}
 			return
 		}
 		if _, err := l.client.Write(buf[:n]); err != nil {

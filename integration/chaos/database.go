@@ -34,7 +34,7 @@ func startDatabase(ctx context.Context, o stack.DatabaseOptions) (_ *database, e
 			err = errors.Join(err, d.close())
 		}
 	}()
-	args := []string{"--max-binlog-size=67108864", "--binlog-expire-logs-seconds=600", "--max-connections=300"}
+	args := []string{"--max-binlog-size=67108864", "--binlog-expire-logs-seconds=600", "--max-connections=300", "--max-connect-errors=1000000"}
 	o.ExtraArgs = append(args, "--server-id=1")
 	if d.mu.primary, err = stack.StartMariaDB(ctx, o); err != nil {
 		return nil, err

@@ -19,6 +19,7 @@
 //	database.go    primary, replica, failover
 //	load.go        the writers
 //	events.go      what they write
+//	torn.go        what Kafka itself breaks, and the remedy
 //	watch.go       MySQL's position, as it moves
 //	report.go      what is told in the end
 package chaos

@@ -15,6 +15,8 @@ const (
 	strikeTimeout = 4 * time.Minute
 	// checkTimeout bounds the oracle's reading.
 	checkTimeout = 5 * time.Minute
+	// tornPatience is how long a drain takes at most, if nothing is wrong.
+	tornPatience = 40 * time.Second
 )
 
 // episode is what happens between two checks.
@@ -26,12 +28,14 @@ type episode struct {
 	stall   time.Duration
 	drained time.Duration // how long the drain took
 	took    time.Duration
+	torn    string // transactions that Kafka tore
 	diffs   oracle.Differences
 }
 
 // run is a run under way.
 type run struct {
 	opts   Options
+	begin  time.Time
 	sys    *system
 	load   *load
 	watch  *watch
@@ -56,7 +60,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 		return e, err
 	}
 	ended := time.Now()
-	left, err := r.drain(ctx)
+	left, err := r.drainOrMend(ctx, e)
 	if err != nil {
 		return e, err
 	}
@@ -121,9 +125,28 @@ func (r *run) strikeOne(ctx context.Context, f *fault) error {
 	return err
 }
 
+// drainOrMend drains; if something stands still because Kafka tore a transaction, the named remedy mends it.
+func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err error) {
+	left, err = r.drain(ctx, min(r.opts.DrainTimeout, tornPatience))
+	if err != nil || left == "" {
+		return left, err
+	}
+	torn, err := r.sys.torn(ctx)
+	if err != nil {
+		return "", err
+	}
+	if e.torn = torn.String(); e.torn != "" {
+		r.opts.Log.Error("Kafka tore a transaction; the remedy is to follow", "where", e.torn, "left", left)
+		if err := r.remedy(ctx, torn); err != nil {
+			return "", fmt.Errorf("the remedy for a torn transaction: %w", err)
+		}
+	}
+	return r.drain(ctx, r.opts.DrainTimeout)
+}
+
 // drain waits until all events are folded and all updates applied, and says what is left if time is up.
-func (r *run) drain(ctx context.Context) (left string, err error) {
-	for end := time.Now().Add(r.opts.DrainTimeout); ; {
+func (r *run) drain(ctx context.Context, timeout time.Duration) (left string, err error) {
+	for end := time.Now().Add(timeout); ; {
 		_, db, _ := r.sys.database.primary()
 		asking, cancel := context.WithTimeout(ctx, 30*time.Second)
 		left, err = r.oracle.Left(asking, db)

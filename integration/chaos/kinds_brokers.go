@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -15,12 +16,18 @@ import (
 // inSyncTimeout bounds the wait for all replicas to be back after a broker's fault.
 const inSyncTimeout = 2 * time.Minute
 
+// part is a part that a node can have: what it is called, and who has it at the moment.
+type part struct {
+	what string
+	// holder asks for the holder of the part for a partition of likes.
+	holder func(ctx context.Context, s *system, partition int32) (node int32, err error)
+}
+
 // brokerFault does something to the node that has a certain part at the moment.
-func brokerFault(do func(context.Context, *fault, *unit) error, find func(context.Context, *fault) (node int32, err error)) func(context.Context, *fault) error {
+func brokerFault(do func(context.Context, *fault, *unit) error, has part) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
-		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
-		node, err := find(asking, f)
-		cancel()
+		partition := f.random.Int32N(f.sys.opts.Partitions)
+		node, err := f.sys.ask(ctx, has, partition)
 		if err != nil {
 			return missed("nobody could be asked who it would be: %v", err)
 		}
@@ -30,9 +37,24 @@ func brokerFault(do func(context.Context, *fault, *unit) error, find func(contex
 		if err := do(ctx, f, f.sys.brokers[node]); err != nil {
 			return err
 		}
+		if now, err := f.sys.ask(ctx, has, partition); err == nil && now != node {
+			f.show(has.what+" that went to another broker", 1)
+		}
 		return f.sys.inSync(ctx)
 	}
 }
+
+func (s *system) ask(ctx context.Context, has part, partition int32) (int32, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return has.holder(ctx, s, partition)
+}
+
+var (
+	leader      = part{"leaderships", leaderOf}
+	coordinator = part{"transaction coordinators", coordinatorOf}
+	controller  = part{"controllers", controllerOf}
+)
 
 func (s *system) inSync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, inSyncTimeout)
@@ -40,22 +62,22 @@ func (s *system) inSync(ctx context.Context) error {
 	return s.kafka.WaitInSync(ctx)
 }
 
-func leader(ctx context.Context, f *fault) (int32, error) {
-	topics, err := f.sys.admin.ListTopics(ctx, schema.TopicLikes)
+func leaderOf(ctx context.Context, s *system, partition int32) (int32, error) {
+	topics, err := s.admin.ListTopics(ctx, schema.TopicLikes)
 	if err != nil {
 		return 0, err
 	}
-	p := f.random.Int32N(f.sys.opts.Partitions)
-	return topics[schema.TopicLikes].Partitions[p].Leader, nil
+	p := topics[schema.TopicLikes].Partitions[partition]
+	return p.Leader, p.Err
 }
 
-func coordinator(ctx context.Context, f *fault) (int32, error) {
-	id := schema.FoldTransactionalID(f.random.Int32N(f.sys.opts.Partitions))
+func coordinatorOf(ctx context.Context, s *system, partition int32) (int32, error) {
+	id := schema.FoldTransactionalID(partition)
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorType = 1 // of transactions
 	req.CoordinatorKey = id
 	req.CoordinatorKeys = []string{id}
-	resp, err := req.RequestWith(ctx, f.sys.client)
+	resp, err := req.RequestWith(ctx, s.client)
 	if err != nil {
 		return 0, err
 	}
@@ -65,14 +87,14 @@ func coordinator(ctx context.Context, f *fault) (int32, error) {
 	return resp.Coordinators[0].NodeID, kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
 }
 
-// controller is the leader of the metadata quorum: what clients are told is any broker.
-func controller(ctx context.Context, f *fault) (int32, error) {
+// controllerOf asks for the leader of the metadata quorum: what clients are told is any broker.
+func controllerOf(ctx context.Context, s *system, _ int32) (int32, error) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	t := kmsg.NewDescribeQuorumRequestTopic()
 	t.Topic = "__cluster_metadata"
 	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
 	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, f.sys.client)
+	resp, err := req.RequestWith(ctx, s.client)
 	if err != nil {
 		return 0, err
 	}
@@ -88,7 +110,24 @@ func killNode(ctx context.Context, f *fault, node *unit) error {
 	if err := node.Kill(); err != nil {
 		return err
 	}
-	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
+	// See torn.go. With all brokers killed nobody could take over; there it is left to chance.
+	err := waitUntil(ctx, inSyncTimeout, "others to take over from "+node.String(), func() bool { return !f.sys.leads(ctx, node) })
+	return errors.Join(err, wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
+}
+
+// leads tells whether a node leads anything, as the others see it, or whether they cannot be asked.
+func (s *system) leads(ctx context.Context, node *unit) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	topics, err := s.admin.ListTopicsWithInternal(ctx)
+	if err != nil {
+		return true
+	}
+	found := false
+	topics.EachPartition(func(p kadm.PartitionDetail) {
+		found = found || p.Leader < 0 || s.brokers[p.Leader] == node
+	})
+	return found
 }
 
 // pauseNode lasts now less, now longer than the broker's session, after which others take its place.

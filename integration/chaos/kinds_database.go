@@ -47,7 +47,7 @@ func lockRows(ctx context.Context, f *fault) error {
 	if f.random.IntN(4) == 0 {
 		query = "SELECT partition_id FROM applied_offset FOR UPDATE"
 	}
-	d := f.between(500*time.Millisecond, 5*time.Second)
+	d := f.between(time.Second, 5*time.Second)
 	f.on("%s for %v", query, d.Round(time.Millisecond))
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -57,7 +57,24 @@ func lockRows(ctx context.Context, f *fault) error {
 	if _, err := tx.ExecContext(ctx, query); err != nil {
 		return missed("the rows could not be locked: %v", err)
 	}
-	return wait(ctx, d)
+	waited, end := int64(0), time.Now().Add(d)
+	for time.Now().Before(end) {
+		var n int64
+		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := db.QueryRowContext(asking, "SELECT COUNT(DISTINCT requesting_trx_id) FROM information_schema.innodb_lock_waits").Scan(&n)
+		cancel()
+		if err == nil { // otherwise it is down meanwhile
+			waited = max(waited, n)
+		}
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if waited == 0 {
+		return missed("nobody waited for the locks")
+	}
+	f.show("transactions seen waiting for the locks at one time, summed up", waited)
+	return nil
 }
 
 // loseReplies breaks connections after the server has committed and before the processor knows.

@@ -57,8 +57,16 @@ func killProducer(ctx context.Context, f *fault) error {
 	u.held.Lock()
 	defer u.held.Unlock()
 	f.on("%v", u)
+	before := f.load.refused()
 	if err := u.Kill(); err != nil {
 		return missed("%v", err)
 	}
-	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
+	if err := errors.Join(wait(ctx, f.between(500*time.Millisecond, 2*time.Second)), u.Start(ctx)); err != nil {
+		return err
+	}
+	if f.load.refused() == before {
+		return missed("nobody asked it anything meanwhile")
+	}
+	f.show("HTTP requests that the end of the producer cut off or kept out", int64(f.load.refused()-before))
+	return nil
 }

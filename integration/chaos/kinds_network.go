@@ -4,36 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// weather is what a network may do: toxics, and for how long.
-type weather func(f *fault) (toxics []toxic, d time.Duration)
+// weather is what a network may do: toxics, for how long, and what shows that it does.
+type weather struct {
+	toxics []toxic
+	d      time.Duration
+	// slow is how long an answer takes at least; never: there is none. Both 0: connections are cut.
+	slow  time.Duration
+	never bool
+}
 
-func latency(f *fault) ([]toxic, time.Duration) {
-	ms := 20 + f.random.IntN(250)
+func latency(f *fault) weather {
+	ms := 30 + f.random.IntN(250)
 	attributes := map[string]any{"latency": ms, "jitter": ms / 2}
-	return []toxic{{Type: "latency", Stream: f.direction(), Attributes: attributes}}, f.between(time.Second, 5*time.Second)
+	return weather{
+		toxics: []toxic{{Type: "latency", Stream: f.direction(), Attributes: attributes}},
+		d:      f.between(time.Second, 5*time.Second), slow: time.Duration(ms/2) * time.Millisecond,
+	}
 }
 
 // reset ends connections, at once or after some more bytes: in the middle of a message, most of the time.
-func reset(f *fault) ([]toxic, time.Duration) {
+func reset(f *fault) weather {
 	t := toxic{Type: "reset_peer", Stream: f.direction(), Attributes: map[string]any{"timeout": f.random.IntN(300)}}
 	if f.random.IntN(2) == 0 {
-		t = toxic{Type: "limit_data", Stream: f.direction(), Attributes: map[string]any{"bytes": 1 + f.random.IntN(20_000)}}
+		t = toxic{Type: "limit_data", Stream: f.direction(), Attributes: map[string]any{"bytes": 1 + f.random.IntN(8_000)}}
 	}
-	return []toxic{t}, f.between(300*time.Millisecond, 3*time.Second)
+	return weather{toxics: []toxic{t}, d: f.between(700*time.Millisecond, 3*time.Second)}
 }
 
 // silence loses what is sent in one direction, or in both.
-func silence(f *fault) ([]toxic, time.Duration) {
-	toxics := []toxic{{Type: "timeout", Stream: f.direction(), Attributes: map[string]any{"timeout": 0}}}
-	if f.random.IntN(3) == 0 {
-		toxics = []toxic{{Type: "timeout", Stream: "upstream", Attributes: map[string]any{"timeout": 0}}, {Type: "timeout", Stream: "downstream", Attributes: map[string]any{"timeout": 0}}}
+func silence(f *fault) weather {
+	lost := func(stream string) toxic {
+		return toxic{Type: "timeout", Stream: stream, Attributes: map[string]any{"timeout": 0}}
 	}
-	return toxics, f.between(500*time.Millisecond, 7*time.Second)
+	w := weather{toxics: []toxic{lost(f.direction())}, d: f.between(time.Second, 7*time.Second), never: true}
+	if f.random.IntN(3) == 0 {
+		w.toxics = []toxic{lost("upstream"), lost("downstream")}
+	}
+	return w
 }
 
 func (f *fault) direction() string {
@@ -43,37 +58,112 @@ func (f *fault) direction() string {
 	return "downstream"
 }
 
-func mysqlNetwork(w weather) func(context.Context, *fault) error {
+func mysqlNetwork(make func(*fault) weather) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
-		return f.weather(ctx, w, f.sys.network.mysql)
+		return f.weather(ctx, make(f), askMySQL, f.sys.network.mysql)
 	}
 }
 
 // kafkaNetwork strikes one broker's connections, or those of all.
-func kafkaNetwork(w weather) func(context.Context, *fault) error {
+func kafkaNetwork(make func(*fault) weather) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		brokers := f.sys.network.brokers
 		if f.random.IntN(3) > 0 {
 			one := f.random.IntN(len(brokers))
 			brokers = brokers[one : one+1]
 		}
-		return f.weather(ctx, w, brokers...)
+		return f.weather(ctx, make(f), askBroker, brokers...)
 	}
 }
 
-func (f *fault) weather(ctx context.Context, w weather, proxies ...*toxiproxy.Proxy) error {
-	toxics, d := w(f)
+// weather disturbs connections that are there, and looks whether they are disturbed: they are gone, or an answer that
+// takes the same way is late or does not come.
+func (f *fault) weather(ctx context.Context, w weather, ask func(context.Context, string) error, proxies ...*toxiproxy.Proxy) error {
 	names := ""
 	for _, p := range proxies {
 		names += " " + p.Name
 	}
-	f.on("connections to%s: %v for %v", names, toxics, d.Round(time.Millisecond))
-	heal, err := disturb(proxies, toxics...)
+	f.on("connections to%s: %v for %v", names, w.toxics, w.d.Round(time.Millisecond))
+	before := make([]map[string]bool, len(proxies))
+	for i, p := range proxies {
+		var err error
+		if before[i], err = connectedTo(p.Listen); err != nil {
+			return err
+		}
+	}
+	heal, err := disturb(proxies, w.toxics...)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(wait(ctx, d), heal()); err != nil {
-		return fmt.Errorf("%s: %w", f.kind.name, err)
+	end := time.Now().Add(w.d)
+	asking, cancel := context.WithTimeout(ctx, min(w.d, time.Second))
+	begin := time.Now()
+	err = ask(asking, proxies[0].Listen)
+	took := time.Since(begin)
+	cancel()
+	struck := int64(0)
+	switch {
+	case w.never && err == nil, w.slow > 0 && (err != nil || took < w.slow):
+		err = missed("an answer came after %v: %v", took, err)
+	default:
+		err = nil
+	}
+	err = errors.Join(err, wait(ctx, time.Until(end)))
+	for i, p := range proxies {
+		after, e := connectedTo(p.Listen)
+		err = errors.Join(err, e)
+		for client := range before[i] {
+			if w.slow > 0 || w.never || !after[client] {
+				struck++
+			}
+		}
+	}
+	if e := heal(); e != nil {
+		return fmt.Errorf("%s: %w", f.kind.name, e)
+	}
+	if err == nil && struck == 0 {
+		err = missed("no connection was struck")
+	}
+	if err != nil {
+		return err
+	}
+	f.show("connections struck by "+f.kind.name, struck)
+	return nil
+}
+
+// askBroker waits for the answer to a question.
+func askBroker(ctx context.Context, address string) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.DisableClientMetrics(), kgo.RequestRetries(0))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return cl.Ping(ctx)
+}
+
+// askMySQL waits for a server's greeting, with which each connection begins; upstream nothing goes before that, so it
+// sends something that is no answer, and waits for the complaint.
+func askMySQL(ctx context.Context, address string) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	greeting := make([]byte, 4096)
+	if _, err := conn.Read(greeting); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte{1, 0, 0, 1, 0}); err != nil {
+		return err
+	}
+	if _, err := conn.Read(greeting); err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
 	return nil
 }

@@ -12,21 +12,33 @@ import (
 	"kudos/schema"
 )
 
-// processor takes one of the processors, to be given back.
-func (f *fault) processor() (u *unit, number int, release func()) {
+// atWorkTimeout bounds the wait for a processor that was started to have partitions: one that has none would hardly
+// notice what is done to it.
+const atWorkTimeout = 25 * time.Second
+
+// processor takes one of the processors, which is at work, to be given back.
+func (f *fault) processor(ctx context.Context) (u *unit, number int, release func(), err error) {
 	number = f.random.IntN(len(f.sys.processors))
 	u = f.sys.processors[number]
 	u.held.Lock()
-	return u, number, u.held.Unlock
+	if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
+		u.held.Unlock()
+		return nil, 0, nil, missed("%v", err)
+	}
+	return u, number, u.held.Unlock, nil
 }
 
 func killProcessor(ctx context.Context, f *fault) error {
-	u, _, release := f.processor()
+	u, _, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	f.on("%v", u)
 	if err := u.Kill(); err != nil {
 		return missed("%v", err)
 	}
+	f.show("processors killed at their work", 1)
 	return errors.Join(wait(ctx, f.between(0, 4*time.Second)), u.Start(ctx))
 }
 
@@ -37,31 +49,56 @@ func killAllProcessors(ctx context.Context, f *fault) error {
 		defer u.held.Unlock()
 	}
 	var errs []error
+	struck := int64(0)
 	for _, u := range f.sys.processors {
-		if u.Running() {
-			errs = append(errs, u.Kill())
+		if !u.Running() {
+			continue
 		}
+		if u.atWork() {
+			struck++
+		}
+		errs = append(errs, u.Kill())
 	}
+	f.show("processors killed at their work", struck)
 	errs = append(errs, wait(ctx, f.between(0, 2*time.Second)))
 	for _, u := range f.sys.processors {
 		errs = append(errs, u.restore(ctx))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if struck == 0 {
+		return missed("none of them was at work")
+	}
+	return nil
 }
 
 func pauseProcessor(ctx context.Context, f *fault) error {
-	u, _, release := f.processor()
+	u, _, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	d := f.between(200*time.Millisecond, 3*sessionTimeout)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
 	if err := u.Pause(); err != nil {
 		return missed("%v", err)
 	}
-	return errors.Join(wait(ctx, d), u.Resume())
+	size := u.logSize()
+	if err := errors.Join(wait(ctx, d), u.Resume()); err != nil {
+		return err
+	}
+	if d > sessionTimeout && u.tells(ctx, size, fencedSoon, gaveUp, assigned) == nil {
+		f.show("processors that were paused and lost their partitions", 1)
+	}
+	return nil
 }
 
 func stopProcessor(ctx context.Context, f *fault) error {
-	u, _, release := f.processor()
+	u, _, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	f.on("%v", u)
 	if err := u.Stop(); err != nil {
@@ -74,6 +111,7 @@ func stopProcessor(ctx context.Context, f *fault) error {
 func rebalanceStorm(ctx context.Context, f *fault) error {
 	n := 2 + f.random.IntN(4)
 	f.on("%d comings and goings of guests", n)
+	assignments := f.sys.assignments()
 	var errs []error
 	for range n {
 		u := f.sys.guests[f.random.IntN(len(f.sys.guests))]
@@ -92,7 +130,23 @@ func rebalanceStorm(ctx context.Context, f *fault) error {
 			errs = append(errs, u.Stop())
 		}
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	moved := func() bool { return f.sys.assignments() > assignments }
+	if err := waitUntil(ctx, atWorkTimeout, "partitions to be assigned anew", moved); err != nil {
+		return missed("%v", err)
+	}
+	f.show("assignments of partitions in rebalance storms", int64(f.sys.assignments()-assignments))
+	return nil
+}
+
+// assignments is how often processors were assigned partitions so far.
+func (s *system) assignments() (n int) {
+	for _, u := range append(s.processors[:len(s.processors):len(s.processors)], s.guests...) {
+		n += strings.Count(u.logSince(0), assigned)
+	}
+	return n
 }
 
 const (
@@ -105,7 +159,10 @@ const (
 // zombie stops a processor within a transaction, leaves it until somebody else has taken that transaction's partition
 // over, and lets it go on: what it then sends must be refused, and its log must say so.
 func zombie(ctx context.Context, f *fault) error {
-	u, _, release := f.processor()
+	u, _, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	var id string
 	for try := 0; id == ""; try++ {
@@ -140,15 +197,20 @@ func zombie(ctx context.Context, f *fault) error {
 	if err != nil {
 		return missed("%v", err)
 	}
-	refused := func() bool { return strings.Contains(u.logSince(size), gaveUp) }
-	if err := waitUntil(ctx, fencedSoon, "the zombie to be refused", refused); err != nil {
+	// Refused in the very transaction in which it was stopped: Kafka, not the group, told it.
+	inIt := "in a transaction of " + id
+	refusal := func() string {
+		for line := range strings.Lines(u.logSince(size)) {
+			if strings.Contains(line, gaveUp) && (strings.Contains(line, inIt+":") || strings.Contains(line, "committing a transaction of "+id+":")) {
+				return strings.TrimSpace(line)
+			}
+		}
+		return ""
+	}
+	if err := waitUntil(ctx, fencedSoon, "the zombie to be refused", func() bool { return refusal() != "" }); err != nil {
 		return missed("%v", err)
 	}
-	for line := range strings.Lines(u.logSince(size)) {
-		if strings.Contains(line, gaveUp) {
-			f.sys.log.Info("zombie refused", "server", u.String(), "its log", strings.TrimSpace(line))
-		}
-	}
+	f.sys.log.Info("zombie refused", "server", u.String(), "its log", refusal())
 	f.show("late commits that were refused", 1)
 	return nil
 }

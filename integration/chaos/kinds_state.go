@@ -16,20 +16,36 @@ func hasDisks(s *system) bool { return len(s.disks) == len(s.processors) }
 // fillDisk leaves no space for a processor's state. Guests come and go meanwhile, so that stores are closed, which
 // writes, and opened.
 func fillDisk(ctx context.Context, f *fault) error {
-	u, number, release := f.processor()
+	u, number, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	d := f.between(2*time.Second, 6*time.Second)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
+	size := u.logSize()
 	ballast := filepath.Join(f.sys.disks[number].path(), "ballast")
 	written, err := fill(ballast)
 	if err != nil {
 		return fmt.Errorf("fill the state disk of %v: %w", u, err)
 	}
 	guest := f.sys.guests[f.random.IntN(len(f.sys.guests))]
-	errs := []error{guest.Start(ctx), wait(ctx, d/2), guest.Kill(), wait(ctx, d/2), os.Remove(ballast)}
-	f.show("bytes that filled state disks", written)
-	return errors.Join(errs...)
+	errs := []error{guest.Start(ctx), wait(ctx, d/2), guest.Kill(), wait(ctx, d/2)}
+	noticed := u.tells(ctx, size, noticeTimeout, "no space left")
+	errs = append(errs, os.Remove(ballast))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if noticed != nil {
+		return missed("%v", noticed)
+	}
+	f.show("MiB that filled state disks", written>>20)
+	f.show("processors that found their state disk full", 1)
+	return nil
 }
+
+// noticeTimeout bounds the wait for a processor to notice what was done to its state.
+const noticeTimeout = 6 * time.Second
 
 // fill writes until there is no space left.
 func fill(path string) (written int64, err error) {
@@ -65,7 +81,10 @@ func (f *fault) stateFiles(number int, tables bool) (files []string) {
 // corruptState overwrites bytes in a processor's files, or cuts them off: of one that was stopped in order, so that all
 // is in the files, or of one that runs.
 func corruptState(ctx context.Context, f *fault) error {
-	u, number, release := f.processor()
+	u, number, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	running := f.random.IntN(3) == 0
 	if !running {
@@ -75,6 +94,7 @@ func corruptState(ctx context.Context, f *fault) error {
 	}
 	files := f.stateFiles(number, running || f.random.IntN(2) == 0)
 	f.on("%v, running: %v, %d files to choose from", u, running, len(files))
+	size := u.logSize()
 	var struck int64
 	for _, path := range files {
 		if f.random.IntN(2) == 0 {
@@ -85,14 +105,36 @@ func corruptState(ctx context.Context, f *fault) error {
 		}
 	}
 	f.show("files of local state corrupted", struck)
-	err := wait(ctx, f.between(0, 2*time.Second))
-	if !running {
-		err = errors.Join(err, u.Start(ctx))
+	return f.noticed(ctx, u, running, size)
+}
+
+// noticed has a processor find out what was done to its files: it says so in its log. One that runs may not look at
+// them; then it has to start again.
+func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) error {
+	texts := []string{"local state is not usable", "local state is corrupted", "corrupted local state", "local state: ", "local state is opened again", "local state in"}
+	if err := wait(ctx, f.between(0, 2*time.Second)); err != nil {
+		return err
 	}
-	if err == nil && struck == 0 {
-		return missed("there were no files")
+	if running {
+		if u.tells(ctx, size, 2*time.Second, texts...) == nil {
+			f.show("processors that noticed their state is damaged", 1)
+			return nil
+		}
+		if err := u.Stop(); err != nil {
+			return missed("%v", err)
+		}
 	}
-	return err
+	if err := u.Start(ctx); err != nil {
+		return err
+	}
+	if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
+		return missed("%v", err)
+	}
+	if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may be others now
+		return missed("%v", err)
+	}
+	f.show("processors that noticed their state is damaged", 1)
+	return nil
 }
 
 // damage overwrites a few places in a file, or cuts its end off.
@@ -127,7 +169,10 @@ func (f *fault) damage(path string) error {
 
 // deleteState takes a processor's files away: all of them or some, while it is dead or runs.
 func deleteState(ctx context.Context, f *fault) error {
-	u, number, release := f.processor()
+	u, number, release, err := f.processor(ctx)
+	if err != nil {
+		return err
+	}
 	defer release()
 	running, all := f.random.IntN(3) == 0, f.random.IntN(2) == 0
 	f.on("%v, running: %v, all: %v", u, running, all)
@@ -140,6 +185,7 @@ func deleteState(ctx context.Context, f *fault) error {
 			return missed("%v", err)
 		}
 	}
+	size := u.logSize()
 	var struck int64
 	files := f.stateFiles(number, false)
 	for _, path := range files {
@@ -147,20 +193,17 @@ func deleteState(ctx context.Context, f *fault) error {
 			struck++
 		}
 	}
-	var err error
-	if all {
-		err = os.RemoveAll(f.sys.state[number])
-		if running && err != nil { // it makes new files as we go
-			err = nil
+	if all { // what a running processor makes as we go may stay
+		if err := os.RemoveAll(f.sys.state[number]); err != nil && !running {
+			return err
 		}
 	}
 	f.show("files of local state deleted", struck)
-	err = errors.Join(err, wait(ctx, f.between(0, 2*time.Second)))
-	if !running {
-		err = errors.Join(err, u.Start(ctx))
+	switch {
+	case struck == 0:
+		return errors.Join(u.restore(ctx), missed("there were no files"))
+	case all && !running: // nothing is there to be noticed
+		return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
 	}
-	if err == nil && struck == 0 {
-		return missed("there were no files")
-	}
-	return err
+	return f.noticed(ctx, u, running, size)
 }

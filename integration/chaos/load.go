@@ -37,9 +37,9 @@ type load struct {
 
 	mu struct {
 		sync.Mutex
-		acks   []oracle.Ack
-		failed int // events that were not acknowledged; they may be in the log or not
-		refusd int // HTTP requests that were not answered well
+		acks    []oracle.Ack
+		failed  int // events that were not acknowledged; they may be in the log or not
+		refused int // HTTP requests that were not answered well
 	}
 }
 
@@ -144,7 +144,7 @@ func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts .
 	mu.Lock()
 	defer mu.Unlock()
 	if taken == 0 {
-		return 0, fmt.Errorf("Kafka took none of %d records: %w", n, failed)
+		return 0, fmt.Errorf("of %d records none was taken: %w", n, failed)
 	}
 	return taken, nil
 }
@@ -176,7 +176,7 @@ func (l *load) writeHTTP(ctx context.Context) {
 		l.mu.acks = append(l.mu.acks, acks...)
 		l.mu.failed += len(events) - len(acks)
 		if err != nil {
-			l.mu.refusd++
+			l.mu.refused++
 		}
 		l.mu.Unlock()
 		if err != nil && wait(ctx, 200*time.Millisecond) != nil {
@@ -226,6 +226,13 @@ func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, e
 		return acks, errors.New(resp.Status)
 	}
 	return acks, nil
+}
+
+// refused is how many HTTP requests were not answered well so far.
+func (l *load) refused() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.refused
 }
 
 // acknowledged hands over what was acknowledged since the last call.

@@ -15,6 +15,10 @@ type Options struct {
 	Program string
 	// Faults is how many must have struck before the run ends.
 	Faults int
+	// For is after how long the run ends even so, with the episode that is under way; 0: never.
+	For time.Duration
+	// Enough, if not nil, ends the run with the episode that is under way when it is closed.
+	Enough <-chan struct{}
 	// Seed decides which faults strike, and on whom.
 	Seed uint64
 	// Kinds are the kinds of fault to take; none: all that this machine can do.
@@ -30,6 +34,8 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Dir is where data and logs go; it must exist. They stay there if the run fails.
 	Dir string
+	// Progress, if not nil, gets the report as it is after each episode.
+	Progress func(*Report) error
 	// Out gets a line an episode, Log what happens in between.
 	Out io.Writer
 	Log *slog.Logger
@@ -38,7 +44,7 @@ type Options struct {
 // DefaultOptions suit a machine with two cores.
 func DefaultOptions() Options {
 	return Options{
-		Faults: 200, Seed: 1, FaultsPerEpisode: 7, Rate: 8000, Partitions: 6, Processors: 3,
+		Faults: 200, Seed: 1, FaultsPerEpisode: 8, Rate: 10000, Partitions: 6, Processors: 3,
 		DrainTimeout: 2 * time.Minute, Out: io.Discard, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -49,7 +55,7 @@ func (o Options) Validate() error {
 	if o.Program == "" || o.Dir == "" {
 		errs = append(errs, errors.New("chaos: the program's path and a directory are needed"))
 	}
-	if o.Faults < 1 || o.FaultsPerEpisode < 1 || o.Rate < 1 || o.Partitions < 1 || o.Processors < 2 || o.DrainTimeout <= 0 {
+	if o.Faults < 1 || o.FaultsPerEpisode < 1 || o.Rate < 1 || o.Partitions < 1 || o.Processors < 2 || o.DrainTimeout <= 0 || o.For < 0 {
 		errs = append(errs, errors.New("chaos: faults, faults an episode, rate, partitions and drain timeout must be above 0, processors above 1"))
 	}
 	for _, name := range o.Kinds {

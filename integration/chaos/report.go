@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Report is what a run came to.
@@ -28,6 +29,9 @@ type Report struct {
 	Kinds               []KindReport `json:"kinds"`
 	// Evidence is what the faults did, counted.
 	Evidence map[string]int64 `json:"evidence"`
+	// Torn are transactions that Kafka itself committed in one partition and aborted in another. The partition parked, and
+	// was mended by the remedy that it named.
+	Torn []string `json:"torn_by_kafka,omitempty"`
 	// UnexpectedExits are processes of kudos that ended though nobody ended them.
 	UnexpectedExits int     `json:"unexpected_exits"`
 	Seconds         float64 `json:"seconds"`
@@ -73,6 +77,9 @@ func (r *Report) add(e *episode) {
 			r.Evidence[what] += n
 		}
 	}
+	if e.torn != "" {
+		r.Torn = append(r.Torn, e.torn)
+	}
 	for _, f := range e.missed {
 		r.kind(f).Missed++
 	}
@@ -84,6 +91,7 @@ func (r *Report) finish(run *run) {
 	r.Unanswered = int64(run.load.mu.failed)
 	run.load.mu.Unlock()
 	r.Acknowledged = run.acked
+	r.Seconds = time.Since(run.begin).Seconds()
 	r.UnexpectedExits = run.sys.exits()
 	r.Evidence["times that a failover moved a partition of MySQL back"] = int64(run.watch.regressed())
 }
@@ -115,7 +123,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		{"of them acknowledged to a writer, and found in the log", r.Acknowledged},
 		{"events without an acknowledgement", r.Unanswered},
 		{"**differences**", int64(r.Differences)},
-		{"processes of kudos that ended by themselves", int64(r.UnexpectedExits)},
+		{"processes of kudos that ended by themselves, and were started again", int64(r.UnexpectedExits)},
+		{"transactions torn by Kafka (below), which parked a partition until the named remedy", int64(len(r.Torn))},
 	} {
 		fmt.Fprintf(&b, "| %s | %d |\n", row.what, row.n)
 	}

@@ -18,16 +18,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	begin := time.Now()
+	begin := time.Now() // servers take their time, too
 	sys, err := startSystem(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
-	r := &run{opts: o, sys: sys, watch: newWatch(sys.database)}
+	r := &run{opts: o, begin: begin, sys: sys, watch: newWatch(sys.database)}
 	report, err := r.all(ctx)
-	if report != nil {
-		report.Seconds = time.Since(begin).Seconds()
-	}
 	if err = errors.Join(err, sys.close()); err != nil {
 		return report, fmt.Errorf("chaos: %w", err)
 	}
@@ -56,24 +53,45 @@ func (r *run) all(ctx context.Context) (_ *Report, err error) {
 	defer cancel()
 
 	report := newReport(r.opts, chosen)
-	for report.Faults < r.opts.Faults {
-		n := min(r.opts.FaultsPerEpisode, r.opts.Faults-report.Faults)
-		e, err := r.episode(ctx, report.Episodes+1, r.deck.deal(n))
-		for _, f := range e.missed {
-			r.deck.giveBack(f.kind)
-		}
-		report.add(e)
-		report.finish(r)
-		if err != nil {
-			return report, fmt.Errorf("episode %d: %w", e.number, err)
-		}
-		fmt.Fprintln(r.opts.Out, e.line())
-		if e.diffs.Total > 0 {
-			fmt.Fprintln(r.opts.Out, e.diffs.String())
-			break
+	for !r.enough(report) {
+		if err := r.next(ctx, report); err != nil {
+			return report, err
 		}
 	}
 	return report, nil
+}
+
+// enough tells whether the run is to end.
+func (r *run) enough(report *Report) bool {
+	select {
+	case <-r.opts.Enough: // never, if nil
+		return true
+	default:
+	}
+	late := r.opts.For > 0 && time.Since(r.begin) >= r.opts.For
+	return late || report.Faults >= r.opts.Faults || report.Differences > 0
+}
+
+// next runs an episode and takes it into the report; one that could not be finished counts for nothing.
+func (r *run) next(ctx context.Context, report *Report) error {
+	n := min(r.opts.FaultsPerEpisode, r.opts.Faults-report.Faults)
+	e, err := r.episode(ctx, report.Episodes+1, r.deck.deal(n))
+	if err != nil {
+		return fmt.Errorf("episode %d: %w", e.number, err)
+	}
+	for _, f := range e.missed {
+		r.deck.giveBack(f.kind)
+	}
+	report.add(e)
+	report.finish(r)
+	fmt.Fprintln(r.opts.Out, e.line()+fmt.Sprintf("  faults so far %d", report.Faults))
+	if e.diffs.Total > 0 {
+		fmt.Fprintln(r.opts.Out, e.diffs.String())
+	}
+	if r.opts.Progress != nil {
+		return r.opts.Progress(report)
+	}
+	return nil
 }
 
 // chosen are the kinds of fault to deal.
@@ -102,6 +120,9 @@ func (e *episode) line() string {
 		e.number, strings.Join(names, ","), e.events, e.stall.Seconds(), e.drained.Seconds(), e.took.Seconds())
 	if len(e.missed) > 0 {
 		text += fmt.Sprintf("  missed %d", len(e.missed))
+	}
+	if e.torn != "" {
+		text += "  torn by Kafka, parked and mended: " + e.torn
 	}
 	return text
 }

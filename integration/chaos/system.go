@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,6 +24,8 @@ const (
 	transactionTimeout = 10 * time.Second
 	// diskBytes is more than the state ever takes, and little enough to be filled at once.
 	diskBytes = 512 << 20
+	// startTimeout bounds the first start of the processors.
+	startTimeout = time.Minute
 	// guests are the processors that come and go in a rebalance storm.
 	guests = 2
 )
@@ -75,27 +76,39 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if s.network, err = newNetwork(s.kafka.Fronts(), primary.Address()); err != nil {
 		return nil, err
 	}
-	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics()); err != nil {
+	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(250*time.Millisecond)); err != nil {
 		return nil, err
 	}
 	s.admin = kadm.NewClient(s.client)
 	if err := s.prepare(ctx, primary); err != nil {
 		return nil, err
 	}
-	return s, s.startPrograms(ctx)
+	if err := s.startPrograms(ctx); err != nil {
+		return nil, err
+	}
+	for _, u := range s.processors { // or the first faults would strike nothing
+		if err := u.tells(ctx, 0, startTimeout, assigned); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // prepare makes topics and tables.
 func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
-	for _, args := range [][]string{
-		{"topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3"},
-		{"migrate", "--mysql-dsn", primary.DSN(databaseName)},
-	} {
-		if out, err := exec.CommandContext(ctx, s.opts.Program, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("kudos %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
+	if err := errors.Join(s.applyTopics(ctx), s.compactOften(ctx)); err != nil {
+		return err
 	}
-	// So that the state table is compacted while all this goes on, and reading it again stays quick.
+	return s.kudos(ctx, "migrate", "--mysql-dsn", primary.DSN(databaseName))
+}
+
+func (s *system) applyTopics(ctx context.Context) error {
+	return s.kudos(ctx, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","),
+		"--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
+}
+
+// compactOften has the state table compacted while all this goes on, so that reading it again stays quick.
+func (s *system) compactOften(ctx context.Context) error {
 	set := func(name, value string) kadm.AlterConfig {
 		return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(value)}
 	}

@@ -2,8 +2,12 @@ package chaos
 
 import (
 	"context"
+	"io"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"kudos/integration/stack"
 )
@@ -15,6 +19,14 @@ type unit struct {
 	held sync.Mutex
 	// exits are the ends that nobody caused: held must be locked.
 	exits int
+	// begin is where the log of the process that runs now begins.
+	begin atomic.Int64
+}
+
+// Start starts the process.
+func (u *unit) Start(ctx context.Context) error {
+	u.begin.Store(u.logSize())
+	return u.Server.Start(ctx)
 }
 
 // restore leaves the unit running, whatever a fault did to it.
@@ -38,6 +50,12 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 	return true, u.Start(ctx)
 }
 
+// assigned is what a processor logs when it gets partitions.
+const assigned = `msg="partitions assigned" group=latest-like-action`
+
+// atWork tells whether a processor has had partitions since it was started.
+func (u *unit) atWork() bool { return strings.Contains(u.logSince(u.begin.Load()), assigned) }
+
 // logSize is how long the log is by now: logSince reads what came after.
 func (u *unit) logSize() int64 {
 	info, err := os.Stat(u.LogPath())
@@ -48,9 +66,27 @@ func (u *unit) logSize() int64 {
 }
 
 func (u *unit) logSince(size int64) string {
-	text, err := os.ReadFile(u.LogPath())
-	if err != nil || int64(len(text)) < size {
+	file, err := os.Open(u.LogPath())
+	if err != nil {
 		return ""
 	}
-	return string(text[size:])
+	defer file.Close()
+	text, err := io.ReadAll(io.NewSectionReader(file, size, 1<<40))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// tells waits until the log has, behind a place, one of some texts.
+func (u *unit) tells(ctx context.Context, since int64, within time.Duration, texts ...string) error {
+	return waitUntil(ctx, within, "the log of "+u.String()+" to say: "+strings.Join(texts, ", or: "), func() bool {
+		have := u.logSince(since)
+		for _, text := range texts {
+			if strings.Contains(have, text) {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -115,6 +115,14 @@ func (w *watch) end() (stall time.Duration, backwards []string, sightings []sigh
 	return stall, backwards, sightings
 }
 
+// rebuilt forgets the positions: MySQL starts over.
+func (w *watch) rebuilt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.mu.last)
+	w.mu.backwards, w.mu.sightings = nil, nil
+}
+
 // regressed is how often a failover moved a partition back.
 func (w *watch) regressed() int {
 	w.mu.Lock()

@@ -33,6 +33,7 @@ func main() {
 	s := settings{options: chaos.DefaultOptions()}
 	o := &s.options
 	flag.IntVar(&o.Faults, "faults", o.Faults, "`number` of faults")
+	flag.DurationVar(&o.For, "for", 0, "end after this `time` even if there were fewer faults (0: do not)")
 	flag.Uint64Var(&o.Seed, "seed", o.Seed, "decides which faults strike, and on whom")
 	flag.StringVar(&s.kinds, "kinds", "", "kinds of fault to take, `with commas` between (default: all): "+strings.Join(chaos.Kinds(), ", "))
 	flag.IntVar(&o.FaultsPerEpisode, "per-episode", o.FaultsPerEpisode, "faults between two checks")
@@ -40,20 +41,36 @@ func main() {
 	flag.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long the lag may take to go back to 0")
 	flag.StringVar(&o.Program, "program", "", "`path` of the kudos binary (default: build it)")
 	flag.StringVar(&o.Dir, "dir", "", "`directory` for data and logs, which must exist (default: a new one, removed after a run without differences)")
-	flag.StringVar(&s.report, "report", "", "write the report as JSON to this `file`")
-	flag.StringVar(&s.table, "table", "", "write the report as a table in Markdown to this `file`")
+	flag.StringVar(&s.report, "report", "", "write the report as JSON to this `file`, as it goes")
+	flag.StringVar(&s.table, "table", "", "write the report as tables in Markdown to this `file`, as it goes: between its lines "+tableBegin+" and "+tableEnd)
 	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "chaos: what is %q? It takes options only, see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	o.Enough = onSignals(cancel)
 	if err := s.run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// onSignals has the first signal end the run after the episode under way, with a whole report, and the second one at
+// once.
+func onSignals(cancel func()) (enough <-chan struct{}) {
+	signals, first := make(chan os.Signal, 2), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { // until the process ends
+		<-signals
+		fmt.Fprintln(os.Stderr, "chaos: ending after this episode; once more to end at once")
+		close(first)
+		<-signals
+		cancel()
+	}()
+	return first
 }
 
 func (s *settings) run(ctx context.Context) (err error) {
@@ -89,11 +106,12 @@ func (s *settings) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	o.Progress = s.write
 	report, err := chaos.Run(ctx, *o)
 	if report == nil {
 		return err
 	}
-	return errors.Join(s.tell(report), err)
+	return errors.Join(tell(report), err)
 }
 
 // build makes the program.
@@ -105,25 +123,75 @@ func build(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// tell writes the report; a difference is an error.
-func (s *settings) tell(r *chaos.Report) error {
+// tell says what came out; a difference is an error.
+func tell(r *chaos.Report) error {
 	fmt.Println()
-	errs := []error{r.WriteTable(os.Stdout)}
-	if s.report != "" {
-		text, err := json.MarshalIndent(r, "", "  ")
-		if err == nil {
-			err = os.WriteFile(s.report, append(text, '\n'), 0o644)
-		}
-		errs = append(errs, err)
-	}
-	if s.table != "" {
-		var b strings.Builder
-		errs = append(errs, r.WriteTable(&b), os.WriteFile(s.table, []byte(b.String()), 0o644))
+	if err := r.WriteTable(os.Stdout); err != nil {
+		return err
 	}
 	fmt.Println()
 	fmt.Println(r.Line())
 	if r.Differences > 0 {
-		errs = append(errs, errors.New("there are differences"))
+		return errors.New("there are differences")
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// write writes the report to the files that were named.
+func (s *settings) write(r *chaos.Report) error {
+	if s.report != "" {
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err == nil {
+			err = replace(s.report, append(text, '\n'))
+		}
+		if err != nil {
+			return fmt.Errorf("writing the report: %w", err)
+		}
+	}
+	if s.table != "" {
+		if err := writeTable(s.table, r); err != nil {
+			return fmt.Errorf("writing the table: %w", err)
+		}
+	}
+	return nil
+}
+
+// The table stands between these lines of a file; what is around them is not touched. A file without them gets them at
+// its end.
+const (
+	tableBegin = "<!-- chaos: written by make chaos -->"
+	tableEnd   = "<!-- end of chaos -->"
+)
+
+func writeTable(path string, r *chaos.Report) error {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), tableBegin)
+	if !found && before != "" {
+		before = strings.TrimRight(before, "\n") + "\n\n"
+	}
+	_, after, ended := strings.Cut(rest, tableEnd)
+	if found && !ended {
+		return fmt.Errorf("%s has the line %s, and not %s behind it", path, tableBegin, tableEnd)
+	}
+	if !found {
+		after = "\n"
+	}
+	var b strings.Builder
+	b.WriteString(before + tableBegin + "\n\n")
+	if err := r.WriteTable(&b); err != nil {
+		return err
+	}
+	b.WriteString("\n" + tableEnd + after)
+	return replace(path, []byte(b.String()))
+}
+
+// replace writes a file so that it is whole at any time.
+func replace(path string, text []byte) error {
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }

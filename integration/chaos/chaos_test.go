@@ -1,0 +1,104 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/oracle"
+	"kudos/integration/stack"
+	"kudos/schema"
+)
+
+// shortKinds are one of each sort, and those that nothing else in the suite does. `make chaos` has all of them.
+var shortKinds = []string{
+	"processor-kill", "state-deleted", "broker-kill-coordinator", "mysql-failover", "mysql-reply-lost",
+	"kafka-reset", "events-poison", "events-misrouted",
+}
+
+// TestCountsAreExactUnderFaults is the short form of make chaos. At its end the remedy for a transaction that Kafka tore
+// is tried, and then the database is tampered with, to see that a difference would have been found.
+func TestCountsAreExactUnderFaults(t *testing.T) {
+	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
+	o := DefaultOptions()
+	o.Kinds, o.Faults, o.FaultsPerEpisode, o.Rate = shortKinds, len(shortKinds), len(shortKinds), 4000
+	o.For = 45 * time.Second // a fault that does not come about is tried again only until then
+	o.Dir = t.TempDir()
+	openUp(t, o.Dir)
+	o.Out, o.Log = t.Output(), slog.New(slog.NewTextHandler(t.Output(), nil))
+	o.Program = filepath.Join(o.Dir, "kudos")
+	out, err := exec.Command("go", "build", "-o", o.Program, "kudos").CombinedOutput()
+	require.NoError(t, err, "go build: %s", out)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	sys, err := startSystem(ctx, o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sys.close()) }()
+	r := &run{opts: o, begin: time.Now(), sys: sys, watch: newWatch(sys.database)}
+	report, err := r.all(ctx)
+	require.NoError(t, err)
+	require.Zero(t, report.Differences, "%s", strings.Join(report.Told, "\n"))
+	require.GreaterOrEqual(t, report.Faults, len(shortKinds)/2, "too few faults came about")
+	require.Positive(t, report.Events)
+	t.Log(report.Line())
+
+	r.oracle, err = oracle.New(sys.kafka.Brokers())
+	require.NoError(t, err)
+	defer r.oracle.Close()
+	require.NoError(t, r.remedy(ctx, torn{schema.TopicState: {"for a try"}}))
+	left, err := r.drain(ctx, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	requireSeen(ctx, t, r)
+}
+
+// openUp lets the database's account into a directory of the test.
+func openUp(t *testing.T, dir string) {
+	for ; strings.HasPrefix(dir, os.TempDir()) && dir != os.TempDir(); dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
+}
+
+// requireSeen takes the counts for right, and then makes them wrong: an oracle that finds nothing then proves nothing.
+func requireSeen(ctx context.Context, t *testing.T, r *run) {
+	_, db, _ := r.sys.database.primary()
+	o := r.oracle
+	check := func() oracle.Differences {
+		v, err := o.Check(ctx, db)
+		require.NoError(t, err)
+		return v.Differences
+	}
+	d := check()
+	require.Zero(t, d.Total, "%s", d.String())
+
+	exec := func(query string) {
+		result, err := db.ExecContext(ctx, query)
+		require.NoError(t, err)
+		n, err := result.RowsAffected()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, query)
+	}
+	exec("UPDATE like_count SET count = count + 1 ORDER BY post_id LIMIT 1")
+	exec("UPDATE like_hourly SET likes = likes + 1 ORDER BY hour, region, partition_id LIMIT 1")
+	o.Acknowledged([]oracle.Ack{{Partition: 0, Offset: 1 << 40}})
+	d = check()
+	require.Equal(t, 3, d.Total, "%s", d.String())
+	for _, want := range []string{"I1 like_count", "I1 like_hourly", fmt.Sprintf("I4 likes 0@%d", int64(1)<<40)} {
+		require.Contains(t, d.String(), want)
+	}
+	exec("UPDATE like_count SET count = count - 1 ORDER BY post_id LIMIT 1")
+	exec("UPDATE like_hourly SET likes = likes - 1 ORDER BY hour, region, partition_id LIMIT 1")
+	exec("UPDATE applied_offset SET next_seq = next_seq + 1 WHERE partition_id = 0")
+	d = check()
+	require.Equal(t, 1, d.Total, "%s", d.String())
+	require.Contains(t, d.String(), "I3 MySQL was seen at")
+}

@@ -1,0 +1,186 @@
+package chaos
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+)
+
+// Kafka 4.2.1 can tear a transaction. A broker that is killed and started again while its old session still holds takes
+// itself for the leader that it was. If it was a transaction coordinator and the last thing in its log is a decision that
+// no other broker has, it acts on it: it sends COMMIT to the transaction's partitions. Then its session ends, another
+// broker becomes the coordinator, does not know of that decision, and sends ABORT. What got COMMIT first is committed
+// there, and nowhere else.
+//
+// No client can do anything about that, but it must not count wrong: kudos parks the partition. So it is told from a
+// difference by its marks in the log, reported, and mended by the named remedy.
+
+// tornWithin is how far back from the end of a log the marks are looked for.
+const tornWithin = 50_000
+
+// marker is the end of a transaction in one partition.
+type marker struct {
+	producer int64
+	epoch    int16
+}
+
+// torn are the marks of transactions that were ended in two ways, by topic.
+type torn map[string][]string
+
+func (t torn) String() string {
+	var all []string
+	for _, topic := range slices.Sorted(maps.Keys(t)) {
+		all = append(all, t[topic]...)
+	}
+	return strings.Join(all, "; ")
+}
+
+func (s *system) torn(ctx context.Context) (torn, error) {
+	t := torn{}
+	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
+		found, err := s.tornIn(ctx, topic)
+		if err != nil {
+			return nil, fmt.Errorf("looking for torn transactions in %s: %w", topic, err)
+		}
+		if len(found) > 0 {
+			t[topic] = found
+		}
+	}
+	return t, nil
+}
+
+func (s *system) tornIn(ctx context.Context, topic string) (found []string, err error) {
+	ends, err := s.admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	offsets, left := map[int32]kgo.Offset{}, map[int32]int64{}
+	ends.Each(func(l kadm.ListedOffset) {
+		err = errors.Join(err, l.Err)
+		if l.Offset > 0 {
+			offsets[l.Partition] = kgo.NewOffset().At(max(0, l.Offset-tornWithin))
+			left[l.Partition] = l.Offset
+		}
+	})
+	if err != nil || len(left) == 0 {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	committed := map[int32]map[marker]int64{}
+	for len(left) > 0 {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		fetches.EachRecord(func(rec *kgo.Record) {
+			if rec.Offset+1 >= left[rec.Partition] {
+				delete(left, rec.Partition)
+			}
+			if !rec.Attrs.IsControl() || len(rec.Key) < 4 {
+				return
+			}
+			const commit = 1
+			m := marker{rec.ProducerID, rec.ProducerEpoch}
+			switch at, before := committed[rec.Partition][m]; {
+			case binary.BigEndian.Uint16(rec.Key[2:]) == commit:
+				if committed[rec.Partition] == nil {
+					committed[rec.Partition] = map[marker]int64{}
+				}
+				committed[rec.Partition][m] = rec.Offset
+			case before:
+				found = append(found, fmt.Sprintf("%s/%d has COMMIT at offset %d and ABORT at %d of one transaction (producer %d, epoch %d)",
+					topic, rec.Partition, at, rec.Offset, m.producer, m.epoch))
+			}
+		})
+	}
+	return found, nil
+}
+
+// remedyTimeout bounds the remedy.
+const remedyTimeout = 10 * time.Minute
+
+// remedy makes a topic with torn transactions anew: stop the processors, delete it, `kudos topics apply`, and `kudos
+// rebuild`, which makes the state table from likes, or like-updates and MySQL from the state table.
+func (r *run) remedy(ctx context.Context, t torn) error {
+	ctx, cancel := context.WithTimeout(ctx, remedyTimeout)
+	defer cancel()
+	s := r.sys
+	how, topic := "--from-events", schema.TopicState
+	if t[schema.TopicUpdates] != nil {
+		how, topic = "--updates", schema.TopicUpdates
+	}
+	if len(t) != 1 {
+		return fmt.Errorf("more than one topic: %v", t)
+	}
+	var errs []error
+	for _, u := range s.processors {
+		u.held.Lock()
+		defer u.held.Unlock()
+		if u.Running() {
+			errs = append(errs, u.Stop())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop the processors: %w", err)
+	}
+	if err := s.deleteTopic(ctx, topic); err != nil {
+		return err
+	}
+	// It says that something is left to do, which is to rebuild, and ends with 1.
+	if err := s.applyTopics(ctx); err != nil && !strings.Contains(err.Error(), "kudos rebuild") {
+		return err
+	}
+	if err := s.compactOften(ctx); err != nil {
+		return err
+	}
+	primary, _, _ := s.database.primary()
+	if err := s.kudos(ctx, "rebuild", how, "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName)); err != nil {
+		return err
+	}
+	r.oracle.Rebuilt(topic)
+	r.watch.rebuilt()
+	for _, u := range s.processors {
+		errs = append(errs, u.Start(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *system) deleteTopic(ctx context.Context, topic string) error {
+	answers, err := s.admin.DeleteTopics(ctx, topic)
+	if err == nil {
+		err = answers.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", topic, err)
+	}
+	return waitUntil(ctx, time.Minute, "topic "+topic+" to be gone", func() bool {
+		have, err := s.admin.ListTopics(ctx)
+		return err == nil && !have.Has(topic)
+	})
+}
+
+// kudos runs a command of the program.
+func (s *system) kudos(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, s.opts.Program, args...).CombinedOutput()
+	s.log.Info("ran", "command", "kudos "+strings.Join(args, " "), "error", err, "output", string(out))
+	if err != nil {
+		return fmt.Errorf("kudos %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package stream
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+)
+
+// soon is far below what anybody would wait for, and far above what closing takes.
+const soon = 10 * time.Second
+
+// closeSoon closes a store, and does not wait for ever.
+func closeSoon(t *testing.T, s *Store) error {
+	done := make(chan error, 1)
+	go func() { done <- s.Close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(soon):
+		require.FailNow(t, "closing a store that cannot be written does not come to an end")
+		return nil
+	}
+}
+
+// failBackground has the background work of a store fail, and waits until it has.
+func failBackground(t *testing.T, s *Store) {
+	_, err := s.db.AsyncFlush()
+	require.NoError(t, err)
+	waitFor(t, "the flush to fail", func() bool { return s.background.err() != nil })
+	w := s.NewWrite()
+	require.NoError(t, w.Set([]byte("c"), []byte("c")))
+	require.Error(t, w.Commit(9), "what cannot be written to disk is not written on")
+}
+
+// TestStoreWhoseFilesAreGone: Pebble tries to write them again and again, and closing
+// would wait for that (found by chaos: the processor held up its group).
+func TestStoreWhoseFilesAreGone(t *testing.T) {
+	t.Run("closed", func(t *testing.T) {
+		s := newStore(t, t.TempDir(), testLogID)
+		require.NoError(t, s.Open())
+		put(t, s, 7, "", "a")
+		require.NoError(t, os.RemoveAll(s.dir))
+		require.Error(t, closeSoon(t, s))
+	})
+	t.Run("opened again", func(t *testing.T) {
+		s := openStore(t, t.TempDir(), testLogID)
+		put(t, s, 7, "", "a")
+		require.NoError(t, os.RemoveAll(filepath.Dir(s.dir)))
+		failBackground(t, s)
+		require.NoError(t, s.refresh())
+		_, ok := s.Offset()
+		require.False(t, ok, "nothing is left")
+		put(t, s, 8, "", "b")
+		require.NoError(t, s.db.Flush())
+		require.NoError(t, s.refresh(), "nothing is wrong any more")
+		require.Equal(t, "b", get(t, s, "b"))
+	})
+}
+
+// TestStoreOnAFullDisk: what was on disk before is kept, and used once there is room.
+func TestStoreOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	stores := NewStoresOn(fs, t.TempDir(), 64<<20, testLog())
+	t.Cleanup(stores.Close)
+	st, err := stores.Builder(func(string) (LogID, error) { return testLogID, nil })("table", 0)
+	require.NoError(t, err)
+	s := st.(*Store)
+	require.NoError(t, s.Open())
+	put(t, s, 7, "", "a")
+	require.NoError(t, s.db.Flush())
+	put(t, s, 8, "", "b")
+
+	full.Store(true)
+	failBackground(t, s)
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC, "for as long as it is full")
+	full.Store(false)
+	require.NoError(t, s.refresh())
+	offset, ok := s.Offset()
+	require.True(t, ok)
+	require.EqualValues(t, 7, offset, "what was in memory is read from the log again")
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
+
+	put(t, s, 8, "", "b")
+	full.Store(true)
+	require.Error(t, closeSoon(t, s))
+}
