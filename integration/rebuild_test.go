@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,11 @@ func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 	s.audit(0, "--deep")
 	s.db.MustExec("UPDATE applied_offset SET next_offset = 0, next_seq = 0")
 	require.NotEmpty(t, s.audit(3, "--deep").Problems, "MySQL cannot go on there")
+	waitFor(t, time.Minute, "the counts to park", func() bool {
+		log, err := os.ReadFile(processor.LogPath())
+		require.NoError(t, err)
+		return strings.Contains(string(log), "records are missing (compacted)") && strings.Contains(string(log), "kudos rebuild")
+	})
 	s.rebuild()
 	s.drain(time.Minute)
 	s.requireCounted()
