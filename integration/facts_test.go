@@ -221,3 +221,56 @@ func TestCommittedOffsetsExpire(t *testing.T) {
 	s.requireExact()
 	require.Equal(t, s.partitions, known(), "committed anew: %s", fmt.Sprint(s.partitions))
 }
+
+// TestTransactionRate: three brokers, replication 3, transactions of one event each. How
+// many a second and partition? The brokers' default settings.
+func TestTransactionRate(t *testing.T) {
+	needsTime(t)
+	s := newOwnSystem(t, 4, stack.KafkaOptions{Nodes: 3})
+	s.preload(fromEnv(t, "KUDOS_TEST_EVENTS", 8000), 1000)
+	_, end := s.standing(kadm.NewClient(s.client()))
+	p := s.processor("processor", "--set", "processor.max_batch=1")
+	require.NoError(t, p.Start(t.Context()))
+	adm := kadm.NewClient(s.client())
+	at := func(share int64) (time.Time, int64) {
+		var committed int64
+		waitFor(t, 10*time.Minute, "transactions", func() bool {
+			committed, _ = s.standing(adm)
+			return committed >= end*share/10
+		})
+		return time.Now(), committed
+	}
+	began, from := at(1)
+	ended, to := at(9)
+	rate := float64(to-from) / ended.Sub(began).Seconds()
+	t.Logf("%.0f transactions/s, %.0f a partition", rate, rate/float64(s.partitions))
+	s.drain(10 * time.Minute)
+	s.requireExact()
+}
+
+// TestRecoveryTime: three brokers, replication 3. How long is a process away that was
+// killed, with its local state and without?
+func TestRecoveryTime(t *testing.T) {
+	needsTime(t)
+	s := newOwnSystem(t, 4, stack.KafkaOptions{Nodes: 3})
+	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 2_000_000)
+	s.preload(pairs, 1_000_000)
+	state := filepath.Join(t.TempDir(), "state")
+	p := s.processor("processor", "--set", "processor.state_dir="+state)
+	require.NoError(t, p.Start(t.Context()))
+	s.drain(10 * time.Minute)
+	for _, lost := range []bool{false, true} {
+		for range 3 {
+			require.NoError(t, p.Kill())
+			if lost {
+				require.NoError(t, os.RemoveAll(state))
+			}
+			s.preload(100, 1_000_000)
+			began := time.Now()
+			require.NoError(t, p.Start(t.Context()))
+			s.drain(5 * time.Minute)
+			t.Logf("%d pairs, local state lost: %v: all counted %.1f s after the start (session timeout %s)", pairs, lost, time.Since(began).Seconds(), s.sessionTimeout)
+		}
+	}
+	s.requireExact()
+}
