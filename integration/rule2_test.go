@@ -19,8 +19,11 @@ import (
 // What of rule 2 only a real broker shows: who owns a partition is decided by its
 // transaction coordinator, by producer epochs.
 
-// soon bounds what takes moments, unless somebody has to wait for a timeout of Kafka.
-const soon = 10 * time.Second
+// soon bounds what takes moments, unless somebody has to wait for a transaction's timeout.
+const (
+	soon               = 30 * time.Second
+	transactionTimeout = 4 * soon
+)
 
 // owner is the fold of partition 0 in one session, step by step.
 type owner struct {
@@ -86,6 +89,7 @@ func (s *system) own(m stream.Member) *owner {
 	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Kafka: kafka, held: make(chan struct{}), release: make(chan struct{})}}
 	stores := stream.NewStores(s.t.TempDir(), 1<<20, s.log)
 	options := processor.DefaultOptions()
+	options.TransactionTimeout = transactionTimeout
 	workers := processor.NewWorkers(options, o.kafka, stores, nil, s.log, nil)
 	o.drive = stream.NewDrive(stream.Assignment{Topic: schema.TopicLikes, Partition: 0, Member: m}, workers.Fold, &stream.ProcessorOptions{
 		MaxBatch: 1000, TickInterval: time.Minute, ParkInterval: 100 * time.Millisecond,

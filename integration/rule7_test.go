@@ -153,7 +153,7 @@ func (s *system) requireParked(p *processor.Processor, topic string, partition i
 			s.t.Logf("readiness of %s/%d: %s", topic, partition, last)
 		}
 	}()
-	waitFor(s.t, 30*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
+	waitFor(s.t, time.Minute, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
 		for line := range strings.SplitSeq(strings.ReplaceAll(fmt.Sprint(p.Ready()), "; ", "\n"), "\n") {
 			if _, status, ok := strings.Cut(line, fmt.Sprintf("%s/%d ", topic, partition)); ok {
 				last = status

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,20 +44,23 @@ func first(text string) string {
 	return line
 }
 
+// finding is what a test that fails says first: which of its parts, or what is wrong.
+var finding = regexp.MustCompile(`seed \d+: .*|Messages: .*|waited .*|panic: .*`)
+
 // try builds a mutant's test and runs it. The test must pass without the mutant: one that
 // fails anyway catches nothing.
-func (l *lab) try(ctx context.Context, m mutant) string {
+func (l *lab) try(ctx context.Context, m mutant) (verdict, found string) {
 	overlay, err := l.overlay(m.edits)
 	if err != nil {
-		return err.Error()
+		return err.Error(), ""
 	}
 	verdict, known := l.sane[m.by]
 	if !known {
-		verdict = l.test(ctx, m.by, "")
+		verdict, _ = l.test(ctx, m.by, "")
 		l.sane[m.by] = verdict
 	}
 	if verdict != survived {
-		return "the test does not pass without the mutant: " + verdict
+		return "the test does not pass without the mutant: " + verdict, ""
 	}
 	return l.test(ctx, m.by, overlay)
 }
@@ -95,14 +99,14 @@ func (l *lab) overlay(edits []edit) (string, error) {
 }
 
 // test builds a test, with an overlay or without, and runs it.
-func (l *lab) test(ctx context.Context, by catcher, overlay string) string {
+func (l *lab) test(ctx context.Context, by catcher, overlay string) (verdict, found string) {
 	dir, binary := filepath.Join(l.root, by.pkg), filepath.Join(l.dir, "mutant.test")
 	args := []string{"test", "-c", "-o", binary}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
 	if out, err := command(ctx, dir, "go", append(args, ".")...); err != nil {
-		return fmt.Sprintf("does not build\n%s", out)
+		return fmt.Sprintf("does not build\n%s", out), ""
 	}
 	args = []string{"-test.run", "^(" + by.run + ")", "-test.timeout", l.timeout.String(), "-test.v"}
 	if by == simulation {
@@ -118,17 +122,17 @@ func (l *lab) test(ctx context.Context, by catcher, overlay string) string {
 	var exit *exec.ExitError
 	switch {
 	case err == nil && strings.Contains(out, "no tests to run"), err == nil && strings.Contains(out, "--- SKIP"):
-		return fmt.Sprintf("the test did not run\n%s", tail(out))
+		return fmt.Sprintf("the test did not run\n%s", tail(out)), ""
 	case err == nil:
-		return survived
+		return survived, ""
 	case !errors.As(err, &exit) || ctx.Err() != nil:
-		return fmt.Sprintf("the test did not end: %v\n%s", err, tail(out))
+		return fmt.Sprintf("the test did not end: %v\n%s", err, tail(out)), ""
 	case strings.Contains(out, "panic: test timed out"):
-		return fmt.Sprintf("the test did not end within %v\n%s", l.timeout, tail(out))
+		return fmt.Sprintf("the test did not end within %v\n%s", l.timeout, tail(out)), ""
 	case overlay == "":
-		return fmt.Sprintf("it fails\n%s", tail(out))
+		return fmt.Sprintf("it fails\n%s", tail(out)), ""
 	}
-	return caught
+	return caught, strings.Join(strings.Fields(finding.FindString(out)), " ")
 }
 
 func command(ctx context.Context, dir, name string, args ...string) (string, error) {

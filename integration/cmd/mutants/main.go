@@ -58,7 +58,7 @@ func run(ctx context.Context, o options) error {
 			continue
 		}
 		began := time.Now()
-		verdict := l.try(ctx, m)
+		verdict, found := l.try(ctx, m)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -68,6 +68,9 @@ func run(ctx context.Context, o options) error {
 			bad++
 		}
 		fmt.Fprintf(os.Stderr, "%3d  rule %d %4.0f s  %-8s %s\n", len(outcomes), m.rule, out.took.Seconds(), first(verdict), m.clause)
+		if found != "" {
+			fmt.Fprintf(os.Stderr, "%25s%.150s\n", "", found)
+		}
 	}
 	table(outcomes)
 	if bad > 0 {
