@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -18,7 +19,10 @@ import (
 type lab struct {
 	options
 	root, dir string
-	sane      map[catcher]string // verdict on the program as it is
+	mu        struct {
+		sync.Mutex
+		sane map[catcher]func() string // verdict on the program as it is
+	}
 }
 
 func newLab(o options) (*lab, error) {
@@ -30,7 +34,9 @@ func newLab(o options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lab{o, root, dir, map[catcher]string{}}, nil
+	l := &lab{options: o, root: root, dir: dir}
+	l.mu.sane = map[catcher]func() string{}
+	return l, nil
 }
 
 // What becomes of a mutant: caught, or else a text that says why not.
@@ -50,23 +56,43 @@ var finding = regexp.MustCompile(`seed \d+: .*|Messages: .*|waited .*|panic: .*`
 // try builds a mutant's test and runs it. The test must pass without the mutant: one that
 // fails anyway catches nothing.
 func (l *lab) try(ctx context.Context, m mutant) (verdict, found string) {
-	overlay, err := l.overlay(m.edits)
+	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {
 		return err.Error(), ""
 	}
-	verdict, known := l.sane[m.by]
-	if !known {
-		verdict, _ = l.test(ctx, m.by, "")
-		l.sane[m.by] = verdict
+	defer os.RemoveAll(dir)
+	overlay, err := l.overlay(dir, m.edits)
+	if err != nil {
+		return err.Error(), ""
 	}
-	if verdict != survived {
+	if verdict := l.sane(ctx, m.by); verdict != survived {
 		return "the test does not pass without the mutant: " + verdict, ""
 	}
-	return l.test(ctx, m.by, overlay)
+	return l.test(ctx, dir, m.by, overlay)
 }
 
-// overlay writes the changed copies, and what puts them in their places.
-func (l *lab) overlay(edits []edit) (string, error) {
+// sane runs a test on the program as it is, once.
+func (l *lab) sane(ctx context.Context, by catcher) string {
+	l.mu.Lock()
+	run := l.mu.sane[by]
+	if run == nil {
+		run = sync.OnceValue(func() string {
+			dir, err := os.MkdirTemp(l.dir, "")
+			if err != nil {
+				return err.Error()
+			}
+			defer os.RemoveAll(dir)
+			verdict, _ := l.test(ctx, dir, by, "")
+			return verdict
+		})
+		l.mu.sane[by] = run
+	}
+	l.mu.Unlock()
+	return run()
+}
+
+// overlay writes the changed copies into a folder, and what puts them in their places.
+func (l *lab) overlay(dir string, edits []edit) (string, error) {
 	changed := map[string]string{}
 	for _, e := range edits {
 		path := filepath.Join(l.root, e.file)
@@ -85,7 +111,7 @@ func (l *lab) overlay(edits []edit) (string, error) {
 	}
 	places := map[string]string{}
 	for path, text := range changed {
-		places[path] = filepath.Join(l.dir, strconv.Itoa(len(places))+"-"+filepath.Base(path))
+		places[path] = filepath.Join(dir, strconv.Itoa(len(places))+"-"+filepath.Base(path))
 		if err := os.WriteFile(places[path], []byte(text), 0o644); err != nil {
 			return "", err
 		}
@@ -94,13 +120,13 @@ func (l *lab) overlay(edits []edit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	overlay := filepath.Join(l.dir, "overlay.json")
+	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, b, 0o644)
 }
 
 // test builds a test, with an overlay or without, and runs it.
-func (l *lab) test(ctx context.Context, by catcher, overlay string) (verdict, found string) {
-	dir, binary := filepath.Join(l.root, by.pkg), filepath.Join(l.dir, "mutant.test")
+func (l *lab) test(ctx context.Context, scratch string, by catcher, overlay string) (verdict, found string) {
+	dir, binary := filepath.Join(l.root, by.pkg), filepath.Join(scratch, "mutant.test")
 	args := []string{"test", "-c", "-o", binary}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
