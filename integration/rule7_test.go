@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,22 @@ import (
 	"kudos/sql"
 	"kudos/stream"
 )
+
+// newBareSystem has a real Kafka of its own and a real MariaDB, topics and tables made, and
+// no program: what is under test is what is linked into the test.
+func newBareSystem(t testing.TB, partitions int) *system {
+	t.Helper()
+	s := &system{t: t, log: slog.New(slog.DiscardHandler), partitions: partitions, replication: 1}
+	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log})
+	s.brokers, s.dsn = s.kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
+	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
+	kafka.Brokers, database.DSN = s.brokers, s.dsn
+	_, err := processor.ApplyTopics(t.Context(), kafka, int32(partitions), 1, s.log)
+	require.NoError(t, err)
+	require.NoError(t, sql.Migrate(t.Context(), database, s.log))
+	s.connect()
+	return s
+}
 
 // inProcess runs a processor in this process, until stop.
 func (s *system) inProcess() (p *processor.Processor, stop func()) {
@@ -95,7 +112,7 @@ func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
 // database, each in a partition of its own. That partition parks, for that reason; the one
 // that has none goes on; and what is mended is found mended.
 func TestRule7(t *testing.T) {
-	s := newOwnSystem(t, 8, stack.KafkaOptions{})
+	s := newBareSystem(t, 8)
 	_, stop := s.inProcess()
 	s.likeEverywhere(1, 2, 3, 4, 5)
 	s.drain(time.Minute)
@@ -109,6 +126,10 @@ func TestRule7(t *testing.T) {
 	s.damageCounts(right)
 	counts := s.mysqlCounts()
 	p, _ := s.inProcess()
+	waitFor(t, time.Minute, "all partitions to be looked at", func() bool {
+		said := fmt.Sprint(p.Ready())
+		return !strings.Contains(said, "waits for its group") && !strings.Contains(said, "starting")
+	})
 	for partition, reason := range map[int32]string{
 		1: "partition 1 of the state table has no progress record",
 		2: "but the group has committed 1",
@@ -153,7 +174,7 @@ func (s *system) requireParked(p *processor.Processor, topic string, partition i
 			s.t.Logf("readiness of %s/%d: %s", topic, partition, last)
 		}
 	}()
-	waitFor(s.t, 30*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
+	waitFor(s.t, 20*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
 		for line := range strings.SplitSeq(strings.ReplaceAll(fmt.Sprint(p.Ready()), "; ", "\n"), "\n") {
 			if _, status, ok := strings.Cut(line, fmt.Sprintf("%s/%d ", topic, partition)); ok {
 				last = status

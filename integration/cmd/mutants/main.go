@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -25,6 +27,7 @@ func main() {
 	flag.BoolVar(&o.skipReal, "skip-real", false, "leave out what needs a real broker")
 	flag.IntVar(&o.schedules, "schedules", 20_000, "at most so many schedules of the simulation for each")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "bound of each test")
+	flag.IntVar(&o.parallel, "parallel", 2, "so many at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -39,6 +42,7 @@ type options struct {
 	skipReal  bool
 	schedules int
 	timeout   time.Duration
+	parallel  int
 }
 
 func run(ctx context.Context, o options) error {
@@ -51,30 +55,41 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(l.dir)
-	bad := 0
-	var outcomes []outcome
+	var chosen []mutant
 	for _, m := range mutants {
-		if !only.MatchString(fmt.Sprintf("%d: %s", m.rule, m.clause)) || o.skipReal && m.by.real {
-			continue
+		if only.MatchString(fmt.Sprintf("%d: %s", m.rule, m.clause)) && !(o.skipReal && m.by.real) {
+			chosen = append(chosen, m)
 		}
-		began := time.Now()
-		verdict := l.try(ctx, m)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		out := outcome{m, verdict, time.Since(began)}
-		outcomes = append(outcomes, out)
-		if verdict != caught {
-			bad++
-		}
-		fmt.Fprintf(os.Stderr, "%3d  rule %d %4.0f s  %-8s %s\n", len(outcomes), m.rule, out.took.Seconds(), first(verdict), m.clause)
 	}
-	table(outcomes)
-	if bad > 0 {
-		for _, out := range outcomes {
-			if out.verdict != caught {
-				fmt.Printf("\nrule %d, %s: %s\n", out.rule, out.clause, out.verdict)
+	outcomes := make([]outcome, len(chosen))
+	var g errgroup.Group
+	g.SetLimit(max(1, o.parallel))
+	for i, m := range chosen {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
+			began := time.Now()
+			verdict, found := l.try(ctx, m)
+			outcomes[i] = outcome{m, verdict, time.Since(began)}
+			fmt.Fprintf(os.Stderr, "rule %d %4.0f s  %-8s %s\n%18s%.150s\n", m.rule, outcomes[i].took.Seconds(), first(verdict), m.clause, "", found)
+			return ctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return report(outcomes)
+}
+
+// report prints what became of all, and is an error if one was not caught.
+func report(outcomes []outcome) error {
+	table(outcomes)
+	bad := 0
+	for _, out := range outcomes {
+		if out.verdict != caught {
+			bad++
+			fmt.Printf("\nrule %d, %s: %s\n", out.rule, out.clause, out.verdict)
 		}
 	}
 	fmt.Printf("mutants %d survivors %d\n", len(outcomes), bad)

@@ -15,14 +15,14 @@ import (
 func TestEveryMutantStillFits(t *testing.T) {
 	top, err := root()
 	require.NoError(t, err)
-	l := &lab{root: top, dir: t.TempDir()}
+	l := &lab{root: top}
 	rules := map[int]int{}
 	seen := map[string]bool{}
 	for _, m := range mutants {
 		rules[m.rule]++
 		require.False(t, seen[m.clause], "%q is in the table twice", m.clause)
 		seen[m.clause] = true
-		_, err := l.overlay(m.edits)
+		_, err := l.overlay(t.TempDir(), m.edits)
 		require.NoError(t, err, "rule %d, %s", m.rule, m.clause)
 		for name := range strings.SplitSeq(m.by.run, "|") {
 			require.True(t, hasTest(t, filepath.Join(top, m.by.pkg), name), "rule %d, %s: %s has no %s", m.rule, m.clause, m.by.pkg, name)
