@@ -9,7 +9,7 @@ TEST_TIMEOUT ?= 15m
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test chaos fuzz facts bench stack
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench stack
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -41,6 +41,17 @@ generated: ## is the generated code that of the .proto files?
 # program that go test does not know of.
 test: deps lint generated ## all checks and the whole suite, with the race detector
 	$(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(PKG)
+	$(if $(filter ./...,$(PKG)),$(GO) test -vet=off -count=1 ./integration/simulation) # 20,000 schedules: without the detector
+
+# SEED is that of the first schedule. SEED=n REPLAY=1 runs that one only, and prints each step.
+SCHEDULES ?= 100000
+SEED ?= 1
+simulate: ## SCHEDULES of our own workers among models of Kafka and MySQL: crashes, zombies, lost commits …
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) test -c -o "$$dir/simulation" ./integration/simulation && \
+	"$$dir/simulation" -test.v -test.timeout 0 -test.run '^TestSchedules$$' -schedules $(SCHEDULES) -seed $(SEED) -tally $(if $(REPLAY),-replay)
+
+mutants: ## takes each clause of the rules out of the program, one at a time: is a test there that notices?
+	$(GO) run ./integration/cmd/mutants
 
 # The corpora under testdata/fuzz are part of every `make test`.
 FUZZTIME ?= 1m

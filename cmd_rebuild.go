@@ -32,7 +32,12 @@ an earlier position, from which the processors catch up. The old ones are kept a
   --from-events  before that make the state table anew from likes, for when it was lost.
                  Refused if likes has lost its start; like-updates must be empty.
 
-Those two write to Kafka: stop all processors before, start them after.
+  --accept-loss  makes nothing anew: where the next events are gone from likes (deleted
+                 before they were folded, cut off by an unclean leader election, the topic
+                 made anew), the processors are to go on with those that are left. What
+                 was counted stays counted.
+
+Those three write to Kafka: stop all processors before, start them after.
 
 It can be stopped at any point and run again: MySQL changes in one step, and each
 partition of the topics in one transaction; what was done already is left as it is.`,
@@ -48,11 +53,12 @@ partition of the topics in one transaction; what was done already is left as it 
 	f := cmd.Flags()
 	updates := f.Bool("updates", false, "make like-updates anew from the state table, too")
 	events := f.Bool("from-events", false, "make the state table anew from likes, and like-updates from that, too")
+	loss := f.Bool("accept-loss", false, "go on without the events that are gone from likes; make nothing anew")
 	yes := f.Bool("yes", false, "do not ask")
 	f.BoolVar(&opts.DryRun, "dry-run", false, "only show what would be done")
 	f.BoolVar(&opts.DropOld, "drop-old", false, "drop the old tables instead of keeping them as …_before_rebuild")
 	f.DurationVar(&opts.TransactionTimeout, "transaction-timeout", opts.TransactionTimeout, "how long Kafka leaves the transaction of a partition open")
-	cmd.MarkFlagsMutuallyExclusive("updates", "from-events")
+	cmd.MarkFlagsMutuallyExclusive("updates", "from-events", "accept-loss")
 	addAuditFlags(cmd, &opts.Audit)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -63,6 +69,8 @@ partition of the topics in one transaction; what was done already is left as it 
 		switch {
 		case *events:
 			opts.Depth = rebuild.Events
+		case *loss:
+			opts.Depth = rebuild.Loss
 		case *updates:
 			opts.Depth = rebuild.Updates
 		}
@@ -137,6 +145,10 @@ func printRebuild(w io.Writer, format output, opts rebuild.Options, r *rebuild.R
 		return json.NewEncoder(w).Encode(r)
 	}
 	if !done || !r.Swapped {
+		if done && r.State > 0 {
+			_, err := fmt.Fprintln(w, "next: start the processors")
+			return err
+		}
 		return nil
 	}
 	_, err := fmt.Fprintf(w, "MySQL was made anew: %d posts and %d rows of like_hourly, in %s; running processors go on from there\n",

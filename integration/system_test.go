@@ -39,6 +39,7 @@ type system struct {
 	partitions, replication int          // of every topic
 	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
 	sessionTimeout string
+	admin          string // where a processor tells of its readiness
 }
 
 // command runs the program to its end and returns what it printed.
@@ -57,7 +58,7 @@ func newSystem(t testing.TB) *system {
 	t.Helper()
 	program, err := binary()
 	require.NoError(t, err)
-	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s", partitions: partitions, replication: 1}
+	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s", admin: "127.0.0.1:0", partitions: partitions, replication: 1}
 }
 
 func (s *system) connect() {
@@ -167,7 +168,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
 		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
-			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=127.0.0.1:0"}, args...),
+			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=" + s.admin}, args...),
 	})
 	s.t.Cleanup(func() {
 		// Not killed: its groups would have to wait for it in the next test.

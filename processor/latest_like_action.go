@@ -73,10 +73,11 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 
-// unlessTaken is err, or ErrFenced if another process took the partition since Fence: what
-// that one has done since does not fit what was read before, and nothing is wrong.
+// unlessTaken is err only if the partition surely still is ours. If another process took it
+// since Fence (ErrFenced), or that is not known, what that one has done since may not fit
+// what was read before, and nothing is wrong.
 func (w *folder) unlessTaken(ctx context.Context, err error) error {
-	if taken := w.txn.CheckMember(ctx); errors.Is(taken, stream.ErrFenced) {
+	if taken := w.txn.CheckMember(ctx); taken != nil {
 		return taken
 	}
 	return err
@@ -94,12 +95,13 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		return stream.Park(restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
 	for _, t := range []struct {
-		name string
-		id   schema.TopicID
-	}{{schema.TopicLikes, p.SourceID}, {schema.TopicState, p.StateID}, {schema.TopicUpdates, p.UpdatesID}} {
+		name   string
+		id     schema.TopicID
+		remedy string
+	}{{schema.TopicLikes, p.SourceID, acceptLoss}, {schema.TopicState, p.StateID, restore}, {schema.TopicUpdates, p.UpdatesID, updatesLost}} {
 		have := topics.ByName[t.name]
 		if t.id != have.ID {
-			return stream.Park(restore, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
+			return stream.Park(t.remedy, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
 			return parkPartitions(topics, t.name, p.Partitions)
@@ -114,14 +116,14 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		if p.NextOffset > committed { // chaos has seen it: see Kafka in docs/design.md
 			why = "Kafka committed a transaction in part, or the group's offset was set back"
 		}
-		return stream.Park(remake, "the state table stands at offset %d of likes/%d, but the group has committed %d: %s", p.NextOffset, w.partition, committed, why)
+		return stream.Park(stateLost, "the state table stands at offset %d of likes/%d, but the group has committed %d: %s", p.NextOffset, w.partition, committed, why)
 	}
 	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err
 	}
 	if p.NextOffset < start || p.NextOffset > end {
-		return stream.Park("if the missing events are lost for good, start over: "+startOver, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+		return stream.Park(acceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestCountsParkWhenTheirPositionIsLost(t *testing.T) {
 	t.Parallel()
 	s, tape, p := busySystem(t)
 	s.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 1")
-	p.waitParked("like-updates/1 parked", "no applied_offset row", "remedy: stop the processors and empty like_count, like_hourly and applied_offset")
+	p.waitParked("like-updates/1 parked", "no applied_offset row", "remedy: kudos rebuild")
 	s.othersGoOn(1, 100)
 	p.waitParked("like-updates/1 parked")
 	s.emptyTables()
@@ -74,7 +74,7 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 			require.NoError(t, s.db.Get(&topicID, "SELECT topic_id FROM applied_offset WHERE partition_id = 3"))
 			position := s.positions()[3]
 			s.db.MustExec("UPDATE applied_offset SET " + change + " WHERE partition_id = 3")
-			p.waitParked("like-updates/3 parked", "remedy: stop the processors and empty like_count")
+			p.waitParked("like-updates/3 parked", "remedy: kudos rebuild")
 			s.othersGoOn(3, 100)
 			s.db.MustExec("UPDATE applied_offset SET topic_id = ?, partitions = ?, next_offset = ? WHERE partition_id = 3", topicID, partitions, position)
 			tape.waitDrained()
@@ -95,7 +95,7 @@ func TestCountsParkAtAGapInTheLog(t *testing.T) {
 			next := tape.progress()[2].NextSeq
 			foreign := schema.Update{Seq: next + uint64(step), Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: 1, Likes: 1000}}}
 			s.produceTo(&kgo.Record{Topic: schema.TopicUpdates, Partition: 2, Key: schema.AppendPostKey(nil, postIn(2)), Value: schema.AppendUpdate(nil, &foreign)})
-			p.waitParked("like-updates/2 parked", "expected", "remedy: stop the processors and empty like_count")
+			p.waitParked("like-updates/2 parked", "expected", "remedy: kudos rebuild")
 			s.othersGoOn(2, 100)
 			// A person finds out what it was, and moves the position behind it.
 			at := int64(-1)

@@ -83,7 +83,7 @@ func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
 		commit(c.committed)
 		p = s.run()
 		p.waitParked("likes/0 parked", fmt.Sprintf("state table stands at offset %d of likes/0, but the group has committed %d: %s", right, c.committed, c.why),
-			"remedy: stop the processors, delete latest-like-action-table, then: kudos topics apply", "kudos rebuild --from-events")
+			"remedy: stop the processors, then: kudos rebuild --from-events")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
 	}
@@ -115,7 +115,7 @@ func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	s.produce(likes(100, 10)...)
 	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 2, 15))
 	p = s.run()
-	p.waitParked("likes/2 parked", "offset 10 is next, but likes/2 holds 15 to 20", "start over: stop the processors")
+	p.waitParked("likes/2 parked", "offset 10 is next, but likes/2 holds 15 to 20", "remedy: if the missing events are lost for good", "kudos rebuild --accept-loss")
 	s.waitFor("the other partitions to go on", func() (bool, any) {
 		counts := s.counts()
 		return counts[postIn(0)].Likes == 20 && counts[postIn(1)].Likes == 20 && counts[postIn(3)].Likes == 20, counts
@@ -154,14 +154,15 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 		topics  []string
 		running bool // the processor, all the time
 		says    string
+		remedy  string
 	}{
-		{"likes", []string{schema.TopicLikes}, false, "topic likes was deleted and created again since partition 2 was folded"},
-		{"state", []string{schema.TopicState}, false, "partition 2 of the state table has no progress record"},
-		{"updates", []string{schema.TopicUpdates}, false, "topic like-updates was deleted and created again since partition 2 was folded"},
-		{"all three", []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates}, false, "partition 2 of the state table has no progress record"},
-		{"state, under a running processor", []string{schema.TopicState}, true, "partition 2 of the state table has no progress record"},
+		{"likes", []string{schema.TopicLikes}, false, "topic likes was deleted and created again since partition 2 was folded", "kudos rebuild --accept-loss"},
+		{"state", []string{schema.TopicState}, false, "partition 2 of the state table has no progress record", "kudos topics apply"},
+		{"updates", []string{schema.TopicUpdates}, false, "topic like-updates was deleted and created again since partition 2 was folded", "kudos rebuild --updates"},
+		{"all three", []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates}, false, "partition 2 of the state table has no progress record", "kudos topics apply"},
+		{"state, under a running processor", []string{schema.TopicState}, true, "partition 2 of the state table has no progress record", "kudos topics apply"},
 		// The client takes some 10 s to be sure.
-		{"all three, under a running processor", []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates}, true, "partition 2 of the state table has no progress record"},
+		{"all three, under a running processor", []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates}, true, "partition 2 of the state table has no progress record", "kudos topics apply"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +180,7 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 				s.recreate(c.topics...)
 				s.produce(likes(100, 2)...)
 			})
-			p.waitParked("likes/2 parked", c.says, "remedy: stop the processors", "kudos topics apply")
+			p.waitParked("likes/2 parked", c.says, "remedy: ", "stop the processors, then: "+c.remedy)
 			if slices.Contains(c.topics, schema.TopicUpdates) {
 				p.waitParked("like-updates/2 parked", "the counts in MySQL come from topic id")
 			}

@@ -44,12 +44,12 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	}
 	foldOpts := common
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
-	foldOpts.Check = checkPartitions
+	foldOpts.Check, foldOpts.LossRemedy = checkPartitions, acceptLoss
 	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
 	p.fold = stream.NewProcessor(foldOpts, p.workers.Fold, log)
 	applyOpts := common
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
-	applyOpts.CommitPositions = true
+	applyOpts.CommitPositions, applyOpts.LossRemedy = true, rebuild
 	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
 	reg.MustRegister(stream.NewCollector(p.fold, p.apply))
 	return p, nil

@@ -22,10 +22,14 @@ const (
 		", empty like_count, like_hourly and applied_offset in MySQL, then: kudos topics apply"
 	// restore is for a state table that does not belong to the topics there are.
 	restore = "stop the processors and restore the topics that the state table was made with; or, to start over with the events that likes still holds, " + anew
-	// remake is for a state table that is not where the group is.
-	remake = "stop the processors, delete " + schema.TopicState + ", then: kudos topics apply (it will say that the state table was lost) and kudos rebuild --from-events; if likes has lost its start, " + anew
+	// stateLost is for a state table that is not what it was.
+	stateLost = "stop the processors, then: kudos rebuild --from-events; or, if likes has lost its start and the events before are lost for good, " + anew
+	// acceptLoss is for events that were lost before they were folded, or after.
+	acceptLoss = "if the missing events are lost for good, go on without them: stop the processors, then: kudos rebuild --accept-loss"
+	// updatesLost is for like-updates of another state table.
+	updatesLost = "stop the processors, then: kudos rebuild --updates"
 	// rebuild is for MySQL and like-updates that do not belong together any more.
-	rebuild = "stop the processors and empty like_count, like_hourly and applied_offset: they are built again from like-updates, if that still is whole"
+	rebuild = "kudos rebuild (processors may run; it says what else is needed)"
 )
 
 const noProgress = "partition %d of the state table has no progress record"

@@ -375,9 +375,12 @@ func (c *claim) parkLocked(err error) {
 		return
 	}
 	var park *ParkError
-	reason, remedy := err.Error(), ""
+	reason, remedy := err.Error(), byItself
 	if errors.As(err, &park) {
 		remedy = park.Remedy
+		if park.lost {
+			remedy = c.opts.LossRemedy
+		}
 	}
 	c.mu.retryAt = time.Now().Add(c.backoffLocked(park != nil))
 	if c.mu.reason != reason && c.mu.doubt.reason != reason {
@@ -386,6 +389,9 @@ func (c *claim) parkLocked(err error) {
 	c.setState(StateParked, reason, remedy)
 	c.notify()
 }
+
+// byItself is for what is away and comes back.
+const byItself = "it is tried again until the cause is gone; see to the server that is named"
 
 // rejoinAfter is how long a fenced partition waits for a rebalance to come by itself:
 // by then the group has noticed a member that was away. If none has come, nobody took

@@ -14,6 +14,8 @@ import (
 type ParkError struct {
 	Reason, Remedy string
 	Err            error
+
+	lost bool // records of the input are gone: the group knows the remedy
 }
 
 // Park makes a ParkError.
@@ -54,6 +56,18 @@ var errReopen = errors.New("position has to be read again")
 // Reopen makes an error that has the partition opened again at once: position and
 // state are read anew, and nothing is counted as a failure.
 func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
+
+// dataLost parks for an unclean election.
+func dataLost(err error) *ParkError {
+	return lost("data was lost by an unclean leader election: %w", err)
+}
+
+// lost parks with the remedy of the group.
+func lost(format string, args ...any) *ParkError {
+	park := Park("", format, args...)
+	park.lost = true
+	return park
+}
 
 // fencing lists Kafka's answers that mean: not yours any more. The last three come
 // from a commit of offsets with a member id and generation that are past.

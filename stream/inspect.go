@@ -119,12 +119,26 @@ func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, parti
 	if pos.Epoch < 0 {
 		return nil
 	}
+	end, err := EpochEnd(ctx, cl, topic, partition, pos.Epoch)
+	if err != nil {
+		return err
+	}
+	// Below zero: the leader does not know the epoch, which alone proves nothing.
+	if end >= 0 && end < pos.Offset {
+		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch, topic, partition, end, pos.Offset))
+	}
+	return nil
+}
+
+// EpochEnd returns the offset behind the last record of a leader epoch and of those
+// before it; below zero if the leader does not know the epoch.
+func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, epoch int32) (int64, error) {
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
 	rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
 	rt.Topic = topic
 	rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
-	rp.Partition, rp.LeaderEpoch = partition, pos.Epoch
+	rp.Partition, rp.LeaderEpoch = partition, epoch
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	resp, err := req.RequestWith(ctx, cl)
@@ -136,17 +150,9 @@ func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, parti
 		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 	}
 	if err != nil {
-		return fmt.Errorf("asking for the end of leader epoch %d of %s/%d: %w", pos.Epoch, topic, partition, err)
+		return 0, fmt.Errorf("asking for the end of leader epoch %d of %s/%d: %w", epoch, topic, partition, err)
 	}
-	// Below zero: the leader does not know the epoch, which alone proves nothing.
-	if end := resp.Topics[0].Partitions[0].EndOffset; end >= 0 && end < pos.Offset {
-		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch, topic, partition, end, pos.Offset))
-	}
-	return nil
-}
-
-func dataLost(err error) *ParkError {
-	return Park("compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
+	return resp.Topics[0].Partitions[0].EndOffset, nil
 }
 
 // CommittedOffset returns a group's committed offset, or ok false if it has none (it

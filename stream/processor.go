@@ -33,6 +33,9 @@ type ProcessorOptions struct {
 	// CommitPositions: the group's offsets are committed beside the work, for
 	// dashboards. Otherwise they are the Worker's to commit, or nobody's.
 	CommitPositions bool
+	// LossRemedy is what a person does when records of Input are gone that had not been
+	// worked on, or had been and were cut off.
+	LossRemedy string
 
 	Kafka    KafkaOptions
 	MaxBatch int

@@ -162,12 +162,14 @@ func (t *Txn) produce(ctx context.Context, records []*kgo.Record) error {
 	}
 	select {
 	case <-done:
-		return first.err
 	case <-ctx.Done():
 		t.Close()
 		<-done
-		return ctx.Err()
 	}
+	if err := ctx.Err(); err != nil && !errors.Is(asFenced(first.err), ErrFenced) {
+		return err
+	}
+	return first.err // a refusal counts, however late it came
 }
 
 func (t *Txn) commitOffset(ctx context.Context, next Position) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -208,4 +209,33 @@ func canceledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
+}
+
+// slowClient answers when the transaction's time is over.
+type slowClient struct {
+	TxnClient
+	answer error
+}
+
+func (c slowClient) BeginTransaction() error { return nil }
+func (c slowClient) Close()                  {}
+func (c slowClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*kgo.Record, error)) {
+	<-ctx.Done()
+	promise(rec, c.answer)
+}
+
+// TestARefusalCountsHoweverLateItCame: a worker that was fenced must not take the end of
+// its time for an unclear outcome, after which it would initialise again. (Both at once is
+// decided by chance in a select, so that this is tried some times.)
+func TestARefusalCountsHoweverLateItCame(t *testing.T) {
+	for range 20 {
+		commit := func(answer error) error {
+			tx := NewTxn(TxnOptions{ID: "a", Timeout: time.Millisecond}, testLog())
+			tx.cl = slowClient{answer: answer}
+			return tx.Commit(context.Background(), pair("a"), Position{Offset: 5})
+		}
+		require.ErrorIs(t, commit(kerr.InvalidProducerEpoch), ErrFenced)
+		require.ErrorIs(t, commit(kgo.ErrClientClosed), context.DeadlineExceeded)
+		require.ErrorIs(t, commit(nil), context.DeadlineExceeded)
+	}
 }

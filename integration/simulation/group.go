@@ -116,10 +116,10 @@ func (g *group) settle() {
 }
 
 // notice has a process see that its session is past, and join anew.
-func (g *group) notice(p *process) {
+func (g *group) notice(p *process) bool {
 	s := p.sessions[g.index]
 	if p.dead || p.paused || s != nil && g.member(s.member, s.generation) == nil {
-		return
+		return false
 	}
 	if s != nil {
 		g.w.note("%s: %s notices that its membership is lost", g.name, s.member)
@@ -128,4 +128,5 @@ func (g *group) notice(p *process) {
 	if g.joining == nil || !slices.Contains(g.joining, p) {
 		g.wanted = true
 	}
+	return s != nil
 }

@@ -184,14 +184,27 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 		return nil
 	}
 	if err := c.sent(ctx, "end transaction of "+co.id); err != nil {
-		if err == errLost && w.chance(500) { // it only is slow
+		return err
+	}
+	if w.chance(w.plan.unclear) {
+		if w.chance(500) {
+			w.count("kafka: commit lost")
+		} else {
+			w.count("kafka: commit late")
 			w.kafka.late = append(w.kafka.late, func() { _ = arrive() })
 		}
-		return err
+		return errLost
 	}
 	if err := arrive(); err != nil {
 		return err
 	}
 	c.epoch = co.epoch
-	return c.answered("end transaction of " + co.id)
+	if err := c.answered("end transaction of " + co.id); err != nil {
+		return err
+	}
+	if w.chance(w.plan.unclear) {
+		w.count("kafka: answer to commit lost")
+		return errLost
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ type partitionLog struct {
 	start   int64   // first offset that is there
 	epochs  []epochStart
 	open    []*txn // transactions without their marker here
+	clock   int64  // of its leader, in milliseconds off
 }
 
 type epochStart struct {
@@ -72,7 +73,7 @@ func (l *partitionLog) stable() int64 {
 
 func (l *partitionLog) append(e entry) int64 {
 	offset := l.end()
-	e.epoch, e.time = l.epochs[len(l.epochs)-1].epoch, now()
+	e.epoch, e.time = l.epochs[len(l.epochs)-1].epoch, now()+l.clock
 	if e.txn != nil && !e.marker {
 		if _, ok := e.txn.first[l]; !ok {
 			e.txn.first[l] = offset
@@ -124,27 +125,34 @@ func (l *partitionLog) elect(from int64) {
 	l.epochs = append(l.epochs, epochStart{l.epochs[len(l.epochs)-1].epoch + 1, from})
 }
 
-// compact hides all but the last record of each key below an offset.
-func (l *partitionLog) compact(below int64) {
+// compact hides all but the last record of each key below an offset, and the markers of
+// transactions of which nothing is left. It tells whether it hid anything.
+func (l *partitionLog) compact(below int64) (any bool) {
 	below = min(below, l.stable())
 	seen := map[string]bool{}
+	left := map[*txn]bool{}
 	for o := below - 1; o >= 0; o-- {
 		e := &l.entries[o]
 		if e.marker {
 			continue
 		}
-		if e.txn != nil && e.txn.state == txnAborted {
+		if e.txn != nil && e.txn.state == txnAborted || seen[string(e.key)] {
+			any = any || !e.removed
 			e.removed = true
 			continue
 		}
-		if seen[string(e.key)] {
-			e.removed = true
-		}
 		seen[string(e.key)] = true
+		left[e.txn] = left[e.txn] || !e.removed
 	}
+	for o := range below {
+		e := &l.entries[o]
+		e.removed = e.removed || e.marker && !left[e.txn]
+	}
+	return any
 }
 
-// fetch answers a Fetch request with at most n batches.
+// fetch answers a Fetch request with at most n batches. One that compaction has emptied is
+// gone, unless it is the last of the log.
 func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.FetchResponseTopicPartition) {
 	rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = l.end(), l.stable(), l.start
 	end := rp.HighWatermark
@@ -154,6 +162,10 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 	aborted := map[*txn]bool{}
 	for at := from; at < end && n > 0; n-- {
 		last := l.batchEnd(at, end)
+		if last < l.end() && l.emptied(at, last) {
+			at = last
+			continue
+		}
 		if t := l.entries[at].txn; readCommitted && t != nil && !t.commits() && t.decided() && !aborted[t] {
 			aborted[t] = true
 			rp.AbortedTransactions = append(rp.AbortedTransactions,
@@ -162,6 +174,10 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 		rp.RecordBatches = l.appendBatch(rp.RecordBatches, at, last)
 		at = last
 	}
+}
+
+func (l *partitionLog) emptied(from, to int64) bool {
+	return !slices.ContainsFunc(l.entries[from:to], func(e entry) bool { return !e.removed })
 }
 
 // batchEnd returns the offset behind the batch that begins at an offset.

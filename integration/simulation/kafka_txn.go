@@ -96,6 +96,7 @@ func (c *cluster) join(co *coordinator) *txn {
 // decide ends the open transaction; its markers are still to be written.
 func (c *cluster) decide(co *coordinator, commit bool) {
 	if commit {
+		c.w.tally["kafka: transaction committed"]++
 		c.checkTransaction(co)
 		co.txn.state = txnCommitting
 	} else {
@@ -106,10 +107,10 @@ func (c *cluster) decide(co *coordinator, commit bool) {
 }
 
 // mark writes the markers of a decided transaction.
-func (c *cluster) mark(co *coordinator) {
+func (c *cluster) mark(co *coordinator) bool {
 	t := co.txn
 	if t == nil || !t.decided() {
-		return
+		return false
 	}
 	t.finish(c.logs)
 	co.txn = nil
@@ -122,13 +123,16 @@ func (c *cluster) mark(co *coordinator) {
 		}
 	}
 	c.w.note("%s: markers written", co.id)
+	return true
 }
 
 // materialize lets the readers of committed offsets see what is decided.
-func (c *cluster) materialize(p int32) {
-	if c.committed[p].next >= 0 {
-		c.committed[p].offset, c.committed[p].next = c.committed[p].next, -1
+func (c *cluster) materialize(p int32) bool {
+	if c.committed[p].next < 0 {
+		return false
 	}
+	c.committed[p].offset, c.committed[p].next = c.committed[p].next, -1
+	return true
 }
 
 // unstable tells whether a committed offset may change by what has been sent.
@@ -147,12 +151,13 @@ func (c *cluster) unstable(p int32) bool {
 }
 
 // timeOut gives an open transaction up, and fences its owner.
-func (c *cluster) timeOut(co *coordinator) {
-	if co.txn != nil && !co.txn.decided() {
-		c.w.count("kafka: open transaction timed out")
-		c.decide(co, false)
-		c.mark(co)
+func (c *cluster) timeOut(co *coordinator) bool {
+	if co.txn == nil || co.txn.decided() {
+		return false
 	}
+	c.decide(co, false)
+	c.mark(co)
+	return true
 }
 
 // fence refuses who comes with an epoch that is past.
@@ -160,6 +165,6 @@ func (c *cluster) fence(co *coordinator, pid int64, epoch int16) error {
 	if pid == co.pid && epoch == co.epoch {
 		return nil
 	}
-	c.w.count("kafka: zombie refused")
+	c.w.count("zombie: refused by its producer epoch")
 	return kerr.InvalidProducerEpoch
 }

@@ -43,21 +43,27 @@ func namedValue(v *driver.NamedValue) error {
 	return err
 }
 
-// Close leaves a COMMIT that is under way alone.
+// Close may come from any goroutine, since the pool closes what is old: the server sees it
+// at the next step.
 func (c *conn) Close() error {
-	c.broken = true
-	if c.proc.dead {
-		return nil // the server finds out by itself, see crash
-	}
-	for _, late := range c.db.late {
-		if late == c {
-			return nil
+	c.db.closing.Lock()
+	defer c.db.closing.Unlock()
+	c.db.closing.conns = append(c.db.closing.conns, c)
+	return nil
+}
+
+// reap ends the sessions of closed connections, but for a COMMIT that is under way. That a
+// process is gone the server finds out by itself, see halt.
+func (db *database) reap() {
+	db.closing.Lock()
+	defer db.closing.Unlock()
+	for _, c := range db.closing.conns {
+		c.broken = true
+		if !c.gone && !c.proc.dead && !contains(db.late, c) {
+			c.leave()
 		}
 	}
-	if !c.gone {
-		c.leave()
-	}
-	return nil
+	db.closing.conns = db.closing.conns[:0]
 }
 
 // BeginTx begins what is READ COMMITTED, whatever is asked for.
@@ -86,16 +92,16 @@ func (t tx) Commit() error {
 		return mysql.ErrInvalidConn
 	}
 	switch {
-	case w.chance(w.plan.lost):
+	case w.chance(w.plan.unclear):
 		w.count("mysql: COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn
-	case w.chance(w.plan.lost):
+	case w.chance(w.plan.unclear):
 		w.count("mysql: COMMIT late")
 		c.broken = true
 		c.db.late = append(c.db.late, c)
 		return mysql.ErrInvalidConn
-	case w.chance(w.plan.lost):
+	case w.chance(w.plan.unclear):
 		w.count("mysql: COMMIT refused")
 		c.rollback()
 		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
@@ -104,7 +110,7 @@ func (t tx) Commit() error {
 	if !w.step("mysql answers: COMMIT") {
 		return mysql.ErrInvalidConn
 	}
-	if w.chance(w.plan.lost) {
+	if w.chance(w.plan.unclear) {
 		w.count("mysql: answer to COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn

@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"sync"
+
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -16,6 +18,11 @@ type database struct {
 	undo []map[string]*row
 	// late are commits that were given up by the client and still are under way.
 	late []*conn
+	// closing are connections whose client has closed them.
+	closing struct {
+		sync.Mutex
+		conns []*conn
+	}
 }
 
 // row is a row of any of the tables. Its key names table and primary key.
@@ -149,6 +156,7 @@ func (c *conn) end() {
 // commit makes the session's writes those of the database.
 func (c *conn) commit() {
 	if len(c.order) > 0 {
+		c.db.w.tally["mysql: transaction committed"]++
 		c.db.checkCommit(c)
 		undo := map[string]*row{}
 		for _, key := range c.order {

@@ -51,6 +51,8 @@ type claim struct {
 	drive     *stream.Drive
 	open      bool            // can be polled
 	at        stream.Position // where the client stands
+	zombie    bool            // has worked after its membership was lost
+	state     string          // as of the last turn
 }
 
 // Thresholds are half a millisecond off what time passes by, so that no comparison of
@@ -219,6 +221,7 @@ func (c *claim) poll() {
 func (c *claim) check() {
 	w := c.session.g.w
 	st := c.drive.Status()
+	c.tell(&st)
 	if w.trace != nil && st.State != stream.StateRunning {
 		w.note("%s", st)
 	}
@@ -230,6 +233,25 @@ func (c *claim) check() {
 		return // of one that has been taken over, while nobody has told it
 	}
 	w.fail("%s parks without a cause: %s", c.name(), st)
+}
+
+// tell counts what becomes of a claim.
+func (c *claim) tell(st *stream.PartitionStatus) {
+	s, w := c.session, c.session.g.w
+	if !c.zombie && s.g.member(s.member, s.generation) != nil {
+		c.zombie = true
+		w.count("zombie: works on a partition that is not its own any more")
+	}
+	state := st.State
+	if st.Remedy != "" {
+		state = "parked until mended"
+	}
+	if state == c.state {
+		return
+	}
+	if c.state = state; state != stream.StateRunning && state != stream.StateStarting {
+		w.count("partition: " + state)
+	}
 }
 
 func (c *claim) name() string { return fmt.Sprintf("%s/%d", c.session.g.topic, c.partition) }

@@ -4,4 +4,4 @@ package simulation
 
 // The race detector makes a schedule some ten times as slow; `make test` runs the full
 // number without it.
-const defaultSchedules = 1_000
+const defaultSchedules = 500

@@ -17,16 +17,17 @@ type plan struct {
 	partitions          int32
 	posts, users        int
 	processes, maxBatch int
-	steps               int
+	steps               int // of the storm
+	peace               int // one in so many of them is a fault
 	began               int64
-	// In a thousand: requests or answers that get lost, events in the wrong partition,
-	// records that can never be events.
-	lost, misplaced, poison int
-	weights                 []int // of faults
-	weight                  int   // their sum
-	damage                  *damage
-	wipe                    bool         // processes start with an empty disk
-	disks                   []*vfs.MemFS // of crashed processes
+	// In a thousand: requests or answers that get lost, commits without a clear outcome,
+	// events in the wrong partition, records that can never be events.
+	lost, unclear, misplaced, poison int
+	weights                          []int // of faults
+	weight                           int   // their sum
+	damage                           *damage
+	wipe                             bool         // processes start with an empty disk
+	disks                            []*vfs.MemFS // of crashed processes
 }
 
 // Tally counts what happened in schedules, by name.
@@ -79,14 +80,18 @@ func (w *world) makePlan() {
 	p.posts, p.users = 1+w.rng.IntN(3), 1+w.rng.IntN(3)
 	p.processes = 1 + w.rng.IntN(3)
 	p.maxBatch = pick(w, 1, 2, 3, 7, 50_000)
-	p.steps = 50 + w.rng.IntN(350)
+	p.steps, p.peace = 100+w.rng.IntN(1000), pick(w, 5, 10, 20, 50)
 	p.began = now()
 	p.lost = pick(w, 0, 5, 20, 60)
+	p.unclear = pick(w, 0, 20, 100, 300)
 	p.misplaced, p.poison = pick(w, 0, 100, 400), pick(w, 0, 50)
 	p.weights = make([]int, len(faults))
 	p.weights[0], p.weights[1] = 12, 6
 	for i := 2; i < len(faults); i++ {
 		p.weights[i] = pick(w, 0, 0, 1, 2, 4)
+		if faults[i].mends { // or else most of the time nobody is there to be hit
+			p.weights[i] = pick(w, 1, 2, 4, 8)
+		}
 	}
 	for _, n := range p.weights {
 		p.weight += n
@@ -118,10 +123,10 @@ func (w *world) storm() {
 			return
 		}
 		w.settle()
-		switch n := w.rng.IntN(10); {
-		case n < 2:
+		switch {
+		case w.rng.IntN(w.plan.peace) == 0:
 			w.happen()
-		case n < 5:
+		case w.rng.IntN(4) == 0:
 			w.pollOne()
 		default:
 			if a := w.runnable(); a != nil {

@@ -1,14 +1,17 @@
 package simulation
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +57,10 @@ func TestSchedules(t *testing.T) {
 		require.NoError(t, err)
 		return
 	}
-	r := runner{began: time.Now(), tally: Tally{}, progress: onTerminal()}
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r := runner{ctx: ctx, began: time.Now(), tally: Tally{}, terminal: onTerminal()}
+	r.printed = r.began
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
@@ -70,8 +76,9 @@ func TestSchedules(t *testing.T) {
 
 // runner hands out seeds and collects what comes back.
 type runner struct {
+	ctx      context.Context // ends early when somebody interrupts
 	began    time.Time
-	progress bool
+	terminal bool
 
 	mu         sync.Mutex
 	started    int
@@ -84,7 +91,7 @@ type runner struct {
 func (r *runner) next() (seed uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.started == *schedules || r.violations >= *stopAt {
+	if r.started == *schedules || r.violations >= *stopAt || r.ctx.Err() != nil {
 		return 0, false
 	}
 	r.started++
@@ -102,26 +109,40 @@ func (r *runner) finished(t *testing.T, seed uint64, tally Tally, err error) {
 		r.violations++
 		t.Errorf("seed %d: %v\nto see each step: make simulate SEED=%d REPLAY=1", seed, err, seed)
 	}
-	if r.progress && time.Since(r.printed) > time.Second/2 {
-		r.printed = time.Now()
-		rate := float64(r.done) / time.Since(r.began).Seconds()
-		left := time.Duration(float64(*schedules-r.done)/rate) * time.Second
-		fmt.Fprintf(os.Stderr, "\r%d of %d schedules, %d violations, %.0f/s, %v left   ", r.done, *schedules, r.violations, rate, left)
+	r.tell()
+}
+
+// tell prints how far it is: a line that changes on a terminal, now and then one elsewhere.
+func (r *runner) tell() {
+	before, after, every := "\r", "   ", time.Second/2
+	if !r.terminal {
+		before, after, every = "", "\n", 30*time.Second
 	}
+	if time.Since(r.printed) < every {
+		return
+	}
+	r.printed = time.Now()
+	rate := float64(r.done) / time.Since(r.began).Seconds()
+	left := time.Duration(float64(*schedules-r.done)/rate) * time.Second
+	fmt.Fprintf(os.Stderr, "%s%d of %d schedules, %d violations, %.0f/s, %v left%s", before, r.done, *schedules, r.violations, rate, left, after)
 }
 
 func (r *runner) report(t *testing.T) {
-	if r.progress {
+	if r.terminal {
 		fmt.Fprintln(os.Stderr)
+	}
+	if r.ctx.Err() != nil {
+		t.Errorf("interrupted after %d of %d schedules", r.done, *schedules)
 	}
 	took := time.Since(r.began)
 	t.Logf("%d schedules in %v, %.0f/s", r.done, took.Round(time.Millisecond), float64(r.done)/took.Seconds())
 	if *tallies {
+		fmt.Printf("%9d  schedules in %v, %.0f/s\n", r.done, took.Round(time.Second), float64(r.done)/took.Seconds())
 		for _, name := range slices.Sorted(maps.Keys(r.tally)) {
 			fmt.Printf("%9d  %s\n", r.tally[name], name)
 		}
 	}
-	if r.done >= defaultSchedules && r.violations == 0 {
+	if r.done >= enough && r.violations == 0 {
 		r.everythingHappened(t)
 	}
 	lastLine.Lock()
@@ -129,11 +150,17 @@ func (r *runner) report(t *testing.T) {
 	lastLine.text = fmt.Sprintf("schedules %d violations %d", r.done, r.violations)
 }
 
+// enough schedules for everything to happen in.
+const enough = 10_000
+
 // everythingHappened holds the schedules against what they are for.
 func (r *runner) everythingHappened(t *testing.T) {
 	want := []string{
-		"kafka: request lost", "kafka: answer lost", "kafka: open transaction timed out", "kafka: open transaction fenced",
-		"kafka: late commit arrives", "kafka: zombie refused",
+		"kafka: request lost", "kafka: answer lost", "kafka: open transaction fenced",
+		"kafka: commit lost", "kafka: commit late", "kafka: answer to commit lost",
+		"zombie: works on a partition that is not its own any more", "zombie: refused by its producer epoch",
+		"process: disk lost", "process: disk restored from an old copy",
+		"partition: parked", "partition: parked until mended", "partition: fenced",
 		"mysql: COMMIT lost", "mysql: COMMIT late", "mysql: COMMIT refused", "mysql: answer to COMMIT lost",
 		"mysql: commits lost by failover", "mysql: waits for a row lock", "forwarded", "dead letter",
 	}
@@ -156,14 +183,21 @@ func onTerminal() bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// TestASeedReplaysIdentically: the same steps in the same order.
+// TestASeedReplaysIdentically: the same steps in the same order, with a trace or without.
 func TestASeedReplaysIdentically(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
-		steps := func() (lines []string) {
-			_, err := inBubble(t, seed, func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) })
-			require.NoError(t, err)
-			return lines
+	for n := range uint64(max(20, *schedules/100)) {
+		seed := *firstSeed + n
+		steps := func() (lines []string, tally Tally) {
+			tally, _ = inBubble(t, seed, func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) })
+			return lines, tally
 		}
-		require.Equal(t, steps(), steps(), "seed %d", seed)
+		once, tally := steps()
+		again, _ := steps()
+		for i := range max(len(once), len(again)) {
+			require.True(t, i < len(once) && i < len(again) && once[i] == again[i],
+				"seed %d step %d is\n%v\nand again\n%v", seed, i, once[i:min(i+1, len(once))], again[i:min(i+1, len(again))])
+		}
+		untraced, _ := inBubble(t, seed, nil)
+		require.Equal(t, tally, untraced, "what happened with seed %d, without a trace", seed)
 	}
 }

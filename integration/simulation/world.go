@@ -84,6 +84,7 @@ func (w *world) spawn(name string, proc *process, run func()) *actor {
 
 // let runs an actor until its next step.
 func (w *world) let(a *actor) {
+	w.mysql.reap()
 	w.current = a
 	a.resume <- struct{}{}
 	<-w.back
@@ -112,6 +113,7 @@ func (w *world) step(format string, args ...any) (alive bool) {
 	if a.proc.dead {
 		return false
 	}
+	w.mysql.reap()
 	if w.trace != nil {
 		w.note(format, args...)
 	}

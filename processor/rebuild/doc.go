@@ -15,5 +15,6 @@
 //   - mysql.go: the tables;
 //   - stopped.go: what has to hold before Kafka is written to;
 //   - updates.go, events.go: a partition of like-updates, of the state table;
+//   - loss.go: where the fold goes on when events are lost;
 //   - transaction.go: how they are written.
 package rebuild

@@ -25,6 +25,9 @@ const (
 	Updates
 	// Events: and before that the state table, from likes.
 	Events
+	// Loss: nothing is made anew; where the fold's next events are gone from likes, it
+	// is to go on with those that are left.
+	Loss
 )
 
 // Options of a rebuild.
@@ -121,7 +124,10 @@ func (b *Rebuild) Run(ctx context.Context) (_ *Result, err error) {
 		return nil, err
 	}
 	agreed := false
-	if b.opts.Depth != MySQL {
+	switch b.opts.Depth {
+	case Loss:
+		return &b.result, b.acceptLoss(ctx)
+	case Updates, Events:
 		if agreed, err = b.rebuildKafka(ctx); err != nil || !agreed {
 			return &b.result, err
 		}

@@ -84,6 +84,11 @@ func (b *Rebuild) checkProgress(ctx context.Context, table *audit.Table, partiti
 	case p.StateID != b.topics.ByName[schema.TopicState].ID, p.SourceID != b.topics.ByName[schema.TopicLikes].ID:
 		return fmt.Errorf("likes or the state table was deleted and created again since partition %d was folded; restore them, or start over in empty topics (`kudos topics apply`)", partition)
 	}
+	return b.checkCommitted(ctx, &p, partition)
+}
+
+// checkCommitted refuses a state table that the group's offset is not beside.
+func (b *Rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partition int32) error {
 	committed, ok, err := stream.CommittedOffset(ctx, b.cl, schema.GroupFold, schema.TopicLikes, partition)
 	if err != nil {
 		return err
@@ -197,8 +202,12 @@ func (w *writer) update(ctx context.Context, key []byte, u schema.Update) error 
 // finish ends the transaction as each of the fold ends: with the progress record, and
 // the group's offset beside it.
 func (w *writer) finish(ctx context.Context) error {
-	topics := w.b.topics
-	w.progress.UpdatesID = topics.ByName[schema.TopicUpdates].ID
+	w.progress.UpdatesID = w.b.topics.ByName[schema.TopicUpdates].ID
+	return w.end(ctx)
+}
+
+// end is finish for a table that stays with the like-updates it belongs to.
+func (w *writer) end(ctx context.Context) error {
 	w.state++
 	if err := w.t.add(ctx, schema.TopicState, []byte(schema.StateProgressKey), schema.AppendProgress(nil, &w.progress)); err != nil {
 		return err
@@ -207,7 +216,7 @@ func (w *writer) finish(ctx context.Context) error {
 		return err
 	}
 	next := stream.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
-	if err := w.t.addOffset(ctx, topics.ByName[schema.TopicLikes], next); err != nil {
+	if err := w.t.addOffset(ctx, w.b.topics.ByName[schema.TopicLikes], next); err != nil {
 		return err
 	}
 	if err := w.t.commit(ctx); err != nil {

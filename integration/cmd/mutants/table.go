@@ -1,0 +1,200 @@
+package main
+
+// mutant takes one clause of a rule of docs/design.md out of the program.
+type mutant struct {
+	rule   int
+	clause string // what the rule says, and the mutant does not
+	edits  []edit
+	by     catcher
+}
+
+// edit replaces a text that is found exactly once in a file.
+type edit struct{ file, old, new string }
+
+// catcher is the test that must fail.
+type catcher struct {
+	pkg, run string
+	// real: on a real broker or database.
+	real bool
+}
+
+const (
+	foldGo    = "processor/fold/fold.go"
+	folderGo  = "processor/latest_like_action.go"
+	counterGo = "processor/like_count.go"
+	judgeGo   = "processor/judge.go"
+	claimGo   = "stream/claim.go"
+	txnGo     = "stream/txn.go"
+	inspectGo = "stream/inspect.go"
+	readerGo  = "stream/log_reader.go"
+	tableGo   = "stream/table.go"
+	applyGo   = "sql/apply.go"
+)
+
+// simulation is the catcher of most: what the rules are for is that counts are exact
+// whatever happens.
+var simulation = catcher{pkg: "integration/simulation", run: "TestSchedules"}
+
+func test(pkg, run string) catcher { return catcher{pkg: pkg, run: run} }
+func real(run string) catcher      { return catcher{pkg: "integration", run: run, real: true} }
+
+func one(file, old, new string) []edit { return []edit{{file, old, new}} }
+
+var mutants = []mutant{
+	{1, "the latest event time decides", one(foldGo,
+		"cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0", "e.Offset <= p.Offset"), simulation},
+	{1, "of equal times the later offset decides", one(foldGo,
+		"cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0", "e.TimeMs <= p.TimeMs"), simulation},
+	{1, "a time is capped at 60 s after log append", one("schema/event.go",
+		"MaxAheadMs = 60_000", "MaxAheadMs = 60_000_000"), simulation},
+	{1, "an absent time is the log-append time", one("schema/event.go",
+		"		e.TimeMs = appendMs\n	}\n	if limit", "		e.TimeMs = 1\n	}\n	if limit"), simulation},
+	{1, "no wall clock", []edit{
+		{judgeGo, "e.ResolveTime(rec.Timestamp.UnixMilli())", "e.ResolveTime(time.Now().UnixMilli())"},
+		{judgeGo, "	\"strconv\"\n", "	\"strconv\"\n	\"time\"\n"}}, simulation},
+	{1, "the events of a pair are applied in order, not only the last", one(foldGo,
+		"				f.apply(&f.pairs[key], &events[f.order[ref].i])\n",
+		"				if ref+1 == len(f.order) || f.order[ref+1].key != f.keys[key] {\n					f.apply(&f.pairs[key], &events[f.order[ref].i])\n				}\n"), simulation},
+	{1, "time and offset are stored when the reaction stays the same", one(foldGo,
+		"	p.TimeMs, p.Offset = e.TimeMs, e.Offset\n	if same {\n		return\n	}\n",
+		"	if same {\n		return\n	}\n	p.TimeMs, p.Offset = e.TimeMs, e.Offset\n"), simulation},
+	{1, "a second LIKE does not move the first", one(foldGo,
+		"same := p.known && reaction == p.Reaction", "same := false"), simulation},
+	{1, "a withdrawal counts where the reaction did", one(foldGo,
+		"f.count(p.Reaction, p.Region, p.SinceMs, -1)", "f.count(p.Reaction, e.Region, e.TimeMs, -1)"), simulation},
+	{1, "no reaction is a state and not a tombstone", one(folderGo,
+		"		add(schema.TopicState, key, cut(n))\n	}\n	for _, c := range r.Counts {",
+		"		if p.Reaction == schema.NoReaction {\n			add(schema.TopicState, key, nil)\n			continue\n		}\n		add(schema.TopicState, key, cut(n))\n	}\n	for _, c := range r.Counts {"), simulation},
+
+	{2, "one transactional id for each partition, whoever owns it", one(folderGo,
+		"schema.FoldTransactionalID(w.partition),\n		Member", "schema.FoldTransactionalID(w.partition) + w.member.ID,\n		Member"), real("TestRule2")},
+	{2, "initialised before anything is read", one(txnGo,
+		"	if _, _, err := cl.ProducerID(ctx); err != nil {\n		return fmt.Errorf(\"initialising", "	if _, _, err := int64(0), int16(0), error(nil); err != nil {\n		return fmt.Errorf(\"initialising"), real("TestRule2")},
+	{2, "a fenced worker gives up", one("stream/errors.go",
+		"			return fmt.Errorf(\"%w: %w\", ErrFenced, err)\n", "			return err\n"), real("TestRule2")},
+	{2, "a fenced worker never initialises again", []edit{
+		{claimGo, "	if errors.Is(err, ErrFenced) {", "	if false {"},
+		{txnGo, "	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""}}, real("TestRule2")},
+	{2, "a process that was away does not take the partition", one(txnGo,
+		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
+
+	{3, "the consumer offset is in the transaction", one(txnGo,
+		"	if err := t.commitOffset(ctx, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
+	{3, "progress is in the transaction", one(folderGo,
+		"	out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch\n", ""), simulation},
+	{3, "updates are in the transaction", one(folderGo,
+		"		add(schema.TopicUpdates, key, cut(n))\n", "		if len(u.Deltas) == 0 {\n			add(schema.TopicUpdates, key, cut(n))\n		}\n"), simulation},
+	{3, "state is in the transaction", one(folderGo,
+		"		bytes = schema.AppendCounts(bytes, c.Counts)\n		add(schema.TopicState, key, cut(n))\n", "		bytes = schema.AppendCounts(bytes, c.Counts)\n		_, _ = key, cut\n"), simulation},
+	{3, "forwards are in the transaction", one(folderGo,
+		"	out.records = append(out.records, w.verdict.forwards...)\n", ""), simulation},
+	{3, "dead letters are in the transaction", one(folderGo,
+		"	out.records = append(out.records, w.verdict.deadLetters...)\n", ""), simulation},
+	{3, "the local store is written only after the commit", one(folderGo,
+		"	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {",
+		"	if err := w.keep(out.records[:out.state]); err != nil {\n		return err\n	}\n	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {"), simulation},
+	{3, "the store's offset is that of its data", one(folderGo,
+		"	return write.Commit(last)\n", "	return write.Commit(last + 3)\n"), simulation},
+	{3, "data and offset are one atomic write", one("stream/store.go",
+		"	if err := w.b.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err != nil {",
+		"	if err := w.s.db.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err == nil {\n		err = w.s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream", "TestStoreAfterACrash")},
+	{3, "a store ahead of the log is built again", one(tableGo,
+		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream", "TestCatchUpOfAStoreThatIsNoCopy")},
+	{3, "a read error is not \"not found\"", one("stream/store.go",
+		"			if err := iter.Error(); err != nil {\n				return fmt.Errorf(\"reading local state in %s: %w\", s.dir, err)\n			}\n			continue", "			continue"), test("stream", "TestStoreCorruptedWhileOpen|TestLookup")},
+
+	{4, "after an unclear Kafka commit nothing is sent again blind", one(folderGo,
+		"	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {",
+		"	err = w.txn.Commit(ctx, out.records, b.Next)\n	if err != nil && w.txn.Fence(ctx) == nil {\n		err = w.txn.Commit(ctx, out.records, b.Next)\n	}\n	if err != nil {"), simulation},
+	{4, "after an unclear Kafka commit the state is read again", one(folderGo,
+		"	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {",
+		"	if w.progress.Partitions != 0 {\n		return stream.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}, nil\n	}\n	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {"), simulation},
+	{4, "after an unclear MySQL commit nothing is sent again blind", []edit{
+		{"sql/transaction.go", "	return &UnknownOutcomeError{Err: err}\n", "	return retry.RetryableError(err)\n"},
+		{applyGo, "	if changed != 1 {", "	if changed > 1 {"}}, simulation},
+	{4, "an unclear MySQL commit is told as such", one("sql/transaction.go",
+		"	return &UnknownOutcomeError{Err: err}\n", "	return retry.RetryableError(err)\n"), test("sql", "TestUnknownOutcomeOfCommit")},
+	{4, "after an unclear MySQL commit the position is read again", one(counterGo,
+		"		return stream.Reopen(unknown.Error())\n", "		return nil\n"), simulation},
+
+	{5, "recovery reads what is committed", []edit{
+		{readerGo, "	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"},
+		{readerGo, "kgo.ReadCommitted()", "kgo.ReadUncommitted()"}}, simulation},
+	{5, "groups read what is committed", one("stream/group.go",
+		"		kgo.FetchIsolationLevel(kgo.ReadCommitted()),\n", ""), test("processor", "TestAFailedStepLeavesNoTrace")},
+	{5, "offset fetches require stable offsets", one(inspectGo,
+		"	req.RequireStable = true\n", ""), simulation},
+	{5, "recovery ends at the last stable offset, not before", one(tableGo,
+		"		if next >= f.lso {", "		if next > 0 {"), simulation},
+	{5, "the end is the last stable offset", one(inspectGo,
+		"	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"), test("stream", "TestTopicManager|TestViewRecoversFromEveryLog|TestCatchUp")},
+	{5, "control records occupy offsets", one(claimGo,
+		"			b.Next = c.mu.fetched\n", ""), test("stream", "TestSettledPosition")},
+	{5, "a position has the leader epoch of its own last record", one(claimGo,
+		"			b.Next = c.mu.fetched\n", "			b.Next.Offset = c.mu.fetched.Offset\n"), simulation},
+	{5, "lag is to the last data record", one(claimGo,
+		"max(0, c.mu.lso-c.mu.fetched.Offset)", "max(0, c.mu.lso-c.mu.position.Offset)"), test("stream", "TestSettledPosition")},
+
+	{6, "exactly one row must change", one(applyGo, "	if changed != 1 {", "	if changed > 1 {"), simulation},
+	{6, "the position must be the one to move from", []edit{
+		{applyGo, " AND next_offset = ? AND next_seq = ?\",", "\","},
+		{applyGo, "src.Partitions, from.NextOffset, from.NextSeq)", "src.Partitions)"}}, simulation},
+	{6, "the topic id must be the same", []edit{
+		{applyGo, " AND topic_id = ?", ""},
+		{applyGo, "		src.Topic, partition, src.topicID(), src", "		src.Topic, partition, src"}}, test("sql", "TestApplyComparesEveryColumn")},
+	{6, "the partition count must be the same", []edit{
+		{applyGo, " AND partitions = ?", ""},
+		{applyGo, "src.topicID(), src.Partitions, from", "src.topicID(), from"}}, test("sql", "TestApplyComparesEveryColumn")},
+	{6, "position and counts are one transaction", one(applyGo,
+		"	return s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {\n		if err := movePosition(ctx, tx, src, partition, from, to); err != nil {\n			return err\n		}\n",
+		"	if err := s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {\n		return movePosition(ctx, tx, src, partition, from, to)\n	}); err != nil {\n		return err\n	}\n	return s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {\n"), simulation},
+	{6, "the position is moved first", []edit{
+		{applyGo, "		if err := movePosition(ctx, tx, src, partition, from, to); err != nil {\n			return err\n		}\n		limit", "		limit"},
+		{applyGo, "		return upsert(ctx, tx, limit, hourUpsert, hours, appendHour(partition))\n",
+			"		if err := upsert(ctx, tx, limit, hourUpsert, hours, appendHour(partition)); err != nil {\n			return err\n		}\n		return movePosition(ctx, tx, src, partition, from, to)\n"}},
+		test("sql", "TestApplyLocksPositionThenPostsThenHoursInOrder")},
+	{6, "rows are in the order of posts", one(applyGo, "	sortCounts(counts)\n", ""), test("sql", "TestApplyLocksPositionThenPostsThenHoursInOrder")},
+	{6, "READ COMMITTED", one("sql/transaction.go", "stdsql.LevelReadCommitted", "stdsql.LevelRepeatableRead"), test("sql", "TestSessionVariables|TestApplyLocksPositionThenPostsThenHoursInOrder|TestPartitionsApplySideBySide")},
+	{6, "an empty range is not sent", one(applyGo, "to.NextOffset <= from.NextOffset ||", "to.NextOffset < from.NextOffset ||"), test("sql", "TestApplyRefusesWhatOnlyADefectCanGive")},
+	{6, "where the position was another, it is read again", one(counterGo,
+		"		return stream.Reopen(\"the position in MySQL has moved\")\n", "		return nil\n"), simulation},
+	{6, "the position is read under its lock", one("sql/position.go", "partition, \" FOR UPDATE\")", "partition, \"\")"), test("sql", "TestPositionWaitsForAnOpenTransaction")},
+	{6, "the position is looked at while idle", one(counterGo,
+		"		return w.checkIdle(ctx)\n", "		return nil\n"), simulation},
+	{6, "the first rows lost by a failover are no damage", one(counterGo,
+		"		return stream.Reopen(\"MySQL has no position any more\")\n", "		return parkMySQL(err)\n"), simulation},
+
+	{7, "a seq that jumps parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq < seq {"), real("TestRule7")},
+	{7, "a seq that repeats parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq > seq {"), real("TestRule7")},
+	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return stream.Position{}, stream.Park(", "	if !ok {\n		return stream.Position{}, nil\n		return stream.Position{}, stream.Park("), real("TestRule7")},
+	{7, "progress that disagrees with the committed offset parks", one(folderGo, "	if ok && committed != p.NextOffset {", "	if false {"), real("TestRule7")},
+	{7, "another topic id parks", one(folderGo, "		if t.id != have.ID {", "		if false {"), real("TestRule7")},
+	{7, "another cluster id parks", one(folderGo, "	if p.ClusterID != topics.ClusterID {", "	if false {"), real("TestRule7")},
+	{7, "another partition count parks", one(folderGo, "		if p.Partitions != have.Partitions {", "		if false {"), real("TestRule7")},
+	{7, "an offset out of range parks", one(folderGo, "	if p.NextOffset < start || p.NextOffset > end {", "	if false {"), real("TestRule7")},
+	{7, "the leader epoch is given when consuming starts", one(claimGo,
+		"	return pos, c.verify(ctx, pos)\n", "	return pos, nil\n"), real("TestRule7")},
+	{7, "data lost by an unclean election parks", one(inspectGo,
+		"end >= 0 && end < pos.Offset {", "false && end < pos.Offset {"), real("TestRule7")},
+	{7, "a missing position beside counts parks", one("sql/position.go",
+		"	if t.counted || len(t.rows) > 0 {", "	if false {"), real("TestRule7")},
+	{7, "MySQL of another topic parks", one("sql/source.go",
+		"	if topicID == s.topicID() && partitions == s.Partitions {", "	if true {"), real("TestRule7")},
+	{7, "a parked partition is looked at again", one(claimGo,
+		"		if now.Before(c.mu.retryAt) {\n			return nil\n		}\n", "		return nil\n"), real("TestRule7")},
+	{7, "the others go on: a worker's error does not end goka", one(claimGo,
+		"	default:\n		c.fail(err)\n	}\n}\n\n// worked", "	default:\n		panic(err)\n	}\n}\n\n// worked"), real("TestRule7")},
+	{7, "the remedy is named", one("stream/errors.go",
+		"Remedy: remedy, Err: err}", "Err: err}"), real("TestRule7")},
+	{7, "nothing is consumed while parked", one(claimGo,
+		"	case c.mu.state != StateRunning:\n		paused = true\n", ""), test("stream", "TestClaimFlow")},
+
+	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
+	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "return h & 0x7fffffff", "return -h"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
+	{8, "the stored partition count decides", one(folderGo, "		w.verdict.judge(rec, w.progress.Partitions)\n", "		w.verdict.judge(rec, 1)\n"), simulation},
+	{8, "an event in the wrong partition is forwarded", one(judgeGo, "	if home := schema.PartitionFor(e.PostID, partitions); home != rec.Partition {", "	if home := schema.PartitionFor(e.PostID, partitions); false {"), simulation},
+	{8, "forwarded with its time settled", one(judgeGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
+	{8, "forwarded with the canonical key", one(judgeGo, "		Key:       schema.AppendPostKey(nil, e.PostID),\n", "		Key:       rec.Key,\n"), test("processor", "TestAMisplacedEventIsForwardedWithEverythingSettled")},
+	{8, "forwarded with a header that names its origin", one(judgeGo, "			Key:   schema.HeaderForwarded,\n", "			Key:   \"kudos.other\",\n"), simulation},
+	{8, "what still is misplaced goes to the DLT", one(judgeGo, "	if header(rec, schema.HeaderForwarded) != \"\" {", "	if false {"), simulation},
+}

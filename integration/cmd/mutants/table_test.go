@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEveryMutantStillFits: what a mutant takes out is there, once, and so is what is to
+// catch it. (That it is caught is what `make mutants` shows.)
+func TestEveryMutantStillFits(t *testing.T) {
+	top, err := root()
+	require.NoError(t, err)
+	l := &lab{root: top, dir: t.TempDir()}
+	rules := map[int]int{}
+	seen := map[string]bool{}
+	for _, m := range mutants {
+		rules[m.rule]++
+		require.False(t, seen[m.clause], "%q is in the table twice", m.clause)
+		seen[m.clause] = true
+		_, err := l.overlay(m.edits)
+		require.NoError(t, err, "rule %d, %s", m.rule, m.clause)
+		for name := range strings.SplitSeq(m.by.run, "|") {
+			require.True(t, hasTest(t, filepath.Join(top, m.by.pkg), name), "rule %d, %s: %s has no %s", m.rule, m.clause, m.by.pkg, name)
+		}
+	}
+	for rule := 1; rule <= 8; rule++ {
+		require.NotZero(t, rules[rule], "no mutant of rule %d", rule)
+	}
+}
+
+// hasTest tells whether a folder has a test whose name begins so.
+func hasTest(t *testing.T, dir, name string) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	require.NoError(t, err)
+	declared := regexp.MustCompile(`(?m)^func ` + name)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if declared.Match(b) {
+			return true
+		}
+	}
+	return false
+}

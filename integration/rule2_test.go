@@ -1,0 +1,226 @@
+package integration
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/processor"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// What of rule 2 only a real broker shows: who owns a partition is decided by its
+// transaction coordinator, by producer epochs.
+
+// soon bounds what takes moments, unless somebody has to wait for a timeout of Kafka.
+const soon = 10 * time.Second
+
+// owner is the fold of partition 0 in one session, step by step.
+type owner struct {
+	s     *system
+	drive *stream.Drive
+	kafka *heldKafka
+	at    stream.Position
+	ctx   context.Context
+}
+
+// heldKafka is a way to the broker that counts the transactional clients, and on which
+// commits can be held.
+type heldKafka struct {
+	stream.Kafka
+	clients atomic.Int64
+	hold    atomic.Bool
+	held    chan struct{} // a commit is there
+	release chan struct{}
+}
+
+func (k *heldKafka) ConnectTxn(log *slog.Logger, opts *stream.TxnOptions) (stream.TxnClient, error) {
+	k.clients.Add(1)
+	cl, err := k.Kafka.ConnectTxn(log, opts)
+	return heldClient{cl, k}, err
+}
+
+type heldClient struct {
+	stream.TxnClient
+	k *heldKafka
+}
+
+func (c heldClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {
+	if c.k.hold.Load() {
+		close(c.k.held)
+		<-c.k.release
+	}
+	return c.TxnClient.EndTransaction(ctx, end)
+}
+
+// joinFold makes a member of the fold's group, until leave.
+func (s *system) joinFold() (m stream.Member, leave func()) {
+	s.t.Helper()
+	assigned := make(chan stream.Member, 10)
+	cl := s.ownClient(kgo.ConsumerGroup(schema.GroupFold), kgo.ConsumeTopics(schema.TopicLikes), kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
+			id, generation := cl.GroupMetadata()
+			assigned <- stream.Member{Group: schema.GroupFold, ID: id, Generation: generation}
+		}))
+	leave = sync.OnceFunc(cl.Close)
+	s.t.Cleanup(leave)
+	select {
+	case m = <-assigned:
+	case <-time.After(time.Minute):
+		s.t.Fatal("joining the group took too long")
+	}
+	return m, leave
+}
+
+// own makes an owner with an empty local state.
+func (s *system) own(m stream.Member) *owner {
+	kafka := stream.DefaultKafkaOptions()
+	kafka.Brokers = s.brokers
+	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Kafka: kafka, held: make(chan struct{}), release: make(chan struct{})}}
+	stores := stream.NewStores(s.t.TempDir(), 1<<20, s.log)
+	options := processor.DefaultOptions()
+	workers := processor.NewWorkers(options, o.kafka, stores, nil, s.log, nil)
+	o.drive = stream.NewDrive(stream.Assignment{Topic: schema.TopicLikes, Partition: 0, Member: m}, workers.Fold, &stream.ProcessorOptions{
+		MaxBatch: 1000, TickInterval: time.Minute, ParkInterval: 100 * time.Millisecond,
+		SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
+	}, s.client(), func() {}, s.log)
+	o.drive.Fence(o.ctx)
+	store := o.openStore(stores)
+	s.t.Cleanup(func() {
+		o.drive.Close()
+		require.NoError(s.t, store.Close())
+		stores.Close()
+	})
+	return o
+}
+
+// openStore opens the local state, as goka does between Fence and Open.
+func (o *owner) openStore(stores *stream.Stores) *stream.Store {
+	topics, err := stream.LookUpTopics(o.ctx, o.s.client(), schema.TopicState)
+	require.NoError(o.s.t, err)
+	st, err := stores.Builder(func(topic string) (stream.LogID, error) {
+		return stream.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
+	})(schema.TopicState, 0)
+	require.NoError(o.s.t, err)
+	require.NoError(o.s.t, st.Open())
+	return st.(*stream.Store)
+}
+
+// requireState waits for a state, working meanwhile on what is due.
+func (o *owner) requireState(state, why string) {
+	o.s.t.Helper()
+	waitFor(o.s.t, soon, why, func() bool {
+		if o.drive.Status().State != state {
+			o.drive.Work(o.ctx)
+		}
+		return o.drive.Status().State == state
+	})
+}
+
+// open brings the owner to where it can work.
+func (o *owner) open(why string) {
+	o.s.t.Helper()
+	o.drive.Open(o.ctx)
+	o.requireState(stream.StateRunning, why)
+}
+
+// fetch hands over what is in the log from the owner's position on.
+func (o *owner) fetch() {
+	o.s.t.Helper()
+	if fetch, moved := o.drive.Steer(); moved != nil {
+		require.True(o.s.t, fetch)
+		o.at = *moved
+	}
+	cl := o.s.ownClient(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{schema.TopicLikes: {0: kgo.NewOffset().At(o.at.Offset)}}))
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(o.ctx, soon)
+	defer cancel()
+	fetches := cl.PollFetches(ctx)
+	require.NoError(o.s.t, fetches.Err())
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		o.at.Offset = p.Records[len(p.Records)-1].Offset + 1
+		o.drive.Deliver(&p.FetchPartition)
+	})
+}
+
+// likeAtHome has users like a post of partition 0.
+func (s *system) likeAtHome(users ...uint64) {
+	s.t.Helper()
+	post := s.postIn(0)
+	var records []*kgo.Record
+	for _, user := range users {
+		records = append(records, record(&schema.Event{PostID: post, UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.UnknownRegion}))
+	}
+	s.produce(records)
+}
+
+// TestRule2: an owner stands still between its last record and its commit; another one
+// takes the partition over meanwhile. What the first began must not count, and nothing
+// that it does later may disturb its successor.
+func TestRule2(t *testing.T) {
+	s := newRealSystem(t)
+	m, leave := s.joinFold()
+	a := s.own(m)
+	a.open("the first owner to run")
+	s.likeAtHome(1, 2, 3)
+	a.fetch()
+	a.kafka.hold.Store(true)
+	worked := make(chan struct{})
+	go func() { defer close(worked); a.drive.Work(a.ctx) }()
+	<-a.kafka.held
+	release := sync.OnceFunc(func() { close(a.kafka.release); <-worked })
+	defer release()
+
+	leave()
+	now, _ := s.joinFold()
+	b := s.own(now)
+	b.open("the second owner to run, without waiting for the first one's transaction to time out")
+	b.fetch()
+	require.True(t, b.drive.Work(b.ctx))
+	b.requireState(stream.StateRunning, "the second owner's first commit")
+
+	release()
+	require.Equal(t, stream.StateFenced, a.drive.Status().State, "the first owner: %s", a.drive.Status())
+	clients := a.kafka.clients.Load()
+	for range 10 { // its turns go on
+		pause(t, 20*time.Millisecond)
+		a.drive.Work(a.ctx)
+	}
+	require.Equal(t, clients, a.kafka.clients.Load(), "transactional clients of the first owner since it was fenced")
+	late := s.own(m) // a session of then that begins only now
+	require.Equal(t, stream.StateFenced, late.drive.Status().State, "a late session: %s", late.drive.Status())
+
+	s.likeAtHome(4)
+	b.fetch()
+	require.True(t, b.drive.Work(b.ctx))
+	require.Equal(t, stream.StateRunning, b.drive.Status().State, "the second owner: %s", b.drive.Status())
+	s.requireUpdates(4)
+}
+
+// requireUpdates reads the updates of partition 0: numbered without a gap, so many likes.
+func (s *system) requireUpdates(likes int64) {
+	s.t.Helper()
+	var seq uint64
+	var sum int64
+	s.readAll(schema.TopicUpdates, func(rec *kgo.Record) {
+		if rec.Partition != 0 {
+			return
+		}
+		var u schema.Update
+		require.NoError(s.t, schema.DecodeUpdate(rec.Value, &u))
+		require.Equal(s.t, seq, u.Seq, "offset %d of like-updates", rec.Offset)
+		seq++
+		for _, d := range u.Deltas {
+			sum += d.Likes
+		}
+	})
+	require.Equal(s.t, likes, sum)
+}

@@ -1,0 +1,207 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/stack"
+	"kudos/processor"
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// inProcess runs a processor in this process, until stop.
+func (s *system) inProcess() (p *processor.Processor, stop func()) {
+	s.t.Helper()
+	o := processor.DefaultOptions()
+	o.StateDir, o.CacheBytes = s.t.TempDir(), 16<<20
+	o.ParkInterval, o.PositionCheckInterval, o.SessionTimeout = 200*time.Millisecond, 200*time.Millisecond, 6*time.Second
+	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
+	kafka.Brokers, database.DSN = s.brokers, s.dsn
+	store, err := sql.New(database, s.log)
+	require.NoError(s.t, err)
+	p, err = processor.New(o, kafka, store, s.log, prometheus.NewRegistry())
+	require.NoError(s.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stop = func() {
+		cancel()
+		if done != nil {
+			require.NoError(s.t, <-done)
+			require.NoError(s.t, store.Close())
+		}
+		done = nil
+	}
+	s.t.Cleanup(stop)
+	return p, stop
+}
+
+// likeEverywhere has a user like a post in each partition.
+func (s *system) likeEverywhere(users ...uint64) {
+	s.t.Helper()
+	var records []*kgo.Record
+	for p := range int32(s.partitions) {
+		for _, user := range users {
+			records = append(records, record(&schema.Event{PostID: s.postIn(p), UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.UnknownRegion}))
+		}
+	}
+	s.produce(records)
+}
+
+// postIn is a post that lives in a partition.
+func (s *system) postIn(p int32) uint64 {
+	post := uint64(1)
+	for schema.PartitionFor(post, int32(s.partitions)) != p {
+		post++
+	}
+	return post
+}
+
+// write writes records to the partitions that they name, as nobody should.
+func (s *system) write(records ...*kgo.Record) {
+	s.t.Helper()
+	cl := s.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
+}
+
+// progress are the progress records of all partitions.
+func (s *system) progress() map[int32]schema.Progress {
+	all := map[int32]schema.Progress{}
+	s.readAll(schema.TopicState, func(rec *kgo.Record) {
+		if string(rec.Key) == schema.StateProgressKey {
+			var p schema.Progress
+			require.NoError(s.t, schema.DecodeProgress(rec.Value, &p))
+			all[rec.Partition] = p
+		}
+	})
+	return all
+}
+
+func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
+	return &kgo.Record{Topic: schema.TopicState, Partition: partition, Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, p)}
+}
+
+// TestRule7: each kind of damage that no retry repairs, on a real broker and a real
+// database, each in a partition of its own. That partition parks, for that reason; the one
+// that has none goes on; and what is mended is found mended.
+func TestRule7(t *testing.T) {
+	s := newOwnSystem(t, 8, stack.KafkaOptions{})
+	_, stop := s.inProcess()
+	s.likeEverywhere(1, 2, 3, 4, 5)
+	s.drain(time.Minute)
+	stop()
+	// The next leader epoch begins behind what has been folded.
+	require.NoError(t, s.kafka.Kill())
+	require.NoError(t, s.kafka.Start(t.Context()))
+	s.likeEverywhere(6, 7, 8)
+
+	right := s.damageFold()
+	s.damageCounts(right)
+	counts := s.mysqlCounts()
+	p, _ := s.inProcess()
+	for partition, reason := range map[int32]string{
+		1: "partition 1 of the state table has no progress record",
+		2: "but the group has committed 1",
+		3: "topic likes was deleted and created again",
+		4: "the state table is of cluster another-cluster",
+		5: "topic likes has 8 partitions, the state table was made for 16",
+		6: fmt.Sprintf("offset %d is next, but likes/6 holds 8 to 8", right[6].NextOffset),
+		7: "data was lost by an unclean leader election",
+	} {
+		s.requireParked(p, schema.TopicLikes, partition, reason)
+	}
+	for partition, reason := range map[int32]string{
+		1: fmt.Sprintf("has seq %d where %d was expected", right[1].NextSeq+1, right[1].NextSeq),
+		2: fmt.Sprintf("has seq %d where %d was expected", right[2].NextSeq-1, right[2].NextSeq),
+		3: "no applied_offset row",
+		4: "the counts in MySQL come from topic id",
+		5: "the counts in MySQL come from topic id",
+		6: "MySQL stands at offset",
+	} {
+		s.requireParked(p, schema.TopicUpdates, partition, reason)
+	}
+	waitFor(t, time.Minute, "the partition without damage to go on", func() bool {
+		return s.mysqlCounts()[s.postIn(0)].likes == 8
+	})
+	for partition := int32(1); partition < 8; partition++ {
+		require.Equal(t, counts[s.postIn(partition)], s.mysqlCounts()[s.postIn(partition)], "counts of partition %d", partition)
+	}
+
+	progress := right[4]
+	s.write(progressRecord(4, &progress))
+	waitFor(t, time.Minute, "likes/4, which is mended, to go on", func() bool {
+		return !strings.Contains(fmt.Sprint(p.Ready()), "likes/4 ")
+	})
+}
+
+// requireParked waits for a partition to be parked, with a remedy.
+func (s *system) requireParked(p *processor.Processor, topic string, partition int32, reason string) {
+	s.t.Helper()
+	var last string
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("readiness of %s/%d: %s", topic, partition, last)
+		}
+	}()
+	waitFor(s.t, 30*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
+		for line := range strings.SplitSeq(strings.ReplaceAll(fmt.Sprint(p.Ready()), "; ", "\n"), "\n") {
+			if _, status, ok := strings.Cut(line, fmt.Sprintf("%s/%d ", topic, partition)); ok {
+				last = status
+			}
+		}
+		return strings.HasPrefix(last, "parked") && strings.Contains(last, reason) && strings.Contains(last, "(remedy: ")
+	})
+}
+
+// damageFold damages what the fold goes by, and returns what was right.
+func (s *system) damageFold() map[int32]schema.Progress {
+	s.t.Helper()
+	right := s.progress()
+	p3, p4, p5, p7 := right[3], right[4], right[5], right[7]
+	p3.SourceID[0]++
+	p4.ClusterID = "another-cluster"
+	p5.Partitions = 16
+	p7.NextOffset++ // was read in the epoch before, and is of the next one now
+	s.write(&kgo.Record{Topic: schema.TopicState, Partition: 1, Key: []byte(schema.StateProgressKey)},
+		progressRecord(3, &p3), progressRecord(4, &p4), progressRecord(5, &p5), progressRecord(7, &p7))
+	adm := kadm.NewClient(s.client())
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(schema.TopicLikes, 2, 1, -1)
+	offsets.AddOffset(schema.TopicLikes, 7, p7.NextOffset, -1)
+	require.NoError(s.t, adm.CommitAllOffsets(s.t.Context(), schema.GroupFold, offsets))
+	gone := kadm.Offsets{}
+	gone.AddOffset(schema.TopicLikes, 6, 8, -1)
+	deleted, err := adm.DeleteRecords(s.t.Context(), gone)
+	require.NoError(s.t, err)
+	require.NoError(s.t, deleted.Error())
+	return right
+}
+
+// damageCounts damages what like-count goes by.
+func (s *system) damageCounts(right map[int32]schema.Progress) {
+	s.t.Helper()
+	foreign := func(p int32, seq uint64) *kgo.Record {
+		u := schema.Update{Seq: seq, Deltas: []schema.Delta{{Region: schema.UnknownRegion, Minute: 1, Likes: 1000}}}
+		return &kgo.Record{Topic: schema.TopicUpdates, Partition: p, Key: schema.AppendPostKey(nil, s.postIn(p)), Value: schema.AppendUpdate(nil, &u)}
+	}
+	s.write(foreign(1, right[1].NextSeq+1), foreign(2, right[2].NextSeq-1))
+	for partition, statement := range map[int32]string{
+		3: "DELETE FROM applied_offset WHERE partition_id = ?",
+		4: "UPDATE applied_offset SET topic_id = '000000000000000000000000000000aa' WHERE partition_id = ?",
+		5: "UPDATE applied_offset SET partitions = 16 WHERE partition_id = ?",
+		6: "UPDATE applied_offset SET next_offset = next_offset + 1000 WHERE partition_id = ?",
+	} {
+		_, err := s.db.Exec(statement, partition)
+		require.NoError(s.t, err)
+	}
+}
