@@ -299,6 +299,14 @@ func TestRebuildFromEvents(t *testing.T) {
 	out = s.rebuild("--from-events")
 	require.Contains(t, out.stdout, "left as they are")
 
+	// Ahead of what was published and committed: Kafka has torn a transaction.
+	ahead := s.progress()[1]
+	ahead.NextOffset, ahead.NextSeq = ahead.NextOffset+5, ahead.NextSeq+2
+	s.write(progressRecord(1, &ahead))
+	s.damageState()
+	s.rebuild("--from-events")
+	s.audit(0, "--deep")
+
 	// Lost.
 	s.deleteTopic(schema.TopicState)
 	applied := s.topicsApply()

@@ -33,9 +33,17 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
+	published, err := b.published(ctx, j.partition)
+	if err != nil {
+		return err
+	}
 	switch {
 	case progress != nil && (progress.ClusterID != b.topics.ClusterID || progress.SourceID != b.topics.ByName[schema.TopicLikes].ID):
 		return fmt.Errorf("the state table of partition %d was folded from another %s than is there now, whose events are gone; start over in empty topics (`kudos topics apply`)", j.partition, schema.TopicLikes)
+	case !j.empty:
+		// All that was folded was published in the same transaction. Should Kafka have
+		// torn one (see docs/design.md), what was published decides: others have it.
+		j.until = published
 	case progress != nil && ok:
 		j.until = max(progress.NextOffset, committed)
 	case progress != nil:
@@ -49,6 +57,31 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 		return fmt.Errorf("%s/%d was folded up to offset %d, but ends at %d: events are missing", schema.TopicLikes, j.partition, j.until, end)
 	}
 	return nil
+}
+
+// published is the offset of likes that the last update covers; 0 if there is none.
+func (b *Rebuild) published(ctx context.Context, partition int32) (offset int64, err error) {
+	start, end, err := stream.Bounds(ctx, b.cl, schema.TopicUpdates, partition)
+	if err != nil {
+		return 0, err
+	}
+	for window, found := int64(1<<10), false; !found; window *= 16 {
+		from := max(start, end-window)
+		err = stream.ReadLog(ctx, b.cl, schema.TopicUpdates, partition, from, func(c stream.LogChunk) (bool, error) {
+			if n := len(c.Records); n > 0 {
+				var u schema.Update
+				if err := schema.DecodeUpdate(c.Records[n-1].Value, &u); err != nil {
+					return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicUpdates, partition, c.Records[n-1].Offset, err)
+				}
+				offset, found = u.SourceOffset, true
+			}
+			return c.Next < c.End, nil
+		})
+		if err != nil || from == start {
+			break
+		}
+	}
+	return offset, err
 }
 
 // lastProgress reads the last progress record of a partition's state table; nil if it

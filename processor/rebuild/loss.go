@@ -133,5 +133,11 @@ func (b *Rebuild) skipLoss(ctx context.Context, partition int32) (err error) {
 	// The epoch is not known: the records before may be those of any.
 	w.progress.NextOffset, w.progress.LeaderEpoch = l.next, -1
 	w.progress.SourceID = b.topics.ByName[schema.TopicLikes].ID
+	if p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
+		// Whoever reads the updates learns where their source goes on.
+		if err := w.update(ctx, []byte(schema.ProgressKey), schema.Update{}); err != nil {
+			return err
+		}
+	}
 	return w.end(ctx)
 }

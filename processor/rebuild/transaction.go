@@ -27,7 +27,8 @@ type transaction struct {
 
 	mu struct {
 		sync.Mutex
-		err error // the first record that was not taken
+		err  error            // the first record that was not taken
+		last map[string]int64 // offset of the last record, by topic
 	}
 }
 
@@ -38,6 +39,7 @@ const buffered = 50_000
 // would initialise behind our back. The next fence aborts.
 func begin(ctx context.Context, kafka stream.KafkaOptions, partition int32, timeout time.Duration, log *slog.Logger) (_ *transaction, err error) {
 	t := &transaction{id: schema.FoldTransactionalID(partition), partition: partition}
+	t.mu.last = map[string]int64{}
 	t.cl, err = kafka.NewClient(log,
 		kgo.TransactionalID(t.id),
 		kgo.TransactionTimeout(timeout),
@@ -72,13 +74,13 @@ func (t *transaction) add(ctx context.Context, topic string, key, value []byte) 
 	return t.failure()
 }
 
-func (t *transaction) sent(_ *kgo.Record, err error) {
-	if err == nil {
-		return
-	}
+func (t *transaction) sent(rec *kgo.Record, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.err == nil {
+	switch {
+	case err == nil:
+		t.mu.last[rec.Topic] = max(t.mu.last[rec.Topic], rec.Offset)
+	case t.mu.err == nil:
 		t.mu.err = err
 	}
 }
@@ -118,6 +120,37 @@ func (t *transaction) commit(ctx context.Context) error {
 	}
 	return nil
 }
+
+// visible waits until what was committed can be read: Kafka answers a commit before its
+// markers are in the logs, and a reader of committed data ends before them.
+func (t *transaction) visible(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, visibleTimeout)
+	defer cancel()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for topic, last := range t.mu.last {
+		for {
+			_, end, err := stream.Bounds(ctx, t.cl, topic, t.partition)
+			if err != nil {
+				return err
+			}
+			if end > last {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("what was committed to %s/%d cannot be read after %s; run this again: %w", topic, t.partition, visibleTimeout, ctx.Err())
+			case <-time.After(visiblePause):
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	visibleTimeout = time.Minute
+	visiblePause   = 20 * time.Millisecond
+)
 
 // close ends what was not committed, and may be called after commit.
 func (t *transaction) close() { t.cl.Close() }

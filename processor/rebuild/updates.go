@@ -222,6 +222,9 @@ func (w *writer) end(ctx context.Context) error {
 	if err := w.t.commit(ctx); err != nil {
 		return err
 	}
+	if err := w.t.visible(ctx); err != nil {
+		return err
+	}
 	w.b.result.Updates += w.updates
 	w.b.result.State += w.state
 	return w.b.say("partition %d: %d updates and %d state records written", w.partition, w.updates, w.state)
