@@ -15,7 +15,6 @@ import (
 
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
-	"kudos/schema"
 )
 
 // shortKinds are one of each sort, and those that nothing else in the suite does. `make chaos` has all of them.
@@ -54,7 +53,7 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	r.oracle, err = oracle.New(sys.kafka.Brokers())
 	require.NoError(t, err)
 	defer r.oracle.Close()
-	require.NoError(t, r.remedy(ctx, torn{schema.TopicState: {"for a try"}}))
+	require.NoError(t, r.remedy(ctx))
 	left, err := r.drain(ctx, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, left)

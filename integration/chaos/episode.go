@@ -131,13 +131,12 @@ func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err err
 	if err != nil || left == "" {
 		return left, err
 	}
-	torn, err := r.sys.torn(ctx)
-	if err != nil {
+	if e.torn, err = r.sys.torn(ctx); err != nil {
 		return "", err
 	}
-	if e.torn = torn.String(); e.torn != "" {
+	if e.torn != "" {
 		r.opts.Log.Error("Kafka tore a transaction; the remedy is to follow", "where", e.torn, "left", left)
-		if err := r.remedy(ctx, torn); err != nil {
+		if err := r.remedy(ctx); err != nil {
 			return "", fmt.Errorf("the remedy for a torn transaction: %w", err)
 		}
 	}

@@ -131,6 +131,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, what := range slices.Sorted(maps.Keys(r.Evidence)) {
 		fmt.Fprintf(&b, "| %s | %d |\n", what, r.Evidence[what])
 	}
+	for i, where := range r.Torn {
+		fmt.Fprintf(&b, "\nTorn by Kafka, %d: %s.\n", i+1, where)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -96,27 +96,20 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 
 // prepare makes topics and tables.
 func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
-	if err := errors.Join(s.applyTopics(ctx), s.compactOften(ctx)); err != nil {
+	err := s.kudos(ctx, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","),
+		"--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
+	if err != nil {
 		return err
 	}
-	return s.kudos(ctx, "migrate", "--mysql-dsn", primary.DSN(databaseName))
-}
-
-func (s *system) applyTopics(ctx context.Context) error {
-	return s.kudos(ctx, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","),
-		"--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
-}
-
-// compactOften has the state table compacted while all this goes on, so that reading it again stays quick.
-func (s *system) compactOften(ctx context.Context) error {
+	// So that the state table is compacted while all this goes on, and reading it again stays quick.
 	set := func(name, value string) kadm.AlterConfig {
 		return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(value)}
 	}
-	_, err := s.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{set("segment.bytes", "16777216"), set("min.cleanable.dirty.ratio", "0.3")}, schema.TopicState)
+	_, err = s.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{set("segment.bytes", "16777216"), set("min.cleanable.dirty.ratio", "0.3")}, schema.TopicState)
 	if err != nil {
 		return fmt.Errorf("setting up the state table: %w", err)
 	}
-	return nil
+	return s.kudos(ctx, "migrate", "--mysql-dsn", primary.DSN(databaseName))
 }
 
 func (s *system) startPrograms(ctx context.Context) error {

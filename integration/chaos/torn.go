@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,29 +33,17 @@ type marker struct {
 	epoch    int16
 }
 
-// torn are the marks of transactions that were ended in two ways, by topic.
-type torn map[string][]string
-
-func (t torn) String() string {
+// torn looks for the marks of a transaction that was ended in two ways, and says where they are.
+func (s *system) torn(ctx context.Context) (string, error) {
 	var all []string
-	for _, topic := range slices.Sorted(maps.Keys(t)) {
-		all = append(all, t[topic]...)
-	}
-	return strings.Join(all, "; ")
-}
-
-func (s *system) torn(ctx context.Context) (torn, error) {
-	t := torn{}
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
 		found, err := s.tornIn(ctx, topic)
 		if err != nil {
-			return nil, fmt.Errorf("looking for torn transactions in %s: %w", topic, err)
+			return "", fmt.Errorf("looking for torn transactions in %s: %w", topic, err)
 		}
-		if len(found) > 0 {
-			t[topic] = found
-		}
+		all = append(all, found...)
 	}
-	return t, nil
+	return strings.Join(all, "; "), nil
 }
 
 func (s *system) tornIn(ctx context.Context, topic string) (found []string, err error) {
@@ -115,19 +101,11 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 // remedyTimeout bounds the remedy.
 const remedyTimeout = 10 * time.Minute
 
-// remedy makes a topic with torn transactions anew: stop the processors, delete it, `kudos topics apply`, and `kudos
-// rebuild`, which makes the state table from likes, or like-updates and MySQL from the state table.
-func (r *run) remedy(ctx context.Context, t torn) error {
+// remedy is what kudos names where Kafka tore a transaction: stop the processors, `kudos rebuild --from-events`.
+func (r *run) remedy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remedyTimeout)
 	defer cancel()
 	s := r.sys
-	how, topic := "--from-events", schema.TopicState
-	if t[schema.TopicUpdates] != nil {
-		how, topic = "--updates", schema.TopicUpdates
-	}
-	if len(t) != 1 {
-		return fmt.Errorf("more than one topic: %v", t)
-	}
 	var errs []error
 	for _, u := range s.processors {
 		u.held.Lock()
@@ -139,40 +117,19 @@ func (r *run) remedy(ctx context.Context, t torn) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop the processors: %w", err)
 	}
-	if err := s.deleteTopic(ctx, topic); err != nil {
-		return err
-	}
-	// It says that something is left to do, which is to rebuild, and ends with 1.
-	if err := s.applyTopics(ctx); err != nil && !strings.Contains(err.Error(), "kudos rebuild") {
-		return err
-	}
-	if err := s.compactOften(ctx); err != nil {
+	// Guests that were killed are missed only when their session is over.
+	if err := wait(ctx, 2*sessionTimeout); err != nil {
 		return err
 	}
 	primary, _, _ := s.database.primary()
-	if err := s.kudos(ctx, "rebuild", how, "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName)); err != nil {
+	if err := s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName)); err != nil {
 		return err
 	}
-	r.oracle.Rebuilt(topic)
 	r.watch.rebuilt()
 	for _, u := range s.processors {
 		errs = append(errs, u.Start(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-func (s *system) deleteTopic(ctx context.Context, topic string) error {
-	answers, err := s.admin.DeleteTopics(ctx, topic)
-	if err == nil {
-		err = answers.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("delete %s: %w", topic, err)
-	}
-	return waitUntil(ctx, time.Minute, "topic "+topic+" to be gone", func() bool {
-		have, err := s.admin.ListTopics(ctx)
-		return err == nil && !have.Has(topic)
-	})
 }
 
 // kudos runs a command of the program.

@@ -61,16 +61,6 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 // Saw tells a position that MySQL was seen at; the next check holds it against the log.
 func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
 
-// Rebuilt tells that like-updates or the state table was made anew: the next check reads it from its start.
-func (o *Oracle) Rebuilt(topic string) {
-	switch topic {
-	case topicUpdates:
-		o.out = newPublished()
-	case topicTable:
-		o.table = newTable()
-	}
-}
-
 // Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the database, not the program;
 // and the updates before the events: what it finds folded then is all there is, forwarded events included, since they
 // come in one transaction with the update.

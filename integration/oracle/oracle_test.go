@@ -118,8 +118,12 @@ func TestTable(t *testing.T) {
 	require.Equal(t, map[pairKey]pair{{9, 4}: {action: kudosv1.Action_LIKE, timeMs: 500, offset: 77, sinceMs: 400, region: "DE"}}, table.pairs)
 	require.Equal(t, table.liked(), table.counts)
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{2}}, &d)
+	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{1, 1}}, &d)
-	told(t, d, "I2 state table, partition 0 offset 0: no value of version 1", "I2 state table, partition 0 offset 0: a pair of 2 bytes")
+	told(t, d, "I2 state table, partition 0 offset 0: no value of version 1", "I2 state table, partition 0 offset 0: no value of version 1",
+		"I2 state table, partition 0 offset 0: a pair of 2 bytes")
+	table.add(&kgo.Record{Key: pairKeyBytes}, &d)
+	require.Empty(t, table.pairs, "a tombstone takes out")
 }
 
 func TestLedger(t *testing.T) {

@@ -36,6 +36,15 @@ var reactions = map[byte]kudosv1.Action{0: kudosv1.Action_UNLIKE, 1: kudosv1.Act
 
 func (t *table) read(rec *kgo.Record) error {
 	v := rec.Value
+	if v == nil { // only `kudos rebuild` takes something out; what should have stayed is missing then
+		switch len(rec.Key) {
+		case 16:
+			delete(t.pairs, pairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])})
+		case 8:
+			delete(t.counts, binary.BigEndian.Uint64(rec.Key))
+		}
+		return nil
+	}
 	if len(v) == 0 || v[0] != 1 {
 		return errors.New("no value of version 1")
 	}
