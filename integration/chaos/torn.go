@@ -117,12 +117,7 @@ func (r *run) remedy(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop the processors: %w", err)
 	}
-	// Guests that were killed are missed only when their session is over.
-	if err := wait(ctx, 2*sessionTimeout); err != nil {
-		return err
-	}
-	primary, _, _ := s.database.primary()
-	if err := s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName)); err != nil {
+	if err := s.rebuild(ctx); err != nil {
 		return err
 	}
 	r.watch.rebuilt()
@@ -130,6 +125,21 @@ func (r *run) remedy(ctx context.Context) error {
 		errs = append(errs, u.Start(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// rebuild makes the state table anew. It refuses for as long as the group misses nobody: a guest that was killed is a
+// member until its session is over.
+func (s *system) rebuild(ctx context.Context) (err error) {
+	primary, _, _ := s.database.primary()
+	for end := time.Now().Add(10 * sessionTimeout); ; {
+		err = s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName))
+		if err == nil || !strings.Contains(err.Error(), "stop all processors first") || time.Now().After(end) {
+			return err
+		}
+		if err := wait(ctx, time.Second); err != nil {
+			return err
+		}
+	}
 }
 
 // kudos runs a command of the program.
