@@ -27,10 +27,28 @@ import (
 // tornWithin is how far back from the end of a log the marks are looked for.
 const tornWithin = 50_000
 
-// marker is the end of a transaction in one partition.
+// markers are the places of COMMITs. Each end of a transaction has an epoch of its own (transaction.version 2).
+type markers map[marker]int64
+
 type marker struct {
-	producer int64
-	epoch    int16
+	partition int32
+	producer  int64
+	epoch     int16
+}
+
+// add takes a control record in, and tells whether it aborts what was committed at another place.
+func (m markers) add(rec *kgo.Record) (committed int64, twice bool) {
+	if len(rec.Key) < 4 {
+		return 0, false
+	}
+	const commit = 1 // behind two bytes for the version
+	key := marker{rec.Partition, rec.ProducerID, rec.ProducerEpoch}
+	if binary.BigEndian.Uint16(rec.Key[2:]) == commit {
+		m[key] = rec.Offset
+		return 0, false
+	}
+	committed, twice = m[key]
+	return committed, twice
 }
 
 // torn looks for the marks of a transaction that was ended in two ways, and says where they are.
@@ -68,7 +86,7 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 		return nil, err
 	}
 	defer cl.Close()
-	committed := map[int32]map[marker]int64{}
+	seen := markers{}
 	for len(left) > 0 {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
@@ -78,20 +96,12 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 			if rec.Offset+1 >= left[rec.Partition] {
 				delete(left, rec.Partition)
 			}
-			if !rec.Attrs.IsControl() || len(rec.Key) < 4 {
+			if !rec.Attrs.IsControl() {
 				return
 			}
-			const commit = 1
-			m := marker{rec.ProducerID, rec.ProducerEpoch}
-			switch at, before := committed[rec.Partition][m]; {
-			case binary.BigEndian.Uint16(rec.Key[2:]) == commit:
-				if committed[rec.Partition] == nil {
-					committed[rec.Partition] = map[marker]int64{}
-				}
-				committed[rec.Partition][m] = rec.Offset
-			case before:
+			if at, twice := seen.add(rec); twice {
 				found = append(found, fmt.Sprintf("%s/%d has COMMIT at offset %d and ABORT at %d of one transaction (producer %d, epoch %d)",
-					topic, rec.Partition, at, rec.Offset, m.producer, m.epoch))
+					topic, rec.Partition, at, rec.Offset, rec.ProducerID, rec.ProducerEpoch))
 			}
 		})
 	}
