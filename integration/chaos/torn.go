@@ -27,10 +27,28 @@ import (
 // tornWithin is how far back from the end of a log the marks are looked for.
 const tornWithin = 50_000
 
-// marker is the end of a transaction in one partition.
+// markers are the places of COMMITs. Each end of a transaction has an epoch of its own (transaction.version 2).
+type markers map[marker]int64
+
 type marker struct {
-	producer int64
-	epoch    int16
+	partition int32
+	producer  int64
+	epoch     int16
+}
+
+// add takes a control record in, and tells whether it aborts what was committed at another place.
+func (m markers) add(rec *kgo.Record) (committed int64, twice bool) {
+	if len(rec.Key) < 4 {
+		return 0, false
+	}
+	const commit = 1 // behind two bytes for the version
+	key := marker{rec.Partition, rec.ProducerID, rec.ProducerEpoch}
+	if binary.BigEndian.Uint16(rec.Key[2:]) == commit {
+		m[key] = rec.Offset
+		return 0, false
+	}
+	committed, twice = m[key]
+	return committed, twice
 }
 
 // torn looks for the marks of a transaction that was ended in two ways, and says where they are.
@@ -68,7 +86,7 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 		return nil, err
 	}
 	defer cl.Close()
-	committed := map[int32]map[marker]int64{}
+	seen := markers{}
 	for len(left) > 0 {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
@@ -78,20 +96,12 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 			if rec.Offset+1 >= left[rec.Partition] {
 				delete(left, rec.Partition)
 			}
-			if !rec.Attrs.IsControl() || len(rec.Key) < 4 {
+			if !rec.Attrs.IsControl() {
 				return
 			}
-			const commit = 1
-			m := marker{rec.ProducerID, rec.ProducerEpoch}
-			switch at, before := committed[rec.Partition][m]; {
-			case binary.BigEndian.Uint16(rec.Key[2:]) == commit:
-				if committed[rec.Partition] == nil {
-					committed[rec.Partition] = map[marker]int64{}
-				}
-				committed[rec.Partition][m] = rec.Offset
-			case before:
+			if at, twice := seen.add(rec); twice {
 				found = append(found, fmt.Sprintf("%s/%d has COMMIT at offset %d and ABORT at %d of one transaction (producer %d, epoch %d)",
-					topic, rec.Partition, at, rec.Offset, m.producer, m.epoch))
+					topic, rec.Partition, at, rec.Offset, rec.ProducerID, rec.ProducerEpoch))
 			}
 		})
 	}
@@ -117,12 +127,7 @@ func (r *run) remedy(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop the processors: %w", err)
 	}
-	// Guests that were killed are missed only when their session is over.
-	if err := wait(ctx, 2*sessionTimeout); err != nil {
-		return err
-	}
-	primary, _, _ := s.database.primary()
-	if err := s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName)); err != nil {
+	if err := s.rebuild(ctx); err != nil {
 		return err
 	}
 	r.watch.rebuilt()
@@ -130,6 +135,21 @@ func (r *run) remedy(ctx context.Context) error {
 		errs = append(errs, u.Start(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// rebuild makes the state table anew. It refuses for as long as the group misses nobody: a guest that was killed is a
+// member until its session is over.
+func (s *system) rebuild(ctx context.Context) (err error) {
+	primary, _, _ := s.database.primary()
+	for end := time.Now().Add(10 * sessionTimeout); ; {
+		err = s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName))
+		if err == nil || !strings.Contains(err.Error(), "stop all processors first") || time.Now().After(end) {
+			return err
+		}
+		if err := wait(ctx, time.Second); err != nil {
+			return err
+		}
+	}
 }
 
 // kudos runs a command of the program.
