@@ -222,10 +222,16 @@ func (w *world) compactState() bool {
 }
 
 // compactUpdates keeps its distance from what may still be needed, as the compaction lag
-// of 7 days does.
+// of 7 days does: by MySQL after a failover, or by a process that has stood still.
 func (w *world) compactUpdates() bool {
 	p := w.partition()
-	return w.kafka.log(schema.TopicUpdates, p).compact(w.mysql.floor(positionKey(p)).n[colOffset])
+	below := w.mysql.floor(positionKey(p)).n[colOffset]
+	for _, c := range w.claims() {
+		if c.name() == updates(p) {
+			below = min(below, max(0, c.drive.Status().Position.Offset))
+		}
+	}
+	return w.kafka.log(schema.TopicUpdates, p).compact(below)
 }
 
 // trimLikes deletes the start of likes: only what has been folded.

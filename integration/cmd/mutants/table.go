@@ -167,7 +167,7 @@ var mutants = []mutant{
 	{7, "a seq that jumps parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq < seq {"), real("TestRule7")},
 	{7, "a seq that repeats parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq > seq {"), real("TestRule7")},
 	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return stream.Position{}, stream.Park(", "	if !ok {\n		return stream.Position{}, nil\n		return stream.Position{}, stream.Park("), real("TestRule7")},
-	{7, "progress that disagrees with the committed offset parks", one(folderGo, "	if ok && committed != p.NextOffset {", "	if false {"), real("TestRule7")},
+	{7, "progress that disagrees with the committed offset parks", one(folderGo, "	if ok && committed != p.NextOffset {", "	if ok && committed < 0 {"), real("TestRule7")},
 	{7, "another topic id parks", one(folderGo, "		if t.id != have.ID {", "		if false {"), real("TestRule7")},
 	{7, "another cluster id parks", one(folderGo, "	if p.ClusterID != topics.ClusterID {", "	if false {"), real("TestRule7")},
 	{7, "another partition count parks", one(folderGo, "		if p.Partitions != have.Partitions {", "		if false {"), real("TestRule7")},
