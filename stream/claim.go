@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -375,23 +376,23 @@ func (c *claim) parkLocked(err error) {
 		return
 	}
 	var park *ParkError
-	reason, remedy := err.Error(), byItself
+	reason, remedy := err.Error(), ""
 	if errors.As(err, &park) {
 		remedy = park.Remedy
 		if park.lost {
-			remedy = c.opts.LossRemedy
+			remedy = cmp.Or(c.opts.LossRemedy, remedy)
 		}
 	}
 	c.mu.retryAt = time.Now().Add(c.backoffLocked(park != nil))
 	if c.mu.reason != reason && c.mu.doubt.reason != reason {
-		c.log.Warn("partition is parked", "reason", reason, "remedy", remedy, "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
+		c.log.Warn("partition is parked", "reason", reason, "remedy", cmp.Or(remedy, byItself), "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
 	}
 	c.setState(StateParked, reason, remedy)
 	c.notify()
 }
 
-// byItself is for what is away and comes back.
-const byItself = "it is tried again until the cause is gone; see to the server that is named"
+// byItself is told where a person has nothing to do here.
+const byItself = "none: it is tried again until the cause is gone; see to the server that is named"
 
 // rejoinAfter is how long a fenced partition waits for a rebalance to come by itself:
 // by then the group has noticed a member that was away. If none has come, nobody took
@@ -538,5 +539,8 @@ func (s PartitionStatus) String() string {
 	if s.Reason != "" {
 		text += ": " + s.Reason
 	}
-	return text + remedyNote(s.Remedy)
+	if s.State == StateParked {
+		text += remedyNote(cmp.Or(s.Remedy, byItself))
+	}
+	return text
 }

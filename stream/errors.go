@@ -59,12 +59,12 @@ func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
 
 // dataLost parks for an unclean election.
 func dataLost(err error) *ParkError {
-	return lost("data was lost by an unclean leader election: %w", err)
+	return lost("compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
 }
 
-// lost parks with the remedy of the group.
-func lost(format string, args ...any) *ParkError {
-	park := Park("", format, args...)
+// lost parks with the remedy of the group, if it has one.
+func lost(remedy, format string, args ...any) *ParkError {
+	park := Park(remedy, format, args...)
 	park.lost = true
 	return park
 }

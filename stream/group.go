@@ -281,7 +281,7 @@ func fetchError(err error) error {
 	case errors.As(err, &loss):
 		return dataLost(err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return lost("the position is not in the log any more: %w", err)
+		return lost("raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
 		return Park("grant READ on the topic to this user", "%w", err)
 	}
