@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
 	"kudos/stream"
@@ -112,41 +111,14 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 		return err
 	}
 	if ok && committed != start {
-		if err := f.commitOffset(ctx, cl, start); err != nil {
-			return err
+		// Kafka allows it to nobody's member, even while the group has members.
+		source := stream.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: f.partition}
+		err := stream.AddOffset(ctx, cl, schema.FoldTransactionalID(f.partition), stream.NoMember(schema.GroupFold), source, stream.Position{Offset: start, Epoch: -1})
+		if err != nil {
+			return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
 		}
 	}
 	return cl.EndTransaction(ctx, kgo.TryCommit)
-}
-
-// commitOffset adds the group's offset to the transaction, as nobody's member: Kafka
-// allows that in a transaction even while the group has members.
-func (f *firstProgress) commitOffset(ctx context.Context, cl *kgo.Client, start int64) error {
-	producerID, epoch, err := cl.ProducerID(ctx)
-	if err != nil {
-		return err
-	}
-	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID, req.Group = schema.FoldTransactionalID(f.partition), schema.GroupFold
-	req.ProducerID, req.ProducerEpoch = producerID, epoch
-	rt := kmsg.NewTxnOffsetCommitRequestTopic()
-	rt.Topic, rt.TopicID = schema.TopicLikes, f.topics.ByName[schema.TopicLikes].ID
-	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-	rp.Partition, rp.Offset, rp.LeaderEpoch = f.partition, start, -1
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return err
-	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
-			}
-		}
-	}
-	return nil
 }
 
 // isEmpty tells whether a partition has no committed record. Its end does not tell:
