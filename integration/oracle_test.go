@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 
+	"kudos/integration/oracle"
 	"kudos/schema/kudosv1"
 )
 
@@ -195,6 +196,20 @@ func requireSame[K comparable](t testing.TB, what string, want, have map[K]count
 	if !maps.Equal(want, have) {
 		t.Fatalf("%s: %s", what, difference(want, have))
 	}
+}
+
+// requireInvariants has the oracle of the chaos harness look at everything: MySQL,
+// like-updates, dead letters and the state table.
+func (s *system) requireInvariants() {
+	s.t.Helper()
+	o, err := oracle.New(s.brokers)
+	require.NoError(s.t, err)
+	defer o.Close()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
+	defer cancel()
+	v, err := o.Check(ctx, s.db.DB)
+	require.NoError(s.t, err)
+	require.Zero(s.t, v.Differences.Total, v.Differences.String())
 }
 
 // requireExact checks everything that a log of events must have led to.
