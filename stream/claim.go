@@ -391,9 +391,6 @@ func (c *claim) parkLocked(err error) {
 	c.notify()
 }
 
-// byItself is told where a person has nothing to do here.
-const byItself = "none: it is tried again until the cause is gone; see to the server that is named"
-
 // rejoinAfter is how long a fenced partition waits for a rebalance to come by itself:
 // by then the group has noticed a member that was away. If none has come, nobody took
 // the partition (a transaction that timed out fences, too), and the group is asked who
@@ -500,47 +497,4 @@ func (c *claim) settled() Position {
 		return c.mu.fetched
 	}
 	return c.mu.position
-}
-
-// status tells how the partition is doing.
-func (c *claim) status() PartitionStatus {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	lag := int64(len(c.mu.pending)) + max(0, c.mu.lso-c.mu.fetched.Offset)
-	if c.mu.current != nil {
-		lag += int64(len(c.mu.current.Records))
-	}
-	status := PartitionStatus{
-		Topic: c.assignment.Topic, Partition: c.assignment.Partition,
-		State: c.mu.state, Reason: c.mu.reason, Remedy: c.mu.remedy, Since: c.mu.since,
-		Position: c.mu.position, Lag: lag,
-	}
-	if c.mu.state == StateRunning && c.mu.doubt.reason != "" {
-		status.State, status.Reason, status.Remedy = StateParked, c.mu.doubt.reason, c.mu.doubt.remedy
-	}
-	return status
-}
-
-// PartitionStatus tells how one assigned partition is doing.
-type PartitionStatus struct {
-	Topic          string
-	Partition      int32
-	State          string
-	Reason, Remedy string
-	Since          time.Time
-	Position       Position
-	// Lag counts the records behind the position, control records not included at
-	// the end of the log.
-	Lag int64
-}
-
-func (s PartitionStatus) String() string {
-	text := fmt.Sprintf("%s/%d %s", s.Topic, s.Partition, s.State)
-	if s.Reason != "" {
-		text += ": " + s.Reason
-	}
-	if s.State == StateParked {
-		text += remedyNote(cmp.Or(s.Remedy, byItself))
-	}
-	return text
 }
