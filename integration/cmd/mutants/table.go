@@ -132,7 +132,7 @@ var mutants = []mutant{
 		"			b.Next = c.mu.fetched\n", ""), test("stream", "TestSettledPosition")},
 	{5, "a position has the leader epoch of its own last record", one(claimGo,
 		"			b.Next = c.mu.fetched\n", "			b.Next.Offset = c.mu.fetched.Offset\n"), simulation},
-	{5, "lag is to the last data record", one(claimGo,
+	{5, "lag is to the last data record", one("stream/status.go",
 		"max(0, c.mu.lso-c.mu.fetched.Offset)", "max(0, c.mu.lso-c.mu.position.Offset)"), test("stream", "TestSettledPosition")},
 
 	{6, "exactly one row must change", one(applyGo, "	if changed != 1 {", "	if changed > 1 {"), simulation},
