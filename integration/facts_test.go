@@ -140,8 +140,8 @@ func TestCompactionWhileRunning(t *testing.T) {
 	adm := kadm.NewClient(s.client())
 	s.configure(adm, map[string]string{"segment.bytes": "1048576", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}, schema.TopicState, schema.TopicUpdates)
 	s.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", 2_000_000))
-	state := filepath.Join(t.TempDir(), "state")
-	p := s.processor("processor", "--set", "processor.max_batch=500", "--set", "processor.state_dir="+state)
+	s.stateDir = filepath.Join(t.TempDir(), "state")
+	p := s.processor("processor", "--set", "processor.max_batch=500")
 	losses := 0
 	for deadline := time.Now().Add(20 * time.Minute); ; losses++ {
 		require.True(t, time.Now().Before(deadline), "the log was not folded in time")
@@ -155,7 +155,7 @@ func TestCompactionWhileRunning(t *testing.T) {
 			break
 		}
 		require.NoError(t, p.Kill())
-		require.NoError(t, os.RemoveAll(state))
+		require.NoError(t, os.RemoveAll(s.stateDir))
 	}
 	s.drain(5 * time.Minute)
 	readable := map[string]int{}
@@ -259,15 +259,15 @@ func TestRecoveryTime(t *testing.T) {
 	s := newOwnSystem(t, 4, stack.KafkaOptions{Nodes: 3})
 	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 2_000_000)
 	s.preload(pairs, 1_000_000)
-	state := filepath.Join(t.TempDir(), "state")
-	p := s.processor("processor", "--set", "processor.state_dir="+state)
+	s.stateDir = filepath.Join(t.TempDir(), "state")
+	p := s.processor("processor")
 	require.NoError(t, p.Start(t.Context()))
 	s.drain(10 * time.Minute)
 	for _, lost := range []bool{false, true} {
 		for range 3 {
 			require.NoError(t, p.Kill())
 			if lost {
-				require.NoError(t, os.RemoveAll(state))
+				require.NoError(t, os.RemoveAll(s.stateDir))
 			}
 			s.preload(100, 1_000_000)
 			began := time.Now()

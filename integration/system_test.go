@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,6 +41,7 @@ type system struct {
 	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
 	sessionTimeout string
 	admin          string // where a processor tells of its readiness
+	stateDir       string // of a processor, for tests that lose it; one of its own if empty
 }
 
 // command runs the program to its end and returns what it printed.
@@ -168,7 +170,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
 		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
-			"--set", "processor.state_dir=" + filepath.Join(dir, "state"), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=" + s.admin}, args...),
+			"--set", "processor.state_dir=" + cmp.Or(s.stateDir, filepath.Join(dir, "state")), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=" + s.admin}, args...),
 	})
 	s.t.Cleanup(func() {
 		// Not killed: its groups would have to wait for it in the next test.
