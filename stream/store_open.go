@@ -256,6 +256,9 @@ func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
 		err = errors.Join(s.flush(), s.db.Close())
+		if s.corrupt.Load() {
+			err = nil // the files are marked: they are built again, whatever this says
+		}
 		s.db = nil
 	}
 	if s.lock != nil {
