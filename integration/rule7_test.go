@@ -180,7 +180,7 @@ func (s *system) requireParked(p *processor.Processor, topic string, partition i
 				last = status
 			}
 		}
-		return strings.HasPrefix(last, "parked") && strings.Contains(last, reason) && strings.Contains(last, "(remedy: ")
+		return strings.HasPrefix(last, "parked") && strings.Contains(last, reason) && strings.Contains(last, "(remedy: ") && !strings.Contains(last, "(remedy: none")
 	})
 }
 
