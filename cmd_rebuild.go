@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"kudos/config"
 	"kudos/processor/audit"
 	"kudos/processor/rebuild"
 )
@@ -66,14 +68,7 @@ partition of the topics in one transaction; what was done already is left as it 
 		if err != nil {
 			return err
 		}
-		switch {
-		case *events:
-			opts.Depth = rebuild.Events
-		case *loss:
-			opts.Depth = rebuild.Loss
-		case *updates:
-			opts.Depth = rebuild.Updates
-		}
+		opts.Depth = depthOf(*updates, *events, *loss)
 		asks := !*yes && !opts.DryRun
 		if asks && !readsTerminal(a.stdin) {
 			err = errors.New("nobody is here to say yes: give --yes, or --dry-run to see what would be done")
@@ -81,22 +76,40 @@ partition of the topics in one transaction; what was done already is left as it 
 		if err := errors.Join(err, cfg.RequireMySQL(), opts.Validate()); err != nil {
 			return usageError{err}
 		}
-		opts.Audit.Progress.Out, opts.Audit.Progress.Terminal = a.stderr, isTerminal(a.stderr)
-		person := &person{in: a.stdin, out: a.stdout, yes: !asks}
-		if *out == "json" {
-			person.out = a.stderr
-		}
-		r, err := rebuild.New(opts, cfg.Kafka, cfg.MySQL, person, quietLogger(cfg, a.stderr))
-		if err != nil {
-			return err
-		}
-		result, err := r.Run(cmd.Context())
-		if result == nil {
-			return err
-		}
-		return errors.Join(err, printRebuild(a.stdout, *out, opts, result, err == nil))
+		return a.rebuild(cmd.Context(), cfg, opts, !asks, *out)
 	}
 	return cmd
+}
+
+// depthOf is what the flags, of which one at most is given, ask for.
+func depthOf(updates, events, loss bool) rebuild.Depth {
+	switch {
+	case events:
+		return rebuild.Events
+	case loss:
+		return rebuild.Loss
+	case updates:
+		return rebuild.Updates
+	}
+	return rebuild.MySQL
+}
+
+// rebuild does it, and prints what was done. yes: nobody is asked.
+func (a *app) rebuild(ctx context.Context, cfg *config.Loaded, opts rebuild.Options, yes bool, format output) error {
+	opts.Audit.Progress.Out, opts.Audit.Progress.Terminal = a.stderr, isTerminal(a.stderr)
+	person := &person{in: a.stdin, out: a.stdout, yes: yes}
+	if format == "json" {
+		person.out = a.stderr
+	}
+	r, err := rebuild.New(opts, cfg.Kafka, cfg.MySQL, person, quietLogger(cfg, a.stderr))
+	if err != nil {
+		return err
+	}
+	result, err := r.Run(ctx)
+	if result == nil {
+		return err
+	}
+	return errors.Join(err, printRebuild(a.stdout, format, opts, result, err == nil))
 }
 
 // readsTerminal says whether a person can answer.

@@ -255,7 +255,11 @@ func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 			}
 			s.t.Fatalf("waited %s for %s; now: %v", patience, what, now)
 		}
-		time.Sleep(pause)
+		select {
+		case <-time.After(pause):
+		case <-s.t.Context().Done():
+			s.t.Fatalf("the test ended while waiting for %s; now: %v", what, now)
+		}
 	}
 }
 

@@ -38,7 +38,9 @@ var simulation = catcher{pkg: "integration/simulation", run: "TestSchedules"}
 func test(pkg, run string) catcher { return catcher{pkg: pkg, run: run} }
 func real(run string) catcher      { return catcher{pkg: "integration", run: run, real: true} }
 
-func one(file, old, new string) []edit { return []edit{{file, old, new}} }
+func one(file, old, new string) []edit {
+	return []edit{{file, old, new}}
+}
 
 var mutants = []mutant{
 	{1, "the latest event time decides", one(foldGo,
