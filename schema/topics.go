@@ -11,12 +11,27 @@ const (
 	TopicState   = GroupFold + "-table"
 	TopicUpdates = "like-updates"
 	TopicDLT     = "likes.dlt"
+
+	TopicTrending           = GroupTrending
+	TopicTrendingLocal      = GroupTrendingLocal
+	TopicTrendingTable      = GroupTrending + "-table"
+	TopicTrendingLocalTable = GroupTrendingLocal + "-table"
+	// TopicExclusions has one partition: every ranker reads all of it.
+	TopicExclusions = "trending-exclusions"
 )
 
 // The consumer groups of the processor role.
 const (
 	GroupFold  = "latest-like-action"
 	GroupApply = "like-count"
+)
+
+// The consumer groups of the ranker role, each named for the topic that it makes; the
+// last one brings rankings to MySQL.
+const (
+	GroupTrendingLocal = "trending-local"
+	GroupTrending      = "trending"
+	GroupTrendingMySQL = "trending-mysql"
 )
 
 // Headers of records. A forwarded event names its origin; a dead letter, why and
@@ -32,13 +47,19 @@ const (
 // FoldTransactionalID is the transactional id of a partition's fold. One id per
 // partition, never one per process: initialising it is what fences an earlier owner.
 func FoldTransactionalID(partition int32) string {
-	return GroupFold + "-" + strconv.Itoa(int(partition))
+	return TransactionalID(GroupFold, partition)
+}
+
+// TransactionalID is the transactional id of a group's partition.
+func TransactionalID(group string, partition int32) string {
+	return group + "-" + strconv.Itoa(int(partition))
 }
 
 // Topic is how a topic must be set up.
 type Topic struct {
 	Name string
-	// Partitions and ReplicationFactor of the whole system's topics are the same.
+	// Partitions are the same for all topics but trending-exclusions, which has one;
+	// ReplicationFactor is for all.
 	Partitions        int32
 	ReplicationFactor int16
 	Configs           map[string]string
@@ -79,6 +100,8 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			Least: []string{"retention.ms"},
 		}
 	}
+	exclusions := topic(TopicExclusions, map[string]string{"cleanup.policy": "compact"})
+	exclusions.Partitions = 1
 	return []Topic{
 		topic(TopicLikes, map[string]string{
 			"cleanup.policy":         "delete",
@@ -100,6 +123,21 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			// Room for a whole batch of likes, with headers.
 			"max.message.bytes": strconv.Itoa(dltMaxMessageBytes),
 		}),
+		topic(TopicTrending, map[string]string{
+			"cleanup.policy": "delete",
+			"retention.ms":   ms(7 * day),
+		}),
+		topic(TopicTrendingLocal, map[string]string{
+			"cleanup.policy":        "compact",
+			"min.compaction.lag.ms": ms(day),
+		}),
+		topic(TopicTrendingLocalTable, map[string]string{
+			"cleanup.policy": "compact",
+		}),
+		topic(TopicTrendingTable, map[string]string{
+			"cleanup.policy": "compact",
+		}),
+		exclusions,
 	}
 }
 
