@@ -1,0 +1,59 @@
+package window
+
+import (
+	"slices"
+
+	"kudos/schema"
+)
+
+// Leaders are the most liked posts of all time in one region, kept so that a change of
+// any post is a look at a short list: the best are in Best, and everybody else is known
+// to be no better than Floor.
+type Leaders struct {
+	Best []Post // the best first
+	// Floor is at least as good as every post that is not in Best; nil: there is none.
+	Floor *Post
+}
+
+// spare is how many times the length of a list is kept: so many posts have to leave
+// before the others must be looked through.
+const spare = 2
+
+// LeaderOf is a post with its likes of all time; reached is when they came to be so many
+// (Unix ms).
+func LeaderOf(post uint64, likes, reached int64) Post {
+	return Post{ID: post, Likes: likes, Score: schema.Score(likes) * schema.ScoreOne, Reached: reached}
+}
+
+// Update takes a post's new count, and tells whether that changed anything here. topN is
+// how long lists are.
+func (l *Leaders) Update(post Post, topN int) bool {
+	at := slices.IndexFunc(l.Best, func(p Post) bool { return p.ID == post.ID })
+	if at >= 0 {
+		l.Best = slices.Delete(l.Best, at, at+1)
+	}
+	if post.Likes <= 0 || l.Floor != nil && Better(post, *l.Floor) >= 0 {
+		return at >= 0
+	}
+	to, _ := slices.BinarySearchFunc(l.Best, post, Better)
+	l.Best = slices.Insert(l.Best, to, post)
+	if len(l.Best) > spare*topN {
+		floor := l.Best[len(l.Best)-1]
+		l.Floor, l.Best = &floor, l.Best[:len(l.Best)-1]
+	}
+	return true
+}
+
+// List is the best topN posts that are not excluded and have minLikes; ok is false if others, which
+// are not known here, might belong to it.
+func (l *Leaders) List(topN int, minLikes int64, excluded func(post uint64) bool) (list []Post, ok bool) {
+	for _, post := range l.Best {
+		if len(list) == topN || post.Likes < minLikes {
+			return list, true
+		}
+		if !excluded(post.ID) {
+			list = append(list, post)
+		}
+	}
+	return list, len(list) == topN || l.Floor == nil || l.Floor.Likes < minLikes
+}

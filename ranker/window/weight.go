@@ -1,0 +1,37 @@
+package window
+
+import (
+	"math/big"
+	"sort"
+
+	"kudos/schema"
+)
+
+// weights are what likes of age 0, 1, … n-1 buckets count: 2^(-age/halfLife), rounded
+// down to millionths. Whole numbers all the way, so that every machine has the same:
+// floating point would not promise that.
+//
+// Exponential decay is the one that does not depend on when one looks: all scores of a
+// window shrink alike, and their order stays. See Cormode, Shkapenyuk, Srivastava, Xu:
+// Forward Decay: A Practical Time Decay Model for Streaming Systems, ICDE 2009.
+func weights(n, bucket, halfLife int64) []schema.Score {
+	w := make([]schema.Score, n)
+	for age := range w {
+		w[age] = halved(int64(age)*bucket, halfLife)
+	}
+	return w
+}
+
+// halved is ⌊10⁶ · 2^(-p/q)⌋, which is the largest x with x^q · 2^p ≤ (10⁶)^q.
+func halved(p, q int64) schema.Score {
+	if d := new(big.Int).GCD(nil, nil, big.NewInt(p), big.NewInt(q)).Int64(); d > 1 {
+		p, q = p/d, q/d
+	}
+	exponent := big.NewInt(q)
+	bound := new(big.Int).Exp(big.NewInt(int64(schema.ScoreOne)), exponent, nil)
+	above := sort.Search(int(schema.ScoreOne)+1, func(x int) bool {
+		power := new(big.Int).Exp(big.NewInt(int64(x)), exponent, nil)
+		return power.Lsh(power, uint(p)).Cmp(bound) > 0
+	})
+	return schema.Score(above - 1)
+}

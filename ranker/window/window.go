@@ -1,0 +1,93 @@
+package window
+
+import (
+	"strconv"
+	"time"
+
+	"kudos/schema"
+)
+
+// Config is what rankings depend on besides the log. It must be the same everywhere.
+type Config struct {
+	Windows []Window
+	// Lateness is how far a watermark is behind its clock, in minutes.
+	Lateness int64
+	// TopN posts are listed at most, each with at least MinLikes likes in the window.
+	TopN     int
+	MinLikes int64
+}
+
+// Window is a window in event time that slides by its hop. A bucket is the unit in
+// which likes are kept for it, and divides the hop, which divides the size.
+type Window struct {
+	Name              string
+	Size, Hop, Bucket int64 // minutes
+	// HalfLife in minutes is the age at which a like weighs half; 0: all weigh the same.
+	HalfLife int64
+
+	weights []schema.Score // by age in buckets; nil without decay
+}
+
+const (
+	hour = 60
+	day  = 24 * hour
+	// longSize is from where on a window slides by the hour.
+	longSize = 12 * hour
+)
+
+// New makes the sliding window of a size in minutes.
+func New(size, halfLife int64) Window {
+	w := Window{Name: sizeName(size), Size: size, Hop: 1, Bucket: 1, HalfLife: halfLife}
+	if size >= longSize {
+		w.Hop, w.Bucket = hour, hour
+	}
+	if halfLife > 0 {
+		w.weights = weights(size/w.Bucket, w.Bucket, halfLife)
+	}
+	return w
+}
+
+// Day is the leaderboard of the day: from midnight to midnight.
+func Day() Window {
+	return Window{Name: schema.LeaderboardDay, Size: day, Hop: day, Bucket: hour}
+}
+
+// sizeName is 24h, 10m or 90m.
+func sizeName(minutes int64) string {
+	if minutes%hour == 0 {
+		return strconv.FormatInt(minutes/hour, 10) + "h"
+	}
+	return strconv.FormatInt(minutes, 10) + "m"
+}
+
+// Name is how a window of a size is called.
+func Name(size time.Duration) string { return sizeName(int64(size / time.Minute)) }
+
+// End is the end of the window for a watermark: it ends with the hop that the watermark
+// is in.
+func (w *Window) End(watermark schema.Minute) schema.Minute {
+	return floor(watermark, w.Hop) + schema.Minute(w.Hop)
+}
+
+// From is the beginning of the window that ends at end.
+func (w *Window) From(end schema.Minute) schema.Minute { return end - schema.Minute(w.Size) }
+
+// weight is what a like in a bucket counts in the window that ends at end.
+func (w *Window) weight(bucket, end schema.Minute) schema.Score {
+	if w.weights == nil {
+		return schema.ScoreOne
+	}
+	return w.weights[(int64(end-bucket)-w.Bucket)/w.Bucket]
+}
+
+// floor rounds a time down to a multiple of n minutes.
+func floor(m schema.Minute, n int64) schema.Minute {
+	q := int64(m) / n
+	if int64(m) < q*n {
+		q--
+	}
+	return schema.Minute(q * n)
+}
+
+// ceil rounds a time up to a multiple of n minutes.
+func ceil(m schema.Minute, n int64) schema.Minute { return -floor(-m, n) }

@@ -1,0 +1,238 @@
+package window
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/schema"
+)
+
+// update is one record of a made-up like-updates.
+type update struct {
+	post   uint64
+	deltas []schema.Delta
+	// withdrawn: a like of the first delta was.
+	withdrawn bool
+}
+
+// world is some partitions, their logs, and a merge that sees what they sealed.
+type world struct {
+	config   *Config
+	logs     [][]update
+	rows     []map[RowKey][]byte // the state, by partition
+	parts    []*Partition
+	clocks   []Clock
+	versions map[Key][][]Version // by partition
+	last     map[string]schema.Minute
+}
+
+func newWorld(config *Config, partitions int) *world {
+	w := &world{config: config, versions: map[Key][][]Version{}, last: map[string]schema.Minute{}}
+	for range partitions {
+		w.parts = append(w.parts, NewPartition(config))
+		w.rows = append(w.rows, map[RowKey][]byte{})
+		w.clocks = append(w.clocks, Clock{Since: schema.NoMinute, Seal: Seal{Clock: schema.NoMinute, Watermark: schema.NoMinute, Idle: schema.NoMinute}})
+	}
+	w.logs = make([][]update, partitions)
+	return w
+}
+
+func (w *world) add(p int, u update) {
+	w.logs[p] = append(w.logs[p], u)
+	w.parts[p].Add(u.post, u.deltas, int64(len(w.logs[p])-1))
+}
+
+func (w *world) idle(p int, to schema.Minute) {
+	w.parts[p].AdvanceIdle(to, int64(len(w.logs[p])))
+}
+
+// seal has a partition report.
+func (w *world) seal(t *testing.T, p int) {
+	part, c := w.parts[p], &w.clocks[p]
+	_, err := part.Changed(nil, func(key RowKey, value []byte) error {
+		if w.rows[p][key] = bytes.Clone(value); value == nil {
+			delete(w.rows[p], key)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	part.MakeVersions(int64(len(w.logs[p])))
+	for _, v := range part.Versions {
+		if w.versions[v.Key] == nil {
+			w.versions[v.Key] = make([][]Version, len(w.parts))
+		}
+		w.versions[v.Key][p] = append(w.versions[v.Key][p], v)
+	}
+	for _, m := range part.Marks {
+		c.Marks = append(c.Marks, SealedMark{Mark: m})
+	}
+	part.Versions, part.Marks = nil, nil
+	c.Seal = Seal{Clock: part.Clock(), Watermark: part.Watermark(), Offset: int64(len(w.logs[p])), Idle: part.Idle()}
+}
+
+// restart has a partition that has just reported begin again from its rows.
+func (w *world) restart(t *testing.T, p int) {
+	old := w.parts[p]
+	w.parts[p] = NewPartition(w.config)
+	for key, value := range w.rows[p] {
+		require.NoError(t, w.parts[p].LoadRow(key, value))
+	}
+	w.parts[p].LoadClock(old.Clock(), old.Idle(), maps.Clone(old.listed))
+	w.parts[p].MakeVersions(int64(len(w.logs[p])))
+	require.Empty(t, w.parts[p].Versions, "nothing has changed")
+}
+
+// check compares every ranking that can be made now with the logs.
+func (w *world) check(t *testing.T) (made int) {
+	for i := range w.config.Windows {
+		win := &w.config.Windows[i]
+		last, ok := w.last[win.Name]
+		if !ok {
+			last = schema.NoMinute
+		}
+		end, ok := Align(win, w.clocks, last)
+		if !ok {
+			continue
+		}
+		w.last[win.Name] = end
+		positions := make([]int64, len(w.parts))
+		for p := range w.clocks {
+			positions[p] = w.clocks[p].Position(int32(p), end).Offset
+		}
+		for _, region := range []schema.Region{schema.Global, {'D', 'E'}, {'U', 'S'}} {
+			key := Key{region, win.Name}
+			var lists [][]Post
+			for p, versions := range w.versions[key] {
+				at := -1
+				for i, v := range versions {
+					if v.End <= end && v.Offset <= w.clocks[p].Seal.Offset {
+						at = i
+					}
+				}
+				if at >= 0 && w.clocks[p].In(win, end) {
+					lists = append(lists, versions[at].Posts)
+				}
+			}
+			have := Merge(lists, w.config.TopN, func(uint64) bool { return false })
+			want := w.recompute(win, region, end, positions)
+			require.Equal(t, want, append([]Post{}, have...), "%s/%s to %s at %v", schema.RankingRegion(region), win.Name, end, positions)
+			made++
+		}
+	}
+	return made
+}
+
+// recompute counts anew, from the logs alone.
+func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, positions []int64) []Post {
+	posts := []Post{}
+	for p, log := range w.logs {
+		likes := map[uint64]map[schema.Minute]int64{}
+		for _, u := range log[:positions[p]] {
+			for _, d := range u.deltas {
+				m := schema.Minute(d.Minute)
+				if (region == schema.Global || d.Region == region) && m >= end-schema.Minute(win.Size) && m < end {
+					if likes[u.post] == nil {
+						likes[u.post] = map[schema.Minute]int64{}
+					}
+					likes[u.post][schema.Minute(math.Floor(float64(m)/float64(win.Bucket))*float64(win.Bucket))] += d.Likes
+				}
+			}
+		}
+		for id, buckets := range likes {
+			post := Post{ID: id, Reached: math.MinInt64}
+			for b, n := range buckets {
+				post.Likes += n
+				weight := int64(1_000_000)
+				if win.HalfLife > 0 {
+					// floating point is good enough for the few weights of this test
+					age := float64(int64(end-b) - win.Bucket)
+					weight = int64(math.Floor(1e6*math.Pow(2, -age/float64(win.HalfLife)) + 1e-9))
+				}
+				post.Score += schema.Score(n * weight)
+				if n > 0 {
+					post.Reached = max(post.Reached, int64(b))
+				}
+			}
+			if post.Likes >= w.config.MinLikes && post.Score > 0 {
+				posts = append(posts, post)
+			}
+		}
+	}
+	slices.SortFunc(posts, func(a, b Post) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Reached, b.Reached), cmp.Compare(a.ID, b.ID))
+	})
+	return posts[:min(len(posts), w.config.TopN)]
+}
+
+// TestRankingsEqualTheRecount: whatever comes in whatever order, and wherever the
+// partitions stand, a ranking is what the logs say at its positions.
+func TestRankingsEqualTheRecount(t *testing.T) {
+	for _, halfLife := range []int64{0, 4} {
+		for seed := range uint64(40) {
+			t.Run(fmt.Sprintf("half life %d, seed %d", halfLife, seed), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				config := &Config{Windows: []Window{New(10, halfLife), New(60, halfLife), New(24*60, 0), Day()}, Lateness: r.Int64N(3), TopN: 1 + r.IntN(5), MinLikes: 1 + r.Int64N(2)}
+				w := newWorld(config, 1+r.IntN(3))
+				made, now := 0, schema.Minute(30_000_000+r.Int64N(10_000))
+				for range 400 {
+					p := r.IntN(len(w.parts))
+					switch k := r.IntN(30); {
+					case k == 0:
+						w.idle(p, now)
+					case k == 1:
+						now += schema.Minute(r.Int64N(200))
+					case k < 5:
+						now++
+					case k < 11:
+						w.seal(t, p)
+						if k == 5 {
+							w.restart(t, p)
+						}
+						made += w.check(t)
+					default:
+						w.add(p, w.randomUpdate(r, p, now))
+					}
+				}
+				for p := range w.parts {
+					w.idle(p, now+3000)
+					w.seal(t, p)
+				}
+				made += w.check(t)
+				require.Positive(t, made)
+				for p := range w.parts {
+					posts, cells := w.parts[p].Size()
+					require.Zero(t, posts+cells, "all has left the windows")
+				}
+			})
+		}
+	}
+}
+
+// randomUpdate likes, or withdraws what was liked before.
+func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
+	u := update{post: uint64(1 + p + len(w.parts)*r.IntN(8))}
+	for range 1 + r.IntN(3) {
+		d := schema.Delta{Region: []schema.Region{{'D', 'E'}, {'U', 'S'}}[r.IntN(2)], Minute: int64(now) - int64(r.ExpFloat64()*8), Likes: 1 + r.Int64N(3)}
+		u.deltas = append(u.deltas, d)
+	}
+	if r.IntN(3) == 0 { // what somebody liked once is withdrawn where it was counted
+		log := w.logs[p]
+		for range min(len(log), 5) {
+			old := &log[r.IntN(len(log))]
+			if d := old.deltas[0]; d.Likes > 0 && !old.withdrawn {
+				old.withdrawn = true
+				u.post, u.deltas = old.post, []schema.Delta{{Region: d.Region, Minute: d.Minute, Likes: -1}}
+				break
+			}
+		}
+	}
+	return u
+}
