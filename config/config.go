@@ -15,6 +15,7 @@ import (
 
 	"kudos/processor"
 	"kudos/producer"
+	"kudos/ranker"
 	"kudos/sql"
 	"kudos/stream"
 	"kudos/stream/admin"
@@ -27,6 +28,7 @@ type Config struct {
 	Topics    Topics              `mapstructure:"topics"`
 	Producer  producer.Options    `mapstructure:"producer"`
 	Processor processor.Options   `mapstructure:"processor"`
+	Ranker    ranker.Options      `mapstructure:"ranker"`
 	Admin     admin.Options       `mapstructure:"admin"`
 	Log       Log                 `mapstructure:"log"`
 }
@@ -56,6 +58,7 @@ func Default() Config {
 		Topics:    Topics{Partitions: 8, ReplicationFactor: 3},
 		Producer:  producer.DefaultOptions(),
 		Processor: processor.DefaultOptions(),
+		Ranker:    ranker.DefaultOptions(),
 		Admin:     admin.DefaultOptions(),
 		Log:       Log{Level: "info", Format: "text"},
 	}
@@ -74,6 +77,7 @@ func (c Config) Validate() error {
 		named("topics", c.Topics.Validate()),
 		named("producer", c.Producer.Validate()),
 		named("processor", c.Processor.Validate()),
+		named("ranker", c.Ranker.Validate()),
 		named("admin", c.Admin.Validate()),
 		named("log", c.Log.Validate()),
 	)

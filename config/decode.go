@@ -14,14 +14,29 @@ import (
 // and durations are then parsed, and bounded, in one way wherever they were given.
 func decode(raw any, s setting) error {
 	if s.value.Kind() == reflect.Slice {
-		raw = listOf(raw)
-	} else if list, ok := raw.([]any); ok {
-		return fmt.Errorf("a list of %d is not %s", len(list), typeName(s.value))
-	} else {
-		raw = strings.TrimSpace(fmt.Sprint(raw))
+		return decodeList(listOf(raw), s.value)
 	}
+	if list, ok := raw.([]any); ok {
+		return fmt.Errorf("a list of %d is not %s", len(list), typeName(s.value))
+	}
+	return decodeText(strings.TrimSpace(fmt.Sprint(raw)), s.value)
+}
+
+// decodeList reads the elements one by one: an error names the one that is wrong.
+func decodeList(texts []string, into reflect.Value) error {
+	list := reflect.MakeSlice(into.Type(), len(texts), len(texts))
+	for i, text := range texts {
+		if err := decodeText(text, list.Index(i)); err != nil {
+			return fmt.Errorf("number %d of the list: %w", i+1, err)
+		}
+	}
+	into.Set(list)
+	return nil
+}
+
+func decodeText(text string, into reflect.Value) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: s.value.Addr().Interface(),
+		Result: into.Addr().Interface(),
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(
 			mapstructure.StringToTimeDurationHookFunc(),
 			mapstructure.StringToBasicTypeHookFunc(),
@@ -30,8 +45,8 @@ func decode(raw any, s setting) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Decode(raw); err != nil {
-		return valueError(raw, s.value)
+	if err := d.Decode(text); err != nil {
+		return valueError(text, into)
 	}
 	return nil
 }
@@ -55,11 +70,11 @@ func listOf(raw any) []string {
 	return texts
 }
 
-func valueError(raw any, want reflect.Value) error {
-	if raw == "" {
+func valueError(text string, want reflect.Value) error {
+	if text == "" {
 		return errors.New("is empty; it must be " + typeName(want))
 	}
-	return fmt.Errorf("%q is not %s", raw, typeName(want))
+	return fmt.Errorf("%q is not %s", text, typeName(want))
 }
 
 // typeName tells a person what a setting takes.
@@ -72,8 +87,6 @@ func typeName(v reflect.Value) string {
 		return "true or false"
 	case reflect.String:
 		return "a text"
-	case reflect.Slice:
-		return "a list"
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	}

@@ -68,11 +68,14 @@ func TestValuesOfEveryTypeFromEverySource(t *testing.T) {
 		require.Equal(t, 90*time.Second, l.Kafka.RequestTimeout)
 		require.Equal(t, int32(32), l.Topics.Partitions)
 		require.Equal(t, int64(1<<30), l.Processor.CacheBytes)
+		require.Equal(t, []time.Duration{5 * time.Minute, 90 * time.Minute, 12 * time.Hour}, l.Ranker.Windows)
 	}
 	check(Load(Sources{File: writeFile(t, `
 kafka: {brokers: ["a:1", "b:2"], request_timeout: 1m30s}
 topics: {partitions: 32}
 processor: {cache_bytes: 1_073_741_824}
+ranker:
+  windows: [5m, 1h30m, 12h]
 log:
 `)}))
 	check(Load(Sources{Flags: map[string]Flag{
@@ -80,11 +83,13 @@ log:
 		"kafka.request_timeout": {"--set", "90s"},
 		"topics.partitions":     {"--set", "32"},
 		"processor.cache_bytes": {"--set", "1073741824"},
+		"ranker.windows":        {"--set", "5m, 90m,12h"},
 	}}))
 	t.Setenv("KUDOS_KAFKA_BROKERS", "a:1,b:2")
 	t.Setenv("KUDOS_KAFKA_REQUEST_TIMEOUT", "90s")
 	t.Setenv("KUDOS_TOPICS_PARTITIONS", "32")
 	t.Setenv("KUDOS_PROCESSOR_CACHE_BYTES", "1073741824")
+	t.Setenv("KUDOS_RANKER_WINDOWS", "5m,90m,12h")
 	check(Load(Sources{}))
 }
 
@@ -154,9 +159,25 @@ func TestLoadRefuses(t *testing.T) {
 			file: "kafka:\n  dial_timeout: 5\n",
 			want: []string{"kafka.dial_timeout", `"5" is not a duration with its unit`},
 		},
+		"list with a duration without unit": {
+			file: "ranker:\n  windows: [10m, 60, 24h]\n",
+			want: []string{"ranker.windows (file ", `number 2 of the list: "60" is not a duration with its unit`},
+		},
+		"list with nothing between commas": {
+			env: "KUDOS_RANKER_WINDOWS", value: "10m,,1h",
+			want: []string{"ranker.windows (env KUDOS_RANKER_WINDOWS)", "number 2 of the list: is empty; it must be a duration"},
+		},
+		"empty list": {
+			file: "ranker: {windows: []}\n",
+			want: []string{"ranker.windows: between 1 and 8"},
+		},
+		"window that does not slide": {
+			flags: map[string]Flag{"ranker.windows": {"--set", "90s,12h30m"}},
+			want:  []string{"ranker.windows: 1m30s is no whole number of minutes", "ranker.windows: 12h30m0s is no whole number of hours"},
+		},
 		"values that cannot work, all of them": {
-			file: "log: {level: loud, format: xml}\ntopics: {partitions: 0}\nmysql: {retries: -1}\n",
-			want: []string{"log.level", "log.format", "topics.partitions", "mysql.retries"},
+			file: "log: {level: loud, format: xml}\ntopics: {partitions: 0}\nmysql: {retries: -1}\nranker: {score: fame, top_n: 0}\n",
+			want: []string{"log.level", "log.format", "topics.partitions", "mysql.retries", "ranker.score", "ranker.top_n"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,10 +39,30 @@ func shown(s setting) any {
 	if s.key == "mysql.dsn" {
 		return maskDSN(s.value.String())
 	}
-	if d, ok := s.value.Interface().(time.Duration); ok {
-		return d.String()
+	switch v := s.value.Interface().(type) {
+	case time.Duration:
+		return durationText(v)
+	case []time.Duration:
+		texts := make([]string, len(v))
+		for i, d := range v {
+			texts[i] = durationText(d)
+		}
+		return texts
+	default:
+		return v
 	}
-	return s.value.Interface()
+}
+
+// durationText writes a duration as people do: 24h, not 24h0m0s.
+func durationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 const mask = "***"

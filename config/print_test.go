@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -31,10 +32,21 @@ func TestPrintMasksSecretsAndNamesOrigins(t *testing.T) {
 		require.Regexp(t, `(?m)^mysql\.dsn +\S+ +flag --mysql-dsn$`, table.String())
 		require.Regexp(t, `(?m)^log\.level +debug +env KUDOS_LOG_LEVEL$`, table.String())
 		require.Regexp(t, `(?m)^kafka\.brokers +127\.0\.0\.1:9092 +default$`, table.String())
+		require.Regexp(t, `(?m)^ranker\.windows +10m,1h,24h +default$`, table.String())
 
 		var entries []Entry
 		require.NoError(t, json.Unmarshal(script.Bytes(), &entries))
 		require.Contains(t, entries, Entry{Key: "kafka.dial_timeout", Value: "5s", From: "default", Env: "KUDOS_KAFKA_DIAL_TIMEOUT"})
+		require.Contains(t, entries, Entry{Key: "ranker.windows", Value: []any{"10m", "1h", "24h"}, From: "default", Env: "KUDOS_RANKER_WINDOWS"})
+	}
+}
+
+func TestDurationText(t *testing.T) {
+	for text, d := range map[string]time.Duration{
+		"0s": 0, "500ms": 500 * time.Millisecond, "10s": 10 * time.Second, "1m30s": 90 * time.Second, "10m": 10 * time.Minute,
+		"1h": time.Hour, "1h10m": 70 * time.Minute, "10h0m1s": 10*time.Hour + time.Second, "-24h": -24 * time.Hour,
+	} {
+		require.Equal(t, text, durationText(d))
 	}
 }
 

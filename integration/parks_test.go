@@ -331,8 +331,12 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 	require.Contains(t, string(log), remedy)
 	require.Equal(t, before, p.counts())
 	p.stop()
-	p.deleteTopic(schema.TopicState)
-	p.deleteTopic(schema.TopicUpdates)
+	for _, topic := range []string{
+		schema.TopicState, schema.TopicUpdates,
+		schema.TopicTrending, schema.TopicTrendingTable, schema.TopicTrendingLocal, schema.TopicTrendingLocalTable,
+	} {
+		p.deleteTopic(topic)
+	}
 	for _, table := range []string{"like_count", "like_hourly", "applied_offset"} {
 		p.db.MustExec("DELETE FROM " + table)
 	}

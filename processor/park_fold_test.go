@@ -243,7 +243,8 @@ func TestLikesThatHasGrownIsFoldedAnew(t *testing.T) {
 	counts := s.counts()
 	_, err := s.adm.CreatePartitions(t.Context(), 2, schema.TopicLikes, schema.TopicDLT)
 	require.NoError(t, err)
-	_, err = s.adm.DeleteTopics(t.Context(), schema.TopicState, schema.TopicUpdates)
+	_, err = s.adm.DeleteTopics(t.Context(), schema.TopicState, schema.TopicUpdates,
+		schema.TopicTrending, schema.TopicTrendingTable, schema.TopicTrendingLocal, schema.TopicTrendingLocalTable)
 	require.NoError(t, err)
 	s.emptyTables()
 	_, err = processor.ApplyTopics(t.Context(), s.kafka, 6, 1, s.log)

@@ -17,13 +17,15 @@ const (
 	// applyAgain is for a partition that `kudos topics apply` did not come to.
 	applyAgain = "stop the processors, then: kudos topics apply"
 	// startOver folds again what likes still holds.
-	startOver = "stop the processors, " + anew
-	anew      = "delete " + schema.TopicState + " and " + schema.TopicUpdates +
-		", empty like_count, like_hourly and applied_offset in MySQL, then: kudos topics apply"
+	startOver = "stop the processors and rankers, " + anew
+	anew      = "delete " + schema.TopicState + " and " + schema.TopicUpdates + ", and what rankers have made of them (" + rankings +
+		"), empty like_count, like_hourly and applied_offset in MySQL, then: kudos topics apply"
+	// rankings are the topics that hold positions in like-updates, and are made anew with it.
+	rankings = schema.TopicTrending + ", " + schema.TopicTrendingTable + ", " + schema.TopicTrendingLocal + ", " + schema.TopicTrendingLocalTable
 	// restore is for a state table that does not belong to the topics there are.
-	restore = "stop the processors and restore the topics that the state table was made with; or, to start over with the events that likes still holds, " + anew
+	restore = "stop the processors and rankers, and restore the topics that the state table was made with; or, to start over with the events that likes still holds, " + anew
 	// stateLost is for a state table that is not what it was.
-	stateLost = "stop the processors, then: kudos rebuild --from-events; or, if likes has lost its start and the events before are lost for good, " + anew
+	stateLost = "stop the processors, then: kudos rebuild --from-events; or, if likes has lost its start and the events before are lost for good, stop the rankers, too, " + anew
 	// acceptLoss is for events that were lost before they were folded, or after.
 	acceptLoss = "if the missing events are lost for good, go on without them: stop the processors, then: kudos rebuild --accept-loss"
 	// updatesLost is for like-updates of another state table.

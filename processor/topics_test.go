@@ -29,7 +29,7 @@ func (s *system) checkTopics() []string {
 func TestTopicsAreMade(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	require.Len(t, s.checkTopics(), 4, "each topic is missed: %v", s.checkTopics())
+	require.Len(t, s.checkTopics(), 9, "each topic is missed: %v", s.checkTopics())
 	report, err := s.applyTopics()
 	require.NoError(t, err)
 	require.Equal(t, []string{
@@ -37,6 +37,11 @@ func TestTopicsAreMade(t *testing.T) {
 		"created latest-like-action-table with 4 partitions, replication factor 1",
 		"created like-updates with 4 partitions, replication factor 1",
 		"created likes.dlt with 4 partitions, replication factor 1",
+		"created trending with 4 partitions, replication factor 1",
+		"created trending-local with 4 partitions, replication factor 1",
+		"created trending-local-table with 4 partitions, replication factor 1",
+		"created trending-table with 4 partitions, replication factor 1",
+		"created trending-exclusions with 1 partitions, replication factor 1",
 		"partition 0 starts at offset 0 of likes",
 		"partition 1 starts at offset 0 of likes",
 		"partition 2 starts at offset 0 of likes",
@@ -50,7 +55,7 @@ func TestTopicsAreMade(t *testing.T) {
 			have[k] = *v
 		}
 		require.Equal(t, want.Configs, have, want.Name)
-		require.Len(t, s.broker.PartitionInfos(want.Name), partitions)
+		require.Len(t, s.broker.PartitionInfos(want.Name), int(want.Partitions))
 	}
 
 	report, err = s.applyTopics()

@@ -11,7 +11,13 @@ import (
 // they misplace.
 func PartitionFor(postID uint64, n int32) int32 {
 	var key [20]byte
-	return int32(toPositive(murmur2(AppendPostKey(key[:0], postID))) % uint32(n))
+	return KeyPartition(AppendPostKey(key[:0], postID), n)
+}
+
+// KeyPartition says which of n partitions a record with a key is written to by Kafka's
+// default partitioning, as rankings are.
+func KeyPartition(key []byte, n int32) int32 {
+	return int32(toPositive(murmur2(key)) % uint32(n))
 }
 
 func toPositive(h uint32) uint32 { return h & 0x7fffffff }

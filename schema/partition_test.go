@@ -54,6 +54,21 @@ func TestPartitionForIsKafkasDefault(t *testing.T) {
 	require.Greater(t, negative, 100, "the sample must hold hashes whose sign bit matters")
 }
 
+func TestKeyPartitionIsKafkasDefault(t *testing.T) {
+	kafka := kgo.StickyKeyPartitioner(nil).ForTopic(TopicTrending)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for length := range 64 {
+		key := make([]byte, length) // an empty key is a key; only none is not
+		for i := range key {
+			key[i] = byte(rng.Uint32())
+		}
+		for _, n := range []int32{1, 3, 8, 64, math.MaxInt32} {
+			want := kafka.Partition(&kgo.Record{Key: key}, int(n))
+			require.Equal(t, int32(want), KeyPartition(key, n), "key %x of %d partitions", key, n)
+		}
+	}
+}
+
 func TestPartitionForKnownAnswers(t *testing.T) {
 	// Pinned: a change would split posts over two states.
 	got := make([]int32, 0, 8)

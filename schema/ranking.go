@@ -31,6 +31,18 @@ const (
 	LeaderboardAll = "all" // all time
 )
 
+// WindowName is how a window of a size, in whole minutes, is written: 10m, 1h, 1h30m, 24h.
+func WindowName(size time.Duration) string {
+	hours, minutes := size/time.Hour, size%time.Hour/time.Minute
+	switch {
+	case hours == 0:
+		return fmt.Sprintf("%dm", minutes)
+	case minutes == 0:
+		return fmt.Sprintf("%dh", hours)
+	}
+	return fmt.Sprintf("%dh%dm", hours, minutes)
+}
+
 // RankingVersion is the version of Ranking that this program writes.
 const RankingVersion = 1
 

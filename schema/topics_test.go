@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"maps"
 	"strconv"
 	"testing"
 
@@ -20,9 +21,11 @@ func topicsByName(t *testing.T, partitions int32, replication int16) map[string]
 // The contract, as it stands in the design.
 func TestTopics(t *testing.T) {
 	topics := topicsByName(t, 12, 3)
-	require.Len(t, topics, 4)
+	require.Len(t, topics, 9)
 	for name, topic := range topics {
-		require.Equal(t, int32(12), topic.Partitions, "%s: a post has one partition number in every topic", name)
+		if name != "trending-exclusions" {
+			require.Equal(t, int32(12), topic.Partitions, "%s: a post has one partition number in every topic", name)
+		}
 		require.Equal(t, int16(3), topic.ReplicationFactor, name)
 		require.Equal(t, "2", topic.Configs["min.insync.replicas"], name)
 		require.Equal(t, "false", topic.Configs["unclean.leader.election.enable"], name)
@@ -39,6 +42,26 @@ func TestTopics(t *testing.T) {
 	room, err := strconv.Atoi(topics["likes.dlt"].Configs["max.message.bytes"])
 	require.NoError(t, err)
 	require.Greater(t, room, LikesMaxMessageBytes, "an oversized original must fit, with its headers")
+}
+
+// The ranker's topics: rankings are history, all else is the latest of each key.
+func TestTopicsOfTheRanker(t *testing.T) {
+	topics := topicsByName(t, 12, 3)
+	common := map[string]string{"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+	for name, own := range map[string]map[string]string{
+		"trending":             {"cleanup.policy": "delete", "retention.ms": "604800000"},
+		"trending-table":       {"cleanup.policy": "compact"},
+		"trending-local":       {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},
+		"trending-local-table": {"cleanup.policy": "compact"},
+		"trending-exclusions":  {"cleanup.policy": "compact"},
+	} {
+		want := maps.Clone(common)
+		maps.Copy(want, own)
+		require.Equal(t, want, topics[name].Configs, name)
+	}
+	require.Equal(t, int32(1), topics["trending-exclusions"].Partitions, "every ranker reads all of it, in one order")
+	require.Equal(t, GroupTrending+"-table", TopicTrendingTable, "goka names a group's table")
+	require.Equal(t, GroupTrendingLocal+"-table", TopicTrendingLocalTable)
 }
 
 func TestALongerRetentionIsAccepted(t *testing.T) {
