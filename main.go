@@ -112,10 +112,10 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 		}
 	}
 	add("roles", a.devCommands()...)
-	add("roles", a.producerCommand(), a.processorCommand())
+	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand())
-	add("about", a.healthCommand(), a.configCommand(), a.versionCommand())
+	add("about", a.trendingCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
 	return root
 }
 
