@@ -120,7 +120,7 @@ func advice(err error) string {
 	if errors.As(err, &answer) {
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
-			return "check user, password and grants: kudos needs SELECT, INSERT and UPDATE on its database, `kudos migrate` also CREATE and ALTER"
+			return "check user, password and grants: kudos needs SELECT, INSERT, UPDATE and DELETE on its database, `kudos migrate` also CREATE and ALTER"
 		case 1049:
 			return "create the database, then run `kudos migrate`"
 		case errNoSuchTable, 1054:
