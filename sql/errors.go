@@ -42,6 +42,13 @@ func (e *UnknownOutcomeError) Error() string {
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
+// PositionInDoubt tells the failures after which the position is read again, to go on there: it has moved, or whether it
+// has is not known.
+func PositionInDoubt(err error) bool {
+	var unknown *UnknownOutcomeError
+	return errors.Is(err, ErrPositionMoved) || errors.As(err, &unknown)
+}
+
 // SchemaError: the tables are not those this program needs.
 type SchemaError struct {
 	Have, Need int64 // migrations; Have is 0 on an empty database

@@ -236,22 +236,32 @@ func isPeriod(window string) bool {
 
 // checkRankings refuses what the tables cannot hold, before it could become SQL. rankings are sorted.
 func checkRankings(rankings []Ranking) error {
-	for i, r := range rankings {
-		year := r.AsOf.UTC().Year()
-		switch {
-		case r.Region != schema.GlobalName && !isRegion(r.Region):
-			return fmt.Errorf("region %q is neither %s nor of the form AA or AA-AAA", r.Region, schema.GlobalName)
-		case !isWindow(r.Window):
-			return fmt.Errorf("window %q has not 1 to 8 small letters and digits", r.Window)
-		case !r.AsOf.IsZero() && (year < 1000 || year > 9999):
-			return fmt.Errorf("ranking %s is as of the year %d, which is outside 1000 to 9999", schema.RankingKey(r.Region, r.Window), year)
-		case i > 0 && r.Region == rankings[i-1].Region && r.Window == rankings[i-1].Window:
+	for i := range rankings {
+		r := &rankings[i]
+		if err := r.Validate(); err != nil {
+			return err
+		}
+		if i > 0 && r.Region == rankings[i-1].Region && r.Window == rankings[i-1].Window {
 			return fmt.Errorf("ranking %s is there twice", schema.RankingKey(r.Region, r.Window))
 		}
-		for _, post := range r.Posts {
-			if post.Score < 0 {
-				return fmt.Errorf("ranking %s has a score below zero for post %d", schema.RankingKey(r.Region, r.Window), post.PostID)
-			}
+	}
+	return nil
+}
+
+// Validate tells what the tables cannot hold.
+func (r *Ranking) Validate() error {
+	year := r.AsOf.UTC().Year()
+	switch {
+	case r.Region != schema.GlobalName && !isRegion(r.Region):
+		return fmt.Errorf("region %q is neither %s nor of the form AA or AA-AAA", r.Region, schema.GlobalName)
+	case !isWindow(r.Window):
+		return fmt.Errorf("window %q has not 1 to 8 small letters and digits", r.Window)
+	case !r.AsOf.IsZero() && (year < 1000 || year > 9999):
+		return fmt.Errorf("ranking %s is as of the year %d, which is outside 1000 to 9999", schema.RankingKey(r.Region, r.Window), year)
+	}
+	for _, post := range r.Posts {
+		if post.Score < 0 {
+			return fmt.Errorf("ranking %s has a score below zero for post %d", schema.RankingKey(r.Region, r.Window), post.PostID)
 		}
 	}
 	return nil
