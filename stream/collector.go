@@ -21,11 +21,8 @@ var (
 		"1 for the state that an assigned partition is in: starting, running, parked or fenced.", []string{"group", "partition", "state"}, nil)
 )
 
-func (collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- lagDesc
-	ch <- positionDesc
-	ch <- stateDesc
-}
+// Describe tells nothing: the roles of one process each have a collector of the same metrics.
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.processors {

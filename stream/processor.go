@@ -23,7 +23,7 @@ type ProcessorOptions struct {
 	Group, Input string
 	// Table: the group has a state table, the topic <Group>-table.
 	Table bool
-	// Hasher finds the partition of a table's key; needed with Table.
+	// Hasher finds the partition of a table's key, for views; nil: nobody looks.
 	Hasher func() hash.Hash32
 	// Stores open the table's local copies; needed with Table.
 	Stores *Stores
@@ -130,8 +130,10 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	}
 	if p.opts.Table {
 		edges = append(edges, goka.Persist(batchCodec{}))
+		if p.opts.Hasher != nil {
+			options = append(options, goka.WithHasher(p.opts.Hasher))
+		}
 		options = append(options,
-			goka.WithHasher(p.opts.Hasher),
 			goka.WithUpdateCallback(table.update),
 			goka.WithStorageBuilder(p.opts.Stores.Builder(tm.identify)))
 	}

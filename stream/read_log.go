@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // LogChunk is what one fetch of ReadLog covered: committed records in offset order,
@@ -23,7 +24,7 @@ const readLogPatience = 30 * time.Second
 // with chunks that have no records, a few times a second: it decides when to stop.
 // That a position has been reached is told by LogChunk.Next; a record may not be
 // there (control records, compaction).
-func ReadLog(ctx context.Context, cl *kgo.Client, topic string, partition int32, from int64, each func(LogChunk) (more bool, err error)) error {
+func ReadLog(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64, each func(LogChunk) (more bool, err error)) error {
 	r := newLogReader(cl, topic, partition, 0)
 	for next := from; ; {
 		fetchCtx, cancel := context.WithTimeout(ctx, readLogPatience)

@@ -110,13 +110,15 @@ func WatermarkAt(w *Window, clocks []Clock, end schema.Minute) schema.Minute {
 	return least
 }
 
-// Forget drops marks that no end from here on needs.
-func (c *Clock) Forget(end schema.Minute) {
+// Forget drops and returns the marks that no end from here on needs.
+func (c *Clock) Forget(end schema.Minute) []SealedMark {
 	n := 0
 	for n < len(c.Marks) && c.Marks[n].Watermark < end {
 		n++
 	}
+	gone := c.Marks[:n]
 	c.Marks = c.Marks[n:]
+	return gone
 }
 
 // Merge makes one list of the partitions' lists: exact, since each post is in one only.

@@ -26,8 +26,8 @@ func LeaderOf(post uint64, likes, reached int64) Post {
 }
 
 // Update takes a post's new count, and tells whether that changed anything here. topN is
-// how long lists are.
-func (l *Leaders) Update(post Post, topN int) bool {
+// how long lists are, without those excluded.
+func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) bool {
 	at := slices.IndexFunc(l.Best, func(p Post) bool { return p.ID == post.ID })
 	if at >= 0 {
 		l.Best = slices.Delete(l.Best, at, at+1)
@@ -37,11 +37,31 @@ func (l *Leaders) Update(post Post, topN int) bool {
 	}
 	to, _ := slices.BinarySearchFunc(l.Best, post, Better)
 	l.Best = slices.Insert(l.Best, to, post)
-	if len(l.Best) > spare*topN {
-		floor := l.Best[len(l.Best)-1]
-		l.Floor, l.Best = &floor, l.Best[:len(l.Best)-1]
-	}
+	l.trim(spare*topN, excluded)
 	return true
+}
+
+// trim keeps the best most posts, and those excluded that are better than the last of them.
+func (l *Leaders) trim(most int, excluded func(post uint64) bool) {
+	over := len(l.Best) - most
+	if over <= 0 {
+		return
+	}
+	for _, p := range l.Best {
+		if excluded(p.ID) {
+			over--
+		}
+	}
+	n := len(l.Best)
+	for ; over > 0; n-- {
+		if !excluded(l.Best[n-1].ID) {
+			over--
+		}
+	}
+	if n < len(l.Best) {
+		floor := l.Best[n]
+		l.Floor, l.Best = &floor, l.Best[:n]
+	}
 }
 
 // List is the best topN posts that are not excluded and have minLikes; ok is false if others, which

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"strconv"
 	"time"
 
 	"kudos/schema"
@@ -37,7 +36,7 @@ const (
 
 // New makes the sliding window of a size in minutes.
 func New(size, halfLife int64) Window {
-	w := Window{Name: sizeName(size), Size: size, Hop: 1, Bucket: 1, HalfLife: halfLife}
+	w := Window{Name: schema.WindowName(time.Duration(size) * time.Minute), Size: size, Hop: 1, Bucket: 1, HalfLife: halfLife}
 	if size >= longSize {
 		w.Hop, w.Bucket = hour, hour
 	}
@@ -51,17 +50,6 @@ func New(size, halfLife int64) Window {
 func Day() Window {
 	return Window{Name: schema.LeaderboardDay, Size: day, Hop: day, Bucket: hour}
 }
-
-// sizeName is 24h, 10m or 90m.
-func sizeName(minutes int64) string {
-	if minutes%hour == 0 {
-		return strconv.FormatInt(minutes/hour, 10) + "h"
-	}
-	return strconv.FormatInt(minutes, 10) + "m"
-}
-
-// Name is how a window of a size is called.
-func Name(size time.Duration) string { return sizeName(int64(size / time.Minute)) }
 
 // End is the end of the window for a watermark: it ends with the hop that the watermark
 // is in.

@@ -1,0 +1,145 @@
+package rankings
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"kudos/schema"
+)
+
+// Config are the settings of the ranker that rankings depend on.
+type Config struct {
+	Windows  []time.Duration
+	Lateness time.Duration // by which a watermark is behind its clock
+	Score    string        // count or decay
+	HalfLife time.Duration // of decay
+	TopN     int
+	MinLikes int64
+}
+
+// kind is a window or leaderboard; times and sizes are in minutes.
+type kind struct {
+	name      string
+	size, hop int64 // 0: all time
+	bucket    int64 // in which likes have one age
+	// weights of a like by its age in buckets; nil: each counts 1.
+	weights         []int64
+	score, halfLife string // as rankings write them
+}
+
+const (
+	minutesOfHour = 60
+	minutesOfDay  = 24 * minutesOfHour
+	// longWindow is from where on windows hop by the hour.
+	longWindow = 12 * minutesOfHour
+
+	scoreCount = "count"
+	scoreDecay = "decay"
+)
+
+// kinds are the windows and leaderboards.
+func (c *Config) kinds() []*kind {
+	kinds := []*kind{
+		{name: "all", score: scoreCount},
+		{name: "day", score: scoreCount, size: minutesOfDay, hop: minutesOfDay, bucket: minutesOfHour},
+	}
+	for _, size := range c.Windows {
+		k := &kind{name: written(size), score: c.Score, size: int64(size / time.Minute), hop: 1}
+		if k.size >= longWindow {
+			k.hop = minutesOfHour
+		}
+		k.bucket = k.hop
+		if c.Score == scoreDecay {
+			k.halfLife = written(c.HalfLife)
+			for age := range k.size / k.bucket {
+				k.weights = append(k.weights, weight(age*k.bucket, int64(c.HalfLife/time.Minute)))
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+// written is how rankings write a duration of whole minutes: 10m, 1h, 1h30m.
+func written(d time.Duration) string {
+	text := strings.TrimSuffix(d.String(), "0s")
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// boundsOf are those of the window for a watermark.
+func (k *kind) boundsOf(watermark int64) (from, to int64) {
+	to = floor(watermark, k.hop)*k.hop + k.hop
+	return to - k.size, to
+}
+
+// isWindow says what keeps from and to from being bounds of this kind, "" if nothing does.
+func (k *kind) isWindow(from, to schema.Minute) string {
+	switch {
+	case k.size == 0 && (from != schema.NoMinute || to != schema.NoMinute):
+		return fmt.Sprintf("from %v to %v, where all time has no bounds", from, to)
+	case k.size == 0:
+		return ""
+	case from == schema.NoMinute || to == schema.NoMinute:
+		return fmt.Sprintf("from %v to %v", from, to)
+	case int64(to-from) != k.size:
+		return fmt.Sprintf("from %v to %v are %d minutes, not %d", from, to, to-from, k.size)
+	case floor(int64(to), k.hop)*k.hop != int64(to):
+		return fmt.Sprintf("to %v is no multiple of %d minutes", to, k.hop)
+	}
+	return ""
+}
+
+// floor is a divided by b, rounded down.
+func floor(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// align finds the largest end of a window that every partition has reached, leaving aside those with nothing in the
+// window. Clocks are in minutes, schema.NoMinute for a partition without one. ok: there is one.
+func (k *kind) align(clocks []int64, lateness int64) (largest int64, ok bool) {
+	for _, clock := range clocks {
+		if clock == int64(schema.NoMinute) {
+			continue
+		}
+		_, to := k.boundsOf(clock - lateness)
+		if k.reached(to, clocks, lateness) && (!ok || to > largest) {
+			largest, ok = to, true
+		}
+	}
+	return largest, ok
+}
+
+// reached tells whether every partition that has something in the window has come to its end.
+func (k *kind) reached(to int64, clocks []int64, lateness int64) bool {
+	for _, clock := range clocks {
+		if clock == int64(schema.NoMinute) || clock < to-k.size {
+			continue
+		}
+		if _, own := k.boundsOf(clock - lateness); own < to {
+			return false
+		}
+	}
+	return true
+}
+
+// watermark is the least of the partitions that are not before the window.
+func (k *kind) watermark(from schema.Minute, clocks []int64, lateness int64) schema.Minute {
+	least := schema.NoMinute
+	for _, clock := range clocks {
+		if clock == int64(schema.NoMinute) || k.size > 0 && clock < int64(from) {
+			continue
+		}
+		if w := schema.Minute(clock - lateness); least == schema.NoMinute || w < least {
+			least = w
+		}
+	}
+	return least
+}

@@ -1,0 +1,232 @@
+package rankings
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/schema"
+)
+
+// threeRankings is a log of two partitions with three rankings of a key, all right.
+func threeRankings(t *testing.T) (*diary, []*schema.Ranking) {
+	d := newDiary(t, 2)
+	d.update(0, 1, delta{"DE", 990, 4})
+	d.update(0, 2, delta{"DE", 991, 3})
+	d.update(0, 3, delta{"DE", 992, 3})
+	d.dislike(0, 1, "DE", 1000)
+	d.update(1, 4, delta{"DE", 995, 2})
+	d.update(1, 5, delta{"DE", 1000, 5})
+	d.progress(1)
+	d.exclude(1, `{"excluded":true}`)
+	d.update(0, 2, delta{"DE", 991, -2})
+	d.update(0, 3, delta{"DE", 1001, 1})
+	d.update(1, 4, delta{"DE", 1003, 1})
+	d.progress(0)
+
+	first := d.ranking("DE", "10m", 989, 999, 998, positions(at(4), at(3)), post(1, 4), post(2, 3), post(3, 3))
+	second := after(d.ranking("DE", "10m", 989, 999, 998, positions(at(5), at(3)), post(3, 3), post(4, 2), post(2, 1)), first)
+	second.Exclusions, second.Positions[0].Exclusions = 1, 1
+	third := after(d.ranking("DE", "10m", 992, 1002, 1001, positions(idle(7, 1003), at(4)), post(5, 5), post(3, 4), post(4, 2)), second)
+	third.Exclusions, third.Positions[0].Exclusions = 1, 1
+	return d, []*schema.Ranking{first, second, third}
+}
+
+func TestCorruptedRankingsAreSeen(t *testing.T) {
+	d, right := threeRankings(t)
+	found := d.check(nil, right...)
+	require.Zero(t, found.Total, found.String())
+
+	for name, c := range map[string]struct {
+		rule    string
+		corrupt func(r []*schema.Ranking) []*schema.Ranking
+	}{
+		"a later version":      {"record", second(func(r *schema.Ranking) { r.Version = 2 })},
+		"a region of another":  {"posts", second(func(r *schema.Ranking) { r.Region = "FR" })},
+		"a window of none":     {"record", second(func(r *schema.Ranking) { r.Window = "11m" })},
+		"another score":        {"record", second(func(r *schema.Ranking) { r.Score = "decay" })},
+		"a half-life":          {"record", second(func(r *schema.Ranking) { r.HalfLife = "30m" })},
+		"another top_n":        {"record", second(func(r *schema.Ranking) { r.TopN = 4 })},
+		"another min_likes":    {"record", second(func(r *schema.Ranking) { r.MinLikes = 2 })},
+		"a score":              {"posts", second(func(r *schema.Ranking) { r.Posts[1].Score++ })},
+		"likes":                {"posts", second(func(r *schema.Ranking) { r.Posts[2].Likes++ })},
+		"a swapped order":      {"posts", second(func(r *schema.Ranking) { r.Posts[0].PostID, r.Posts[1].PostID = 4, 3 })},
+		"a rank":               {"posts", second(func(r *schema.Ranking) { r.Posts[2].Rank = 2 })},
+		"a post missing":       {"posts", second(func(r *schema.Ranking) { r.Posts = r.Posts[:2] })},
+		"a post too many":      {"posts", second(func(r *schema.Ranking) { r.Posts = append(r.Posts, r.Posts[0]) })},
+		"a post twice":         {"posts", second(func(r *schema.Ranking) { r.Posts[1] = r.Posts[0] })},
+		"a previous rank":      {"previous", second(func(r *schema.Ranking) { r.Posts[1].PreviousRank = 1 })},
+		"no previous":          {"previous", second(func(r *schema.Ranking) { r.Previous = nil })},
+		"a previous position":  {"previous", second(func(r *schema.Ranking) { r.Previous.Positions[0].Offset = 3 })},
+		"a previous watermark": {"previous", second(func(r *schema.Ranking) { r.Previous.Watermark-- })},
+		"a hop behind":         {"alignment", second(func(r *schema.Ranking) { r.From, r.To = r.From-1, r.To-1 })},
+		"a hop ahead":          {"alignment", second(func(r *schema.Ranking) { r.From, r.To = r.From+1, r.To+1 })},
+		"another size":         {"bounds", second(func(r *schema.Ranking) { r.From-- })},
+		"a watermark":          {"watermark", second(func(r *schema.Ranking) { r.Watermark++ })},
+		"a stale exclusion":    {"posts", second(func(r *schema.Ranking) { r.Exclusions, r.Positions[0].Exclusions = 0, 0 })},
+		"a stale position":     {"posts", second(func(r *schema.Ranking) { r.Positions[0].Offset = 4 })},
+		"a position back":      {"positions", second(func(r *schema.Ranking) { r.Positions[1].Offset = 2 })},
+		"a position too far":   {"positions", second(func(r *schema.Ranking) { r.Positions[1].Offset = 5 })},
+		"a partition missing":  {"positions", second(func(r *schema.Ranking) { r.Positions = r.Positions[:1] })},
+		"a partition twice":    {"positions", second(func(r *schema.Ranking) { r.Positions[1].Partition = 0 })},
+		"an idle advance":      {"alignment", second(func(r *schema.Ranking) { r.Positions[0].Idle, r.Positions[1].Idle = 1005, 1005 })},
+		"none changed":         {"needless", func(r []*schema.Ranking) []*schema.Ranking { return append(r, after(deepCopy(t, r[2]), r[2])) }},
+		"an idle advance back": {"positions", func(r []*schema.Ranking) []*schema.Ranking {
+			return append(r, changed(t, r[2], func(r *schema.Ranking) { r.Positions[0].Idle = schema.NoMinute }))
+		}},
+		"exclusions back": {"positions", func(r []*schema.Ranking) []*schema.Ranking {
+			return append(r, changed(t, r[2], func(r *schema.Ranking) { r.Exclusions = 0 }))
+		}},
+		"known exclusions back": {"positions", func(r []*schema.Ranking) []*schema.Ranking {
+			return append(r, changed(t, r[2], func(r *schema.Ranking) { r.Positions[0].Exclusions = 0 }))
+		}},
+		"to goes back":       {"positions", func(r []*schema.Ranking) []*schema.Ranking { return append(r, after(deepCopy(t, r[1]), r[2])) }},
+		"one left out":       {"previous", func(r []*schema.Ranking) []*schema.Ranking { return []*schema.Ranking{r[0], r[2]} }},
+		"the first left out": {"previous", func(r []*schema.Ranking) []*schema.Ranking { return r[1:] }},
+		"empty after nothing": {"needless", func([]*schema.Ranking) []*schema.Ranking {
+			return []*schema.Ranking{d.ranking("FR", "10m", 989, 999, 998, positions(at(4), at(3)))}
+		}},
+		"empty, and it is right": {"", func([]*schema.Ranking) []*schema.Ranking { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, rankings := threeRankings(t)
+			found := d.check(nil, c.corrupt(rankings)...)
+			if c.rule == "" {
+				require.Zero(t, found.Total, found.String())
+				return
+			}
+			d := *d
+			d.t = t
+			d.seen(found, c.rule)
+		})
+	}
+}
+
+// second corrupts the second of the rankings.
+func second(corrupt func(r *schema.Ranking)) func([]*schema.Ranking) []*schema.Ranking {
+	return func(rankings []*schema.Ranking) []*schema.Ranking {
+		r := rankings[1]
+		previous := *r.Previous // it is the first one's own
+		previous.Positions = slices.Clone(previous.Positions)
+		r.Previous = &previous
+		corrupt(r)
+		return rankings
+	}
+}
+
+func deepCopy(t *testing.T, r *schema.Ranking) *schema.Ranking {
+	value, err := schema.EncodeRanking(r)
+	require.NoError(t, err)
+	r, err = schema.DecodeRanking(value)
+	require.NoError(t, err)
+	return r
+}
+
+func changed(t *testing.T, last *schema.Ranking, change func(*schema.Ranking)) *schema.Ranking {
+	r := after(deepCopy(t, last), last)
+	change(r)
+	return r
+}
+
+func TestRecordsThatAreNoRankings(t *testing.T) {
+	d, right := threeRankings(t)
+	value, err := schema.EncodeRanking(right[0])
+	require.NoError(t, err)
+	for _, rec := range []Record{
+		{Key: []byte("DE/1h"), Value: value},
+		{Key: []byte("DE/10m"), Value: []byte("{")},
+		{Key: []byte("DE/10m")},
+	} {
+		d.log.Rankings = []Record{rec}
+		v, err := Check(&d.log, d.config, nil)
+		require.NoError(t, err)
+		d.seen(v.Differences, "record")
+	}
+}
+
+func TestLogThatIsNotWhole(t *testing.T) {
+	d, _ := threeRankings(t)
+	d.seq[0]++
+	d.progress(0)
+	d.seen(d.check(nil), "log")
+	d.log.Updates[1].Add(Record{Offset: 100, Key: []byte("1"), Value: []byte{0xff}})
+	d.seen(d.check(nil), "log")
+	d.log.Exclusions = []Record{{Key: []byte("1"), Value: []byte("no")}}
+	_, err := Check(&d.log, d.config, nil)
+	require.ErrorContains(t, err, "trending-exclusions offset 0")
+}
+
+// end has a log for whose last rankings the rest of the keys is left out: 10m only.
+func TestEnd(t *testing.T) {
+	d, right := threeRankings(t)
+	d.config.Windows = d.config.Windows[:1]
+	none := &End{Idle: schema.NoMinute}
+	// What the keys besides DE/10m must have, all of them at the end.
+	end := positions(idle(7, 1003), at(4))
+	others := func() []*schema.Ranking {
+		list := []*schema.Ranking{
+			d.ranking("global", "10m", 992, 1002, 1001, slices.Clone(end), post(5, 5), post(3, 4), post(4, 2)),
+			d.ranking("DE", "day", 0, 1440, 1001, slices.Clone(end), post(5, 5), post(3, 4), post(4, 3)),
+			d.ranking("global", "day", 0, 1440, 1001, slices.Clone(end), post(5, 5), post(3, 4), post(4, 3)),
+			d.ranking("DE", "all", schema.NoMinute, schema.NoMinute, 1001, slices.Clone(end), post(5, 5), post(3, 4), post(4, 3)),
+			d.ranking("global", "all", schema.NoMinute, schema.NoMinute, 1001, slices.Clone(end), post(5, 5), post(3, 4), post(4, 3)),
+		}
+		for _, r := range list {
+			r.Exclusions, r.Positions[0].Exclusions, r.Positions[1].Exclusions = 1, 1, 1
+		}
+		return list
+	}
+	all := append(right, others()...)
+	found := d.check(none, all...)
+	require.Zero(t, found.Total, found.String())
+
+	for i := len(right); i < len(all); i++ {
+		d.seen(d.check(none, slices.Delete(slices.Clone(all), i, i+1)...), "missing")
+	}
+	d.seen(d.check(none, slices.Delete(slices.Clone(all), 2, 3)...), "missing") // the window has moved on
+	d.seen(d.check(&End{Idle: 1010}, all...), "missing")                        // and farther with time
+	d.exclude(5, `{"excluded":true}`)
+	d.seen(d.check(none, all...), "missing")
+}
+
+// A window that time has closed ends empty; a partition that has fallen behind holds it up.
+func TestEndOfAnIdleTopic(t *testing.T) {
+	d := newDiary(t, 2)
+	d.config.Windows = d.config.Windows[:1]
+	d.update(0, 1, delta{"DE", 998, 1})
+	d.dislike(0, 1, "DE", 1000)
+	only := func(rankings ...*schema.Ranking) []*schema.Ranking {
+		keys := []*schema.Ranking{}
+		for _, region := range []string{"DE", "global"} {
+			var last *schema.Ranking
+			for _, r := range rankings {
+				r := deepCopy(t, r)
+				r.Region = region
+				if last != nil {
+					after(r, last)
+				}
+				last = r
+				keys = append(keys, r)
+			}
+			keys = append(keys,
+				d.ranking(region, "day", 0, 1440, 998, positions(at(2), at(0)), post(1, 1)),
+				d.ranking(region, "all", schema.NoMinute, schema.NoMinute, 998, positions(at(2), at(0)), post(1, 1)))
+		}
+		return keys
+	}
+	open := d.ranking("DE", "10m", 989, 999, 998, positions(at(2), at(0)), post(1, 1))
+	closed := d.ranking("DE", "10m", 999, 1009, 1008, positions(idle(2, 1010), at(0)))
+	found := d.check(&End{Idle: 1010}, only(open, closed)...)
+	require.Zero(t, found.Total, found.String())
+	found = d.check(&End{Idle: 1020}, only(open, closed)...) // nothing after nothing
+	require.Zero(t, found.Total, found.String())
+	d.seen(d.check(&End{Idle: 1010}, only(open)...), "missing")
+
+	d.update(1, 2, delta{"DE", 990, 1}) // in the window, whose end its partition has not reached
+	found = d.check(&End{Idle: schema.NoMinute}, only(open)...)
+	for _, line := range found.Told {
+		require.NotContains(t, line, "10m")
+	}
+	require.Equal(t, 4, found.Total, "day and all have a post more: %s", found.String())
+}

@@ -1,0 +1,90 @@
+package rankings
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+)
+
+// Log is all that a check looks at.
+type Log struct {
+	// Updates are the partitions of like-updates.
+	Updates []*Tape
+	// Exclusions are the records of trending-exclusions.
+	Exclusions []Record
+	// Rankings are the records of trending; those of one key in their order.
+	Rankings []Record
+}
+
+// Record is a record of a topic. Those of a Tape lie in its memory and are not to be changed.
+type Record struct {
+	Offset int64
+	// TimeMs is the append time.
+	TimeMs     int64
+	Key, Value []byte
+}
+
+// Tape keeps the records of a partition in little memory: some 10 bytes more than keys and values have.
+type Tape struct {
+	chunks  [][]byte
+	records int
+	end     int64
+}
+
+const chunkBytes = 1 << 20
+
+// Add appends a copy of a record. Offsets grow, but may leave some out, as control records do.
+func (t *Tape) Add(r Record) {
+	if r.Offset < t.end {
+		panic(fmt.Sprintf("a record with offset %d on a tape that ends at %d", r.Offset, t.end))
+	}
+	size := len(r.Key) + len(r.Value) + 4*binary.MaxVarintLen64
+	last := len(t.chunks) - 1
+	if last < 0 || cap(t.chunks[last])-len(t.chunks[last]) < size {
+		t.chunks = append(t.chunks, make([]byte, 0, max(size, chunkBytes)))
+		last++
+	}
+	b := t.chunks[last]
+	b = binary.AppendVarint(b, r.Offset)
+	b = binary.AppendVarint(b, r.TimeMs)
+	b = append(binary.AppendUvarint(b, uint64(len(r.Key))), r.Key...)
+	b = append(binary.AppendUvarint(b, uint64(len(r.Value))), r.Value...)
+	t.chunks[last] = b
+	t.records++
+	t.end = r.Offset + 1
+}
+
+// EndAt moves the end of the log, where control records follow the last record.
+func (t *Tape) EndAt(offset int64) { t.end = max(t.end, offset) }
+
+// End is the offset behind the last record.
+func (t *Tape) End() int64 { return t.end }
+
+// Len is how many records there are.
+func (t *Tape) Len() int { return t.records }
+
+// All are the records in order.
+func (t *Tape) All() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for _, b := range t.chunks {
+			number := func() int64 {
+				n, size := binary.Varint(b)
+				b = b[size:]
+				return n
+			}
+			text := func() []byte {
+				n, size := binary.Uvarint(b)
+				s := b[size : size+int(n) : size+int(n)]
+				b = b[size+int(n):]
+				return s
+			}
+			for len(b) > 0 {
+				r := Record{Offset: number(), TimeMs: number()}
+				r.Key, r.Value = text(), text()
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}

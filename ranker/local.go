@@ -1,0 +1,303 @@
+package ranker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/ranker/window"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// local is the worker of trending-local for one partition: it counts the likes in windows,
+// and of all time, and writes the partition's own top lists.
+type local struct {
+	table
+	config  *window.Config
+	metrics *metrics
+	now     func() time.Time
+
+	windows    *window.Partition
+	totals     *totals
+	exclusions *exclusions
+	gap        schema.Minute
+	update     schema.Update
+
+	arrived time.Time // of the last update, or opened
+	emitted int64     // the emit interval of the last lists
+	sealed  stream.Position
+	sealDue bool
+	row     []byte
+}
+
+// Open brings the state up to date and into memory.
+func (w *local) Open(ctx context.Context) (stream.Position, error) {
+	position, err := w.open(ctx)
+	if err != nil {
+		return position, err
+	}
+	w.windows, w.totals, w.exclusions = window.NewPartition(w.config), newTotals(), newExclusions()
+	if err := w.load(); err != nil {
+		return position, stream.Park(laterVersion, "%s/%d: %w", w.topic(), w.partition, err)
+	}
+	w.arrived, w.emitted, w.sealDue = w.now(), -1, true
+	return position, w.pollExclusions(ctx)
+}
+
+// load reads the state table's rows.
+func (w *local) load() error {
+	err := w.scan(rowWindow, func(key, value []byte) error {
+		row, err := parseRowKey(key)
+		if err != nil {
+			return err
+		}
+		return w.windows.LoadRow(row, value)
+	})
+	if err != nil {
+		return err
+	}
+	listed := map[window.Key][]window.Post{}
+	err = w.scan(rowList, func(key, value []byte) error {
+		k, _, _, err := parseLocalKey(key)
+		if err != nil {
+			return err
+		}
+		var l localList
+		if err := decodeList(value, &l); err != nil {
+			return fmt.Errorf("list %s: %w", key, err)
+		}
+		if k.Window == schema.LeaderboardAll {
+			w.totals.listed[k] = l.Posts
+		} else {
+			listed[k] = l.Posts
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = w.scan(rowLeaders, func(key, value []byte) error {
+		l, err := decodeLeaders(value)
+		if err != nil || len(key) != regionSize {
+			return fmt.Errorf("leaders of %x: %w", key, err)
+		}
+		w.totals.leaders[schema.Region(key)] = l
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	clock := clockRow{clock: schema.NoMinute, idle: schema.NoMinute, gap: schema.NoMinute}
+	value, err := w.store.Get(rowClock)
+	if err != nil {
+		return err
+	}
+	if value != nil {
+		if clock, err = decodeClock(value); err != nil {
+			return fmt.Errorf("clock: %w", err)
+		}
+	}
+	w.gap = clock.gap
+	w.windows.LoadClock(clock.clock, clock.idle, listed)
+	return nil
+}
+
+// Process is the one way of an update: count, list, commit.
+func (w *local) Process(ctx context.Context, b *stream.Batch) error {
+	if err := w.pollExclusions(ctx); err != nil {
+		return err
+	}
+	if len(b.Records) == 0 {
+		return w.tick(ctx, b.Next)
+	}
+	w.arrived = w.now()
+	out := w.newOutput()
+	for i, rec := range b.Records {
+		if err := w.countRecord(rec, out); err != nil {
+			return err
+		}
+		// Old events in thin time move the clock with nearly every record.
+		if len(w.windows.Marks) >= maxMarks || len(w.windows.Versions) >= maxVersions {
+			if next := after(rec); i < len(b.Records)-1 {
+				if err := w.finish(ctx, out, next); err != nil {
+					return err
+				}
+				out = w.newOutput()
+			}
+		}
+	}
+	if err := w.finish(ctx, out, b.Next); err != nil {
+		return err
+	}
+	w.metrics.updates.Add(float64(len(b.Records)))
+	return nil
+}
+
+// What one transaction takes at most of what a batch can make many of.
+const (
+	maxMarks    = 1000
+	maxVersions = 5000
+)
+
+func after(rec *kgo.Record) stream.Position {
+	return stream.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
+}
+
+// tick takes the clock on if nothing has come for long.
+func (w *local) tick(ctx context.Context, at stream.Position) error {
+	now := w.now()
+	if now.Sub(w.arrived) >= w.opts.IdleAfter {
+		w.windows.AdvanceIdle(schema.Minute(now.Unix()/60), at.Offset)
+	}
+	if !w.listsDue(now, at) {
+		return nil
+	}
+	return w.finish(ctx, w.newOutput(), at)
+}
+
+// listsDue tells whether lists are to be made: at each interval in which something has
+// come, whenever the watermark has moved, and at once after an exclusion.
+func (w *local) listsDue(now time.Time, at stream.Position) bool {
+	interval := now.UnixNano() / int64(w.opts.EmitInterval)
+	return w.sealDue || len(w.windows.Marks) > 0 || interval != w.emitted && at.Offset != w.sealed.Offset
+}
+
+// finish commits all up to next, with the lists if they are due.
+func (w *local) finish(ctx context.Context, out *output, next stream.Position) error {
+	if err := w.totals.settle(&w.table, out, w.config.TopN, w.exclusions.has); err != nil {
+		return err
+	}
+	if now := w.now(); w.listsDue(now, next) {
+		if err := w.seal(next, out); err != nil {
+			return err
+		}
+		w.emitted = now.UnixNano() / int64(w.opts.EmitInterval)
+	}
+	if err := w.state(out); err != nil {
+		return err
+	}
+	if err := w.commit(ctx, out, next); err != nil {
+		return fmt.Errorf("%s/%d up to offset %d: %w", w.input, w.partition, next.Offset, err)
+	}
+	w.measure()
+	return nil
+}
+
+func (w *local) countRecord(rec *kgo.Record, out *output) error {
+	u := &w.update
+	if err := schema.DecodeUpdate(rec.Value, u); err != nil {
+		return stream.Park(laterVersion, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
+	}
+	if u.Seq != out.nextSeq {
+		if u.Seq < out.nextSeq || out.nextSeq != 0 && w.arrived.Sub(rec.Timestamp) < compacted {
+			return stream.Park(makeAnew, "%s/%d offset %d has seq %d where %d was expected: records are missing or repeated", w.input, w.partition, rec.Offset, u.Seq, out.nextSeq)
+		}
+		// Compaction was ahead of us, or the ranker is younger than the log.
+		w.gap = max(w.gap, schema.Minute(rec.Timestamp.Unix()/60))
+	}
+	out.nextSeq = u.Seq + 1
+	if string(rec.Key) == schema.ProgressKey {
+		return nil
+	}
+	post, err := schema.ParsePostKey(rec.Key)
+	if err != nil {
+		return stream.Park("find out who else writes to "+w.input, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
+	}
+	w.windows.Add(post, u.Deltas, rec.Offset)
+	w.totals.add(post, u, rec.Timestamp.UnixMilli())
+	return nil
+}
+
+// compacted is the age from which a record may be missing: like-updates is not compacted
+// for 7 days.
+const compacted = 6 * 24 * time.Hour
+
+// seal makes all lists that have changed, and tells every partition of trending-local
+// that up to next there are no others.
+func (w *local) seal(next stream.Position, out *output) error {
+	w.windows.MakeVersions(next.Offset)
+	lists, err := w.totals.lists(&w.table, w.config, w.exclusions.has, next.Offset)
+	if err != nil {
+		return err
+	}
+	last := map[window.Key]*localList{}
+	for _, v := range append(w.windows.Versions, lists...) {
+		l := &localList{Version: v, Exclusions: w.exclusions.next, Table: w.progress.StateID}
+		partition := schema.KeyPartition([]byte(schema.RankingKey(schema.RankingRegion(v.Region), v.Window)), w.progress.Partitions)
+		out.records = append(out.records, &kgo.Record{
+			Topic: w.output, Partition: partition, Key: listKey(v.Key, w.partition), Value: appendList(nil, l),
+		})
+		last[v.Key] = l
+	}
+	for key, l := range last {
+		rowKey := append([]byte(rowList), listKey(key, w.partition)...)
+		if len(l.Posts) == 0 {
+			out.set(rowKey, nil)
+		} else {
+			out.set(rowKey, appendList(nil, l))
+		}
+	}
+	s := localSeal{Gap: w.gap, Table: w.progress.StateID, Seal: window.Seal{
+		Clock: w.windows.Clock(), Watermark: w.windows.Watermark(), Idle: w.windows.Idle(),
+		Offset: next.Offset, Exclusions: w.exclusions.next,
+	}}
+	for _, m := range w.windows.Marks {
+		s.Marks = append(s.Marks, window.SealedMark{Mark: m, Exclusions: w.exclusions.next})
+	}
+	value := appendSeal(nil, &s)
+	for p := range w.progress.Partitions {
+		out.records = append(out.records, &kgo.Record{Topic: w.output, Partition: p, Key: sealKey(w.partition), Value: value})
+	}
+	w.windows.Versions, w.windows.Marks = w.windows.Versions[:0], w.windows.Marks[:0]
+	w.sealed, w.sealDue = next, false
+	return nil
+}
+
+// state writes the rows that have changed.
+func (w *local) state(out *output) (err error) {
+	w.row, err = w.windows.Changed(w.row, func(key window.RowKey, value []byte) error {
+		out.set(appendRowKey(nil, rowWindow, key), append([]byte(nil), value...))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.totals.keep(out)
+	out.set([]byte(rowClock), appendClock(nil, clockRow{w.windows.Clock(), w.windows.Idle(), w.gap}))
+	return nil
+}
+
+func (w *local) pollExclusions(ctx context.Context) error {
+	before := w.exclusions.next
+	changed := false
+	err := w.exclusions.poll(ctx, w.txn.Client(), w.now(), w.log, func(post uint64, excluded bool) {
+		changed = true
+		w.windows.Exclude(post, excluded)
+	})
+	if changed {
+		w.totals.exclusionsChanged()
+	}
+	if w.exclusions.next != before {
+		w.sealDue = true // moderation does not wait for the next interval
+	}
+	return err
+}
+
+// Close gives the partition up.
+func (w *local) Close() {
+	w.metrics.gone(w.partition)
+	w.table.Close()
+}
+
+func (w *local) measure() {
+	m := w.metrics
+	for i := range w.windows.Late {
+		m.late.WithLabelValues(w.config.Windows[i].Name).Add(float64(w.windows.Late[i]))
+		w.windows.Late[i] = 0
+	}
+	posts, cells := w.windows.Size()
+	m.size(w.partition, posts, cells)
+}

@@ -1,0 +1,84 @@
+package ranker
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"kudos/ranker/window"
+	"kudos/schema"
+)
+
+// Kinds of rows in trending-local-table; behind the kind:
+const (
+	rowWindow  = "w" // region, post: the likes in buckets (window.Partition)
+	rowTotal   = "a" // region, post: the likes of all time
+	rowLeaders = "b" // region: the most liked of all time
+	rowList    = "l" // key of the list: its last version
+	rowClock   = "c" // nothing: the clock
+)
+
+const regionSize = len(schema.Region{})
+
+func appendRowKey(b []byte, kind string, key window.RowKey) []byte {
+	b = append(b, kind...)
+	b = append(b, key.Region[:]...)
+	return binary.BigEndian.AppendUint64(b, key.Post)
+}
+
+// parseRowKey reads what is behind the kind.
+func parseRowKey(b []byte) (window.RowKey, error) {
+	if len(b) != regionSize+8 {
+		return window.RowKey{}, fmt.Errorf("row key %x is none of a region and a post", b)
+	}
+	return window.RowKey{Region: schema.Region(b), Post: binary.BigEndian.Uint64(b[regionSize:])}, nil
+}
+
+func appendTotal(b []byte, t *total) []byte {
+	b = append(b, wireVersion)
+	b = binary.AppendVarint(b, t.likes)
+	return binary.AppendVarint(b, t.reached)
+}
+
+func decodeTotal(b []byte) (total, error) {
+	r := newReader(b)
+	t := total{likes: r.varint(), reached: r.varint()}
+	return t, r.err
+}
+
+// appendLeaders appends the list, the floor behind it if there is one.
+func appendLeaders(b []byte, l *window.Leaders) []byte {
+	b = append(b, wireVersion)
+	posts := l.Best
+	if l.Floor != nil {
+		posts = append(posts[:len(posts):len(posts)], *l.Floor)
+		return appendPosts(append(b, 1), posts)
+	}
+	return appendPosts(append(b, 0), posts)
+}
+
+func decodeLeaders(b []byte) (*window.Leaders, error) {
+	r := newReader(b)
+	floor := r.uvarint() == 1
+	l := &window.Leaders{Best: r.posts()}
+	if n := len(l.Best); floor && n > 0 {
+		l.Floor, l.Best = &l.Best[n-1], l.Best[:n-1:n-1]
+	}
+	return l, r.err
+}
+
+// clockRow is where a partition's time stands.
+type clockRow struct{ clock, idle, gap schema.Minute }
+
+func appendClock(b []byte, c clockRow) []byte {
+	b = append(b, wireVersion)
+	for _, m := range []schema.Minute{c.clock, c.idle, c.gap} {
+		b = binary.AppendVarint(b, int64(m))
+	}
+	return b
+}
+
+func decodeClock(b []byte) (clockRow, error) {
+	r := newReader(b)
+	c := clockRow{clock: r.minute(), idle: r.minute(), gap: r.minute()}
+	return c, r.err
+}
