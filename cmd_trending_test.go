@@ -100,6 +100,10 @@ func TestTrendingShowsLeaderboardsAndEmptyRankings(t *testing.T) {
 	table := string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-72 * time.Hour)}, now))
 	require.Contains(t, table, "global/all   all time   written 3 days ago\n")
 
+	r.From = 29_539_445
+	table = string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now}, now))
+	require.Contains(t, table, "global/all   since 2026-03-01 12:05 UTC   written just now\n")
+
 	r.Posts, r.MinLikes = nil, 5
 	table = string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(time.Minute)}, now))
 	require.Contains(t, table, "written just now", "the clocks differ")
