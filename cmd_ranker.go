@@ -1,7 +1,70 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"kudos/config"
+	"kudos/ranker"
+	"kudos/sql"
+	"kudos/stream/admin"
+)
 
 func (a *app) rankerCommand() *cobra.Command {
-	return group("ranker", "Take posts out of rankings, or put them back", a.excludeCommand(), a.includeCommand(), a.exclusionsCommand())
+	cmd := &cobra.Command{
+		Use:   "ranker",
+		Short: "Rank the posts that rise, or take posts out of rankings",
+		Long: `Make rankings: the posts with the most likes in each window (ranker.windows), of the day and
+of all time, for each region and for all together. They go to the topic trending, and to
+MySQL if mysql.dsn is set. "kudos trending" shows them.
+
+Start as many as you like: they share the partitions. The settings of the section ranker
+that rankings depend on, from windows to min_likes, must be the same in all of them. Each
+needs a folder of its own for the local copies of its state tables (ranker.state_dir);
+losing it costs a recovery from Kafka and nothing else.
+
+It runs until SIGTERM or SIGINT, and then finishes the batches in hand
+(ranker.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos ranker --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+
+  # Rankings in Kafka only, beside a processor on the same machine
+  kudos ranker --brokers kafka:9092 --set admin.addr=127.0.0.1:9091
+
+  # Moderation
+  kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
+		Args: cobra.NoArgs,
+	}
+	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		log, reg := a.logger(cfg), admin.NewRegistry()
+		store, err := rankerStore(cfg.Config, log)
+		if err != nil {
+			return err
+		}
+		if store != nil {
+			defer func() { err = errors.Join(err, store.Close()) }()
+		}
+		r, err := ranker.New(cfg.Ranker, cfg.Kafka, store, log, reg)
+		if err != nil {
+			return err
+		}
+		return runRole(cmd.Context(), "ranker", r, cfg.Admin, reg, log)
+	}
+	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand())
+	return cmd
+}
+
+// rankerStore is where rankings go besides Kafka: nil if no database is set.
+func rankerStore(cfg config.Config, log *slog.Logger) (*sql.Store, error) {
+	if cfg.RequireMySQL() != nil {
+		log.Info("rankings are in Kafka only: mysql.dsn is not set")
+		return nil, nil
+	}
+	return sql.New(cfg.MySQL, log)
 }

@@ -84,6 +84,8 @@ func TestExitCodes(t *testing.T) {
 		{"processor", exitUsage, []string{"mysql.dsn is not set", "--mysql-dsn"}},
 		{"topics", exitUsage, []string{"kudos topics needs a command", "kudos topics --help"}},
 		{"topics fly", exitUsage, []string{`unknown command "fly" for "kudos topics"`}},
+		{"ranker fly", exitUsage, []string{`unknown command "fly" for "kudos ranker"`, "kudos ranker --help"}},
+		{"ranker --set ranker.windows=90s", exitUsage, []string{"ranker.windows: 1m30s is no whole number of minutes"}},
 		{"import", exitUsage, []string{"import takes one FILE"}},
 		{"import /nowhere.csv", exitFailed, []string{"/nowhere.csv"}},
 		{"import --format xml -", exitUsage, []string{"none of auto, csv, ndjson"}},

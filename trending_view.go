@@ -150,10 +150,13 @@ func change(p schema.RankedPost) string {
 // trendingHeader says what is shown, and how old it is.
 func trendingHeader(r *ranker.WrittenRanking, now time.Time) string {
 	parts := []string{schema.RankingKey(r.Region, r.Window)}
-	if r.To == schema.NoMinute {
-		parts = append(parts, "all time")
-	} else {
+	switch {
+	case r.To != schema.NoMinute:
 		parts = append(parts, fmt.Sprintf("%s to %s UTC", clock(r.From, schema.NoMinute), clock(r.To, r.From)))
+	case r.From != schema.NoMinute: // what was before had been compacted
+		parts = append(parts, fmt.Sprintf("since %s UTC", clock(r.From, schema.NoMinute)))
+	default:
+		parts = append(parts, "all time")
 	}
 	if r.Watermark != schema.NoMinute {
 		parts = append(parts, "watermark "+clock(r.Watermark, r.To))
