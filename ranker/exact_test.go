@@ -196,10 +196,33 @@ func records(t testing.TB, events int, batching day.Batching) [][]rankings.Recor
 	tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
 	require.NoError(t, err)
 	var all [][]rankings.Record
-	for _, tape := range tapes {
-		all = append(all, slices.Collect(tape.All()))
+	for p, tape := range tapes {
+		all = append(all, append(slices.Collect(tape.All()), closing(t, tape, int32(p))))
 	}
 	return all
+}
+
+// closing is a last update, at the same time in all partitions: a window that has gone on
+// without those that lag behind waits for them to come there.
+func closing(t testing.TB, tape *rankings.Tape, partition int32) rankings.Record {
+	post := uint64(1)
+	for schema.PartitionFor(post, partitions) != partition {
+		post++
+	}
+	var last schema.Update
+	var at int64
+	for r := range tape.All() {
+		require.NoError(t, schema.DecodeUpdate(r.Value, &last))
+		at = r.TimeMs
+	}
+	end := day.DefaultOptions(1).Start.Add(25 * time.Hour)
+	return rankings.Record{
+		Offset: tape.End(), TimeMs: max(at, end.UnixMilli()), Key: schema.AppendPostKey(nil, post),
+		Value: schema.AppendUpdate(nil, &schema.Update{
+			Seq: last.Seq + 1, Counts: schema.Counts{Likes: 1}, SourceOffset: last.SourceOffset + 1,
+			Deltas: []schema.Delta{{Region: day.Regions[0], Minute: end.Unix() / 60, Likes: 1}},
+		}),
+	}
 }
 
 // TestRankingsAreExact: a day's likes, in batches of any size, with rankers that stop and
