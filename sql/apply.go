@@ -3,6 +3,7 @@ package sql
 import (
 	"cmp"
 	"context"
+	stdsql "database/sql"
 	"fmt"
 	"slices"
 
@@ -71,6 +72,11 @@ func movePosition(ctx context.Context, tx *sqlx.Tx, src Source, partition int32,
 	if err != nil {
 		return err
 	}
+	return requireMoved(result)
+}
+
+// requireMoved wants a compare-and-swap to have changed exactly one row.
+func requireMoved(result stdsql.Result) error {
 	changed, err := result.RowsAffected()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package sql keeps the counts in MySQL (MariaDB >= 10.11, MySQL >= 8.0), exactly once.
+// Package sql keeps the counts in MySQL (MariaDB >= 10.11, MySQL >= 8.0), exactly once, and the newest rankings.
 //
 // In come ranges of the like-updates log, each collapsed to one net change a post (Store.Apply). Out go three tables:
 // like_count, like_hourly, and applied_offset, which tells up to where the log has been applied. One transaction writes
@@ -13,6 +13,7 @@
 // Where to start reading:
 //   - apply.go: the transaction;
 //   - position.go: where to go on, and what happens on an empty or a damaged database;
+//   - ranking.go, ranking_position.go: the tables of the topic trending, replaced by what it says newest;
 //   - transaction.go: isolation, retries, and what a failed COMMIT means;
 //   - errors.go: which failures pass by themselves, and what to do about the others;
 //   - migrate.go, schema.go: the tables, created by `kudos migrate` and checked at start.

@@ -42,6 +42,13 @@ func (e *UnknownOutcomeError) Error() string {
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
+// PositionInDoubt tells the failures after which the position is read again, to go on there: it has moved, or whether it
+// has is not known.
+func PositionInDoubt(err error) bool {
+	var unknown *UnknownOutcomeError
+	return errors.Is(err, ErrPositionMoved) || errors.As(err, &unknown)
+}
+
 // SchemaError: the tables are not those this program needs.
 type SchemaError struct {
 	Have, Need int64 // migrations; Have is 0 on an empty database
@@ -120,7 +127,7 @@ func advice(err error) string {
 	if errors.As(err, &answer) {
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
-			return "check user, password and grants: kudos needs SELECT, INSERT and UPDATE on its database, `kudos migrate` also CREATE and ALTER"
+			return "check user, password and grants: kudos needs SELECT, INSERT, UPDATE and DELETE on its database, `kudos migrate` also CREATE and ALTER"
 		case 1049:
 			return "create the database, then run `kudos migrate`"
 		case errNoSuchTable, 1054:

@@ -18,16 +18,16 @@ func TestMigrateMakesTheTablesOnce(t *testing.T) {
 		err := s.CheckSchema(t.Context())
 		var schema *SchemaError
 		require.ErrorAs(t, err, &schema)
-		require.Equal(t, SchemaError{Have: 0, Need: 3}, *schema)
+		require.Equal(t, SchemaError{Have: 0, Need: 6}, *schema)
 		require.ErrorContains(t, err, "run `kudos migrate`")
 
 		var progress bytes.Buffer
 		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
 		require.NoError(t, s.CheckSchema(t.Context()))
-		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql", "migration=00003_like_hourly.sql", `msg="schema is up to date"`, "version=3"} {
+		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql", "migration=00006_trending_position.sql", `msg="schema is up to date"`, "version=6"} {
 			require.Contains(t, progress.String(), line)
 		}
-		require.Equal(t, 3, strings.Count(progress.String(), "msg=migrated"))
+		require.Equal(t, 6, strings.Count(progress.String(), "msg=migrated"))
 
 		progress.Reset()
 		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
@@ -59,7 +59,7 @@ func TestMigrateSeveralAtOnce(t *testing.T) {
 			})
 		}
 		processes.Wait()
-		require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and three migrations")
+		require.Equal(t, "7", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and six migrations")
 	})
 }
 
@@ -120,8 +120,11 @@ func TestSchemaNewerThanThisProgram(t *testing.T) {
 
 func TestCheckSchemaLooksAtTheTables(t *testing.T) {
 	for name, damage := range map[string]string{
-		"table dropped":  "DROP TABLE like_hourly",
-		"column dropped": "ALTER TABLE applied_offset DROP COLUMN next_seq",
+		"table dropped":                       "DROP TABLE like_hourly",
+		"column dropped":                      "ALTER TABLE applied_offset DROP COLUMN next_seq",
+		"trending dropped":                    "DROP TABLE trending",
+		"leaderboard dropped":                 "DROP TABLE leaderboard",
+		"column of trending_position dropped": "ALTER TABLE trending_position DROP COLUMN leader_epoch",
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEachServer(t, func(t *testing.T, db database) {

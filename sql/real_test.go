@@ -133,7 +133,7 @@ func (d database) asUser(t testing.TB, grants ...string) database {
 
 func TestGrantsTheMessagesName(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
-		owner := db.asUser(t, "SELECT, INSERT, UPDATE, CREATE, ALTER ON %s.*")
+		owner := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER ON %s.*")
 		s := owner.startedStore(t)
 		require.NoError(t, s.CheckSchema(t.Context()))
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
@@ -143,7 +143,7 @@ func TestGrantsTheMessagesName(t *testing.T) {
 func TestReadOnlyServer(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		db.migrated(t)
-		s := db.asUser(t, "SELECT, INSERT, UPDATE ON %s.*").store(t)
+		s := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE ON %s.*").store(t)
 		_, err := s.Position(t.Context(), likesTopic(), 0)
 		require.NoError(t, err)
 		raw := db.raw(t)

@@ -44,6 +44,9 @@ func checkSchema(ctx context.Context, db *sqlx.DB) error {
 		"SELECT post_id, `count`, dislike_count, updated_at FROM like_count LIMIT 0",
 		"SELECT topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch, updated_at FROM applied_offset LIMIT 0",
 		"SELECT hour, region, partition_id, likes, dislikes FROM like_hourly LIMIT 0",
+		"SELECT region, `window`, `rank`, post_id, score, likes, as_of FROM trending LIMIT 0",
+		"SELECT region, period, `rank`, post_id, likes, as_of FROM leaderboard LIMIT 0",
+		"SELECT topic, partition_id, topic_id, partitions, next_offset, leader_epoch, updated_at FROM trending_position LIMIT 0",
 	} {
 		if _, err := db.ExecContext(ctx, probe); IsTransient(err) || ctx.Err() != nil {
 			return err

@@ -111,11 +111,11 @@ func (h *Shadow) describe(err error, what string) error {
 
 // Setting what is there, and not adding to it: rows may be sent again after an unknown outcome.
 var (
-	shadowCount = upsertText{
+	shadowCount = statementText{
 		prefix: "INSERT INTO like_count" + shadowSuffix + " (post_id, `count`, dislike_count) VALUES ",
 		suffix: " ON DUPLICATE KEY UPDATE `count` = VALUES(`count`), dislike_count = VALUES(dislike_count)",
 	}
-	shadowHour = upsertText{
+	shadowHour = statementText{
 		prefix: "INSERT INTO like_hourly" + shadowSuffix + " (hour, region, partition_id, likes, dislikes) VALUES ",
 		suffix: " ON DUPLICATE KEY UPDATE likes = VALUES(likes), dislikes = VALUES(dislikes)",
 	}
@@ -134,7 +134,7 @@ func (h *Shadow) AddHours(ctx context.Context, partition int32, hours []HourDelt
 	return shadowInsert(ctx, h, shadowHour, hours, appendHour(partition))
 }
 
-func shadowInsert[R any](ctx context.Context, h *Shadow, around upsertText, rows []R, appendRow func([]byte, R) []byte) error {
+func shadowInsert[R any](ctx context.Context, h *Shadow, around statementText, rows []R, appendRow func([]byte, R) []byte) error {
 	for len(rows) > 0 {
 		n := min(len(rows), shadowRows)
 		err := h.write(ctx, func(tx *sqlx.Tx) error {

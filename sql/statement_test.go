@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var testUpsert = upsertText{prefix: "P ", suffix: " S"}
+var testUpsert = statementText{prefix: "P ", suffix: " S"}
 
 func TestAppendStatementCutsAtTheLimit(t *testing.T) {
 	rows := []CountDelta{{1, 1, 0}, {2, 0, 0}, {3, -1, 2}, {4, 1, 0}}

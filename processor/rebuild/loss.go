@@ -26,7 +26,7 @@ func (l loss) String() string {
 // acceptLoss has the fold go on with what likes still holds, where its next events are
 // gone. What was folded stays folded: the state table, like-updates and MySQL go on.
 func (b *Rebuild) acceptLoss(ctx context.Context) error {
-	if err := b.refuseMembers(ctx); err != nil {
+	if err := stream.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
 		return err
 	}
 	lost := make([]int32, 0, b.partitions())

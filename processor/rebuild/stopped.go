@@ -2,11 +2,7 @@ package rebuild
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kudos/schema"
 	"kudos/stream"
@@ -37,7 +33,9 @@ func (j job) String() string {
 
 // plan holds what is there against what has to be, and changes nothing.
 func (b *Rebuild) plan(ctx context.Context) ([]job, error) {
-	if err := b.refuseMembers(ctx); err != nil {
+	// One that starts later fences the transaction under way, which then fails; nothing
+	// goes wrong but the rebuild.
+	if err := stream.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{schema.TopicLikes, schema.TopicState} {
@@ -60,24 +58,6 @@ func (b *Rebuild) plan(ctx context.Context) ([]job, error) {
 		}
 	}
 	return jobs, nil
-}
-
-// refuseMembers: processors must be stopped. (One that starts later fences the
-// transaction under way, which then fails; nothing goes wrong but the rebuild.)
-func (b *Rebuild) refuseMembers(ctx context.Context) error {
-	groups, err := kadm.NewClient(b.cl).DescribeGroups(ctx, schema.GroupFold, schema.GroupApply)
-	if err != nil {
-		return fmt.Errorf("looking for running processors: %w", err)
-	}
-	for _, g := range groups.Sorted() {
-		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
-			return fmt.Errorf("looking for running processors in group %s: %w", g.Group, g.Err)
-		}
-		if n := len(g.Members); n > 0 {
-			return fmt.Errorf("group %s has %d members: stop all processors first (one that was killed is missed after its processor.session_timeout)", g.Group, n)
-		}
-	}
-	return nil
 }
 
 // isEmpty tells whether a partition has no committed record.

@@ -72,6 +72,7 @@ type board struct {
 	posts   map[uint64]uint32 // entries by post
 	entries []uint32
 	dirty   uint32 // a bit for each window whose list may have changed
+	best    []Post // while a list is being made
 }
 
 // used tells a board from one that was given back.

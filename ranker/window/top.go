@@ -23,17 +23,31 @@ func (p *Partition) MakeVersions(next int64) {
 
 // makeVersions makes versions of a window's lists that have changed.
 func (p *Partition) makeVersions(window int, next int64) {
+	bit := uint32(1) << window
+	waiting := 0 // entries of boards that are dirty
+	dirty := false
+	for i := range p.boards.items {
+		if b := &p.boards.items[i]; b.dirty&bit != 0 {
+			dirty, waiting = true, waiting+len(b.entries)
+			b.best = nil
+		}
+	}
+	if !dirty {
+		return
+	}
+	p.findBest(window, waiting)
 	for at := range p.boards.items {
 		b := &p.boards.items[at]
-		if b.dirty&(1<<window) == 0 {
+		if b.dirty&bit == 0 {
 			continue
 		}
-		b.dirty &^= 1 << window
+		b.dirty &^= bit
 		key := Key{b.region, p.config.Windows[window].Name}
-		if posts := p.top(b, window); !slices.Equal(posts, p.listed[key]) {
-			p.Versions = append(p.Versions, Version{Key: key, End: p.ends[window], Offset: next, Posts: posts})
-			p.list(key, posts)
+		if !slices.Equal(b.best, p.listed[key]) {
+			p.Versions = append(p.Versions, Version{Key: key, End: p.ends[window], Offset: next, Posts: b.best})
+			p.list(key, b.best)
 		}
+		b.best = nil
 		if len(b.entries) == 0 && b.dirty == 0 {
 			p.dropBoard(uint32(at))
 		}
@@ -48,33 +62,67 @@ func (p *Partition) list(key Key, posts []Post) {
 	p.listed[key] = posts
 }
 
-// top is the best posts of a board.
-func (p *Partition) top(b *board, window int) []Post {
-	w := &p.config.Windows[window]
-	n := p.config.TopN
-	var best []Post
-	for _, e := range b.entries {
-		score := *p.score(e, window)
-		full := len(best) == n
-		if score <= 0 || full && score < best[n-1].Score {
-			continue
-		}
-		post := Post{ID: p.entries.items[e].post, Score: score}
-		if w.weights == nil && int64(score/schema.ScoreOne) < p.config.MinLikes || p.excluded[post.ID] {
-			continue
-		}
-		post.Likes, post.Reached = p.inWindow(e, window)
-		if post.Likes < p.config.MinLikes {
-			continue
-		}
-		if at, _ := slices.BinarySearchFunc(best, post, Better); at < n {
-			if full {
-				best = best[:n-1]
+// findBest looks through the posts that may be in the lists of dirty boards: those in
+// the window's buckets, or all of the boards, whichever are fewer.
+func (p *Partition) findBest(window, waiting int) {
+	w, g, end := &p.config.Windows[window], &p.grids[p.gridOf[window]], p.ends[window]
+	buckets := g.between(w.From(end), end)
+	active := 0
+	for _, b := range buckets {
+		active += len(b.entries)
+	}
+	bit := uint32(1) << window
+	if active < waiting/4 { // going by buckets meets them in no order, and some of them often
+		for _, bucket := range buckets {
+			for _, e := range bucket.entries {
+				if b := &p.boards.items[p.entries.items[e].board]; b.dirty&bit != 0 && p.newest(e, window, bucket.start) {
+					p.consider(b, e, window)
+				}
 			}
-			best = slices.Insert(best, at, post)
+		}
+		return
+	}
+	for i := range p.boards.items {
+		if b := &p.boards.items[i]; b.dirty&bit != 0 {
+			for _, e := range b.entries {
+				p.consider(b, e, window)
+			}
 		}
 	}
-	return best
+}
+
+// newest tells whether a bucket is the last in the window in which an entry has a cell.
+func (p *Partition) newest(e uint32, window int, start schema.Minute) bool {
+	g := p.gridOf[window]
+	size := p.grids[g].size
+	at := p.entries.items[e].cells[g]
+	for int64(p.cells.items[at].bucket)*size >= int64(p.ends[window]) {
+		at = p.cells.items[at].next
+	}
+	return int64(p.cells.items[at].bucket)*size == int64(start)
+}
+
+// consider puts an entry into the best of its board, if it belongs there.
+func (p *Partition) consider(b *board, e uint32, window int) {
+	n := p.config.TopN
+	score := *p.score(e, window)
+	full := len(b.best) == n
+	if score <= 0 || full && score < b.best[n-1].Score {
+		return
+	}
+	post := Post{ID: p.entries.items[e].post, Score: score}
+	if p.excluded[post.ID] {
+		return
+	}
+	if post.Likes, post.Reached = p.inWindow(e, window); post.Likes < p.config.MinLikes {
+		return
+	}
+	if at, _ := slices.BinarySearchFunc(b.best, post, Better); at < n {
+		if full {
+			b.best = b.best[:n-1]
+		}
+		b.best = slices.Insert(b.best, at, post)
+	}
 }
 
 // inWindow is an entry's likes in a window, and the start of the newest bucket that has

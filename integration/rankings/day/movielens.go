@@ -1,0 +1,73 @@
+package day
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"kudos/schema"
+)
+
+// MovieLens reads ratings (ratings.csv.gz: user, movie, rating, seconds) as events, in the order of the file: 3.5 and more
+// is a like, less withdraws it. user says who is meant by a user of the file. An event arrives when it happens, or when
+// the one before does if that is later.
+func MovieLens(path string, user func(uint64) uint64) ([]Event, error) {
+	rows, err := readCSV(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	events := make([]Event, 0, len(rows))
+	arrival := int64(0)
+	for i, row := range rows {
+		e, err := rating(row, user)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s, row %d: %w", path, i+2, err)
+		}
+		arrival = max(arrival, e.TimeMs)
+		events = append(events, Event{e, arrival})
+	}
+	return events, nil
+}
+
+// EachPerson and ChangingMinds are the two readings of the ratings: users as they are, and 60 people who change their minds.
+func EachPerson(id uint64) uint64    { return id }
+func ChangingMinds(id uint64) uint64 { return (id+59)%60 + 1 }
+
+func readCSV(path string) ([][]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := csv.NewReader(z).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Delete(rows, 0, min(1, len(rows))), nil // a heading
+}
+
+func rating(row []string, user func(uint64) uint64) (schema.Event, error) {
+	var number [4]float64 // the ids and seconds are far below 2^53
+	if len(row) != len(number) {
+		return schema.Event{}, fmt.Errorf("%d columns", len(row))
+	}
+	for i, text := range row {
+		var err error
+		if number[i], err = strconv.ParseFloat(text, 64); err != nil {
+			return schema.Event{}, err
+		}
+	}
+	id := uint64(number[0])
+	e := schema.Event{PostID: uint64(number[1]), UserID: user(id), Action: schema.Unlike, TimeMs: int64(number[3]) * 1000, Region: Regions[id%5]}
+	if number[2] >= 3.5 {
+		e.Action = schema.Like
+	}
+	return e, nil
+}

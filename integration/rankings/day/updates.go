@@ -1,0 +1,155 @@
+package day
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+
+	"kudos/integration/rankings"
+	"kudos/processor/fold"
+	"kudos/schema"
+)
+
+// Batching is how the fold cuts events into transactions.
+type Batching struct {
+	Partitions int
+	// MaxEvents of a batch; each has a size between 1 and that, by chance.
+	MaxEvents int
+	// WaitMs is how long a batch waits for more events at most.
+	WaitMs int64
+	Seed   uint64
+}
+
+// DefaultBatching is that of a system that keeps up.
+func DefaultBatching(partitions int) Batching {
+	return Batching{Partitions: partitions, MaxEvents: 1000, WaitMs: 2000, Seed: 1}
+}
+
+// Updates are the partitions of like-updates that come of events: what the fold makes of them, as latest-like-action writes
+// it, progress records and the offsets of markers included. A record's append time is when its batch was complete.
+func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
+	partitions := make([]*partition, b.Partitions)
+	tapes := make([]*rankings.Tape, b.Partitions)
+	for i := range partitions {
+		tapes[i] = &rankings.Tape{}
+		partitions[i] = &partition{
+			b: b, rng: rand.New(rand.NewPCG(b.Seed, uint64(i))), tape: tapes[i],
+			state: state{map[fold.PairKey]schema.Pair{}, map[uint64]schema.Counts{}},
+		}
+		partitions[i].size = partitions[i].nextSize()
+	}
+	for e := range events {
+		e.ResolveTime(e.ArrivalMs)
+		if err := partitions[schema.PartitionFor(e.PostID, int32(b.Partitions))].add(e); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range partitions {
+		if err := p.flush(p.lastMs); err != nil {
+			return nil, err
+		}
+	}
+	return tapes, nil
+}
+
+// partition folds its events.
+type partition struct {
+	b    Batching
+	rng  *rand.Rand
+	tape *rankings.Tape
+
+	batch           []fold.Event
+	size            int   // at which the batch is complete
+	firstMs, lastMs int64 // arrivals in it
+	next            int64 // offset of the next event in likes
+	seq             uint64
+	fold            fold.Folder
+	state           state
+	key, value      []byte
+}
+
+func (p *partition) nextSize() int { return 1 + p.rng.IntN(p.b.MaxEvents) }
+
+func (p *partition) add(e Event) error {
+	if len(p.batch) > 0 && e.ArrivalMs > p.firstMs+p.b.WaitMs {
+		if err := p.flush(p.firstMs + p.b.WaitMs); err != nil {
+			return err
+		}
+	}
+	if len(p.batch) == 0 {
+		p.firstMs = e.ArrivalMs
+	}
+	p.batch = append(p.batch, fold.Event{Event: e.Event, Offset: p.next})
+	p.lastMs = e.ArrivalMs
+	p.next++
+	if len(p.batch) >= p.size {
+		return p.flush(e.ArrivalMs)
+	}
+	return nil
+}
+
+// flush folds the batch and writes the records of its transaction.
+func (p *partition) flush(appendMs int64) error {
+	if len(p.batch) == 0 {
+		return nil
+	}
+	result, err := p.fold.Fold(p.batch, &p.state)
+	if err != nil {
+		return fmt.Errorf("folding up to event %d: %w", p.next, err)
+	}
+	p.state.keep(result)
+	for i := range result.Updates {
+		u := &result.Updates[i]
+		p.key = schema.AppendPostKey(p.key[:0], u.PostID)
+		for deltas := u.Deltas; len(deltas) > 0; {
+			n := min(len(deltas), schema.MaxDeltas)
+			p.write(appendMs, schema.Update{Counts: u.Counts, Deltas: deltas[:n]})
+			deltas = deltas[n:]
+		}
+	}
+	p.key = append(p.key[:0], schema.ProgressKey...)
+	p.write(appendMs, schema.Update{})
+	p.tape.EndAt(p.tape.End() + 1) // the transaction's marker
+	p.batch, p.size = p.batch[:0], p.nextSize()
+	return nil
+}
+
+func (p *partition) write(appendMs int64, u schema.Update) {
+	u.Seq, u.SourceOffset = p.seq, p.next
+	p.seq++
+	p.value = schema.AppendUpdate(p.value[:0], &u)
+	p.tape.Add(rankings.Record{Offset: p.tape.End(), TimeMs: appendMs, Key: p.key, Value: p.value})
+}
+
+// state is the state table in memory.
+type state struct {
+	pairs  map[fold.PairKey]schema.Pair
+	counts map[uint64]schema.Counts
+}
+
+func (s *state) Pairs(keys []fold.PairKey, found func(i int, p schema.Pair)) error {
+	for i, key := range keys {
+		if p, ok := s.pairs[key]; ok {
+			found(i, p)
+		}
+	}
+	return nil
+}
+
+func (s *state) Counts(posts []uint64, found func(i int, c schema.Counts)) error {
+	for i, post := range posts {
+		if c, ok := s.counts[post]; ok {
+			found(i, c)
+		}
+	}
+	return nil
+}
+
+func (s *state) keep(r *fold.Result) {
+	for i := range r.Pairs {
+		s.pairs[r.Pairs[i].Key] = r.Pairs[i].Pair
+	}
+	for _, c := range r.Counts {
+		s.counts[c.PostID] = c.Counts
+	}
+}

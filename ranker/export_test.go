@@ -1,0 +1,28 @@
+package ranker
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// The tests of this file's users are outside of the package, since they start servers of
+// package dev, which imports this one.
+
+// MySQLMaxBatch is how many records a worker of trending-mysql takes at once.
+const MySQLMaxBatch = mysqlMaxBatch
+
+// NewMySQLWriters returns what makes the workers of trending-mysql. They compare their
+// position with MySQL's every checkEvery while idle.
+func NewMySQLWriters(kafka stream.Kafka, db *sql.Store, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration) func(stream.Assignment) stream.Worker {
+	metrics := newMySQLMetrics(reg)
+	return func(a stream.Assignment) stream.Worker {
+		w := newMySQLWriter(a, kafka, db, metrics, log)
+		w.(*mysqlWriter).checkEvery = checkEvery
+		return w
+	}
+}

@@ -1,0 +1,242 @@
+package ranker_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/schema"
+)
+
+func TestRankingsComeToMySQL(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.run()
+	s.produce(ranking("US", "1h", 3, 1, 2), ranking("US-CA", "10m", 7), ranking("global", "day", 4, 5), ranking("global", "all", 6))
+	s.waitTable(map[string][]uint64{"US/1h": {3, 1, 2}, "US-CA/10m": {7}, "global/day": {4, 5}, "global/all": {6}})
+	s.produce(ranking("US", "1h", 2), ranking("US-CA", "10m"), ranking("global", "day", 5, 4, 1<<64-1))
+	s.waitTable(map[string][]uint64{"US/1h": {2}, "global/day": {5, 4, 1<<64 - 1}, "global/all": {6}})
+	s.waitReady()
+
+	var row struct {
+		Score string
+		Likes int
+		AsOf  string `db:"as_of"`
+	}
+	require.NoError(t, s.db.Get(&row, "SELECT CAST(score AS CHAR) score, likes, CAST(as_of AS CHAR) as_of FROM trending WHERE region = 'US'"))
+	require.Equal(t, "0.250000 1 2026-06-21 00:00:00", fmt.Sprint(row.Score, " ", row.Likes, " ", strings.TrimSuffix(row.AsOf, ".000000")))
+}
+
+// What is behind is skipped: of a backlog only the newest ranking of each key is written.
+func TestOnlyTheNewestOfABacklogIsWritten(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	want := map[string][]uint64{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 400 {
+		region, window := []string{"US", "DE", "global"}[random.IntN(3)], []string{"1h", "day"}[random.IntN(2)]
+		var posts []uint64
+		for len(posts) < random.IntN(8) {
+			posts = append(posts, uint64(100*i+len(posts)))
+		}
+		s.produce(ranking(region, window, posts...))
+		if want[region+"/"+window] = posts; len(posts) == 0 {
+			delete(want, region+"/"+window)
+		}
+	}
+	w := s.run()
+	s.waitTable(want)
+	s.waitReady()
+	require.Less(t, w.metric(t, "kudos_ranker_mysql_rankings_total"), 100)
+	require.Less(t, w.metric(t, "kudos_ranker_mysql_transactions_total"), 50)
+
+	// And nothing of it is written again by a successor.
+	w.stop()
+	w = s.run()
+	s.waitReady()
+	s.produce(ranking("US", "1h", 1))
+	want["US/1h"] = []uint64{1}
+	s.waitTable(want)
+	require.Equal(t, 1, w.metric(t, "kudos_ranker_mysql_rankings_total"))
+}
+
+func TestRankingsWaitForMySQL(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	proxy := s.throughProxy()
+	s.run()
+	s.produce(ranking("US", "1h", 1), ranking("DE", "day", 2))
+	want := map[string][]uint64{"US/1h": {1}, "DE/day": {2}}
+	s.waitTable(want)
+	for round := range uint64(3) {
+		proxy.setAway(true)
+		s.produce(ranking("US", "1h", 10+round, 5), ranking("DE", "day", 20+round))
+		s.waitParked("trending/"+fmt.Sprint(partitionOf("US", "1h"))+" parked", "trending/"+fmt.Sprint(partitionOf("DE", "day"))+" parked")
+		require.Equal(t, want, s.table())
+		proxy.setAway(false)
+		want = map[string][]uint64{"US/1h": {10 + round, 5}, "DE/day": {20 + round}}
+		s.waitTable(want)
+		s.waitReady()
+	}
+}
+
+// A failover that lost commits, found while nothing arrives: position and rankings go back together.
+func TestRankingsThatAFailoverLostComeAgain(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]string{
+		"the position": "UPDATE trending_position SET next_offset = 0 WHERE partition_id = ?",
+		"its row":      "DELETE FROM trending_position WHERE partition_id = ?",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			s.run()
+			s.produce(ranking("US", "1h", 1, 2), ranking("US", "1h", 3, 4, 5))
+			want := map[string][]uint64{"US/1h": {3, 4, 5}}
+			s.waitTable(want)
+			tx := s.db.MustBegin()
+			tx.MustExec(lose, partitionOf("US", "1h"))
+			tx.MustExec("DELETE FROM trending WHERE `rank` > 1")
+			tx.MustExec("UPDATE trending SET post_id = 1")
+			require.NoError(t, tx.Commit())
+			s.waitTable(want)
+			s.waitReady()
+		})
+	}
+}
+
+// Retention deletes records before they have been brought to MySQL.
+func TestAPositionBeforeTheLogGoesOnAtItsStart(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	w := s.run()
+	s.produce(ranking("US", "1h", 1))
+	s.waitTable(map[string][]uint64{"US/1h": {1}})
+	w.stop()
+	s.produce(ranking("US", "1h", 2), ranking("US", "1h", 3), ranking("US", "1h", 4))
+	p := partitionOf("US", "1h")
+	require.NoError(t, s.broker.DeleteRecords(schema.TopicTrending, p, 3))
+	s.losingData(1) // as a leader says of an epoch that is deleted
+	s.run()
+	s.waitTable(map[string][]uint64{"US/1h": {4}})
+	s.waitReady()
+	require.EqualValues(t, 4, s.position(p))
+}
+
+func TestRankingsOfAnotherTopicStartAnew(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	w := s.run()
+	for post := range uint64(9) {
+		s.produce(ranking("US", "1h", post), ranking("FR", "day", post))
+	}
+	s.waitTable(map[string][]uint64{"US/1h": {8}, "FR/day": {8}})
+	w.stop()
+	require.NoError(t, s.broker.DeleteTopic(schema.TopicTrending))
+	require.NoError(t, s.broker.CreateTopic(schema.TopicTrending, partitions, nil))
+	s.connect()
+	s.produce(ranking("US", "1h", 100))
+	s.run()
+	s.waitTable(map[string][]uint64{"US/1h": {100}})
+	s.waitReady()
+	var ids []string
+	require.NoError(t, s.db.Select(&ids, "SELECT DISTINCT topic_id FROM trending_position"))
+	id := s.broker.TopicInfo(schema.TopicTrending).TopicID
+	require.Equal(t, []string{hex.EncodeToString(id[:])}, ids)
+}
+
+// losingData has the leader say that what was read of an epoch up to end is all that there is of it.
+func (s *system) losingData(end int64) *atomic.Int32 {
+	asked := &atomic.Int32{}
+	s.broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		s.broker.KeepControl()
+		asked.Add(1)
+		r := req.(*kmsg.OffsetForLeaderEpochRequest)
+		resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, topic := range r.Topics {
+			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			rt.Topic = topic.Topic
+			for _, part := range topic.Partitions {
+				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				rp.Partition, rp.LeaderEpoch, rp.EndOffset = part.Partition, part.LeaderEpoch, end
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	return asked
+}
+
+// The log was cut off behind what MySQL has: all that is left is brought once more.
+func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(s *system, p int32){
+		"the position is past the end": func(s *system, p int32) {
+			s.db.MustExec("UPDATE trending_position SET next_offset = 1000 WHERE partition_id = ?", p)
+		},
+		"the epoch ends before the position": func(s *system, p int32) { s.losingData(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			w := s.run()
+			s.produce(ranking("US", "1h", 1), ranking("US", "1h", 2), ranking("US", "1h", 3))
+			s.waitTable(map[string][]uint64{"US/1h": {3}})
+			w.stop()
+			p := partitionOf("US", "1h")
+			cut(s, p)
+			s.db.MustExec("UPDATE trending SET post_id = 77") // of a record that the log has no more
+			s.run()
+			s.waitTable(map[string][]uint64{"US/1h": {3}})
+			s.waitReady()
+			s.waitFor("the position", func() (bool, any) { at := s.position(p); return at == 3, at })
+		})
+	}
+}
+
+// A record that cannot be read parks its partition behind what is good; a person may pass it over.
+func TestARecordThatCannotBeReadParks(t *testing.T) {
+	t.Parallel()
+	later, gap := ranking("US", "1h", 66), ranking("US", "1h", 66)
+	later.Version++
+	gap.Posts[0].Rank = 2
+	for name, c := range map[string]struct{ key, value, says string }{
+		"a later version":  {"US/1h", encode(t, later), "version 2 is not known"},
+		"no ranking":       {"US/1h", "hello", "decoding a ranking"},
+		"a tombstone":      {"US/1h", "", "decoding a ranking"},
+		"nobody's ranking": {"US/1h", `{"version":1}`, "the ranking / has the key"},
+		"another key":      {"DE/1h", encode(t, ranking("US", "1h", 66)), `the ranking US/1h has the key "DE/1h"`},
+		"a gap":            {"US/1h", encode(t, gap), "post 66 has rank 2 in the place of 1"},
+		"a strange region": {"'/1h", encode(t, ranking("'", "1h", 66)), "region"},
+		"a strange window": {"US/1 h", encode(t, ranking("US", "1 h", 66)), "window"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			s.produceTo(1, "US/1h", encode(t, ranking("US", "1h", 1)))
+			s.produceTo(1, c.key, c.value)
+			s.produceTo(1, "x", "y")
+			s.produceTo(1, "US/24h", encode(t, ranking("US", "24h", 8)))
+			s.produceTo(2, "DE/all", encode(t, ranking("DE", "all", 9)))
+			s.run()
+			s.waitTable(map[string][]uint64{"US/1h": {1}, "DE/all": {9}})
+			s.waitParked("trending/1 parked: trending/1 offset 1: ", c.says, "run the version of kudos that wrote it, or a later one",
+				"UPDATE trending_position SET next_offset = 2 WHERE topic = 'trending' AND partition_id = 1")
+			require.EqualValues(t, 1, s.position(1))
+			require.Equal(t, map[string][]uint64{"US/1h": {1}, "DE/all": {9}}, s.table(), "nothing behind it")
+
+			s.db.MustExec("UPDATE trending_position SET next_offset = 2 WHERE topic = 'trending' AND partition_id = 1")
+			s.waitParked("trending/1 offset 2: ", "decoding a ranking")
+			s.db.MustExec("UPDATE trending_position SET next_offset = 3 WHERE topic = 'trending' AND partition_id = 1")
+			s.waitTable(map[string][]uint64{"US/1h": {1}, "DE/all": {9}, "US/24h": {8}})
+			s.waitReady()
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package ranker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// Reset deletes what the ranker has made for itself, so that `kudos topics apply` and the
+// next ranker begin anew with what like-updates holds. The rankings of the past and the
+// exclusions stay. It refuses while a ranker runs.
+func Reset(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) error {
+	cl, err := kafka.NewClient(log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	groups := []string{schema.GroupTrendingLocal, schema.GroupTrending}
+	if err := stream.RefuseMembers(ctx, cl, "rankers", groups...); err != nil {
+		return err
+	}
+	adm := kadm.NewClient(cl)
+	topics := []string{schema.TopicTrendingLocal, schema.TopicTrendingLocalTable, schema.TopicTrendingTable}
+	deleted, err := adm.DeleteTopics(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("deleting the ranker's topics: %w", err)
+	}
+	for _, d := range deleted.Sorted() {
+		if d.Err != nil && !errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
+			return fmt.Errorf("deleting topic %s: %w", d.Topic, d.Err)
+		}
+	}
+	// Their offsets would look as if the tables had gone back.
+	forgotten, err := adm.DeleteGroups(ctx, groups...)
+	if err != nil {
+		return fmt.Errorf("deleting the ranker's groups: %w", err)
+	}
+	for _, g := range forgotten.Sorted() {
+		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("deleting group %s: %w", g.Group, g.Err)
+		}
+	}
+	for _, topic := range topics {
+		if err := waitGone(ctx, adm, topic); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitGone waits until no broker knows a topic any more: it could not be made anew.
+func waitGone(ctx context.Context, adm *kadm.Client, topic string) error {
+	for {
+		topics, err := adm.ListTopics(ctx, topic)
+		if err == nil && errors.Is(topics[topic].Err, kerr.UnknownTopicOrPartition) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for topic %s to be deleted: %w", topic, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
