@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/config"
 	"kudos/dev"
+	"kudos/ranker"
 )
 
 // embedded servers on free ports.
@@ -59,11 +62,11 @@ func startDev(t *testing.T, args ...string) (at dev.Addresses, end func()) {
 	return at, end
 }
 
-// TestDevCountsALike goes all the way: HTTP, Kafka, fold, MySQL.
+// TestDevCountsALike goes all the way: HTTP, Kafka, fold, MySQL, rankings.
 func TestDevCountsALike(t *testing.T) {
 	at, end := startDev(t, append(embedded, "--simulate", "500")...)
-	const post = "18446744073709551615" // none that is simulated
-	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/7", nil)
+	const post, region = "18446744073709551615", "LI" // none that are simulated
+	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/7?region="+region, nil)
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
@@ -82,6 +85,14 @@ func TestDevCountsALike(t *testing.T) {
 		return db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&all) == nil && all > 1 // the simulated ones
 	}
 	require.Eventually(t, counted, time.Minute, 50*time.Millisecond, "the like is not counted")
+	row := regexp.MustCompile(`(?m)^ +1 +(new|=) +` + post + ` +1$`) // the window may have moved on by a minute
+	for _, window := range []string{"10m", "1h", "24h", "day", "all"} {
+		ranked := func() bool {
+			code, stdout, _ := kudos(t, "", "trending", "--brokers", at.Kafka, "--region", region, "--window", window)
+			return code == exitDone && row.MatchString(stdout)
+		}
+		require.Eventually(t, ranked, time.Minute, 100*time.Millisecond, "the like is not in the ranking of %s", window)
+	}
 	waitReady(t, at.Admin)
 	_, _, err = net.SplitHostPort(at.Kafka)
 	require.NoError(t, err)
@@ -100,12 +111,39 @@ func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
 	}
 }
 
+// TestDevRanksQuickly: but not where somebody said otherwise, and not on a Kafka that may
+// have other rankers.
+func TestDevRanksQuickly(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags map[string]config.Flag
+		want  func(*ranker.Options)
+	}{
+		"embedded": {nil, func(o *ranker.Options) {
+			o.AllowedLateness, o.IdleAfter, o.EmitInterval = 0, 2*time.Second, 2*time.Second
+		}},
+		"set": {
+			map[string]config.Flag{"ranker.allowed_lateness": {Name: "--set", Value: "2m"}, "ranker.idle_after": {Name: "--set", Value: "7s"}},
+			func(o *ranker.Options) { o.IdleAfter, o.EmitInterval = 7*time.Second, 2*time.Second },
+		},
+		"a Kafka of your own": {map[string]config.Flag{"kafka.brokers": {Name: "--brokers", Value: "a:1"}}, func(*ranker.Options) {}},
+	} {
+		cfg, err := config.Load(config.Sources{Flags: c.flags})
+		require.NoError(t, err)
+		want := ranker.DefaultOptions()
+		c.want(&want)
+		var out logBuffer
+		require.Equal(t, want, newDevSystem(&app{http.NoBody, &out, &out}, cfg, devFlags{}).cfg.Ranker, name)
+		require.NoError(t, want.Validate())
+	}
+}
+
 // TestDevUsesServersOfYourOwn gives one system's servers to another.
 func TestDevUsesServersOfYourOwn(t *testing.T) {
 	first, endFirst := startDev(t, embedded...)
 	second, endSecond := startDev(t, "--brokers", first.Kafka, "--mysql-dsn", "root@tcp("+first.MySQL+")/kudos",
 		"--set", "topics.replication_factor=1", "--set", "mysql.max_open_conns=1",
-		"--set", "processor.state_dir="+filepath.Join(t.TempDir(), "state"))
+		"--set", "processor.state_dir="+filepath.Join(t.TempDir(), "state"),
+		"--set", "ranker.state_dir="+filepath.Join(t.TempDir(), "state"))
 	require.Equal(t, first.Kafka, second.Kafka)
 	require.Equal(t, first.MySQL, second.MySQL)
 	endSecond()

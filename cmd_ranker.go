@@ -56,7 +56,7 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		}
 		return runRole(cmd.Context(), "ranker", r, cfg.Admin, reg, log)
 	}
-	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand())
+	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand(), a.rankerResetCommand())
 	return cmd
 }
 

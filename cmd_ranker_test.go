@@ -11,7 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// TestRankerNeedsNoMySQL: without it rankings are in Kafka only, and one line says so.
+// TestRankerNeedsNoMySQL: without it rankings are in Kafka only, and one line says so. It
+// runs, stops, and is reset.
 func TestRankerNeedsNoMySQL(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
@@ -30,6 +31,9 @@ func TestRankerNeedsNoMySQL(t *testing.T) {
 			"--set", "log.format=json", "--set", "ranker.state_dir=" + t.TempDir()})
 	}()
 	waitReady(t, log.adminAddr(t))
+	code, _, stderr = kudos(t, "", "ranker", "reset", "--yes", "--brokers", brokers)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "stop all rankers first")
 	cancel()
 	select {
 	case code := <-ended:
@@ -38,4 +42,18 @@ func TestRankerNeedsNoMySQL(t *testing.T) {
 		t.Fatalf("kudos ranker does not end; log:\n%s", &log)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "rankings are in Kafka only"), "%s", &log)
+
+	code, _, stderr = kudos(t, "", "ranker", "reset", "--brokers", brokers)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "--yes")
+	code, stdout, stderr := kudos(t, "", "ranker", "reset", "--yes", "--brokers", brokers)
+	require.Equal(t, exitDone, code, stderr)
+	require.Contains(t, stdout, "kudos topics apply")
+	code, stdout, stderr = kudos(t, "", "topics", "apply", "--brokers", brokers, "--set", "topics.partitions=2", "--set", "topics.replication_factor=1")
+	require.Equal(t, exitDone, code, stderr)
+	for _, topic := range []string{"trending-local", "trending-local-table", "trending-table"} {
+		require.Contains(t, stdout, "created "+topic+" with")
+	}
+	require.NotContains(t, stdout, "created trending-exclusions")
+	require.NotContains(t, stdout, "created trending with")
 }

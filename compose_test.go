@@ -80,6 +80,7 @@ func checkOwnService(t *testing.T, s service) {
 		require.NoError(t, err)
 		require.Greater(t, grace, cfg.Producer.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
 		require.Greater(t, grace, cfg.Processor.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
+		require.Greater(t, grace, cfg.Ranker.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,15 +20,16 @@ import (
 	"kudos/dev"
 	"kudos/processor"
 	"kudos/producer"
+	"kudos/ranker"
 	"kudos/sql"
 	"kudos/stream/admin"
 )
 
 // devSystem is `kudos dev`: three layers, each of which outlives the one above it.
 //
-//	simulator, status line         the top: it ends first
-//	producer, processor, admin     as in production
-//	Kafka, MySQL, trimmer          embedded, or somebody else's
+//	simulator, status line              the top: it ends first
+//	producer, processor, ranker, admin  as in production
+//	Kafka, MySQL, trimmer               embedded, or somebody else's
 type devSystem struct {
 	cfg     config.Config
 	flags   devFlags
@@ -52,8 +54,26 @@ func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	if isTerminal(a.stdout) && isTerminal(a.stderr) {
 		d.log = quietLogger(cfg, d.console)
 	}
+	if !realKafka(cfg) {
+		quickRankings(cfg, &d.cfg.Ranker)
+	}
 	d.banner = dev.Banner{EmbeddedKafka: !realKafka(cfg), EmbeddedMySQL: !realMySQL(cfg), Rate: flags.simulate}
 	return d
+}
+
+// quickRankings has a like show in rankings within seconds of it, where nobody said otherwise.
+// In production rankings wait for likes that come late, and for partitions where nothing
+// comes; here none comes late, and a person looks on. Not on a Kafka of your own: all its
+// rankers must have the same settings, and there may be others.
+func quickRankings(cfg *config.Loaded, o *ranker.Options) {
+	set := func(key string, option *time.Duration, value time.Duration) {
+		if cfg.Origin("ranker."+key).Kind == "default" {
+			*option = value
+		}
+	}
+	set("allowed_lateness", &o.AllowedLateness, 0)
+	set("idle_after", &o.IdleAfter, 2*time.Second)
+	set("emit_interval", &o.EmitInterval, 2*time.Second)
 }
 
 func (d *devSystem) run(ctx context.Context) (err error) {
@@ -115,15 +135,16 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	return servers, nil
 }
 
-// useBroker points the settings at the embedded broker. Its data is new, so the
-// processor's copy of the state table is new too.
+// useBroker points the settings at the embedded broker. Its data is new, so the roles'
+// copies of their state tables are new too.
 func (d *devSystem) useBroker(broker *dev.Broker) error {
 	state, err := os.MkdirTemp("", "kudos-dev-state-")
 	if err != nil {
-		return fmt.Errorf("folder for the state table: %w", err)
+		return fmt.Errorf("folder for the state tables: %w", err)
 	}
 	d.undo = append(d.undo, func() error { return os.RemoveAll(state) })
-	d.cfg.Processor.StateDir = state
+	d.cfg.Processor.StateDir = filepath.Join(state, "processor")
+	d.cfg.Ranker.StateDir = filepath.Join(state, "ranker")
 	d.cfg.Kafka.Brokers = []string{broker.Address()}
 	d.cfg.Topics.ReplicationFactor = 1
 	d.banner.Kafka = broker.Address()
@@ -167,7 +188,14 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	checks := []admin.Check{{Name: "producer", Ready: api.Ready}, {Name: "processor", Ready: p.Ready}, notStopping(ctx)}
+	r, err := ranker.New(d.cfg.Ranker, d.cfg.Kafka, store, d.log, reg)
+	if err != nil {
+		return err
+	}
+	checks := []admin.Check{
+		{Name: "producer", Ready: api.Ready}, {Name: "processor", Ready: p.Ready}, {Name: "ranker", Ready: r.Ready},
+		notStopping(ctx),
+	}
 	adm := admin.New(d.cfg.Admin, reg, checks, d.log)
 	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }
 	show := func(ctx context.Context) error {
@@ -177,7 +205,7 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 		d.banner.HTTP, d.banner.Admin = api.Addr(), adm.Addr()
 		return d.show(ctx)
 	}
-	return runOver(ctx, show, api.Run, p.Run, adm.Run)
+	return runOver(ctx, show, api.Run, p.Run, r.Run, adm.Run)
 }
 
 func (d *devSystem) setUp(ctx context.Context) error {

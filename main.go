@@ -90,6 +90,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
   kudos topics apply --brokers kafka:9092
   kudos processor    --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos producer     --brokers kafka:9092
+  kudos ranker       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   curl -X PUT http://127.0.0.1:8080/v1/posts/1/likes/42`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

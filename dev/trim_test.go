@@ -66,6 +66,30 @@ func TestTrimmerDeletesWhatIsOldAndRead(t *testing.T) {
 	require.EqualValues(t, 5, trim())
 }
 
+func TestTrimmerKeepsTheLastOfWhatItTrimsUnread(t *testing.T) {
+	b, admin := trimming(t)
+	o := DefaultTrimmerOptions()
+	o.ReadBy = nil
+	for _, c := range []struct {
+		age  time.Duration
+		keep int64
+		want int64
+	}{
+		{2 * time.Hour, 0, 0},   // all of it is younger
+		{time.Minute, 10, 0},    // there are no more than ten
+		{time.Minute, 20, 0},    // nor twenty
+		{time.Minute, 7, 3},     // ten, without the last seven
+		{time.Minute, 0, 5},     // the old ones
+		{time.Minute, 7, 5},     // nothing comes back
+		{time.Nanosecond, 2, 8}, // all are old
+	} {
+		o.Unread, o.KeepRecords = map[string]time.Duration{schema.TopicLikes: c.age, "not-there": c.age}, c.keep
+		require.NoError(t, o.Validate())
+		require.NoError(t, NewTrimmer(o, kafkaOptions(b), discardLog()).trim(t.Context(), admin, time.Now()))
+		require.Equal(t, c.want, likesStart(t, admin), "older than %s, without the last %d", c.age, c.keep)
+	}
+}
+
 func TestTrimmerRuns(t *testing.T) {
 	b, admin := trimming(t)
 	commit(t, admin, schema.GroupFold, 10)
@@ -83,4 +107,9 @@ func TestTrimmerRefusesToTrimUnread(t *testing.T) {
 	o := DefaultTrimmerOptions()
 	o.ReadBy = map[string][]string{"likes": nil}
 	require.ErrorContains(t, NewTrimmer(o, kafkaOptions(startBroker(t)), discardLog()).Run(t.Context()), "likes")
+	o = DefaultTrimmerOptions()
+	o.Unread = map[string]time.Duration{schema.TopicUpdates: time.Hour}
+	require.ErrorContains(t, o.Validate(), "like-updates is trimmed in two ways")
+	o.ReadBy, o.Unread[schema.TopicUpdates] = nil, -time.Hour
+	require.ErrorContains(t, o.Validate(), "like-updates cannot be trimmed")
 }

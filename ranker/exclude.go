@@ -59,7 +59,7 @@ func Exclude(ctx context.Context, kafka stream.KafkaOptions, posts []uint64, e s
 		}
 	}
 	if err := results.FirstErr(); err != nil {
-		return done, fmt.Errorf("Kafka took %d of %d records in %s (run it again; once more does no harm): %w", len(done), len(posts), schema.TopicExclusions, err)
+		return done, fmt.Errorf("writing to %s: %d of %d posts are done (run it again; once more does no harm): %w", schema.TopicExclusions, len(done), len(posts), err)
 	}
 	return done, nil
 }
