@@ -123,9 +123,10 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			// Room for a whole batch of likes, with headers.
 			"max.message.bytes": strconv.Itoa(dltMaxMessageBytes),
 		}),
+		// Not deleted: the last ranking of a quiet region may be old, and still holds.
 		topic(TopicTrending, map[string]string{
-			"cleanup.policy": "delete",
-			"retention.ms":   ms(7 * day),
+			"cleanup.policy":        "compact",
+			"min.compaction.lag.ms": ms(7 * day),
 		}),
 		topic(TopicTrendingLocal, map[string]string{
 			"cleanup.policy":        "compact",

@@ -1,0 +1,295 @@
+package integration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/rankings"
+	"kudos/integration/rankings/day"
+	"kudos/integration/stack"
+	"kudos/schema"
+)
+
+// rankingSettings are those of the rankers here: rankings are made often.
+var rankingSettings = rankings.Config{
+	Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Lateness: 2 * time.Minute,
+	Score: "count", HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1,
+}
+
+// ranker makes a ranker process with a state folder of its own; it is stopped at the end
+// of the test.
+func (s *system) ranker(name string, args ...string) *stack.Server {
+	dir := s.t.TempDir()
+	p := stack.NewProgram(stack.ProgramOptions{
+		Name: name, Path: s.program, Dir: dir, Log: s.log,
+		Args: append([]string{"ranker", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn, "--set", "admin.addr=" + s.admin,
+			"--set", "ranker.state_dir=" + filepath.Join(dir, "state"), "--set", "ranker.session_timeout=" + s.sessionTimeout,
+			"--set", "ranker.emit_interval=300ms", "--set", "ranker.idle_after=24h"}, args...),
+	})
+	s.t.Cleanup(func() {
+		if p.Running() {
+			require.NoError(s.t, p.Stop())
+		}
+		s.showLog(p)
+	})
+	return p
+}
+
+// rankerLag is how many records of like-updates are not ranked yet, and how many are.
+func (s *system) rankerLag(adm *kadm.Client) (lag, ranked int64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	offsets, err := adm.FetchOffsets(ctx, schema.GroupTrendingLocal)
+	if err == nil {
+		offsets.Each(func(o kadm.OffsetResponse) { ranked += o.At })
+	}
+	ends, err := adm.ListEndOffsets(ctx, schema.TopicUpdates)
+	require.NoError(s.t, err)
+	ends.Each(func(o kadm.ListedOffset) { lag += o.Offset })
+	return lag - ranked, ranked
+}
+
+// waitRanked waits until the last rankings cover all of the log, in Kafka and in MySQL.
+func (s *system) waitRanked(config rankings.Config) {
+	s.t.Helper()
+	var v *rankings.Verdict
+	var log *rankings.Log
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
+	defer cancel()
+	for {
+		var err error
+		log, err = rankings.Read(ctx, s.brokers)
+		require.NoError(s.t, err)
+		v, err = rankings.Check(log, config, &rankings.End{Idle: schema.NoMinute})
+		require.NoError(s.t, err)
+		if v.Differences.Total == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("rankings after 5 minutes: %s", v.Differences.String())
+		case <-time.After(time.Second): // the check itself takes as long
+		}
+	}
+	s.t.Logf("%d updates, %d rankings", v.Updates, v.Rankings)
+	require.Positive(s.t, v.Rankings)
+	want := lastPosts(s.t, log)
+	waitFor(s.t, time.Minute, "MySQL to have the last rankings", func() bool {
+		have := s.postsInMySQL()
+		return slices.Equal(want, have)
+	})
+}
+
+// lastPosts lists the places of the last ranking of each key.
+func lastPosts(t testing.TB, log *rankings.Log) []string {
+	last := map[string]*schema.Ranking{}
+	for _, rec := range log.Rankings {
+		r, err := schema.DecodeRanking(rec.Value)
+		require.NoError(t, err)
+		last[string(rec.Key)] = r
+	}
+	var places []string
+	for key, r := range last {
+		for _, p := range r.Posts {
+			places = append(places, fmt.Sprintf("%s %d: %d has %s, %d likes, as of %s", key, p.Rank, p.PostID, p.Score, p.Likes, r.Watermark))
+		}
+	}
+	slices.Sort(places)
+	return places
+}
+
+func (s *system) postsInMySQL() []string {
+	s.t.Helper()
+	var rows []struct {
+		Key    string
+		Rank   int
+		PostID uint64 `db:"post_id"`
+		Score  string
+		Likes  int64
+		AsOf   string `db:"as_of"`
+	}
+	require.NoError(s.t, s.db.Select(&rows, "SELECT CONCAT(region, '/', `window`) `key`, `rank`, post_id, score, likes, DATE_FORMAT(as_of, '%Y-%m-%dT%TZ') as_of FROM trending"+
+		" UNION ALL SELECT CONCAT(region, '/', period), `rank`, post_id, likes, likes, DATE_FORMAT(as_of, '%Y-%m-%dT%TZ') FROM leaderboard"))
+	places := make([]string, len(rows))
+	for i, r := range rows {
+		score := r.Score
+		if strings.Contains(score, ".") {
+			score = strings.TrimRight(strings.TrimRight(score, "0"), ".")
+		}
+		places[i] = fmt.Sprintf("%s %d: %d has %s, %d likes, as of %s", r.Key, r.Rank, r.PostID, score, r.Likes, r.AsOf)
+	}
+	slices.Sort(places)
+	return places
+}
+
+// inTime puts events in the order of their times, and closes the log: a last event in
+// each partition, at the same time.
+func inTime(events []schema.Event) []schema.Event {
+	slices.SortStableFunc(events, func(a, b schema.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
+	return closed(events, events[len(events)-1].TimeMs+time.Hour.Milliseconds())
+}
+
+func closed(events []schema.Event, at int64) []schema.Event {
+	for p := range int32(partitions) {
+		post := uint64(1_000_000_007)
+		for schema.PartitionFor(post, partitions) != p {
+			post++
+		}
+		events = append(events, schema.Event{PostID: post, UserID: 1, Action: schema.Like, TimeMs: at, Region: day.Regions[0]})
+	}
+	return events
+}
+
+// aDay is so many events of the last 24 hours, in the order in which they arrive.
+func aDay(events int) []schema.Event {
+	o := day.DefaultOptions(events)
+	o.Start = time.Now().Add(-25 * time.Hour).Truncate(time.Minute)
+	all := make([]schema.Event, 0, events)
+	for e := range day.Events(o) {
+		all = append(all, e.Event)
+	}
+	return closed(all, time.Now().UnixMilli())
+}
+
+// Every ranking is what the log says at the positions that it names, while two rankers
+// are killed time and again before they have caught up. The long form, a day with ten million
+// updates: KUDOS_TEST_EVENTS=12000000.
+func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		events func(testing.TB) []schema.Event
+		kills  int
+	}{
+		{"each_person", func(t testing.TB) []schema.Event { return inTime(eachPerson.events(t)) }, 3},
+		{"people_who_change_their_minds", func(t testing.TB) []schema.Event { return inTime(changingMinds.events(t)) }, 3},
+		{"a_day", func(t testing.TB) []schema.Event { return aDay(fromEnv(t, "KUDOS_TEST_EVENTS", 300_000)) }, fromEnv(t, "KUDOS_TEST_KILLS", 20)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newRealSystem(t)
+			events := tt.events(t)
+			processor := s.processor("processor")
+			require.NoError(t, processor.Start(t.Context()))
+			for part := range slices.Chunk(events, 100_000) {
+				s.produce(records(part))
+			}
+			s.drain(30 * time.Minute)
+			require.NoError(t, processor.Stop())
+			s.killRankers(tt.kills)
+			s.waitRanked(rankingSettings)
+		})
+	}
+}
+
+// killRankers has two rankers share the log, kills one of them so many times while there
+// is more to rank, and lets another one finish.
+func (s *system) killRankers(kills int) {
+	s.t.Helper()
+	adm := kadm.NewClient(s.client())
+	all, _ := s.rankerLag(adm)
+	// Batches so small that the log lasts for all the kills.
+	batch := fmt.Sprintf("ranker.max_batch=%d", max(20, all/int64(200*kills)))
+	r := rand.New(rand.NewPCG(uint64(kills), 1))
+	rankers := []*stack.Server{s.ranker("ranker-0", "--set", batch), s.ranker("ranker-1", "--set", batch)}
+	for _, p := range rankers {
+		require.NoError(s.t, p.Start(s.t.Context()))
+	}
+	for kill := range kills {
+		_, before := s.rankerLag(adm)
+		waitFor(s.t, time.Minute, "the rankers to go on", func() bool { _, now := s.rankerLag(adm); return now > before })
+		pause(s.t, time.Duration(r.IntN(300))*time.Millisecond)
+		victim := rankers[r.IntN(2)]
+		require.NoError(s.t, victim.Kill())
+		lag, _ := s.rankerLag(adm)
+		require.Positive(s.t, lag, "kill %d: the log was used up before", kill)
+		require.NoError(s.t, victim.Start(s.t.Context()))
+	}
+	for _, p := range rankers {
+		require.NoError(s.t, p.Stop())
+	}
+	lag, _ := s.rankerLag(adm)
+	s.t.Logf("%d kills; %d of %d offsets are left for the last ranker", kills, lag, all)
+	require.NoError(s.t, s.ranker("ranker-2").Start(s.t.Context()))
+}
+
+// TestOneUserMovesAPostByOne: however often somebody toggles, no ranking ever has more
+// than one like of theirs.
+func TestOneUserMovesAPostByOne(t *testing.T) {
+	s := newRealSystem(t)
+	require.NoError(t, s.processor("processor", "--set", "processor.max_batch=100").Start(t.Context()))
+	require.NoError(t, s.ranker("ranker").Start(t.Context()))
+	var toggles []*kgo.Record
+	start := time.Now().Add(-30 * time.Minute).UnixMilli()
+	for i := range int64(10_000) {
+		e := schema.Event{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: start + i*60, Region: day.Regions[i%5]}
+		if i%2 == 1 {
+			e.Action = schema.Unlike
+		}
+		toggles = append(toggles, record(&e))
+	}
+	for part := range slices.Chunk(toggles, 500) {
+		s.produce(part)
+	}
+	s.produce(records(closed([]schema.Event{{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: start + 601_000, Region: day.Regions[0]}}, time.Now().UnixMilli())))
+	s.drain(2 * time.Minute)
+	s.waitRanked(rankingSettings)
+	log, err := rankings.Read(t.Context(), s.brokers)
+	require.NoError(t, err)
+	seen := 0
+	for _, rec := range log.Rankings {
+		ranking, err := schema.DecodeRanking(rec.Value)
+		require.NoError(t, err)
+		for _, p := range ranking.Posts {
+			if p.PostID == 7 {
+				seen++
+				require.Equal(t, int64(1), p.Likes, "%s", rec.Value)
+			}
+		}
+	}
+	require.Greater(t, seen, 10, "rankings that have the post")
+}
+
+// TestAnIdleTopicClosesItsWindows: when nothing comes any more, time goes on all the same.
+func TestAnIdleTopicClosesItsWindows(t *testing.T) {
+	s := newRealSystem(t)
+	require.NoError(t, s.processor("processor").Start(t.Context()))
+	require.NoError(t, s.ranker("ranker", "--set", "ranker.idle_after=3s").Start(t.Context()))
+	events := closed(nil, time.Now().Add(-8*time.Minute).UnixMilli())
+	s.produce(records(events))
+	last := func(key string) *schema.Ranking {
+		log, err := rankings.Read(t.Context(), s.brokers)
+		require.NoError(t, err)
+		for _, rec := range slices.Backward(log.Rankings) {
+			if string(rec.Key) == key {
+				r, err := schema.DecodeRanking(rec.Value)
+				require.NoError(t, err)
+				return r
+			}
+		}
+		return &schema.Ranking{}
+	}
+	waitFor(t, time.Minute, "the likes to be in the window", func() bool { return len(last("US/10m").Posts) == partitions })
+	// Eight minutes ago, less two of lateness: the watermark is six minutes behind and
+	// goes on with the clock on the wall.
+	waitFor(t, 7*time.Minute, "the window to close", func() bool {
+		r := last("US/10m")
+		return len(r.Posts) == 0 && r.Positions != nil && r.Positions[0].Idle != schema.NoMinute
+	})
+	require.Len(t, last("US/1h").Posts, partitions, "an hour is longer than that")
+	log, err := rankings.Read(t.Context(), s.brokers)
+	require.NoError(t, err)
+	v, err := rankings.Check(log, rankingSettings, nil)
+	require.NoError(t, err)
+	require.Zero(t, v.Differences.Total, v.Differences.String())
+}
