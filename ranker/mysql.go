@@ -91,8 +91,9 @@ func (w *mysqlWriter) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, err
 	}
 	if w.position.NextOffset <= start {
-		// Retention may have deleted what is between. Without the leader epoch, which would
-		// be taken for one that was cut off.
+		// Retention may have deleted what is between: where a key has a later ranking,
+		// nothing is lost by that. Without the leader epoch, which would be taken for one
+		// that was cut off.
 		return stream.Position{Offset: start, Epoch: -1}, nil
 	}
 	cut, err := w.logWasCut(ctx, cl, end)

@@ -178,8 +178,12 @@ func (s *system) losingData(end int64) *atomic.Int32 {
 func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(s *system, p int32){
-		"the position is past the end": func(s *system, p int32) {
+		"the position is past the end, its epoch not known": func(s *system, p int32) {
+			s.db.MustExec("UPDATE trending_position SET next_offset = 1000, leader_epoch = -1 WHERE partition_id = ?", p)
+		},
+		"the position is past the end, its epoch not the leader's": func(s *system, p int32) {
 			s.db.MustExec("UPDATE trending_position SET next_offset = 1000 WHERE partition_id = ?", p)
+			s.losingData(-1)
 		},
 		"the epoch ends before the position": func(s *system, p int32) { s.losingData(1) },
 	} {

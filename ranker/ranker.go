@@ -48,7 +48,13 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	}
 	add(schema.GroupTrendingLocal, schema.TopicUpdates, true, workers.Local)
 	add(schema.GroupTrending, schema.TopicTrendingLocal, true, workers.Trending)
-	_ = db
+	if db != nil {
+		m := newMySQLMetrics(reg)
+		common.MaxBatch, common.LossRemedy = mysqlMaxBatch, ""
+		add(schema.GroupTrendingMySQL, schema.TopicTrending, false, func(a stream.Assignment) stream.Worker {
+			return newMySQLWriter(a, kafka, db, m, log)
+		})
+	}
 	reg.MustRegister(stream.NewCollector(r.groups...))
 	return r, nil
 }

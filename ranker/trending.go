@@ -262,14 +262,11 @@ func (w *trending) publish(out *output) error {
 			last = schema.NoMinute
 		}
 		end, ok := window.Align(win, clocks, last)
-		if !ok {
-			if last != schema.NoMinute && (oldest == schema.NoMinute || last < oldest) {
-				oldest = last
-			}
-			continue
-		}
 		if oldest == schema.NoMinute || end < oldest {
 			oldest = end
+		}
+		if !ok {
+			continue
 		}
 		if end != last {
 			w.ends[win.Name] = end

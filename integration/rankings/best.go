@@ -18,19 +18,28 @@ type place struct {
 
 // compare puts the better one first.
 func (a place) compare(b place) int {
-	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.reached, b.reached), cmp.Compare(a.post, b.post))
+	switch {
+	case a.score != b.score:
+		return cmp.Compare(b.score, a.score)
+	case a.reached != b.reached:
+		return cmp.Compare(a.reached, b.reached)
+	}
+	return cmp.Compare(a.post, b.post)
 }
 
 // top keeps the best n places.
 type top struct {
 	n      int
 	places []place
+	best   int // so many of places are in order, and the best of those that were there
 }
 
-// add takes a place in; they are put in order when they have become too many, and by sorted.
+// add takes a place in. They are put in order when they have become too many, and by sorted.
 func (t *top) add(p place) {
-	t.places = append(t.places, p)
-	if len(t.places) >= 4*t.n {
+	if t.best == t.n && p.compare(t.places[t.best-1]) > 0 {
+		return
+	}
+	if t.places = append(t.places, p); len(t.places) >= 4*t.n {
 		t.sorted()
 	}
 }
@@ -39,6 +48,7 @@ func (t *top) add(p place) {
 func (t *top) sorted() []place {
 	slices.SortFunc(t.places, place.compare)
 	t.places = t.places[:min(t.n, len(t.places))]
+	t.best = len(t.places)
 	return t.places
 }
 

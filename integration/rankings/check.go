@@ -111,6 +111,9 @@ func (c *check) workOut(part *partition, i int, p *published) {
 		kind: p.kind, region: p.Region, from: int64(p.From), to: int64(p.To),
 		excluded: c.exclusions.before(p.Positions[i].Exclusions), minLikes: c.config.MinLikes, top: c.config.TopN,
 	})
+	if c.last[schema.RankingKey(p.Region, p.Window)] == p {
+		p.lists[i] = slices.Clone(list)
+	}
 	p.merge(list, c.exclusions.before(p.Exclusions))
 }
 
@@ -121,12 +124,12 @@ func (c *check) time(p *published) {
 	}
 	clocks := advanced(p.clocks, func(i int) schema.Minute { return p.Positions[i].Idle })
 	if p.kind.size > 0 {
-		to, ok := p.kind.align(clocks, c.lateness)
-		switch want := schema.Minute(to); {
-		case !ok:
-			c.d.Add("alignment", "%s: no partition has a clock", p.name)
-		case want != p.To:
-			c.d.Add("alignment", "%s: to is %v, but %v is the largest that all have reached: clocks %s", p.name, p.To, want, minutes(clocks))
+		to := int64(p.To)
+		switch {
+		case !p.kind.stands(to, clocks, c.lateness):
+			c.d.Add("alignment", "%s: to is %v, where no partition stands: clocks %s", p.name, p.To, minutes(clocks))
+		case !p.kind.reached(to, clocks, c.lateness):
+			c.d.Add("alignment", "%s: to is %v, which not all have reached that have something in the window: clocks %s", p.name, p.To, minutes(clocks))
 		}
 	}
 	if want := p.kind.watermark(p.From, clocks, c.lateness); want != p.Watermark {

@@ -2,6 +2,7 @@ package rankings
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,24 +107,32 @@ func floor(a, b int64) int64 {
 // window. Clocks are in minutes, schema.NoMinute for a partition without one. ok: there is one.
 func (k *kind) align(clocks []int64, lateness int64) (largest int64, ok bool) {
 	for _, clock := range clocks {
-		if clock == int64(schema.NoMinute) {
-			continue
-		}
-		_, to := k.boundsOf(clock - lateness)
-		if k.reached(to, clocks, lateness) && (!ok || to > largest) {
+		to := k.own(clock, lateness)
+		if clock != int64(schema.NoMinute) && k.reached(to, clocks, lateness) && (!ok || to > largest) {
 			largest, ok = to, true
 		}
 	}
 	return largest, ok
 }
 
+// stands tells whether the window of some partition ends at to.
+func (k *kind) stands(to int64, clocks []int64, lateness int64) bool {
+	return slices.ContainsFunc(clocks, func(clock int64) bool { return k.own(clock, lateness) == to })
+}
+
+// own is where the window of a partition with a clock ends; schema.NoMinute without one.
+func (k *kind) own(clock, lateness int64) int64 {
+	if clock == int64(schema.NoMinute) {
+		return clock
+	}
+	_, to := k.boundsOf(clock - lateness)
+	return to
+}
+
 // reached tells whether every partition that has something in the window has come to its end.
 func (k *kind) reached(to int64, clocks []int64, lateness int64) bool {
 	for _, clock := range clocks {
-		if clock == int64(schema.NoMinute) || clock < to-k.size {
-			continue
-		}
-		if _, own := k.boundsOf(clock - lateness); own < to {
+		if clock != int64(schema.NoMinute) && clock >= to-k.size && k.own(clock, lateness) < to {
 			return false
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"kudos/schema"
 )
 
-// threeRankings is a log of two partitions with three rankings of a key, all right.
+// threeRankings is a log of two partitions, and three rankings of a key, all of them right.
 func threeRankings(t *testing.T) (*diary, []*schema.Ranking) {
 	d := newDiary(t, 2)
 	d.update(0, 1, delta{"DE", 990, 4})
@@ -157,7 +157,7 @@ func TestLogThatIsNotWhole(t *testing.T) {
 	require.ErrorContains(t, err, "trending-exclusions offset 0")
 }
 
-// end has a log for whose last rankings the rest of the keys is left out: 10m only.
+// Every key that has something to rank at the end of the log must have a last ranking that says so.
 func TestEnd(t *testing.T) {
 	d, right := threeRankings(t)
 	d.config.Windows = d.config.Windows[:1]

@@ -52,11 +52,11 @@ func TestTies(t *testing.T) {
 	d.update(1, 8, delta{"FR", 996, 1})
 	d.dislike(0, 1, "DE", 1000)
 	d.dislike(1, 8, "DE", 1000)
-	at42 := positions(at(3), at(2))
-	d.right(d.ranking("global", "10m", 989, 999, 998, at42, post(9, 1), post(10, 1), post(8, 1)), post(8, 1), post(9, 1), post(10, 1))
+	whole := positions(at(3), at(2))
+	d.right(d.ranking("global", "10m", 989, 999, 998, whole, post(9, 1), post(10, 1), post(8, 1)), post(8, 1), post(9, 1), post(10, 1))
 	// In a window that hops by hours, buckets are of an hour: 995 and 996 are the same.
-	d.right(d.ranking("global", "24h", -420, 1020, 998, at42, post(8, 1), post(9, 1), post(10, 1)), post(9, 1), post(10, 1), post(8, 1))
-	d.right(d.ranking("global", "day", 0, 1440, 998, at42, post(8, 1), post(9, 1), post(10, 1)), post(9, 1), post(10, 1), post(8, 1))
+	d.right(d.ranking("global", "24h", -420, 1020, 998, whole, post(8, 1), post(9, 1), post(10, 1)), post(9, 1), post(10, 1), post(8, 1))
+	d.right(d.ranking("global", "day", 0, 1440, 998, whole, post(8, 1), post(9, 1), post(10, 1)), post(9, 1), post(10, 1), post(8, 1))
 }
 
 func TestDecay(t *testing.T) {

@@ -36,14 +36,15 @@ func (c *check) endOf(end *End, region string, k *kind) {
 		return // said already
 	}
 	from, to := schema.NoMinute, schema.NoMinute
+	clocks := c.clocksAtEnd(end, last)
 	if k.size > 0 {
-		largest, ok := k.align(c.clocksAtEnd(end, last), c.lateness)
+		largest, ok := k.align(clocks, c.lateness)
 		if !ok || last != nil && schema.Minute(largest) < last.To {
 			return // nothing came, or a partition has fallen behind: then nothing more is published
 		}
 		from, to = schema.Minute(largest-k.size), schema.Minute(largest)
 	}
-	want := c.wholeLog(region, k, from, to)
+	want := c.wholeLog(region, k, from, to, clocks, last)
 	switch {
 	case len(want) == 0 && (last == nil || len(last.Posts) == 0):
 	case last == nil:
@@ -71,11 +72,16 @@ func (c *check) clocksAtEnd(end *End, last *published) []int64 {
 	})
 }
 
-// wholeLog is what the whole log makes of a window.
-func (c *check) wholeLog(region string, k *kind, from, to schema.Minute) []place {
+// wholeLog is what the whole log makes of a window; but a partition that has gone on to later ones is covered only up to
+// where it did, which the last ranking names.
+func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks []int64, last *published) []place {
 	excluded := c.exclusions.before(c.exclusions.end())
 	merged := top{n: c.config.TopN}
-	for _, part := range c.parts {
+	for i, part := range c.parts {
+		if k.size > 0 && last != nil && last.To == to && k.own(clocks[i], c.lateness) > int64(to) {
+			merged.merge(last.lists[i], excluded)
+			continue
+		}
 		merged.merge(part.best(question{
 			kind: k, region: region, from: int64(from), to: int64(to),
 			excluded: excluded, minLikes: c.config.MinLikes, top: c.config.TopN,

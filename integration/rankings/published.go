@@ -18,6 +18,8 @@ type published struct {
 	sound bool
 
 	clocks []int64 // of the partitions at its positions by the log, without idle advance
+	// lists are the partitions' own, for the last ranking of a key.
+	lists [][]place
 
 	mu   sync.Mutex
 	want top // what was worked out
@@ -35,7 +37,7 @@ func (c *check) read(records []Record) {
 			c.d.Add("record", "%s: %v", name, err)
 			continue
 		}
-		p := &published{Ranking: r, name: name, kind: c.kinds[r.Window], last: c.last[key], clocks: make([]int64, len(c.log.Updates))}
+		p := &published{Ranking: r, name: name, kind: c.kinds[r.Window], last: c.last[key], clocks: make([]int64, len(c.log.Updates)), lists: make([][]place, len(c.log.Updates))}
 		p.want.n = c.config.TopN
 		if c.header(p, key) {
 			c.bounds(p)

@@ -34,9 +34,9 @@ type Seal struct {
 }
 
 // Align finds the window's end for a ranking of all partitions: the largest that all
-// have reached, but for those that have nothing in the window. ok is false if there is
-// none to be had at present: nobody has a clock, somebody has fallen behind an end that
-// was used already (last), or lists of that end are not known.
+// have reached, but for those that have nothing in the window. ok is false if it cannot
+// be used: nobody has a clock (NoMinute), somebody has fallen behind an end that was used
+// already (last), or lists of that end are not known.
 func Align(w *Window, clocks []Clock, last schema.Minute) (end schema.Minute, ok bool) {
 	end = schema.NoMinute
 	for i := range clocks {

@@ -122,10 +122,10 @@ func (p *Partition) Add(post uint64, deltas []schema.Delta, offset int64) {
 	p.moveClock(clock, offset, offset+1)
 }
 
-// AdvanceIdle moves the clock to the present while nothing comes; next is the position.
+// AdvanceIdle moves the clock to the present while nothing comes, if there is one; next is the position.
 // It tells whether that changed anything.
 func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
-	if p.clock != schema.NoMinute && to <= p.clock {
+	if p.clock == schema.NoMinute || to <= p.clock {
 		return false
 	}
 	p.idle = to

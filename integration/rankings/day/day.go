@@ -22,7 +22,7 @@ type Options struct {
 	Events int
 	// Start of the 24 hours. They should not begin at midnight, so that one lies between.
 	Start time.Time
-	// Posts and Users at most; few users and many events mean that many like what they liked already.
+	// Posts (10 or more) and Users at most; few users and many events mean that many like what they liked already.
 	Posts, Users int
 }
 

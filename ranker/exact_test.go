@@ -1,0 +1,294 @@
+package ranker_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/rankings"
+	"kudos/integration/rankings/day"
+	"kudos/ranker"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// arena is a broker with all topics, in which rankers run.
+type arena struct {
+	t     testing.TB
+	log   *slog.Logger
+	kafka stream.KafkaOptions
+	cl    *kgo.Client
+	opts  ranker.Options
+	run   *running
+}
+
+func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
+	a := &arena{t: t, log: slog.New(slog.DiscardHandler), kafka: stream.DefaultKafkaOptions(), opts: ranker.DefaultOptions()}
+	if os.Getenv("KUDOS_TEST_LOG") != "" {
+		a.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
+		// kfake compacts what is not committed yet: never.
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
+	require.NoError(t, err)
+	t.Cleanup(broker.Close)
+	a.kafka.Brokers = broker.ListenAddrs()
+	a.cl, err = a.kafka.NewClient(a.log, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	t.Cleanup(a.cl.Close)
+	adm := kadm.NewClient(a.cl)
+	for _, topic := range schema.Topics(partitions, 1) {
+		configs := map[string]*string{}
+		for k, v := range topic.Configs {
+			if k != "message.timestamp.type" { // the test says when records were appended
+				configs[k] = &v
+			}
+		}
+		_, err := adm.CreateTopic(t.Context(), topic.Partitions, 1, configs, topic.Name)
+		require.NoError(t, err)
+	}
+	a.opts.StateDir = t.TempDir()
+	a.opts.EmitInterval = 50 * time.Millisecond
+	a.opts.IdleAfter = time.Hour
+	a.opts.TopN = 20
+	if configure != nil {
+		configure(&a.opts)
+	}
+	return a
+}
+
+// running is a ranker at work.
+type running struct {
+	*ranker.Ranker
+	reg  *prometheus.Registry
+	stop func() // and waits; also at the end of the test
+}
+
+// start starts a ranker in the place of the one before.
+func (a *arena) start() {
+	a.t.Helper()
+	if a.run != nil {
+		a.run.stop()
+	}
+	r := &running{reg: prometheus.NewRegistry()}
+	var err error
+	r.Ranker, err = ranker.New(a.opts, a.kafka, nil, a.log, r.reg)
+	require.NoError(a.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			require.NoError(a.t, err)
+		case <-time.After(patience):
+			a.t.Errorf("the ranker did not stop within %s", patience)
+		}
+	})
+	a.t.Cleanup(r.stop)
+	a.run = r
+}
+
+// feed writes records of the tapes from the places in at on, some for each partition, and
+// moves those on. It tells whether there are more.
+func (a *arena) feed(tapes [][]rankings.Record, at []int, some int) (more bool) {
+	a.t.Helper()
+	var records []*kgo.Record
+	for p, tape := range tapes {
+		n := min(some, len(tape)-at[p])
+		for _, r := range tape[at[p] : at[p]+n] {
+			records = append(records, &kgo.Record{Topic: schema.TopicUpdates, Partition: int32(p), Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.TimeMs)})
+		}
+		at[p] += n
+		more = more || at[p] < len(tape)
+	}
+	require.NoError(a.t, a.cl.ProduceSync(a.t.Context(), records...).FirstErr())
+	return more
+}
+
+// exclude writes an exclusion.
+func (a *arena) exclude(post uint64, excluded bool) {
+	a.t.Helper()
+	value, err := schema.AppendExclusion(nil, schema.Exclusion{Excluded: excluded})
+	require.NoError(a.t, err)
+	require.NoError(a.t, a.cl.ProduceSync(a.t.Context(), &kgo.Record{Topic: schema.TopicExclusions, Key: schema.AppendPostKey(nil, post), Value: value}).FirstErr())
+}
+
+// read reads a partition of committed data.
+func (a *arena) read(topic string, partition int32) (records []rankings.Record, end int64) {
+	a.t.Helper()
+	err := stream.ReadLog(a.t.Context(), a.cl, topic, partition, 0, func(c stream.LogChunk) (bool, error) {
+		for _, r := range c.Records {
+			records = append(records, rankings.Record{Offset: r.Offset, TimeMs: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value})
+		}
+		end = c.Next
+		return c.Next < c.End, nil
+	})
+	require.NoError(a.t, err)
+	return records, end
+}
+
+func (a *arena) logs() *rankings.Log {
+	l := &rankings.Log{}
+	for p := range int32(partitions) {
+		tape := &rankings.Tape{}
+		records, end := a.read(schema.TopicUpdates, p)
+		for _, r := range records {
+			tape.Add(r)
+		}
+		tape.EndAt(end)
+		l.Updates = append(l.Updates, tape)
+		published, _ := a.read(schema.TopicTrending, p)
+		l.Rankings = append(l.Rankings, published...)
+	}
+	l.Exclusions, _ = a.read(schema.TopicExclusions, 0)
+	return l
+}
+
+func (a *arena) config() rankings.Config {
+	o := a.opts
+	return rankings.Config{Windows: o.Windows, Lateness: o.AllowedLateness, Score: o.Score, HalfLife: o.HalfLife, TopN: o.TopN, MinLikes: o.MinLikes}
+}
+
+// check compares all rankings with the logs.
+func (a *arena) check(end *rankings.End) *rankings.Verdict {
+	a.t.Helper()
+	v, err := rankings.Check(a.logs(), a.config(), end)
+	require.NoError(a.t, err)
+	require.Zero(a.t, v.Differences.Total, v.Differences.String())
+	return v
+}
+
+// waitSettled waits until the last rankings cover the whole log.
+func (a *arena) waitSettled() *rankings.Verdict {
+	a.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		v, err := rankings.Check(a.logs(), a.config(), &rankings.End{Idle: schema.NoMinute})
+		require.NoError(a.t, err)
+		if v.Differences.Total == 0 {
+			return v
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatalf("after %s: %v; readiness: %v", patience, v.Differences.String(), a.run.Ready())
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-a.t.Context().Done():
+		}
+	}
+}
+
+func records(t testing.TB, events int, batching day.Batching) [][]rankings.Record {
+	t.Helper()
+	tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
+	require.NoError(t, err)
+	var all [][]rankings.Record
+	for p, tape := range tapes {
+		all = append(all, append(slices.Collect(tape.All()), closing(t, tape, int32(p))))
+	}
+	return all
+}
+
+// closing is a last update, at the same time in all partitions: a window that has gone on
+// without those that lag behind waits for them to come there.
+func closing(t testing.TB, tape *rankings.Tape, partition int32) rankings.Record {
+	post := uint64(1)
+	for schema.PartitionFor(post, partitions) != partition {
+		post++
+	}
+	var last schema.Update
+	var at int64
+	for r := range tape.All() {
+		require.NoError(t, schema.DecodeUpdate(r.Value, &last))
+		at = r.TimeMs
+	}
+	end := day.DefaultOptions(1).Start.Add(25 * time.Hour)
+	return rankings.Record{
+		Offset: tape.End(), TimeMs: max(at, end.UnixMilli()), Key: schema.AppendPostKey(nil, post),
+		Value: schema.AppendUpdate(nil, &schema.Update{
+			Seq: last.Seq + 1, Counts: schema.Counts{Likes: 1}, SourceOffset: last.SourceOffset + 1,
+			Deltas: []schema.Delta{{Region: day.Regions[0], Minute: end.Unix() / 60, Likes: 1}},
+		}),
+	}
+}
+
+// TestRankingsAreExact: a day's likes, in batches of any size, with rankers that stop and
+// start and posts that are taken out and put back.
+func TestRankingsAreExact(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		configure func(*ranker.Options)
+		batching  day.Batching
+		events    int
+	}{
+		{"large batches", nil, day.DefaultBatching(partitions), 40_000},
+		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 }, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2}, 4_000},
+		{"decay", func(o *ranker.Options) { o.Score, o.AllowedLateness, o.TopN = "decay", 5*time.Minute, 5 }, day.DefaultBatching(partitions), 40_000},
+		{"other windows", func(o *ranker.Options) {
+			o.Windows = []time.Duration{time.Minute, 90 * time.Minute, 12 * time.Hour}
+			o.AllowedLateness, o.MinLikes = 0, 2
+		}, day.DefaultBatching(partitions), 40_000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, tt.configure)
+			a.start()
+			tapes := records(t, tt.events, tt.batching)
+			at := make([]int, partitions)
+			longest := 0
+			for _, tape := range tapes {
+				longest = max(longest, len(tape))
+			}
+			for i := 0; a.feed(tapes, at, longest/12+1); i++ {
+				switch i {
+				case 2, 7:
+					a.start()
+				case 4:
+					a.exclude(mostLiked(a), true)
+				case 6:
+					a.exclude(mostLiked(a), true)
+				}
+			}
+			v := a.waitSettled()
+			t.Logf("%d updates, %d rankings", v.Updates, v.Rankings)
+			require.Positive(t, v.Rankings)
+		})
+	}
+}
+
+// mostLiked is the first of the ranking of all time, as soon as there is one.
+func mostLiked(a *arena) uint64 {
+	a.t.Helper()
+	deadline := time.Now().Add(patience)
+	key := schema.RankingKey(schema.GlobalName, schema.LeaderboardAll)
+	for time.Now().Before(deadline) {
+		published, _ := a.read(schema.TopicTrending, schema.KeyPartition([]byte(key), partitions))
+		for _, r := range slices.Backward(published) {
+			if string(r.Key) == key {
+				ranking, err := schema.DecodeRanking(r.Value)
+				require.NoError(a.t, err)
+				return ranking.Posts[0].PostID
+			}
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-a.t.Context().Done():
+		}
+	}
+	a.t.Fatal(fmt.Sprintf("no ranking %s; readiness: %v", key, a.run.Ready()))
+	return 0
+}
