@@ -18,18 +18,20 @@ import (
 
 // TrimmerOptions say what the embedded broker may forget.
 type TrimmerOptions struct {
-	// ReadBy names the topics to trim, and for each the consumer groups that must have
-	// read a record before it may go.
-	ReadBy map[string][]string `mapstructure:"-"`
-	// Unread names topics that are trimmed whoever has read them, and for each how old a
-	// record must be.
-	Unread map[string]time.Duration `mapstructure:"-"`
-	// KeepRecords of each partition of Unread stay, however old they are.
-	KeepRecords int64 `mapstructure:"keep_records"`
-	// Keep is how old a record of ReadBy must be, too: for readers that commit nothing.
-	Keep time.Duration `mapstructure:"keep"`
+	// Topics to trim. All others stay whole.
+	Topics map[string]TrimRule `mapstructure:"-"`
 	// Interval between two rounds.
 	Interval time.Duration `mapstructure:"interval"`
+}
+
+// TrimRule says which records of a topic may go: those to which all of it applies.
+type TrimRule struct {
+	// ReadBy are the consumer groups that must have read a record.
+	ReadBy []string
+	// Keep is how old a record must be: for readers that commit nothing.
+	Keep time.Duration
+	// KeepRecords is how many of each partition stay, however old they are.
+	KeepRecords int64
 }
 
 // DefaultTrimmerOptions keep the memory of 2,000 events/s bounded for the topics that grow
@@ -40,42 +42,33 @@ type TrimmerOptions struct {
 // recover them whole, so that its rankings would lack what was trimmed.
 func DefaultTrimmerOptions() TrimmerOptions {
 	return TrimmerOptions{
-		ReadBy: map[string][]string{
-			schema.TopicLikes:         {schema.GroupFold},
-			schema.TopicUpdates:       {schema.GroupApply, schema.GroupTrendingLocal},
-			schema.TopicTrendingLocal: {schema.GroupTrending},
+		Topics: map[string]TrimRule{
+			schema.TopicLikes:         {ReadBy: []string{schema.GroupFold}, Keep: 10 * time.Minute},
+			schema.TopicUpdates:       {ReadBy: []string{schema.GroupApply, schema.GroupTrendingLocal}, Keep: 10 * time.Minute},
+			schema.TopicTrendingLocal: {ReadBy: []string{schema.GroupTrending}, Keep: time.Minute},
+			// While nobody likes anything the windows alone move on, a few records a minute:
+			// the rankings that stay the same are to be found for hours.
+			schema.TopicTrending:           {Keep: 10 * time.Minute, KeepRecords: 1000},
+			schema.TopicTrendingTable:      {Keep: 30 * time.Second, KeepRecords: 1000},
+			schema.TopicTrendingLocalTable: {Keep: 30 * time.Second, KeepRecords: 1000},
 		},
-		Unread: map[string]time.Duration{
-			schema.TopicTrending:           10 * time.Minute,
-			schema.TopicTrendingTable:      time.Minute,
-			schema.TopicTrendingLocalTable: time.Minute,
-		},
-		// Some 60 rankings live in the 8 partitions. Those that do not change any more are
-		// to be found for hours.
-		KeepRecords: 1000,
-		Keep:        10 * time.Minute,
-		Interval:    30 * time.Second,
+		Interval: 30 * time.Second,
 	}
 }
 
 // Validate says what is wrong with the options, all of it.
 func (o TrimmerOptions) Validate() error {
 	var errs []error
-	for topic, groups := range o.ReadBy {
-		if len(groups) == 0 {
-			errs = append(errs, fmt.Errorf("topic %s would be trimmed unread: name the groups that read it", topic))
+	for topic, rule := range o.Topics {
+		if len(rule.ReadBy) == 0 && rule.KeepRecords == 0 {
+			errs = append(errs, fmt.Errorf("topic %s would be trimmed unread: name the groups that read it, or how many records stay", topic))
+		}
+		if rule.Keep < 0 || rule.KeepRecords < 0 {
+			errs = append(errs, fmt.Errorf("topic %s: what is kept cannot be below 0", topic))
 		}
 	}
-	for topic, keep := range o.Unread {
-		if _, both := o.ReadBy[topic]; both {
-			errs = append(errs, fmt.Errorf("topic %s is trimmed in two ways: only when it was read, and unread", topic))
-		}
-		if keep < 0 {
-			errs = append(errs, fmt.Errorf("topic %s cannot be trimmed before it is written", topic))
-		}
-	}
-	if o.Keep < 0 || o.KeepRecords < 0 || o.Interval <= 0 {
-		errs = append(errs, errors.New("interval must be above 0, keep and keep_records not below"))
+	if o.Interval <= 0 {
+		errs = append(errs, errors.New("interval must be above 0"))
 	}
 	return errors.Join(errs...)
 }
@@ -125,16 +118,13 @@ func (t *Trimmer) Run(ctx context.Context) error {
 func (t *Trimmer) trim(ctx context.Context, admin *kadm.Client, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, t.options.Interval)
 	defer cancel()
-	limits, err := t.read(ctx, admin, now)
-	if err != nil {
-		return err
-	}
-	for topic, keep := range t.options.Unread {
-		unread, err := t.unread(ctx, admin, topic, now.Add(-keep))
+	limits := kadm.Offsets{}
+	for topic, rule := range t.options.Topics {
+		of, err := rule.limits(ctx, admin, topic, now)
 		if err != nil {
-			return err
+			return fmt.Errorf("topic %s: %w", topic, err)
 		}
-		limits[topic] = unread
+		limits[topic] = of
 	}
 	start, err := admin.ListStartOffsets(ctx, slices.Collect(maps.Keys(limits))...)
 	if err != nil {
@@ -154,41 +144,32 @@ func (t *Trimmer) trim(ctx context.Context, admin *kadm.Client, now time.Time) e
 	return nil
 }
 
-// read tells up to where the topics are old and read by their groups.
-func (t *Trimmer) read(ctx context.Context, admin *kadm.Client, now time.Time) (kadm.Offsets, error) {
-	old, err := admin.ListOffsetsAfterMilli(ctx, now.Add(-t.options.Keep).UnixMilli(), slices.Collect(maps.Keys(t.options.ReadBy))...)
+// limits tells up to where the partitions of a topic may be trimmed.
+func (r TrimRule) limits(ctx context.Context, admin *kadm.Client, topic string, now time.Time) (map[int32]kadm.Offset, error) {
+	old, err := admin.ListOffsetsAfterMilli(ctx, now.Add(-r.Keep).UnixMilli(), topic)
 	if err != nil {
 		return nil, fmt.Errorf("finding offsets by time: %w", err)
 	}
-	limits := old.Offsets() // without those that failed, as of a topic that is not there yet
-	for topic, groups := range t.options.ReadBy {
-		for _, group := range groups {
-			if err := lowerToCommitted(ctx, admin, limits[topic], group, topic); err != nil {
-				return nil, err
-			}
+	limits := old.Offsets()[topic] // without those that failed, as of a topic that is not there yet
+	for _, group := range r.ReadBy {
+		if err := lowerToCommitted(ctx, admin, limits, group, topic); err != nil {
+			return nil, err
 		}
 	}
-	return limits, nil
-}
-
-// unread tells up to where a topic is older than before, and has enough behind it.
-func (t *Trimmer) unread(ctx context.Context, admin *kadm.Client, topic string, before time.Time) (map[int32]kadm.Offset, error) {
-	old, err := admin.ListOffsetsAfterMilli(ctx, before.UnixMilli(), topic)
-	if err != nil {
-		return nil, fmt.Errorf("finding offsets by time: %w", err)
+	if r.KeepRecords == 0 {
+		return limits, nil
 	}
 	ends, err := admin.ListEndOffsets(ctx, topic)
 	if err != nil {
 		return nil, fmt.Errorf("finding end offsets: %w", err)
 	}
-	limits := old.Offsets()[topic]
 	for p, limit := range limits {
 		end, known := ends.Lookup(topic, p)
 		if !known || end.Err != nil {
 			delete(limits, p)
 			continue
 		}
-		limit.At = min(limit.At, end.Offset-t.options.KeepRecords)
+		limit.At = min(limit.At, end.Offset-r.KeepRecords)
 		limits[p] = limit
 	}
 	return limits, nil

@@ -48,7 +48,10 @@ func likesStart(t *testing.T, admin *kadm.Client) int64 {
 func TestTrimmerDeletesWhatIsOldAndRead(t *testing.T) {
 	b, admin := trimming(t)
 	o := DefaultTrimmerOptions()
-	o.ReadBy = map[string][]string{schema.TopicLikes: {"first", "second"}, "not-there": {"first"}}
+	o.Topics = map[string]TrimRule{
+		schema.TopicLikes: {ReadBy: []string{"first", "second"}, Keep: 10 * time.Minute},
+		"not-there":       {ReadBy: []string{"first"}},
+	}
 	trimmer := NewTrimmer(o, kafkaOptions(b), discardLog())
 	trim := func() int64 {
 		t.Helper()
@@ -66,24 +69,23 @@ func TestTrimmerDeletesWhatIsOldAndRead(t *testing.T) {
 	require.EqualValues(t, 5, trim())
 }
 
-func TestTrimmerKeepsTheLastOfWhatItTrimsUnread(t *testing.T) {
+func TestTrimmerKeepsTheLastRecords(t *testing.T) {
 	b, admin := trimming(t)
 	o := DefaultTrimmerOptions()
-	o.ReadBy = nil
 	for _, c := range []struct {
-		age  time.Duration
-		keep int64
-		want int64
+		age        time.Duration
+		keep, want int64
 	}{
-		{2 * time.Hour, 0, 0},   // all of it is younger
+		{2 * time.Hour, 1, 0},   // all of it is younger
 		{time.Minute, 10, 0},    // there are no more than ten
 		{time.Minute, 20, 0},    // nor twenty
 		{time.Minute, 7, 3},     // ten, without the last seven
-		{time.Minute, 0, 5},     // the old ones
+		{time.Minute, 1, 5},     // the old ones
 		{time.Minute, 7, 5},     // nothing comes back
 		{time.Nanosecond, 2, 8}, // all are old
 	} {
-		o.Unread, o.KeepRecords = map[string]time.Duration{schema.TopicLikes: c.age, "not-there": c.age}, c.keep
+		rule := TrimRule{Keep: c.age, KeepRecords: c.keep}
+		o.Topics = map[string]TrimRule{schema.TopicLikes: rule, "not-there": rule}
 		require.NoError(t, o.Validate())
 		require.NoError(t, NewTrimmer(o, kafkaOptions(b), discardLog()).trim(t.Context(), admin, time.Now()))
 		require.Equal(t, c.want, likesStart(t, admin), "older than %s, without the last %d", c.age, c.keep)
@@ -94,7 +96,8 @@ func TestTrimmerRuns(t *testing.T) {
 	b, admin := trimming(t)
 	commit(t, admin, schema.GroupFold, 10)
 	o := DefaultTrimmerOptions()
-	o.Keep, o.Interval = 0, 20*time.Millisecond
+	o.Topics = map[string]TrimRule{schema.TopicLikes: {ReadBy: []string{schema.GroupFold}}}
+	o.Interval = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- NewTrimmer(o, kafkaOptions(b), discardLog()).Run(ctx) }()
@@ -105,11 +108,9 @@ func TestTrimmerRuns(t *testing.T) {
 
 func TestTrimmerRefusesToTrimUnread(t *testing.T) {
 	o := DefaultTrimmerOptions()
-	o.ReadBy = map[string][]string{"likes": nil}
-	require.ErrorContains(t, NewTrimmer(o, kafkaOptions(startBroker(t)), discardLog()).Run(t.Context()), "likes")
-	o = DefaultTrimmerOptions()
-	o.Unread = map[string]time.Duration{schema.TopicUpdates: time.Hour}
-	require.ErrorContains(t, o.Validate(), "like-updates is trimmed in two ways")
-	o.ReadBy, o.Unread[schema.TopicUpdates] = nil, -time.Hour
-	require.ErrorContains(t, o.Validate(), "like-updates cannot be trimmed")
+	o.Topics = map[string]TrimRule{"likes": {Keep: time.Hour}}
+	require.ErrorContains(t, NewTrimmer(o, kafkaOptions(startBroker(t)), discardLog()).Run(t.Context()), "likes would be trimmed unread")
+	o.Topics = map[string]TrimRule{"likes": {Keep: -time.Hour, KeepRecords: 1}}
+	require.ErrorContains(t, o.Validate(), "likes: what is kept")
+	require.NoError(t, DefaultTrimmerOptions().Validate())
 }

@@ -97,8 +97,8 @@ func (r *Rankings) lastBetween(ctx context.Context, from, to int64, progress fun
 	return written(last)
 }
 
-// Follow hands each ranking behind what Latest has seen to each, until ctx ends or each
-// fails. While nothing comes, each is called with nil a few times a second.
+// Follow comes after Latest: it hands each ranking that is written from then on to each,
+// until ctx ends or each fails. While nothing comes, each is called with nil a few times a second.
 func (r *Rankings) Follow(ctx context.Context, each func(*WrittenRanking) error) error {
 	for {
 		err := stream.ReadLog(ctx, r.cl, schema.TopicTrending, r.partition, r.next, func(c stream.LogChunk) (bool, error) {
@@ -143,7 +143,7 @@ func (r *Rankings) followChunk(c stream.LogChunk, each func(*WrittenRanking) err
 	return each(nil)
 }
 
-// Any tells whether trending has a record of any region and window.
+// Any tells whether trending has a record of any region and window. It comes after Latest.
 func (r *Rankings) Any(ctx context.Context) (bool, error) {
 	info, err := lookUp(ctx, r.cl, r.kafka, schema.TopicTrending)
 	if err != nil {
