@@ -137,6 +137,9 @@ func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
 		return a.waitFor(ctx, want.Name)
 	}
 	if have.partitions != want.Partitions {
+		if want.Name == schema.TopicExclusions {
+			return fmt.Errorf("topic %s has %d partitions, and must have one: read what is excluded (kudos ranker exclusions), delete it, and exclude the posts anew", want.Name, have.partitions)
+		}
 		return fmt.Errorf("topic %s has %d partitions, not %d; a partition count is never changed, since it decides where a post lives: set topics.partitions to %d", want.Name, have.partitions, want.Partitions, have.partitions)
 	}
 	var alter []kadm.AlterConfig
@@ -184,7 +187,7 @@ func (a *topicAdmin) check(ctx context.Context, want schema.Topic) error {
 		return nil
 	}
 	if have.partitions != want.Partitions {
-		a.report.add("topic %s has %d partitions, topics.partitions says %d", want.Name, have.partitions, want.Partitions)
+		a.report.add("topic %s has %d partitions, it must have %d", want.Name, have.partitions, want.Partitions)
 	}
 	if have.replicas != int(want.ReplicationFactor) {
 		a.report.add("topic %s has replication factor %d, not %d; reassign its partitions with kafka-reassign-partitions.sh", want.Name, have.replicas, want.ReplicationFactor)

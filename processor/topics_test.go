@@ -177,7 +177,7 @@ func TestCheckTellsEachDifference(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.adm.CreatePartitions(t.Context(), 1, schema.TopicUpdates)
 	require.NoError(t, err)
-	require.Equal(t, []string{"topic like-updates has 5 partitions, topics.partitions says 4"}, s.checkTopics())
+	require.Equal(t, []string{"topic like-updates has 5 partitions, it must have 4"}, s.checkTopics())
 	report, err := processor.CheckTopics(t.Context(), s.kafka, partitions, 3, s.log)
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(report.Lines, "\n"), "topic likes has replication factor 1, not 3; reassign")

@@ -2,7 +2,6 @@ package ranker_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -162,15 +161,6 @@ func (a *arena) config() rankings.Config {
 	return rankings.Config{Windows: o.Windows, Lateness: o.AllowedLateness, Score: o.Score, HalfLife: o.HalfLife, TopN: o.TopN, MinLikes: o.MinLikes}
 }
 
-// check compares all rankings with the logs.
-func (a *arena) check(end *rankings.End) *rankings.Verdict {
-	a.t.Helper()
-	v, err := rankings.Check(a.logs(), a.config(), end)
-	require.NoError(a.t, err)
-	require.Zero(a.t, v.Differences.Total, v.Differences.String())
-	return v
-}
-
 // waitSettled waits until the last rankings cover the whole log.
 func (a *arena) waitSettled() *rankings.Verdict {
 	a.t.Helper()
@@ -289,6 +279,6 @@ func mostLiked(a *arena) uint64 {
 		case <-a.t.Context().Done():
 		}
 	}
-	a.t.Fatal(fmt.Sprintf("no ranking %s; readiness: %v", key, a.run.Ready()))
+	a.t.Fatalf("no ranking %s; readiness: %v", key, a.run.Ready())
 	return 0
 }

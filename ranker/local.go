@@ -80,12 +80,10 @@ func (w *local) load() error {
 		return err
 	}
 	err = w.scan(rowLeaders, func(key, value []byte) error {
-		l, err := decodeLeaders(value)
-		if err != nil || len(key) != regionSize {
-			return fmt.Errorf("leaders of %x: %w", key, err)
+		if len(key) != regionSize {
+			return fmt.Errorf("row key %x is of no region", key)
 		}
-		w.totals.leaders[schema.Region(key)] = l
-		return nil
+		return w.totals.load(&w.table, schema.Region(key), value)
 	})
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 const (
 	rowWindow  = "w" // region, post: the likes in buckets (window.Partition)
 	rowTotal   = "a" // region, post: the likes of all time
-	rowLeaders = "b" // region: the most liked of all time
+	rowLeaders = "b" // region: who is most liked of all time
 	rowList    = "l" // key of the list: its last version
 	rowClock   = "c" // nothing: the clock
 )
@@ -45,25 +45,28 @@ func decodeTotal(b []byte) (total, error) {
 	return t, r.err
 }
 
-// appendLeaders appends the list, the floor behind it if there is one.
+// appendLeaders appends the posts' ids, and the floor if there is one. Their likes are in
+// the rows of the totals.
 func appendLeaders(b []byte, l *window.Leaders) []byte {
-	b = append(b, wireVersion)
-	posts := l.Best
-	if l.Floor != nil {
-		posts = append(posts[:len(posts):len(posts)], *l.Floor)
-		return appendPosts(append(b, 1), posts)
+	b = binary.AppendUvarint(append(b, wireVersion), uint64(len(l.Best)))
+	for _, p := range l.Best {
+		b = binary.AppendUvarint(b, p.ID)
 	}
-	return appendPosts(append(b, 0), posts)
+	if l.Floor == nil {
+		return appendPosts(b, nil)
+	}
+	return appendPosts(b, []window.Post{*l.Floor})
 }
 
-func decodeLeaders(b []byte) (*window.Leaders, error) {
+func decodeLeaders(b []byte) (ids []uint64, floor *window.Post, err error) {
 	r := newReader(b)
-	floor := r.uvarint() == 1
-	l := &window.Leaders{Best: r.posts()}
-	if n := len(l.Best); floor && n > 0 {
-		l.Floor, l.Best = &l.Best[n-1], l.Best[:n-1:n-1]
+	for range r.count(1) {
+		ids = append(ids, r.uvarint())
 	}
-	return l, r.err
+	if posts := r.posts(); len(posts) > 0 {
+		floor = &posts[0]
+	}
+	return ids, floor, r.err
 }
 
 // clockRow is where a partition's time stands.

@@ -16,7 +16,7 @@ type totals struct {
 	leaders map[schema.Region]*window.Leaders
 	listed  map[window.Key][]window.Post
 	dirty   map[schema.Region]bool // regions whose list may have changed
-	// touched are the regions whose leaders the batch has changed.
+	// touched are the regions that have other leaders after the batch.
 	touched map[schema.Region]bool
 
 	changes map[window.RowKey]*total
@@ -39,6 +39,29 @@ func newTotals() *totals {
 		leaders: map[schema.Region]*window.Leaders{}, listed: map[window.Key][]window.Post{}, dirty: map[schema.Region]bool{},
 		touched: map[schema.Region]bool{}, changes: map[window.RowKey]*total{}, sums: map[schema.Region]int64{},
 	}
+}
+
+// load finds a region's leaders, and their likes in the table.
+func (t *totals) load(tab *table, region schema.Region, row []byte) error {
+	ids, floor, err := decodeLeaders(row)
+	if err != nil {
+		return fmt.Errorf("leaders of %s: %w", schema.RankingRegion(region), err)
+	}
+	slices.Sort(ids)
+	l := &window.Leaders{Floor: floor}
+	err = tab.store.Lookup(len(ids),
+		func(i int) []byte { return appendRowKey(nil, rowTotal, window.RowKey{Region: region, Post: ids[i]}) },
+		func(i int, value []byte) error {
+			had, err := decodeTotal(value)
+			l.Best = append(l.Best, window.LeaderOf(ids[i], had.likes, had.reached))
+			return err
+		})
+	if err != nil {
+		return fmt.Errorf("leaders of %s: %w", schema.RankingRegion(region), err)
+	}
+	slices.SortFunc(l.Best, window.Better)
+	t.leaders[region] = l
+	return nil
 }
 
 // add takes an update that was appended at a time.
@@ -129,8 +152,12 @@ func (t *totals) settleOne(out *output, key window.RowKey, had total, topN int, 
 		l = &window.Leaders{}
 		t.leaders[key.Region] = l
 	}
-	if l.Update(window.LeaderOf(key.Post, c.likes, c.reached), topN, excluded) {
-		t.dirty[key.Region], t.touched[key.Region] = true, true
+	listed, members := l.Update(window.LeaderOf(key.Post, c.likes, c.reached), topN, excluded)
+	if listed {
+		t.dirty[key.Region] = true
+	}
+	if members {
+		t.touched[key.Region] = true
 	}
 }
 
@@ -183,7 +210,7 @@ func (t *totals) search(tab *table, region schema.Region, topN int, excluded fun
 	return l, err
 }
 
-// keep writes the leaders that the batch has changed.
+// keep writes who the leaders are, where they are others now.
 func (t *totals) keep(out *output) {
 	for _, region := range sortedRegions(t.touched) {
 		out.set(append([]byte(rowLeaders), region[:]...), appendLeaders(nil, t.leaders[region]))

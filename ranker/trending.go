@@ -390,7 +390,8 @@ func (w *trending) ranking(key window.Key, win *window.Window, basis schema.Rank
 	}
 	before := map[uint64]int{}
 	if last != nil {
-		r.Previous = &last.RankingBasis
+		basis := last.RankingBasis // a copy: the last ranking is not to be kept for it
+		r.Previous = &basis
 		for _, p := range last.Posts {
 			before[p.PostID] = p.Rank
 		}

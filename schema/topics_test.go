@@ -44,12 +44,12 @@ func TestTopics(t *testing.T) {
 	require.Greater(t, room, LikesMaxMessageBytes, "an oversized original must fit, with its headers")
 }
 
-// The ranker's topics: rankings are history, all else is the latest of each key.
+// The ranker's topics: rankings are history for 7 days, all else is the latest of each key.
 func TestTopicsOfTheRanker(t *testing.T) {
 	topics := topicsByName(t, 12, 3)
 	common := map[string]string{"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 	for name, own := range map[string]map[string]string{
-		"trending":             {"cleanup.policy": "delete", "retention.ms": "604800000"},
+		"trending":             {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},
 		"trending-table":       {"cleanup.policy": "compact"},
 		"trending-local":       {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},
 		"trending-local-table": {"cleanup.policy": "compact"},

@@ -10,7 +10,6 @@ import (
 
 // made is some likes of a day in order: popular posts and a long tail, 5 regions.
 type made struct {
-	posts   []uint64
 	regions []schema.Region
 	random  *rand.Rand
 	zipf    *rand.Zipf

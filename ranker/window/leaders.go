@@ -25,27 +25,28 @@ func LeaderOf(post uint64, likes, reached int64) Post {
 	return Post{ID: post, Likes: likes, Score: schema.Score(likes) * schema.ScoreOne, Reached: reached}
 }
 
-// Update takes a post's new count, and tells whether that changed anything here. topN is
-// how long lists are, without those excluded.
-func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) bool {
+// Update takes a post's new count. listed tells whether the list may have changed, members
+// whether others than before are in Best or below Floor. topN is how long lists are, without
+// those excluded.
+func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) (listed, members bool) {
 	at := slices.IndexFunc(l.Best, func(p Post) bool { return p.ID == post.ID })
 	if at >= 0 {
 		l.Best = slices.Delete(l.Best, at, at+1)
 	}
 	if post.Likes <= 0 || l.Floor != nil && Better(post, *l.Floor) >= 0 {
-		return at >= 0
+		return at >= 0, at >= 0
 	}
 	to, _ := slices.BinarySearchFunc(l.Best, post, Better)
 	l.Best = slices.Insert(l.Best, to, post)
-	l.trim(spare*topN, excluded)
-	return true
+	trimmed := l.trim(spare*topN, excluded)
+	return true, at < 0 || trimmed
 }
 
 // trim keeps the best most posts, and those excluded that are better than the last of them.
-func (l *Leaders) trim(most int, excluded func(post uint64) bool) {
+func (l *Leaders) trim(most int, excluded func(post uint64) bool) (trimmed bool) {
 	over := len(l.Best) - most
 	if over <= 0 {
-		return
+		return false
 	}
 	for _, p := range l.Best {
 		if excluded(p.ID) {
@@ -58,10 +59,12 @@ func (l *Leaders) trim(most int, excluded func(post uint64) bool) {
 			over--
 		}
 	}
-	if n < len(l.Best) {
-		floor := l.Best[n]
-		l.Floor, l.Best = &floor, l.Best[:n]
+	if n == len(l.Best) {
+		return false
 	}
+	floor := l.Best[n]
+	l.Floor, l.Best = &floor, l.Best[:n]
+	return true
 }
 
 // List is the best topN posts that are not excluded and have minLikes; ok is false if others, which

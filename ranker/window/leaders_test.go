@@ -1,0 +1,72 @@
+package window
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLeadersAreTheBest: whatever counts rise and fall, and whoever is excluded, a list
+// is that of all posts in order, or says that it does not know.
+func TestLeadersAreTheBest(t *testing.T) {
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 7))
+			topN, posts := 1+r.IntN(5), uint64(1+r.IntN(60))
+			all := map[uint64]Post{}
+			excluded := map[uint64]bool{}
+			isExcluded := func(post uint64) bool { return excluded[post] }
+			l := &Leaders{}
+			known, unknown := 0, 0
+			for step := range int64(1000) {
+				id := r.Uint64N(posts)
+				if r.IntN(20) == 0 {
+					excluded[id] = !excluded[id]
+				}
+				p := LeaderOf(id, max(0, all[id].Likes+r.Int64N(5)-2), step/3)
+				all[id] = p
+				before := slices.Clone(l.Best)
+				listed, members := l.Update(p, topN, isExcluded)
+				require.True(t, listed || slices.Equal(before, l.Best))
+				require.True(t, members || slices.Equal(ids(before), ids(l.Best)))
+				have, ok := l.List(topN, 1, isExcluded)
+				if !ok {
+					unknown++
+					l = &Leaders{} // as if all were looked through
+					for _, p := range all {
+						l.Update(p, topN, isExcluded)
+					}
+					have, ok = l.List(topN, 1, isExcluded)
+					require.True(t, ok)
+				} else {
+					known++
+				}
+				require.Equal(t, best(all, excluded, topN), append([]Post{}, have...))
+			}
+			require.Greater(t, known, unknown)
+		})
+	}
+}
+
+func ids(posts []Post) []uint64 {
+	var ids []uint64
+	for _, p := range posts {
+		ids = append(ids, p.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func best(all map[uint64]Post, excluded map[uint64]bool, topN int) []Post {
+	posts := []Post{}
+	for id, p := range all {
+		if !excluded[id] && p.Likes > 0 {
+			posts = append(posts, p)
+		}
+	}
+	slices.SortFunc(posts, Better)
+	return posts[:min(len(posts), topN)]
+}
