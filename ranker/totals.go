@@ -41,7 +41,8 @@ func newTotals() *totals {
 	}
 }
 
-// load finds a region's leaders, and their likes in the table.
+// load finds a region's leaders, and their likes in the table. What was committed last may
+// not be in a list yet.
 func (t *totals) load(tab *table, region schema.Region, row []byte) error {
 	ids, floor, err := decodeLeaders(row)
 	if err != nil {
@@ -60,7 +61,7 @@ func (t *totals) load(tab *table, region schema.Region, row []byte) error {
 		return fmt.Errorf("leaders of %s: %w", schema.RankingRegion(region), err)
 	}
 	slices.SortFunc(l.Best, window.Better)
-	t.leaders[region] = l
+	t.leaders[region], t.dirty[region] = l, true
 	return nil
 }
 
