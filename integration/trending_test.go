@@ -33,12 +33,12 @@ var rankingSettings = rankings.Config{
 // ranker makes a ranker process with a state folder of its own; it is stopped at the end
 // of the test.
 func (s *system) ranker(name string, args ...string) *stack.Server {
-	dir := s.t.TempDir()
+	dir := cmp.Or(s.stateDir, s.t.TempDir())
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
 		Args: append([]string{"ranker", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn, "--set", "admin.addr=" + s.admin,
 			"--set", "ranker.state_dir=" + filepath.Join(dir, "state"), "--set", "ranker.session_timeout=" + s.sessionTimeout,
-			"--set", "ranker.emit_interval=50ms"}, args...),
+			"--set", "ranker.emit_interval=" + cmp.Or(s.emitInterval, "50ms")}, args...),
 	})
 	s.t.Cleanup(func() {
 		if p.Running() {
