@@ -282,3 +282,54 @@ func mostLiked(a *arena) uint64 {
 	a.t.Fatalf("no ranking %s; readiness: %v", key, a.run.Ready())
 	return 0
 }
+
+// likesAt is a tape for each partition: n likes of different users for one post each, in
+// one minute.
+func likesAt(minute int64, n int) [][]rankings.Record {
+	tapes := make([][]rankings.Record, partitions)
+	for p := range tapes {
+		post := uint64(1)
+		for schema.PartitionFor(post, partitions) != int32(p) {
+			post++
+		}
+		for i := range n {
+			u := schema.Update{
+				Seq: uint64(i), Counts: schema.Counts{Likes: int64(i) + 1}, SourceOffset: int64(i) + 1,
+				Deltas: []schema.Delta{{Region: day.Regions[0], Minute: minute, Likes: 1}},
+			}
+			tapes[p] = append(tapes[p], rankings.Record{Offset: int64(i), TimeMs: minute * 60_000, Key: schema.AppendPostKey(nil, post), Value: schema.AppendUpdate(nil, &u)})
+		}
+	}
+	return tapes
+}
+
+// waitCommitted waits until the group has worked off so many records of each partition.
+func (a *arena) waitCommitted(n int64) {
+	a.t.Helper()
+	deadline := time.Now().Add(patience)
+	for p := range int32(partitions) {
+		for {
+			at, ok, err := stream.CommittedOffset(a.t.Context(), a.cl, schema.GroupTrendingLocal, schema.TopicUpdates, p)
+			if err == nil && ok && at >= n {
+				break
+			}
+			require.True(a.t, time.Now().Before(deadline), "partition %d: committed %d, %v, %v", p, at, ok, err)
+		}
+	}
+}
+
+// TestWhatWasCountedIsListedAfterARestart: updates are committed in every batch, lists only
+// at intervals. The next ranker makes those that were due.
+func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, func(o *ranker.Options) { o.EmitInterval = 24 * time.Hour })
+	tapes, at := likesAt(29_000_000, 20), make([]int, partitions)
+	a.start()
+	a.feed(tapes, at, 1)
+	a.waitCommitted(1)
+	a.feed(tapes, at, 19)
+	a.waitCommitted(20)
+	a.opts.EmitInterval = 50 * time.Millisecond
+	a.start()
+	a.waitSettled()
+}
