@@ -211,7 +211,7 @@ func TestRankingsAreThoseOfTheLogWhateverFails(t *testing.T) {
 			expected = embeddedDatabase(t)
 		}
 		proxy, faulty := db.migrated(t).through(t)
-		proxy.on(faults(rand.New(rand.NewPCG(seed, 1))))
+		proxy.On(faults(rand.New(rand.NewPCG(seed, 1))))
 		first := faulty.store(t)
 		stores := []*Store{first, first}
 		if db.real {
@@ -222,7 +222,7 @@ func TestRankingsAreThoseOfTheLogWhateverFails(t *testing.T) {
 			workers.Go(func() { replaceAll(t, s, rand.New(rand.NewPCG(seed, uint64(2+i))), log) })
 		}
 		workers.Wait()
-		proxy.on(nil)
+		proxy.On(nil)
 
 		have := db.rankings(t)
 		s := expected.migrated(t).store(t)
