@@ -41,7 +41,8 @@ type system struct {
 	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
 	sessionTimeout string
 	admin          string // where a processor tells of its readiness
-	stateDir       string // of a processor, for tests that lose it; one of its own if empty
+	stateDir       string // of a processor or ranker, for tests that lose it; one of its own if empty
+	emitInterval   string // of rankers; 50ms if empty
 }
 
 // command runs the program to its end and returns what it printed.

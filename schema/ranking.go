@@ -106,9 +106,34 @@ type RankedPost struct {
 // RankingKey is the key of a ranking in trending: <region>/<window>.
 func RankingKey(region, window string) string { return region + "/" + window }
 
+// rankingJSON is a Ranking in the order in which people read: what it is made of comes last.
+type rankingJSON struct {
+	Version    int               `json:"version"`
+	Region     string            `json:"region"`
+	Window     string            `json:"window"`
+	From       Minute            `json:"from"`
+	To         Minute            `json:"to"`
+	Watermark  Minute            `json:"watermark"`
+	Posts      []RankedPost      `json:"posts"`
+	Score      string            `json:"score"`
+	HalfLife   string            `json:"half_life,omitempty"`
+	TopN       int               `json:"top_n"`
+	MinLikes   int64             `json:"min_likes"`
+	Exclusions int64             `json:"exclusions"`
+	Positions  []RankingPosition `json:"positions"`
+	Previous   *RankingBasis     `json:"previous"`
+}
+
 // EncodeRanking is the record's value: JSON in one line.
 func EncodeRanking(r *Ranking) ([]byte, error) {
-	value, err := json.Marshal(r)
+	posts := r.Posts
+	if posts == nil {
+		posts = []RankedPost{} // [] and not null
+	}
+	value, err := json.Marshal(rankingJSON{
+		r.Version, r.Region, r.Window, r.From, r.To, r.Watermark, posts,
+		r.Score, r.HalfLife, r.TopN, r.MinLikes, r.Exclusions, r.Positions, r.Previous,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding ranking %s: %w", RankingKey(r.Region, r.Window), err)
 	}

@@ -1,8 +1,8 @@
 package window
 
 import (
+	"math"
 	"math/big"
-	"sort"
 
 	"kudos/schema"
 )
@@ -22,16 +22,24 @@ func weights(n, bucket, halfLife int64) []schema.Score {
 	return w
 }
 
-// halved is ⌊10⁶ · 2^(-p/q)⌋, which is the largest x with x^q · 2^p ≤ (10⁶)^q.
+// halved is ⌊10⁶ · 2^(-p/q)⌋, which is the largest x with x^q · 2^p ≤ (10⁶)^q. Floating point
+// only says where to begin looking.
 func halved(p, q int64) schema.Score {
+	near := int64(float64(schema.ScoreOne) * math.Exp2(-float64(p)/float64(q)))
 	if d := new(big.Int).GCD(nil, nil, big.NewInt(p), big.NewInt(q)).Int64(); d > 1 {
 		p, q = p/d, q/d
 	}
 	exponent := big.NewInt(q)
 	bound := new(big.Int).Exp(big.NewInt(int64(schema.ScoreOne)), exponent, nil)
-	above := sort.Search(int(schema.ScoreOne)+1, func(x int) bool {
-		power := new(big.Int).Exp(big.NewInt(int64(x)), exponent, nil)
-		return power.Lsh(power, uint(p)).Cmp(bound) > 0
-	})
-	return schema.Score(above - 1)
+	fits := func(x int64) bool {
+		power := new(big.Int).Exp(big.NewInt(x), exponent, nil)
+		return power.Lsh(power, uint(p)).Cmp(bound) <= 0
+	}
+	for !fits(near) {
+		near--
+	}
+	for fits(near + 1) {
+		near++
+	}
+	return schema.Score(near)
 }
