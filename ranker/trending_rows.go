@@ -79,7 +79,7 @@ func (w *trending) keepSource(p int32, out *output) {
 	if s.heard {
 		b[1] = 1
 	}
-	b = append(b, s.table[:]...)
+	b = appendOrigin(b, s.origin)
 	for _, n := range []int64{
 		int64(s.Since), int64(s.Seal.Clock), int64(s.Seal.Watermark), s.Seal.Offset, int64(s.Seal.Idle), s.Seal.Exclusions, int64(s.gap),
 	} {
@@ -95,7 +95,7 @@ func (w *trending) loadSource(key, value []byte) error {
 	}
 	r := newReader(value)
 	s.heard = r.uvarint() == 1
-	s.table = r.topicID()
+	s.origin = r.origin()
 	s.Since, s.Seal.Clock, s.Seal.Watermark, s.Seal.Offset = r.minute(), r.minute(), r.minute(), r.varint()
 	s.Seal.Idle, s.Seal.Exclusions, s.gap = r.minute(), r.varint(), r.minute()
 	return r.err
