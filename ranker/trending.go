@@ -189,7 +189,7 @@ func (w *trending) takeList(key window.Key, p int32, value []byte, out *output) 
 	if err := w.meet(p, l.Origin, out); err != nil {
 		return err
 	}
-	out.set(versionKey{key, p, l.End, l.Offset}.append(nil), append([]byte(nil), value...))
+	out.set(versionKey{key, p, l.End, l.Offset, l.Exclusions}.append(nil), append([]byte(nil), value...))
 	w.key(key)
 	w.sources[p].pending[key] = true
 	return nil
@@ -368,7 +368,8 @@ func (w *trending) listOf(key window.Key, p int32, end schema.Minute, out *outpu
 	err = w.scan(string(prefix), func(rest, value []byte) error {
 		rowKey := append(append([]byte(nil), prefix...), rest...)
 		row, err := parseVersionKey(rowKey[len(rowVersion):])
-		if err != nil || row.end > end || row.offset > w.sources[p].Seal.Offset {
+		sealed := &w.sources[p].Seal
+		if err != nil || row.end > end || row.offset > sealed.Offset || row.exclusions > sealed.Exclusions {
 			return err
 		}
 		l := localList{}

@@ -19,12 +19,14 @@ const (
 	rowEnd     = "e" // window: the end of the last rankings
 )
 
-// versionKey orders the lists of a ranking and partition by end, then position.
+// versionKey orders the lists of a ranking and partition by end, then position; an exclusion
+// makes another one at the same position.
 type versionKey struct {
-	key       window.Key
-	partition int32
-	end       schema.Minute
-	offset    int64
+	key        window.Key
+	partition  int32
+	end        schema.Minute
+	offset     int64
+	exclusions int64
 }
 
 // versionPrefix is the kind, the ranking's key, a zero byte and the partition.
@@ -33,12 +35,13 @@ func versionPrefix(key window.Key, partition int32) []byte {
 	return binary.BigEndian.AppendUint32(append(b, 0), uint32(partition))
 }
 
-const versionTail = 4 + 8 + 8
+const versionTail = 4 + 8 + 8 + 8
 
 func (k versionKey) append(b []byte) []byte {
 	b = append(b, versionPrefix(k.key, k.partition)...)
 	b = appendOrdered(b, k.end)
-	return binary.BigEndian.AppendUint64(b, uint64(k.offset))
+	b = binary.BigEndian.AppendUint64(b, uint64(k.offset))
+	return binary.BigEndian.AppendUint64(b, uint64(k.exclusions))
 }
 
 // parseVersionKey reads what is behind the kind.
@@ -54,6 +57,7 @@ func parseVersionKey(b []byte) (k versionKey, err error) {
 	k.partition = int32(binary.BigEndian.Uint32(tail))
 	k.end = parseOrdered(tail[4:])
 	k.offset = int64(binary.BigEndian.Uint64(tail[12:]))
+	k.exclusions = int64(binary.BigEndian.Uint64(tail[20:]))
 	return k, nil
 }
 
