@@ -293,7 +293,10 @@ func TestRankingsAreExact(t *testing.T) {
 }
 
 // mostLiked is the first of the ranking of all time, as soon as there is one.
-func mostLiked(a *arena) uint64 {
+func mostLiked(a *arena) uint64 { return best(a)[0] }
+
+// best is the ranking of all time, as soon as there is one.
+func best(a *arena) (posts []uint64) {
 	a.t.Helper()
 	deadline := time.Now().Add(patience)
 	key := schema.RankingKey(schema.GlobalName, schema.LeaderboardAll)
@@ -303,7 +306,10 @@ func mostLiked(a *arena) uint64 {
 			if string(r.Key) == key {
 				ranking, err := schema.DecodeRanking(r.Value)
 				require.NoError(a.t, err)
-				return ranking.Posts[0].PostID
+				for _, p := range ranking.Posts {
+					posts = append(posts, p.PostID)
+				}
+				return posts
 			}
 		}
 		select {
@@ -312,7 +318,24 @@ func mostLiked(a *arena) uint64 {
 		}
 	}
 	a.t.Fatalf("no ranking %s; readiness: %v", key, a.run.Ready())
-	return 0
+	return nil
+}
+
+// TestUnsealedListsAreNotSeen: an exclusion makes lists anew at the position where they were. They count once all of
+// them are there, even where each comes in a batch of its own.
+func TestUnsealedListsAreNotSeen(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
+	tapes := records(t, 600, day.DefaultBatching(partitions))
+	a.feed(tapes, make([]int, partitions), len(tapes[0])+len(tapes[1])+len(tapes[2])+len(tapes[3]))
+	a.start()
+	a.waitSettled()
+	for range 4 {
+		for _, post := range best(a) {
+			a.exclude(post, true)
+		}
+		a.waitSettled()
+	}
 }
 
 // likesAt is a tape for each partition: n likes of different users for one post each, in

@@ -33,6 +33,13 @@ func (e *exclusions) poll(ctx context.Context, cl kmsg.Requestor, now time.Time,
 	if now.Sub(e.read) < exclusionsInterval {
 		return nil
 	}
+	if e.read.IsZero() { // where the log begins, which somebody may have cut
+		start, _, err := stream.Bounds(ctx, cl, schema.TopicExclusions, 0)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", schema.TopicExclusions, err)
+		}
+		e.next = start
+	}
 	err := stream.ReadLog(ctx, cl, schema.TopicExclusions, 0, e.next, func(chunk stream.LogChunk) (bool, error) {
 		for _, rec := range chunk.Records {
 			post, err := schema.ParsePostKey(rec.Key)

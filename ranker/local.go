@@ -30,6 +30,7 @@ type local struct {
 	emitted int64     // the emit interval of the last lists
 	sealed  stream.Position
 	sealDue bool
+	stale   [][]byte // rows of lists made with other settings
 	row     []byte
 }
 
@@ -47,9 +48,14 @@ func (w *local) Open(ctx context.Context) (stream.Position, error) {
 	return position, w.pollExclusions(ctx)
 }
 
-// load reads the state table's rows.
+// load reads the state table's rows. Lists made with other settings are not to go on from: all
+// are made anew.
 func (w *local) load() error {
-	err := w.scan(rowWindow, func(key, value []byte) error {
+	clock, err := w.loadClock()
+	if err != nil {
+		return err
+	}
+	err = w.scan(rowWindow, func(key, value []byte) error {
 		row, err := parseRowKey(key)
 		if err != nil {
 			return err
@@ -59,23 +65,7 @@ func (w *local) load() error {
 	if err != nil {
 		return err
 	}
-	listed := map[window.Key][]window.Post{}
-	err = w.scan(rowList, func(key, value []byte) error {
-		k, _, _, err := parseLocalKey(key)
-		if err != nil {
-			return err
-		}
-		var l localList
-		if err := decodeList(value, &l); err != nil {
-			return fmt.Errorf("list %s: %w", key, err)
-		}
-		if k.Window == schema.LeaderboardAll {
-			w.totals.listed[k] = l.Posts
-		} else {
-			listed[k] = l.Posts
-		}
-		return nil
-	})
+	listed, err := w.loadLists(clock.settings == w.config.Settings())
 	if err != nil {
 		return err
 	}
@@ -88,19 +78,55 @@ func (w *local) load() error {
 	if err != nil {
 		return err
 	}
-	clock := clockRow{clock: schema.NoMinute, idle: schema.NoMinute, gap: schema.NoMinute}
-	value, err := w.store.Get(rowClock)
-	if err != nil {
-		return err
-	}
-	if value != nil {
-		if clock, err = decodeClock(value); err != nil {
-			return fmt.Errorf("clock: %w", err)
-		}
-	}
 	w.gap = clock.gap
-	w.windows.LoadClock(clock.clock, clock.idle, listed)
+	w.windows.LoadClock(clock.clock, clock.idle, clock.kept, listed)
+	for _, p := range w.windows.Partial() {
+		w.log.Warn("a window reaches back further than likes were kept before it was set up: its rankings lack those until then",
+			"partition", w.partition, "window", p.Window, "counted_since", p.Since, "complete_to", p.Complete)
+	}
 	return nil
+}
+
+func (w *local) loadClock() (clockRow, error) {
+	value, err := w.store.Get(rowClock)
+	if err != nil || value == nil {
+		return clockRow{clock: schema.NoMinute, idle: schema.NoMinute, gap: schema.NoMinute}, err
+	}
+	clock, err := decodeClock(value)
+	if err != nil {
+		return clock, fmt.Errorf("clock: %w", err)
+	}
+	return clock, nil
+}
+
+// loadLists reads the last versions; those that are not good any more are only to be
+// deleted.
+func (w *local) loadLists(good bool) (listed map[window.Key][]window.Post, err error) {
+	listed, w.stale = map[window.Key][]window.Post{}, nil
+	err = w.scan(rowList, func(key, value []byte) error {
+		k, _, _, err := parseLocalKey(key)
+		if err != nil {
+			return err
+		}
+		if !good {
+			w.stale = append(w.stale, append([]byte(rowList), key...))
+			return nil
+		}
+		var l localList
+		if err := decodeList(value, &l); err != nil {
+			return fmt.Errorf("list %s: %w", key, err)
+		}
+		if k.Window == schema.LeaderboardAll {
+			w.totals.listed[k] = l.Posts
+		} else {
+			listed[k] = l.Posts
+		}
+		return nil
+	})
+	if len(w.stale) > 0 {
+		w.log.Info("the settings have changed: all lists are made anew", "topic", w.input, "partition", w.partition)
+	}
+	return listed, err
 }
 
 // Process is the one way of an update: count, list, commit.
@@ -221,9 +247,14 @@ func (w *local) seal(next stream.Position, out *output) error {
 	if err != nil {
 		return err
 	}
+	for _, rowKey := range w.stale {
+		out.set(rowKey, nil)
+	}
+	w.stale = nil
+	from := origin{Table: w.progress.StateID, Settings: w.config.Settings()}
 	last := map[window.Key]*localList{}
 	for _, v := range append(w.windows.Versions, lists...) {
-		l := &localList{Version: v, Exclusions: w.exclusions.next, Table: w.progress.StateID}
+		l := &localList{Version: v, Exclusions: w.exclusions.next, Origin: from}
 		partition := schema.KeyPartition([]byte(schema.RankingKey(schema.RankingRegion(v.Region), v.Window)), w.progress.Partitions)
 		out.records = append(out.records, &kgo.Record{
 			Topic: w.output, Partition: partition, Key: listKey(v.Key, w.partition), Value: appendList(nil, l),
@@ -238,7 +269,7 @@ func (w *local) seal(next stream.Position, out *output) error {
 			out.set(rowKey, appendList(nil, l))
 		}
 	}
-	s := localSeal{Gap: w.gap, Table: w.progress.StateID, Seal: window.Seal{
+	s := localSeal{Gap: w.gap, Origin: from, Seal: window.Seal{
 		Clock: w.windows.Clock(), Watermark: w.windows.Watermark(), Idle: w.windows.Idle(),
 		Offset: next.Offset, Exclusions: w.exclusions.next,
 	}}
@@ -264,7 +295,7 @@ func (w *local) state(out *output) (err error) {
 		return err
 	}
 	w.totals.keep(out)
-	out.set([]byte(rowClock), appendClock(nil, clockRow{w.windows.Clock(), w.windows.Idle(), w.gap}))
+	out.set([]byte(rowClock), appendClock(nil, clockRow{w.windows.Clock(), w.windows.Idle(), w.gap, w.config.Settings(), w.windows.Kept()}))
 	return nil
 }
 

@@ -69,19 +69,32 @@ func decodeLeaders(b []byte) (ids []uint64, floor *window.Post, err error) {
 	return ids, floor, r.err
 }
 
-// clockRow is where a partition's time stands.
-type clockRow struct{ clock, idle, gap schema.Minute }
+// clockRow is where a partition's time stands, and with which settings.
+type clockRow struct {
+	clock, idle, gap schema.Minute
+	settings         uint64 // window.Config.Settings
+	kept             []window.Kept
+}
 
 func appendClock(b []byte, c clockRow) []byte {
 	b = append(b, wireVersion)
 	for _, m := range []schema.Minute{c.clock, c.idle, c.gap} {
 		b = binary.AppendVarint(b, int64(m))
 	}
+	b = binary.AppendUvarint(b, c.settings)
+	b = binary.AppendUvarint(b, uint64(len(c.kept)))
+	for _, k := range c.kept {
+		b = binary.AppendVarint(b, k.Bucket)
+		b = binary.AppendVarint(b, int64(k.Since))
+	}
 	return b
 }
 
 func decodeClock(b []byte) (clockRow, error) {
 	r := newReader(b)
-	c := clockRow{clock: r.minute(), idle: r.minute(), gap: r.minute()}
+	c := clockRow{clock: r.minute(), idle: r.minute(), gap: r.minute(), settings: r.uvarint()}
+	for range r.count(2) {
+		c.kept = append(c.kept, window.Kept{Bucket: r.varint(), Since: r.minute()})
+	}
 	return c, r.err
 }

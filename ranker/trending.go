@@ -21,6 +21,7 @@ type trending struct {
 	metrics *metrics
 	now     func() time.Time
 
+	settings   uint64 // of config
 	sources    []source
 	keys       map[window.Key]*ranking
 	ends       map[string]schema.Minute // of each window, as last published
@@ -33,8 +34,8 @@ type trending struct {
 type source struct {
 	heard bool
 	window.Clock
-	gap   schema.Minute
-	table schema.TopicID
+	gap    schema.Minute
+	origin origin
 	// pending are keys whose new lists are not sealed yet.
 	pending map[window.Key]bool
 }
@@ -55,6 +56,7 @@ func (w *trending) Open(ctx context.Context) (stream.Position, error) {
 	for i := range w.sources {
 		w.sources[i].forget()
 	}
+	w.settings = w.config.Settings()
 	w.keys, w.ends, w.exclusions = map[window.Key]*ranking{}, map[string]schema.Minute{}, newExclusions()
 	if err := w.load(); err != nil {
 		return position, stream.Park(laterVersion, "%s/%d: %w", w.topic(), w.partition, err)
@@ -184,10 +186,10 @@ func (w *trending) takeList(key window.Key, p int32, value []byte, out *output) 
 	if err := decodeList(value, &l); err != nil {
 		return err
 	}
-	if err := w.meet(p, l.Table, out); err != nil {
+	if err := w.meet(p, l.Origin, out); err != nil {
 		return err
 	}
-	out.set(versionKey{key, p, l.End, l.Offset}.append(nil), append([]byte(nil), value...))
+	out.set(versionKey{key, p, l.End, l.Offset, l.Exclusions}.append(nil), append([]byte(nil), value...))
 	w.key(key)
 	w.sources[p].pending[key] = true
 	return nil
@@ -198,7 +200,7 @@ func (w *trending) takeSeal(p int32, value []byte, out *output) error {
 	if err := decodeSeal(value, &l); err != nil {
 		return err
 	}
-	if err := w.meet(p, l.Table, out); err != nil {
+	if err := w.meet(p, l.Origin, out); err != nil {
 		return err
 	}
 	s := &w.sources[p]
@@ -215,13 +217,16 @@ func (w *trending) takeSeal(p int32, value []byte, out *output) error {
 }
 
 // meet forgets what a partition had reported before it began anew.
-func (w *trending) meet(p int32, table schema.TopicID, out *output) error {
+func (w *trending) meet(p int32, from origin, out *output) error {
 	s := &w.sources[p]
-	if s.table == table {
+	if s.origin == from {
 		return nil
 	}
-	if s.table != (schema.TopicID{}) {
+	if s.origin != (origin{}) {
 		w.log.Info("a partition's lists begin anew", "topic", schema.TopicUpdates, "partition", p)
+	}
+	if from.Settings != w.settings {
+		w.log.Warn("a partition's lists are made with other settings than this process has: rankings wait until all rankers have the same", "topic", schema.TopicUpdates, "partition", p)
 	}
 	for _, rec := range out.state {
 		if row, err := parseVersionKey(rec.Key[1:]); err == nil && rec.Key[0] == rowVersion[0] && row.partition == p {
@@ -240,7 +245,7 @@ func (w *trending) meet(p int32, table schema.TopicID, out *output) error {
 	}
 	w.dropMarks(p, s.Marks, out)
 	s.forget()
-	s.table = table
+	s.origin = from
 	w.keepSource(p, out)
 	return nil
 }
@@ -249,7 +254,7 @@ func (w *trending) meet(p int32, table schema.TopicID, out *output) error {
 func (w *trending) publish(out *output) error {
 	clocks := make([]window.Clock, len(w.sources))
 	for i := range w.sources {
-		if !w.sources[i].heard {
+		if s := &w.sources[i]; !s.heard || s.origin.Settings != w.settings {
 			return nil // its lists are on their way
 		}
 		clocks[i] = w.sources[i].Clock
@@ -363,18 +368,24 @@ func (w *trending) listOf(key window.Key, p int32, end schema.Minute, out *outpu
 	err = w.scan(string(prefix), func(rest, value []byte) error {
 		rowKey := append(append([]byte(nil), prefix...), rest...)
 		row, err := parseVersionKey(rowKey[len(rowVersion):])
-		if err != nil || row.end > end || row.offset > w.sources[p].Seal.Offset {
+		sealed := &w.sources[p].Seal
+		if err != nil || row.end > end || row.offset > sealed.Offset || row.exclusions > sealed.Exclusions {
 			return err
 		}
-		if before != nil {
-			out.set(before, nil)
-		}
-		before = rowKey
 		l := localList{}
 		if err := decodeList(value, &l); err != nil {
 			return fmt.Errorf("list %s of partition %d: %w", schema.RankingKey(schema.RankingRegion(key.Region), key.Window), p, err)
 		}
-		posts = l.Posts
+		if l.Origin != w.sources[p].origin {
+			// meet has deleted it, but this local store was away for so long that the
+			// tombstone was compacted.
+			out.set(rowKey, nil)
+			return nil
+		}
+		if before != nil {
+			out.set(before, nil)
+		}
+		before, posts = rowKey, l.Posts
 		return nil
 	})
 	return posts, err

@@ -19,12 +19,14 @@ const (
 	rowEnd     = "e" // window: the end of the last rankings
 )
 
-// versionKey orders the lists of a ranking and partition by end, then position.
+// versionKey orders the lists of a ranking and partition by end, then position; an exclusion
+// makes another one at the same position.
 type versionKey struct {
-	key       window.Key
-	partition int32
-	end       schema.Minute
-	offset    int64
+	key        window.Key
+	partition  int32
+	end        schema.Minute
+	offset     int64
+	exclusions int64
 }
 
 // versionPrefix is the kind, the ranking's key, a zero byte and the partition.
@@ -33,12 +35,13 @@ func versionPrefix(key window.Key, partition int32) []byte {
 	return binary.BigEndian.AppendUint32(append(b, 0), uint32(partition))
 }
 
-const versionTail = 4 + 8 + 8
+const versionTail = 4 + 8 + 8 + 8
 
 func (k versionKey) append(b []byte) []byte {
 	b = append(b, versionPrefix(k.key, k.partition)...)
 	b = appendOrdered(b, k.end)
-	return binary.BigEndian.AppendUint64(b, uint64(k.offset))
+	b = binary.BigEndian.AppendUint64(b, uint64(k.offset))
+	return binary.BigEndian.AppendUint64(b, uint64(k.exclusions))
 }
 
 // parseVersionKey reads what is behind the kind.
@@ -54,6 +57,7 @@ func parseVersionKey(b []byte) (k versionKey, err error) {
 	k.partition = int32(binary.BigEndian.Uint32(tail))
 	k.end = parseOrdered(tail[4:])
 	k.offset = int64(binary.BigEndian.Uint64(tail[12:]))
+	k.exclusions = int64(binary.BigEndian.Uint64(tail[20:]))
 	return k, nil
 }
 
@@ -79,7 +83,7 @@ func (w *trending) keepSource(p int32, out *output) {
 	if s.heard {
 		b[1] = 1
 	}
-	b = append(b, s.table[:]...)
+	b = appendOrigin(b, s.origin)
 	for _, n := range []int64{
 		int64(s.Since), int64(s.Seal.Clock), int64(s.Seal.Watermark), s.Seal.Offset, int64(s.Seal.Idle), s.Seal.Exclusions, int64(s.gap),
 	} {
@@ -95,7 +99,7 @@ func (w *trending) loadSource(key, value []byte) error {
 	}
 	r := newReader(value)
 	s.heard = r.uvarint() == 1
-	s.table = r.topicID()
+	s.origin = r.origin()
 	s.Since, s.Seal.Clock, s.Seal.Watermark, s.Seal.Offset = r.minute(), r.minute(), r.minute(), r.varint()
 	s.Seal.Idle, s.Seal.Exclusions, s.gap = r.minute(), r.varint(), r.minute()
 	return r.err

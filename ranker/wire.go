@@ -14,15 +14,20 @@ import (
 // What the ranker writes for itself, in trending-local and in its state tables: a version
 // byte, then integers as varints (encoding/binary). An unknown version is an error.
 
-const wireVersion = 1
+const wireVersion = 2
+
+// origin is what lists are made of and by. Those of another one have begun anew.
+type origin struct {
+	Table    schema.TopicID // of the state table
+	Settings uint64         // window.Config.Settings
+}
 
 // localList is a record of trending-local: a version of a partition's list. Its key is
 // <region>/<window>/<partition>, its partition that of the ranking's key.
 type localList struct {
 	window.Version
 	Exclusions int64
-	// Table is the id of the state table's topic: another one has begun anew.
-	Table schema.TopicID
+	Origin     origin
 }
 
 // localSeal is the other kind of record there, which ends each transaction that made lists, in
@@ -33,9 +38,8 @@ type localSeal struct {
 	Marks []window.SealedMark
 	// Gap is the time of the last update that compaction took before it was counted: the
 	// sums of all time begin there. NoMinute: they are complete.
-	Gap schema.Minute
-	// Table is as in localList.
-	Table schema.TopicID
+	Gap    schema.Minute
+	Origin origin
 }
 
 const sealRegion = "_"
@@ -85,9 +89,12 @@ func appendPosts(b []byte, posts []window.Post) []byte {
 	return b
 }
 
+func appendOrigin(b []byte, o origin) []byte {
+	return binary.BigEndian.AppendUint64(append(b, o.Table[:]...), o.Settings)
+}
+
 func appendList(b []byte, l *localList) []byte {
-	b = append(b, wireVersion)
-	b = append(b, l.Table[:]...)
+	b = appendOrigin(append(b, wireVersion), l.Origin)
 	b = binary.AppendVarint(b, int64(l.End))
 	b = binary.AppendVarint(b, l.Offset)
 	b = binary.AppendVarint(b, l.Exclusions)
@@ -95,8 +102,7 @@ func appendList(b []byte, l *localList) []byte {
 }
 
 func appendSeal(b []byte, s *localSeal) []byte {
-	b = append(b, wireVersion)
-	b = append(b, s.Table[:]...)
+	b = appendOrigin(append(b, wireVersion), s.Origin)
 	for _, n := range []int64{int64(s.Clock), int64(s.Watermark), s.Offset, int64(s.Idle), s.Exclusions, int64(s.Gap)} {
 		b = binary.AppendVarint(b, n)
 	}
@@ -187,19 +193,21 @@ func (r *reader) marks() []window.SealedMark {
 	return marks
 }
 
-func (r *reader) topicID() (id schema.TopicID) {
-	if r.err == nil && copy(id[:], r.b) < len(id) {
+func (r *reader) origin() (o origin) {
+	const size = len(o.Table) + 8
+	if r.err == nil && len(r.b) < size {
 		r.err = errShort
 	}
 	if r.err == nil {
-		r.b = r.b[len(id):]
+		o = origin{schema.TopicID(r.b[:len(o.Table)]), binary.BigEndian.Uint64(r.b[len(o.Table):])}
+		r.b = r.b[size:]
 	}
-	return id
+	return o
 }
 
 func decodeList(b []byte, l *localList) error {
 	r := newReader(b)
-	l.Table = r.topicID()
+	l.Origin = r.origin()
 	l.End, l.Offset, l.Exclusions = r.minute(), r.varint(), r.varint()
 	l.Posts = r.posts()
 	return r.err
@@ -207,7 +215,7 @@ func decodeList(b []byte, l *localList) error {
 
 func decodeSeal(b []byte, s *localSeal) error {
 	r := newReader(b)
-	s.Table = r.topicID()
+	s.Origin = r.origin()
 	s.Clock, s.Watermark, s.Offset, s.Idle, s.Exclusions, s.Gap = r.minute(), r.minute(), r.varint(), r.minute(), r.varint(), r.minute()
 	s.Marks = r.marks()
 	return r.err

@@ -56,7 +56,7 @@ type grid struct {
 	size    int64
 	windows []int     // indexes into Config.Windows
 	buckets []*bucket // sorted by start
-	// oldest is where the oldest window begins: what ends before is not kept.
+	// oldest is where the oldest window begins, or what is kept: what ends before is not.
 	oldest schema.Minute
 }
 

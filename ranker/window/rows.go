@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kudos/schema"
 )
@@ -96,9 +97,24 @@ func (p *Partition) loadCell(key RowKey, size int64, start schema.Minute, likes 
 	}
 }
 
-// LoadClock ends the loading: the clock as it was, and the lists that were the last
-// versions. All lists count as changed, and become versions where they are others.
-func (p *Partition) LoadClock(clock, idle schema.Minute, listed map[Key][]Post) {
+// Kept tells since when all likes are kept in buckets of a size, as far as windows need them.
+type Kept struct {
+	Bucket int64 // minutes
+	Since  schema.Minute
+}
+
+// Kept belongs to the clock's row.
+func (p *Partition) Kept() []Kept {
+	var kept []Kept
+	for i := range p.grids {
+		kept = append(kept, Kept{p.grids[i].size, p.grids[i].oldest})
+	}
+	return kept
+}
+
+// LoadClock ends the loading: the clock as it was, what was kept, and the lists that were the
+// last versions. All lists count as changed, and become versions where they are others.
+func (p *Partition) LoadClock(clock, idle schema.Minute, kept []Kept, listed map[Key][]Post) {
 	p.listed = listed
 	for key := range listed {
 		p.board(key.Region) // of which nothing may be left: an empty list is due
@@ -106,17 +122,36 @@ func (p *Partition) LoadClock(clock, idle schema.Minute, listed map[Key][]Post) 
 	if clock == schema.NoMinute {
 		return
 	}
+	for i := range p.grids {
+		g := &p.grids[i]
+		g.oldest = ceil(clock+1, g.size) // no window had buckets of this size
+		if at := slices.IndexFunc(kept, func(k Kept) bool { return k.Bucket == g.size }); at >= 0 {
+			g.oldest = kept[at].Since
+		}
+	}
 	p.idle = idle
 	p.moveClock(clock, 0, 0)
 	p.Marks = p.Marks[:0] // made when it was moved
-	for _, key := range p.changed {
-		if at, ok := p.regions[key.Region]; ok {
-			if e, ok := p.boards.items[at].posts[key.Post]; ok {
-				p.entries.items[e].changed = false
-			}
+	// Changed are the rows of which no window needs anything any more.
+}
+
+// Partial is a window that reaches back further than likes were kept when it was set up.
+type Partial struct {
+	Window   string
+	Since    schema.Minute // likes before are missing in it
+	Complete schema.Minute // the end from which on it has all of its likes
+}
+
+// Partial tells which windows are incomplete now.
+func (p *Partition) Partial() []Partial {
+	var partial []Partial
+	for i := range p.config.Windows {
+		w, g := &p.config.Windows[i], &p.grids[p.gridOf[i]]
+		if since := floor(g.oldest, g.size); p.ends[i] != schema.NoMinute && w.From(p.ends[i]) < since {
+			partial = append(partial, Partial{w.Name, since, ceil(since+schema.Minute(w.Size), w.Hop)})
 		}
 	}
-	p.changed = p.changed[:0]
+	return partial
 }
 
 // Size tells how many posts there are in all regions and in how many buckets they have

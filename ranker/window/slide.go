@@ -116,8 +116,8 @@ func (p *Partition) expire() {
 		for _, w := range g.windows {
 			oldest = min(oldest, p.config.Windows[w].From(p.ends[w]))
 		}
-		g.oldest = oldest
-		n := sort.Search(len(g.buckets), func(i int) bool { return g.buckets[i].start+schema.Minute(g.size) > oldest })
+		g.oldest = max(g.oldest, oldest) // what is gone does not come back with a longer window
+		n := sort.Search(len(g.buckets), func(i int) bool { return g.buckets[i].start+schema.Minute(g.size) > g.oldest })
 		for _, b := range g.buckets[:n] {
 			p.free(i, b)
 		}

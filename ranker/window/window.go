@@ -1,6 +1,8 @@
 package window
 
 import (
+	"fmt"
+	"hash/fnv"
 	"time"
 
 	"kudos/schema"
@@ -14,6 +16,17 @@ type Config struct {
 	// TopN posts are listed at most, each with at least MinLikes likes in the window.
 	TopN     int
 	MinLikes int64
+}
+
+// Settings is a number that differs where the configuration does: lists of different ones do
+// not go together.
+func (c *Config) Settings() uint64 {
+	h := fnv.New64a()
+	for _, w := range c.Windows {
+		fmt.Fprintln(h, w.Name, w.Size, w.Hop, w.Bucket, w.HalfLife)
+	}
+	fmt.Fprintln(h, c.Lateness, c.TopN, c.MinLikes)
+	return h.Sum64()
 }
 
 // Window is a window in event time that slides by its hop. A bucket is the unit in

@@ -85,7 +85,7 @@ func (w *world) restart(t *testing.T, p int) {
 	for key, value := range w.rows[p] {
 		require.NoError(t, w.parts[p].LoadRow(key, value))
 	}
-	w.parts[p].LoadClock(old.Clock(), old.Idle(), maps.Clone(old.listed))
+	w.parts[p].LoadClock(old.Clock(), old.Idle(), old.Kept(), maps.Clone(old.listed))
 	w.parts[p].MakeVersions(int64(len(w.logs[p])))
 	require.Empty(t, w.parts[p].Versions, "nothing has changed")
 }

@@ -1,0 +1,124 @@
+package window
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/schema"
+)
+
+// reopened is a partition that goes on from the rows of another one, with other windows.
+func reopened(t *testing.T, old *Partition, rows map[RowKey][]byte, windows ...Window) *Partition {
+	t.Helper()
+	p := NewPartition(configOf(windows...))
+	for key, value := range rows {
+		require.NoError(t, p.LoadRow(key, value))
+	}
+	p.LoadClock(old.Clock(), old.Idle(), old.Kept(), map[Key][]Post{})
+	return p
+}
+
+func configOf(windows ...Window) *Config {
+	return &Config{Windows: windows, TopN: 5, MinLikes: 1}
+}
+
+// rowsOf adds what has changed to rows, and deletes what is gone.
+func rowsOf(t *testing.T, p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
+	t.Helper()
+	_, err := p.Changed(nil, func(key RowKey, value []byte) error {
+		if rows[key] = bytes.Clone(value); value == nil {
+			delete(rows, key)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return rows
+}
+
+func like(p *Partition, post uint64, at schema.Minute) {
+	p.Add(post, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: int64(at), Likes: 1}}, 0)
+}
+
+// newest is the last version of a list of all regions.
+func newest(p *Partition, name string) (posts []Post) {
+	p.MakeVersions(1)
+	for _, v := range p.Versions {
+		if v.Key == (Key{schema.Global, name}) {
+			posts = v.Posts
+		}
+	}
+	return posts
+}
+
+// TestLongerWindowIsPartial: what a shorter window has let go of does not come back, and is
+// said to be missing until the longer one has filled.
+func TestLongerWindowIsPartial(t *testing.T) {
+	const start = schema.Minute(30_000_000)
+	old := NewPartition(configOf(New(10, 0)))
+	like(old, 1, start)
+	like(old, 2, start+9)
+	require.Empty(t, old.Partial())
+	away := rowsOf(t, old, map[RowKey][]byte{}) // of a store that was away meanwhile
+	like(old, 3, start+15)
+	rows := rowsOf(t, old, map[RowKey][]byte{})
+	for key, value := range away {
+		rows[key] = value
+	}
+
+	p := reopened(t, old, rows, New(10, 0), New(60, 0))
+	require.Equal(t, []Partial{{Window: "1h", Since: start + 6, Complete: start + 66}}, p.Partial())
+	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "post 1 was let go of")
+	like(p, 1, start+5)
+	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "too late for what is kept")
+	rowsOf(t, p, rows)
+	again := reopened(t, p, rows, New(10, 0), New(60, 0))
+	require.Equal(t, p.Partial(), again.Partial(), "still so after a restart")
+	like(p, 4, start+64)
+	require.NotEmpty(t, p.Partial())
+	like(p, 4, start+65)
+	require.Empty(t, p.Partial())
+}
+
+// TestWindowOfOtherBucketsBeginsEmpty: nothing is kept by the minute where all windows go by
+// the hour.
+func TestWindowOfOtherBucketsBeginsEmpty(t *testing.T) {
+	const start = schema.Minute(30_000_000)
+	old := NewPartition(configOf(Day()))
+	like(old, 1, start)
+	p := reopened(t, old, rowsOf(t, old, map[RowKey][]byte{}), New(10, 0), Day())
+	require.Equal(t, []Partial{{Window: "10m", Since: start + 1, Complete: start + 11}}, p.Partial())
+	require.Empty(t, newest(p, "10m"))
+	require.Len(t, newest(p, "day"), 1)
+}
+
+// TestRowsThatNoWindowNeedsAreDeleted: after windows were made shorter.
+func TestRowsThatNoWindowNeedsAreDeleted(t *testing.T) {
+	const start = schema.Minute(30_000_000)
+	old := NewPartition(configOf(New(60, 0)))
+	like(old, 1, start)
+	like(old, 2, start+30)
+	rows := rowsOf(t, old, map[RowKey][]byte{})
+	require.Len(t, rows, 2)
+	p := reopened(t, old, rows, New(10, 0))
+	require.Len(t, rowsOf(t, p, rows), 1)
+}
+
+// TestSettingsTellConfigurationsApart by everything that a list depends on.
+func TestSettingsTellConfigurationsApart(t *testing.T) {
+	base := func() *Config { return configOf(New(10, 30), New(60, 30)) }
+	require.Equal(t, base().Settings(), base().Settings())
+	for name, change := range map[string]func(*Config){
+		"windows":   func(c *Config) { c.Windows = append(c.Windows, Day()) },
+		"size":      func(c *Config) { c.Windows[0] = New(11, 30) },
+		"half-life": func(c *Config) { c.Windows[0] = New(10, 31) },
+		"lateness":  func(c *Config) { c.Lateness++ },
+		"length":    func(c *Config) { c.TopN++ },
+		"likes":     func(c *Config) { c.MinLikes++ },
+	} {
+		c := base()
+		change(c)
+		require.NotEqual(t, base().Settings(), c.Settings(), name)
+	}
+}
