@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
@@ -102,6 +103,6 @@ func (b *brake) wait() {
 	b.s.waitFor("a commit of each partition to be held (of a log that is too short none is left to hold)", func() (bool, any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return !slices.Contains(b.mu.held[:], nil), b.mu.left
+		return !slices.Contains(b.mu.held[:], nil), fmt.Sprintf("may still pass: %v; held: %v", b.mu.left, b.mu.held)
 	})
 }
