@@ -326,7 +326,7 @@ func best(a *arena) (posts []uint64) {
 func TestUnsealedListsAreNotSeen(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
-	tapes := records(t, 600, day.DefaultBatching(partitions))
+	tapes := aDay(600, day.DefaultBatching(partitions))(t)
 	a.feed(tapes, make([]int, partitions), len(tapes[0])+len(tapes[1])+len(tapes[2])+len(tapes[3]))
 	a.start()
 	a.waitSettled()

@@ -33,7 +33,7 @@ func TestSettingsChange(t *testing.T) {
 			t.Parallel()
 			a := newArena(t, nil)
 			a.start()
-			tapes := records(t, 10_000, day.Batching{Partitions: partitions, MaxEvents: 20, WaitMs: 60_000, Seed: 3})
+			tapes := aDay(10_000, day.Batching{Partitions: partitions, MaxEvents: 20, WaitMs: 60_000, Seed: 3})(t)
 			at := make([]int, partitions)
 			// The partitions stand at different times when the settings change.
 			for p := range at {
