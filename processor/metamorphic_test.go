@@ -152,7 +152,7 @@ func (s *system) runMidway(brake *brake, change ...func(*processor.Options)) {
 	p := s.run(change...)
 	brake.wait()
 	p.cancel()
-	brake.release() // what is in hand is finished, and nothing begun any more
+	brake.release() // what is in hand is finished
 	p.stop()
 }
 
