@@ -256,14 +256,14 @@ func TestRankingsAreExact(t *testing.T) {
 		tapes     func(testing.TB) [][]rankings.Record
 	}{
 		{"large batches", nil, aDay(40_000, day.DefaultBatching(partitions))},
-		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 }, aDay(4_000, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2})},
+		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 }, aDay(1_500, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2})},
 		{"decay", func(o *ranker.Options) { o.Score, o.AllowedLateness, o.TopN = "decay", 5*time.Minute, 5 }, aDay(40_000, day.DefaultBatching(partitions))},
 		{"other windows", func(o *ranker.Options) {
 			o.Windows = []time.Duration{time.Minute, 90 * time.Minute, 12 * time.Hour}
 			o.AllowedLateness, o.MinLikes = 0, 2
 		}, aDay(40_000, day.DefaultBatching(partitions))},
-		{"MovieLens, each person", nil, movieLens(day.EachPerson, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 4)},
-		{"MovieLens, people who change their minds", func(o *ranker.Options) { o.Score, o.MaxBatch = "decay", 100 }, movieLens(day.ChangingMinds, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 10)},
+		{"MovieLens, each person", nil, movieLens(day.EachPerson, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 8)},
+		{"MovieLens, people who change their minds", func(o *ranker.Options) { o.Score, o.MaxBatch = "decay", 100 }, movieLens(day.ChangingMinds, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 30)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
