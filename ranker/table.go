@@ -151,7 +151,12 @@ func (t *table) commit(ctx context.Context, out *output, next stream.Position) e
 
 // scan walks over the state table's rows whose keys begin with prefix.
 func (t *table) scan(prefix string, each func(key, value []byte) error) error {
-	it, err := t.store.IteratorWithRange([]byte(prefix), nil)
+	return t.scanUntil(prefix, nil, each)
+}
+
+// scanUntil is scan up to, but not including, the key limit; nil: all.
+func (t *table) scanUntil(prefix string, limit []byte, each func(key, value []byte) error) error {
+	it, err := t.store.IteratorWithRange([]byte(prefix), limit)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,9 @@ type source struct {
 
 // ranking is one of those that live here.
 type ranking struct {
-	dirty bool            // it may have changed since
-	last  *schema.Ranking // nil: there was none
+	dirty  bool            // it may have changed since
+	last   *schema.Ranking // nil: there was none
+	newest schema.Minute   // the largest end of its lists
 }
 
 // Open brings the state up to date and into memory.
@@ -77,7 +78,7 @@ func (w *trending) load() error {
 		if err != nil {
 			return err
 		}
-		w.key(row.key).dirty = true
+		w.listed(row.key, row.end).dirty = true
 		w.sources[row.partition].pending[row.key] = true
 		return nil
 	})
@@ -116,9 +117,16 @@ func (w *trending) load() error {
 func (w *trending) key(key window.Key) *ranking {
 	k := w.keys[key]
 	if k == nil {
-		k = &ranking{}
+		k = &ranking{newest: schema.NoMinute}
 		w.keys[key] = k
 	}
+	return k
+}
+
+// listed notes that there is a list of a ranking as of an end.
+func (w *trending) listed(key window.Key, end schema.Minute) *ranking {
+	k := w.key(key)
+	k.newest = max(k.newest, end)
 	return k
 }
 
@@ -190,7 +198,7 @@ func (w *trending) takeList(key window.Key, p int32, value []byte, out *output) 
 		return err
 	}
 	out.set(versionKey{key, p, l.End, l.Offset, l.Exclusions}.append(nil), append([]byte(nil), value...))
-	w.key(key)
+	w.listed(key, l.End)
 	w.sources[p].pending[key] = true
 	return nil
 }
@@ -278,13 +286,13 @@ func (w *trending) publish(out *output) error {
 			out.set([]byte(rowEnd+win.Name), appendMinute(nil, end))
 		}
 		basis := w.basis(win, clocks, end)
-		for _, key := range w.dirty(win.Name, end != last) {
+		for _, key := range w.dirty(win.Name, last, end) {
 			if err := w.rank(key, win, end, basis, out); err != nil {
 				return err
 			}
 		}
 	}
-	for _, key := range w.dirty(schema.LeaderboardAll, false) {
+	for _, key := range w.dirty(schema.LeaderboardAll, 0, 0) {
 		if err := w.rank(key, nil, 0, w.basisOfAll(clocks, key.Region), out); err != nil {
 			return err
 		}
@@ -293,11 +301,14 @@ func (w *trending) publish(out *output) error {
 	return nil
 }
 
-// dirty is the keys of a window that may have changed, in order.
-func (w *trending) dirty(name string, all bool) []window.Key {
+// dirty is the keys of a window that may have changed since it ended at last, in order. An
+// empty ranking stays empty until there are other lists: most regions have nothing most of the
+// time.
+func (w *trending) dirty(name string, last, end schema.Minute) []window.Key {
 	var keys []window.Key
 	for key, k := range w.keys {
-		if key.Window == name && (k.dirty || all) {
+		empty := k.last == nil || len(k.last.Posts) == 0
+		if key.Window == name && (k.dirty || end != last && !(empty && k.newest <= last)) {
 			keys = append(keys, key)
 		}
 	}
@@ -365,11 +376,13 @@ func (w *trending) rank(key window.Key, win *window.Window, end schema.Minute, b
 func (w *trending) listOf(key window.Key, p int32, end schema.Minute, out *output) (posts []window.Post, err error) {
 	prefix := versionPrefix(key, p)
 	var before []byte // the row that holds so far
-	err = w.scan(string(prefix), func(rest, value []byte) error {
+	// Of a window that waits for a partition the lists of all later ends are there already.
+	later := appendOrdered(append([]byte(nil), prefix...), end+1)
+	err = w.scanUntil(string(prefix), later, func(rest, value []byte) error {
 		rowKey := append(append([]byte(nil), prefix...), rest...)
 		row, err := parseVersionKey(rowKey[len(rowVersion):])
 		sealed := &w.sources[p].Seal
-		if err != nil || row.end > end || row.offset > sealed.Offset || row.exclusions > sealed.Exclusions {
+		if err != nil || row.offset > sealed.Offset || row.exclusions > sealed.Exclusions {
 			return err
 		}
 		l := localList{}

@@ -153,7 +153,8 @@ func (p *Partition) add(region schema.Region, post uint64, at schema.Minute, lik
 		if e == none {
 			e = p.entry(region, post)
 		}
-		p.cells.items[p.cell(e, g, start)].likes += likes
+		at := p.cell(e, g, start) // first: it may move the cells
+		p.cells.items[at].likes += likes
 		for _, i := range grid.windows {
 			w, end := &p.config.Windows[i], p.ends[i]
 			if end != schema.NoMinute && start >= w.From(end) && start < end {

@@ -75,5 +75,11 @@ type board struct {
 	best    []Post // while a list is being made
 }
 
+// has tells whether a post is active there.
+func (b *board) has(post uint64) bool {
+	_, active := b.posts[post]
+	return active
+}
+
 // used tells a board from one that was given back.
 func (b *board) used() bool { return b.posts != nil }

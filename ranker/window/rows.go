@@ -92,7 +92,8 @@ func (p *Partition) loadCell(key RowKey, size int64, start schema.Minute, likes 
 		}
 		for _, region := range []schema.Region{key.Region, schema.Global} {
 			e := p.entry(region, key.Post)
-			p.cells.items[p.cell(e, g, start)].likes += likes
+			at := p.cell(e, g, start)
+			p.cells.items[at].likes += likes
 		}
 	}
 }

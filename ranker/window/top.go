@@ -171,11 +171,12 @@ func (p *Partition) Exclude(post uint64, excluded bool) {
 	} else {
 		delete(p.excluded, post)
 	}
+	if at, ok := p.regions[schema.Global]; !ok || !p.boards.items[at].has(post) {
+		return // it is active nowhere; all exclusions there are come by at each start
+	}
 	for i := range p.boards.items {
-		if b := &p.boards.items[i]; b.used() {
-			if _, active := b.posts[post]; active {
-				b.dirty = 1<<len(p.config.Windows) - 1
-			}
+		if b := &p.boards.items[i]; b.has(post) {
+			b.dirty = 1<<len(p.config.Windows) - 1
 		}
 	}
 }
