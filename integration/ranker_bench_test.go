@@ -88,7 +88,10 @@ func (s *system) timeToRanking(p *stack.Server, i int) time.Duration {
 		for schema.PartitionFor(post, partitions) != p {
 			post++
 		}
-		u := schema.Update{Seq: last.Seq + 1, Counts: schema.Counts{Likes: int64(i) + 1}, Deltas: []schema.Delta{{Region: region, Minute: minute, Likes: 1}}}
+		u := schema.Update{Seq: last.Seq + 1, Counts: schema.Counts{Likes: int64(i) + 2}, Deltas: []schema.Delta{
+			{Region: region, Minute: minute - 10, Likes: 1}, // in the window, whose end is behind the watermark
+			{Region: schema.Region{'U', 'S'}, Minute: minute, Likes: 1},
+		}}
 		records = append(records, &kgo.Record{Topic: schema.TopicUpdates, Partition: p, Key: schema.AppendPostKey(nil, post), Value: schema.AppendUpdate(nil, &u)})
 	}
 	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
