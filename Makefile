@@ -68,7 +68,7 @@ chaos: deps ## break real servers FAULTS times, and compare all counts after eac
 	$(GO) run ./integration/cmd/chaos -faults $(FAULTS) -seed $(SEED) -report docs/reliability.json -table docs/reliability.md $(CHAOS)
 
 facts: ## what a real broker does over a long time: half an hour
-	KUDOS_TEST_FACTS=1 $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire|TestTransactionRate|TestRecoveryTime'
+	KUDOS_TEST_FACTS=1 $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire|TestTransactionRate|TestRecoveryTime|TestADayOfTenMillionUpdates'
 
 bench: ## Go benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)

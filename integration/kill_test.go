@@ -154,7 +154,6 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	require.NoError(t, s.processor("processor-2").Start(t.Context()))
 	s.drain(3 * time.Minute)
 	s.requireExact()
-	s.requireInvariants()
 }
 
 // pause waits a random while: a kill at a time of its own is the point.

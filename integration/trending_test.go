@@ -64,15 +64,18 @@ func (s *system) rankerLag(adm *kadm.Client) (lag, ranked int64) {
 	return lag - ranked, ranked
 }
 
-// rankedWithin bounds the wait for the last rankings.
-const rankedWithin = 2 * time.Minute
+// rankedWithin bounds the wait for the last rankings of so many events: ranking takes a
+// while, and so does reading and checking all of it.
+func rankedWithin(events int) time.Duration {
+	return 2*time.Minute + time.Duration(events)*50*time.Microsecond
+}
 
 // waitRanked waits until the last rankings cover all of the log, in Kafka and in MySQL.
-func (s *system) waitRanked(config rankings.Config) {
+func (s *system) waitRanked(config rankings.Config, within time.Duration) {
 	s.t.Helper()
 	var v *rankings.Verdict
 	var log *rankings.Log
-	ctx, cancel := context.WithTimeout(s.t.Context(), rankedWithin)
+	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
 	for {
 		var err error
@@ -85,7 +88,7 @@ func (s *system) waitRanked(config rankings.Config) {
 		}
 		select {
 		case <-ctx.Done():
-			s.t.Fatalf("rankings after %s: %s", rankedWithin, v.Differences.String())
+			s.t.Fatalf("rankings after %s: %s", within, v.Differences.String())
 		case <-time.After(time.Second): // the check itself takes as long
 		}
 	}
@@ -170,8 +173,7 @@ func aDay(events int) []schema.Event {
 }
 
 // Every ranking is what the log says at the positions that it names, while two rankers
-// are killed time and again before they have caught up. The long form, a day with ten million
-// updates: KUDOS_TEST_EVENTS=12000000.
+// are killed time and again before they have caught up.
 func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -196,9 +198,51 @@ func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 			s.drain(30 * time.Minute)
 			require.NoError(t, processor.Stop())
 			s.killRankers(tt.kills)
-			s.waitRanked(rankingSettings)
+			s.waitRanked(rankingSettings, rankedWithin(len(events)))
 		})
 	}
+}
+
+// The same with ten million updates, which are written as the fold would write them.
+func TestADayOfTenMillionUpdates(t *testing.T) {
+	needsTime(t)
+	s := newRealSystem(t)
+	o := day.DefaultOptions(fromEnv(t, "KUDOS_TEST_EVENTS", 12_000_000))
+	tapes, err := day.Updates(day.Events(o), day.DefaultBatching(partitions))
+	require.NoError(t, err)
+	cl := s.client(kgo.DefaultProduceTopic(schema.TopicUpdates), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
+	failed := make(chan error, 1)
+	produce := func(p int, key, value []byte) {
+		cl.Produce(t.Context(), &kgo.Record{Partition: int32(p), Key: key, Value: value}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+		})
+	}
+	updates, end := 0, o.Start.Add(25*time.Hour).UnixMilli()
+	for p, tape := range tapes {
+		var last []byte
+		for r := range tape.All() {
+			updates++
+			last = r.Value
+			produce(p, r.Key, r.Value)
+		}
+		var u schema.Update
+		require.NoError(t, schema.DecodeUpdate(last, &u))
+		closing := closed(nil, end)[p] // of partition p
+		produce(p, schema.AppendPostKey(nil, closing.PostID), schema.AppendUpdate(nil, &schema.Update{
+			Seq: u.Seq + 1, Counts: schema.Counts{Likes: 1}, SourceOffset: u.SourceOffset + 1,
+			Deltas: []schema.Delta{{Region: closing.Region, Minute: schema.MinuteOf(end), Likes: 1}},
+		}))
+	}
+	require.NoError(t, cl.Flush(t.Context()))
+	require.Empty(t, failed)
+	t.Logf("%d updates", updates)
+	s.killRankers(fromEnv(t, "KUDOS_TEST_KILLS", 20))
+	s.waitRanked(rankingSettings, rankedWithin(updates))
 }
 
 // killRankers has two rankers share the log, kills one of them so many times while there
@@ -253,7 +297,7 @@ func TestOneUserMovesAPostByOne(t *testing.T) {
 	}
 	s.produce(records(closed([]schema.Event{{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: start + 601_000, Region: day.Regions[0]}}, time.Now().UnixMilli())))
 	s.drain(2 * time.Minute)
-	s.waitRanked(rankingSettings)
+	s.waitRanked(rankingSettings, rankedWithin(0))
 	log, err := rankings.Read(t.Context(), s.brokers)
 	require.NoError(t, err)
 	seen := 0
@@ -279,27 +323,65 @@ func TestAnIdleTopicClosesItsWindows(t *testing.T) {
 	require.NoError(t, s.ranker("ranker", "--set", "ranker.idle_after=3s", "--set", "ranker.allowed_lateness=0s").Start(t.Context()))
 	events := closed(nil, time.Now().Add(-9*time.Minute).UnixMilli())
 	s.produce(records(events))
-	last := func(key string) *schema.Ranking {
-		log, err := rankings.Read(t.Context(), s.brokers)
-		require.NoError(t, err)
-		for _, rec := range slices.Backward(log.Rankings) {
-			if string(rec.Key) == key {
-				r, err := schema.DecodeRanking(rec.Value)
-				require.NoError(t, err)
-				return r
-			}
-		}
-		return &schema.Ranking{}
-	}
-	waitFor(t, time.Minute, "the likes to be in the window", func() bool { return len(last("US/10m").Posts) == partitions })
+	waitFor(t, time.Minute, "the likes to be in the window", func() bool { return len(s.lastRanking("US/10m").Posts) == partitions })
 	waitFor(t, 3*time.Minute, "the window to close", func() bool {
-		r := last("US/10m")
+		r := s.lastRanking("US/10m")
 		return len(r.Posts) == 0 && r.Positions != nil && r.Positions[0].Idle != schema.NoMinute
 	})
-	require.Len(t, last("US/1h").Posts, partitions, "an hour is longer than that")
+	require.Len(t, s.lastRanking("US/1h").Posts, partitions, "an hour is longer than that")
 	log, err := rankings.Read(t.Context(), s.brokers)
 	require.NoError(t, err)
 	v, err := rankings.Check(log, config, nil)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
+}
+
+// lastRanking is the newest of a key, without posts if there is none.
+func (s *system) lastRanking(key string) *schema.Ranking {
+	s.t.Helper()
+	log, err := rankings.Read(s.t.Context(), s.brokers)
+	require.NoError(s.t, err)
+	for _, rec := range slices.Backward(log.Rankings) {
+		if string(rec.Key) == key {
+			r, err := schema.DecodeRanking(rec.Value)
+			require.NoError(s.t, err)
+			return r
+		}
+	}
+	return &schema.Ranking{}
+}
+
+// TestModerationTakesAPostOut of rankings that nothing else changes, in Kafka and MySQL,
+// and puts it back.
+func TestModerationTakesAPostOut(t *testing.T) {
+	s := newRealSystem(t)
+	s.emitInterval = "2s"
+	require.NoError(t, s.processor("processor").Start(t.Context()))
+	require.NoError(t, s.ranker("ranker", busy...).Start(t.Context()))
+	events := closed(nil, time.Now().Add(-time.Hour).UnixMilli())
+	out := events[1].PostID
+	events = append(events, schema.Event{PostID: out, UserID: 2, Action: schema.Like, TimeMs: events[1].TimeMs, Region: events[1].Region})
+	s.produce(records(events))
+	has := func(key string, posts int, first bool) func() bool {
+		return func() bool {
+			r := s.lastRanking(key)
+			return len(r.Posts) == posts && (r.Posts[0].PostID == out) == first
+		}
+	}
+	keys := []string{"global/24h", "US/all", "US/day"}
+	steps := []struct {
+		command string
+		posts   int
+		first   bool
+	}{{"", partitions, true}, {"exclude", partitions - 1, false}, {"include", partitions, true}}
+	for _, step := range steps {
+		if step.command != "" {
+			s.command("ranker", step.command, "--brokers", s.brokerList(), fmt.Sprint(out))
+		}
+		for _, key := range keys {
+			waitFor(t, time.Minute, fmt.Sprintf("%d posts in %s", step.posts, key), has(key, step.posts, step.first))
+		}
+		s.waitRanked(rankingSettings, rankedWithin(0))
+	}
+	require.Contains(t, s.command("trending", "--brokers", s.brokerList(), "--region", "us", "--window", "day"), fmt.Sprint(out))
 }

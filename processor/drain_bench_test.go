@@ -35,7 +35,7 @@ func BenchmarkDrain(b *testing.B) {
 	}{{"hot", 1}, {"1000_posts", 1000}, {"uniform", 1 << 40}} {
 		b.Run(shape.name+"/fold", func(b *testing.B) {
 			drain(b, shape.posts, events, func(s *system) func(*instance) {
-				s.throughProxy().setAway(true)
+				s.throughProxy().SetAway(true)
 				return func(p *instance) { p.waitFolded(events) }
 			})
 		})

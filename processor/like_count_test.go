@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/mysqlproxy"
 	"kudos/schema"
 )
 
@@ -139,8 +140,9 @@ func TestACommitOfUnknownOutcomeIsNeitherLostNorDoubled(t *testing.T) {
 	s.produce(likes(1, 5)...)
 	tape.waitDrained()
 	user := uint64(100)
-	for _, cuts := range [][]commitCut{
-		{commitUnknown}, {commitLost}, {commitUnknown, commitUnknown, commitUnknown}, {commitLost, commitUnknown, commitPass, commitLost, commitUnknown},
+	pass, lost, unknown := mysqlproxy.Verdict{}, mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)
+	for _, cuts := range [][]mysqlproxy.Verdict{
+		{unknown}, {lost}, {unknown, unknown, unknown}, {lost, unknown, pass, lost, unknown},
 	} {
 		proxy.cutCommits(cuts...)
 		s.waitFor("the connections to be cut", func() (bool, any) {
@@ -159,7 +161,7 @@ func TestABacklogIsWrittenInFewTransactions(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	proxy := s.throughProxy()
-	proxy.setAway(true)
+	proxy.SetAway(true)
 	first := s.run(maxBatch(20))
 	for from := uint64(1); from < 1000; from += 100 {
 		s.produce(likes(from, 100)...)
@@ -167,7 +169,7 @@ func TestABacklogIsWrittenInFewTransactions(t *testing.T) {
 	tape := s.tape()
 	tape.waitFolded()
 	first.stop()
-	proxy.setAway(false)
+	proxy.SetAway(false)
 	p := s.run()
 	tape.waitDrained()
 	tape.checkExact()

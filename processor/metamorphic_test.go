@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/processor"
 	"kudos/schema"
 )
 
@@ -92,7 +92,7 @@ func TestTheSameEventsCountTheSame(t *testing.T) {
 		name     string
 		events   int
 		maxBatch int
-		run      func(*system, *tape, int)
+		run      func(*system, int)
 	}{
 		{"batches of 1", 400, 1, runOnce},
 		{"batches of 2", 1_000, 2, runOnce},
@@ -109,8 +109,12 @@ func TestTheSameEventsCountTheSame(t *testing.T) {
 			records, counts := eventLog(1, c.events)
 			s.produceTo(records...)
 			tape := s.tape()
-			c.run(s, tape, c.maxBatch)
+			c.run(s, c.maxBatch)
 			tape.waitDrained()
+			for i, p := range s.started {
+				p.stop()
+				require.NotZero(t, p.metric("kudos_events_folded_total"), "events folded by processor %d", i)
+			}
 			want := tape.checkExact()
 			require.Equal(t, counts, want.Counts, "counts by what was sent")
 			require.NotZero(t, want.Forwarded)
@@ -119,51 +123,51 @@ func TestTheSameEventsCountTheSame(t *testing.T) {
 	}
 }
 
-func runOnce(s *system, _ *tape, batch int) { s.run(maxBatch(batch)) }
+func runOnce(s *system, batch int) { s.run(maxBatch(batch)) }
 
 // runWithRestarts stops the processor several times in the midst of the log.
-func runWithRestarts(s *system, tape *tape, batch int) {
+func runWithRestarts(s *system, batch int) {
 	dir := s.t.TempDir()
+	brake := s.brake()
 	for range 4 {
-		p := s.run(maxBatch(batch), stateDir(dir))
-		s.waitTransactions(tape, 10)
-		p.stop()
+		s.runMidway(brake, maxBatch(batch), stateDir(dir))
 	}
 	s.run(maxBatch(batch), stateDir(dir))
 }
 
-func runWithLostState(s *system, tape *tape, batch int) {
+func runWithLostState(s *system, batch int) {
 	dir := s.t.TempDir()
+	brake := s.brake()
 	for range 4 {
-		p := s.run(maxBatch(batch), stateDir(dir))
-		s.waitTransactions(tape, 10)
-		p.stop()
+		s.runMidway(brake, maxBatch(batch), stateDir(dir))
 		require.NoError(s.t, os.RemoveAll(dir))
 	}
 	s.run(maxBatch(batch), stateDir(dir))
 }
 
-func runTwoAtOnce(s *system, tape *tape, batch int) {
-	first := s.run(maxBatch(batch))
-	s.waitTransactions(tape, 10)
-	s.run(maxBatch(batch))
-	s.waitTransactions(tape, 30)
-	first.stop()
-	s.waitTransactions(tape, 30)
-	s.run(maxBatch(batch))
+// runMidway runs a processor for a few transactions of each partition, and stops it with
+// a further one in hand.
+func (s *system) runMidway(brake *brake, change ...func(*processor.Options)) {
+	brake.pass(2)
+	p := s.run(change...)
+	brake.wait()
+	p.cancel()
+	brake.release() // what is in hand is finished
+	p.stop()
 }
 
-// waitTransactions waits until n more transactions of the fold have been committed,
-// in the midst of the log.
-func (s *system) waitTransactions(tape *tape, n int) {
-	s.t.Helper()
-	ends := s.observe(kmsg.EndTxn)
-	defer ends.Remove()
-	s.waitFor("transactions of the fold", func() (bool, any) { return ends.Hits() >= n, ends.Hits() })
-	behind := int64(0)
-	progress := tape.progress()
-	for p, log := range tape.read(schema.TopicLikes) {
-		behind += max(0, end(log)-progress[p].NextOffset)
-	}
-	require.NotZero(s.t, behind, "events left in the log: a longer one is needed")
+func runTwoAtOnce(s *system, batch int) {
+	brake := s.brake()
+	brake.pass(2)
+	first := s.run(maxBatch(batch))
+	brake.wait()
+	second := s.run(maxBatch(batch))
+	first.waitRebalance()
+	brake.pass(5)
+	brake.wait() // both are at work
+	first.cancel()
+	s.run(maxBatch(batch))
+	second.waitRebalance() // the third one has come: who goes is in the group until its batch is done
+	brake.release()
+	first.stop()
 }

@@ -143,9 +143,10 @@ func (s *system) startDatabase() {
 // instance is a running processor.
 type instance struct {
 	*processor.Processor
-	s    *system
-	reg  *prometheus.Registry
-	stop func() // and waits; also at the end of the test
+	s      *system
+	reg    *prometheus.Registry
+	cancel context.CancelFunc // tells it to stop
+	stop   func()             // and waits; also at the end of the test
 }
 
 // run starts a processor that looks at parked partitions and idle positions often.
@@ -163,7 +164,8 @@ func (s *system) run(change ...func(*processor.Options)) *instance {
 	p := &instance{s: s, reg: prometheus.NewRegistry()}
 	p.Processor, err = processor.New(o, s.kafka, store, s.log, p.reg)
 	require.NoError(s.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 	stopped := false
@@ -172,7 +174,7 @@ func (s *system) run(change ...func(*processor.Options)) *instance {
 			return
 		}
 		stopped = true
-		cancel()
+		p.cancel()
 		select {
 		case err := <-done:
 			require.NoError(s.t, err)
@@ -227,6 +229,13 @@ func (p *instance) waitReady() {
 		err := p.Ready()
 		return err == nil, err
 	})
+}
+
+// waitRebalance waits until the group has the fold give its partitions up. It does so when
+// the batches in hand are done, which may still be to come.
+func (p *instance) waitRebalance() {
+	p.s.t.Helper()
+	p.waitParked("group " + schema.GroupFold + ": waits for its group to assign partitions")
 }
 
 // waitParked waits until readiness says all of the words.

@@ -1,9 +1,11 @@
 package ranker_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -181,11 +183,40 @@ func (a *arena) waitSettled() *rankings.Verdict {
 	}
 }
 
-func records(t testing.TB, events int, batching day.Batching) [][]rankings.Record {
+// aDay is the updates of a day.
+func aDay(events int, batching day.Batching) func(testing.TB) [][]rankings.Record {
+	return func(t testing.TB) [][]rankings.Record {
+		tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
+		require.NoError(t, err)
+		return records(t, tapes)
+	}
+}
+
+// movieLens is the updates of the ratings, in the order of their times, every so manieth.
+func movieLens(user func(uint64) uint64, batching day.Batching, each int) func(testing.TB) [][]rankings.Record {
+	return func(t testing.TB) [][]rankings.Record {
+		folder := os.Getenv("KUDOS_TEST_DATA")
+		if folder == "" {
+			const missing = "KUDOS_TEST_DATA is not set: it names the folder that holds movielens-small/"
+			require.Empty(t, os.Getenv("CI"), missing)
+			t.Skip(missing)
+		}
+		events, err := day.MovieLens(filepath.Join(folder, "movielens-small", "ratings.csv.gz"), user)
+		require.NoError(t, err)
+		slices.SortStableFunc(events, func(a, b day.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
+		var some []day.Event
+		for i := 0; i < len(events); i += each {
+			events[i].ArrivalMs = events[i].TimeMs
+			some = append(some, events[i])
+		}
+		tapes, err := day.Updates(slices.Values(some), batching)
+		require.NoError(t, err)
+		return records(t, tapes)
+	}
+}
+
+func records(t testing.TB, tapes []*rankings.Tape) (all [][]rankings.Record) {
 	t.Helper()
-	tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
-	require.NoError(t, err)
-	var all [][]rankings.Record
 	for p, tape := range tapes {
 		all = append(all, append(slices.Collect(tape.All()), closing(t, tape, int32(p))))
 	}
@@ -222,22 +253,23 @@ func TestRankingsAreExact(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		configure func(*ranker.Options)
-		batching  day.Batching
-		events    int
+		tapes     func(testing.TB) [][]rankings.Record
 	}{
-		{"large batches", nil, day.DefaultBatching(partitions), 40_000},
-		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 }, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2}, 4_000},
-		{"decay", func(o *ranker.Options) { o.Score, o.AllowedLateness, o.TopN = "decay", 5*time.Minute, 5 }, day.DefaultBatching(partitions), 40_000},
+		{"large batches", nil, aDay(40_000, day.DefaultBatching(partitions))},
+		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 }, aDay(1_500, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2})},
+		{"decay", func(o *ranker.Options) { o.Score, o.AllowedLateness, o.TopN = "decay", 5*time.Minute, 5 }, aDay(40_000, day.DefaultBatching(partitions))},
 		{"other windows", func(o *ranker.Options) {
 			o.Windows = []time.Duration{time.Minute, 90 * time.Minute, 12 * time.Hour}
 			o.AllowedLateness, o.MinLikes = 0, 2
-		}, day.DefaultBatching(partitions), 40_000},
+		}, aDay(40_000, day.DefaultBatching(partitions))},
+		{"MovieLens, each person", nil, movieLens(day.EachPerson, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 8)},
+		{"MovieLens, people who change their minds", func(o *ranker.Options) { o.Score, o.MaxBatch = "decay", 100 }, movieLens(day.ChangingMinds, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 30)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			a := newArena(t, tt.configure)
 			a.start()
-			tapes := records(t, tt.events, tt.batching)
+			tapes := tt.tapes(t)
 			at := make([]int, partitions)
 			longest := 0
 			for _, tape := range tapes {
@@ -294,7 +326,7 @@ func best(a *arena) (posts []uint64) {
 func TestUnsealedListsAreNotSeen(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
-	tapes := records(t, 150, day.DefaultBatching(partitions))
+	tapes := aDay(150, day.DefaultBatching(partitions))(t)
 	a.feed(tapes, make([]int, partitions), len(tapes[0])+len(tapes[1])+len(tapes[2])+len(tapes[3]))
 	a.start()
 	a.waitSettled()
@@ -304,4 +336,55 @@ func TestUnsealedListsAreNotSeen(t *testing.T) {
 		}
 		a.waitSettled()
 	}
+}
+
+// likesAt is a tape for each partition: n likes of different users for one post each, in
+// one minute.
+func likesAt(minute int64, n int) [][]rankings.Record {
+	tapes := make([][]rankings.Record, partitions)
+	for p := range tapes {
+		post := uint64(1)
+		for schema.PartitionFor(post, partitions) != int32(p) {
+			post++
+		}
+		for i := range n {
+			u := schema.Update{
+				Seq: uint64(i), Counts: schema.Counts{Likes: int64(i) + 1}, SourceOffset: int64(i) + 1,
+				Deltas: []schema.Delta{{Region: day.Regions[0], Minute: minute, Likes: 1}},
+			}
+			tapes[p] = append(tapes[p], rankings.Record{Offset: int64(i), TimeMs: minute * 60_000, Key: schema.AppendPostKey(nil, post), Value: schema.AppendUpdate(nil, &u)})
+		}
+	}
+	return tapes
+}
+
+// waitCommitted waits until the group has worked off so many records of each partition.
+func (a *arena) waitCommitted(n int64) {
+	a.t.Helper()
+	deadline := time.Now().Add(patience)
+	for p := range int32(partitions) {
+		for {
+			at, ok, err := stream.CommittedOffset(a.t.Context(), a.cl, schema.GroupTrendingLocal, schema.TopicUpdates, p)
+			if err == nil && ok && at >= n {
+				break
+			}
+			require.True(a.t, time.Now().Before(deadline), "partition %d: committed %d, %v, %v", p, at, ok, err)
+		}
+	}
+}
+
+// TestWhatWasCountedIsListedAfterARestart: updates are committed in every batch, lists only
+// at intervals. The next ranker makes those that were due.
+func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, func(o *ranker.Options) { o.EmitInterval = 24 * time.Hour })
+	tapes, at := likesAt(29_000_000, 20), make([]int, partitions)
+	a.start()
+	a.feed(tapes, at, 1)
+	a.waitCommitted(1)
+	a.feed(tapes, at, 19)
+	a.waitCommitted(20)
+	a.opts.EmitInterval = 50 * time.Millisecond
+	a.start()
+	a.waitSettled()
 }

@@ -51,7 +51,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		StateDir:           "kudos-ranker-state",
-		CacheBytes:         64 << 20,
+		CacheBytes:         256 << 20,
 		MaxBatch:           50_000,
 		Windows:            []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour},
 		AllowedLateness:    2 * time.Minute,

@@ -33,7 +33,7 @@ func TestSettingsChange(t *testing.T) {
 			t.Parallel()
 			a := newArena(t, nil)
 			a.start()
-			tapes := records(t, 10_000, day.Batching{Partitions: partitions, MaxEvents: 20, WaitMs: 60_000, Seed: 3})
+			tapes := aDay(10_000, day.Batching{Partitions: partitions, MaxEvents: 20, WaitMs: 60_000, Seed: 3})(t)
 			at := make([]int, partitions)
 			// The partitions stand at different times when the settings change.
 			for p := range at {
@@ -60,7 +60,7 @@ func TestSettingsChangeAtRest(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, nil)
 	a.start()
-	tapes := records(t, 2_000, day.DefaultBatching(partitions))
+	tapes := aDay(2_000, day.DefaultBatching(partitions))(t)
 	for at := make([]int, partitions); a.feed(tapes, at, 1000); {
 	}
 	a.waitSettled()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/mysqlproxy"
 )
 
 func TestMigrateMakesTheTablesOnce(t *testing.T) {
@@ -40,7 +42,7 @@ func TestMigrateMakesTheTablesOnce(t *testing.T) {
 func TestMigrateGoesOnWhereItWasInterrupted(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
-		proxy.once("INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (2", verdict{step: cutBefore})
+		proxy.once("INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (2", mysqlproxy.CutBefore())
 		require.Error(t, Migrate(t.Context(), through.options, discardLog()))
 		require.Equal(t, "1", db.scalar(t, "SELECT MAX(version_id) FROM "+versionTable))
 		db.migrated(t)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/mysqlproxy"
 )
 
 // update is one record of the test's log.
@@ -42,13 +44,13 @@ func TestCountsAreExactWhateverFails(t *testing.T) {
 		if db.real {
 			stores[1] = faulty.store(t)
 		}
-		proxy.on(faults(rand.New(rand.NewPCG(seed, 1))))
+		proxy.On(faults(rand.New(rand.NewPCG(seed, 1))))
 		var workers sync.WaitGroup
 		for i, s := range stores {
 			workers.Go(func() { applyAll(t, s, rand.New(rand.NewPCG(seed, uint64(2+i))), log) })
 		}
 		workers.Wait()
-		proxy.on(nil)
+		proxy.On(nil)
 
 		position, err := first.PeekPosition(t.Context(), likesTopic(), 2)
 		require.NoError(t, err)
@@ -59,17 +61,17 @@ func TestCountsAreExactWhateverFails(t *testing.T) {
 }
 
 // faults lets one statement in twenty go wrong, in a way of its own.
-func faults(random *rand.Rand) func(string) verdict {
+func faults(random *rand.Rand) func(string) mysqlproxy.Verdict {
 	var mu sync.Mutex
-	return func(query string) verdict {
+	return func(query string) mysqlproxy.Verdict {
 		mu.Lock()
 		defer mu.Unlock()
 		if strings.HasPrefix(query, "SET ") || random.IntN(20) != 0 {
-			return verdict{}
+			return mysqlproxy.Verdict{}
 		}
-		return []verdict{
-			{step: cutBefore}, {step: cutAfter},
-			{step: refuse, number: errDeadlock}, {step: refuse, number: errLockWaitTimeout}, {step: refuse, number: 1290}, {step: refuse, number: 1053},
+		return []mysqlproxy.Verdict{
+			mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil),
+			mysqlproxy.Refuse(errDeadlock), mysqlproxy.Refuse(errLockWaitTimeout), mysqlproxy.Refuse(1290), mysqlproxy.Refuse(1053),
 		}[random.IntN(6)]
 	}
 }

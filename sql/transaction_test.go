@@ -9,6 +9,8 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/mysqlproxy"
 )
 
 var oneLike = []CountDelta{{PostID: 1, Likes: 1}}
@@ -43,7 +45,7 @@ func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 			proxy, db := embeddedDatabase(t).through(t)
 			s := db.startedStore(t)
 			proxy.seen()
-			proxy.once(c.statement, verdict{step: refuse, number: c.number})
+			proxy.once(c.statement, mysqlproxy.Refuse(c.number))
 			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}}))
 			require.Equal(t, 2, countQueries(proxy.seen(), "START TRANSACTION"))
 			require.EqualValues(t, 1, db.count1(t))
@@ -55,9 +57,9 @@ func TestRetriesAreBounded(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t, func(o *Options) { o.Retries = 3 })
 	proxy.seen()
-	proxy.on(func(query string) (v verdict) {
+	proxy.On(func(query string) (v mysqlproxy.Verdict) {
 		if strings.HasPrefix(query, "UPDATE") {
-			v = verdict{step: refuse, number: errDeadlock}
+			v = mysqlproxy.Refuse(errDeadlock)
 		}
 		return v
 	})
@@ -71,7 +73,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t)
 	proxy.seen()
-	proxy.once("INSERT INTO like_count", verdict{step: refuse, number: 1690})
+	proxy.once("INSERT INTO like_count", mysqlproxy.Refuse(1690))
 	err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 	require.ErrorContains(t, err, "kudos audit")
 	require.False(t, IsTransient(err))
@@ -83,17 +85,17 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 func TestUnknownOutcomeOfCommit(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		step step
+		cut  mysqlproxy.Verdict
 		want Position
 	}{
-		{"server never saw it", cutBefore, start},
-		{"server did it", cutAfter, at(10, 5)},
+		{"server never saw it", mysqlproxy.CutBefore(), start},
+		{"server did it", mysqlproxy.CutAfter(nil), at(10, 5)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onEachServer(t, func(t *testing.T, db database) {
 				proxy, db := db.through(t)
 				s := db.startedStore(t)
-				proxy.once("COMMIT", verdict{step: c.step})
+				proxy.once("COMMIT", c.cut)
 				err := s.Apply(t.Context(), likesTopic(), 0, start, at(10, 5), oneLike, nil)
 				var unknown *UnknownOutcomeError
 				require.ErrorAs(t, err, &unknown)
@@ -117,7 +119,7 @@ func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 		proxy, db := embeddedDatabase(t).through(t)
 		s := db.startedStore(t)
 		proxy.seen()
-		proxy.once("COMMIT", verdict{step: refuse, number: number})
+		proxy.once("COMMIT", mysqlproxy.Refuse(number))
 		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 		var unknown *UnknownOutcomeError
 		require.ErrorAs(t, err, &unknown, "error %d", number)
@@ -127,13 +129,13 @@ func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 
 // A break before COMMIT is no unknown outcome: nothing can have been counted.
 func TestConnectionLostBeforeCommit(t *testing.T) {
-	for _, step := range []step{cutBefore, cutAfter} {
+	for _, cut := range []mysqlproxy.Verdict{mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)} {
 		for _, statement := range []string{"START TRANSACTION", "UPDATE applied_offset", "INSERT INTO like_count"} {
 			t.Run(statement, func(t *testing.T) {
 				onEachServer(t, func(t *testing.T, db database) {
 					proxy, db := db.through(t)
 					s := db.startedStore(t)
-					proxy.once(statement, verdict{step: step})
+					proxy.once(statement, cut)
 					err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 					var unknown *UnknownOutcomeError
 					require.False(t, errors.As(err, &unknown), "%v", err)
@@ -151,13 +153,13 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 	for _, number := range []uint16{1290, 1792, 1836} {
 		proxy, db := embeddedDatabase(t).through(t)
 		s := db.startedStore(t)
-		before := proxy.connections()
-		proxy.once("UPDATE applied_offset", verdict{step: refuse, number: number})
+		before := proxy.Connections()
+		proxy.once("UPDATE applied_offset", mysqlproxy.Refuse(number))
 		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 		require.True(t, IsTransient(err), "%v", err)
 		require.ErrorContains(t, err, "read-only")
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
-		require.Equal(t, before+1, proxy.connections(), "error %d: the next call must dial again", number)
+		require.Equal(t, before+1, proxy.Connections(), "error %d: the next call must dial again", number)
 	}
 }
 
@@ -167,18 +169,18 @@ func TestConnectionIsDroppedWhenRollbackFails(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		proxy, db := db.through(t)
 		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
-		proxy.on(func(query string) (v verdict) {
+		proxy.On(func(query string) (v mysqlproxy.Verdict) {
 			switch {
 			case strings.HasPrefix(query, "INSERT INTO like_hourly"):
-				v = verdict{step: refuse, number: 1264}
+				v = mysqlproxy.Refuse(1264)
 			case query == "ROLLBACK":
-				v = verdict{step: refuse, number: 1317}
+				v = mysqlproxy.Refuse(1317)
 			}
 			return v
 		})
 		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}})
 		require.True(t, hasNumber(err, 1264), "%v", err)
-		proxy.on(nil)
+		proxy.On(nil)
 
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), nil, nil))
 		require.Empty(t, db.counts(t), "what failed must not be committed by the next transaction")
@@ -189,7 +191,7 @@ func TestCommitErrorDropsTheConnection(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		proxy, db := db.through(t)
 		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
-		proxy.once("COMMIT", verdict{step: refuse, number: 1180}) // the transaction is still open on the server
+		proxy.once("COMMIT", mysqlproxy.Refuse(1180)) // the transaction is still open on the server
 		require.Error(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), nil, nil))
 		require.Empty(t, db.counts(t))
@@ -202,16 +204,16 @@ func TestCancelledContextEndsApplyWithoutCommit(t *testing.T) {
 			proxy, db := embeddedDatabase(t).through(t)
 			s := db.startedStore(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			proxy.on(func(query string) verdict {
+			proxy.On(func(query string) mysqlproxy.Verdict {
 				if strings.HasPrefix(query, statement) {
 					cancel()
 				}
-				return verdict{}
+				return mysqlproxy.Verdict{}
 			})
 			err := s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 			require.ErrorIs(t, err, context.Canceled)
 			require.False(t, IsTransient(err))
-			proxy.on(nil)
+			proxy.On(nil)
 			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
 			require.EqualValues(t, 1, db.count1(t))
 		})
@@ -267,11 +269,11 @@ func TestCommitIsNotInterruptedByTheContext(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	proxy.on(func(query string) verdict {
+	proxy.On(func(query string) mysqlproxy.Verdict {
 		if query == "COMMIT" {
 			cancel()
 		}
-		return verdict{}
+		return mysqlproxy.Verdict{}
 	})
 	require.NoError(t, s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
 	require.EqualValues(t, 1, db.count1(t))
@@ -281,10 +283,10 @@ func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t, func(o *Options) { o.Retries, o.RetryBackoff, o.RetryBackoffMax = 1000, 1e12, 1e12 })
 	ctx, cancel := context.WithCancel(t.Context())
-	proxy.on(func(query string) (v verdict) {
+	proxy.On(func(query string) (v mysqlproxy.Verdict) {
 		switch {
 		case strings.HasPrefix(query, "UPDATE"):
-			v = verdict{step: refuse, number: errDeadlock}
+			v = mysqlproxy.Refuse(errDeadlock)
 		case query == "ROLLBACK": // the wait of 1000 s comes next
 			cancel()
 		}
@@ -315,12 +317,12 @@ func TestStatementsFitTheServersPacketLimit(t *testing.T) {
 	for _, limit := range []int{1024, 16 << 10} {
 		onEachServer(t, func(t *testing.T, db database) {
 			proxy, through := db.through(t)
-			proxy.on(func(query string) (v verdict) {
+			proxy.On(func(query string) (v mysqlproxy.Verdict) {
 				switch {
 				case query == "SELECT @@max_allowed_packet":
-					v = verdict{step: rewrite, query: fmt.Sprint("SELECT ", limit)}
+					v = mysqlproxy.Rewrite(fmt.Sprint("SELECT ", limit))
 				case len(query)+1 > limit: // the command counts too
-					v = verdict{step: refuse, number: 1153}
+					v = mysqlproxy.Refuse(1153)
 				}
 				return v
 			})

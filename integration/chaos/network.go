@@ -69,7 +69,7 @@ func (n *network) brokerList() []string {
 }
 
 // mysqlAddress is where they find MySQL.
-func (n *network) mysqlAddress() string { return n.commit.listener.Addr().String() }
+func (n *network) mysqlAddress() string { return n.commit.Addr() }
 
 // pointMySQLTo cuts all connections to the old primary; new ones go to the new one.
 func (n *network) pointMySQLTo(primary string) error {
@@ -79,7 +79,7 @@ func (n *network) pointMySQLTo(primary string) error {
 func (n *network) close() error {
 	var errs []error
 	if n.commit != nil {
-		n.commit.close()
+		n.commit.Close()
 	}
 	for _, p := range n.brokers {
 		p.Stop()

@@ -29,6 +29,9 @@ func (d *Differences) Add(rule, format string, args ...any) {
 	}
 }
 
+// Of is how many were found of one rule.
+func (d *Differences) Of(rule string) int { return d.byRule[rule] }
+
 // String is all that there is to read.
 func (d *Differences) String() string {
 	if d.Total == 0 {
@@ -37,8 +40,8 @@ func (d *Differences) String() string {
 	return fmt.Sprintf("%d differences, of which:\n  %s", d.Total, strings.Join(d.Told, "\n  "))
 }
 
-// same compares two maps; a key that is missing stands for the zero value.
-func same[K, V comparable](d *Differences, rule, what string, want, have map[K]V) {
+// Compare notes how two maps differ; a key that is missing stands for the zero value.
+func Compare[K, V comparable](d *Differences, rule, what string, want, have map[K]V) {
 	var zero V
 	var lines []string
 	differ := func(k K, w, h V) { lines = append(lines, fmt.Sprintf("%s: %+v: want %+v, have %+v", what, k, w, h)) }

@@ -119,13 +119,13 @@ func (o *Oracle) Check(ctx context.Context, db *sql.DB) (*Verdict, error) {
 		return nil, err
 	}
 	want := o.fold.sums()
-	same(d, "I1", "like_count", want.posts, have.posts)
-	same(d, "I1", "like_hourly", want.hours, have.hours)
-	same(d, "I2", "pairs of the state table", o.fold.pairs, o.table.pairs)
-	same(d, "I2", "counts of the state table against the fold", want.posts, o.table.counts)
-	same(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), o.table.counts)
-	same(d, "I5", "deltas of like-updates by post, region and minute", want.cells, o.out.cells)
-	same(d, "I5", "counts that like-updates carry", want.posts, o.out.posts)
+	Compare(d, "I1", "like_count", want.posts, have.posts)
+	Compare(d, "I1", "like_hourly", want.hours, have.hours)
+	Compare(d, "I2", "pairs of the state table", o.fold.pairs, o.table.pairs)
+	Compare(d, "I2", "counts of the state table against the fold", want.posts, o.table.counts)
+	Compare(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), o.table.counts)
+	Compare(d, "I5", "deltas of like-updates by post, region and minute", want.cells, o.out.cells)
+	Compare(d, "I5", "counts that like-updates carry", want.posts, o.out.posts)
 	o.ledger.settle(o.fold.next, d)
 	v.Events, v.Pairs, v.Posts = o.events, len(o.fold.pairs), len(want.posts)
 	return v, nil

@@ -44,9 +44,9 @@ func TestFold(t *testing.T) {
 
 func TestSame(t *testing.T) {
 	var d Differences
-	same(&d, "I1", "like_count", map[uint64]Count{1: {1, 0}, 2: {}}, map[uint64]Count{1: {1, 0}, 3: {}})
+	Compare(&d, "I1", "like_count", map[uint64]Count{1: {1, 0}, 2: {}}, map[uint64]Count{1: {1, 0}, 3: {}})
 	require.Zero(t, d.Total, "a row of zeros is no row")
-	same(&d, "I1", "like_count", map[uint64]Count{1: {1, 0}, 2: {2, 0}}, map[uint64]Count{1: {1, 1}, 3: {0, 1}})
+	Compare(&d, "I1", "like_count", map[uint64]Count{1: {1, 0}, 2: {2, 0}}, map[uint64]Count{1: {1, 1}, 3: {0, 1}})
 	told(t, d, "I1 like_count: 1", "I1 like_count: 2", "I1 like_count: 3")
 }
 

@@ -75,7 +75,8 @@ func (p *Partition) findBest(window, waiting int) {
 	if active < waiting/4 { // going by buckets meets them in no order, and some of them often
 		for _, bucket := range buckets {
 			for _, e := range bucket.entries {
-				if b := &p.boards.items[p.entries.items[e].board]; b.dirty&bit != 0 && p.newest(e, window, bucket.start) {
+				b := &p.boards.items[p.entries.items[e].board]
+				if b.dirty&bit != 0 && p.mayBeat(b, e, window) && p.newest(b, e, window, bucket.start) {
 					p.consider(b, e, window)
 				}
 			}
@@ -91,34 +92,45 @@ func (p *Partition) findBest(window, waiting int) {
 	}
 }
 
-// newest tells whether a bucket is the last in the window in which an entry has a cell.
-func (p *Partition) newest(e uint32, window int, start schema.Minute) bool {
+// mayBeat tells whether an entry's score is enough for the best of its board.
+func (p *Partition) mayBeat(b *board, e uint32, window int) bool {
+	score, n := *p.score(e, window), p.config.TopN
+	return score > 0 && (len(b.best) < n || score >= b.best[n-1].Score)
+}
+
+// newest tells whether a bucket is the last in the window in which an entry has a cell,
+// and the entry may still be better than the last of the best: most are liked once, and of
+// equal scores those that came first are there already.
+func (p *Partition) newest(b *board, e uint32, window int, start schema.Minute) bool {
 	g := p.gridOf[window]
 	size := p.grids[g].size
 	at := p.entries.items[e].cells[g]
 	for int64(p.cells.items[at].bucket)*size >= int64(p.ends[window]) {
 		at = p.cells.items[at].next
 	}
-	return int64(p.cells.items[at].bucket)*size == int64(start)
+	c := &p.cells.items[at]
+	if int64(c.bucket)*size != int64(start) {
+		return false
+	}
+	n := p.config.TopN
+	return c.likes <= 0 || len(b.best) < n || *p.score(e, window) > b.best[n-1].Score || int64(start) <= b.best[n-1].Reached
 }
 
 // consider puts an entry into the best of its board, if it belongs there.
 func (p *Partition) consider(b *board, e uint32, window int) {
-	n := p.config.TopN
-	score := *p.score(e, window)
-	full := len(b.best) == n
-	if score <= 0 || full && score < b.best[n-1].Score {
+	if !p.mayBeat(b, e, window) {
 		return
 	}
-	post := Post{ID: p.entries.items[e].post, Score: score}
+	post := Post{ID: p.entries.items[e].post, Score: *p.score(e, window)}
 	if p.excluded[post.ID] {
 		return
 	}
 	if post.Likes, post.Reached = p.inWindow(e, window); post.Likes < p.config.MinLikes {
 		return
 	}
+	n := p.config.TopN
 	if at, _ := slices.BinarySearchFunc(b.best, post, Better); at < n {
-		if full {
+		if len(b.best) == n {
 			b.best = b.best[:n-1]
 		}
 		b.best = slices.Insert(b.best, at, post)

@@ -1,0 +1,176 @@
+package mysqlproxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds every wait of a test.
+const patience = 30 * time.Second
+
+// server answers OK to each statement, and an error to those that begin with BAD.
+type server struct {
+	listener net.Listener
+	work     sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		queries []string
+	}
+}
+
+func newServer(t *testing.T) *server {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &server{listener: listener}
+	s.work.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.work.Go(func() { s.answer(c) })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		s.work.Wait() // the proxy, closed before, has ended the connections
+	})
+	return s
+}
+
+func (s *server) answer(c net.Conn) {
+	defer c.Close()
+	for {
+		packet, err := readPacket(c)
+		if err != nil {
+			return
+		}
+		query, _ := queryOf(packet)
+		s.mu.Lock()
+		s.mu.queries = append(s.mu.queries, query)
+		s.mu.Unlock()
+		answer := []byte{1, 0, 0, 1, answerOK}
+		if strings.HasPrefix(query, "BAD") {
+			answer = errorPacket(1064)
+		}
+		if _, err := c.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// done is what has come to the server.
+func (s *server) done() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.queries
+}
+
+func startProxy(t *testing.T) (*Proxy, *server) {
+	s := newServer(t)
+	p, err := Start("127.0.0.1:0", s.listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p, s
+}
+
+// ask sends a statement over a connection of its own, and returns the body of the answer.
+func ask(t *testing.T, p *Proxy, query string) ([]byte, error) {
+	c, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	if _, err := c.Write(queryPacket(query)); err != nil {
+		return nil, err
+	}
+	packet, err := readPacket(c)
+	if err != nil {
+		return nil, err
+	}
+	return packet[headerLen:], nil
+}
+
+// requireBroken is for a connection that broke, whichever side noticed first.
+func requireBroken(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	var timeout net.Error
+	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the connection is still open")
+}
+
+func TestVerdicts(t *testing.T) {
+	committed := make(chan bool, 2)
+	p, s := startProxy(t)
+	p.On(func(query string) Verdict {
+		switch query {
+		case "BEFORE":
+			return CutBefore()
+		case "AFTER", "BAD AFTER":
+			return CutAfter(func(ok bool) { committed <- ok })
+		case "REFUSE":
+			return Refuse(1213)
+		case "REWRITE":
+			return Rewrite("REWRITTEN")
+		}
+		return Verdict{}
+	})
+	answer, err := ask(t, p, "PASS")
+	require.NoError(t, err)
+	require.Equal(t, []byte{answerOK}, answer)
+
+	_, err = ask(t, p, "BEFORE")
+	requireBroken(t, err)
+	require.Equal(t, []string{"PASS"}, s.done())
+
+	_, err = ask(t, p, "AFTER")
+	requireBroken(t, err)
+	require.True(t, <-committed)
+	_, err = ask(t, p, "BAD AFTER")
+	requireBroken(t, err)
+	require.False(t, <-committed)
+	require.Equal(t, []string{"PASS", "AFTER", "BAD AFTER"}, s.done())
+
+	answer, err = ask(t, p, "REFUSE")
+	require.NoError(t, err)
+	require.Equal(t, []byte{answerError, 1213 & 0xff, 1213 >> 8}, answer[:3])
+	_, err = ask(t, p, "REWRITE")
+	require.NoError(t, err)
+	require.Equal(t, []string{"PASS", "AFTER", "BAD AFTER", "REWRITTEN"}, s.done())
+
+	p.On(nil)
+	_, err = ask(t, p, "BEFORE")
+	require.NoError(t, err)
+	require.Equal(t, 7, p.Connections())
+}
+
+func TestAway(t *testing.T) {
+	p, _ := startProxy(t)
+	open, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer open.Close()
+	require.NoError(t, open.SetDeadline(time.Now().Add(patience)))
+	_, err = open.Write(queryPacket("PASS"))
+	require.NoError(t, err)
+	_, err = readPacket(open)
+	require.NoError(t, err)
+
+	p.SetAway(true)
+	_, err = io.ReadAll(open)
+	if err != nil {
+		requireBroken(t, err)
+	}
+	_, err = ask(t, p, "PASS")
+	requireBroken(t, err)
+
+	p.SetAway(false)
+	_, err = ask(t, p, "PASS")
+	require.NoError(t, err)
+}
