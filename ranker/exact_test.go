@@ -326,11 +326,11 @@ func best(a *arena) (posts []uint64) {
 func TestUnsealedListsAreNotSeen(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
-	tapes := aDay(600, day.DefaultBatching(partitions))(t)
+	tapes := aDay(150, day.DefaultBatching(partitions))(t)
 	a.feed(tapes, make([]int, partitions), len(tapes[0])+len(tapes[1])+len(tapes[2])+len(tapes[3]))
 	a.start()
 	a.waitSettled()
-	for range 4 {
+	for range 3 {
 		for _, post := range best(a) {
 			a.exclude(post, true)
 		}

@@ -144,7 +144,7 @@ func (w *local) Process(ctx context.Context, b *stream.Batch) error {
 			return err
 		}
 		// Old events in thin time move the clock with nearly every record.
-		if len(w.windows.Marks) >= maxMarks || len(w.windows.Versions) >= maxVersions {
+		if w.full() {
 			if next := after(rec); i < len(b.Records)-1 {
 				if err := w.finish(ctx, out, next); err != nil {
 					return err
@@ -166,6 +166,10 @@ const (
 	maxVersions = 5000
 )
 
+func (w *local) full() bool {
+	return len(w.windows.Marks) >= maxMarks || len(w.windows.Versions) >= maxVersions
+}
+
 func after(rec *kgo.Record) stream.Position {
 	return stream.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
 }
@@ -174,7 +178,14 @@ func after(rec *kgo.Record) stream.Position {
 func (w *local) tick(ctx context.Context, at stream.Position) error {
 	now := w.now()
 	if now.Sub(w.arrived) >= w.opts.IdleAfter {
-		w.windows.AdvanceIdle(schema.Minute(now.Unix()/60), at.Offset)
+		// After days it is a long way, with many lists on it.
+		for w.windows.AdvanceIdle(schema.Minute(now.Unix()/60), at.Offset) {
+			if w.full() {
+				if err := w.finish(ctx, w.newOutput(), at); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	if !w.listsDue(now, at) {
 		return nil

@@ -55,6 +55,23 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
+// TestSettingsChangeAtRest: lists that are the same with other settings are made anew, too.
+func TestSettingsChangeAtRest(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, nil)
+	a.start()
+	tapes := aDay(2_000, day.DefaultBatching(partitions))(t)
+	for at := make([]int, partitions); a.feed(tapes, at, 1000); {
+	}
+	a.waitSettled()
+	a.run.stop()
+	a.opts.Windows = append(a.opts.Windows, 30*time.Minute)
+	a.start()
+	a.waitCounted()
+	a.exclude(mostLiked(a), true)
+	a.waitSettled()
+}
+
 // heads are the tapes up to some places.
 func heads(tapes [][]rankings.Record, at []int) [][]rankings.Record {
 	var heads [][]rankings.Record

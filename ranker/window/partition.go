@@ -122,11 +122,17 @@ func (p *Partition) Add(post uint64, deltas []schema.Delta, offset int64) {
 	p.moveClock(clock, offset, offset+1)
 }
 
-// AdvanceIdle moves the clock to the present while nothing comes, if there is one; next is the position.
-// It tells whether that changed anything.
+// idleStep bounds how many lists one step makes, in minutes.
+const idleStep = 10
+
+// AdvanceIdle moves the clock to the present while nothing comes, if there is one, or a step towards it;
+// next is the position. It tells whether that changed anything.
 func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
 	if p.clock == schema.NoMinute || to <= p.clock {
 		return false
+	}
+	if p.cells.used() > 0 {
+		to = min(to, p.clock+idleStep)
 	}
 	p.idle = to
 	p.moveClock(to, next, next)

@@ -51,7 +51,8 @@ func (w *world) add(p int, u update) {
 }
 
 func (w *world) idle(p int, to schema.Minute) {
-	w.parts[p].AdvanceIdle(to, int64(len(w.logs[p])))
+	for w.parts[p].AdvanceIdle(to, int64(len(w.logs[p]))) {
+	}
 }
 
 // seal has a partition report.
