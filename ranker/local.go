@@ -42,7 +42,7 @@ func (w *local) Open(ctx context.Context) (stream.Position, error) {
 	}
 	w.windows, w.totals, w.exclusions = window.NewPartition(w.config), newTotals(), newExclusions()
 	if err := w.load(); err != nil {
-		return position, stream.Park(laterVersion, "%s/%d: %w", w.topic(), w.partition, err)
+		return position, w.parkRows(err)
 	}
 	w.arrived, w.emitted, w.sealDue = w.now(), -1, true
 	return position, w.pollExclusions(ctx)
@@ -94,7 +94,7 @@ func (w *local) loadClock() (clockRow, error) {
 	}
 	clock, err := decodeClock(value)
 	if err != nil {
-		return clock, fmt.Errorf("clock: %w", err)
+		return clock, &rowError{fmt.Errorf("clock: %w", err)}
 	}
 	return clock, nil
 }
@@ -240,6 +240,9 @@ func (w *local) countRecord(rec *kgo.Record, out *output) error {
 	post, err := schema.ParsePostKey(rec.Key)
 	if err != nil {
 		return stream.Park("find out who else writes to "+w.input, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
+	}
+	for i := range u.Deltas {
+		u.Deltas[i].Region = w.config.Home(u.Deltas[i].Region)
 	}
 	w.windows.Add(post, u.Deltas, rec.Offset)
 	w.totals.add(post, u, rec.Timestamp.UnixMilli())

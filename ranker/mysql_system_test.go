@@ -31,7 +31,7 @@ import (
 const (
 	partitions = 4
 	// patience bounds every wait of a test.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 	// realServer names the environment variable with the DSN of a MariaDB or MySQL,
 	// of a user who may create databases. Without it the embedded database serves.
 	realServer = "KUDOS_TEST_MYSQL_DSN"

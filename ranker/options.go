@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"kudos/schema"
 )
 
 // Options of the ranker role. Those that rankings depend on (windows to min_likes) must be
@@ -19,6 +21,9 @@ type Options struct {
 
 	// Windows are the sizes of the windows: whole minutes, from 12 h on whole hours.
 	Windows []time.Duration `mapstructure:"windows"`
+	// Regions have rankings of their own; likes of all others count as unknown (ZZ). None:
+	// every region has, as many as writers make up.
+	Regions []string `mapstructure:"regions"`
 	// AllowedLateness is how far the watermark is behind the largest event time, in
 	// whole minutes.
 	AllowedLateness time.Duration `mapstructure:"allowed_lateness"`
@@ -54,6 +59,7 @@ func DefaultOptions() Options {
 		CacheBytes:         256 << 20,
 		MaxBatch:           50_000,
 		Windows:            []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour},
+		Regions:            []string{},
 		AllowedLateness:    2 * time.Minute,
 		IdleAfter:          time.Minute,
 		Score:              "count",
@@ -106,6 +112,11 @@ func (o Options) Validate() error {
 			bad("windows: %s is no whole number of minutes", w)
 		}
 		seen[w] = true
+	}
+	for _, text := range o.Regions {
+		if r, ok := schema.ParseRegion(text); !ok || text == "" || r.String() != text {
+			bad("regions: %q is not of the form US or US-CA", text)
+		}
 	}
 	if o.AllowedLateness < 0 || o.AllowedLateness > 24*time.Hour || o.AllowedLateness%time.Minute != 0 {
 		bad("allowed_lateness: whole minutes, 24h at most")

@@ -143,5 +143,12 @@ func (o Options) Config() *window.Config {
 		c.Windows = append(c.Windows, window.New(int64(size/time.Minute), halfLife))
 	}
 	c.Windows = append(c.Windows, window.Day())
+	for i, text := range o.Regions {
+		if i == 0 {
+			c.Regions = map[schema.Region]bool{}
+		}
+		region, _ := schema.ParseRegion(text)
+		c.Regions[region] = true
+	}
 	return c
 }

@@ -167,10 +167,24 @@ func (t *table) scanUntil(prefix string, limit []byte, each func(key, value []by
 			return err
 		}
 		if err := each(it.Key()[len(prefix):], value); err != nil {
-			return err
+			return &rowError{err}
 		}
 	}
 	return it.Err()
+}
+
+// rowError is of a row that this program cannot read, and not of the store.
+type rowError struct{ error }
+
+func (e *rowError) Unwrap() error { return e.error }
+
+// parkRows parks for a row that cannot be read; any other error may pass.
+func (t *table) parkRows(err error) error {
+	var row *rowError
+	if errors.As(err, &row) {
+		return stream.Park(laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
+	}
+	return err
 }
 
 // Close closes the transactional client; an open transaction is left to the next Fence.

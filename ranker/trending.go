@@ -60,7 +60,7 @@ func (w *trending) Open(ctx context.Context) (stream.Position, error) {
 	w.settings = w.config.Settings()
 	w.keys, w.ends, w.exclusions = map[window.Key]*ranking{}, map[string]schema.Minute{}, newExclusions()
 	if err := w.load(); err != nil {
-		return position, stream.Park(laterVersion, "%s/%d: %w", w.topic(), w.partition, err)
+		return position, w.parkRows(err)
 	}
 	w.emitted, w.due = -1, false
 	return position, w.pollExclusions(ctx)

@@ -16,6 +16,17 @@ type Config struct {
 	// TopN posts are listed at most, each with at least MinLikes likes in the window.
 	TopN     int
 	MinLikes int64
+	// Regions have rankings of their own, and all others one together, as unknown; nil:
+	// every region has.
+	Regions map[schema.Region]bool
+}
+
+// Home is the region in which likes of a region count.
+func (c *Config) Home(region schema.Region) schema.Region {
+	if c.Regions == nil || c.Regions[region] {
+		return region
+	}
+	return schema.UnknownRegion
 }
 
 // Settings is a number that differs where the configuration does: lists of different ones do
@@ -25,7 +36,7 @@ func (c *Config) Settings() uint64 {
 	for _, w := range c.Windows {
 		fmt.Fprintln(h, w.Name, w.Size, w.Hop, w.Bucket, w.HalfLife)
 	}
-	fmt.Fprintln(h, c.Lateness, c.TopN, c.MinLikes)
+	fmt.Fprintln(h, c.Lateness, c.TopN, c.MinLikes, c.Regions) // fmt prints maps in order
 	return h.Sum64()
 }
 
