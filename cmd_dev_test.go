@@ -119,11 +119,11 @@ func TestDevRanksQuickly(t *testing.T) {
 		want  func(*ranker.Options)
 	}{
 		"embedded": {nil, func(o *ranker.Options) {
-			o.AllowedLateness, o.IdleAfter, o.EmitInterval = 0, 2*time.Second, 2*time.Second
+			o.AllowedLateness, o.IdleAfter, o.EmitInterval, o.TopN = 0, 2*time.Second, 5*time.Second, 20
 		}},
 		"set": {
 			map[string]config.Flag{"ranker.allowed_lateness": {Name: "--set", Value: "2m"}, "ranker.idle_after": {Name: "--set", Value: "7s"}},
-			func(o *ranker.Options) { o.IdleAfter, o.EmitInterval = 7*time.Second, 2*time.Second },
+			func(o *ranker.Options) { o.IdleAfter, o.EmitInterval, o.TopN = 7*time.Second, 5*time.Second, 20 },
 		},
 		"a Kafka of your own": {map[string]config.Flag{"kafka.brokers": {Name: "--brokers", Value: "a:1"}}, func(*ranker.Options) {}},
 	} {

@@ -73,7 +73,12 @@ func quickRankings(cfg *config.Loaded, o *ranker.Options) {
 	}
 	set("allowed_lateness", &o.AllowedLateness, 0)
 	set("idle_after", &o.IdleAfter, 2*time.Second)
-	set("emit_interval", &o.EmitInterval, 2*time.Second)
+	set("emit_interval", &o.EmitInterval, 5*time.Second)
+	// The embedded database writes whole tables back: with a hundred places for each
+	// region and window the counts would wait for it.
+	if cfg.Origin("ranker.top_n").Kind == "default" {
+		o.TopN = 20
+	}
 }
 
 func (d *devSystem) run(ctx context.Context) (err error) {
