@@ -44,7 +44,7 @@ func (b Banner) Print(w io.Writer) error {
 	line("  %s -e 'select * from like_count order by 2 desc limit 10'", b.mysqlCommand())
 	line("  kcat -b %s -C -t %s -o -10 -e -f 'post %%k, %%S bytes at %%p@%%o\\n'", b.Kafka, schema.TopicUpdates)
 	line("  kudos trending --brokers %s --follow", b.Kafka)
-	line("  kcat -b %s -C -t %s -o -1 -e -f '%%k: %%s\\n'", b.Kafka, schema.TopicTrending)
+	line("  kcat -b %s -C -t %s -o -20 -e -f '%%k: %%s\\n'", b.Kafka, schema.TopicTrending)
 	line("  curl -s http://%s/readyz", b.Admin)
 	line("")
 	_, err := io.WriteString(w, text.String())

@@ -38,7 +38,7 @@ kudos is up. It is all in this process, and so is its data: both end with Ctrl-C
   mariadb -h127.0.0.1 -P3306 -uroot kudos -e 'select * from like_count order by 2 desc limit 10'
   kcat -b 127.0.0.1:9092 -C -t like-updates -o -10 -e -f 'post %k, %S bytes at %p@%o\n'
   kudos trending --brokers 127.0.0.1:9092 --follow
-  kcat -b 127.0.0.1:9092 -C -t trending -o -1 -e -f '%k: %s\n'
+  kcat -b 127.0.0.1:9092 -C -t trending -o -20 -e -f '%k: %s\n'
   curl -s http://127.0.0.1:8081/readyz
 
 `, out.String())
