@@ -32,6 +32,8 @@ type arena struct {
 	cl    *kgo.Client
 	opts  ranker.Options
 	run   *running
+	// passed are so many rankings of each partition that are of before a reset.
+	passed [partitions]int
 }
 
 func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
@@ -152,7 +154,7 @@ func (a *arena) logs() *rankings.Log {
 		tape.EndAt(end)
 		l.Updates = append(l.Updates, tape)
 		published, _ := a.read(schema.TopicTrending, p)
-		l.Rankings = append(l.Rankings, published...)
+		l.Rankings = append(l.Rankings, published[a.passed[p]:]...)
 	}
 	l.Exclusions, _ = a.read(schema.TopicExclusions, 0)
 	return l
