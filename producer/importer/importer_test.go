@@ -50,10 +50,15 @@ func importText(t *testing.T, kafka stream.KafkaOptions, opts Options, text stri
 	dir := t.TempDir()
 	path := filepath.Join(dir, "input")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	src, err := Open(t.Context(), path, nil)
+	return importFrom(t, kafka, opts, path, nil)
+}
+
+func importFrom(t *testing.T, kafka stream.KafkaOptions, opts Options, path string, stdin io.Reader) (Summary, [][]string, error) {
+	t.Helper()
+	src, err := Open(t.Context(), path, stdin)
 	require.NoError(t, err)
 	defer src.Close()
-	rejects := NewRejects(filepath.Join(dir, "rejects"))
+	rejects := NewRejects(filepath.Join(t.TempDir(), "rejects"))
 	summary, err := New(opts, kafka, slog.New(slog.DiscardHandler)).Run(t.Context(), src, rejects)
 	return summary, readRejects(t, rejects), err
 }
@@ -287,8 +292,14 @@ func TestUnreachableKafkaIsNamed(t *testing.T) {
 func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 	cluster, kafka := broker(t)
 	largest := 0
+	// Kafka is slower than the input: what fills a batch is what waits, on any machine.
+	waiting := make(chan struct{})
 	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
+		select {
+		case <-waiting:
+		case <-t.Context().Done():
+		}
 		for _, topic := range req.(*kmsg.ProduceRequest).Topics {
 			for _, partition := range topic.Partitions {
 				largest = max(largest, len(partition.Records))
@@ -306,7 +317,9 @@ func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 		want[post] = append(want[post], user)
 		fmt.Fprintf(&text, "%d,%d,LIKE,%d\n", post, user, random.Int64N(1<<40)+1)
 	}
-	summary, _, err := importText(t, kafka, Options{}, text.String())
+	half := text.Len() / 2
+	input := io.MultiReader(strings.NewReader(text.String()[:half]), &signal{atFirstRead: waiting}, strings.NewReader(text.String()[half:]))
+	summary, _, err := importFrom(t, kafka, Options{}, "-", input)
 	require.NoError(t, err)
 	require.EqualValues(t, events, summary.Acknowledged)
 	got := map[uint64][]uint64{}
@@ -316,6 +329,14 @@ func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 	require.Equal(t, want, got)
 	require.LessOrEqual(t, largest, schema.LikesMaxMessageBytes, "bytes of the largest batch")
 	require.Greater(t, largest, schema.LikesMaxMessageBytes/4, "batches are filled (and compressed)")
+}
+
+// signal is an empty reader that tells when what stands before it was read.
+type signal struct{ atFirstRead chan struct{} }
+
+func (s *signal) Read([]byte) (int, error) {
+	close(s.atFirstRead)
+	return 0, io.EOF
 }
 
 func TestWhatKafkaDoesNotTakeIsNamedAndNothingOvertakesIt(t *testing.T) {
