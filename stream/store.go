@@ -103,6 +103,9 @@ func (s *Store) Offset() (offset int64, ok bool) {
 	return s.mu.offset, s.mu.offset != offsetNone
 }
 
+// LogID returns which log this is a copy of.
+func (s *Store) LogID() LogID { return s.id }
+
 func (s *Store) setOffset(offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

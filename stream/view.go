@@ -169,9 +169,9 @@ func (v *View) Partitions() (int32, error) {
 	return 0, e
 }
 
-// Read reads a partition's copy: pin is called while nothing is written, use after it;
-// the copy stays open until both are done. Either may be nil.
-func (v *View) Read(partition int32, pin func(*Store) error, use func() error) error {
+// Read reads a partition: pin is called while nothing is written, use after it; the
+// store stays open until both are done. Either may be nil.
+func (v *View) Read(partition int32, pin func(*Store, Copy) error, use func() error) error {
 	ps := v.partitions.Load()
 	if ps == nil {
 		_, err := v.Partitions()

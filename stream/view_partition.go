@@ -223,7 +223,7 @@ func (p *viewPartition) shut(reason error) {
 	p.ready, p.reason = false, reason
 }
 
-func (p *viewPartition) read(pin func(*Store) error, use func() error) error {
+func (p *viewPartition) read(pin func(*Store, Copy) error, use func() error) error {
 	p.life.RLock()
 	defer p.life.RUnlock()
 	if !p.ready {
@@ -235,7 +235,7 @@ func (p *viewPartition) read(pin func(*Store) error, use func() error) error {
 	}
 	if pin != nil {
 		p.snap.RLock()
-		err := pin(p.store)
+		err := pin(p.store, p.copy)
 		p.snap.RUnlock()
 		if err != nil {
 			return err
