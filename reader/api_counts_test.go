@@ -185,8 +185,12 @@ func TestInvalidBodies(t *testing.T) {
 func TestReadYourOwnLike(t *testing.T) {
 	at := newFakeLikes().partition(1)
 	for name, ask := range map[string]func(r *rig, offset int64) answered{
-		"one":  func(r *rig, offset int64) answered { return r.get(fmt.Sprintf("/v1/posts/1/likes?min_offset=%d", offset)) },
-		"many": func(r *rig, offset int64) answered { return r.get(fmt.Sprintf("/v1/likes?post_ids=1&min_offset=%d:%d", at, offset)) },
+		"one": func(r *rig, offset int64) answered {
+			return r.get(fmt.Sprintf("/v1/posts/1/likes?min_offset=%d", offset))
+		},
+		"many": func(r *rig, offset int64) answered {
+			return r.get(fmt.Sprintf("/v1/likes?post_ids=1&min_offset=%d:%d", at, offset))
+		},
 		"body": func(r *rig, offset int64) answered {
 			return r.post("/v1/likes:get", fmt.Sprintf(`{"post_ids":[1],"min_offset":[{"partition":%d,"offset":%d}]}`, at, offset))
 		},

@@ -55,7 +55,7 @@ func (a *api) getLikesOverTime(w http.ResponseWriter, r *http.Request) error {
 // span reads from and to, and rounds them outwards to the interval (UTC).
 func (in *input) span(interval, otherwise time.Duration, now time.Time) (from, to time.Time) {
 	before := len(in.wrong)
-	to = now
+	to = now.UTC()
 	if s := in.value("to"); s != "" {
 		to = in.time("to", s)
 	}
