@@ -275,6 +275,9 @@ func (f *Forget) withdraw(ctx context.Context, r *Report) error {
 	var mu sync.Mutex // of the counts in r and of the parts' want, while answers come
 	for _, p := range f.parts {
 		p.eachReaction(func(key pairKey, reaction schema.Reaction, timeMs int64) bool {
+			if ctx.Err() != nil || sender.Failure() != nil {
+				return false
+			}
 			e := withdrawal(key, timeMs, time.Now().UnixMilli())
 			sender.Send(&e, func(at bulk.Place, err error) error {
 				if err != nil {
@@ -287,7 +290,7 @@ func (f *Forget) withdraw(ctx context.Context, r *Report) error {
 				add(1)
 				return nil
 			})
-			return ctx.Err() == nil && sender.Failure() == nil
+			return true
 		})
 	}
 	if err := sender.Flush(); err != nil {

@@ -2,6 +2,7 @@ package forget
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -269,25 +270,38 @@ func TestKafkaThatRefusesIsNotTakenForDone(t *testing.T) {
 }
 
 func TestItCanBeStopped(t *testing.T) {
-	w := newWorld(t)
-	w.populate()
-	f := w.fold()
-	w.waitFolded()
-	f.stop()
-	stopped, cancel := context.WithCancelCause(t.Context())
-	o := options(Post, 2)
-	o.Begin = func(what, _ string, _ int64) (func(int64), func()) {
-		if what == "waiting for the processors" {
-			cancel(context.DeadlineExceeded)
-		}
-		return func(int64) {}, func() {}
+	for step, c := range map[string]struct {
+		withdrawn Reactions
+		want      string
+	}{
+		"reading the state table":    {Reactions{}, "enough"},
+		"withdrawing":                {Reactions{}, "stopped after 0 of 5 withdrawals, run this again"},
+		"waiting for the processors": {Reactions{4, 1}, "enough"},
+	} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			w.populate()
+			f := w.fold()
+			w.waitFolded()
+			f.stop()
+			enough := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			o := options(Post, 2)
+			o.Begin = func(what, _ string, _ int64) (func(int64), func()) {
+				if what == step {
+					cancel(enough)
+				}
+				return func(int64) {}, func() {}
+			}
+			run, err := New(o, w.kafka, discardLog())
+			require.NoError(t, err)
+			r, err := run.Run(ctx)
+			require.ErrorIs(t, err, enough)
+			require.ErrorContains(t, err, c.want)
+			require.False(t, r.Complete)
+			require.Equal(t, c.withdrawn, r.Withdrawn)
+		})
 	}
-	run, err := New(o, w.kafka, discardLog())
-	require.NoError(t, err)
-	r, err := run.Run(stopped)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "the cause")
-	require.False(t, r.Complete)
-	require.Equal(t, Reactions{4, 1}, r.Withdrawn)
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
