@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,42 +99,42 @@ func printForgotten(w io.Writer, format output, r *forget.Report) error {
 	}
 	whom := fmt.Sprintf("%s %s", r.Kind, strings.Join(r.IDs, ", "))
 	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
+	var text strings.Builder
 	switch {
 	case len(r.Remains) == 0 && r.Rounds == 0:
 		return nil // it never came to anything; the error says it all
 	case r.DryRun:
-		fmt.Fprintf(w, "%s: %s would be withdrawn; nothing was changed\n", whom, reactions(r.Left))
+		fmt.Fprintf(&text, "%s: %s would be withdrawn; nothing was changed\n", whom, reactions(r.Left))
 	case r.Complete:
-		fmt.Fprintf(w, "%s: withdrew %s in %s; nothing is left\n", whom, reactions(r.Withdrawn), took)
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; nothing is left\n", whom, reactions(r.Withdrawn), took)
 	default:
-		fmt.Fprintf(w, "%s: withdrew %s in %s; when it ended, %s stood\n", whom, reactions(r.Withdrawn), took, reactions(r.Left))
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; when it ended, %s stood\n", whom, reactions(r.Withdrawn), took, reactions(r.Left))
 	}
-	if len(r.Remains) == 0 {
-		return nil
+	if len(r.Remains) > 0 {
+		text.WriteString("\nwhat remains:\n")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\nWHAT REMAINS\tUSER IDS\tRECORDS\t") // errors of writes come with Flush
 	for _, m := range r.Remains {
-		users, records := "no", "-"
+		users := "no user ids"
 		if m.UserIDs {
-			users = "yes"
+			users = "with user ids"
 		}
 		if m.Records != nil {
-			records = fmt.Sprint(*m.Records)
+			users = plural(*m.Records, "record") + ", " + users
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", m.Where, users, records, m.What)
-		fmt.Fprintf(t, "\t\t\tkept: %s\n", m.Kept)
+		fmt.Fprintf(&text, "  %s (%s)\n    %s\n    kept %s\n", m.Where, users, m.What, m.Kept)
 	}
-	return t.Flush()
+	_, err := io.WriteString(w, text.String())
+	return err
 }
 
 // reactions counts in words.
 func reactions(r forget.Reactions) string {
-	plural := func(n int64, one string) string {
-		if n == 1 {
-			return "1 " + one
-		}
-		return fmt.Sprintf("%d %ss", n, one)
-	}
 	return plural(r.Likes, "like") + " and " + plural(r.Dislikes, "dislike")
+}
+
+func plural(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }

@@ -23,17 +23,17 @@ type Remain struct {
 	UserIDs bool `json:"user_ids"`
 	// Records, where they were counted.
 	Records *int64 `json:"records,omitempty"`
-	// Kept says for how long, in words.
+	// Kept says for how long, in words: "for good", say.
 	Kept string `json:"kept"`
 }
 
 // remains says what there still is, and where.
 func (f *Forget) remains(ctx context.Context) ([]Remain, error) {
-	likesKept, err := f.retention(ctx, schema.TopicLikes)
+	likesKept, err := f.retention(ctx, schema.TopicLikes, "from now")
 	if err != nil {
 		return nil, err
 	}
-	dltKept, err := f.retention(ctx, schema.TopicDLT)
+	dltKept, err := f.retention(ctx, schema.TopicDLT, "each")
 	if err != nil {
 		return nil, err
 	}
@@ -50,13 +50,13 @@ func (f *Forget) remains(ctx context.Context) ([]Remain, error) {
 		stays = "who has or had a reaction, by post and user, with its time"
 	}
 	return []Remain{
-		{schema.TopicState, stays, true, &pairs, "for good, so that an event that comes late does not bring a like back"},
+		{schema.TopicState, stays, pairs > 0, &pairs, "for good, so that an event that comes late does not bring a like back"},
 		{schema.TopicLikes, "the events themselves, withdrawals included", true, nil, likesKept},
-		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read", true, &letters, dltKept},
-		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil, "each post's last one for good, others until Kafka compacts the topic"},
-		{"MySQL", "rows of the posts in like_count, with what is left of their counts (perhaps 0); sums in like_hourly", false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
-		{"rankings", "posts leave them as their likes are withdrawn; at once: " + f.exclude(), false, nil, "rankings of before: 7 days or more in " + schema.TopicTrending},
-		{"local copies", "those of processors, rankers and readers follow Kafka", true, nil, "as the state table"},
+		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read", letters > 0, &letters, dltKept},
+		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil, "for good, the last of each post; the others until Kafka compacts the topic"},
+		{"MySQL", "like_count has a row for each post, now with what others have given it or zeros; like_hourly has sums", false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
+		{"rankings", "posts leave them as their likes are withdrawn; at once: " + f.exclude(), false, nil, "for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
+		{"local copies", "those of processors, rankers and readers follow Kafka", true, nil, "as the state table is"},
 	}, nil
 }
 
@@ -72,8 +72,8 @@ func (f *Forget) exclude() string {
 	return `"kudos ranker exclude ` + strings.Join(ids, " ") + `"`
 }
 
-// retention says how long a topic's records are kept.
-func (f *Forget) retention(ctx context.Context, topic string) (string, error) {
+// retention says how long a topic's records are kept; from is since when.
+func (f *Forget) retention(ctx context.Context, topic, from string) (string, error) {
 	configs, err := kadm.NewClient(f.cl).DescribeTopicConfigs(ctx, topic)
 	var config kadm.ResourceConfig
 	if err == nil {
@@ -84,26 +84,27 @@ func (f *Forget) retention(ctx context.Context, topic string) (string, error) {
 	}
 	for _, c := range config.Configs {
 		if c.Key == "retention.ms" {
-			return keptFor(c.MaybeValue())
+			return keptFor(c.MaybeValue(), from)
 		}
 	}
 	return "", fmt.Errorf("topic %s has no setting retention.ms", topic)
 }
 
-// keptFor reads retention.ms.
-func keptFor(retentionMs string) (string, error) {
+// keptFor says it in words. Kafka deletes whole segments: the last of a segment's records has to be that old.
+func keptFor(retentionMs, from string) (string, error) {
 	ms, err := strconv.ParseInt(retentionMs, 10, 64)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("retention.ms %q is no number", retentionMs)
 	case ms < 0:
-		return "for good (retention.ms -1)", nil
+		return "for good (retention.ms is -1)", nil
 	}
-	const day = 24 * int64(time.Hour/time.Millisecond)
-	if ms < day {
-		return fmt.Sprintf("%s from now, until Kafka deletes the segment (retention.ms)", time.Duration(ms)*time.Millisecond), nil
+	length := time.Duration(ms) * time.Millisecond
+	text := length.String()
+	if day := 24 * time.Hour; length >= day {
+		text = fmt.Sprintf("%d days", (length+day-1)/day)
 	}
-	return fmt.Sprintf("%d days from now, until Kafka deletes the segment (retention.ms)", (ms+day-1)/day), nil
+	return fmt.Sprintf("for %s %s (retention.ms), and until Kafka deletes the segment", text, from), nil
 }
 
 // deadLetters counts those that name what is to be forgotten. Of many nobody can tell:

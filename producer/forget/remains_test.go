@@ -15,16 +15,16 @@ func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestKeptFor(t *testing.T) {
 	for in, want := range map[string]string{
-		"-1":        "for good (retention.ms -1)",
-		"604800000": "7 days from now, until Kafka deletes the segment (retention.ms)",
-		"604800001": "8 days from now, until Kafka deletes the segment (retention.ms)",
-		"86399999":  "23h59m59.999s from now, until Kafka deletes the segment (retention.ms)",
+		"-1":        "for good (retention.ms is -1)",
+		"604800000": "for 7 days from now (retention.ms), and until Kafka deletes the segment",
+		"604800001": "for 8 days from now (retention.ms), and until Kafka deletes the segment",
+		"86399999":  "for 23h59m59.999s from now (retention.ms), and until Kafka deletes the segment",
 	} {
-		kept, err := keptFor(in)
+		kept, err := keptFor(in, "from now")
 		require.NoError(t, err)
 		require.Equal(t, want, kept)
 	}
-	_, err := keptFor("")
+	_, err := keptFor("", "from now")
 	require.ErrorContains(t, err, "is no number")
 }
 
