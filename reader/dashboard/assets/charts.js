@@ -1,7 +1,7 @@
 // The page's two kinds of charts, on uPlot (window.uPlot, a plain script). Their colours
 // are those of the theme, also when it changes.
 
-import { compact, dayOf, timeOfDay } from './format.js';
+import { compact, dayOf, number, timeOfDay } from './format.js';
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -49,10 +49,14 @@ function fade(plot, from) {
   return gradient;
 }
 
+/** Steps between the marks of an axis of counts: whole ones. */
+const steps = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+
 const yAxis = () => ({
+  incrs: steps,
   side: 1, size: 44, gap: 6, font, stroke: color('--ink-2'), ticks: { show: false }, space: 36,
   grid: { stroke: color('--line'), width: 1 },
-  values: (_, values) => values.map((value) => (Number.isInteger(value) || Math.abs(value) >= 10 ? compact(value) : '')),
+  values: (_, values) => values.map((value) => (Math.abs(value) < 10_000 ? number(value) : compact(value))),
 });
 
 const xAxis = (values) => ({
@@ -64,19 +68,29 @@ const fromZero = (_, min, max) => [Math.min(0, min ?? 0) * 1.1, Math.max(4, (max
 
 const cursor = () => ({ y: false, drag: { x: false, y: false }, points: { size: 7 } });
 
+/** lately is an x axis of the last seconds: of fewer while the page is younger, so that it shows what there is and not mostly nothing. */
+function lately(seconds) {
+  const now = () => Date.now() / 1000;
+  const began = now();
+  const span = () => Math.min(seconds, Math.max(30, now() - began));
+  const marks = (plot) => {
+    const step = [10, 30, 60].find((s) => (span() / s) * 70 < plot.width) ?? 90;
+    return Array.from({ length: Math.floor((span() * 0.95) / step) }, (_, i) => now() - (i + 1) * step).reverse();
+  };
+  const ago = (_, values) => values.map((at) => `${Math.round(now() - at)} s ago`);
+  return { scale: { range: () => [now() - span(), now()] }, axis: () => ({ ...xAxis(ago), splits: marks }) };
+}
+
 /**
- * rateChart shows the last minutes, a point a second.
+ * rateChart shows the last minutes: events and likes, a point a second.
  * @param {(index: number|null) => void} onPoint told what is pointed at
  */
 export function rateChart(element, seconds, onPoint) {
-  const ago = (_, values) => {
-    const now = Date.now() / 1000;
-    return values.map((at) => (now - at < 5 ? 'now' : now - at < 60 ? `${Math.round(now - at)} s` : `${Math.floor((now - at) / 60)}:${String(Math.floor((now - at) % 60)).padStart(2, '0')} ago`));
-  };
+  const x = lately(seconds);
   return new Chart(element, () => ({
     padding: [8, 0, 0, 0], legend: { show: false }, cursor: cursor(),
-    scales: { x: { range: () => [Date.now() / 1000 - seconds, Date.now() / 1000] }, y: { range: fromZero } },
-    axes: [{ ...xAxis(ago), splits: () => [150, 120, 90, 60, 30].map((s) => Date.now() / 1000 - s) }, yAxis()],
+    scales: { x: x.scale, y: { range: fromZero } },
+    axes: [x.axis(), yAxis()],
     series: [
       {},
       { stroke: color('--second'), width: 1.5, points: { show: false } },
@@ -84,6 +98,18 @@ export function rateChart(element, seconds, onPoint) {
     ],
     hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },
   }), [[], [], []]);
+}
+
+/** countChart shows how a count went in the last minutes; its scale is that of the values. */
+export function countChart(element, seconds) {
+  const x = lately(seconds);
+  const around = (_, min, max) => [(min ?? 0) - 1, (max ?? 0) + Math.max(3, ((max ?? 0) - (min ?? 0)) * 0.15)];
+  return new Chart(element, () => ({
+    padding: [8, 0, 0, 0], legend: { show: false }, cursor: { show: false },
+    scales: { x: x.scale, y: { range: around } },
+    axes: [x.axis(), { ...yAxis(), size: 60 }],
+    series: [{}, { stroke: color('--accent'), width: 2, fill: (plot) => fade(plot, color('--accent')), points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }) }],
+  }), [[], []]);
 }
 
 /** barChart shows a bar for each hour or day (UTC); the last one is not over. */

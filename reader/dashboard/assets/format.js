@@ -1,7 +1,7 @@
 // Numbers, times and names as people read them; ids as the text that they are. Pure.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 2 });
 const decimals = new Intl.NumberFormat('en', { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const regionNames = new Intl.DisplayNames('en', { type: 'region', fallback: 'code' });
 

@@ -60,7 +60,7 @@ export class Headline {
     const waiting = partitions.filter((partition) => !partition.ready).length;
     const state = waiting ? 'not ready' : lag > lateFrom ? 'catching up' : 'live';
     this.#status.set('stats', state);
-    setText(byId('lag'), lag < 0 ? 'not known yet' : behind === 0 ? '0 events' : duration(lag));
+    setText(byId('lag'), lag < 0 ? 'not known yet' : behind === 0 ? 'nothing' : duration(lag));
     const events = `${number(behind)} event${behind === 1 ? '' : 's'} on the way`;
     setText(byId('lag-note'), waiting
       ? `${waiting} of ${partitions.length} partitions not ready`
@@ -108,7 +108,9 @@ class Rolling {
     const step = (now) => {
       const part = from === null || reducedMotion() ? 1 : Math.min(1, Math.max(0, (now - began) / every));
       this.#shown = part === 1 ? value : Math.round(from + (value - from) * part);
-      setText(this.#element, number(this.#shown));
+      const text = number(this.#shown);
+      setText(this.#element, text);
+      this.#element.parentElement.style.setProperty('--characters', String(Math.max(text.length, 7)));
       if (part < 1) this.#frame = requestAnimationFrame(step);
     };
     step(began);

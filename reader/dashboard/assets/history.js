@@ -55,7 +55,7 @@ export class History {
       if (question !== this.#asked) return;
       // The rest of the page does without MySQL.
       byId('history-body').hidden = true;
-      setText(byId('history-note'), error.status === 503 ? `Not available now; everything else on this page is. ${error.message}` : error.message);
+      setText(byId('history-note'), `Not available now: ${error.message}`);
     }
   }
 
@@ -67,8 +67,7 @@ export class History {
     this.#chart.show(data);
     this.#read(null);
     this.#drawTable();
-    const total = points.reduce((sum, point) => sum + point.likes, 0);
-    setText(byId('history-note'), total === 0 ? 'No likes in this time.' : '');
+    setText(byId('history-note'), '');
     byId('history-chart').setAttribute('aria-label', `Bar chart: ${this.#summary()}. The same as a table is below.`);
   }
 

@@ -2,13 +2,15 @@
 // the address (#post=42).
 
 import { address } from './api.js';
-import { byId, politely, setText } from './dom.js';
+import { countChart } from './charts.js';
+import { announce, byId, politely, reducedMotion, setText } from './dom.js';
 import { idHint, number, parseId, signed } from './format.js';
 import { LiveStream } from './live.js';
 import { Reactions } from './reactions.js';
 import { linkTo, route } from './route.js';
 
-const rateOver = 10_000; // ms that "in the last 10 s" looks back
+const chartSeconds = 180;
+const rateSeconds = 10; // that "in the last 10 s" looks back
 
 export class Post {
   #status;
@@ -18,7 +20,8 @@ export class Post {
   #shown = null; // the counts on the page
   #epoch = ''; // of the positions they are as of
   #waiting = []; // { partition, offset, resolve }
-  #past = []; // { at, likes } of the last seconds
+  #past = []; // { at, likes }: each change of the last minutes, at in s
+  #chart = null;
   #say = politely(15_000);
   #reactions;
 
@@ -30,8 +33,10 @@ export class Post {
       event.preventDefault();
       this.#submit();
     });
-    window.addEventListener('hashchange', () => this.#follow());
-    setInterval(() => this.#note(), 1_000);
+    window.addEventListener('hashchange', () => {
+      if (this.#follow()) this.#reveal();
+    });
+    setInterval(() => this.#pass(), 1_000);
   }
 
   start() {
@@ -72,12 +77,22 @@ export class Post {
     if (id !== this.#id) this.#open(id); // the address said so already
   }
 
+  /** follow the address; true if that opened another post. */
   #follow() {
     const { post } = route();
-    if (post === undefined) return;
+    if (post === undefined) return false;
     const id = parseId(post);
     setText(byId('post-error'), id ? '' : `The address asks for post “${post.slice(0, 40)}”. ${idHint}`);
-    if (id && id !== this.#id) this.#open(id);
+    if (!id || id === this.#id) return false;
+    this.#open(id);
+    return true;
+  }
+
+  /** reveal the post to who asked for it, where it is outside of what they see. */
+  #reveal() {
+    const { top, bottom } = byId('post-title').getBoundingClientRect();
+    if (top < 0 || bottom > innerHeight) byId('post-title').scrollIntoView({ behavior: reducedMotion() ? 'auto' : 'smooth' });
+    announce(`Post ${this.#id} is shown.`);
   }
 
   #open(id) {
@@ -111,19 +126,29 @@ export class Post {
       void target.offsetWidth; // so that the animation starts anew
       target.classList.add('bump');
     }
-    const now = performance.now();
-    this.#past.push({ at: now, likes });
+    this.#past.push({ at: Date.now() / 1000, likes });
     if (before && (before.likes !== likes || before.dislikes !== dislikes)) this.#say(`Post ${this.#id} has ${number(likes)} likes and ${number(dislikes)} dislikes.`);
+    this.#pass();
+  }
+
+  /** pass brings what looks back in time up to now. */
+  #pass() {
     this.#note();
+    if (!this.#shown || document.hidden) return;
+    const now = Date.now() / 1000;
+    // What happened before is needed as the level to begin with.
+    while (this.#past.length > 1 && this.#past[1].at < now - chartSeconds) this.#past.shift();
+    this.#chart ??= countChart(byId('post-chart'), chartSeconds);
+    this.#chart.show([[...this.#past.map((p) => p.at), now], [...this.#past.map((p) => p.likes), this.#shown.likes]]);
   }
 
   /** note says what happened lately, and which place in Kafka the counts are as of. */
   #note() {
     if (!this.#shown) return setText(byId('post-note'), this.#id ? 'Waiting for the counts…' : '');
     const { likes, dislikes, as_of: asOf } = this.#shown;
-    const since = performance.now() - rateOver;
-    while (this.#past.length > 1 && this.#past[1].at < since) this.#past.shift();
-    const growth = likes - this.#past[0].likes;
+    const since = Date.now() / 1000 - rateSeconds;
+    const then = this.#past.findLast((p) => p.at <= since) ?? this.#past[0];
+    const growth = likes - then.likes;
     const place = `as of partition ${asOf.partition}, offset ${asOf.offset}`;
     const lately = likes === 0 && dislikes === 0 ? 'Nobody has reacted to this post' : growth ? `${signed(growth)} in the last 10 s` : 'No change in the last 10 s';
     setText(byId('post-note'), `${lately} · ${place}`);

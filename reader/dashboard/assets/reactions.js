@@ -2,7 +2,7 @@
 // way until the count here has it.
 
 import { ApiError, get, react, reactionRequest } from './api.js';
-import { announce, byId, setText } from './dom.js';
+import { announce, byId, element, setText } from './dom.js';
 import { duration, idHint, parseId } from './format.js';
 
 const userKey = 'kudos.user';
@@ -110,7 +110,7 @@ export class Reactions {
       const counted = await this.#counted(place, signal);
       if (signal.aborted) return;
       const nothingNew = before === wanted ? ' Nothing changed: it was so already.' : '';
-      this.#step('counted', 'done', known ? `${duration(counted - clicked)} after the click.${nothingNew}` : `soon.${nothingNew}`);
+      this.#step('counted', 'done', ...(known ? [element('strong', {}, duration(counted - clicked)), ` after the click.${nothingNew}`] : [`soon.${nothingNew}`]));
       byId('journey').dataset.ms = String(Math.round(counted - clicked));
       announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent} ${nothingNew}`);
     } catch (error) {
@@ -140,10 +140,10 @@ export class Reactions {
     }
   }
 
-  #step(name, state, text) {
+  #step(name, state, ...text) {
     const step = byId(`step-${name}`);
     step.dataset.state = state;
-    setText(step.querySelector('.step-text'), text);
+    step.querySelector('.step-text').replaceChildren(...text);
   }
 
   /** explain an error to the user; wanted is what was to be sent, if it was that. */

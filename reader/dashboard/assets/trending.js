@@ -53,7 +53,7 @@ export class Trending {
       const { rankings } = await get('/v1/trending');
       this.#rankings = rankings;
       this.#onList([...new Set(rankings.map((r) => r.region))]);
-      if (!rankings.length) return this.#note('No ranking yet. Likes make them, as soon as a ranker runs.');
+      if (!rankings.length) return this.#note('No ranking yet: kudos ranker makes them of likes.');
       if (this.#chosen) this.#options();
       else this.#follow(route());
     } catch (error) {
