@@ -19,9 +19,11 @@ func TestBytesPerPost(t *testing.T) {
 	const n = 200_000
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, id := range map[string]func(i int) uint64{
-		"numbered":  func(i int) uint64 { return uint64(i*8 + 1) }, // one partition of eight
-		"snowflake": func(i int) uint64 { return uint64(1_700_000_000_000+i*500+random.IntN(500))<<22 | random.Uint64N(1<<12) },
-		"random":    func(int) uint64 { return random.Uint64() },
+		"numbered": func(i int) uint64 { return uint64(i*8 + 1) }, // one partition of eight
+		"snowflake": func(i int) uint64 {
+			return uint64(1_700_000_000_000+i*500+random.IntN(500))<<22 | random.Uint64N(1<<12)
+		},
+		"random": func(int) uint64 { return random.Uint64() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
