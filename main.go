@@ -101,7 +101,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddGroup(
 		&cobra.Group{ID: "roles", Title: "Run:"},
-		&cobra.Group{ID: "setup", Title: "Set up and fill:"},
+		&cobra.Group{ID: "setup", Title: "Set up, fill and erase:"},
 		&cobra.Group{ID: "repair", Title: "Check and mend:"},
 		&cobra.Group{ID: "about", Title: "Look:"},
 	)
@@ -114,7 +114,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	}
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand())
-	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand())
+	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand())
 	add("about", a.trendingCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
 	return root
