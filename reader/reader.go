@@ -68,6 +68,9 @@ func New(o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, 
 	return r, nil
 }
 
+// maxHeaderBytes has room for the longest query: 1,000 ids with as many places.
+const maxHeaderBytes = 128 << 10
+
 // maxStreamPosts is how many posts one stream may show: a page full of them.
 const maxStreamPosts = 100
 
@@ -135,11 +138,12 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 	close(r.listening)
 	r.log.Info("answering", "addr", r.addr)
 	server := &http.Server{
-		Handler:      r.handler,
-		ReadTimeout:  r.options.ReadTimeout,
-		WriteTimeout: r.options.WriteTimeout,
-		IdleTimeout:  r.options.IdleTimeout,
-		ErrorLog:     slog.NewLogLogger(r.log.Handler(), slog.LevelWarn),
+		Handler:        r.handler,
+		ReadTimeout:    r.options.ReadTimeout,
+		WriteTimeout:   r.options.WriteTimeout,
+		IdleTimeout:    r.options.IdleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(r.log.Handler(), slog.LevelWarn),
 	}
 	// The copies outlive the requests that read them.
 	copies, close := context.WithCancel(context.WithoutCancel(ctx))
