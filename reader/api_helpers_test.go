@@ -28,20 +28,26 @@ import (
 // patience bounds every wait of a test.
 const patience = 20 * time.Second
 
+var (
+	_ likesCopy    = (*view.Likes)(nil)
+	_ rankingsCopy = (*view.Rankings)(nil)
+)
+
 // fakeLikes is a copy of a state table of four partitions.
 type fakeLikes struct {
 	mu struct {
 		sync.Mutex
-		partitions error // why their number is not known
-		asOf       [4]int64
-		notReady   [4]error
-		counts     map[uint64]schema.Counts
-		reactions  map[[2]uint64]view.Reaction
-		likers     []view.Liker // of post 1
-		lag        time.Duration
-		lagKnown   bool
-		moved      chan struct{} // closed when asOf moves
-		waits      chan wire.Position
+		partitions  error // why their number is not known
+		asOf        [4]int64
+		notReady    [4]error
+		counts      map[uint64]schema.Counts
+		reactions   map[[2]uint64]view.Reaction
+		likers      []view.Liker // of post 1
+		noReactions bool
+		lag         time.Duration
+		lagKnown    bool
+		moved       chan struct{} // closed when asOf moves
+		waits       chan wire.Position
 	}
 }
 
@@ -86,7 +92,10 @@ func (f *fakeLikes) AsOf(partition int32) (wire.Position, error) {
 }
 
 func (f *fakeLikes) Wait(ctx context.Context, want wire.Position) error {
-	f.mu.waits <- want
+	select {
+	case f.mu.waits <- want:
+	default: // nobody looks
+	}
 	for {
 		f.mu.Lock()
 		moved, there := f.mu.moved, f.mu.asOf[want.Partition] >= want.Offset && f.mu.notReady[want.Partition] == nil
@@ -130,6 +139,9 @@ func (f *fakeLikes) Reaction(post, user uint64) (view.Reaction, wire.Position, e
 	at, err := f.AsOf(f.partition(post))
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.mu.noReactions {
+		err = view.ErrNoReactions
+	}
 	return f.mu.reactions[[2]uint64{post, user}], at, err
 }
 
@@ -137,6 +149,9 @@ func (f *fakeLikes) Likers(post, after uint64, limit int) (page []view.Liker, ne
 	asOf, err = f.AsOf(f.partition(post))
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.mu.noReactions {
+		return nil, 0, asOf, view.ErrNoReactions
+	}
 	for _, l := range f.mu.likers {
 		if post != 1 || l.UserID <= after {
 			continue
@@ -256,7 +271,7 @@ func (r *rig) hold(method, target, body string, header http.Header, a answered) 
 	req := httptest.NewRequest(method, target, strings.NewReader(body))
 	req.Header = header.Clone()
 	route, params, err := r.router.FindRoute(req)
-	if err != nil {
+	if err != nil || strings.Contains(a.body, "urn:kudos:problem:not-found") { // the router takes a / more for the same path
 		require.Contains(r.t, []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNoContent}, a.status, "%s %s is not in the document: %v", method, target, err)
 		if a.status != http.StatusNoContent {
 			r.holdProblem(a)
