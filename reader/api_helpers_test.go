@@ -23,6 +23,7 @@ import (
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/sql"
 )
 
 // patience bounds every wait of a test.
@@ -188,9 +189,9 @@ func (f *fakeRankings) Get(region, window string) (*view.Ranking, error) {
 
 func (f *fakeRankings) List() ([]*view.Ranking, error) { return f.list, f.err }
 
-type fakeHistory func(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error)
+type fakeHistory func(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
 
-func (f fakeHistory) LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
+func (f fakeHistory) LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 	return f(ctx, region, from, to)
 }
 

@@ -8,19 +8,14 @@ import (
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/schema/problem"
+	"kudos/sql"
 )
 
 // history is what the API needs of MySQL (sql.Store).
 type history interface {
 	// LikesByHour has the hours of event time from `from` to before `to` that have rows,
 	// in order. schema.Global is all regions together.
-	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error)
-}
-
-// HourLikes is the likes of an hour.
-type HourLikes struct {
-	Hour            time.Time
-	Likes, Dislikes int64
+	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
 }
 
 const (
@@ -93,7 +88,7 @@ func (in *input) time(name, s string) time.Time {
 
 // likesByHour asks MySQL, within a bound of its own. Its coming and going is logged
 // once each.
-func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
+func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 	if a.history == nil {
 		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "This reader has no MySQL",
 			"likes over time come from MySQL, and mysql.dsn is not set here; all else needs none"))
@@ -115,7 +110,7 @@ func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to ti
 }
 
 // points puts the hours into their intervals, of which each is there.
-func points(hours []HourLikes, from, to time.Time, interval time.Duration) []wire.TimeLikes {
+func points(hours []sql.HourLikes, from, to time.Time, interval time.Duration) []wire.TimeLikes {
 	list := make([]wire.TimeLikes, to.Sub(from)/interval)
 	for i := range list {
 		list[i].From = from.Add(time.Duration(i) * interval)

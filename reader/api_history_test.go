@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/schema"
+	"kudos/sql"
 )
 
 // asked is what MySQL was asked for.
@@ -20,7 +21,7 @@ type asked struct {
 }
 
 func noHours(into *asked) fakeHistory {
-	return func(_ context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
+	return func(_ context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 		*into = asked{region, from, to}
 		return nil, nil
 	}
@@ -36,9 +37,9 @@ func date(s string) time.Time {
 
 func TestLikesByHour(t *testing.T) {
 	var got asked
-	r := newRig(t, nil, fakeHistory(func(_ context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
+	r := newRig(t, nil, fakeHistory(func(_ context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 		got = asked{region, from, to}
-		return []HourLikes{{date("2026-01-01T23:00"), 5, 1}, {date("2026-01-02T01:00"), -2, 0}}, nil
+		return []sql.HourLikes{{Hour: date("2026-01-01T23:00"), Likes: 5, Dislikes: 1}, {Hour: date("2026-01-02T01:00"), Likes: -2}}, nil
 	}))
 	const span = "&from=2026-01-01T22:59:59Z&to=2026-01-02T01:00:00.001Z"
 	a := r.get("/v1/analytics/likes?region=de&interval=hour"+span).requireJSON(http.StatusOK, `{"region":"DE","interval":"hour",
@@ -104,7 +105,7 @@ func TestNoMySQL(t *testing.T) {
 func TestMySQLAway(t *testing.T) {
 	away := true
 	r := newRig(t, func(o *Options) { o.MaxWait, o.ReadTimeout, o.WriteTimeout = 0, time.Millisecond, 2*time.Millisecond },
-		fakeHistory(func(ctx context.Context, _ schema.Region, _, _ time.Time) ([]HourLikes, error) {
+		fakeHistory(func(ctx context.Context, _ schema.Region, _, _ time.Time) ([]sql.HourLikes, error) {
 			if !away {
 				return nil, nil
 			}

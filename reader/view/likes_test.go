@@ -24,6 +24,7 @@ func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
 	f.run(20)
 	l, _ := newLikes(t, kafka, t.TempDir(), true)
 	f.caughtUp(l)
+	f.tear(kafka)
 	var done atomic.Bool
 	go func() {
 		defer done.Store(true)
@@ -198,6 +199,7 @@ func TestWatch(t *testing.T) {
 	for p := range int32(partitions) {
 		begun[p] = f.end(p).Offset
 	}
+	f.tear(kafka)
 	f.run(60)
 	f.caughtUp(l)
 	stop()

@@ -57,6 +57,9 @@ type fold struct {
 	cl     []*kgo.Client // a transactional one each partition
 	random *rand.Rand
 	id     schema.TopicID
+	// torn, if set, writes without transactions: a reader sees each piece as it comes,
+	// as where a fetch ends within a transaction.
+	torn *kgo.Client
 
 	mu struct {
 		sync.Mutex
@@ -78,6 +81,14 @@ func newFold(t *testing.T, kafka stream.KafkaOptions, seed uint64) *fold {
 		f.transaction(int32(p), 0)
 	}
 	return f
+}
+
+// tear has what is committed from now on come in pieces.
+func (f *fold) tear(kafka stream.KafkaOptions) {
+	cl, err := kafka.NewClient(discardLog(), kgo.DefaultProduceTopic(schema.TopicState), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(f.t, err)
+	f.t.Cleanup(cl.Close)
+	f.torn = cl
 }
 
 // posts that the model speaks of; some are never liked.
@@ -158,11 +169,14 @@ func (f *fold) commit(partition int32, records []*kgo.Record) {
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
 	cl := f.cl[partition]
-	require.NoError(f.t, cl.BeginTransaction())
-	// In pieces, so that a fetch may end within the transaction.
-	for part := range slices.Chunk(records, 5) {
-		require.NoError(f.t, cl.ProduceSync(ctx, part...).FirstErr())
+	if f.torn != nil {
+		for part := range slices.Chunk(records, 5) {
+			require.NoError(f.t, f.torn.ProduceSync(ctx, part...).FirstErr())
+		}
+		return
 	}
+	require.NoError(f.t, cl.BeginTransaction())
+	require.NoError(f.t, cl.ProduceSync(ctx, records...).FirstErr())
 	require.NoError(f.t, cl.EndTransaction(ctx, kgo.TryCommit))
 }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -15,12 +16,14 @@ import (
 // What a count costs: on disk, and in the block cache when every post is hot. Sizes do
 // not depend on the machine. (Weibo's hand-packed counter service had 8 to 16 bytes.)
 func TestBytesPerPost(t *testing.T) {
-	const n = 1_000_000
+	const n = 200_000
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, id := range map[string]func(i int) uint64{
-		"numbered":  func(i int) uint64 { return uint64(i*8 + 1) }, // one partition of eight
-		"snowflake": func(i int) uint64 { return uint64(1_700_000_000_000+i*500+random.IntN(500))<<22 | random.Uint64N(1<<12) },
-		"random":    func(int) uint64 { return random.Uint64() },
+		"numbered": func(i int) uint64 { return uint64(i*8 + 1) }, // one partition of eight
+		"snowflake": func(i int) uint64 {
+			return uint64(1_700_000_000_000+i*500+random.IntN(500))<<22 | random.Uint64N(1<<12)
+		},
+		"random": func(int) uint64 { return random.Uint64() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -61,7 +64,7 @@ func TestBytesPerPost(t *testing.T) {
 func sizes(t *testing.T, dir string) (disk, memory float64) {
 	cache := pebble.NewCache(256 << 20)
 	defer cache.Unref()
-	db, err := pebble.Open(dir, &pebble.Options{Cache: cache, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest})
+	db, err := pebble.Open(dir, &pebble.Options{Cache: cache, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
@@ -75,3 +78,10 @@ func sizes(t *testing.T, dir string) (disk, memory float64) {
 	m := db.Metrics()
 	return float64(m.Total().TablesSize), float64(m.BlockCache.Size)
 }
+
+// silent keeps Pebble's talk out of the tests' output.
+type silent struct{}
+
+func (silent) Infof(string, ...any)              {}
+func (silent) Errorf(string, ...any)             {}
+func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
