@@ -343,3 +343,30 @@ func (a answered) requireProblem(status int, kind string) string {
 	require.Equal(a.t, "urn:kudos:problem:"+kind, got.Type, a.body)
 	return got.Detail
 }
+
+// metric is the value of a counter, or how often a histogram was observed; labels as pairs.
+func (r *rig) metric(name string, labels ...string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	require.NoError(r.t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			have := map[string]string{}
+			for _, l := range m.GetLabel() {
+				have[l.GetName()] = l.GetValue()
+			}
+			fits := f.GetName() == name
+			for i := 0; i < len(labels); i += 2 {
+				fits = fits && have[labels[i]] == labels[i+1]
+			}
+			if fits && m.GetHistogram() != nil {
+				return float64(m.GetHistogram().GetSampleCount())
+			}
+			if fits {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	require.Fail(r.t, "no metric", "%s%v", name, labels)
+	return 0
+}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"kudos/reader/view"
@@ -59,7 +58,7 @@ func TestDocumentIsWhatIsServed(t *testing.T) {
 				require.Contains(t, routes[path], method)
 				require.Contains(t, succeeds, operation.OperationID, "add a request that succeeds")
 				require.Equal(t, http.StatusOK, succeeds[operation.OperationID](r).status)
-				require.EqualValues(t, 1, testutil.ToFloat64(r.api.metrics.requests.WithLabelValues(path, strings.ToLower(method), "200")))
+				require.EqualValues(t, 1, r.metric("kudos_reader_requests_total", "route", path, "method", strings.ToLower(method), "code", "200"))
 			})
 		}
 	}
@@ -175,6 +174,10 @@ func TestOrigins(t *testing.T) {
 	a = r.ask(http.MethodOptions, "/v1/likes:get", "", "Origin", page, "Access-Control-Request-Method", "DELETE")
 	require.Empty(t, a.header.Get("Access-Control-Allow-Methods"))
 
+	o := DefaultOptions()
+	o.Origins = []string{page, "www.example.com"}
+	require.ErrorContains(t, o.Validate(), `reader.origins: "www.example.com" is not an origin`)
+
 	r = newRig(t, nil, nil)
 	require.Empty(t, r.get("/v1/posts/1/likes", "Origin", page).header.Get("Access-Control-Allow-Origin"))
 }
@@ -201,17 +204,12 @@ func TestMetrics(t *testing.T) {
 	r.get("/v1/posts/2/likes")
 	r.get("/v1/posts/x/likes")
 	r.ask("BREW", "/v1/nothing", "")
-	require.NoError(t, testutil.GatherAndCompare(r.metrics, strings.NewReader(`
-# HELP kudos_reader_requests_total HTTP requests by route, method and status code; streams are not among them.
-# TYPE kudos_reader_requests_total counter
-kudos_reader_requests_total{code="200",method="get",route="/v1/posts/{post_id}/likes"} 2
-kudos_reader_requests_total{code="400",method="get",route="/v1/posts/{post_id}/likes"} 1
-kudos_reader_requests_total{code="404",method="unknown",route="other"} 1
-`), "kudos_reader_requests_total"))
-	count, err := testutil.GatherAndCount(r.metrics, "kudos_reader_request_seconds")
-	require.NoError(t, err)
-	require.Equal(t, 2, count, "a series for each route that was asked")
+	const route, requests = "/v1/posts/{post_id}/likes", "kudos_reader_requests_total"
+	require.EqualValues(t, 2, r.metric(requests, "route", route, "method", "get", "code", "200"))
+	require.EqualValues(t, 1, r.metric(requests, "route", route, "method", "get", "code", "400"))
+	require.EqualValues(t, 1, r.metric(requests, "route", "other", "method", "unknown", "code", "404"))
+	require.EqualValues(t, 3, r.metric("kudos_reader_request_seconds", "route", route))
 
-	_, err = newAPI(DefaultOptions(), r.likes, r.rankings, nil, r.log, r.metrics)
+	_, err := newAPI(DefaultOptions(), r.likes, r.rankings, nil, r.log, r.metrics)
 	require.ErrorAs(t, err, new(prometheus.AlreadyRegisteredError))
 }
