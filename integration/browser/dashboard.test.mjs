@@ -107,9 +107,12 @@ test('a reader that is killed and comes back: the page says so, and shows the ri
   await tell('reader/kill');
   await text(page, '#status', 'reconnecting…');
   for (const user of [4, 5, 6, 7]) await react('PUT', '7100', user);
+  const resumed = page.waitForResponse((response) => new URL(response.url()).searchParams.get('post_ids') === '7100');
   const began = performance.now();
   await tell('reader/start');
   t.diagnostic(`the reader was back after ${Math.round(performance.now() - began)} ms`);
+  // It goes on from what it has, so that no older count can come.
+  assert.match(new URL((await resumed).url()).searchParams.get('last_event_id'), /.:\d+$/);
   await text(page, '#post-likes', '7');
   await live(page);
   t.diagnostic(`the page was live again after ${Math.round(performance.now() - began)} ms`);
@@ -117,6 +120,20 @@ test('a reader that is killed and comes back: the page says so, and shows the ri
   await page.click('#like');
   await text(page, '#post-likes', '8');
   await close(page, /Failed to load resource|net::ERR_/); // what a browser says of a server that is away
+});
+
+test('a reader that refuses streams for a while: the page asks again until it gets them', options, async () => {
+  await react('PUT', '7150', 1);
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  let refused = 0;
+  await page.route('**/v1/stream?*', (route) => (++refused <= 5 ? route.fulfill({ status: 503, body: '{}' }) : route.continue()));
+  await page.goto(`${reader}/#post=7150`);
+  await text(page, '#status', 'reconnecting…');
+  await text(page, '#post-likes', '1');
+  await live(page);
+  assert.ok(refused > 5);
+  await context.close();
 });
 
 test('the like button is reached and pressed by keyboard alone', options, async () => {
