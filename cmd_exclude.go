@@ -44,7 +44,7 @@ of it. Doing it again does no harm, nor does it where a post was not excluded.`,
 // exclusionRun completes a command that writes one exclusion for many posts.
 func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		_, err := parsePosts(cmd.Name(), args)
+		_, err := parseIDs(cmd.Name(), "post", args)
 		return err
 	}
 	settings := addSettings(cmd, brokersFlag())
@@ -55,7 +55,7 @@ func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobr
 		if err != nil {
 			return err
 		}
-		posts, err := parsePosts(cmd.Name(), args)
+		posts, err := parseIDs(cmd.Name(), "post", args)
 		if err != nil {
 			return err
 		}
@@ -66,26 +66,26 @@ func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobr
 	return cmd
 }
 
-// parsePosts reads the ids of posts, each once. It tells of all that are none.
-func parsePosts(command string, args []string) ([]uint64, error) {
+// parseIDs reads the ids of posts or users, each once. It tells of all that are none.
+func parseIDs(command, kind string, args []string) ([]uint64, error) {
 	if len(args) == 0 {
-		return nil, fmt.Errorf("%s takes the ids of posts; none was given", command)
+		return nil, fmt.Errorf("%s takes the ids of %ss; none was given", command, kind)
 	}
-	var posts []uint64
+	var ids []uint64
 	var errs []error
 	seen := map[uint64]bool{}
 	for _, arg := range args {
-		post, err := strconv.ParseUint(arg, 10, 64)
-		if err != nil || post == 0 {
-			errs = append(errs, fmt.Errorf("%q is no post id: a whole number from 1 to 2^64-1", arg))
+		id, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil || id == 0 {
+			errs = append(errs, fmt.Errorf("%q is no %s id: a whole number from 1 to 2^64-1", arg, kind))
 			continue
 		}
-		if !seen[post] {
-			posts = append(posts, post)
+		if !seen[id] {
+			ids = append(ids, id)
 		}
-		seen[post] = true
+		seen[id] = true
 	}
-	return posts, errors.Join(errs...)
+	return ids, errors.Join(errs...)
 }
 
 // printDone says what was done, also where it was not all.

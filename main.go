@@ -91,6 +91,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
   kudos processor    --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos producer     --brokers kafka:9092
   kudos ranker       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos reader       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   curl -X PUT http://127.0.0.1:8080/v1/posts/1/likes/42`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -101,7 +102,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddGroup(
 		&cobra.Group{ID: "roles", Title: "Run:"},
-		&cobra.Group{ID: "setup", Title: "Set up and fill:"},
+		&cobra.Group{ID: "setup", Title: "Set up, fill and erase:"},
 		&cobra.Group{ID: "repair", Title: "Check and mend:"},
 		&cobra.Group{ID: "about", Title: "Look:"},
 	)
@@ -113,8 +114,8 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 		}
 	}
 	add("roles", a.devCommands()...)
-	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand())
-	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand())
+	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand())
+	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand())
 	add("about", a.trendingCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
 	return root

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -100,8 +99,7 @@ func appendHour(partition int32) func([]byte, HourDelta) []byte {
 		if d.Likes == 0 && d.Dislikes == 0 {
 			return text
 		}
-		text = append(text, '(')
-		text = time.Unix(d.Hour*3600, 0).UTC().AppendFormat(text, "'2006-01-02 15:04:05'")
+		text = appendHourText(append(text, '('), d.Hour)
 		text = append(text, ",'"...)
 		text = append(text, d.Region...)
 		text = append(text, "',"...)

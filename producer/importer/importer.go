@@ -2,9 +2,9 @@
 // system, or a log that was kept elsewhere. In come lines of CSV or NDJSON; out go
 // events in the likes topic, a file of the lines that are none, and a summary.
 //
-//	Source ─► lines ─► decoder ─► sender ─► likes
-//	                      │          │ not acknowledged
-//	                      └──────────┴─► Rejects
+//	Source ─► lines ─► decoder ─► bulk.Sender ─► likes
+//	                      │            │ not acknowledged
+//	                      └────────────┴─► Rejects
 //
 // Lines are sent in their order, so the events of a post keep theirs. Memory is
 // bounded by the lines that await Kafka. After the first event that Kafka does not
@@ -12,6 +12,7 @@
 package importer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kudos/producer/bulk"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -101,12 +103,12 @@ func (im *Importer) Run(ctx context.Context, src *Source, rejects *Rejects) (Sum
 }
 
 func (im *Importer) run(ctx context.Context, src *Source, rejects *Rejects, summary *Summary) (err error) {
-	sender, err := newSender(ctx, im.kafka, rejects, &im.count, im.log)
+	sender, err := bulk.Connect(ctx, im.kafka, im.log)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		sender.close()
+		sender.Close()
 		err = errors.Join(err, rejects.Close())
 	}()
 
@@ -119,13 +121,13 @@ func (im *Importer) run(ctx context.Context, src *Source, rejects *Rejects, summ
 	stopProgress := im.showProgress(src)
 	defer stopProgress()
 	summary.Complete, err = im.sendAll(ctx, lines, decode, sender, rejects)
-	return errors.Join(err, sender.flush())
+	return errors.Join(err, sender.Flush())
 }
 
 // sendAll sends line after line until the source, the context or Kafka ends it.
-func (im *Importer) sendAll(ctx context.Context, lines *lines, decode decoder, sender *sender, rejects *Rejects) (complete bool, err error) {
+func (im *Importer) sendAll(ctx context.Context, lines *lines, decode decoder, sender *bulk.Sender, rejects *Rejects) (complete bool, err error) {
 	var event schema.Event
-	for ctx.Err() == nil && sender.failure() == nil {
+	for ctx.Err() == nil && sender.Failure() == nil {
 		line, err := lines.next()
 		if errors.Is(err, io.EOF) {
 			return true, nil
@@ -147,10 +149,26 @@ func (im *Importer) sendAll(ctx context.Context, lines *lines, decode decoder, s
 		if event.RegionMalformed {
 			im.count.unknownRegions.Add(1)
 		}
-		sender.send(&event, lines.number, line.text)
+		sender.Send(&event, im.answer(lines.number, line.text, rejects))
 	}
 	if ctx.Err() != nil {
 		return false, fmt.Errorf("stopped after line %d: %w", lines.number, context.Cause(ctx))
 	}
-	return false, nil // flush tells what failed
+	return false, nil // Flush tells what failed
+}
+
+// answer counts what became of a line; one that may not be in Kafka goes to the rejects.
+func (im *Importer) answer(number int64, text []byte, rejects *Rejects) bulk.Answer {
+	original := bytes.Clone(text)
+	return func(_ bulk.Place, err error) error {
+		if err == nil {
+			im.count.acknowledged.Add(1)
+			return nil
+		}
+		im.count.unacknowledged.Add(1)
+		if err := rejects.Add(number, "not acknowledged by Kafka: "+err.Error(), original); err != nil {
+			im.log.Error("lost a line that Kafka did not acknowledge", "line", number, "err", err)
+		}
+		return fmt.Errorf("line %d was not acknowledged by Kafka: %w", number, err)
+	}
 }

@@ -1,7 +1,12 @@
-package importer
+// Package bulk brings many events to likes, in the order in which they come: what
+// `kudos import` and `kudos forget` have in common. In come events; out go records,
+// and an answer for each.
+//
+// After the first event that Kafka does not take nothing more is sent: what follows
+// it would overtake it.
+package bulk
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,20 +24,17 @@ import (
 
 const (
 	// maxBuffered bounds the events that await Kafka. Some 8 partitions with 5 batches
-	// of 64 KiB in flight each; at most 200 MB, and that only with lines of 4 KiB.
+	// of 64 KiB in flight each; at most 200 MB, and that only with events of 4 KiB.
 	maxBuffered = 50_000
 	// maxBatchBytes leaves a batch of likes room below the topic's limit.
 	maxBatchBytes = schema.LikesMaxMessageBytes - 1<<10
 )
 
-// sender brings events to Kafka in order, and stops for good at the first that Kafka
-// does not take.
-type sender struct {
+// Sender brings events to Kafka, and stops for good at the first that Kafka does not
+// take. One goroutine uses it.
+type Sender struct {
 	client  *kgo.Client
 	timeout time.Duration
-	rejects *Rejects
-	count   *counters
-	log     *slog.Logger
 	// records is the context of every record. Its cause is the first failure: kgo
 	// fails with it whatever is not on its way yet, and runs the promise before it
 	// makes room, so that no later event takes the room of a failed one.
@@ -43,8 +45,19 @@ type sender struct {
 	answers sync.WaitGroup
 }
 
-// newSender connects, and refuses where there is no topic to send to.
-func newSender(ctx context.Context, kafka stream.KafkaOptions, rejects *Rejects, count *counters, log *slog.Logger) (*sender, error) {
+// Place is where in likes an event is.
+type Place struct {
+	Partition int32
+	Offset    int64
+}
+
+// Answer is called once for each event, from any goroutine: with its place, or with
+// why it may not be there. What it returns in the latter case is why nothing more is
+// sent, if it is the first.
+type Answer func(at Place, err error) (failure error)
+
+// Connect makes a sender, and refuses where there is no topic to send to. Close it.
+func Connect(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) (*Sender, error) {
 	client, err := kafka.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RequiredAcks(kgo.AllISRAcks()),                   // acknowledged is never lost
@@ -58,17 +71,16 @@ func newSender(ctx context.Context, kafka stream.KafkaOptions, rejects *Rejects,
 	if err != nil {
 		return nil, err
 	}
-	s := &sender{client: client, timeout: kafka.RequestTimeout, rejects: rejects, count: count, log: log}
+	s := &Sender{client: client, timeout: kafka.RequestTimeout}
 	s.records, s.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := s.checkTopic(ctx, kafka); err != nil {
-		client.Close()
-		s.fail(nil)
+		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *sender) checkTopic(ctx context.Context, kafka stream.KafkaOptions) error {
+func (s *Sender) checkTopic(ctx context.Context, kafka stream.KafkaOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	topics, err := kadm.NewClient(s.client).ListTopics(ctx, schema.TopicLikes)
@@ -84,37 +96,28 @@ func (s *sender) checkTopic(ctx context.Context, kafka stream.KafkaOptions) erro
 	return nil
 }
 
-// send hands an event to Kafka. It blocks while too many await their answer.
-func (s *sender) send(e *schema.Event, number int64, original []byte) {
-	original = bytes.Clone(original) // for the rejects, should Kafka not take it
+// Send hands an event to Kafka. It blocks while too many await their answer.
+func (s *Sender) Send(e *schema.Event, answer Answer) {
 	key := schema.AppendPostKey(make([]byte, 0, 64), e.PostID)
 	value := schema.AppendEvent(key[len(key):], e)
 	record := &kgo.Record{Key: key[:len(key):len(key)], Value: value}
 	s.answers.Add(1)
-	s.client.Produce(s.records, record, func(_ *kgo.Record, err error) {
+	s.client.Produce(s.records, record, func(rec *kgo.Record, err error) {
 		defer s.answers.Done()
 		if err == nil {
-			s.count.acknowledged.Add(1)
+			_ = answer(Place{rec.Partition, rec.Offset}, nil)
 			return
 		}
-		s.notAcknowledged(number, original, err)
+		s.fail(answer(Place{}, err)) // the first one stays
 	})
 }
 
-func (s *sender) notAcknowledged(number int64, original []byte, err error) {
-	s.fail(fmt.Errorf("line %d was not acknowledged by Kafka: %w", number, err)) // the first one stays
-	s.count.unacknowledged.Add(1)
-	if err := s.rejects.Add(number, "not acknowledged by Kafka: "+err.Error(), original); err != nil {
-		s.log.Error("lost a line that Kafka did not acknowledge", "line", number, "err", err)
-	}
-}
+// Failure is why nothing more is sent, or nil.
+func (s *Sender) Failure() error { return context.Cause(s.records) }
 
-// failure is why nothing more is sent, or nil.
-func (s *sender) failure() error { return context.Cause(s.records) }
-
-// flush waits for every answer. Each record has its own time limit; the one here is
-// for a client that does not keep it.
-func (s *sender) flush() error {
+// Flush waits for every answer, and returns the first failure. Each record has its own
+// time limit; the one here is for a client that does not keep it.
+func (s *Sender) Flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.timeout)
 	defer cancel()
 	if err := s.client.Flush(ctx); err != nil {
@@ -122,14 +125,15 @@ func (s *sender) flush() error {
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		defer cancel()
 		if err := s.client.AbortBufferedRecords(ctx); err != nil {
-			return errors.Join(s.failure(), fmt.Errorf("give up what was not sent: %w", err))
+			return errors.Join(s.Failure(), fmt.Errorf("give up what was not sent: %w", err))
 		}
 	}
 	s.answers.Wait() // nothing is buffered: what is left are promises that only have to be run
-	return s.failure()
+	return s.Failure()
 }
 
-func (s *sender) close() {
+// Close ends the connections; Flush comes before, if anything was sent.
+func (s *Sender) Close() {
 	s.client.Close()
 	s.fail(nil)
 }

@@ -1,0 +1,179 @@
+package forget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// asked tells what is to be forgotten.
+type asked struct {
+	kind Kind
+	ids  map[uint64]bool
+}
+
+func newAsked(kind Kind, ids []uint64) *asked {
+	a := &asked{kind: kind, ids: make(map[uint64]bool, len(ids))}
+	for _, id := range ids {
+		a.ids[id] = true
+	}
+	return a
+}
+
+func (a *asked) has(post, user uint64) bool {
+	if a.kind == User {
+		return a.ids[user]
+	}
+	return a.ids[post]
+}
+
+type pairKey struct{ post, user uint64 }
+
+// known is what is kept of a pair.
+type known struct {
+	timeMs   int64
+	reaction schema.Reaction
+}
+
+// part is what one partition of the state table says of those who are asked for: some
+// 60 bytes for each pair that ever was. One goroutine at a time uses it.
+type part struct {
+	number int32
+	asked  *asked
+	pairs  map[pairKey]known
+
+	next, end   int64 // in the state table: where to read on, and its end when this run began
+	progress    schema.Progress
+	hasProgress bool
+
+	// want is the offset in likes up to which the fold is waited for; backlog, the end
+	// of likes when this run began: what follows it in likes is not waited for.
+	want, backlog int64
+}
+
+func newPart(number int32, a *asked) *part {
+	return &part{number: number, asked: a, pairs: map[pairKey]known{}}
+}
+
+func (p *part) findBounds(ctx context.Context, cl *kgo.Client) (err error) {
+	if _, p.backlog, err = stream.Bounds(ctx, cl, schema.TopicLikes, p.number); err != nil {
+		return err
+	}
+	p.next, p.end, err = stream.Bounds(ctx, cl, schema.TopicState, p.number)
+	return err
+}
+
+// read reads the state table on, until enough says so.
+func (p *part) read(ctx context.Context, cl *kgo.Client, add func(int64), enough func(stream.LogChunk) (bool, error)) error {
+	return stream.ReadLog(ctx, cl, schema.TopicState, p.number, p.next, func(c stream.LogChunk) (more bool, err error) {
+		for _, rec := range c.Records {
+			if err := p.keep(rec.Key, rec.Value); err != nil {
+				return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicState, p.number, rec.Offset, err)
+			}
+		}
+		add(c.Next - p.next)
+		p.next = c.Next
+		done, err := enough(c)
+		return !done, err
+	})
+}
+
+// keep takes a record in; the last one of a key holds.
+func (p *part) keep(key, value []byte) error {
+	if string(key) == schema.StateProgressKey {
+		p.hasProgress = true
+		return schema.DecodeProgress(value, &p.progress)
+	}
+	post, user, ok := schema.ParsePairKey(key)
+	if !ok || !p.asked.has(post, user) {
+		return nil
+	}
+	if value == nil { // only a rebuild of the state table takes a pair out
+		delete(p.pairs, pairKey{post, user})
+		return nil
+	}
+	var pair schema.Pair
+	if err := schema.DecodePair(value, &pair); err != nil {
+		return err
+	}
+	p.pairs[pairKey{post, user}] = known{pair.TimeMs, pair.Reaction}
+	return nil
+}
+
+// checkProgress tells what no waiting helps against.
+func (p *part) checkProgress(likes schema.TopicID) error {
+	switch {
+	case !p.hasProgress:
+		return fmt.Errorf(`partition %d of %s has no progress record; run "kudos topics apply"`, p.number, schema.TopicState)
+	case p.progress.SourceID != likes:
+		return fmt.Errorf("partition %d of %s belongs to another topic %s, which was deleted and made anew since: processors are parked there, and their /readyz and log name the remedy",
+			p.number, schema.TopicState, schema.TopicLikes)
+	}
+	return nil
+}
+
+// left is what stands.
+func (p *part) left() (r Reactions) {
+	for _, k := range p.pairs {
+		r.add(k.reaction)
+	}
+	return r
+}
+
+// eachReaction calls each with what stands, until it says that it is enough.
+func (p *part) eachReaction(each func(key pairKey, reaction schema.Reaction, timeMs int64) (more bool)) {
+	for key, k := range p.pairs {
+		if k.reaction != schema.NoReaction && !each(key, k.reaction, k.timeMs) {
+			return
+		}
+	}
+}
+
+// awaitFold reads on until the fold has come to want and to whatever there was of the backlog.
+func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, add func(int64)) error {
+	if done, err := p.folded(ctx, cl); done || err != nil {
+		return err
+	}
+	before := p.progress.NextOffset
+	return p.read(ctx, cl, func(int64) {}, func(c stream.LogChunk) (bool, error) {
+		add(p.progress.NextOffset - before)
+		before = p.progress.NextOffset
+		if c.Next < c.End {
+			return false, nil
+		}
+		return p.folded(ctx, cl)
+	})
+}
+
+// folded tells whether it has. Behind the last event of a backlog there may be markers,
+// which the fold does not step over until something follows them: so the next event, if
+// there is one, is looked for.
+func (p *part) folded(ctx context.Context, cl *kgo.Client) (bool, error) {
+	next := p.progress.NextOffset
+	if next < p.want {
+		return false, nil
+	}
+	if next >= p.backlog {
+		return true, nil
+	}
+	found := false
+	err := stream.ReadLog(ctx, cl, schema.TopicLikes, p.number, next, func(c stream.LogChunk) (bool, error) {
+		if len(c.Records) > 0 && c.Records[0].Offset < p.backlog {
+			found, p.want = true, c.Records[0].Offset+1
+		}
+		return !found && c.Next < p.backlog, nil
+	})
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return false, fmt.Errorf("%s/%d has lost events that were not folded yet, from offset %d on: processors are parked there, and their /readyz and log name the remedy", schema.TopicLikes, p.number, next)
+	case err != nil:
+		return false, err
+	}
+	return !found, nil
+}

@@ -1,0 +1,161 @@
+package forget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// Remain is something that there still is.
+type Remain struct {
+	Where string `json:"where"`
+	What  string `json:"what"`
+	// UserIDs: ids of users are in it.
+	UserIDs bool `json:"user_ids"`
+	// Records, where they were counted.
+	Records *int64 `json:"records,omitempty"`
+	// Kept says for how long, in words: "for good", say.
+	Kept string `json:"kept"`
+}
+
+// remains says what there still is, and where.
+func (f *Forget) remains(ctx context.Context) ([]Remain, error) {
+	likesKept, err := f.retention(ctx, schema.TopicLikes, "from now")
+	if err != nil {
+		return nil, err
+	}
+	dltKept, err := f.retention(ctx, schema.TopicDLT, "each")
+	if err != nil {
+		return nil, err
+	}
+	letters, err := f.deadLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var pairs int64
+	for _, p := range f.parts {
+		pairs += int64(len(p.pairs))
+	}
+	stays := `who had a reaction, by post and user, with its time and "no reaction"; what it was goes when Kafka compacts the topic`
+	if f.opts.DryRun {
+		stays = "who has or had a reaction, by post and user, with its time"
+	}
+	return []Remain{
+		{schema.TopicState, stays, pairs > 0, &pairs, "for good, so that an event that comes late does not bring a like back"},
+		{schema.TopicLikes, "the events themselves, withdrawals included", true, nil, likesKept},
+		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read", letters > 0, &letters, dltKept},
+		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil, "for good, the last of each post; the others until Kafka compacts the topic"},
+		{"MySQL", "like_count has a row for each post, now with what others have given it or zeros; like_hourly has sums", false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
+		{"rankings", "posts leave them as their likes are withdrawn; at once: " + f.exclude(), false, nil, "for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
+		{"local copies", "those of processors, rankers and readers follow Kafka", true, nil, "as the state table is"},
+	}, nil
+}
+
+// exclude is the command that takes posts out of rankings.
+func (f *Forget) exclude() string {
+	if f.opts.Kind == User {
+		return `"kudos ranker exclude POST…"`
+	}
+	ids := make([]string, len(f.opts.IDs))
+	for i, id := range f.opts.IDs {
+		ids[i] = strconv.FormatUint(id, 10)
+	}
+	return `"kudos ranker exclude ` + strings.Join(ids, " ") + `"`
+}
+
+// retention says how long a topic's records are kept; from is since when.
+func (f *Forget) retention(ctx context.Context, topic, from string) (string, error) {
+	configs, err := kadm.NewClient(f.cl).DescribeTopicConfigs(ctx, topic)
+	var config kadm.ResourceConfig
+	if err == nil {
+		config, err = configs.On(topic, nil)
+	}
+	if err := errors.Join(err, config.Err); err != nil {
+		return "", fmt.Errorf("reading the settings of topic %s: %w", topic, err)
+	}
+	for _, c := range config.Configs {
+		if c.Key == "retention.ms" {
+			return keptFor(c.MaybeValue(), from)
+		}
+	}
+	return "", fmt.Errorf("topic %s has no setting retention.ms", topic)
+}
+
+// keptFor says it in words. Kafka deletes whole segments: the last of a segment's records has to be that old.
+func keptFor(retentionMs, from string) (string, error) {
+	ms, err := strconv.ParseInt(retentionMs, 10, 64)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("retention.ms %q is no number", retentionMs)
+	case ms < 0:
+		return "for good (retention.ms is -1)", nil
+	}
+	length := time.Duration(ms) * time.Millisecond
+	text := length.String()
+	if day := 24 * time.Hour; length >= day {
+		text = fmt.Sprintf("%d days", (length+day-1)/day)
+	}
+	return fmt.Sprintf("for %s %s (retention.ms), and until Kafka deletes the segment", text, from), nil
+}
+
+// deadLetters counts those that name what is to be forgotten. Of many nobody can tell:
+// that they could not be read is why they are there.
+func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
+	asked := newAsked(f.opts.Kind, f.opts.IDs)
+	type span struct{ from, to int64 }
+	var spans []span
+	var total int64
+	for p := range f.topics[schema.TopicDLT].Partitions {
+		from, to, err := stream.Bounds(ctx, f.cl, schema.TopicDLT, p)
+		if err != nil {
+			return 0, err
+		}
+		spans = append(spans, span{from, to})
+		total += max(0, to-from)
+	}
+	if total == 0 {
+		return 0, nil
+	}
+	add, end := f.opts.Begin("reading "+schema.TopicDLT, "records", total)
+	defer end()
+	for p, s := range spans {
+		if s.from >= s.to {
+			continue
+		}
+		next := s.from
+		err := stream.ReadLog(ctx, f.cl, schema.TopicDLT, int32(p), s.from, func(c stream.LogChunk) (bool, error) {
+			for _, rec := range c.Records {
+				if names(rec, asked) {
+					n++
+				}
+			}
+			add(c.Next - next)
+			next = c.Next
+			return c.Next < s.to, nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// names tells whether a dead letter names what is asked for, in its key or its value.
+func names(rec *kgo.Record, a *asked) bool {
+	var e schema.Event
+	_ = schema.DecodeEvent(rec.Key, rec.Value, &e) // fails as it must; what it could read is in e
+	if a.has(e.PostID, e.UserID) {
+		return true
+	}
+	post, err := schema.ParsePostKey(rec.Key)
+	return err == nil && a.has(post, e.UserID)
+}

@@ -1,0 +1,73 @@
+package forget
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+)
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestKeptFor(t *testing.T) {
+	for in, want := range map[string]string{
+		"-1":        "for good (retention.ms is -1)",
+		"604800000": "for 7 days from now (retention.ms), and until Kafka deletes the segment",
+		"604800001": "for 8 days from now (retention.ms), and until Kafka deletes the segment",
+		"86399999":  "for 23h59m59.999s from now (retention.ms), and until Kafka deletes the segment",
+	} {
+		kept, err := keptFor(in, "from now")
+		require.NoError(t, err)
+		require.Equal(t, want, kept)
+	}
+	_, err := keptFor("", "from now")
+	require.ErrorContains(t, err, "is no number")
+}
+
+func TestWhatRemains(t *testing.T) {
+	w := newWorld(t)
+	altered, err := kadm.NewClient(w.cl).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "retention.ms", Value: kadm.StringPtr("864000000")}}, schema.TopicLikes)
+	require.NoError(t, err)
+	require.NoError(t, altered[0].Err)
+	w.populate()
+	w.fold()
+	w.waitFolded()
+	letter := func(partition int32, key, value string) {
+		w.produce(&kgo.Record{Topic: schema.TopicDLT, Partition: partition, Key: []byte(key), Value: []byte(value)})
+	}
+	letter(0, "2", "no event")
+	letter(1, "02", `{"user_id":2`)
+	letter(2, "3", `{"post_id":2,"user_id":"2","action":"LIKE"}`)
+	letter(3, "x", `{"post_id":5,"user_id":2,"action":"LIKE"}`)
+	letter(3, "3", `{"user_id":7}`)
+	remain := func(o Options, where string) Remain {
+		r, err := w.run(o)
+		require.NoError(t, err)
+		for _, m := range r.Remains {
+			if m.Where == where {
+				return m
+			}
+		}
+		require.Fail(t, "nothing is said of "+where)
+		return Remain{}
+	}
+	records := func(o Options, where string) int64 {
+		m := remain(o, where)
+		require.NotNil(t, m.Records)
+		return *m.Records
+	}
+	require.EqualValues(t, 3, records(options(Post, 2), schema.TopicDLT))
+	require.EqualValues(t, 2, records(options(User, 2), schema.TopicDLT))
+	require.EqualValues(t, 0, records(options(Post, 6), schema.TopicDLT))
+	require.EqualValues(t, 6, records(options(Post, 2), schema.TopicState), "who has withdrawn it by themselves included")
+	require.EqualValues(t, 7, records(options(User, 2), schema.TopicState))
+	require.Contains(t, remain(options(Post, 2), schema.TopicLikes).Kept, "10 days")
+	require.Contains(t, remain(options(Post, 2, 3), "rankings").What, `"kudos ranker exclude 2 3"`)
+	for where, users := range map[string]bool{schema.TopicLikes: true, schema.TopicState: true, schema.TopicDLT: true, schema.TopicUpdates: false, "MySQL": false, "rankings": false} {
+		require.Equal(t, users, remain(options(User, 2), where).UserIDs, where)
+	}
+}
