@@ -29,6 +29,14 @@ func TestDashboard(t *testing.T) {
 		"--test", "--test-reporter=spec", "dashboard.test.mjs")
 }
 
+// TestLockFileNamesNoRegistry: whoever installs uses the registry that they have.
+func TestLockFileNamesNoRegistry(t *testing.T) {
+	lock, err := os.ReadFile("package-lock.json")
+	require.NoError(t, err)
+	require.NotRegexp(t, `"resolved"|https?://`, string(lock), "mend: npm config set omit-lockfile-registry-resolved true, and make it anew")
+	require.Contains(t, string(lock), `"integrity"`)
+}
+
 // control is what the script in the browser cannot do by itself: the reader's crash
 // and its return.
 func (s *system) control() http.Handler {

@@ -64,7 +64,7 @@ export class Headline {
     const events = `${counted(behind, 'event')} on the way`;
     setText(byId('lag-note'), waiting
       ? `${waiting} of ${partitions.length} partitions not ready`
-      : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
+      : lag < 0 ? '' : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
   }
 
   /** point adds a second to the chart; the tiles show the mean of the last few. */
