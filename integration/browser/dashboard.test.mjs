@@ -29,6 +29,7 @@ test('a like in one page moves the count in another within a second', options, a
   const [liker, watcher] = [await open(browser, `#post=${largest}`), await open(browser, `#post=${largest}`)];
   for (const page of [liker, watcher]) {
     await live(page);
+    await text(page, '#post-id', largest);
     await text(page, '#post-likes', '0');
   }
   // When the button was pressed and when the other page had the count, by the one clock of this machine.
