@@ -28,14 +28,15 @@ func (a *app) devCommands() []*cobra.Command {
 server that keep their data in memory, the topics and tables, every role as it runs in
 production, and likes that arrive by themselves, if you wish.
 
-It prints where everything listens and what to try. --brokers and --mysql-dsn (or their
+It prints where everything listens and what to try: first of all the dashboard, a page to
+see it all work. --brokers and --mysql-dsn (or their
 settings) put real servers in the place of the embedded ones. The data of embedded
 servers goes on exit; they are for development and no place for real likes.`,
 		Example: `  kudos dev --simulate 2000
 
   # Any free ports, and a file that tells a script which, once all is up
   kudos dev --kafka-addr 127.0.0.1:0 --mysql-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 \
-            --admin-addr 127.0.0.1:0 --ready-file ready.json
+            --reader-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0 --ready-file ready.json
 
   # On a real Kafka and MySQL
   kudos dev --brokers 127.0.0.1:9092 --mysql-dsn 'root@tcp(127.0.0.1:3306)/kudos' \
@@ -47,9 +48,10 @@ servers goes on exit; they are for development and no place for real likes.`,
 	f.Float64Var(&flags.simulate, "simulate", 0, "simulated events per second")
 	f.StringVar(&flags.kafkaAddr, "kafka-addr", dev.DefaultBrokerOptions().Address, "where the embedded Kafka listens; port 0 takes a free one")
 	f.StringVar(&flags.mysqlAddr, "mysql-addr", dev.DefaultDatabaseOptions().Address, "where the embedded MySQL listens")
-	f.StringVar(&flags.readyFile, "ready-file", "", "file that gets the addresses as JSON (kafka, mysql, http, admin) once all is up")
+	f.StringVar(&flags.readyFile, "ready-file", "", "file that gets the addresses as JSON (kafka, mysql, http, reader, admin) once all is up")
 	settings := addSettings(cmd, brokersFlag(), mysqlFlag(),
-		shortFlag{name: "http-addr", key: "producer.http_addr", usage: "where the HTTP API listens"},
+		shortFlag{name: "http-addr", key: "producer.http_addr", usage: "where the producer takes likes"},
+		shortFlag{name: "reader-addr", key: "reader.http_addr", usage: "where the reader answers, with its dashboard"},
 		shortFlag{name: "admin-addr", key: "admin.addr", usage: "where the admin server listens"})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := settings.load()

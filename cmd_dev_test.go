@@ -6,6 +6,7 @@ import (
 	"context"
 	stdsql "database/sql"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +37,7 @@ func startDev(t *testing.T, args ...string) (at dev.Addresses, end func()) {
 	a := &app{http.NoBody, &stdout, &stderr}
 	code := make(chan int, 1)
 	go func() {
-		code <- a.run(ctx, append([]string{"dev", "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--ready-file", ready}, args...))
+		code <- a.run(ctx, append([]string{"dev", "--http-addr", "127.0.0.1:0", "--reader-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--ready-file", ready}, args...))
 	}()
 	end = func() {
 		t.Helper()
@@ -93,6 +94,21 @@ func TestDevCountsALike(t *testing.T) {
 		}
 		require.Eventually(t, ranked, time.Minute, 100*time.Millisecond, "the like is not in the ranking of %s", window)
 	}
+	read := func(path string) (body string) {
+		resp, err := http.Get("http://" + at.Reader + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode, "%s: %s", path, text)
+		return string(text)
+	}
+	require.Contains(t, read("/v1/posts/"+post+"/likes"), `"likes":1,`)
+	require.Contains(t, read("/v1/posts/"+post+"/likers"), `"user_id":"7"`)
+	require.Contains(t, read("/v1/trending/"+region+"?window=1h"), post)
+	require.Contains(t, read("/v1/analytics/likes?region="+region), `"likes":1,`)
+	require.Contains(t, read("/"), "<html")
+	require.Contains(t, read("/dashboard.json"), at.HTTP, "where the like button sends likes")
 	waitReady(t, at.Admin)
 	_, _, err = net.SplitHostPort(at.Kafka)
 	require.NoError(t, err)
@@ -143,7 +159,8 @@ func TestDevUsesServersOfYourOwn(t *testing.T) {
 	second, endSecond := startDev(t, "--brokers", first.Kafka, "--mysql-dsn", "root@tcp("+first.MySQL+")/kudos",
 		"--set", "topics.replication_factor=1", "--set", "mysql.max_open_conns=1",
 		"--set", "processor.state_dir="+filepath.Join(t.TempDir(), "state"),
-		"--set", "ranker.state_dir="+filepath.Join(t.TempDir(), "state"))
+		"--set", "ranker.state_dir="+filepath.Join(t.TempDir(), "state"),
+		"--set", "reader.state_dir="+filepath.Join(t.TempDir(), "state"))
 	require.Equal(t, first.Kafka, second.Kafka)
 	require.Equal(t, first.MySQL, second.MySQL)
 	endSecond()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"kudos/processor"
 	"kudos/producer"
 	"kudos/ranker"
+	"kudos/reader"
 	"kudos/sql"
 	"kudos/stream/admin"
 )
@@ -28,7 +30,7 @@ import (
 // devSystem is `kudos dev`: three layers, each of which outlives the one above it.
 //
 //	simulator, status line              the top: it ends first
-//	producer, processor, ranker, admin  as in production
+//	producer, reader, … , admin         as in production
 //	Kafka, MySQL, trimmer               embedded, or somebody else's
 type devSystem struct {
 	cfg     config.Config
@@ -150,6 +152,7 @@ func (d *devSystem) useBroker(broker *dev.Broker) error {
 	d.undo = append(d.undo, func() error { return os.RemoveAll(state) })
 	d.cfg.Processor.StateDir = filepath.Join(state, "processor")
 	d.cfg.Ranker.StateDir = filepath.Join(state, "ranker")
+	d.cfg.Reader.StateDir = filepath.Join(state, "reader")
 	d.cfg.Kafka.Brokers = []string{broker.Address()}
 	d.cfg.Topics.ReplicationFactor = 1
 	d.banner.Kafka = broker.Address()
@@ -185,6 +188,13 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	likesIn, readsOut, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { // those who serve on them close them too
+		_, _ = likesIn.Close(), readsOut.Close()
+	}()
 	p, err := processor.New(d.cfg.Processor, d.cfg.Kafka, store, d.log, reg)
 	if err != nil {
 		return err
@@ -197,20 +207,51 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	reads, err := reader.New(d.cfg.Reader, d.cfg.Kafka, store, d.log, reg)
+	if err != nil {
+		return err
+	}
 	checks := []admin.Check{
-		{Name: "producer", Ready: api.Ready}, {Name: "processor", Ready: p.Ready}, {Name: "ranker", Ready: r.Ready},
+		{Name: "producer", Ready: api.Ready}, {Name: "processor", Ready: p.Ready},
+		{Name: "ranker", Ready: r.Ready}, {Name: "reader", Ready: reads.Ready},
 		notStopping(ctx),
 	}
 	adm := admin.New(d.cfg.Admin, reg, checks, d.log)
 	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }
 	show := func(ctx context.Context) error {
-		if err := waitUp(ctx, api.Listening(), adm.Listening(), checks); err != nil {
+		if err := waitUp(ctx, checks, api.Listening(), reads.Listening(), adm.Listening()); err != nil {
 			return err
 		}
-		d.banner.HTTP, d.banner.Admin = api.Addr(), adm.Addr()
+		d.banner.HTTP, d.banner.Reader, d.banner.Admin = api.Addr(), reads.Addr(), adm.Addr()
 		return d.show(ctx)
 	}
-	return runOver(ctx, show, api.Run, p.Run, r.Run, adm.Run)
+	return runOver(ctx, show,
+		func(ctx context.Context) error { return api.Serve(ctx, likesIn) },
+		func(ctx context.Context) error { return reads.Serve(ctx, readsOut) },
+		p.Run, r.Run, adm.Run)
+}
+
+// listen takes the addresses of producer and reader, of which each has to know the
+// other's: the page with the like button, and where that sends its likes.
+func (d *devSystem) listen(ctx context.Context) (likesIn, readsOut net.Listener, err error) {
+	var lc net.ListenConfig
+	if likesIn, err = lc.Listen(ctx, "tcp", d.cfg.Producer.HTTPAddr); err != nil {
+		return nil, nil, fmt.Errorf("producer: listening on %s (--http-addr): %w", d.cfg.Producer.HTTPAddr, err)
+	}
+	if readsOut, err = lc.Listen(ctx, "tcp", d.cfg.Reader.HTTPAddr); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("reader: listening on %s (--reader-addr): %w", d.cfg.Reader.HTTPAddr, err), likesIn.Close())
+	}
+	if d.cfg.Reader.ProducerURL == "" {
+		d.cfg.Reader.ProducerURL = "http://" + likesIn.Addr().String()
+		_, port, err := net.SplitHostPort(readsOut.Addr().String())
+		if err != nil {
+			return nil, nil, errors.Join(err, likesIn.Close(), readsOut.Close())
+		}
+		for _, host := range []string{"127.0.0.1", "localhost"} {
+			d.cfg.Producer.Origins = append(d.cfg.Producer.Origins, "http://"+net.JoinHostPort(host, port))
+		}
+	}
+	return likesIn, readsOut, nil
 }
 
 func (d *devSystem) setUp(ctx context.Context) error {
@@ -225,14 +266,14 @@ func (d *devSystem) setUp(ctx context.Context) error {
 	return nil
 }
 
-// waitUp waits until both servers listen and every check passes.
-func waitUp(ctx context.Context, api, adm <-chan struct{}, checks []admin.Check) error {
+// waitUp waits until all servers listen and every check passes.
+func waitUp(ctx context.Context, checks []admin.Check, listening ...<-chan struct{}) error {
 	timeout := time.After(devReadyTimeout)
 	tick := time.NewTicker(devReadyPoll)
 	defer tick.Stop()
-	for _, listening := range []<-chan struct{}{api, adm} {
+	for _, one := range listening {
 		select {
-		case <-listening:
+		case <-one:
 		case <-ctx.Done():
 			return nil
 		case <-timeout:

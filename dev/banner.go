@@ -29,9 +29,12 @@ func (b Banner) Print(w io.Writer) error {
 	line("")
 	line("kudos is up.%s", b.volatile())
 	line("")
+	line("  dashboard  http://%s", b.Reader)
+	line("")
 	line("  Kafka  %-24s %s", b.Kafka, whose(b.EmbeddedKafka, "no security"))
 	line("  MySQL  %-24s %s", b.MySQL, whose(b.EmbeddedMySQL, "user root, no password, database "+databaseName))
-	line("  HTTP   http://%s", b.HTTP)
+	line("  likes  http://%-17s the producer's HTTP API", b.HTTP)
+	line("  reads  http://%-17s the reader's HTTP API: /openapi.yaml", b.Reader)
 	line("  admin  http://%-17s /metrics, /readyz", b.Admin)
 	line("")
 	if b.Rate > 0 {
@@ -41,6 +44,8 @@ func (b Banner) Print(w io.Writer) error {
 	}
 	line("")
 	line("  curl -i -X PUT 'http://%s/v1/posts/42/likes/7?region=DE'", b.HTTP)
+	line("  curl http://%s/v1/posts/42/likes", b.Reader)
+	line("  curl -N 'http://%s/v1/stream?post_ids=42'", b.Reader)
 	line("  %s -e 'select * from like_count order by 2 desc limit 10'", b.mysqlCommand())
 	line("  kcat -b %s -C -t %s -o -10 -e -f 'post %%k, %%S bytes at %%p@%%o\\n'", b.Kafka, schema.TopicUpdates)
 	line("  kudos trending --brokers %s --follow", b.Kafka)

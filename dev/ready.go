@@ -10,10 +10,11 @@ import (
 
 // Addresses are where the parts listen, host:port.
 type Addresses struct {
-	Kafka string `json:"kafka"`
-	MySQL string `json:"mysql"`
-	HTTP  string `json:"http"`
-	Admin string `json:"admin"`
+	Kafka  string `json:"kafka"`
+	MySQL  string `json:"mysql"`
+	HTTP   string `json:"http"` // the producer
+	Reader string `json:"reader"`
+	Admin  string `json:"admin"`
 }
 
 // WriteReady tells, by a file at path, that all is up and where. The file appears with

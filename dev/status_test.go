@@ -18,7 +18,7 @@ import (
 
 func TestBanner(t *testing.T) {
 	b := Banner{
-		Addresses:     Addresses{Kafka: "127.0.0.1:9092", MySQL: "127.0.0.1:3306", HTTP: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
+		Addresses:     Addresses{Kafka: "127.0.0.1:9092", MySQL: "127.0.0.1:3306", HTTP: "127.0.0.1:8080", Reader: "127.0.0.1:8081", Admin: "127.0.0.1:9090"},
 		EmbeddedKafka: true, EmbeddedMySQL: true,
 		Rate: 2000,
 	}
@@ -27,19 +27,24 @@ func TestBanner(t *testing.T) {
 	require.Equal(t, `
 kudos is up. It is all in this process, and so is its data: both end with Ctrl-C.
 
+  dashboard  http://127.0.0.1:8081
+
   Kafka  127.0.0.1:9092           embedded; no security
   MySQL  127.0.0.1:3306           embedded; user root, no password, database kudos
-  HTTP   http://127.0.0.1:8080
-  admin  http://127.0.0.1:8081    /metrics, /readyz
+  likes  http://127.0.0.1:8080    the producer's HTTP API
+  reads  http://127.0.0.1:8081    the reader's HTTP API: /openapi.yaml
+  admin  http://127.0.0.1:9090    /metrics, /readyz
 
 2,000 simulated events arrive per second. Look on, or like something yourself:
 
   curl -i -X PUT 'http://127.0.0.1:8080/v1/posts/42/likes/7?region=DE'
+  curl http://127.0.0.1:8081/v1/posts/42/likes
+  curl -N 'http://127.0.0.1:8081/v1/stream?post_ids=42'
   mariadb -h127.0.0.1 -P3306 -uroot kudos -e 'select * from like_count order by 2 desc limit 10'
   kcat -b 127.0.0.1:9092 -C -t like-updates -o -10 -e -f 'post %k, %S bytes at %p@%o\n'
   kudos trending --brokers 127.0.0.1:9092 --follow
   kcat -b 127.0.0.1:9092 -C -t trending -o -20 -e -f '%k: %s\n'
-  curl -s http://127.0.0.1:8081/readyz
+  curl -s http://127.0.0.1:9090/readyz
 
 `, out.String())
 
@@ -115,12 +120,12 @@ func TestReadyFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "ready.json")
 	require.NoError(t, os.WriteFile(path, []byte("of an earlier run, and longer than what comes now: "+strings.Repeat("x", 1000)), 0o600))
-	require.NoError(t, WriteReady(path, Addresses{Kafka: "k:1", MySQL: "m:2", HTTP: "h:3", Admin: "a:4"}))
+	require.NoError(t, WriteReady(path, Addresses{Kafka: "k:1", MySQL: "m:2", HTTP: "h:3", Reader: "r:5", Admin: "a:4"}))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var got map[string]string
 	require.NoError(t, json.Unmarshal(text, &got))
-	require.Equal(t, map[string]string{"kafka": "k:1", "mysql": "m:2", "http": "h:3", "admin": "a:4"}, got)
+	require.Equal(t, map[string]string{"kafka": "k:1", "mysql": "m:2", "http": "h:3", "reader": "r:5", "admin": "a:4"}, got)
 
 	require.NoError(t, RemoveReady(path))
 	require.NoError(t, RemoveReady(path))
