@@ -4,7 +4,7 @@
 import { ApiError, get } from './api.js';
 import { rateChart } from './charts.js';
 import { byId, reducedMotion, setText, whileVisible } from './dom.js';
-import { duration, number, signed } from './format.js';
+import { counted, duration, number, signed } from './format.js';
 
 const every = 1_000; // ms
 const seconds = 180; // what the chart shows
@@ -61,10 +61,10 @@ export class Headline {
     const state = waiting ? 'not ready' : lag > lateFrom ? 'catching up' : 'live';
     this.#status.set('stats', state);
     setText(byId('lag'), lag < 0 ? 'not known yet' : behind === 0 ? 'nothing' : duration(lag));
-    const events = `${number(behind)} event${behind === 1 ? '' : 's'} on the way`;
+    const events = `${counted(behind, 'event')} on the way`;
     setText(byId('lag-note'), waiting
       ? `${waiting} of ${partitions.length} partitions not ready`
-      : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
+      : lag < 0 ? '' : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
   }
 
   /** point adds a second to the chart; the tiles show the mean of the last few. */

@@ -3,7 +3,7 @@
 import { ApiError, address, get } from './api.js';
 import { barChart } from './charts.js';
 import { byId, element, fillSegments, fillSelect, setText, whileVisible } from './dom.js';
-import { dayOf, number, regionName, timeOfDay } from './format.js';
+import { counted, dayOf, number, regionName, timeOfDay } from './format.js';
 import { sortRegions } from './trending.js';
 
 const every = 15_000; // ms
@@ -74,13 +74,13 @@ export class History {
   #summary() {
     const total = this.#points.reduce((sum, point) => sum + point.likes, 0);
     const many = this.#points.length;
-    return `${number(total)} likes in the last ${many} ${this.#interval}s, ${regionName(this.#region)}; by event time, UTC; withdrawn ones taken back where they were counted`;
+    return `${counted(total, 'like')} in the last ${many} ${this.#interval}s, ${regionName(this.#region)}; by event time, UTC; withdrawn ones taken back where they were counted`;
   }
 
   #read(index) {
     const point = index === null ? null : this.#points[index];
     setText(byId('history-readout'), point
-      ? `${this.#label(point)}: ${number(point.likes)} likes, ${number(point.dislikes)} dislikes`
+      ? `${this.#label(point)}: ${counted(point.likes, 'like')}, ${counted(point.dislikes, 'dislike')}`
       : this.#summary());
   }
 

@@ -5,7 +5,7 @@
 // goes on from the last id. While nobody looks at the page there is none: a browser has
 // six connections to a host, for all its tabs.
 
-const firstPause = 250; // ms, doubled with each attempt
+const firstPause = 500; // ms, doubled with each attempt
 const longestPause = 4_000;
 
 export class LiveStream {

@@ -4,7 +4,7 @@
 import { address } from './api.js';
 import { countChart } from './charts.js';
 import { announce, byId, politely, reducedMotion, setText } from './dom.js';
-import { idHint, number, parseId, signed } from './format.js';
+import { counted, idHint, number, parseId, signed } from './format.js';
 import { LiveStream } from './live.js';
 import { Reactions } from './reactions.js';
 import { linkTo, route } from './route.js';
@@ -127,7 +127,7 @@ export class Post {
       target.classList.add('bump');
     }
     this.#past.push({ at: Date.now() / 1000, likes });
-    if (before && (before.likes !== likes || before.dislikes !== dislikes)) this.#say(`Post ${this.#id} has ${number(likes)} likes and ${number(dislikes)} dislikes.`);
+    if (before && (before.likes !== likes || before.dislikes !== dislikes)) this.#say(`Post ${this.#id} has ${counted(likes, 'like')} and ${counted(dislikes, 'dislike')}.`);
     this.#pass();
   }
 

@@ -112,7 +112,7 @@ export class Reactions {
       const nothingNew = before === wanted ? ' Nothing changed: it was so already.' : '';
       this.#step('counted', 'done', ...(known ? [element('strong', {}, duration(counted - clicked)), ` after the click.${nothingNew}`] : [`soon.${nothingNew}`]));
       byId('journey').dataset.ms = String(Math.round(counted - clicked));
-      announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent} ${nothingNew}`);
+      announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent}${nothingNew}`);
     } catch (error) {
       this.#explain(error, '', wanted);
     } finally {

@@ -2,7 +2,7 @@
 
 import { ApiError, address, get } from './api.js';
 import { byId, element, fillSegments, fillSelect, politely, reducedMotion, setText, whileVisible } from './dom.js';
-import { number, regionName, score, timeOfDay, windowMinutes, windowName } from './format.js';
+import { counted, number, regionName, score, timeOfDay, windowMinutes, windowName } from './format.js';
 import { LiveStream } from './live.js';
 import { linkTo, replaceRoute, route } from './route.js';
 
@@ -113,7 +113,7 @@ export class Trending {
     setTimeout(() => this.#fade(), changeStays + 50);
     const leader = ranking.posts[0]?.post_id ?? '';
     if (leader) this.#onLeader(leader);
-    if (leader && this.#leader && leader !== this.#leader) this.#say(`Post ${leader} is now first, with ${number(ranking.posts[0].likes)} likes.`);
+    if (leader && this.#leader && leader !== this.#leader) this.#say(`Post ${leader} is now first, with ${counted(ranking.posts[0].likes, 'like')}.`);
     this.#leader = leader;
   }
 
