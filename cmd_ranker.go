@@ -43,7 +43,7 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 			return err
 		}
 		log, reg := a.logger(cfg), admin.NewRegistry()
-		store, err := rankerStore(cfg.Config, log)
+		store, err := optionalStore(cfg.Config, "rankings are in Kafka only", log)
 		if err != nil {
 			return err
 		}
@@ -60,10 +60,10 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 	return cmd
 }
 
-// rankerStore is where rankings go besides Kafka: nil if no database is set.
-func rankerStore(cfg config.Config, log *slog.Logger) (*sql.Store, error) {
+// optionalStore is the database of a role that can do without: nil if none is set.
+func optionalStore(cfg config.Config, without string, log *slog.Logger) (*sql.Store, error) {
 	if cfg.RequireMySQL() != nil {
-		log.Info("rankings are in Kafka only: mysql.dsn is not set")
+		log.Info(without + ": mysql.dsn is not set")
 		return nil, nil
 	}
 	return sql.New(cfg.MySQL, log)

@@ -91,6 +91,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
   kudos processor    --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos producer     --brokers kafka:9092
   kudos ranker       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos reader       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   curl -X PUT http://127.0.0.1:8080/v1/posts/1/likes/42`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -113,7 +114,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 		}
 	}
 	add("roles", a.devCommands()...)
-	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand())
+	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand())
 	add("about", a.trendingCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())

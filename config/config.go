@@ -16,6 +16,7 @@ import (
 	"kudos/processor"
 	"kudos/producer"
 	"kudos/ranker"
+	"kudos/reader"
 	"kudos/sql"
 	"kudos/stream"
 	"kudos/stream/admin"
@@ -29,6 +30,7 @@ type Config struct {
 	Producer  producer.Options    `mapstructure:"producer"`
 	Processor processor.Options   `mapstructure:"processor"`
 	Ranker    ranker.Options      `mapstructure:"ranker"`
+	Reader    reader.Options      `mapstructure:"reader"`
 	Admin     admin.Options       `mapstructure:"admin"`
 	Log       Log                 `mapstructure:"log"`
 }
@@ -59,6 +61,7 @@ func Default() Config {
 		Producer:  producer.DefaultOptions(),
 		Processor: processor.DefaultOptions(),
 		Ranker:    ranker.DefaultOptions(),
+		Reader:    reader.DefaultOptions(),
 		Admin:     admin.DefaultOptions(),
 		Log:       Log{Level: "info", Format: "text"},
 	}
@@ -78,6 +81,7 @@ func (c Config) Validate() error {
 		named("producer", c.Producer.Validate()),
 		named("processor", c.Processor.Validate()),
 		named("ranker", c.Ranker.Validate()),
+		named("reader", c.Reader.Validate()),
 		named("admin", c.Admin.Validate()),
 		named("log", c.Log.Validate()),
 	)

@@ -3,6 +3,8 @@ package producer
 import (
 	"errors"
 	"net/http"
+
+	"kudos/schema/problem"
 )
 
 // batchResult is the answer to a batch. A batch that is not taken in full answers
@@ -17,7 +19,12 @@ type batchResult struct {
 }
 
 type batchProblem struct {
-	*problem
+	*problem.Problem
+	batchResult
+}
+
+type unacknowledgedBatch struct {
+	unacknowledged
 	batchResult
 }
 
@@ -41,19 +48,19 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, tooLarge("the batch has more than %d lines", p.options.MaxBatchLines))
 		return
 	case err != nil:
-		p.fail(w, readProblem(err, p.options.MaxBatchBytes))
+		p.fail(w, unwritten(problem.UnreadBody(err, p.options.MaxBatchBytes)))
 		return
 	case len(b.lines) == 0:
-		p.fail(w, invalidRequest(fieldError{"body", reasonEmpty, "has no line"}))
+		p.fail(w, problem.InvalidRequest(fieldError{Field: "body", Reason: problem.Empty, Detail: "has no line"}))
 		return
 	}
 	p.publishBatch(w, r, b, fb.timeMs, errorsOnly)
 }
 
 // batchHead reads what a batch's request says outside of its body.
-func (p *Producer) batchHead(r *http.Request) (fb fallback, errorsOnly bool, prob *problem) {
+func (p *Producer) batchHead(r *http.Request) (fb fallback, errorsOnly bool, prob *problem.Problem) {
 	fb, errs := p.fallbackOf(r)
-	if prob := requireMediaType(r, "application/x-ndjson", "application/ndjson", "application/jsonl"); prob != nil {
+	if prob := problem.RequireMediaType(r, "application/x-ndjson", "application/ndjson", "application/jsonl"); prob != nil {
 		return fb, false, prob
 	}
 	switch r.URL.Query().Get("lines") {
@@ -61,10 +68,10 @@ func (p *Producer) batchHead(r *http.Request) (fb fallback, errorsOnly bool, pro
 	case "errors":
 		errorsOnly = true
 	default:
-		errs = append(errs, fieldError{"lines", reasonUnknownValue, "is neither all nor errors"})
+		errs = append(errs, fieldError{Field: "lines", Reason: problem.UnknownValue, Detail: "is neither all nor errors"})
 	}
 	if len(errs) > 0 {
-		return fb, false, invalidRequest(errs...)
+		return fb, false, problem.InvalidRequest(errs...)
 	}
 	return fb, errorsOnly, nil
 }
@@ -85,12 +92,12 @@ func (p *Producer) publishBatch(w http.ResponseWriter, r *http.Request, b *batch
 	}
 	switch {
 	case result.Failed > 0:
-		p.failWith(w, http.StatusServiceUnavailable, batchProblem{p.notAcknowledged(firstErr, timeMs), result})
+		p.failWith(w, http.StatusServiceUnavailable, unacknowledgedBatch{p.notAcknowledged(firstErr, timeMs), result})
 	case result.Accepted == 0:
-		prob := newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", "no line is an event; lines tells why")
+		prob := problem.New(http.StatusBadRequest, "invalid-request", "The request is not valid", "no line is an event; lines tells why")
 		p.failWith(w, prob.Status, batchProblem{prob, result})
 	default:
-		answer(w, http.StatusAccepted, result)
+		problem.Answer(w, http.StatusAccepted, result)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"kudos/schema"
+	"kudos/schema/problem"
 )
 
 // react serves PUT and DELETE of a user's reaction to a post: both ids stand in the
@@ -11,16 +12,12 @@ import (
 func (p *Producer) react(action schema.Action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		fb, errs := p.fallbackOf(r)
-		e := schema.Event{Action: action, Region: schema.UnknownRegion}
-		var idErrs []fieldError
-		e.PostID, idErrs = pathID(r, "post_id")
-		errs = append(errs, idErrs...)
-		e.UserID, idErrs = pathID(r, "user_id")
-		errs = append(errs, idErrs...)
-		if len(errs) > 0 {
-			p.fail(w, invalidRequest(errs...))
+		ids, idErrs := pathIDs(r, "post_id", "user_id")
+		if errs = append(errs, idErrs...); len(errs) > 0 {
+			p.fail(w, problem.InvalidRequest(errs...))
 			return
 		}
+		e := schema.Event{PostID: ids[0], UserID: ids[1], Action: action, Region: schema.UnknownRegion}
 		fb.complete(&e)
 		p.publishOne(w, r, e)
 	}
@@ -29,17 +26,17 @@ func (p *Producer) react(action schema.Action) http.HandlerFunc {
 // postLike serves POST to a post's likes, with the user in the body.
 func (p *Producer) postLike(w http.ResponseWriter, r *http.Request) {
 	fb, errs := p.fallbackOf(r)
-	if prob := requireMediaType(r, "application/json"); prob != nil {
+	if prob := problem.RequireMediaType(r, "application/json"); prob != nil {
 		p.fail(w, prob)
 		return
 	}
-	postID, idErrs := pathID(r, "post_id")
+	ids, idErrs := pathIDs(r, "post_id")
 	if errs = append(errs, idErrs...); len(errs) > 0 {
-		p.fail(w, invalidRequest(errs...))
+		p.fail(w, problem.InvalidRequest(errs...))
 		return
 	}
 	var e schema.Event
-	if prob := parseLike(http.MaxBytesReader(w, r.Body, p.options.MaxBodyBytes), p.options.MaxBodyBytes, postID, &e); prob != nil {
+	if prob := parseLike(http.MaxBytesReader(w, r.Body, p.options.MaxBodyBytes), p.options.MaxBodyBytes, ids[0], &e); prob != nil {
 		p.fail(w, prob)
 		return
 	}
@@ -57,8 +54,8 @@ func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, e schema.E
 	case err != nil:
 		p.fail(w, p.refused(err))
 	case !acks[0].accepted:
-		p.fail(w, p.notAcknowledged(acks[0].err, e.TimeMs))
+		p.failWith(w, http.StatusServiceUnavailable, p.notAcknowledged(acks[0].err, e.TimeMs))
 	default:
-		answer(w, http.StatusAccepted, acks[0].position)
+		problem.Answer(w, http.StatusAccepted, acks[0].position)
 	}
 }

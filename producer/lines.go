@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"kudos/schema"
+	"kudos/schema/problem"
 )
 
 // lineResult is the answer for one line of a batch: its place in Kafka, or what is
@@ -74,15 +75,15 @@ func (b *batch) add(number int, line []byte, fb *fallback) {
 
 func parseLine(line []byte, e *schema.Event) *fieldError {
 	if line == nil {
-		return &fieldError{"line", string(schema.OverSize), fmt.Sprintf("has more than %d bytes", schema.MaxEventBytes)}
+		return &fieldError{Field: "line", Reason: string(schema.OverSize), Detail: fmt.Sprintf("has more than %d bytes", schema.MaxEventBytes)}
 	}
 	// DecodeEvent takes Protobuf too, which has no place in a line: this lets only a
 	// JSON object through.
-	if _, wrong := parseFields(line, "line", "post_id", "postId", "user_id", "userId", "action", "time_ms", "timeMs", "region"); wrong != nil {
+	if _, wrong := problem.ParseFields(line, "line", "post_id", "postId", "user_id", "userId", "action", "time_ms", "timeMs", "region"); wrong != nil {
 		return wrong
 	}
 	if err := schema.DecodeEvent(nil, line, e); err != nil {
-		wrong := fieldErrorOf(err, "line")
+		wrong := problem.FieldErrorOf(err, "line")
 		return &wrong
 	}
 	return nil

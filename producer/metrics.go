@@ -4,15 +4,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kudos/schema"
+	"kudos/schema/problem"
 )
 
-// Why a request's event is no event, beyond schema's poison reasons.
-const (
-	reasonUnknownField    = "unknown_field"
-	reasonUnknownValue    = "unknown_value"
-	reasonEmpty           = "empty"
-	reasonNotAcknowledged = "not_acknowledged"
-)
+// reasonNotAcknowledged: the event may be in Kafka or not.
+const reasonNotAcknowledged = "not_acknowledged"
 
 // metrics of the role. It is made whole, and registered once.
 type metrics struct {
@@ -43,7 +39,7 @@ func newMetrics() *metrics {
 	}
 	for _, reason := range []string{
 		string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
-		string(schema.OverSize), reasonUnknownField, reasonUnknownValue, reasonEmpty,
+		string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty,
 	} {
 		m.rejected.WithLabelValues(reason)
 	}

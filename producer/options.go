@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kudos/schema"
+	"kudos/schema/origin"
 )
 
 // Options of the producer role.
@@ -17,6 +18,9 @@ type Options struct {
 	// RegionHeader names a request header that a trusted proxy sets to the client's
 	// region. Empty: no header is trusted.
 	RegionHeader string `mapstructure:"region_header"`
+	// Origins are the web pages of other hosts that may send likes from a browser, such
+	// as https://www.example.com (a reader's dashboard is one); "*" is all.
+	Origins []string `mapstructure:"origins"`
 
 	// MaxBodyBytes bounds the body of a single like.
 	MaxBodyBytes int64 `mapstructure:"max_body_bytes"`
@@ -64,6 +68,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr:              "127.0.0.1:8080",
+		Origins:               []string{},
 		MaxBodyBytes:          schema.MaxEventBytes,
 		MaxBatchBytes:         4 << 20,
 		MaxBatchLines:         10_000,
@@ -91,6 +96,9 @@ func (o Options) Validate() error {
 	}
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
 		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
+	}
+	if err := origin.Check(o.Origins); err != nil {
+		bad("origins", "%w", err)
 	}
 	for _, n := range []struct {
 		key   string

@@ -93,17 +93,22 @@ func (p *Producer) Ready() error {
 	return p.publisher.ready()
 }
 
-// Run serves until ctx ends or the listener fails. Then it stops accepting, lets the
-// requests in hand end and the client deliver what it holds, both together within
-// ShutdownTimeout, and leaves nothing running. Run it once.
+// Run listens and serves.
 func (p *Producer) Run(ctx context.Context) error {
-	if p.started.Swap(true) {
-		return errors.New("producer: Run was called twice")
-	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", p.options.HTTPAddr)
 	if err != nil {
 		return fmt.Errorf("producer: listening on %s (producer.http_addr): %w", p.options.HTTPAddr, err)
+	}
+	return p.Serve(ctx, ln)
+}
+
+// Serve serves on a listener until ctx ends or that fails. Then it stops accepting, lets
+// the requests in hand end and the client deliver what it holds, both together within
+// ShutdownTimeout, and leaves nothing running. Serve, or Run, once.
+func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
+	if p.started.Swap(true) {
+		return errors.Join(errors.New("producer: Run was called twice"), ln.Close())
 	}
 	if err := p.publisher.open(); err != nil {
 		return errors.Join(err, ln.Close())

@@ -1,15 +1,14 @@
 package producer
 
 import (
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"kudos/schema"
+	"kudos/schema/origin"
+	"kudos/schema/problem"
 )
 
 // routes is all that the producer serves.
@@ -28,28 +27,14 @@ func (p *Producer) routes() http.Handler {
 		"/v1/likes:batch":           {http.MethodPost: p.postBatch},
 		"/":                         nil,
 	} {
-		mux.Handle(path, p.counted(path, p.limited(p.byMethod(methods))))
+		mux.Handle(path, p.counted(path, p.limited(problem.ByMethod(methods))))
 	}
-	return mux
-}
-
-// byMethod calls the method's handler. ServeMux could, but would answer what it does
-// not know in plain text.
-func (p *Producer) byMethod(methods map[string]http.HandlerFunc) http.HandlerFunc {
-	allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
-	return func(w http.ResponseWriter, r *http.Request) {
-		if handle, ok := methods[r.Method]; ok {
-			handle(w, r)
-			return
-		}
-		if len(methods) == 0 {
-			p.fail(w, newProblem(http.StatusNotFound, "not-found", "There is nothing here", "no route has the path %.200q", r.URL.Path))
-			return
-		}
-		w.Header().Set("Allow", allow)
-		p.fail(w, newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed here",
-			"%.20s is not allowed here; %s is", r.Method, allow))
-	}
+	return origin.Access{
+		Origins: p.options.Origins,
+		Methods: []string{http.MethodPut, http.MethodDelete, http.MethodPost},
+		Headers: []string{"Content-Type"},
+		Exposed: []string{"Retry-After"},
+	}.Handler(mux)
 }
 
 // limited bounds how many requests are in hand.

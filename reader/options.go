@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"time"
+
+	"kudos/schema/origin"
 )
 
 // Options of the reader role.
@@ -138,22 +140,11 @@ func (o Options) Validate() error {
 	if o.WriteTimeout < o.ReadTimeout+o.MaxWait {
 		bad("write_timeout", "must be at least reader.read_timeout plus reader.max_wait (%s), or answers would be cut off", o.ReadTimeout+o.MaxWait)
 	}
-	for _, origin := range o.Origins {
-		if !isOrigin(origin) {
-			bad("origins", `%q is not an origin, as https://www.example.com, nor "*"`, origin)
-		}
+	if err := origin.Check(o.Origins); err != nil {
+		bad("origins", "%w", err)
 	}
 	if u, err := url.Parse(o.ProducerURL); o.ProducerURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
 		bad("producer_url", "%q is not an address as https://likes.example.com", o.ProducerURL)
 	}
 	return errors.Join(errs...)
-}
-
-// isOrigin tells what a browser may send as the header Origin.
-func isOrigin(s string) bool {
-	if s == "*" {
-		return true
-	}
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && s == u.Scheme+"://"+u.Host
 }

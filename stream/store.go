@@ -31,6 +31,8 @@ type Store struct {
 	cache *pebble.Cache
 	log   *slog.Logger
 
+	memtableBytes uint64
+
 	lock    *pebble.Lock
 	db      *pebble.DB
 	corrupt atomic.Bool // set where a file does not read right
@@ -93,35 +95,6 @@ func (w *Write) Commit(offset int64) error {
 	return nil
 }
 
-// Lookup reads many keys, which must be sorted and distinct: found is called with
-// the index and the value of each key that is there, in order. The value is valid
-// during the call only. One iterator in key order is several times as fast as
-// single look-ups.
-func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
-	iter, err := s.db.NewIter(nil)
-	if err != nil {
-		return fmt.Errorf("reading local state in %s: %w", s.dir, err)
-	}
-	defer iter.Close()
-	for i := range n {
-		// The whole key is its prefix, so this asks the Bloom filters first.
-		if !iter.SeekPrefixGE(key(i)) {
-			if err := iter.Error(); err != nil {
-				return fmt.Errorf("reading local state in %s: %w", s.dir, err)
-			}
-			continue
-		}
-		value, err := iter.ValueAndErr()
-		if err != nil {
-			return fmt.Errorf("reading local state in %s: %w", s.dir, err)
-		}
-		if err := found(i, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Offset returns the offset of the last log record that the store covers; ok is
 // false when it covers none.
 func (s *Store) Offset() (offset int64, ok bool) {
@@ -129,6 +102,9 @@ func (s *Store) Offset() (offset int64, ok bool) {
 	defer s.mu.Unlock()
 	return s.mu.offset, s.mu.offset != offsetNone
 }
+
+// LogID returns which log this is a copy of.
+func (s *Store) LogID() LogID { return s.id }
 
 func (s *Store) setOffset(offset int64) {
 	s.mu.Lock()

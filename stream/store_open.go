@@ -27,7 +27,10 @@ const (
 	corruptMark = "CORRUPTED"
 )
 
-var errCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
+var (
+	errCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
+	errNotOpen   = errors.New("local state is not open")
+)
 
 // Open opens the store and makes it empty if it is a copy of another log, or not
 // usable: the log has everything.
@@ -48,18 +51,26 @@ func (s *Store) Open() error {
 	return nil
 }
 
-// refresh opens a store again that is of no use as it is: a file does not read right,
-// or its files cannot be written any more. What was only in memory is read from the log
-// again. Nobody else may be reading.
-func (s *Store) refresh() error {
+// trouble tells why a store is of no use as it is, or nil: a file does not read right,
+// or its files cannot be written any more.
+func (s *Store) trouble() error {
 	switch {
 	case s.corrupt.Load():
-		s.log.Warn("corrupted local state is built again from Kafka", "dir", s.dir)
-	case s.db == nil || s.background.err() != nil:
-		s.log.Warn("local state is opened again", "dir", s.dir, "error", s.background.err())
-	default:
+		return errCorrupted
+	case s.db == nil:
+		return errNotOpen
+	}
+	return s.background.err()
+}
+
+// refresh opens a store again that is in trouble. What was only in memory is read from
+// the log again. Nobody else may be reading.
+func (s *Store) refresh() error {
+	trouble := s.trouble()
+	if trouble == nil {
 		return nil
 	}
+	s.log.Warn("local state is opened again", "dir", s.dir, "error", trouble)
 	if s.db != nil {
 		_ = s.db.Close() // of what does not work, nothing that it says matters
 		s.db = nil
@@ -111,7 +122,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		Cache:                       s.cache,
 		DisableWAL:                  true,
 		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                memtableBytes,
+		MemTableSize:                s.memtableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       20,

@@ -15,6 +15,10 @@ import (
 // Stores opens the local copies of table topics below one folder, which share a
 // cache, and hands those that are open to whoever works on them.
 type Stores struct {
+	// MemtableBytes is what each partition may hold in memory before it goes to disk. To
+	// be changed before the first store is made, if at all.
+	MemtableBytes uint64
+
 	fs    vfs.FS
 	dir   string
 	cache *pebble.Cache
@@ -38,7 +42,7 @@ func NewStores(dir string, cacheBytes int64, log *slog.Logger) *Stores {
 
 // NewStoresOn makes the set on any file system.
 func NewStoresOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Stores {
-	s := &Stores{fs: fs, dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
+	s := &Stores{MemtableBytes: memtableBytes, fs: fs, dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
 	s.mu.open = map[topicPartition]*Store{}
 	return s
 }
@@ -59,6 +63,8 @@ func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Bui
 			id:    id,
 			cache: s.cache,
 			log:   s.log,
+
+			memtableBytes: s.MemtableBytes,
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -94,14 +94,19 @@ const catchUpPatience = 30 * time.Second
 // corrupted, or could not be written, is opened again before. Whoever calls it has fenced the writers of the partition
 // before, so nothing comes after, and nobody else may be reading.
 func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) error {
-	if err := s.refresh(); err != nil {
-		return err
-	}
-	r := newLogReader(cl, topic, partition, 0)
-	next, err := s.resumeAt(ctx, cl, topic, partition)
+	next, err := s.resume(ctx, cl, topic, partition, func() {})
 	if err != nil {
 		return err
 	}
+	return s.readOn(ctx, cl, topic, partition, next, func(f fetched) error {
+		return applyRecords(s, f.records, f.next-1)
+	})
+}
+
+// readOn hands what follows an offset, up to the last stable one, to apply, a fetch at a
+// time.
+func (s *Store) readOn(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, next int64, apply func(fetched) error) error {
+	r := newLogReader(cl, topic, partition, 0)
 	for {
 		fetchCtx, cancel := context.WithTimeout(ctx, catchUpPatience)
 		f, err := r.fetch(fetchCtx, next)
@@ -110,7 +115,7 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, pa
 			return err
 		}
 		if f.next > next {
-			if err := applyRecords(s, f.records, f.next-1); err != nil {
+			if err := apply(f); err != nil {
 				return err
 			}
 			next = f.next
@@ -122,9 +127,17 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, pa
 	}
 }
 
-// resumeAt returns the offset to read on from. A store that covers more than the log
-// has, or goes back to before it, is a copy of something else, and starts over.
-func (s *Store) resumeAt(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (int64, error) {
+// resume makes the store usable and returns the offset to read on from. A store that
+// covers more than the log has, or goes back to before it, is a copy of something else,
+// and starts over. alone is called before files are closed or emptied: nobody else may
+// be reading from then on.
+func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, alone func()) (int64, error) {
+	if s.trouble() != nil {
+		alone()
+	}
+	if err := s.refresh(); err != nil {
+		return 0, err
+	}
 	start, end, err := Bounds(ctx, cl, topic, partition)
 	if err != nil {
 		return 0, err
@@ -134,24 +147,23 @@ func (s *Store) resumeAt(ctx context.Context, cl kmsg.Requestor, topic string, p
 		return 0, err
 	}
 	last, ok := s.Offset()
-	switch id := (LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}); {
+	id := LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}
+	switch {
 	case id != s.id:
 		s.log.Warn("local state is a copy of a log that was deleted and is built again", "dir", s.dir)
 		s.id = id
-		if err := s.rebuild(); err != nil {
-			return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
-		}
-		return start, nil
 	case !ok:
 		return start, nil
 	case last+1 < start || last+1 > end:
 		s.log.Warn("local state does not belong to the log and is built again", "dir", s.dir, "offset", last, "log_start", start, "log_end", end)
-		if err := s.rebuild(); err != nil {
-			return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
-		}
-		return start, nil
+	default:
+		return last + 1, nil
 	}
-	return last + 1, nil
+	alone()
+	if err := s.rebuild(); err != nil {
+		return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
+	}
+	return start, nil
 }
 
 func (c *tableConsumer) HighWaterMarks() map[string]map[int32]int64 {

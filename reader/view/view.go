@@ -6,10 +6,9 @@
 package view
 
 import (
-	"fmt"
-
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream"
 )
 
 // Liker is a user who likes a post.
@@ -46,30 +45,4 @@ type Totals struct {
 }
 
 // NotReadyError says that a partition cannot be answered from now.
-type NotReadyError struct {
-	Topic     string
-	Partition int32 // -1: not even the number of partitions is known
-	// Behind is how many records are still to be read; -1: not known.
-	Behind int64
-	// Reason is why, if it is not just that the copy is being made; Remedy what helps.
-	Reason, Remedy string
-}
-
-func (e *NotReadyError) Error() string {
-	text := e.Topic
-	if e.Partition >= 0 {
-		text += fmt.Sprintf("/%d", e.Partition)
-	}
-	switch {
-	case e.Reason != "":
-		text += ": " + e.Reason
-	case e.Behind >= 0:
-		text += fmt.Sprintf(": the local copy is %d records behind", e.Behind)
-	default:
-		text += ": the local copy is being opened"
-	}
-	if e.Remedy != "" {
-		text += " (remedy: " + e.Remedy + ")"
-	}
-	return text
-}
+type NotReadyError = stream.ViewNotReadyError

@@ -1,0 +1,75 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/schema/problem"
+)
+
+// coverPost waits until the post's partition is covered up to an offset; 0: any will do.
+func (a *api) coverPost(ctx context.Context, post uint64, offset int64) error {
+	if offset == 0 {
+		return nil
+	}
+	partition, err := a.likes.Partition(post)
+	if err != nil {
+		return err
+	}
+	return a.cover(ctx, []wire.Position{{Partition: partition, Offset: offset}})
+}
+
+// cover waits, MaxWait at most, until the copy is as of these positions or later.
+func (a *api) cover(ctx context.Context, want []wire.Position) error {
+	if len(want) == 0 {
+		return nil
+	}
+	partitions, err := a.likes.Partitions()
+	if err != nil {
+		return err
+	}
+	for _, p := range want {
+		if p.Partition >= partitions {
+			return invalid(problem.FieldError{Field: minOffset, Reason: reasonOutOfRange,
+				Detail: fmt.Sprintf("partition %d does not exist; the topic %s has %d, from 0 on", p.Partition, schema.TopicLikes, partitions)})
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, a.options.MaxWait)
+	defer cancel()
+	for _, p := range want {
+		if asOf, err := a.likes.AsOf(p.Partition); err == nil && asOf.Offset >= p.Offset {
+			continue
+		}
+		switch err := a.likes.Wait(waiting, p); {
+		case err == nil:
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+			return a.notCovered(want)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// notCovered says how far the partitions are that were waited for.
+func (a *api) notCovered(want []wire.Position) error {
+	no := unavailable(problem.New(http.StatusServiceUnavailable, "not-covered", "The event is not here yet",
+		"the reader has not come to %s within %s (reader.max_wait); as_of is how far it is", minOffset, a.options.MaxWait))
+	want = slices.Clone(want)
+	slices.SortFunc(want, func(x, y wire.Position) int { return cmp.Compare(x.Partition, y.Partition) })
+	want = slices.CompactFunc(want, func(x, y wire.Position) bool { return x.Partition == y.Partition })
+	for _, p := range want {
+		asOf, err := a.likes.AsOf(p.Partition)
+		if err != nil {
+			return err
+		}
+		no.AsOf = append(no.AsOf, asOf)
+	}
+	return no
+}

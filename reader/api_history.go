@@ -1,0 +1,129 @@
+package reader
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/schema/problem"
+)
+
+// history is what the API needs of MySQL (sql.Store).
+type history interface {
+	// LikesByHour has the hours of event time from `from` to before `to` that have rows,
+	// in order. schema.Global is all regions together.
+	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error)
+}
+
+// HourLikes is the likes of an hour.
+type HourLikes struct {
+	Hour            time.Time
+	Likes, Dislikes int64
+}
+
+const (
+	// historyTimeout bounds the wait for MySQL.
+	historyTimeout = 5 * time.Second
+	maxIntervals   = 1000
+)
+
+// getLikesOverTime answers likes by hour or day.
+func (a *api) getLikesOverTime(w http.ResponseWriter, r *http.Request) error {
+	in := read(r, "region", "interval", "from", "to")
+	region := in.region("region", in.value("region"))
+	name := in.oneOf("interval", "hour", "hour", "day")
+	interval, otherwise := time.Hour, 24*time.Hour
+	if name == "day" {
+		interval, otherwise = 24*time.Hour, 30*24*time.Hour
+	}
+	from, to := in.span(interval, otherwise, a.now())
+	if err := in.refusal(); err != nil {
+		return err
+	}
+	hours, err := a.likesByHour(r.Context(), region, from, to)
+	if err != nil {
+		return err
+	}
+	return a.writeJSON(w, r, a.headers.public, wire.LikesOverTime{
+		Region: schema.RankingRegion(region), Interval: name, From: from, To: to,
+		Points: points(hours, from, to, interval),
+	})
+}
+
+// span reads from and to, and rounds them outwards to the interval (UTC).
+func (in *input) span(interval, otherwise time.Duration, now time.Time) (from, to time.Time) {
+	before := len(in.wrong)
+	to = now.UTC()
+	if s := in.value("to"); s != "" {
+		to = in.time("to", s)
+	}
+	if down := to.Truncate(interval); down.Equal(to) {
+		to = down
+	} else {
+		to = down.Add(interval)
+	}
+	from = to.Add(-otherwise)
+	if s := in.value("from"); s != "" {
+		from = in.time("from", s).Truncate(interval)
+	}
+	if len(in.wrong) > before {
+		return from, to
+	}
+	switch n := to.Sub(from) / interval; {
+	case n < 1:
+		in.refuse("from", reasonOutOfRange, "must be before to, which is %s", to.Format(time.RFC3339))
+	case n > maxIntervals:
+		in.refuse("from", reasonOutOfRange, "is %d intervals before to, which is %s; %d at most", n, to.Format(time.RFC3339), maxIntervals)
+	}
+	return from, to
+}
+
+func (in *input) time(name, s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	switch {
+	case err != nil:
+		in.refuse(name, string(schema.Undecodable), "%.40q is not a time, as 2026-11-21T10:00:00Z (a + is written %%2B)", s)
+	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // span stays within what time.Duration can say
+		in.refuse(name, reasonOutOfRange, "%.40q is not between 1970 and 2200", s)
+	}
+	return t.UTC()
+}
+
+// likesByHour asks MySQL, within a bound of its own. Its coming and going is logged
+// once each.
+func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
+	if a.history == nil {
+		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "This reader has no MySQL",
+			"likes over time come from MySQL, and mysql.dsn is not set here; all else needs none"))
+	}
+	bounded, cancel := context.WithTimeout(ctx, min(historyTimeout, a.options.WriteTimeout/2))
+	defer cancel()
+	hours, err := a.history.LikesByHour(bounded, region, from, to)
+	if err != nil {
+		if ctx.Err() == nil && !a.historyAway.Swap(true) { // else it is the client that is gone
+			a.log.Warn("likes over time cannot be answered", "err", err)
+		}
+		return nil, unavailable(problem.New(http.StatusServiceUnavailable, "mysql-away", "MySQL does not answer",
+			"likes over time come from MySQL, which did not answer; all else is answered without it. The reader's log says more"))
+	}
+	if a.historyAway.Swap(false) {
+		a.log.Info("MySQL answers; likes over time are answered again")
+	}
+	return hours, nil
+}
+
+// points puts the hours into their intervals, of which each is there.
+func points(hours []HourLikes, from, to time.Time, interval time.Duration) []wire.TimeLikes {
+	list := make([]wire.TimeLikes, to.Sub(from)/interval)
+	for i := range list {
+		list[i].From = from.Add(time.Duration(i) * interval)
+	}
+	for _, h := range hours {
+		p := &list[h.Hour.Sub(from)/interval]
+		p.Likes += h.Likes
+		p.Dislikes += h.Dislikes
+	}
+	return list
+}

@@ -1,0 +1,85 @@
+package reader
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/schema/problem"
+)
+
+// defaultWindow is answered where none is asked for.
+const defaultWindow = "1h"
+
+// listRankings answers which rankings there are.
+func (a *api) listRankings(w http.ResponseWriter, r *http.Request) error {
+	in := read(r)
+	if err := in.refusal(); err != nil {
+		return err
+	}
+	rankings, err := a.rankings.List()
+	if err != nil {
+		return err
+	}
+	body := wire.Rankings{Rankings: make([]wire.RankingName, len(rankings))}
+	for i, k := range rankings {
+		body.Rankings[i] = wire.RankingName{Region: k.Region, Window: k.Window, To: k.To, Posts: len(k.Posts)}
+	}
+	return a.writeJSON(w, r, a.headers.public, body)
+}
+
+// getTrending answers the newest ranking of a region and window.
+func (a *api) getTrending(w http.ResponseWriter, r *http.Request) error {
+	in := read(r, "window")
+	region, window := in.region("region", r.PathValue("region")), in.window("window")
+	if err := in.refusal(); err != nil {
+		return err
+	}
+	return a.writeRanking(w, r, region, window)
+}
+
+// getLeaderboard answers the most liked posts of the day or of all time.
+func (a *api) getLeaderboard(w http.ResponseWriter, r *http.Request) error {
+	in := read(r, "region", "period")
+	region := in.region("region", in.value("region"))
+	period := in.oneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)
+	if err := in.refusal(); err != nil {
+		return err
+	}
+	return a.writeRanking(w, r, region, period)
+}
+
+func (a *api) writeRanking(w http.ResponseWriter, r *http.Request, region schema.Region, window string) error {
+	name := schema.RankingRegion(region)
+	ranking, err := a.rankings.Get(name, window)
+	if err != nil {
+		return err
+	}
+	if ranking == nil {
+		return refuse(problem.New(http.StatusNotFound, "no-ranking", "There is no such ranking",
+			"nothing was ever ranked for region %s and window %s; GET /v1/trending lists what there is", name, window))
+	}
+	body, err := json.Marshal(wire.NewRanking(ranking.Ranking))
+	if err != nil {
+		return fmt.Errorf("encoding ranking %s: %w", schema.RankingKey(name, window), err)
+	}
+	a.write(w, r, written{body: body, contentType: a.headers.json, caching: a.headers.public, etag: etagOf(body)})
+	return nil
+}
+
+// window reads the name of a window, which may be one that no ranker makes.
+func (in *input) window(name string) string {
+	s := in.value(name)
+	if s == "" {
+		return defaultWindow
+	}
+	for i := range len(s) {
+		if c := s[i]; i >= 16 || (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			in.refuse(name, string(schema.Undecodable), "%.40q is not the name of a window, as %s or %s", s, defaultWindow, schema.LeaderboardDay)
+			break
+		}
+	}
+	return s
+}

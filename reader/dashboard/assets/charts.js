@@ -1,0 +1,129 @@
+// The page's two kinds of charts, on uPlot (window.uPlot, a plain script). Their colours
+// are those of the theme, also when it changes.
+
+import { compact, dayOf, number, timeOfDay } from './format.js';
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Chart holds a uPlot in an element: as wide as it, drawn anew in other colours with another theme. */
+class Chart {
+  #element;
+  #options;
+  #data;
+  #plot = null;
+
+  constructor(element, options, data) {
+    this.#element = element;
+    this.#options = options;
+    this.#data = data;
+    this.#draw();
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#draw());
+    new ResizeObserver(() => this.#plot.setSize(this.#size())).observe(element);
+  }
+
+  /** show new data; options anew if what they depend on has changed. */
+  show(data, redraw = false) {
+    this.#data = data;
+    if (redraw) this.#draw();
+    else this.#plot.setData(data);
+  }
+
+  #size() {
+    return { width: this.#element.clientWidth, height: this.#element.clientHeight };
+  }
+
+  #draw() {
+    this.#plot?.destroy();
+    this.#plot = new window.uPlot({ ...this.#size(), ...this.#options() }, this.#data, this.#element);
+  }
+}
+
+const font = '12px system-ui, sans-serif';
+
+/** gradient from a colour to nothing, downwards. */
+function fade(plot, from) {
+  if (!plot.bbox.height) return 'transparent';
+  const gradient = plot.ctx.createLinearGradient(0, plot.bbox.top, 0, plot.bbox.top + plot.bbox.height);
+  gradient.addColorStop(0, `${from}55`);
+  gradient.addColorStop(1, `${from}00`);
+  return gradient;
+}
+
+/** Steps between the marks of an axis of counts: whole ones. */
+const steps = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+
+const yAxis = () => ({
+  incrs: steps,
+  side: 1, size: 44, gap: 6, font, stroke: color('--ink-2'), ticks: { show: false }, space: 36,
+  grid: { stroke: color('--line'), width: 1 },
+  values: (_, values) => values.map((value) => (Math.abs(value) < 10_000 ? number(value) : compact(value))),
+});
+
+const xAxis = (values) => ({
+  size: 24, gap: 6, font, stroke: color('--ink-2'), ticks: { show: false }, grid: { show: false }, space: 72, values,
+});
+
+/** From 0 (or below, if values are) with room above; never a scale of nothing. */
+const fromZero = (_, min, max) => [Math.min(0, min ?? 0) * 1.1, Math.max(4, (max ?? 0) * 1.15)];
+
+const cursor = () => ({ y: false, drag: { x: false, y: false }, points: { size: 7 } });
+
+/** lately is an x axis of the last seconds: of fewer while the page is younger, so that it shows what there is and not mostly nothing. */
+function lately(seconds) {
+  const now = () => Date.now() / 1000;
+  const began = now();
+  const span = () => Math.min(seconds, Math.max(30, now() - began));
+  const marks = (plot) => {
+    const step = [10, 30, 60].find((s) => (span() / s) * 70 < plot.width) ?? 90;
+    return Array.from({ length: Math.floor((span() * 0.95) / step) }, (_, i) => now() - (i + 1) * step).reverse();
+  };
+  const ago = (_, values) => values.map((at) => `${Math.round(now() - at)} s ago`);
+  return { scale: { range: () => [now() - span(), now()] }, axis: () => ({ ...xAxis(ago), splits: marks }) };
+}
+
+/**
+ * rateChart shows the last minutes: events and likes, a point a second.
+ * @param {(index: number|null) => void} onPoint told what is pointed at
+ */
+export function rateChart(element, seconds, onPoint) {
+  const x = lately(seconds);
+  return new Chart(element, () => ({
+    padding: [8, 0, 0, 0], legend: { show: false }, cursor: cursor(),
+    scales: { x: x.scale, y: { range: fromZero } },
+    axes: [x.axis(), yAxis()],
+    series: [
+      {},
+      { stroke: color('--second'), width: 1.5, points: { show: false } },
+      { stroke: color('--accent'), width: 2, fill: (plot) => fade(plot, color('--accent')), points: { show: false } },
+    ],
+    hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },
+  }), [[], [], []]);
+}
+
+/** countChart shows how a count went in the last minutes; its scale is that of the values. */
+export function countChart(element, seconds) {
+  const x = lately(seconds);
+  const around = (_, min, max) => [(min ?? 0) - 1, (max ?? 0) + Math.max(3, ((max ?? 0) - (min ?? 0)) * 0.15)];
+  return new Chart(element, () => ({
+    padding: [8, 0, 0, 0], legend: { show: false }, cursor: { show: false },
+    scales: { x: x.scale, y: { range: around } },
+    axes: [x.axis(), { ...yAxis(), size: 60 }],
+    series: [{}, { stroke: color('--accent'), width: 2, fill: (plot) => fade(plot, color('--accent')), points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }) }],
+  }), [[], []]);
+}
+
+/** barChart shows a bar for each hour or day (UTC); the last one is not over. */
+export function barChart(element, interval, onPoint) {
+  const label = (_, values) => values.map((at) => {
+    const date = new Date(at * 1000);
+    return interval() === 'day' || timeOfDay(date) === '00:00' ? dayOf(date) : timeOfDay(date);
+  });
+  return new Chart(element, () => ({
+    padding: [8, 0, 0, 0], legend: { show: false }, cursor: { ...cursor(), points: { show: false } },
+    tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
+    scales: { y: { range: fromZero }, x: { range: (_, min, max) => { const half = (interval() === 'day' ? 86_400 : 3_600) / 2; return [min - half, max + half]; } } },
+    axes: [xAxis(label), yAxis()],
+    series: [{}, { fill: color('--accent'), stroke: color('--accent'), width: 0, points: { show: false }, paths: window.uPlot.paths.bars({ size: [0.72, 48], radius: 0.15 }) }],
+    hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },
+  }), [[], []]);
+}

@@ -1,0 +1,118 @@
+// The headline: all likes, how fast they come, and how far behind Kafka this reader is.
+// It asks /v1/stats each second; rates are what has changed since the answer before.
+
+import { ApiError, get } from './api.js';
+import { rateChart } from './charts.js';
+import { byId, reducedMotion, setText, whileVisible } from './dom.js';
+import { duration, number, signed } from './format.js';
+
+const every = 1_000; // ms
+const seconds = 180; // what the chart shows
+/** A reader that looks each second is up to that far behind when nothing is wrong. */
+const lateFrom = 3_000; // ms
+
+export class Headline {
+  #status;
+  #before = null; // the last answer, and when it came
+  #points = []; // { at, events, likes }, a second each; rates null: not known
+  #chart;
+  #total = new Rolling(byId('total'));
+
+  constructor(status) {
+    this.#status = status;
+    this.#chart = rateChart(byId('rate-chart'), seconds, (index) => this.#read(index));
+  }
+
+  start() {
+    whileVisible(() => this.#turn(), () => every);
+  }
+
+  async #turn() {
+    try {
+      this.#show(await get('/v1/stats', {}, { timeout: 5_000 }), performance.now());
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#before = null;
+      this.#point(null, null);
+      const answered = error.problem !== null;
+      this.#status.set('stats', answered ? 'not ready' : 'reconnecting');
+      setText(byId('lag'), '–');
+      setText(byId('lag-note'), answered ? `not ready: ${error.message}` : 'the reader cannot be reached');
+    }
+  }
+
+  #show(stats, at) {
+    const before = this.#before;
+    this.#before = { stats, at };
+    this.#total.to(stats.likes);
+    setText(byId('posts'), number(stats.posts));
+    setText(byId('total-note'), stats.likes === 0 && stats.posts === 0
+      ? 'Nothing is counted yet: send the first like below.'
+      : 'Each user counts once for each post, whatever is sent.');
+    this.#showLag(stats);
+    // Another reader may answer, or this one anew, with less in it.
+    if (!before || stats.events < before.stats.events) return this.#point(null, null);
+    const elapsed = (at - before.at) / 1000;
+    this.#point((stats.events - before.stats.events) / elapsed, (stats.likes - before.stats.likes) / elapsed);
+  }
+
+  #showLag({ lag_ms: lag, events_behind: behind, partitions }) {
+    const waiting = partitions.filter((partition) => !partition.ready).length;
+    const state = waiting ? 'not ready' : lag > lateFrom ? 'catching up' : 'live';
+    this.#status.set('stats', state);
+    setText(byId('lag'), lag < 0 ? 'not known yet' : behind === 0 ? 'nothing' : duration(lag));
+    const events = `${number(behind)} event${behind === 1 ? '' : 's'} on the way`;
+    setText(byId('lag-note'), waiting
+      ? `${waiting} of ${partitions.length} partitions not ready`
+      : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
+  }
+
+  /** point adds a second to the chart; the tiles show the mean of the last few. */
+  #point(events, likes) {
+    this.#points.push({ at: Date.now() / 1000, events, likes });
+    this.#points = this.#points.slice(-seconds - 2);
+    this.#chart.show([this.#points.map((p) => p.at), this.#points.map((p) => p.events), this.#points.map((p) => p.likes)]);
+    const mean = (key) => {
+      const known = this.#points.slice(-3).map((p) => p[key]).filter((rate) => rate !== null);
+      return known.length ? known.reduce((sum, rate) => sum + rate) / known.length : null;
+    };
+    const [eventsNow, likesNow] = [mean('events'), mean('likes')];
+    setText(byId('events-rate'), eventsNow === null ? '–' : number(eventsNow));
+    setText(byId('likes-rate'), likesNow === null ? '–' : signed(likesNow));
+    byId('rate-chart').setAttribute('aria-label', likesNow === null
+      ? 'Chart of likes and events a second: nothing is known of this moment'
+      : `Chart of the last three minutes, a second each. Now ${signed(likesNow)} likes and ${number(eventsNow)} events a second`);
+  }
+
+  #read(index) {
+    const point = index === null ? null : this.#points[index];
+    setText(byId('rate-readout'), point?.likes == null
+      ? 'The last three minutes: growth of likes, and events taken in, each second'
+      : `${new Date(point.at * 1000).toLocaleTimeString()}: ${signed(point.likes)} likes a second, ${number(point.events)} events a second`);
+  }
+}
+
+/** Rolling moves a number to its next value until that is due again. */
+class Rolling {
+  #element;
+  #shown = null;
+  #frame = 0;
+
+  constructor(element) {
+    this.#element = element;
+  }
+
+  to(value) {
+    cancelAnimationFrame(this.#frame);
+    const [from, began] = [this.#shown, performance.now()];
+    const step = (now) => {
+      const part = from === null || reducedMotion() ? 1 : Math.min(1, Math.max(0, (now - began) / every));
+      this.#shown = part === 1 ? value : Math.round(from + (value - from) * part);
+      const text = number(this.#shown);
+      setText(this.#element, text);
+      this.#element.parentElement.style.setProperty('--characters', String(Math.max(text.length, 7)));
+      if (part < 1) this.#frame = requestAnimationFrame(step);
+    };
+    step(began);
+  }
+}

@@ -1,0 +1,98 @@
+// Likes over time: by hour or day and region, from MySQL by way of the reader.
+
+import { ApiError, address, get } from './api.js';
+import { barChart } from './charts.js';
+import { byId, element, fillSegments, fillSelect, setText, whileVisible } from './dom.js';
+import { dayOf, number, regionName, timeOfDay } from './format.js';
+import { sortRegions } from './trending.js';
+
+const every = 15_000; // ms
+
+export class History {
+  #region = 'global';
+  #interval = 'hour';
+  #points = [];
+  #chart = null;
+  #turn = () => {};
+  #asked = 0; // answers to earlier questions are passed over
+
+  constructor() {
+    byId('history-region').addEventListener('change', (event) => {
+      this.#region = event.target.value;
+      this.#load();
+    });
+    byId('history-details').addEventListener('toggle', () => this.#drawTable());
+    this.regions([]);
+    this.#segments();
+  }
+
+  start() {
+    this.#turn = whileVisible(() => this.#load(), () => every);
+  }
+
+  /** regions that there are rankings of are those that have likes. */
+  regions(codes) {
+    const all = sortRegions(new Set(['global', this.#region, ...codes]));
+    fillSelect(byId('history-region'), all.map((code) => [code, regionName(code)]), this.#region);
+  }
+
+  #segments() {
+    fillSegments(byId('history-intervals'), 'interval', [['hour', 'Hours'], ['day', 'Days']], this.#interval, (interval) => {
+      this.#interval = interval;
+      this.#load();
+    });
+  }
+
+  async #load() {
+    const question = ++this.#asked;
+    const query = { region: this.#region, interval: this.#interval };
+    setText(byId('history-source'), `GET ${address('/v1/analytics/likes', query)}`);
+    try {
+      const { points } = await get('/v1/analytics/likes', query);
+      if (question === this.#asked) this.#show(points);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (question !== this.#asked) return;
+      // The rest of the page does without MySQL.
+      byId('history-body').hidden = true;
+      setText(byId('history-note'), `Not available now: ${error.message}`);
+    }
+  }
+
+  #show(points) {
+    this.#points = points;
+    byId('history-body').hidden = false;
+    const data = [points.map((point) => Date.parse(point.from) / 1000), points.map((point) => point.likes)];
+    this.#chart ??= barChart(byId('history-chart'), () => this.#interval, (index) => this.#read(index));
+    this.#chart.show(data);
+    this.#read(null);
+    this.#drawTable();
+    setText(byId('history-note'), '');
+    byId('history-chart').setAttribute('aria-label', `Bar chart: ${this.#summary()}. The same as a table is below.`);
+  }
+
+  #summary() {
+    const total = this.#points.reduce((sum, point) => sum + point.likes, 0);
+    const many = this.#points.length;
+    return `${number(total)} likes in the last ${many} ${this.#interval}s, ${regionName(this.#region)}; by event time, UTC; withdrawn ones taken back where they were counted`;
+  }
+
+  #read(index) {
+    const point = index === null ? null : this.#points[index];
+    setText(byId('history-readout'), point
+      ? `${this.#label(point)}: ${number(point.likes)} likes, ${number(point.dislikes)} dislikes`
+      : this.#summary());
+  }
+
+  #label({ from }) {
+    const date = new Date(from);
+    return this.#interval === 'day' ? dayOf(date) : `${dayOf(date)}, ${timeOfDay(date)}`;
+  }
+
+  /** The newest first; only while it is looked at. */
+  #drawTable() {
+    if (!byId('history-details').open) return;
+    byId('history-rows').replaceChildren(...this.#points.toReversed().map((point) => element('tr', {},
+      element('th', { scope: 'row' }, this.#label(point)), element('td', {}, number(point.likes)), element('td', {}, number(point.dislikes)))));
+  }
+}

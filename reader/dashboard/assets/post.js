@@ -1,0 +1,156 @@
+// A post: its counts, live, and what a user may do with it. Which post is shown stands in
+// the address (#post=42).
+
+import { address } from './api.js';
+import { countChart } from './charts.js';
+import { announce, byId, politely, reducedMotion, setText } from './dom.js';
+import { idHint, number, parseId, signed } from './format.js';
+import { LiveStream } from './live.js';
+import { Reactions } from './reactions.js';
+import { linkTo, route } from './route.js';
+
+const chartSeconds = 180;
+const rateSeconds = 10; // that "in the last 10 s" looks back
+
+export class Post {
+  #status;
+  #onOpen;
+  #stream = null;
+  #id = '';
+  #shown = null; // the counts on the page
+  #epoch = ''; // of the positions they are as of
+  #waiting = []; // { partition, offset, resolve }
+  #past = []; // { at, likes }: each change of the last minutes, at in s
+  #chart = null;
+  #say = politely(15_000);
+  #reactions;
+
+  constructor(status, { producer, onOpen }) {
+    this.#status = status;
+    this.#onOpen = onOpen;
+    this.#reactions = new Reactions(producer, this);
+    byId('post-form').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    window.addEventListener('hashchange', () => {
+      if (this.#follow()) this.#reveal();
+    });
+    setInterval(() => this.#pass(), 1_000);
+  }
+
+  start() {
+    this.#follow();
+  }
+
+  /** suggest a post, where nobody has asked for one. */
+  suggest(id) {
+    if (!this.#id && !byId('post-input').value) this.#open(id);
+  }
+
+  /** counts that somebody has read elsewhere; older ones than are shown are passed over. */
+  take(counts, epoch = this.#epoch) {
+    if (counts.post_id !== this.#id) return;
+    const shown = this.#shown;
+    if (shown && epoch === this.#epoch && counts.as_of.offset < shown.as_of.offset) return;
+    this.#epoch = epoch;
+    this.#shown = counts;
+    this.#draw(shown);
+    const covered = ({ partition, offset }) => partition === counts.as_of.partition && offset < counts.as_of.offset;
+    for (const { resolve } of this.#waiting.filter(covered)) resolve(performance.now());
+    this.#waiting = this.#waiting.filter((place) => !covered(place));
+  }
+
+  /** covers resolves with the time (performance.now) at which the counts shown have the event at a place in likes. */
+  covers({ partition, offset }) {
+    const asOf = this.#shown?.as_of;
+    if (asOf && asOf.partition === partition && asOf.offset > offset) return Promise.resolve(performance.now());
+    return new Promise((resolve) => this.#waiting.push({ partition, offset, resolve }));
+  }
+
+  #submit() {
+    const id = parseId(byId('post-input').value);
+    setText(byId('post-error'), id ? '' : idHint);
+    byId('post-input').setAttribute('aria-invalid', String(!id));
+    if (!id) return;
+    location.hash = linkTo({ post: id });
+    if (id !== this.#id) this.#open(id); // the address said so already
+  }
+
+  /** follow the address; true if that opened another post. */
+  #follow() {
+    const { post } = route();
+    if (post === undefined) return false;
+    const id = parseId(post);
+    setText(byId('post-error'), id ? '' : `The address asks for post “${post.slice(0, 40)}”. ${idHint}`);
+    if (!id || id === this.#id) return false;
+    this.#open(id);
+    return true;
+  }
+
+  /** reveal the post to who asked for it, where it is outside of what they see. */
+  #reveal() {
+    const { top, bottom } = byId('post-title').getBoundingClientRect();
+    if (top < 0 || bottom > innerHeight) byId('post-title').scrollIntoView({ behavior: reducedMotion() ? 'auto' : 'smooth' });
+    announce(`Post ${this.#id} is shown.`);
+  }
+
+  #open(id) {
+    this.#stream?.close();
+    this.#id = id;
+    this.#shown = null;
+    this.#epoch = '';
+    this.#waiting = [];
+    this.#past = [];
+    byId('post-body').hidden = false;
+    byId('post-input').value = id;
+    byId('post-input').setAttribute('aria-invalid', 'false');
+    setText(byId('post-id'), id);
+    setText(byId('post-likes'), '–');
+    setText(byId('post-dislikes'), '–');
+    setText(byId('post-source'), `GET ${address('/v1/stream', { post_ids: id })}`);
+    this.#note();
+    this.#onOpen(id);
+    this.#reactions.open(id);
+    this.#stream = new LiveStream({ post_ids: id }, 'likes',
+      (counts, eventId) => this.take(counts, eventId.split('.')[0]), (state) => this.#status.set('post', state));
+  }
+
+  #draw(before) {
+    const { likes, dislikes } = this.#shown;
+    for (const [name, count, was] of [['post-likes', likes, before?.likes], ['post-dislikes', dislikes, before?.dislikes]]) {
+      const target = byId(name);
+      setText(target, number(count));
+      if (was === undefined || was === count) continue;
+      target.classList.remove('bump');
+      void target.offsetWidth; // so that the animation starts anew
+      target.classList.add('bump');
+    }
+    this.#past.push({ at: Date.now() / 1000, likes });
+    if (before && (before.likes !== likes || before.dislikes !== dislikes)) this.#say(`Post ${this.#id} has ${number(likes)} likes and ${number(dislikes)} dislikes.`);
+    this.#pass();
+  }
+
+  /** pass brings what looks back in time up to now. */
+  #pass() {
+    this.#note();
+    if (!this.#shown || document.hidden) return;
+    const now = Date.now() / 1000;
+    // What happened before is needed as the level to begin with.
+    while (this.#past.length > 1 && this.#past[1].at < now - chartSeconds) this.#past.shift();
+    this.#chart ??= countChart(byId('post-chart'), chartSeconds);
+    this.#chart.show([[...this.#past.map((p) => p.at), now], [...this.#past.map((p) => p.likes), this.#shown.likes]]);
+  }
+
+  /** note says what happened lately, and which place in Kafka the counts are as of. */
+  #note() {
+    if (!this.#shown) return setText(byId('post-note'), this.#id ? 'Waiting for the counts…' : '');
+    const { likes, dislikes, as_of: asOf } = this.#shown;
+    const since = Date.now() / 1000 - rateSeconds;
+    const then = this.#past.findLast((p) => p.at <= since) ?? this.#past[0];
+    const growth = likes - then.likes;
+    const place = `as of partition ${asOf.partition}, offset ${asOf.offset}`;
+    const lately = likes === 0 && dislikes === 0 ? 'Nobody has reacted to this post' : growth ? `${signed(growth)} in the last 10 s` : 'No change in the last 10 s';
+    setText(byId('post-note'), `${lately} · ${place}`);
+  }
+}

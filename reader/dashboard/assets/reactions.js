@@ -1,0 +1,197 @@
+// Like, dislike, withdraw: what a user wants goes to the producer, and the page shows its
+// way until the count here has it.
+
+import { ApiError, get, react, reactionRequest } from './api.js';
+import { announce, byId, element, setText } from './dom.js';
+import { duration, idHint, parseId } from './format.js';
+
+const userKey = 'kudos.user';
+/** How often the page asks again for an event that this reader does not have in time, some seconds each. */
+const patience = 12;
+const standings = { LIKE: 'likes this post', DISLIKE: 'dislikes this post', NONE: 'has no reaction to this post' };
+
+export class Reactions {
+  #producer;
+  #post; // the Post that shows the counts
+  #id = '';
+  #user = '';
+  #standing = null; // LIKE, DISLIKE, NONE; null: not known
+  #turn = new AbortController(); // ends what was asked for another post or user
+  #busy = false;
+  #repeat = null; // what to send again, with its time
+
+  constructor(producer, post) {
+    this.#producer = producer;
+    this.#post = post;
+    byId('no-producer').hidden = Boolean(producer);
+    byId('reactions').hidden = !producer;
+    setText(byId('own-origin'), location.origin);
+    if (!producer) return;
+    this.#setUser(remembered() ?? randomUser());
+    byId('reactions').addEventListener('submit', (event) => event.preventDefault());
+    byId('user-input').addEventListener('change', (event) => this.#changeUser(event.target.value));
+    byId('user-random').addEventListener('click', () => this.#changeUser(randomUser()));
+    for (const [button, wanted] of [['like', 'LIKE'], ['dislike', 'DISLIKE'], ['withdraw', 'NONE']]) {
+      byId(button).addEventListener('click', () => this.#send(wanted));
+    }
+    byId('repeat').addEventListener('click', () => this.#send(this.#repeat.wanted, this.#repeat.timeMs));
+  }
+
+  /** open another post. */
+  open(id) {
+    this.#id = id;
+    if (this.#producer) this.#reset();
+  }
+
+  #changeUser(text) {
+    const user = parseId(text);
+    setText(byId('user-error'), user ? '' : idHint);
+    byId('user-input').setAttribute('aria-invalid', String(!user));
+    if (!user || user === this.#user) return;
+    this.#setUser(user);
+    this.#reset();
+  }
+
+  #setUser(user) {
+    this.#user = user;
+    byId('user-input').value = user;
+    try {
+      localStorage.setItem(userKey, user);
+    } catch {
+      // A browser may forbid it: the user is then another one next time.
+    }
+  }
+
+  #reset() {
+    this.#turn.abort();
+    this.#turn = new AbortController();
+    this.#setBusy(false);
+    this.#fail('');
+    byId('journey').hidden = true;
+    this.#stands(null);
+    this.#readStanding(this.#turn.signal).catch((error) => this.#explain(error, 'Whether the user likes it is not known: '));
+  }
+
+  /** readStanding asks what the user's reaction is, as of an event if its offset is given. */
+  async #readStanding(signal, offset) {
+    try {
+      const { reaction } = await get(`/v1/posts/${this.#id}/likes/${this.#user}`, { min_offset: offset }, { signal });
+      this.#stands(reaction);
+    } catch (error) {
+      // A reader may keep counts only, which is no failure.
+      if (error instanceof ApiError && error.status === 404) return setText(byId('standing'), error.message);
+      throw error;
+    }
+  }
+
+  #stands(reaction) {
+    this.#standing = reaction;
+    byId('like').setAttribute('aria-pressed', String(reaction === 'LIKE'));
+    byId('dislike').setAttribute('aria-pressed', String(reaction === 'DISLIKE'));
+    setText(byId('standing'), reaction ? `This user ${standings[reaction]}.` : '');
+  }
+
+  async #send(wanted, timeMs) {
+    if (this.#busy) return;
+    this.#setBusy(true);
+    this.#fail('');
+    const { signal } = this.#turn;
+    const [before, clicked] = [this.#standing, performance.now()];
+    const { method, path } = reactionRequest(this.#id, this.#user, wanted);
+    this.#step('sent', 'done', `${method} ${path}`);
+    this.#step('kafka', 'waiting', '');
+    this.#step('counted', 'waiting', '');
+    byId('journey').hidden = false;
+    try {
+      const place = await react(this.#producer, this.#id, this.#user, wanted, timeMs);
+      if (signal.aborted) return;
+      const known = place.offset >= 0; // rarely Kafka has it and did not say where
+      this.#step('kafka', 'done', `${known ? `partition ${place.partition}, offset ${place.offset} · ` : ''}${duration(performance.now() - clicked)}`);
+      const counted = await this.#counted(place, signal);
+      if (signal.aborted) return;
+      const nothingNew = before === wanted ? ' Nothing changed: it was so already.' : '';
+      this.#step('counted', 'done', ...(known ? [element('strong', {}, duration(counted - clicked)), ` after the click.${nothingNew}`] : [`soon.${nothingNew}`]));
+      byId('journey').dataset.ms = String(Math.round(counted - clicked));
+      announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent} ${nothingNew}`);
+    } catch (error) {
+      this.#explain(error, '', wanted);
+    } finally {
+      if (!signal.aborted) this.#setBusy(false);
+    }
+  }
+
+  /** counted waits until the page shows the event, and returns when that was. */
+  async #counted(place, signal) {
+    const offset = place.offset >= 0 ? place.offset : undefined;
+    const shown = offset === undefined ? performance.now() : this.#post.covers(place);
+    for (let attempt = 1; ; attempt++) {
+      try {
+        // The stream tells of changes only; a like that changes nothing is in the counts all the same.
+        const [counts] = await Promise.all([
+          get(`/v1/posts/${this.#id}/likes`, { min_offset: offset }, { signal }).then((counts) => this.#post.take(counts)),
+          this.#readStanding(signal, offset),
+        ]);
+        return await shown;
+      } catch (error) {
+        if (!(error instanceof ApiError) || !behind(error) || attempt === patience) throw error;
+        this.#step('counted', 'waiting', 'not yet: this reader is behind');
+        if (!error.is('not-covered')) await pause(1_000, signal);
+      }
+    }
+  }
+
+  #step(name, state, ...text) {
+    const step = byId(`step-${name}`);
+    step.dataset.state = state;
+    step.querySelector('.step-text').replaceChildren(...text);
+  }
+
+  /** explain an error to the user; wanted is what was to be sent, if it was that. */
+  #explain(error, before, wanted) {
+    if (error.name === 'AbortError') return;
+    if (!(error instanceof ApiError)) throw error;
+    for (const name of ['kafka', 'counted']) if (byId(`step-${name}`).dataset.state === 'waiting') this.#step(name, 'failed', 'not known');
+    // With its time it keeps its place among the user's actions, however late it is repeated.
+    this.#repeat = wanted && { wanted, timeMs: error.problem?.time_ms };
+    this.#fail(`${before}${error.message}`);
+    byId('repeat').hidden = !error.is('not-acknowledged');
+  }
+
+  #fail(text) {
+    setText(byId('reaction-error'), text);
+    byId('repeat').hidden = true;
+  }
+
+  /** While something is on its way the buttons stay where they are, and keep the focus. */
+  #setBusy(busy) {
+    this.#busy = busy;
+    for (const name of ['like', 'dislike', 'withdraw']) byId(name).setAttribute('aria-disabled', String(busy));
+  }
+}
+
+/** behind tells what waiting helps against: a reader that starts or has a lot to catch up with. */
+const behind = (error) => error.problem === null || error.status === 503 || error.status === 429;
+
+function pause(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    }, { once: true });
+  });
+}
+
+function remembered() {
+  try {
+    return parseId(localStorage.getItem(userKey) ?? '');
+  } catch {
+    return null;
+  }
+}
+
+/** randomUser is one of 2^40, above any that is likely to be used by others here. */
+function randomUser() {
+  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
+  return ((1n << 40n) + (BigInt(high & 0xff) << 32n) + BigInt(low)).toString();
+}

@@ -1,0 +1,214 @@
+// What rises: a ranking, live, of a region and window that the reader has one of.
+
+import { ApiError, address, get } from './api.js';
+import { byId, element, fillSegments, fillSelect, politely, reducedMotion, setText, whileVisible } from './dom.js';
+import { number, regionName, score, timeOfDay, windowMinutes, windowName } from './format.js';
+import { LiveStream } from './live.js';
+import { linkTo, replaceRoute, route } from './route.js';
+
+const listEvery = 30_000; // ms between looks for new regions; sooner while there are none
+const changeStays = 12_000; // ms that an arrow is shown
+const few = 10; // places shown at first
+
+export class Trending {
+  #status;
+  #onList; // told of the regions that have rankings
+  #onLeader; // told of each first place
+  #rankings = []; // { region, window } that there are
+  #chosen = null; // { region, window }
+  #stream = null;
+  #ranking = null;
+  #rows = new Map(); // post id → row
+  #ranks = new Map(); // post id → rank, as shown last
+  #changes = new Map(); // post id → { text, kind, until }
+  #open = ''; // the post that is shown beside
+  #all = false;
+  #say = politely(30_000);
+  #leader = '';
+
+  constructor(status, { onList, onLeader }) {
+    this.#status = status;
+    this.#onList = onList;
+    this.#onLeader = onLeader;
+    byId('trending-region').addEventListener('change', (event) => this.#choose({ region: event.target.value }));
+    byId('ranking-more').addEventListener('click', () => {
+      this.#all = !this.#all;
+      this.#draw();
+    });
+    window.addEventListener('hashchange', () => this.#follow(route()));
+  }
+
+  start() {
+    whileVisible(() => this.#list(), () => (this.#rankings.length ? listEvery : 2_000));
+  }
+
+  /** mark the post that is shown beside. */
+  mark(post) {
+    this.#open = post;
+    for (const [id, row] of this.#rows) row.link.setAttribute('aria-current', String(id === post));
+  }
+
+  async #list() {
+    try {
+      const { rankings } = await get('/v1/trending');
+      this.#rankings = rankings;
+      this.#onList([...new Set(rankings.map((r) => r.region))]);
+      if (!rankings.length) return this.#note('No ranking yet: kudos ranker makes them of likes.');
+      if (this.#chosen) this.#options();
+      else this.#follow(route());
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (!this.#ranking) this.#note(error.message);
+    }
+  }
+
+  /** follow what the address asks for, as far as there is a ranking. */
+  #follow({ region, window }) {
+    if (!this.#rankings.length) return;
+    this.#choose({ region: region ?? this.#chosen?.region ?? 'global', window: window ?? this.#chosen?.window ?? '1h' }, false);
+  }
+
+  #choose(wish, byHand = true) {
+    const wanted = { ...this.#chosen, ...wish };
+    const inRegion = this.#rankings.filter((r) => r.region === wanted.region);
+    const { region, window } = inRegion.find((r) => r.window === wanted.window) ?? inRegion[0] ?? this.#rankings[0];
+    if (byHand) replaceRoute({ region, window });
+    if (region === this.#chosen?.region && window === this.#chosen?.window) return this.#options();
+    this.#chosen = { region, window };
+    this.#options();
+    this.#subscribe();
+  }
+
+  #options() {
+    const { region, window } = this.#chosen;
+    const regions = [...new Set(this.#rankings.map((r) => r.region))];
+    fillSelect(byId('trending-region'), sortRegions(regions).map((code) => [code, regionName(code)]), region);
+    const windows = this.#rankings.filter((r) => r.region === region).map((r) => r.window).sort((a, b) => windowMinutes(a) - windowMinutes(b));
+    fillSegments(byId('trending-windows'), 'window', windows.map((name) => [name, windowName(name)]), window, (name) => this.#choose({ window: name }));
+  }
+
+  #subscribe() {
+    this.#stream?.close();
+    for (const kept of [this.#rows, this.#ranks, this.#changes]) kept.clear();
+    this.#ranking = null;
+    this.#leader = '';
+    byId('ranking-rows').replaceChildren();
+    const query = { trending: this.#chosen.region, window: this.#chosen.window };
+    setText(byId('trending-source'), `GET ${address('/v1/stream', query)}`);
+    this.#note('Waiting for the ranking…');
+    this.#stream = new LiveStream(query, 'trending', (ranking) => this.#show(ranking), (state) => this.#status.set('trending', state));
+  }
+
+  #show(ranking) {
+    const first = this.#ranking === null;
+    this.#ranking = ranking;
+    const until = performance.now() + changeStays;
+    for (const { post_id: post, rank, previous_rank: previous } of ranking.posts) {
+      // Against what was shown, which may be some rankings back; the first time what the ranking itself says.
+      const before = first ? previous : this.#ranks.get(post) ?? 0;
+      if (before !== rank && !(first && before === 0)) this.#changes.set(post, { ...change(before, rank), until });
+    }
+    this.#ranks = new Map(ranking.posts.map((post) => [post.post_id, post.rank]));
+    this.#draw();
+    setTimeout(() => this.#fade(), changeStays + 50);
+    const leader = ranking.posts[0]?.post_id ?? '';
+    if (leader) this.#onLeader(leader);
+    if (leader && this.#leader && leader !== this.#leader) this.#say(`Post ${leader} is now first, with ${number(ranking.posts[0].likes)} likes.`);
+    this.#leader = leader;
+  }
+
+  #draw() {
+    const { posts, to, score: kind, half_life: halfLife } = this.#ranking;
+    const { region, window } = this.#chosen;
+    const shown = this.#all ? posts : posts.slice(0, few);
+    const decay = kind === 'decay';
+    byId('score-head').hidden = !decay;
+    byId('ranking').hidden = !posts.length;
+    setText(byId('ranking-caption'), `Posts with the most likes: ${regionName(region)}, ${windowName(window)}`);
+    const end = to ? `to ${timeOfDay(new Date(to))} UTC` : 'all likes that stand';
+    this.#note(posts.length ? `Each user counts once, ${end}${decay ? `; a like weighs half after ${halfLife}` : ''}` : 'No likes in this window.');
+
+    const most = Math.max(1, ...shown.map((post) => post.likes));
+    reorder(byId('ranking-rows'), shown.map((post) => this.#row(post, most, decay)));
+    for (const id of this.#rows.keys()) if (!this.#ranks.has(id)) this.#rows.delete(id);
+
+    const more = byId('ranking-more');
+    more.hidden = posts.length <= few;
+    more.setAttribute('aria-expanded', String(this.#all));
+    setText(more, this.#all ? `Show the first ${few}` : `Show all ${posts.length}`);
+  }
+
+  /** row of a post: made once, then changed. */
+  #row({ post_id: id, rank, likes, score: points }, most, decay) {
+    let row = this.#rows.get(id);
+    if (!row) {
+      row = {
+        rank: element('th', { scope: 'row', class: 'col-rank' }), change: element('td', { class: 'col-change' }), link: element('a', { class: 'row-link' }, id),
+        score: element('td', { class: 'col-score' }), likes: element('td', { class: 'col-likes' }),
+      };
+      row.element = element('tr', { 'data-post': id }, row.rank, row.change, element('td', { class: 'col-post' }, row.link), row.score, row.likes);
+      this.#rows.set(id, row);
+    }
+    setText(row.rank, String(rank));
+    row.link.href = linkTo({ post: id });
+    row.link.setAttribute('aria-current', String(id === this.#open));
+    row.score.hidden = !decay;
+    setText(row.score, score(points));
+    setText(row.likes, number(likes));
+    row.element.style.setProperty('--share', String(likes / most));
+    this.#drawChange(id, row);
+    return row.element;
+  }
+
+  #drawChange(id, row) {
+    const { kind = 'same', sign = '', text = 'no change' } = this.#changes.get(id) ?? {};
+    if (row.change.dataset.text === text) return;
+    row.change.dataset.text = text;
+    row.change.dataset.kind = kind;
+    row.change.replaceChildren(element('span', { 'aria-hidden': 'true' }, sign), element('span', { class: 'hidden' }, text));
+  }
+
+  /** fade takes arrows away that were shown long enough. */
+  #fade() {
+    const now = performance.now();
+    for (const [id, { until }] of this.#changes) {
+      if (until > now) continue;
+      this.#changes.delete(id);
+      const row = this.#rows.get(id);
+      if (row) this.#drawChange(id, row);
+    }
+  }
+
+  #note(text) {
+    setText(byId('trending-note'), text);
+  }
+}
+
+/** change in words: where from, where to. */
+function change(before, rank) {
+  if (before === 0) return { kind: 'new', sign: 'new', text: 'new' };
+  const by = Math.abs(before - rank);
+  return rank < before ? { kind: 'up', sign: `▲ ${by}`, text: `up ${by}` } : { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
+}
+
+/** sortRegions: all together first, the unknown one last. */
+export function sortRegions(regions) {
+  const place = (code) => (code === 'global' ? 0 : code === 'ZZ' ? 2 : 1);
+  return [...regions].sort((a, b) => place(a) - place(b) || regionName(a).localeCompare(regionName(b)));
+}
+
+/** reorder puts rows into a body in their order; those that were there glide to their new places. */
+function reorder(body, rows) {
+  const focused = document.activeElement;
+  const same = body.children.length === rows.length && rows.every((row, i) => row === body.children[i]);
+  if (same) return;
+  const tops = new Map([...body.children].map((row) => [row, row.getBoundingClientRect().top]));
+  body.replaceChildren(...rows);
+  if (focused && body.contains(focused)) focused.focus({ preventScroll: true }); // moving an element takes its focus
+  if (reducedMotion() || !tops.size) return;
+  for (const row of rows) {
+    const moved = tops.has(row) ? tops.get(row) - row.getBoundingClientRect().top : null;
+    if (moved === null) row.animate([{ opacity: 0 }, { opacity: 1 }], { duration: 500 });
+    else if (moved) row.animate([{ transform: `translateY(${moved}px)` }, { transform: 'none' }], { duration: 500, easing: 'cubic-bezier(.2,.8,.2,1)' });
+  }
+}

@@ -1,0 +1,372 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"kudos/reader/view"
+	"kudos/reader/wire"
+	"kudos/schema"
+)
+
+// patience bounds every wait of a test.
+const patience = 20 * time.Second
+
+// fakeLikes is a copy of the state table that a test writes. Posts are in the partition
+// of their remainder.
+type fakeLikes struct {
+	watch func(wire.Position, []view.Change)
+	mu    struct {
+		sync.Mutex
+		epochs []string // by partition
+		asOf   []int64
+		down   map[int32]bool // not ready
+		counts map[uint64]schema.Counts
+		reads  int
+	}
+	beforeRead func() // called by Counts
+}
+
+const epochOne, epochTwo = "00000001", "00000002"
+
+func newLikes(partitions int) *fakeLikes {
+	f := &fakeLikes{beforeRead: func() {}}
+	f.mu.epochs, f.mu.asOf = make([]string, partitions), make([]int64, partitions)
+	for p := range partitions {
+		f.mu.epochs[p] = epochOne
+	}
+	f.mu.down, f.mu.counts = map[int32]bool{}, map[uint64]schema.Counts{}
+	return f
+}
+
+func (f *fakeLikes) readyLocked(partition int32) error {
+	if f.mu.down[partition] {
+		return &view.NotReadyError{Topic: schema.TopicState, Partition: partition, Behind: 17}
+	}
+	return nil
+}
+
+func (f *fakeLikes) Partition(post uint64) (int32, error) {
+	return int32(post % uint64(len(f.mu.asOf))), nil
+}
+
+func (f *fakeLikes) Epoch(partition int32) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.epochs[partition], f.readyLocked(partition)
+}
+
+func (f *fakeLikes) AsOf(partition int32) (wire.Position, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return wire.Position{Partition: partition, Offset: f.mu.asOf[partition]}, f.readyLocked(partition)
+}
+
+func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error) {
+	f.beforeRead()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.reads++
+	for _, post := range posts {
+		partition, _ := f.Partition(post)
+		if err := f.readyLocked(partition); err != nil {
+			return nil, nil, err
+		}
+		counts = append(counts, f.mu.counts[post])
+		if len(asOf) == 0 || asOf[len(asOf)-1].Partition != partition {
+			asOf = append(asOf, wire.Position{Partition: partition, Offset: f.mu.asOf[partition]})
+		}
+	}
+	return counts, asOf, nil
+}
+
+func (f *fakeLikes) Watch(fn func(wire.Position, []view.Change)) { f.watch = fn }
+
+// commit moves a partition to an offset, and then tells of it. A partition is committed
+// to by one goroutine at a time, as by the copy.
+func (f *fakeLikes) commit(partition int32, offset int64, changes ...view.Change) {
+	f.apply(partition, offset, changes...)
+	f.watch(wire.Position{Partition: partition, Offset: offset}, append([]view.Change{}, changes...))
+}
+
+// apply is commit that tells nobody yet.
+func (f *fakeLikes) apply(partition int32, offset int64, changes ...view.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.asOf[partition] = offset
+	for _, c := range changes {
+		f.mu.counts[c.PostID] = c.Counts
+	}
+}
+
+func (f *fakeLikes) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func likes(post uint64, n int64) view.Change {
+	return view.Change{PostID: post, Counts: schema.Counts{Likes: n}}
+}
+
+// fakeRankings is a copy of trending, of one partition.
+type fakeRankings struct {
+	watch func(*view.Ranking)
+	mu    struct {
+		sync.Mutex
+		newest map[rankingKey]*view.Ranking
+		down   bool
+		epoch  string
+	}
+}
+
+func newRankings() *fakeRankings {
+	f := &fakeRankings{}
+	f.mu.newest, f.mu.epoch = map[rankingKey]*view.Ranking{}, epochOne
+	return f
+}
+
+func (f *fakeRankings) Partition(string, string) (int32, error) { return 2, nil }
+
+func (f *fakeRankings) Epoch(int32) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.epoch, nil
+}
+
+func (f *fakeRankings) Get(region, window string) (*view.Ranking, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.down {
+		return nil, &view.NotReadyError{Topic: schema.TopicTrending, Partition: 2, Behind: -1}
+	}
+	return f.mu.newest[rankingKey{region, window}], nil
+}
+
+func (f *fakeRankings) Watch(fn func(*view.Ranking)) { f.watch = fn }
+
+// put makes a ranking of posts at an offset.
+func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64) {
+	r := &view.Ranking{
+		Ranking: &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count", TopN: 10},
+		AsOf:    wire.Position{Partition: 2, Offset: offset},
+	}
+	for i, post := range posts {
+		r.Posts = append(r.Posts, schema.RankedPost{Rank: i + 1, PostID: post, Likes: 100 - int64(i)})
+	}
+	f.mu.Lock()
+	f.mu.newest[rankingKey{region, window}] = r
+	f.mu.Unlock()
+	f.watch(r)
+}
+
+// rig is a hub that runs.
+type rig struct {
+	*Hub
+	t        testing.TB
+	likes    *fakeLikes
+	rankings *fakeRankings
+	metrics  *prometheus.Registry
+	stop     func() // ends Run and waits for it
+}
+
+// newHub makes a hub that change has set up, and does not run it.
+func newHub(t testing.TB, likes *fakeLikes, rankings *fakeRankings, reg prometheus.Registerer, change func(*Options)) *Hub {
+	t.Helper()
+	o := Options{
+		MaxStreams: 10_000, MaxPosts: 100, Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second, WriteTimeout: 10 * time.Second,
+	}
+	if change != nil {
+		change(&o)
+	}
+	h, err := New(o, likes, rankings, slog.New(slog.DiscardHandler), reg)
+	require.NoError(t, err)
+	return h
+}
+
+// start runs a hub until the test ends, when nothing may be left of it.
+func start(t testing.TB, partitions int, change func(*Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, likes: newLikes(partitions), rankings: newRankings(), metrics: prometheus.NewRegistry()}
+	r.Hub = newHub(t, r.likes, r.rankings, r.metrics, change)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+		assert.Zero(t, r.open(), "streams are left")
+		assert.Zero(t, r.subjects(), "subjects are left")
+	})
+	t.Cleanup(r.stop)
+	require.Eventually(t, func() bool {
+		r.Hub.mu.Lock()
+		defer r.Hub.mu.Unlock()
+		return r.Hub.mu.phase == running
+	}, patience, time.Millisecond)
+	return r
+}
+
+// subjects is how many are known of.
+func (r *rig) subjects() (n int) {
+	for _, w := range r.posts.all() {
+		w.mu.Lock()
+		n += len(w.mu.subjects)
+		w.mu.Unlock()
+	}
+	for _, w := range r.ranked.all() {
+		w.mu.Lock()
+		n += len(w.mu.subjects)
+		w.mu.Unlock()
+	}
+	return n
+}
+
+// metric is the value of a metric with a label's value.
+func (r *rig) metric(name, label string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	require.NoError(r.t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == label {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	r.t.Fatalf("there is no metric %s of %s", name, label)
+	return 0
+}
+
+// shown is a message as a client gets it.
+type shown struct {
+	event, id, data string
+}
+
+func (m shown) likes(t testing.TB) wire.PostLikes {
+	t.Helper()
+	require.Equal(t, "likes", m.event)
+	var body wire.PostLikes
+	require.NoError(t, json.Unmarshal([]byte(m.data), &body), "%s", m.data)
+	return body
+}
+
+func (m shown) ranking(t testing.TB) wire.Ranking {
+	t.Helper()
+	require.Equal(t, "trending", m.event)
+	var body wire.Ranking
+	require.NoError(t, json.Unmarshal([]byte(m.data), &body), "%s", m.data)
+	return body
+}
+
+// fakeConn is a client in this process. It takes messages while gate is open.
+type fakeConn struct {
+	gate  chan struct{} // nil: open; else a send waits for its closing
+	stuck chan struct{} // has one element while a send waits
+	mu    struct {
+		sync.Mutex
+		got        []shown
+		heartbeats int
+		closed     error
+	}
+}
+
+func (c *fakeConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
+	for id, m := range news {
+		if c.gate != nil {
+			select {
+			case c.stuck <- struct{}{}:
+			default:
+			}
+			<-c.gate
+		}
+		c.mu.Lock()
+		c.mu.got = append(c.mu.got, shown{m.event, string(id), string(m.data)})
+		c.mu.Unlock()
+		sent++
+	}
+	return sent, nil
+}
+
+func (c *fakeConn) heartbeat(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.heartbeats++
+	return nil
+}
+
+func (c *fakeConn) close(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.closed = cause
+}
+
+// take returns what has come since it was called before.
+func (c *fakeConn) take() []shown {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := c.mu.got
+	c.mu.got = nil
+	return got
+}
+
+func (c *fakeConn) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.closed
+}
+
+func (c *fakeConn) beats() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.heartbeats
+}
+
+// watch opens a stream on a fakeConn; leave ends it as its client would.
+func (r *rig) watch(c *fakeConn, q *query) (leave func()) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan *refusal, 1)
+	go func() {
+		ended <- r.show(ctx, q, kindSSE, func(*stream) (conn, *refusal) { return c, nil })
+	}()
+	leave = sync.OnceFunc(func() {
+		cancel()
+		assert.Nil(r.t, <-ended)
+	})
+	r.t.Cleanup(leave)
+	return leave
+}
+
+// requireNoGoroutines waits until no goroutine is in this package's code, the test's
+// own excepted, nor in the WebSocket library's.
+func requireNoGoroutines(t *testing.T) {
+	t.Helper()
+	buf := make([]byte, 1<<22)
+	var left string
+	require.Eventually(t, func() bool {
+		left = ""
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		_, others, _ := strings.Cut(stacks, "\n\n") // the first is this one
+		for stack := range strings.SplitSeq(others, "\n\n") {
+			if strings.Contains(stack, "reader/live.(*") || strings.Contains(stack, "coder/websocket") {
+				left += stack + "\n\n"
+			}
+		}
+		return left == ""
+	}, patience, 5*time.Millisecond, "goroutines are left:\n%s", left)
+}

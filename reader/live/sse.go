@@ -1,0 +1,117 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// sseConn is a stream of Server-Sent Events,
+// https://html.spec.whatwg.org/multipage/server-sent-events.html.
+type sseConn struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+// A client whose connection is lost comes again after a time between these, each after
+// another, or all clients of a reader that restarts would come at once.
+const (
+	retryMin = time.Second
+	retryMax = 3 * time.Second
+)
+
+func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if r.Method == http.MethodHead {
+		return nil, nil
+	}
+	c := &sseConn{w: w, control: http.NewResponseController(w), timeout: h.options.WriteTimeout}
+	// The server's deadlines are for answers that end. That for reading would, on
+	// HTTP/1, be taken for a client that is gone.
+	if err := c.control.SetReadDeadline(time.Time{}); err != nil {
+		return nil, h.refusalOf(fmt.Errorf("lifting the read deadline of a stream: %w", err))
+	}
+	if err := c.control.SetWriteDeadline(time.Time{}); err != nil {
+		return nil, h.refusalOf(fmt.Errorf("lifting the write deadline of a stream: %w", err))
+	}
+	if r.ProtoMajor == 1 {
+		// When the stream ends, so does the connection: close leaves a deadline on it.
+		header.Set("Connection", "close")
+	}
+	retry := retryMin + rand.N(retryMax-retryMin)
+	if err := c.write(func() error {
+		_, err := fmt.Fprintf(w, "retry: %d\n\n", retry.Milliseconds())
+		return err
+	}); err != nil {
+		return nil, nil // the client is gone already
+	}
+	return c, nil
+}
+
+// write has f's writing on its way to the client within the timeout. The deadline is
+// lifted after it: on HTTP/2 one that passes while nothing is written ends the stream.
+func (c *sseConn) write(f func() error) error {
+	started := time.Now()
+	err := c.control.SetWriteDeadline(started.Add(c.timeout))
+	if err == nil {
+		err = f()
+	}
+	if err == nil {
+		err = c.control.Flush()
+	}
+	if err == nil {
+		err = c.control.SetWriteDeadline(time.Time{})
+	}
+	if err != nil && time.Since(started) >= c.timeout {
+		return fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return err
+}
+
+func (c *sseConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
+	err = c.write(func() error {
+		for id, m := range news {
+			if err := c.event(id, m); err != nil {
+				return err
+			}
+			sent++
+		}
+		return nil
+	})
+	return sent, err
+}
+
+// event writes into the server's buffer, in pieces, so that the message stays shared.
+func (c *sseConn) event(id []byte, m *message) error {
+	if _, err := io.WriteString(c.w, "id: "); err != nil {
+		return err
+	}
+	if _, err := c.w.Write(id); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(c.w, "\n"); err != nil {
+		return err
+	}
+	_, err := c.w.Write(m.sse)
+	return err
+}
+
+func (c *sseConn) heartbeat(context.Context) error {
+	return c.write(func() error {
+		_, err := io.WriteString(c.w, ":\n\n")
+		return err
+	})
+}
+
+// close bounds what the server writes to end the answer.
+func (c *sseConn) close(error) {
+	_ = c.control.SetWriteDeadline(time.Now().Add(leaveTimeout))
+}

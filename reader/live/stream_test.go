@@ -1,0 +1,384 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"kudos/reader/view"
+	"kudos/reader/wire"
+)
+
+// These tests run in a bubble whose clock moves only when everything in it waits.
+
+func posts(ids ...uint64) *query { return &query{posts: ids} }
+
+func seen(t *testing.T, id string, q *query) *query {
+	t.Helper()
+	var err error
+	q.seen, err = parseEventID(id)
+	require.NoError(t, err)
+	return q
+}
+
+// wants compares what a client got with lines "id post likes offset".
+func wants(t *testing.T, c *fakeConn, lines ...string) {
+	t.Helper()
+	synctest.Wait()
+	got := []string{}
+	for _, m := range c.take() {
+		body := m.likes(t)
+		got = append(got, fmt.Sprintf("%s: %d has %d as of %s", m.id, body.PostID, body.Likes, body.AsOf))
+	}
+	if lines == nil {
+		lines = []string{}
+	}
+	require.Equal(t, lines, got)
+}
+
+func TestCurrentValuesThenChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 4, nil)
+		r.likes.commit(1, 10, likes(1, 5), likes(5, 7))
+		r.likes.commit(2, 20, likes(2, 9))
+		c := &fakeConn{}
+		leave := r.watch(c, posts(2, 1, 9, 5))
+		wants(t, c,
+			"00000001.1:10: 1 has 5 as of 1:10", "00000001.1:10: 9 has 0 as of 1:10", "00000001.1:10: 5 has 7 as of 1:10",
+			"00000001.1:10,2:20: 2 has 9 as of 2:20")
+		require.Equal(t, 4, r.subjects())
+
+		began := time.Now()
+		r.likes.commit(1, 12, likes(5, 8), likes(13, 1))
+		wants(t, c, "00000001.1:12,2:20: 5 has 8 as of 1:12")
+		require.Zero(t, time.Since(began), "the first change after a while is shown at once")
+
+		// Those after it come in turns, the newest of each.
+		r.likes.commit(1, 13, likes(5, 9))
+		r.likes.commit(1, 14, likes(1, 6), likes(5, 10))
+		r.likes.commit(2, 21, likes(2, 8))
+		wants(t, c)
+		time.Sleep(r.options.Interval)
+		wants(t, c, "00000001.1:14,2:20: 1 has 6 as of 1:14", "00000001.1:14,2:20: 5 has 10 as of 1:14", "00000001.1:14,2:21: 2 has 8 as of 2:21")
+
+		r.likes.commit(1, 15, likes(13, 2)) // nobody shows it
+		r.likes.commit(1, 16)
+		time.Sleep(10 * r.options.Interval)
+		wants(t, c)
+
+		leave()
+		require.Zero(t, r.subjects(), "a subject whose last stream is gone is freed")
+		r.likes.commit(1, 17, likes(5, 11))
+	})
+}
+
+func TestHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		c := &fakeConn{}
+		r.watch(c, posts(1))
+		time.Sleep(r.options.Heartbeat*3 + time.Second)
+		require.Equal(t, 3, c.beats())
+		require.Equal(t, 1, r.likes.mu.reads, "while nothing changes nothing is read")
+	})
+}
+
+// TestAChangeBetweenRegisteringAndReading: whichever of callback and reading is first,
+// the newer value is shown, and never the older one after it.
+func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		r.likes.commit(0, 10, likes(1, 1))
+
+		t.Log("the callback comes after the reading")
+		r.likes.beforeRead = func() { r.likes.apply(0, 11, likes(1, 2)) }
+		c := &fakeConn{}
+		r.watch(c, posts(1))
+		wants(t, c, "00000001.0:11: 1 has 2 as of 0:11")
+		r.likes.watch(wire.Position{Partition: 0, Offset: 11}, []view.Change{likes(1, 2)})
+		time.Sleep(r.options.Interval)
+		wants(t, c)
+
+		t.Log("the change comes, callback and all, before the reading")
+		r.likes.beforeRead = func() { r.likes.commit(0, 12, likes(1, 3)) }
+		c2 := &fakeConn{}
+		r.watch(c2, posts(1))
+		time.Sleep(r.options.Interval)
+		wants(t, c2, "00000001.0:12: 1 has 3 as of 0:12")
+		wants(t, c, "00000001.0:12: 1 has 3 as of 0:12")
+
+		t.Log("the reading is the older of the two")
+		r.likes.beforeRead = func() {}
+		c3 := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
+		r.watch(c3, posts(1))
+		<-c3.stuck
+		r.likes.commit(0, 13, likes(1, 4))
+		time.Sleep(r.options.Interval)
+		close(c3.gate)
+		wants(t, c3, "00000001.0:12: 1 has 3 as of 0:12", "00000001.0:13: 1 has 4 as of 0:13")
+	})
+}
+
+func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		slow, fast := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}, &fakeConn{}
+		r.watch(slow, posts(1))
+		r.watch(fast, posts(1))
+		<-slow.stuck
+		const changes = 100
+		for i := range int64(changes) {
+			r.likes.commit(0, i+1, likes(1, i+1))
+			time.Sleep(r.options.Interval)
+		}
+		synctest.Wait()
+		require.Len(t, fast.take(), 1+changes)
+		require.Empty(t, slow.take())
+		close(slow.gate)
+		wants(t, slow, "00000001.0:0: 1 has 0 as of 0:0", "00000001.0:100: 1 has 100 as of 0:100")
+	})
+}
+
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 3, nil)
+		r.likes.commit(0, 10, likes(3, 3), likes(6, 6))
+		r.likes.commit(1, 10, likes(1, 1))
+
+		t.Log("where the copy is further, or as far, the current value is shown")
+		c := &fakeConn{}
+		r.watch(c, seen(t, "00000001.0:9,1:10", posts(1, 3)))
+		wants(t, c, "00000001.0:10,1:10: 3 has 3 as of 0:10", "00000001.0:10,1:10: 1 has 1 as of 1:10")
+
+		t.Log("a partition that is behind waits, and the others go on; the id keeps what the client has")
+		c = &fakeConn{}
+		r.watch(c, seen(t, "00000001.0:12,1:5,7:99", posts(1, 3, 6)))
+		wants(t, c, "00000001.0:12,1:10: 1 has 1 as of 1:10")
+		r.likes.commit(0, 11, likes(3, 4)) // published, and not far enough
+		r.likes.commit(1, 11, likes(1, 2))
+		time.Sleep(2 * r.options.Interval)
+		wants(t, c, "00000001.0:12,1:11: 1 has 2 as of 1:11")
+		r.likes.apply(0, 12) // nothing that is shown has changed, so that no callback tells
+		time.Sleep(r.options.Interval)
+		wants(t, c, "00000001.0:12,1:11: 3 has 4 as of 0:12", "00000001.0:12,1:11: 6 has 6 as of 0:12")
+		r.likes.commit(0, 13, likes(6, 7))
+		time.Sleep(r.options.Interval)
+		wants(t, c, "00000001.0:13,1:11: 6 has 7 as of 0:13")
+
+		t.Log("positions of another epoch mean nothing")
+		c = &fakeConn{}
+		r.watch(c, seen(t, "0badc0de.0:1000", posts(3)))
+		wants(t, c, "00000001.0:13: 3 has 4 as of 0:13")
+	})
+}
+
+// TestResumeFromBeyondTheLog: the wait is bounded, and heartbeats go on meanwhile.
+func TestResumeFromBeyondTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 2, nil)
+		c := &fakeConn{}
+		r.watch(c, seen(t, "00000001.0:9000000000000000000", posts(1, 2)))
+		wants(t, c, "00000001.0:9000000000000000000,1:0: 1 has 0 as of 1:0")
+		r.likes.set(func() { r.likes.mu.down[0] = true }) // not ready is no reason to end
+		time.Sleep(resumeWait - time.Second)
+		synctest.Wait()
+		require.NoError(t, c.cause())
+		require.Equal(t, 1, c.beats())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, c.cause(), errNotCovered)
+		require.Empty(t, c.take())
+		require.Zero(t, r.subjects())
+	})
+}
+
+// TestALogMadeAnewEndsItsStreams: positions before and after cannot be compared.
+func TestALogMadeAnewEndsItsStreams(t *testing.T) {
+	for name, anew := range map[string]func(f *fakeLikes){
+		"anything may have changed": func(f *fakeLikes) { f.watch(wire.Position{Partition: 0, Offset: 10}, nil) },
+		"the position went back":    func(f *fakeLikes) { f.commit(0, 9, likes(2, 1)) },
+		"another epoch": func(f *fakeLikes) {
+			f.set(func() { f.mu.epochs[0] = epochTwo })
+			f.commit(0, 11, likes(2, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, 2, nil)
+				c, other := &fakeConn{}, &fakeConn{}
+				r.watch(c, posts(2, 1))
+				r.watch(other, posts(1))
+				synctest.Wait()
+				r.likes.commit(0, 10, likes(2, 7))
+				time.Sleep(r.options.Interval)
+				synctest.Wait()
+				c.take()
+				anew(r.likes)
+				time.Sleep(r.options.Interval)
+				wants(t, c)
+				require.ErrorIs(t, c.cause(), errAnew)
+				require.NoError(t, other.cause(), "streams of other partitions go on")
+
+				// A stream that comes now is not shown what was published before.
+				if name == "another epoch" {
+					r.likes.set(func() { r.likes.mu.epochs[1] = epochTwo })
+				}
+				r.likes.apply(0, 3, likes(2, 2))
+				again := &fakeConn{}
+				r.watch(again, posts(2))
+				epoch, _ := r.likes.Epoch(0)
+				wants(t, again, epoch+".0:3: 2 has 2 as of 0:3")
+			})
+		})
+	}
+}
+
+// TestAStreamOfTheNewEpochEndsThoseOfTheOld: before any callback has told of it.
+func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 2, nil)
+		old, anew := &fakeConn{}, &fakeConn{}
+		r.likes.commit(0, 100, likes(2, 7))
+		r.watch(old, posts(2))
+		wants(t, old, "00000001.0:100: 2 has 7 as of 0:100")
+		r.likes.set(func() { r.likes.mu.epochs[0] = epochTwo })
+		r.likes.apply(0, 3, likes(2, 1))
+
+		mixed := newStream(t.Context())
+		require.ErrorIs(t, r.subscribe(mixed, posts(1, 2)), errEpochs, "partitions of different logs have no id in common")
+		mixed.leave()
+		r.watch(anew, posts(2))
+		wants(t, anew, "00000002.0:3: 2 has 1 as of 0:3")
+		require.ErrorIs(t, old.cause(), errAnew)
+	})
+}
+
+func TestRankings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		q := func() *query { return &query{ranking: &rankingKey{"DE", "1h"}} }
+		next := func(c *fakeConn) (line string) {
+			synctest.Wait()
+			for _, m := range c.take() {
+				line += fmt.Sprintf("%s: %d ", m.id, m.ranking(t).Posts[0].PostID)
+			}
+			return line
+		}
+		c := &fakeConn{}
+		r.watch(c, q())
+		require.Empty(t, next(c), "there is none yet")
+		r.rankings.put("DE", "1h", 5, 42)
+		r.rankings.put("DE", "24h", 6, 43)
+		require.Equal(t, "00000001.2:5: 42 ", next(c))
+
+		resumed, ahead := &fakeConn{}, &fakeConn{}
+		r.watch(resumed, seen(t, "00000001.2:5", q()))
+		r.watch(ahead, seen(t, "00000001.2:8", q()))
+		require.Equal(t, "00000001.2:5: 42 ", next(resumed))
+		require.Empty(t, next(ahead))
+		r.rankings.put("DE", "1h", 7, 44)
+		time.Sleep(r.options.Interval)
+		require.Equal(t, "00000001.2:7: 44 ", next(c))
+		require.Empty(t, next(ahead), "it has a newer one")
+		r.rankings.put("DE", "1h", 8, 45)
+		time.Sleep(2 * r.options.Interval)
+		require.Equal(t, "00000001.2:8: 45 ", next(ahead))
+		require.Equal(t, "00000001.2:8: 45 ", next(c))
+
+		r.rankings.mu.epoch = epochTwo
+		r.rankings.put("DE", "1h", 1, 46)
+		time.Sleep(r.options.Interval)
+		synctest.Wait()
+		require.ErrorIs(t, c.cause(), errAnew)
+	})
+}
+
+func TestManyStreamsOfOnePostGetTheFinalValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		streams := make([]*fakeConn, 2_000)
+		for i := range streams {
+			streams[i] = &fakeConn{}
+			r.watch(streams[i], posts(7))
+		}
+		for i := range int64(1_000) {
+			r.likes.commit(0, i+1, likes(7, i+1))
+			if i%100 == 0 {
+				time.Sleep(r.options.Interval)
+			}
+		}
+		time.Sleep(2 * r.options.Interval)
+		synctest.Wait()
+		for _, c := range streams {
+			got := c.take()
+			require.Equal(t, "00000001.0:1000", got[len(got)-1].id)
+			require.EqualValues(t, 1_000, got[len(got)-1].likes(t).Likes)
+			require.LessOrEqual(t, len(got), 13, "changes are shown together")
+		}
+		require.Equal(t, 1, r.subjects())
+	})
+}
+
+func TestLimitsAndNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 2, func(o *Options) { o.MaxStreams = 2 })
+		open := func() *refusal {
+			return r.show(t.Context(), posts(1, 2), kindSSE, func(*stream) (conn, *refusal) { return nil, nil })
+		}
+		require.Nil(t, open())
+		r.likes.set(func() { r.likes.mu.down[0] = true })
+		no := open()
+		require.Equal(t, 503, no.Status)
+		require.Equal(t, slugNotReady, no.slug)
+		require.NotEmpty(t, no.retryAfter)
+		require.Contains(t, no.Detail, "17 records behind")
+		r.likes.set(func() { r.likes.mu.down[0] = false })
+
+		leave := r.watch(&fakeConn{}, posts(1))
+		r.watch(&fakeConn{}, posts(1))
+		synctest.Wait()
+		no = open()
+		require.Equal(t, 429, no.Status)
+		require.NotEmpty(t, no.retryAfter)
+		leave()
+		require.Nil(t, open(), "a place is free again")
+
+		r.stop()
+		no = open()
+		require.Equal(t, 503, no.Status)
+		require.Equal(t, slugNotRunning, no.slug)
+	})
+}
+
+func TestRunEndsStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		c := &fakeConn{}
+		r.watch(c, posts(1))
+		synctest.Wait()
+		r.stop()
+		require.ErrorIs(t, c.cause(), errShutdown)
+		require.ErrorContains(t, r.Run(t.Context()), "twice")
+	})
+}
+
+// TestRunDoesNotWaitForEver: a handler that hangs is a defect, and said to be one.
+func TestRunDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		synctest.Wait()
+		require.NoError(t, h.admit(newStream(t.Context())))
+		began := time.Now()
+		cancel()
+		require.ErrorContains(t, <-ended, "1 streams did not end")
+		require.Equal(t, h.options.WriteTimeout+2*leaveTimeout, time.Since(began))
+	})
+}

@@ -1,0 +1,136 @@
+package view
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"kudos/schema"
+)
+
+// How a partition of the state table is laid out in its local copy. Counts have a range
+// of their own, so that they are dense on disk and in the block cache, and zeros are
+// not there at all:
+//
+//	c post          likes, and dislikes if there are any: zigzag varints
+//	r post user     reaction, region (6 bytes), since (varint): standing reactions only
+//	_progress       as in the state table
+//	_totals         posts, likes, dislikes: zigzag varints
+//
+// post and user are 8 bytes, big-endian. Another layout needs another layoutVersion:
+// the copies are then made anew, in folders of their own.
+const layoutVersion = 1
+
+const (
+	countsPrefix   = 'c'
+	reactionPrefix = 'r'
+	totalsKey      = "_totals"
+)
+
+func appendCountsKey(b []byte, post uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, countsPrefix), post)
+}
+
+func appendReactionKey(b []byte, post, user uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(append(b, reactionPrefix), post), user)
+}
+
+// userOf is the user of a reaction's key.
+func userOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+func appendCounts(b []byte, c schema.Counts) []byte {
+	b = binary.AppendVarint(b, c.Likes)
+	if c.Dislikes != 0 {
+		b = binary.AppendVarint(b, c.Dislikes)
+	}
+	return b
+}
+
+var errLayout = errors.New("the local copy does not read right; delete its folder (reader.state_dir)")
+
+func decodeCounts(b []byte) (c schema.Counts, err error) {
+	likes, n := binary.Varint(b)
+	if n <= 0 {
+		return c, fmt.Errorf("counts of %d bytes: %w", len(b), errLayout)
+	}
+	c.Likes = likes
+	if n == len(b) {
+		return c, nil
+	}
+	dislikes, m := binary.Varint(b[n:])
+	if m <= 0 || n+m != len(b) {
+		return c, fmt.Errorf("counts of %d bytes: %w", len(b), errLayout)
+	}
+	c.Dislikes = dislikes
+	return c, nil
+}
+
+const reactionFixed = 1 + len(schema.Region{})
+
+func appendReaction(b []byte, p *schema.Pair) []byte {
+	b = append(b, byte(p.Reaction))
+	b = append(b, p.Region[:]...)
+	return binary.AppendVarint(b, p.SinceMs)
+}
+
+func decodeReaction(b []byte) (r Reaction, err error) {
+	if len(b) <= reactionFixed {
+		return r, fmt.Errorf("reaction of %d bytes: %w", len(b), errLayout)
+	}
+	r.Reaction, r.Region = schema.Reaction(b[0]), schema.Region(b[1:reactionFixed])
+	since, n := binary.Varint(b[reactionFixed:])
+	if n != len(b)-reactionFixed {
+		return r, fmt.Errorf("reaction of %d bytes: %w", len(b), errLayout)
+	}
+	r.SinceMs = since
+	return r, nil
+}
+
+func appendTotals(b []byte, t Totals) []byte {
+	for _, n := range []int64{t.Posts, t.Likes, t.Dislikes} {
+		b = binary.AppendVarint(b, n)
+	}
+	return b
+}
+
+func decodeTotals(b []byte) (t Totals, err error) {
+	for _, field := range []*int64{&t.Posts, &t.Likes, &t.Dislikes} {
+		n, size := binary.Varint(b)
+		if size <= 0 {
+			return t, fmt.Errorf("totals: %w", errLayout)
+		}
+		*field, b = n, b[size:]
+	}
+	return t, nil
+}
+
+// add takes a post's change into the totals.
+func (t *Totals) add(before, after schema.Counts) {
+	t.Likes += after.Likes - before.Likes
+	t.Dislikes += after.Dislikes - before.Dislikes
+	none := schema.Counts{}
+	if before == none && after != none {
+		t.Posts++
+	}
+	if before != none && after == none {
+		t.Posts--
+	}
+}
+
+// rankingPrefix stands before the key of a ranking; the store's own keys begin with _.
+const rankingPrefix = 'k'
+
+func rankingKey(key string) []byte { return append([]byte{rankingPrefix}, key...) }
+
+// appendStoredRanking is a record's offset (8 bytes, big-endian) and its value.
+func appendStoredRanking(b []byte, offset int64, value []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(b, uint64(offset)), value...)
+}
+
+func decodeStoredRanking(b []byte) (offset int64, r *schema.Ranking, err error) {
+	if len(b) < 8 {
+		return 0, nil, fmt.Errorf("ranking of %d bytes: %w", len(b), errLayout)
+	}
+	r, err = schema.DecodeRanking(b[8:])
+	return int64(binary.BigEndian.Uint64(b)), r, err
+}

@@ -1,0 +1,167 @@
+package view
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// Counts returns the counts of posts, in the order asked for, and a position for each
+// partition that they are in, in order.
+func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error) {
+	n, err := l.view.Partitions()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(posts) == 1 {
+		return l.countsOf(posts[0], schema.PartitionFor(posts[0], n))
+	}
+	asked := make([]askedPost, len(posts))
+	for i, post := range posts {
+		asked[i] = askedPost{schema.PartitionFor(post, n), post, i}
+	}
+	slices.SortFunc(asked, func(a, b askedPost) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.post, b.post))
+	})
+	counts := make([]schema.Counts, len(posts))
+	var asOf []wire.Position
+	for len(asked) > 0 {
+		partition, end := asked[0].partition, 1
+		for end < len(asked) && asked[end].partition == partition {
+			end++
+		}
+		position, err := l.countsIn(partition, asked[:end], counts)
+		if err != nil {
+			return nil, nil, err
+		}
+		asOf = append(asOf, position)
+		asked = asked[end:]
+	}
+	return counts, asOf, nil
+}
+
+// askedPost is a post and its place in what was asked for.
+type askedPost struct {
+	partition int32
+	post      uint64
+	index     int
+}
+
+// countsOf is Counts of one post.
+func (l *Likes) countsOf(post uint64, partition int32) ([]schema.Counts, []wire.Position, error) {
+	counts, asOf := make([]schema.Counts, 1), make([]wire.Position, 1)
+	err := l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+		if asOf[0], err = c.(*likesCopy).asOf(); err != nil {
+			return err
+		}
+		var key [9]byte
+		_, err = s.Find(appendCountsKey(key[:0], post), func(value []byte) (err error) {
+			counts[0], err = decodeCounts(value)
+			return err
+		})
+		return err
+	}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return counts, asOf, nil
+}
+
+// countsIn reads the posts of one partition, in order, into counts.
+func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Counts) (asOf wire.Position, err error) {
+	var key [9]byte
+	err = l.read(partition, &asOf, func(r *stream.StoreReader) error {
+		return r.Lookup(len(asked),
+			func(i int) []byte { return appendCountsKey(key[:0], asked[i].post) },
+			func(i int, value []byte) (err error) {
+				counts[asked[i].index], err = decodeCounts(value)
+				return err
+			})
+	})
+	return asOf, err
+}
+
+// read calls use with a reader of the partition as of asOf.
+func (l *Likes) read(partition int32, asOf *wire.Position, use func(r *stream.StoreReader) error) error {
+	var r *stream.StoreReader
+	return l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+		if *asOf, err = c.(*likesCopy).asOf(); err != nil {
+			return err
+		}
+		r, err = s.NewReader()
+		return err
+	}, func() error {
+		defer r.Close()
+		return use(r)
+	})
+}
+
+// Reaction returns what a user has for a post.
+func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Position, err error) {
+	partition, err := l.Partition(post)
+	if err != nil {
+		return reaction, asOf, err
+	}
+	if !l.opts.Reactions {
+		return reaction, asOf, ErrNoReactions
+	}
+	err = l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+		if asOf, err = c.(*likesCopy).asOf(); err != nil {
+			return err
+		}
+		_, err = s.Find(appendReactionKey(nil, post, user), func(value []byte) (err error) {
+			reaction, err = decodeReaction(value)
+			return err
+		})
+		return err
+	}, nil)
+	return reaction, asOf, err
+}
+
+// Likers returns up to limit users above after who like a post, in order, and the after
+// of the next page; 0: this was the last. It may return fewer and not be the last.
+func (l *Likes) Likers(post, after uint64, limit int) (page []Liker, next uint64, asOf wire.Position, err error) {
+	partition, err := l.Partition(post)
+	if err != nil {
+		return nil, 0, asOf, err
+	}
+	if !l.opts.Reactions {
+		return nil, 0, asOf, ErrNoReactions
+	}
+	err = l.read(partition, &asOf, func(r *stream.StoreReader) (err error) {
+		page, next, err = likers(r, post, after, limit)
+		return err
+	})
+	return page, next, asOf, err
+}
+
+// scanFactor bounds what one page of likers looks through, for posts that nearly all
+// dislike.
+const scanFactor = 20
+
+func likers(r *stream.StoreReader, post, after uint64, limit int) (page []Liker, next uint64, err error) {
+	from := appendReactionKey(nil, post, after)
+	to := append(appendReactionKey(nil, post, ^uint64(0)), 0) // behind the largest user
+	looked, last := 0, uint64(0)
+	err = r.Scan(from, to, func(key, value []byte) (bool, error) {
+		if bytes.Equal(key, from) { // the last of the page before
+			return true, nil
+		}
+		if len(page) == limit || looked == scanFactor*limit {
+			next = last
+			return false, nil
+		}
+		looked++
+		last = userOf(key)
+		reaction, err := decodeReaction(value)
+		if err == nil && reaction.Reaction == schema.Liked {
+			page = append(page, Liker{last, reaction.SinceMs, reaction.Region})
+		}
+		return true, err
+	})
+	return page, next, err
+}

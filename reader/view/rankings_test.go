@@ -1,0 +1,130 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// ranker writes rankings.
+type ranker struct {
+	t  *testing.T
+	cl *kgo.Client
+}
+
+func newRanker(t *testing.T, kafka stream.KafkaOptions) *ranker {
+	cl, err := kafka.NewClient(discardLog(), kgo.DefaultProduceTopic(schema.TopicTrending))
+	require.NoError(t, err)
+	t.Cleanup(cl.Close)
+	return &ranker{t, cl}
+}
+
+// write returns the place behind the record.
+func (r *ranker) write(region, window string, value []byte) wire.Position {
+	rec := &kgo.Record{Key: []byte(schema.RankingKey(region, window)), Value: value}
+	require.NoError(r.t, r.cl.ProduceSync(r.t.Context(), rec).FirstErr())
+	return wire.Position{Partition: rec.Partition, Offset: rec.Offset + 1}
+}
+
+func (r *ranker) rank(region, window string, posts ...uint64) wire.Position {
+	ranking := &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count"}
+	for i, post := range posts {
+		ranking.Posts = append(ranking.Posts, schema.RankedPost{Rank: i + 1, PostID: post, Likes: 1, Score: schema.ScoreOne})
+	}
+	value, err := schema.EncodeRanking(ranking)
+	require.NoError(r.t, err)
+	return r.write(region, window, value)
+}
+
+func (r *ranker) covered(v *Rankings, at wire.Position) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	require.NoError(r.t, v.Wait(ctx, at), "%v", v.Ready())
+	for p := range int32(partitions) {
+		require.NoError(r.t, v.Wait(ctx, wire.Position{Partition: p}), "%v", v.Ready())
+	}
+}
+
+func newRankings(t *testing.T, kafka stream.KafkaOptions, dir string) (v *Rankings, stop func()) {
+	v = NewRankings(Options{StateDir: dir}, kafka, discardLog())
+	return v, start(t, v.Run)
+}
+
+func TestNewestRankings(t *testing.T) {
+	_, kafka := broker(t, schema.TopicTrending)
+	r := newRanker(t, kafka)
+	r.rank("DE", "1h", 1, 2)
+	de := r.rank("DE", "1h", 2, 1)
+	us := r.rank("US", "1h", 3)
+	dir := t.TempDir()
+	list := func(v *Rankings) (keys []string) {
+		all, err := v.List()
+		require.NoError(t, err)
+		for _, ranking := range all {
+			keys = append(keys, fmt.Sprint(ranking.Region, "/", ranking.Window, " ", ranking.Posts[0].PostID, " ", ranking.AsOf))
+		}
+		return keys
+	}
+	want := []string{fmt.Sprint("DE/1h 2 ", de), fmt.Sprint("US/1h 3 ", us)}
+
+	v, stop := newRankings(t, kafka, dir)
+	r.covered(v, de)
+	r.covered(v, us)
+	require.Equal(t, want, list(v))
+	none, err := v.Get("FR", "1h")
+	require.NoError(t, err)
+	require.Nil(t, none)
+	stop()
+
+	global := r.rank("global", "all", 9) // while it is away
+	v, _ = newRankings(t, kafka, dir)
+	r.covered(v, global)
+	r.covered(v, de)
+	want = append(want, fmt.Sprint("global/all 9 ", global))
+	require.Equal(t, want, list(v), "those of before are in the local store")
+
+	// A later version, or rubbish, leaves what is there; a tombstone takes it away.
+	r.covered(v, r.write("DE", "1h", []byte(`{"version":99}`)))
+	require.Equal(t, want, list(v))
+	r.covered(v, r.write("DE", "1h", nil))
+	require.Equal(t, want[1:], list(v))
+}
+
+func TestWatchRankings(t *testing.T) {
+	_, kafka := broker(t, schema.TopicTrending)
+	r := newRanker(t, kafka)
+	before := r.rank("DE", "1h", 1)
+	v := NewRankings(Options{StateDir: t.TempDir()}, kafka, discardLog())
+	told := make(chan *Ranking, 100)
+	v.Watch(func(ranking *Ranking) {
+		if have, err := v.Get(ranking.Region, ranking.Window); err != nil || have.AsOf.Offset < ranking.AsOf.Offset {
+			t.Errorf("told of %v, while %v (%v) can be read", ranking.AsOf, have, err)
+		}
+		told <- ranking
+	})
+	start(t, v.Run)
+	next := func() *Ranking {
+		select {
+		case ranking := <-told:
+			return ranking
+		case <-time.After(patience):
+			t.Fatal("nothing was told")
+			return nil
+		}
+	}
+	require.Equal(t, before, next().AsOf)
+	require.Equal(t, r.rank("US", "1h", 2), next().AsOf)
+	require.Equal(t, r.rank("DE", "1h", 3), next().AsOf)
+	epoch, err := v.Epoch(before.Partition)
+	require.NoError(t, err)
+	require.Len(t, epoch, 8)
+}

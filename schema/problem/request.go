@@ -1,0 +1,94 @@
+package problem
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kudos/schema"
+)
+
+// ParseID reads an id of a path or query: decimal, above 0, of 64 bits.
+func ParseID(field, s string) (uint64, *FieldError) {
+	id, err := strconv.ParseUint(s, 10, 64)
+	switch {
+	case err != nil || len(s) > len("18446744073709551615"):
+		return 0, NotANumber(field, s)
+	case id == 0:
+		return 0, &FieldError{field, string(schema.ZeroID), "is 0"}
+	}
+	return id, nil
+}
+
+// NotANumber is a text that is not the number which was wanted.
+func NotANumber(field, s string) *FieldError {
+	return &FieldError{field, string(schema.Undecodable), fmt.Sprintf("%.40q is not a whole number in range", s)}
+}
+
+// RequireMediaType says what keeps the body from being read as one of the types.
+func RequireMediaType(r *http.Request, types ...string) *Problem {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return UnsupportedMediaType("Content-Encoding %.40q is not supported; send the body as it is", coding)
+	}
+	given := r.Header.Get("Content-Type")
+	if mediaType, _, err := mime.ParseMediaType(given); err == nil && slices.Contains(types, mediaType) {
+		return nil
+	}
+	return UnsupportedMediaType("Content-Type is %.80q; send %s", given, strings.Join(types, " or "))
+}
+
+// UnreadBody is the answer to a body of at most limit bytes that could not be read.
+func UnreadBody(err error, limit int64) *Problem {
+	var tooMuch *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooMuch):
+		return TooLarge("the body has more than %d bytes", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return New(http.StatusRequestTimeout, "request-timeout", "The body came too slowly", "the body did not arrive in time")
+	}
+	return InvalidRequest(FieldError{"body", string(schema.Undecodable), "ended early"})
+}
+
+// ParseFields reads a JSON object and refuses a field that is not known: a name
+// spelled wrong would otherwise be silently without effect.
+func ParseFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *FieldError) {
+	if len(raw) == 0 {
+		return nil, &FieldError{whole, Empty, "is empty"}
+	}
+	fields := make(map[string]json.RawMessage, len(known)+1)
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		var wrongType *json.UnmarshalTypeError
+		if errors.As(err, &wrongType) {
+			return nil, &FieldError{whole, string(schema.Undecodable), "is not a JSON object"}
+		}
+		return nil, &FieldError{whole, string(schema.Undecodable), fmt.Sprintf("is not JSON: %v", err)}
+	}
+	if fields == nil {
+		return nil, &FieldError{whole, string(schema.Undecodable), "is not a JSON object"}
+	}
+	unknown, found := "", false
+	for name := range fields {
+		if !slices.Contains(known, name) && (!found || name < unknown) { // always the same one
+			unknown, found = name, true
+		}
+	}
+	if found {
+		return nil, Unknown(unknown, known...)
+	}
+	return fields, nil
+}
+
+// Unknown is a name that means nothing where others do.
+func Unknown(name string, known ...string) *FieldError {
+	detail := "is not known here; known are " + strings.Join(known, ", ")
+	if len(known) == 0 {
+		detail = "is not known here; none is"
+	}
+	return &FieldError{fmt.Sprintf("%.40s", name), UnknownField, detail}
+}

@@ -1,0 +1,197 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+)
+
+// View keeps a local copy of all partitions of a table topic and follows them: goka's
+// view on our own ports. (goka's own follows no partition until all have recovered,
+// stops all when one fails, and cannot be asked for a definite position.)
+//
+//	catching up ──► ready ──► following ──┐
+//	     ▲                                │ an error: a new client reads on; the copy stays ready,
+//	     └────────────────────────────────┘ unless it is not of this log, or damaged
+type View struct {
+	opts ViewOptions
+	log  *slog.Logger
+
+	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
+	trouble    atomic.Pointer[error]            // why they are not
+}
+
+// ViewOptions say what is copied and how. All are needed.
+type ViewOptions struct {
+	Kafka  KafkaOptions
+	Topic  string
+	Stores *Stores
+	// Copy makes what lays a partition's records out in its store.
+	Copy func(partition int32) Copy
+}
+
+// Copy is a role's part of one partition of a View. One goroutine calls it.
+type Copy interface {
+	// Open is called with the store before anything is applied to it, and again
+	// whenever it may have changed otherwise: it may be empty, or have all that was
+	// applied before. Nobody reads it then.
+	Open(s *Store) error
+	// Whole returns how many of the records, which follow those applied last, may be
+	// applied: those behind belong to a transaction of which more is to come.
+	Whole(records []*kgo.Record) int
+	// Apply lays records out. It may read the store, which has none of them yet.
+	Apply(s *Store, w *Write, records []*kgo.Record) error
+	// Applied is called when they are written; nothing is pinned meanwhile.
+	Applied()
+	// Published is called when anybody can read what was applied last; anew: the
+	// partition could not be read before, so anything may have changed.
+	Published(anew bool)
+}
+
+// NewView makes a view; it starts nothing.
+func NewView(opts ViewOptions, log *slog.Logger) *View {
+	return &View{opts: opts, log: log.With("topic", opts.Topic)}
+}
+
+// ViewNotReadyError says that a partition cannot be answered from now.
+type ViewNotReadyError struct {
+	Topic     string
+	Partition int32 // -1: not even the number of partitions is known
+	// Behind is how many offsets are still to be read; -1: not known.
+	Behind int64
+	// Reason is why, if it is not just that the copy is being made; Remedy what helps.
+	Reason, Remedy string
+}
+
+func (e *ViewNotReadyError) Error() string {
+	text := e.Topic
+	if e.Partition >= 0 {
+		text += fmt.Sprintf("/%d", e.Partition)
+	}
+	switch {
+	case e.Reason != "":
+		text += ": " + e.Reason
+	case e.Behind >= 0:
+		text += fmt.Sprintf(": the local copy is %d records behind", e.Behind)
+	default:
+		text += ": the local copy is being opened"
+	}
+	return text + remedyNote(e.Remedy)
+}
+
+const (
+	viewRetryMin = 50 * time.Millisecond
+	viewRetryMax = 5 * time.Second
+)
+
+// Run follows the topic until ctx ends. Over Kafka's troubles it does not end.
+func (v *View) Run(ctx context.Context) error {
+	retry := viewRetryMin
+	for {
+		started := time.Now()
+		err := v.run(ctx)
+		v.partitions.Store(nil)
+		if ctx.Err() != nil {
+			if canceled(ctx, err) {
+				err = nil
+			}
+			return err
+		}
+		v.trouble.Store(&err)
+		v.log.Warn("local copy: starting over", "error", err)
+		if time.Since(started) > viewRetryMax {
+			retry = viewRetryMin
+		}
+		if !pause(ctx, &retry) {
+			return nil
+		}
+	}
+}
+
+// pause waits before another try, longer each time; false if ctx has ended.
+func pause(ctx context.Context, retry *time.Duration) bool {
+	wait := time.NewTimer(*retry)
+	defer wait.Stop()
+	*retry = min(2**retry, viewRetryMax)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wait.C:
+		return true
+	}
+}
+
+// run finds the partitions and follows them until ctx ends or their number changes.
+func (v *View) run(ctx context.Context) error {
+	cl, err := v.opts.Kafka.NewClient(v.log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	topics, err := LookUpTopics(ctx, cl, v.opts.Topic)
+	if err != nil {
+		return err
+	}
+	info := topics.ByName[v.opts.Topic]
+	id := LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
+	build := v.opts.Stores.Builder(func(string) (LogID, error) { return id, nil })
+	partitions := make([]*viewPartition, info.Partitions)
+	for p := range partitions {
+		if _, err := build(v.opts.Topic, int32(p)); err != nil {
+			return err
+		}
+		store := v.opts.Stores.Get(v.opts.Topic, int32(p))
+		partitions[p] = newViewPartition(v, int32(p), info.Partitions, store)
+	}
+	v.partitions.Store(&partitions)
+	g, ctx := errgroup.WithContext(ctx)
+	for _, p := range partitions {
+		g.Go(func() error { return p.run(ctx) })
+	}
+	return g.Wait()
+}
+
+// Partitions returns how many there are, or a ViewNotReadyError.
+func (v *View) Partitions() (int32, error) {
+	if ps := v.partitions.Load(); ps != nil {
+		return int32(len(*ps)), nil
+	}
+	e := &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1}
+	if err := v.trouble.Load(); err != nil {
+		e.Reason, e.Remedy = (*err).Error(), remedyOf(*err)
+	}
+	return 0, e
+}
+
+// Read reads a partition: pin is called while nothing is written, use after it; the
+// store stays open until both are done. Either may be nil.
+func (v *View) Read(partition int32, pin func(*Store, Copy) error, use func() error) error {
+	ps := v.partitions.Load()
+	if ps == nil {
+		_, err := v.Partitions()
+		return err
+	}
+	if partition < 0 || int(partition) >= len(*ps) {
+		return fmt.Errorf("%s has no partition %d", v.opts.Topic, partition)
+	}
+	return (*ps)[partition].read(pin, use)
+}
+
+// Ready is nil when all partitions can be read.
+func (v *View) Ready() error {
+	n, err := v.Partitions()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for p := range n {
+		errs = append(errs, v.Read(p, nil, nil))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,248 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// viewPartition is one partition of a View. Its goroutine is run; everybody else reads.
+type viewPartition struct {
+	view      *View
+	partition int32
+	of        int32 // how many partitions the topic had when this began
+	store     *Store
+	copy      Copy
+
+	next int64         // the offset to read on from
+	held []*kgo.Record // before it, not applied: they wait for the rest of their transaction
+
+	// life is held by readers for as long as they read, and by run where the store is
+	// opened, emptied or closed, for which ready is false first.
+	life   sync.RWMutex
+	ready  bool
+	reason error // why it is not, if something went wrong
+
+	// snap is held by readers while they pin what they read, and by run while it writes.
+	snap sync.RWMutex
+
+	behind atomic.Int64 // offsets to the end of the log, as of the last fetch; -1: not known
+}
+
+// maxHeld is how many records wait at most for the rest of their transaction, some
+// 100 MB. The fold's transactions have a quarter of that. A larger one (a rebuild) is
+// applied as it comes, and the copy is not ready until it is whole.
+const maxHeld = 400_000
+
+const (
+	viewPollRecords = 50_000
+	// viewPoll is how often a partition where nothing comes is looked after.
+	viewPoll = time.Second
+)
+
+// errRelaid tells that the topic has another number of partitions now.
+var errRelaid = errors.New("the number of partitions has changed")
+
+func newViewPartition(v *View, partition, of int32, store *Store) *viewPartition {
+	p := &viewPartition{view: v, partition: partition, of: of, store: store, copy: v.opts.Copy(partition)}
+	p.behind.Store(-1)
+	return p
+}
+
+// run follows the partition until ctx ends.
+func (p *viewPartition) run(ctx context.Context) (err error) {
+	defer func() {
+		p.shut(nil)
+		err = errors.Join(err, p.store.Close())
+	}()
+	if err := p.store.Open(); err != nil {
+		return err
+	}
+	retry := viewRetryMin
+	for {
+		started := time.Now()
+		err := p.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errRelaid) {
+			return err
+		}
+		p.view.log.Warn("local copy: reading on with a new client", "partition", p.partition, "error", err)
+		p.life.Lock()
+		p.reason = err
+		p.life.Unlock()
+		if time.Since(started) > viewRetryMax {
+			retry = viewRetryMin
+		}
+		if !pause(ctx, &retry) {
+			return nil
+		}
+	}
+}
+
+// follow catches up, and then applies what comes until something fails.
+func (p *viewPartition) follow(ctx context.Context) error {
+	cl, err := p.view.opts.Kafka.NewClient(p.view.log,
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// What is gone is to be seen and not skipped: the copy is then made anew.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.FetchMaxBytes(fetchPartitionBytes),
+	)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := p.catchUp(ctx, cl); err != nil {
+		return err
+	}
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{p.view.opts.Topic: {p.partition: kgo.NewOffset().At(p.next)}})
+	for {
+		pollCtx, cancel := context.WithTimeout(ctx, viewPoll)
+		fetches := cl.PollRecords(pollCtx, viewPollRecords)
+		cancel()
+		if err := pollError(ctx, fetches); err != nil {
+			return fmt.Errorf("following %s/%d: %w", p.view.opts.Topic, p.partition, err)
+		}
+		if err := p.store.trouble(); err != nil {
+			return err
+		}
+		records := fetches.Records()
+		if len(records) == 0 {
+			continue
+		}
+		if err := p.take(records, records[len(records)-1].Offset+1); err != nil {
+			return err
+		}
+	}
+}
+
+// pollError is what a poll met, but for the end of its time.
+func pollError(ctx context.Context, fetches kgo.Fetches) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, e := range fetches.Errors() {
+		if !errors.Is(e.Err, context.DeadlineExceeded) {
+			return e.Err
+		}
+	}
+	return nil
+}
+
+// catchUp reads to the last stable offset. A copy that was ready stays so meanwhile, if
+// it can be gone on with.
+func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
+	topic := p.view.opts.Topic
+	topics, err := LookUpTopics(ctx, cl, topic)
+	if err != nil {
+		return err
+	}
+	if n := topics.ByName[topic].Partitions; n != p.of {
+		return fmt.Errorf("%w: %s has %d, and had %d", errRelaid, topic, n, p.of)
+	}
+	p.held = nil
+	next, err := p.store.resume(ctx, cl, topic, p.partition, func() { p.shut(nil) })
+	if err != nil {
+		return err
+	}
+	p.next = next
+	anew := !p.ready
+	if anew {
+		if err := p.copy.Open(p.store); err != nil {
+			return err
+		}
+	}
+	if err := p.store.readOn(ctx, cl, topic, p.partition, next, func(f fetched) error {
+		p.behind.Store(max(0, f.lso-f.next))
+		return p.take(f.records, f.next)
+	}); err != nil {
+		return err
+	}
+	anew = anew || !p.ready
+	p.life.Lock()
+	p.ready, p.reason = true, nil
+	p.life.Unlock()
+	if anew {
+		p.copy.Published(true)
+	}
+	return nil
+}
+
+// take applies what is whole of the records, which end before next, and of those that
+// are held.
+func (p *viewPartition) take(records []*kgo.Record, next int64) error {
+	p.held, p.next = append(p.held, records...), next
+	whole := len(p.held)
+	if p.ready {
+		whole = p.copy.Whole(p.held)
+	}
+	if len(p.held)-whole > maxHeld {
+		p.shut(fmt.Errorf("a transaction of more than %d records is being read", maxHeld))
+		whole = len(p.held)
+	}
+	covered := next - 1
+	if whole < len(p.held) {
+		covered = p.held[whole].Offset - 1
+	}
+	if err := p.apply(p.held[:whole], covered); err != nil {
+		return fmt.Errorf("local copy of %s/%d: %w", p.view.opts.Topic, p.partition, err)
+	}
+	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // not the array, which would keep all
+	if whole > 0 && p.ready {
+		p.copy.Published(false)
+	}
+	return nil
+}
+
+func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
+	w := p.store.NewWrite()
+	if err := p.copy.Apply(p.store, w, records); err != nil {
+		w.Discard()
+		return err
+	}
+	p.snap.Lock()
+	defer p.snap.Unlock()
+	if err := w.Commit(covered); err != nil {
+		return err
+	}
+	p.copy.Applied()
+	return nil
+}
+
+// shut waits for the readers to leave, and lets no other in.
+func (p *viewPartition) shut(reason error) {
+	p.life.Lock()
+	defer p.life.Unlock()
+	p.ready, p.reason = false, reason
+}
+
+func (p *viewPartition) read(pin func(*Store, Copy) error, use func() error) error {
+	p.life.RLock()
+	defer p.life.RUnlock()
+	if !p.ready {
+		e := &ViewNotReadyError{Topic: p.view.opts.Topic, Partition: p.partition, Behind: p.behind.Load()}
+		if p.reason != nil {
+			e.Reason, e.Remedy = p.reason.Error(), remedyOf(p.reason)
+		}
+		return e
+	}
+	if pin != nil {
+		p.snap.RLock()
+		err := pin(p.store, p.copy)
+		p.snap.RUnlock()
+		if err != nil {
+			return err
+		}
+	}
+	if use != nil {
+		return use()
+	}
+	return nil
+}
