@@ -8,6 +8,7 @@ import (
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/schema/problem"
+	"kudos/sql"
 )
 
 // history is what the API needs of MySQL (sql.Store).
@@ -18,10 +19,7 @@ type history interface {
 }
 
 // HourLikes is the likes of an hour.
-type HourLikes struct {
-	Hour            time.Time
-	Likes, Dislikes int64
-}
+type HourLikes = sql.HourLikes
 
 const (
 	// historyTimeout bounds the wait for MySQL.
