@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"kudos/schema"
+	"kudos/schema/problem"
 )
 
 // wsConn is a stream over a WebSocket: text messages {"event", "id", "data"}.
@@ -82,10 +85,10 @@ func (u *refusedUpgrade) refusal() *refusal {
 	}
 	detail := strings.TrimSpace(string(u.detail))
 	if u.status == http.StatusForbidden {
-		return &refusal{problem: newProblem(http.StatusForbidden, slugOrigin, "The origin is not allowed",
+		return &refusal{Problem: problem.New(http.StatusForbidden, slugOrigin, "The origin is not allowed",
 			"%s (reader.origins lists those that are)", detail), slug: slugOrigin}
 	}
-	return &refusal{problem: invalid("Upgrade", undecodable, "%s", detail), slug: slugInvalid}
+	return &refusal{Problem: invalid("Upgrade", string(schema.Undecodable), "%s", detail), slug: slugInvalid}
 }
 
 func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
