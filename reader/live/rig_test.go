@@ -358,7 +358,7 @@ func requireNoGoroutines(t *testing.T) {
 	t.Helper()
 	buf := make([]byte, 1<<22)
 	var left string
-	require.Eventually(t, func() bool {
+	if !assert.Eventually(t, func() bool {
 		left = ""
 		stacks := string(buf[:runtime.Stack(buf, true)])
 		_, others, _ := strings.Cut(stacks, "\n\n") // the first is this one
@@ -368,5 +368,7 @@ func requireNoGoroutines(t *testing.T) {
 			}
 		}
 		return left == ""
-	}, patience, 5*time.Millisecond, "goroutines are left:\n%s", left)
+	}, patience, 5*time.Millisecond) {
+		t.Fatalf("goroutines are left:\n%s", left)
+	}
 }

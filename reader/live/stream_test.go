@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,10 +117,12 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		r.likes.beforeRead = func() {}
 		c3 := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
 		r.watch(c3, posts(1))
+		release := sync.OnceFunc(func() { close(c3.gate) })
+		t.Cleanup(release)
 		<-c3.stuck
 		r.likes.commit(0, 13, likes(1, 4))
 		time.Sleep(r.options.Interval)
-		close(c3.gate)
+		release()
 		wants(t, c3, "00000001.0:12: 1 has 3 as of 0:12", "00000001.0:13: 1 has 4 as of 0:13")
 	})
 }
@@ -130,7 +133,10 @@ func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
 		slow, fast := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}, &fakeConn{}
 		r.watch(slow, posts(1))
 		r.watch(fast, posts(1))
+		release := sync.OnceFunc(func() { close(slow.gate) })
+		t.Cleanup(release)
 		<-slow.stuck
+		synctest.Wait()
 		const changes = 100
 		for i := range int64(changes) {
 			r.likes.commit(0, i+1, likes(1, i+1))
@@ -139,7 +145,7 @@ func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, fast.take(), 1+changes)
 		require.Empty(t, slow.take())
-		close(slow.gate)
+		release()
 		wants(t, slow, "00000001.0:0: 1 has 0 as of 0:0", "00000001.0:100: 1 has 100 as of 0:100")
 	})
 }
