@@ -100,6 +100,21 @@ test('the ranking is in a new order when a post overtakes another', options, asy
   await close(page);
 });
 
+test('a ranking that there is none of yet is shown as soon as there is one', options, async () => {
+  for (let user = 1; user <= 12; user++) await react('PUT', '7003', user); // among the first, whatever other tests like
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  let asked = 0;
+  await page.route('**/v1/trending', (route) => (++asked === 1
+    ? route.fulfill({ json: { rankings: [{ region: 'global', window: 'all', to: null, posts: 1 }] } })
+    : route.continue()));
+  await page.goto(`${reader}/#window=10m`);
+  await page.waitForSelector('#trending-windows input[value=all]:checked');
+  await page.waitForSelector('#trending-windows input[value="10m"]:checked');
+  await page.waitForSelector('tr[data-post="7003"]');
+  await context.close();
+});
+
 test('a reader that is killed and comes back: the page says so, and shows the right count', options, async (t) => {
   for (const user of [1, 2, 3]) await react('PUT', '7100', user);
   const page = await open(browser, '#post=7100');
@@ -169,8 +184,9 @@ for (const colorScheme of ['light', 'dark']) {
   for (const [device, viewport] of [['desktop', { width: 1280, height: 900 }], ['phone', { width: 360, height: 740 }]]) {
     test(`accessible: ${device}, ${colorScheme}`, options, async (t) => {
       await react('PUT', '7300', 1);
-      const page = await open(browser, '#post=7300', { colorScheme, viewport, reducedMotion: 'reduce' });
+      const page = await open(browser, '#post=7300', { colorScheme, reducedMotion: 'reduce' });
       await live(page);
+      await page.setViewportSize(viewport); // as somebody who turns a phone or narrows a window
       await page.waitForSelector('#ranking-rows tr');
       await page.click('#history-details summary');
       await page.waitForSelector('#history-rows tr');
@@ -185,6 +201,7 @@ for (const colorScheme of ['light', 'dark']) {
       for (const line of told) t.diagnostic(line);
       assert.deepEqual(told.filter((line) => /^(serious|critical)/.test(line)), []);
       assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), viewport.width, 'the page is wider than its window');
+      assert.equal(await page.evaluate(() => [...document.querySelectorAll('.chart')].filter((chart) => chart.firstChild.offsetWidth > chart.clientWidth).length), 0, 'charts are wider than their place');
       await close(page);
     });
   }
