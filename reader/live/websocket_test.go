@@ -129,7 +129,7 @@ func TestWhatAWebSocketClientSaysIsIgnored(t *testing.T) {
 
 // TestWebSocketPings: a client that answers stays, one that does not is dropped.
 func TestWebSocketPings(t *testing.T) {
-	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat, o.WriteTimeout = 20*time.Millisecond, 300*time.Millisecond })
+	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat, o.WriteTimeout = 50*time.Millisecond, 2*time.Second })
 	server := serve(t, r, false)
 	pings := make(chan struct{}, 100)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
