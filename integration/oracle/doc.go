@@ -27,6 +27,7 @@
 //	oracle.go         the check of all that
 //	reader.go         the check of a reader at rest
 //	reader_watch.go   a reader while things move, and the judgement of what it said
+//	reader_stream.go  a reader's live stream, to be judged likewise
 //	reader_answer.go  what a reader must say
 //	reader_ask.go     asking a reader, over HTTP
 package oracle

@@ -141,8 +141,10 @@ func (c *comparison) run(ctx context.Context, reactions bool) error {
 	for i := range uint64(20) {
 		g.Go(func() error { return c.single(ctx, neverLiked+i) })
 	}
-	for _, post := range append(slices.Clone(c.posts), neverLiked) {
-		g.Go(func() error { return c.likers(ctx, post, pageSize(post), reactions) })
+	for i, post := range append(slices.Clone(c.posts), neverLiked) {
+		if reactions || i%max(1, len(c.posts)/sampled) == 0 {
+			g.Go(func() error { return c.likers(ctx, post, pageSize(post), reactions) })
+		}
 	}
 	for _, k := range c.pairs() {
 		g.Go(func() error {
@@ -154,7 +156,7 @@ func (c *comparison) run(ctx context.Context, reactions bool) error {
 }
 
 // pageSize differs from post to post.
-func pageSize(post uint64) int { return []int{1000, 100, 7, 3}[post%4] }
+func pageSize(post uint64) int { return []int{1000, 100, 20, 3}[post%4] }
 
 func (c *comparison) single(ctx context.Context, post uint64) error {
 	ans, err := c.asker.counts(ctx, post)

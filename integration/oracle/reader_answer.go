@@ -18,7 +18,8 @@ type answer struct {
 	page     *page
 	broken   string // why it can be right of no log at all
 
-	listing *listing // that the page is of
+	listing  *listing // that the page is of
+	streamed bool     // it came on a stream
 }
 
 // about notes of which post the answer says that it is.

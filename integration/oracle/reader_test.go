@@ -211,31 +211,36 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 		want  string
 		fails bool // Reader is an error
 	}{
-		"count":                {path: "/v1/posts/3/likes", spoil: func(b object) { b["likes"] = 15 }, want: "post 3: want {Likes:14 Dislikes:5}, have {Likes:15 Dislikes:5}"},
-		"dislikes":             {path: "/v1/posts/3/likes", spoil: func(b object) { b["dislikes"] = 0 }, want: "post 3: want"},
-		"nobody":               {path: fmt.Sprintf("/v1/posts/%d/likes", neverLiked), spoil: func(b object) { b["likes"] = 1 }, want: "want {Likes:0"},
-		"another post":         {path: "/v1/posts/3/likes", spoil: func(b object) { b["post_id"] = "4" }, want: "answers of post 4"},
-		"count of many":        {path: ":get", spoil: func(b object) { first(b, "posts")["likes"] = 1 }, want: "/v1/likes:get: post 1: want"},
-		"order of many":        {path: ":get", spoil: func(b object) { slices.Reverse(b["posts"].([]any)) }, want: "post 1: answers of post 8"},
-		"too few":              {path: ":get", spoil: func(b object) { b["posts"] = b["posts"].([]any)[1:] }, want: "asked for 5 posts, answered of 4", fails: true},
-		"place left out":       {path: ":get", spoil: func(b object) { b["as_of"] = b["as_of"].([]any)[1:] }, want: "lacks partition 0"},
-		"places not in order":  {path: ":get", spoil: func(b object) { slices.Reverse(b["as_of"].([]any)) }, want: "not in order", fails: true},
-		"behind":               {path: "/v1/posts/3/likes", spoil: func(b object) { b["as_of"].(object)["offset"] = 5 }, want: "/v1/posts/3/likes: post 3: as of"},
-		"ahead":                {path: "/v1/posts/3/likers", spoil: func(b object) { b["as_of"].(object)["offset"] = 5000 }, want: "/v1/posts/3/likers?page_size=3: post 3: as of"},
-		"place elsewhere":      {path: "/v1/posts/3/likes", spoil: func(b object) { b["as_of"].(object)["partition"] = 1 - home(3, fakePartitions) }, want: "post 3: as of"},
-		"something unknown":    {path: "/v1/posts/3/likes", spoil: func(b object) { b["shares"] = 1 }, want: `unknown field "shares"`, fails: true},
-		"liker left out":       {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = slices.Delete(b["likers"].([]any), 3, 4) }, want: "want {user:20 sinceMs:4020 region:DE}, have {user:22"},
-		"first left out":       {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = b["likers"].([]any)[1:] }, want: "leaves out {user:14"},
-		"last left out":        {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = b["likers"].([]any)[:13] }, want: "is the last page, and leaves out {user:40"},
-		"liker twice":          {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = append([]any{first(b, "likers")}, b["likers"].([]any)...) }, want: "want {user:16"},
-		"no liker":             {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["user_id"] = "13" }, want: "want {user:14"},
-		"likers not in order":  {path: "/v1/posts/4/likers", spoil: func(b object) { slices.Reverse(b["likers"].([]any)) }, want: "/v1/posts/4/likers?page_size=1000: post 4"},
-		"since":                {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["since"] = time.UnixMilli(4015) }, want: "sinceMs:4015"},
-		"region":               {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["region"] = "FR" }, want: "region:FR"},
-		"page too long":        {path: "/v1/posts/3/likers", spoil: func(b object) { b["likers"] = slices.Repeat(b["likers"].([]any), 2) }, want: "has 6 likers"},
-		"same page again":      {path: "/v1/posts/3/likers", spoil: func(b object) { b["next_page_token"] = "0" }, want: "user 14 comes after user 18"},
-		"no end":               {path: "/v1/posts/3/likers", spoil: func(b object) { b["likers"], b["next_page_token"] = []any{}, "0" }, want: "the pages do not end; 0 likers are listed, 14 there are"},
-		"ends too early":       {path: "/v1/posts/3/likers", spoil: func(b object) { delete(b, "next_page_token") }, want: "3 likers are listed, 14 there are"},
+		"count":               {path: "/v1/posts/3/likes", spoil: func(b object) { b["likes"] = 15 }, want: "post 3: want {Likes:14 Dislikes:5}, have {Likes:15 Dislikes:5}"},
+		"dislikes":            {path: "/v1/posts/3/likes", spoil: func(b object) { b["dislikes"] = 0 }, want: "post 3: want"},
+		"nobody":              {path: fmt.Sprintf("/v1/posts/%d/likes", neverLiked), spoil: func(b object) { b["likes"] = 1 }, want: "want {Likes:0"},
+		"another post":        {path: "/v1/posts/3/likes", spoil: func(b object) { b["post_id"] = "4" }, want: "answers of post 4"},
+		"count of many":       {path: ":get", spoil: func(b object) { first(b, "posts")["likes"] = 1 }, want: "/v1/likes:get: post 1: want"},
+		"order of many":       {path: ":get", spoil: func(b object) { slices.Reverse(b["posts"].([]any)) }, want: "post 1: answers of post 8"},
+		"too few":             {path: ":get", spoil: func(b object) { b["posts"] = b["posts"].([]any)[1:] }, want: "asked for 5 posts, answered of 4", fails: true},
+		"place left out":      {path: ":get", spoil: func(b object) { b["as_of"] = b["as_of"].([]any)[1:] }, want: "lacks partition 0"},
+		"places not in order": {path: ":get", spoil: func(b object) { slices.Reverse(b["as_of"].([]any)) }, want: "not in order", fails: true},
+		"behind":              {path: "/v1/posts/3/likes", spoil: func(b object) { b["as_of"].(object)["offset"] = 5 }, want: "/v1/posts/3/likes: post 3: as of"},
+		"ahead":               {path: "/v1/posts/3/likers", spoil: func(b object) { b["as_of"].(object)["offset"] = 5000 }, want: "/v1/posts/3/likers?page_size=3: post 3: as of"},
+		"place elsewhere":     {path: "/v1/posts/3/likes", spoil: func(b object) { b["as_of"].(object)["partition"] = 1 - home(3, fakePartitions) }, want: "post 3: as of"},
+		"something unknown":   {path: "/v1/posts/3/likes", spoil: func(b object) { b["shares"] = 1 }, want: `unknown field "shares"`, fails: true},
+		"liker left out":      {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = slices.Delete(b["likers"].([]any), 3, 4) }, want: "want {user:20 sinceMs:4020 region:DE}, have {user:22"},
+		"first left out":      {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = b["likers"].([]any)[1:] }, want: "leaves out {user:14"},
+		"last left out":       {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = b["likers"].([]any)[:13] }, want: "is the last page, and leaves out {user:40"},
+		"liker twice":         {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = append([]any{first(b, "likers")}, b["likers"].([]any)...) }, want: "want {user:16"},
+		"no liker":            {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["user_id"] = "13" }, want: "want {user:14"},
+		"likers not in order": {path: "/v1/posts/4/likers", spoil: func(b object) { slices.Reverse(b["likers"].([]any)) }, want: "/v1/posts/4/likers?page_size=1000: post 4"},
+		"since":               {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["since"] = time.UnixMilli(4015) }, want: "sinceMs:4015"},
+		"region":              {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["region"] = "FR" }, want: "region:FR"},
+		"page too long":       {path: "/v1/posts/3/likers", spoil: func(b object) { b["likers"] = slices.Repeat(b["likers"].([]any), 2) }, want: "has 6 likers"},
+		"same page again":     {path: "/v1/posts/3/likers", spoil: func(b object) { b["next_page_token"] = "0" }, want: "user 14 comes after user 18"},
+		"no end":              {path: "/v1/posts/3/likers", spoil: func(b object) { b["likers"], b["next_page_token"] = []any{}, "0" }, want: "the pages do not end; 0 likers are listed, 14 there are"},
+		"ends too early":      {path: "/v1/posts/3/likers", spoil: func(b object) { delete(b, "next_page_token") }, want: "is the last page, and leaves out {user:20"},
+		"pages skipped": {path: "/v1/posts/3/likers", spoil: func(b object) {
+			if first(b, "likers")["user_id"] == "14" {
+				b["next_page_token"] = "30"
+			}
+		}, want: "8 likers are listed, 14 there are"},
 		"page from elsewhere":  {path: "/v1/posts/3/likers", spoil: func(b object) { b["next_page_token"] = "30" }, want: "user 32 comes after user 36"},
 		"withdrawn like":       {path: "/v1/posts/2/likes/12", spoil: func(b object) { b["reaction"], b["since"], b["region"] = "LIKE", time.UnixMilli(1), "DE" }, want: "/v1/posts/2/likes/12: post 2: want"},
 		"stranger":             {path: fmt.Sprintf("/v1/posts/%d/likes/1", neverLiked), spoil: func(b object) { b["reaction"], b["since"], b["region"] = "LIKE", time.UnixMilli(1), "DE" }, want: "want {user:1 action:2 "},
@@ -344,6 +349,57 @@ func TestReaderWhileThingsMove(t *testing.T) {
 			require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want)
 		})
 	}
+}
+
+// A stream that breaks off is gone on with elsewhere, from the last event on, and does not go back.
+func TestFollow(t *testing.T) {
+	const newer, older = `{"post_id":"1","likes":2,"dislikes":0,"as_of":{"partition":0,"offset":2}}`, `{"post_id":"1","likes":1,"dislikes":0,"as_of":{"partition":0,"offset":1}}`
+	event := func(id, data string) string { return "id: " + id + "\nevent: likes\ndata: " + data + "\n\n" }
+	serve := func(answer func(lastID string) (int, string)) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			status, body := answer(r.Header.Get("Last-Event-ID"))
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	asked := make(chan string, 100)
+	followed := func(first, second string) (*Watched, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		one := serve(func(string) (int, string) { return http.StatusOK, "retry: 5\n\n" + event("a", first) + ":\n\n" })
+		down := serve(func(string) (int, string) {
+			return http.StatusServiceUnavailable, `{"type":"urn:kudos:problem:not-ready"}`
+		})
+		two := serve(func(lastID string) (int, string) { asked <- lastID; return http.StatusOK, event("b", second) })
+		n := 0
+		return Follow(ctx, []string{one, down, two}, []uint64{1}, func(map[uint64]Count) bool { n++; return n == 2 })
+	}
+	log := []Event{{Post: 1, User: 1, Action: kudosv1.Action_LIKE, TimeMs: 1}, {Post: 1, User: 2, Action: kudosv1.Action_LIKE, TimeMs: 2}}
+	judged := func(w *Watched) string {
+		v := &ReaderVerdict{}
+		r := newReplay(w.answers, 1, v)
+		for i, e := range log {
+			r.reach(0, int64(i))
+			r.add(0, int64(i), e)
+		}
+		r.end(map[int32]int64{0: int64(len(log))})
+		return v.Differences.String()
+	}
+	w, err := followed(older, newer)
+	require.NoError(t, err)
+	require.Equal(t, "a", <-asked)
+	require.Equal(t, []int{2, 1}, []int{w.Streams, w.Away})
+	require.Equal(t, "no differences", judged(w))
+	w, err = followed(newer, older)
+	require.NoError(t, err)
+	require.Contains(t, judged(w), "post 1 is answered as of 0@1 after an answer as of 0@2")
+	w, err = followed(older, strings.Replace(newer, `"likes":2`, `"likes":3`, 1))
+	require.NoError(t, err)
+	require.Contains(t, judged(w), "want {Likes:2 Dislikes:0}, have {Likes:3 Dislikes:0}")
+	_, err = followed(older, `{"likes":"two"}`)
+	require.ErrorContains(t, err, "is no news of likes")
 }
 
 // Who likes a post all the while is listed, and once, though the pages are of different times.

@@ -20,7 +20,12 @@ type Watched struct {
 	answers []*answer
 	// Away counts the requests that nobody answered, or only that it is not ready.
 	Away int
+	// Streams that were opened, by Follow.
+	Streams int
 }
+
+// Answers is how many there are.
+func (w *Watched) Answers() int { return len(w.answers) }
 
 // watchEvery is how often a watched reader is asked a round of questions, and watchMost bounds what is remembered.
 const (
@@ -165,18 +170,28 @@ type replayed struct {
 	listings map[*listing]bool
 }
 
+// subject is what never goes back: whoever asks goes forward in a partition, and a stream in each of its posts.
+type subject struct {
+	partition int32
+	post      uint64
+}
+
 func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
 	r := &replay{partitions: partitions, pending: map[int32][]*answer{}, posts: map[uint64]*replayed{}, d: &v.Differences}
-	places, before := map[position]bool{}, map[int32]position{}
+	places, before := map[position]bool{}, map[subject]position{}
 	for _, a := range answers {
 		p := a.asOf.Partition
 		if own := home(a.post, partitions); p != own && a.broken == "" {
 			a.broken = fmt.Sprintf("it lives in partition %d", own)
 		}
-		if at := before[p]; a.asOf.Offset < at.Offset {
+		s := subject{partition: p}
+		if a.streamed {
+			s.post = a.post
+		}
+		if at := before[s]; a.asOf.Offset < at.Offset {
 			r.d.Add("I8", "%s: post %d is answered as of %v after an answer as of %v", a.path, a.post, a.asOf, at)
 		}
-		before[p] = a.asOf
+		before[s] = a.asOf
 		places[a.asOf] = true
 		r.pending[p] = append(r.pending[p], a)
 		r.posts[a.post] = &replayed{fold: newFold(partitions), listings: map[*listing]bool{}}
