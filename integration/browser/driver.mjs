@@ -43,7 +43,8 @@ export async function open(browser, hash = '', options = {}) {
 /** text waits until an element has a text. */
 export async function text(page, selector, wanted, timeout = patience) {
   try {
-    await page.waitForFunction(([selector, wanted]) => document.querySelector(selector)?.textContent.trim() === wanted, [selector, wanted], { timeout });
+    const so = ([selector, wanted]) => document.querySelector(selector)?.textContent.trim() === wanted;
+    await page.waitForFunction(so, [selector, wanted], { timeout });
   } catch (error) {
     throw new Error(`${selector} is “${await page.textContent(selector)}” and not “${wanted}” within ${timeout} ms`, { cause: error });
   }

@@ -19,13 +19,12 @@ import (
 
 // system is all of kudos, as processes, on the shared servers.
 type system struct {
-	t                 testing.TB
-	program           string
-	brokers, dsn      string
-	readerURL         string
-	producerURL       string
-	reader            *stack.Server
-	readerAt, likesAt string // addresses of reader and producer
+	t            testing.TB
+	program      string
+	brokers, dsn string
+	readerURL    string
+	producerURL  string
+	reader       *stack.Server
 }
 
 // newSystem starts it, and returns when the reader answers.
@@ -36,16 +35,19 @@ func newSystem(t testing.TB) *system {
 	program, err := binary()
 	require.NoError(t, err)
 	require.NoError(t, kafka.Reset(t.Context()))
-	s := &system{t: t, program: program, brokers: strings.Join(kafka.Brokers(), ","), dsn: shared.MariaDB(t).NewDatabase(t), readerAt: reserve(t), likesAt: reserve(t)}
-	s.readerURL, s.producerURL = "http://"+s.readerAt, "http://"+s.likesAt
+	readerAt, producerAt := reserve(t), reserve(t)
+	s := &system{
+		t: t, program: program, brokers: strings.Join(kafka.Brokers(), ","), dsn: shared.MariaDB(t).NewDatabase(t),
+		readerURL: "http://" + readerAt, producerURL: "http://" + producerAt,
+	}
 	s.command("topics", "apply", "--brokers", s.brokers, "--set", "topics.partitions=4", "--set", "topics.replication_factor=1")
 	s.command("migrate", "--mysql-dsn", s.dsn)
 
 	s.start("processor", nil, "--mysql-dsn", s.dsn)
 	// A like is to show in rankings at once, though nothing else happens here.
 	s.start("ranker", nil, "--mysql-dsn", s.dsn, "--set", "ranker.allowed_lateness=0s", "--set", "ranker.idle_after=1s", "--set", "ranker.emit_interval=50ms")
-	s.start("producer", dials(s.likesAt), "--set", "producer.http_addr="+s.likesAt, "--set", "producer.origins="+s.readerURL)
-	s.reader = s.start("reader", s.readerAnswers, "--mysql-dsn", s.dsn, "--set", "reader.http_addr="+s.readerAt, "--set", "reader.producer_url="+s.producerURL)
+	s.start("producer", dials(producerAt), "--set", "producer.http_addr="+producerAt, "--set", "producer.origins="+s.readerURL)
+	s.reader = s.start("reader", s.readerAnswers, "--mysql-dsn", s.dsn, "--set", "reader.http_addr="+readerAt, "--set", "reader.producer_url="+s.producerURL)
 	return s
 }
 
@@ -67,7 +69,7 @@ func (s *system) command(args ...string) {
 	require.NoError(s.t, err, "kudos %s\n%s", args, out)
 }
 
-// start runs a role until the end of the test. State folders are named by its role.
+// start runs a role until the end of the test. Its state folder is a setting of its role.
 func (s *system) start(role string, probe func(context.Context) error, args ...string) *stack.Server {
 	s.t.Helper()
 	dir := s.t.TempDir()

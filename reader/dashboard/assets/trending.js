@@ -41,7 +41,8 @@ export class Trending {
 
   start() {
     this.#follow();
-    whileVisible(() => this.#list(), () => (this.#chosen?.region === this.#wish.region && this.#chosen.window === this.#wish.window ? listEvery : 2_000));
+    const fulfilled = () => this.#chosen?.region === this.#wish.region && this.#chosen.window === this.#wish.window;
+    whileVisible(() => this.#list(), () => (fulfilled() ? listEvery : 2_000));
   }
 
   /** mark the post that is shown beside. */
@@ -123,7 +124,9 @@ export class Trending {
     setTimeout(() => this.#fade(), changeStays + 50);
     const leader = ranking.posts[0]?.post_id ?? '';
     if (leader) this.#onLeader(leader);
-    if (leader && this.#leader && leader !== this.#leader) this.#say(`Post ${leader} is now first, with ${counted(ranking.posts[0].likes, 'like')}.`);
+    if (leader && this.#leader && leader !== this.#leader) {
+      this.#say(`Post ${leader} is now first, with ${counted(ranking.posts[0].likes, 'like')}.`);
+    }
     this.#leader = leader;
   }
 
@@ -137,7 +140,8 @@ export class Trending {
     byId('ranking').hidden = !posts.length;
     setText(byId('ranking-caption'), `Posts with the most likes: ${regionName(region)}, ${windowName(window)}`);
     const end = window === 'day' ? 'likes of today (UTC)' : to ? `to ${timeOfDay(new Date(to))} UTC` : 'all likes that stand';
-    this.#note(posts.length ? `Each user counts once, ${end}${decay ? `; a like weighs half after ${halfLife}` : ''}` : 'No likes in this window.');
+    const weight = decay ? `; a like weighs half after ${halfLife}` : '';
+    this.#note(posts.length ? `Each user counts once, ${end}${weight}` : 'No likes in this window.');
 
     const most = Math.max(1, ...shown.map((post) => post.likes));
     reorder(byId('ranking-rows'), shown.map((post) => this.#row(post, most, decay)));
@@ -154,8 +158,11 @@ export class Trending {
     let row = this.#rows.get(id);
     if (!row) {
       row = {
-        rank: element('th', { scope: 'row', class: 'col-rank' }), change: element('td', { class: 'col-change' }), link: element('a', { class: 'row-link' }, id),
-        score: element('td', { class: 'col-score' }), likes: element('td', { class: 'col-likes' }),
+        rank: element('th', { scope: 'row', class: 'col-rank' }),
+        change: element('td', { class: 'col-change' }),
+        link: element('a', { class: 'row-link' }, id),
+        score: element('td', { class: 'col-score' }),
+        likes: element('td', { class: 'col-likes' }),
       };
       row.element = element('tr', { 'data-post': id }, row.rank, row.change, element('td', { class: 'col-post' }, row.link), row.score, row.likes);
       this.#rows.set(id, row);
@@ -199,7 +206,8 @@ export class Trending {
 function change(before, rank) {
   if (before === 0) return { kind: 'new', sign: 'new', text: 'new' };
   const by = Math.abs(before - rank);
-  return rank < before ? { kind: 'up', sign: `▲ ${by}`, text: `up ${by}` } : { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
+  if (rank < before) return { kind: 'up', sign: `▲ ${by}`, text: `up ${by}` };
+  return { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
 }
 
 /** sortRegions: all together first, the unknown one last. */
