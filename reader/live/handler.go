@@ -45,6 +45,12 @@ type refusal struct {
 
 // ServeHTTP opens a stream and serves it until it ends.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		const allow = "GET, HEAD"
+		w.Header().Set("Allow", allow)
+		problem.Write(w, problem.MethodNotAllowed(r.Method, allow))
+		return
+	}
 	no := h.serve(w, r)
 	if no == nil {
 		return

@@ -206,6 +206,14 @@ func TestHead(t *testing.T) {
 	require.Zero(t, w.Body.Len())
 }
 
+func TestOtherMethods(t *testing.T) {
+	r := start(t, 1, quick)
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("POST", "/v1/stream?post_ids=7", nil))
+	requireProblem(t, w.Result(), 405, "method-not-allowed")
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+}
+
 func TestAStreamNeedsDeadlines(t *testing.T) {
 	r := start(t, 1, quick)
 	w := httptest.NewRecorder() // has none
