@@ -1,0 +1,138 @@
+package oracle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"kudos/schema/kudosv1"
+)
+
+// answer is what a reader said of a post: its counts, a user's reaction, or a page of likers.
+type answer struct {
+	path     string // what was asked
+	post     uint64
+	asOf     position
+	counts   *Count
+	reaction *reaction
+	page     *page
+	broken   string // why it can be right of no log at all
+
+	listing  *listing // that the page is of
+	streamed bool     // it came on a stream
+}
+
+// about notes of which post the answer says that it is.
+func (a *answer) about(post uint64) {
+	if post != a.post && a.broken == "" {
+		a.broken = fmt.Sprintf("answers of post %d", post)
+	}
+}
+
+type reaction struct {
+	user    uint64
+	action  kudosv1.Action // UNLIKE: none
+	sinceMs int64
+	region  string
+}
+
+type liker struct {
+	user    uint64
+	sinceMs int64
+	region  string
+}
+
+// page is a part of the list of likers, behind a user who was listed before.
+type page struct {
+	likers      []liker
+	after       uint64
+	first, last bool
+}
+
+// expected is what a reader must say of a post.
+type expected struct {
+	counts    Count
+	reactions map[uint64]pair
+	likers    []liker // in order of users
+}
+
+// expected works out what must be said of each post, as of now.
+func (f *fold) expected() map[uint64]*expected {
+	posts := map[uint64]*expected{}
+	for k, p := range f.pairs {
+		e := posts[k.post]
+		if e == nil {
+			e = &expected{reactions: map[uint64]pair{}}
+			posts[k.post] = e
+		}
+		e.reactions[k.user] = p
+		switch p.action {
+		case kudosv1.Action_LIKE:
+			e.counts.Likes++
+			e.likers = append(e.likers, liker{k.user, p.sinceMs, p.region})
+		case kudosv1.Action_DISLIKE:
+			e.counts.Dislikes++
+		}
+	}
+	for _, e := range posts {
+		slices.SortFunc(e.likers, func(a, b liker) int { return cmp.Compare(a.user, b.user) })
+	}
+	return posts
+}
+
+// wrong says what is wrong with an answer, "" if it is right.
+func (a *answer) wrong(want *expected) string {
+	switch {
+	case a.broken != "":
+		return a.broken
+	case a.counts != nil && *a.counts != want.counts:
+		return fmt.Sprintf("want %+v, have %+v", want.counts, *a.counts)
+	case a.reaction != nil:
+		if r := want.reactionOf(a.reaction.user); r != *a.reaction {
+			return fmt.Sprintf("want %+v, have %+v", r, *a.reaction)
+		}
+	case a.page != nil:
+		return a.page.wrong(want.likers)
+	}
+	return ""
+}
+
+// reactionOf is what must be said of a user: whoever has none has no since and region either.
+func (e *expected) reactionOf(user uint64) reaction {
+	p := e.reactions[user]
+	if p.action != kudosv1.Action_LIKE && p.action != kudosv1.Action_DISLIKE {
+		return reaction{user: user, action: kudosv1.Action_UNLIKE}
+	}
+	return reaction{user, p.action, p.sinceMs, p.region}
+}
+
+// wrong compares a page with all likers as of the same place. Where a page begins is the token's secret; but the
+// first begins with the first liker, the last ends with the last one, and none leaves out one between two that it has.
+func (p *page) wrong(all []liker) string {
+	at := 0
+	switch {
+	case len(p.likers) > 0:
+		have := p.likers[0]
+		if have.user <= p.after {
+			return fmt.Sprintf("user %d comes after user %d", have.user, p.after)
+		}
+		at, _ = slices.BinarySearchFunc(all, have.user, func(l liker, user uint64) int { return cmp.Compare(l.user, user) })
+	case !p.first:
+		return "" // nobody, behind a place that is not known
+	}
+	if p.first && at > 0 {
+		return fmt.Sprintf("leaves out %+v", all[0])
+	}
+	for i, have := range p.likers {
+		if at+i >= len(all) {
+			return fmt.Sprintf("have %+v, who is no liker", have)
+		}
+		if all[at+i] != have {
+			return fmt.Sprintf("want %+v, have %+v", all[at+i], have)
+		}
+	}
+	if end := at + len(p.likers); p.last && end < len(all) {
+		return fmt.Sprintf("is the last page, and leaves out %+v", all[end])
+	}
+	return ""
+}

@@ -1,0 +1,132 @@
+package oracle
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// followEvery is how often a reader that is away is asked for a stream again.
+const followEvery = 50 * time.Millisecond
+
+// Follow follows a stream (Server-Sent Events) of posts, from one reader to the next of those at some addresses each time
+// that it breaks off, and on from the event that it has, until done says so of the newest counts. The readers may end
+// and come again all the while; any other failure is an error.
+func Follow(ctx context.Context, bases []string, posts []uint64, done func(newest map[uint64]Count) bool) (*Watched, error) {
+	ids := make([]string, len(posts))
+	for i, post := range posts {
+		ids[i] = strconv.FormatUint(post, 10)
+	}
+	f := &follower{done: done, newest: map[uint64]Count{}, path: "/v1/stream?post_ids=" + strings.Join(ids, ",")}
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		ended, err := f.stream(ctx, bases[i%len(bases)])
+		if ended {
+			return &f.Watched, nil
+		}
+		if err != nil && !away(err) {
+			return nil, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("following %s: %w; newest: %v", f.path, ctx.Err(), f.newest)
+		}
+	}
+}
+
+type follower struct {
+	Watched
+	path   string
+	lastID string
+	newest map[uint64]Count
+	done   func(map[uint64]Count) bool
+}
+
+// stream reads one connection's events to its end.
+func (f *follower) stream(ctx context.Context, base string) (ended bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // the connection goes too
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+f.path, nil)
+	if err != nil {
+		return false, fmt.Errorf("GET %s: %w", f.path, err)
+	}
+	if f.lastID != "" {
+		req.Header.Set("Last-Event-ID", f.lastID)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: askTimeout}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		f.Away++
+		return false, fmt.Errorf("GET %s: %w", f.path, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		f.Away++
+		var problem struct{ Type, Detail string }
+		_ = json.NewDecoder(io.LimitReader(resp.Body, askBytes)).Decode(&problem)
+		return false, fmt.Errorf("GET %s: %w", f.path, &refusal{resp.StatusCode, problem.Type, problem.Detail})
+	}
+	f.Streams++
+	return f.events(resp.Body)
+}
+
+// events takes in one event after the other; https://html.spec.whatwg.org/multipage/server-sent-events.html.
+func (f *follower) events(body io.Reader) (ended bool, err error) {
+	var id, event, data string
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch name {
+		case "id":
+			id = value
+		case "event":
+			event = value
+		case "data":
+			data += value
+		case "":
+			if lines.Text() != "" || data == "" { // a comment, or nothing to tell
+				continue
+			}
+			if err := f.take(id, event, data); err != nil {
+				return false, err
+			}
+			event, data = "", ""
+			if f.done(f.newest) {
+				return true, nil
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return false, fmt.Errorf("GET %s: %w: %w", f.path, errCut, err)
+	}
+	return false, nil
+}
+
+func (f *follower) take(id, event, data string) error {
+	var body struct {
+		countsBody
+		AsOf position `json:"as_of"`
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(data)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil || event != "likes" || id == "" {
+		return fmt.Errorf("GET %s: event %q, id %q, data %.200q is no news of likes: %w", f.path, event, id, data, err)
+	}
+	if len(f.answers) == watchMost {
+		return fmt.Errorf("GET %s: more than can be remembered", f.path)
+	}
+	f.lastID = id
+	f.newest[body.Post] = Count{body.Likes, body.Dislikes}
+	f.answers = append(f.answers, &answer{path: f.path, post: body.Post, asOf: body.AsOf, counts: &Count{body.Likes, body.Dislikes}, streamed: true})
+	return nil
+}

@@ -1,0 +1,444 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/schema/kudosv1"
+)
+
+const fakePartitions = 2
+
+// fakeReader answers as a reader does, from a fold of its own, and then spoils the answer.
+type fakeReader struct {
+	t      testing.TB
+	counts bool // counts only
+	spoil  func(path string, body map[string]any)
+	before func() // called with the lock held, before each answer
+
+	mu struct {
+		sync.Mutex
+		fold *fold
+		want map[uint64]*expected // nil: the fold has moved on
+	}
+}
+
+type object = map[string]any
+
+func (f *fakeReader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.before != nil {
+		f.before()
+	}
+	if f.mu.want == nil {
+		f.mu.want = f.mu.fold.expected()
+	}
+	want := f.mu.want
+	of := func(id string) (uint64, *expected) {
+		post, err := strconv.ParseUint(id, 10, 64)
+		if err != nil {
+			f.t.Error(err)
+		}
+		if want[post] == nil {
+			return post, &expected{}
+		}
+		return post, want[post]
+	}
+	asOf := func(p int32) any { return object{"partition": p, "offset": f.mu.fold.next[p]} }
+	at := func(post uint64) any { return asOf(home(post, fakePartitions)) }
+	var body object
+	part := strings.Split(r.URL.Path, "/") // "", v1, posts, ID, …
+	switch {
+	case r.URL.Path == "/v1/stats":
+		body = f.stats(want, asOf)
+	case r.URL.Path == "/v1/likes:get":
+		var request struct {
+			Posts []string `json:"post_ids"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			f.t.Error(err)
+		}
+		list, partitions := []any{}, map[int32]bool{}
+		for _, id := range request.Posts {
+			post, e := of(id)
+			partitions[home(post, fakePartitions)] = true
+			list = append(list, object{"post_id": id, "likes": e.counts.Likes, "dislikes": e.counts.Dislikes})
+		}
+		places := []any{}
+		for p := range int32(fakePartitions) {
+			if partitions[p] {
+				places = append(places, asOf(p))
+			}
+		}
+		body = object{"posts": list, "as_of": places}
+	case len(part) == 5 && part[4] == "likes":
+		post, e := of(part[3])
+		body = object{"post_id": part[3], "likes": e.counts.Likes, "dislikes": e.counts.Dislikes, "as_of": at(post)}
+	case f.counts:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"type":"urn:kudos:problem:no-reactions"}`)
+		return
+	case part[4] == "likes":
+		post, e := of(part[3])
+		user, _ := of(part[5])
+		body = object{"post_id": part[3], "user_id": part[5], "reaction": "NONE", "as_of": at(post)}
+		if p := e.reactionOf(user); p.action != kudosv1.Action_UNLIKE {
+			body["reaction"], body["region"], body["since"] = p.action.String(), p.region, time.UnixMilli(p.sinceMs).UTC()
+		}
+	default:
+		post, e := of(part[3])
+		body = pageOf(r, e, part[3])
+		body["as_of"] = at(post)
+	}
+	if f.spoil != nil {
+		f.spoil(r.URL.Path, body)
+	}
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		f.t.Error(err)
+	}
+}
+
+func (f *fakeReader) stats(want map[uint64]*expected, asOf func(int32) any) object {
+	var sum Count
+	posts, events, partitions := 0, int64(0), []any{}
+	for _, e := range want {
+		sum.Likes, sum.Dislikes = sum.Likes+e.counts.Likes, sum.Dislikes+e.counts.Dislikes
+		if e.counts != (Count{}) {
+			posts++
+		}
+	}
+	for p := range int32(fakePartitions) {
+		partitions = append(partitions, object{"as_of": asOf(p), "ready": true})
+		events += f.mu.fold.next[p]
+	}
+	return object{"posts": posts, "likes": sum.Likes, "dislikes": sum.Dislikes, "events": events, "events_behind": 0, "lag_ms": 5, "partitions": partitions}
+}
+
+// pageOf makes a page of likers; a token is the user before.
+func pageOf(r *http.Request, e *expected, post string) object {
+	size, _ := strconv.Atoi(r.URL.Query().Get("page_size"))
+	after, _ := strconv.ParseUint(r.URL.Query().Get("page_token"), 10, 64)
+	body, likers := object{"post_id": post}, []any{}
+	for _, l := range e.likers {
+		if l.user <= after {
+			continue
+		}
+		if len(likers) == size {
+			body["next_page_token"] = likers[size-1].(object)["user_id"]
+			break
+		}
+		likers = append(likers, object{"user_id": fmt.Sprint(l.user), "since": time.UnixMilli(l.sinceMs).UTC(), "region": l.region})
+	}
+	body["likers"] = likers
+	return body
+}
+
+// fakeLog has 20 users who like five posts, of whom some withdraw it and others dislike.
+func fakeLog() []Event {
+	var log []Event
+	for _, post := range []uint64{1, 2, 3, 4, 8} {
+		for user := uint64(2); user <= 40; user += 2 {
+			log = append(log, Event{Post: post, User: user, Action: kudosv1.Action_LIKE, TimeMs: int64(1000*post + user), Region: "DE"})
+		}
+		for user := uint64(2); user <= 10; user += 2 {
+			log = append(log, Event{Post: post, User: user, Action: kudosv1.Action_DISLIKE, TimeMs: 20_000, Region: "FR"})
+		}
+		log = append(log, Event{Post: post, User: 12, Action: kudosv1.Action_UNLIKE, TimeMs: 20_001, Region: "FR"})
+	}
+	return log
+}
+
+func (f *fold) append(e Event) (partition int32, offset int64) {
+	partition = f.home(e.Post)
+	offset = f.next[partition]
+	f.add(e, offset)
+	f.next[partition]++
+	return partition, offset
+}
+
+func foldOf(log []Event) *fold {
+	f := newFold(fakePartitions)
+	for _, e := range log {
+		f.append(e)
+	}
+	return f
+}
+
+func compareAtRest(t *testing.T, f *fakeReader, kept bool) (*ReaderVerdict, error) {
+	t.Helper()
+	f.t = t
+	f.mu.fold = foldOf(fakeLog())
+	server := httptest.NewServer(f)
+	defer server.Close()
+	v := &ReaderVerdict{}
+	c := newComparison(server.URL, f.mu.fold, v)
+	defer c.asker.close()
+	for p, next := range f.mu.fold.next {
+		c.covered[p] = span{next, next + 1}
+	}
+	return v, c.run(t.Context(), kept)
+}
+
+func TestReaderAtRest(t *testing.T) {
+	v, err := compareAtRest(t, &fakeReader{}, true)
+	require.NoError(t, err)
+	require.Zero(t, v.Differences.Total, v.Differences.String())
+	require.Greater(t, v.Answers, 5*20)
+	v, err = compareAtRest(t, &fakeReader{counts: true}, false)
+	require.NoError(t, err)
+	require.Zero(t, v.Differences.Total, v.Differences.String())
+	_, err = compareAtRest(t, &fakeReader{}, false)
+	require.ErrorContains(t, err, "is answered by a reader that keeps counts only")
+}
+
+func TestEachWrongAnswerIsSeen(t *testing.T) {
+	first := func(body object, list string) object { return body[list].([]any)[0].(object) }
+	for name, tt := range map[string]struct {
+		path  string // that the answers have which are spoilt
+		spoil func(object)
+		want  string
+		fails bool // Reader is an error
+	}{
+		"count":               {path: "/v1/posts/3/likes", spoil: func(b object) { b["likes"] = 15 }, want: "post 3: want {Likes:14 Dislikes:5}, have {Likes:15 Dislikes:5}"},
+		"dislikes":            {path: "/v1/posts/3/likes", spoil: func(b object) { b["dislikes"] = 0 }, want: "post 3: want"},
+		"nobody":              {path: fmt.Sprintf("/v1/posts/%d/likes", neverLiked), spoil: func(b object) { b["likes"] = 1 }, want: "want {Likes:0"},
+		"another post":        {path: "/v1/posts/3/likes", spoil: func(b object) { b["post_id"] = "4" }, want: "answers of post 4"},
+		"count of many":       {path: ":get", spoil: func(b object) { first(b, "posts")["likes"] = 1 }, want: "/v1/likes:get: post 1: want"},
+		"order of many":       {path: ":get", spoil: func(b object) { slices.Reverse(b["posts"].([]any)) }, want: "post 1: answers of post 8"},
+		"too few":             {path: ":get", spoil: func(b object) { b["posts"] = b["posts"].([]any)[1:] }, want: "asked for 5 posts, answered of 4", fails: true},
+		"place left out":      {path: ":get", spoil: func(b object) { b["as_of"] = b["as_of"].([]any)[1:] }, want: "lacks partition 0"},
+		"places not in order": {path: ":get", spoil: func(b object) { slices.Reverse(b["as_of"].([]any)) }, want: "not in order", fails: true},
+		"behind":              {path: "/v1/posts/3/likes", spoil: func(b object) { b["as_of"].(object)["offset"] = 5 }, want: "/v1/posts/3/likes: post 3: as of"},
+		"ahead":               {path: "/v1/posts/3/likers", spoil: func(b object) { b["as_of"].(object)["offset"] = 5000 }, want: "/v1/posts/3/likers?page_size=3: post 3: as of"},
+		"place elsewhere":     {path: "/v1/posts/3/likes", spoil: func(b object) { b["as_of"].(object)["partition"] = 1 - home(3, fakePartitions) }, want: "post 3: as of"},
+		"something unknown":   {path: "/v1/posts/3/likes", spoil: func(b object) { b["shares"] = 1 }, want: `unknown field "shares"`, fails: true},
+		"liker left out":      {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = slices.Delete(b["likers"].([]any), 3, 4) }, want: "want {user:20 sinceMs:4020 region:DE}, have {user:22"},
+		"first left out":      {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = b["likers"].([]any)[1:] }, want: "leaves out {user:14"},
+		"last left out":       {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = b["likers"].([]any)[:13] }, want: "is the last page, and leaves out {user:40"},
+		"liker twice":         {path: "/v1/posts/4/likers", spoil: func(b object) { b["likers"] = append([]any{first(b, "likers")}, b["likers"].([]any)...) }, want: "want {user:16"},
+		"no liker":            {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["user_id"] = "13" }, want: "want {user:14"},
+		"likers not in order": {path: "/v1/posts/4/likers", spoil: func(b object) { slices.Reverse(b["likers"].([]any)) }, want: "/v1/posts/4/likers?page_size=1000: post 4"},
+		"since":               {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["since"] = time.UnixMilli(4015) }, want: "sinceMs:4015"},
+		"region":              {path: "/v1/posts/4/likers", spoil: func(b object) { first(b, "likers")["region"] = "FR" }, want: "region:FR"},
+		"page too long":       {path: "/v1/posts/3/likers", spoil: func(b object) { b["likers"] = slices.Repeat(b["likers"].([]any), 2) }, want: "has 6 likers"},
+		"same page again":     {path: "/v1/posts/3/likers", spoil: func(b object) { b["next_page_token"] = "0" }, want: "user 14 comes after user 18"},
+		"no end":              {path: "/v1/posts/3/likers", spoil: func(b object) { b["likers"], b["next_page_token"] = []any{}, "0" }, want: "the pages do not end; 0 likers are listed, 14 there are"},
+		"ends too early":      {path: "/v1/posts/3/likers", spoil: func(b object) { delete(b, "next_page_token") }, want: "is the last page, and leaves out {user:20"},
+		"pages skipped": {path: "/v1/posts/3/likers", spoil: func(b object) {
+			if first(b, "likers")["user_id"] == "14" {
+				b["next_page_token"] = "30"
+			}
+		}, want: "8 likers are listed, 14 there are"},
+		"page from elsewhere":  {path: "/v1/posts/3/likers", spoil: func(b object) { b["next_page_token"] = "30" }, want: "user 32 comes after user 36"},
+		"withdrawn like":       {path: "/v1/posts/2/likes/12", spoil: func(b object) { b["reaction"], b["since"], b["region"] = "LIKE", time.UnixMilli(1), "DE" }, want: "/v1/posts/2/likes/12: post 2: want"},
+		"stranger":             {path: fmt.Sprintf("/v1/posts/%d/likes/1", neverLiked), spoil: func(b object) { b["reaction"], b["since"], b["region"] = "LIKE", time.UnixMilli(1), "DE" }, want: "want {user:1 action:2 "},
+		"dislike for none":     {path: "/v1/posts/2/likes/2", spoil: func(b object) { b["reaction"] = "NONE"; delete(b, "since"); delete(b, "region") }, want: "want {user:2 action:3 "},
+		"since of a like":      {path: "/v1/posts/2/likes/14", spoil: func(b object) { b["since"] = time.UnixMilli(2013) }, want: "sinceMs:2013"},
+		"region of a like":     {path: "/v1/posts/2/likes/14", spoil: func(b object) { b["region"] = "FR" }, want: "region:FR"},
+		"since left out":       {path: "/v1/posts/2/likes/14", spoil: func(b object) { delete(b, "since") }, want: "since and region go with a reaction"},
+		"another user":         {path: "/v1/posts/2/likes/14", spoil: func(b object) { b["user_id"] = "16" }, want: "answers of user 16"},
+		"reaction of no name":  {path: "/v1/posts/2/likes/14", spoil: func(b object) { b["reaction"] = "LOVE" }, want: `reaction "LOVE"`},
+		"total":                {path: "/v1/stats", spoil: func(b object) { b["likes"] = 1 }, want: "/v1/stats: want {posts:5 likes:70 dislikes:25}, have {posts:5 likes:1 "},
+		"events":               {path: "/v1/stats", spoil: func(b object) { b["events"] = 1 }, want: "events is 1"},
+		"not ready":            {path: "/v1/stats", spoil: func(b object) { first(b, "partitions")["ready"] = false }, want: "ready false"},
+		"partition left out":   {path: "/v1/stats", spoil: func(b object) { b["partitions"] = b["partitions"].([]any)[1:] }, want: "partitions are missing", fails: true},
+		"partition out of row": {path: "/v1/stats", spoil: func(b object) { slices.Reverse(b["partitions"].([]any)) }, want: "/v1/stats: partition 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := compareAtRest(t, &fakeReader{spoil: func(path string, body object) {
+				if strings.HasSuffix(path, tt.path) {
+					tt.spoil(body)
+				}
+			}}, true)
+			if tt.fails {
+				require.ErrorContains(t, err, tt.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Contains(t, v.Differences.String(), tt.want)
+			require.Equal(t, v.Differences.Total, v.Differences.Of("I7"))
+		})
+	}
+}
+
+// watchedWhile watches a fake reader that takes in one event of the log before each answer, and judges what it said.
+func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVerdict {
+	t.Helper()
+	log := fakeLog()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f := &fakeReader{t: t, spoil: spoil}
+	f.mu.fold = newFold(fakePartitions)
+	more, rounds := log, 0
+	f.before = func() {
+		if len(more) > 0 {
+			f.mu.fold.append(more[0])
+			f.mu.want, more = nil, more[1:]
+		} else if rounds++; rounds == 60 { // and then as many requests at rest
+			cancel()
+		}
+	}
+	server := httptest.NewServer(f)
+	defer server.Close()
+	w, err := watch(ctx, server.URL, []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions)
+	require.NoError(t, err)
+	require.Empty(t, more)
+	require.Zero(t, w.Away)
+	v := &ReaderVerdict{}
+	r := newReplay(w.answers, fakePartitions, v)
+	all := newFold(fakePartitions)
+	for _, e := range log {
+		p := all.home(e.Post)
+		r.reach(p, all.next[p])
+		p, offset := all.append(e)
+		r.add(p, offset, e)
+	}
+	r.end(all.next)
+	return v
+}
+
+func TestReaderWhileThingsMove(t *testing.T) {
+	v := watchedWhile(t, nil)
+	require.Zero(t, v.Differences.Total, v.Differences.String())
+	require.Greater(t, v.Places, 50)
+
+	once := func(at int, suffix string, do func(object)) func(string, object) {
+		answers := 0
+		return func(path string, body object) {
+			if strings.HasSuffix(path, suffix) {
+				if answers++; answers == at {
+					do(body)
+				}
+			}
+		}
+	}
+	move := func(by int64) func(object) {
+		return func(b object) {
+			at := b["as_of"].(object)
+			at["offset"] = at["offset"].(int64) + by
+		}
+	}
+	const count, page = "/v1/posts/1/likes", "/v1/posts/1/likers"
+	for name, tt := range map[string]struct {
+		spoil func(string, object)
+		want  string
+	}{
+		"count":           {once(2, count, func(b object) { b["likes"] = 0 }), "I8 /v1/posts/1/likes: post 1 as of"},
+		"older than said": {once(1, count, move(+1)), "I8 /v1/posts/1/likes: post 1 as of"},
+		"newer than said": {once(1, count, move(-1)), "I8 /v1/posts/1/likes: post 1 as of"},
+		"goes back":       {once(5, count, move(-3)), "is answered as of"},
+		"not in the log":  {once(7, count, move(+1000)), "and likes ends at"},
+		"elsewhere":       {once(1, count, func(b object) { b["as_of"].(object)["partition"] = 1 - home(1, fakePartitions) }), "it lives in partition"},
+		"count of many":   {once(1, ":get", func(b object) { b["posts"].([]any)[0].(object)["likes"] = 99 }), "I8 /v1/likes:get: post 1 as of"},
+		"page":            {once(2, page, func(b object) { first := b["likers"].([]any)[0].(object); first["region"] = "FR" }), "region:FR"},
+		"reaction":        {once(6, "/likes/14", func(b object) { b["region"] = "FR" }), "region:FR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want)
+		})
+	}
+}
+
+// A stream that breaks off is gone on with elsewhere, from the last event on, and does not go back.
+func TestFollow(t *testing.T) {
+	const newer, older = `{"post_id":"1","likes":2,"dislikes":0,"as_of":{"partition":0,"offset":2}}`, `{"post_id":"1","likes":1,"dislikes":0,"as_of":{"partition":0,"offset":1}}`
+	event := func(id, data string) string { return "id: " + id + "\nevent: likes\ndata: " + data + "\n\n" }
+	serve := func(answer func(lastID string) (int, string)) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			status, body := answer(r.Header.Get("Last-Event-ID"))
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	asked := make(chan string, 100)
+	followed := func(first, second string) (*Watched, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		one := serve(func(string) (int, string) { return http.StatusOK, "retry: 5\n\n" + event("a", first) + ":\n\n" })
+		down := serve(func(string) (int, string) {
+			return http.StatusServiceUnavailable, `{"type":"urn:kudos:problem:not-ready"}`
+		})
+		two := serve(func(lastID string) (int, string) { asked <- lastID; return http.StatusOK, event("b", second) })
+		n := 0
+		return Follow(ctx, []string{one, down, two}, []uint64{1}, func(map[uint64]Count) bool { n++; return n == 2 })
+	}
+	log := []Event{{Post: 1, User: 1, Action: kudosv1.Action_LIKE, TimeMs: 1}, {Post: 1, User: 2, Action: kudosv1.Action_LIKE, TimeMs: 2}}
+	judged := func(w *Watched) string {
+		v := &ReaderVerdict{}
+		r := newReplay(w.answers, 1, v)
+		for i, e := range log {
+			r.reach(0, int64(i))
+			r.add(0, int64(i), e)
+		}
+		r.end(map[int32]int64{0: int64(len(log))})
+		return v.Differences.String()
+	}
+	w, err := followed(older, newer)
+	require.NoError(t, err)
+	require.Equal(t, "a", <-asked)
+	require.Equal(t, []int{2, 1}, []int{w.Streams, w.Away})
+	require.Equal(t, "no differences", judged(w))
+	w, err = followed(newer, older)
+	require.NoError(t, err)
+	require.Contains(t, judged(w), "post 1 is answered as of 0@1 after an answer as of 0@2")
+	w, err = followed(older, strings.Replace(newer, `"likes":2`, `"likes":3`, 1))
+	require.NoError(t, err)
+	require.Contains(t, judged(w), "want {Likes:2 Dislikes:0}, have {Likes:3 Dislikes:0}")
+	_, err = followed(older, `{"likes":"two"}`)
+	require.ErrorContains(t, err, "is no news of likes")
+}
+
+// Who likes a post all the while is listed, and once, though the pages are of different times.
+func TestPagesWhileThingsMove(t *testing.T) {
+	const like, unlike = kudosv1.Action_LIKE, kudosv1.Action_UNLIKE
+	log := []Event{
+		{Post: 1, User: 1, Action: like, TimeMs: 1}, {Post: 1, User: 2, Action: like, TimeMs: 2}, {Post: 1, User: 3, Action: like, TimeMs: 3}, {Post: 1, User: 5, Action: like, TimeMs: 5},
+		{Post: 1, User: 2, Action: unlike, TimeMs: 9}, {Post: 1, User: 4, Action: like, TimeMs: 10}, {Post: 1, User: 3, Action: unlike, TimeMs: 11}, {Post: 1, User: 3, Action: like, TimeMs: 12},
+	}
+	judged := func(pages ...*answer) string {
+		l := &listing{listed: map[uint64]bool{}}
+		for i, p := range pages {
+			p.post, p.asOf.Partition, p.listing = 1, home(1, fakePartitions), l
+			p.page.first, p.page.last = i == 0, i == len(pages)-1
+			for _, liker := range p.page.likers {
+				l.listed[liker.user] = true
+			}
+		}
+		v := &ReaderVerdict{}
+		r := newReplay(pages, fakePartitions, v)
+		f := newFold(fakePartitions)
+		for _, e := range log {
+			p, offset := f.append(e)
+			r.reach(p, offset)
+			r.add(p, offset, e)
+		}
+		r.end(f.next)
+		return v.Differences.String()
+	}
+	at := func(offset int64, after uint64, likers ...liker) *answer {
+		return &answer{asOf: position{Offset: offset}, page: &page{likers: likers, after: after}}
+	}
+	one, two, three, four, five := liker{1, 1, ""}, liker{2, 2, ""}, liker{3, 3, ""}, liker{4, 10, ""}, liker{5, 5, ""}
+	const right = "no differences"
+	require.Equal(t, right, judged(at(4, 0, one, two), at(4, 2, three, five)))
+	require.Equal(t, right, judged(at(4, 0, one, two), at(6, 2, three, four, five)))
+	require.Equal(t, right, judged(at(4, 0, one, two), at(8, 2, four, five)), "user 3 was away once in between")
+	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, four, five)), "user 3 liked post 1 from the first page to the last")
+	require.Contains(t, judged(at(4, 0, one), at(5, 1, two, three, five)), "want {user:3")
+	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, three, four)), "is the last page, and leaves out {user:5")
+	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, two, three)), "user 2 comes after user 2")
+}

@@ -1,0 +1,274 @@
+package oracle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema/kudosv1"
+)
+
+// Watched is what a reader said while things were moving, in the order in which it was asked.
+type Watched struct {
+	answers []*answer
+	// Away counts the requests that nobody answered, or only that it is not ready.
+	Away int
+	// Streams that were opened, by Follow.
+	Streams int
+}
+
+// Answers is how many there are.
+func (w *Watched) Answers() int { return len(w.answers) }
+
+// watchEvery is how often a watched reader is asked a round of questions, and watchMost bounds what is remembered.
+const (
+	watchEvery = 5 * time.Millisecond
+	watchMost  = 500_000
+)
+
+// Watch asks the reader at an address about posts, and about users' reactions to them, until ctx ends: for counts one by
+// one and together, for reactions, and for likers, page by page. The reader may end and come again all the while; any
+// other failure is an error.
+func (o *Oracle) Watch(ctx context.Context, base string, posts, users []uint64) (*Watched, error) {
+	if err := o.begin(ctx); err != nil {
+		return nil, err
+	}
+	return watch(ctx, base, posts, users, o.fold.partitions)
+}
+
+func watch(ctx context.Context, base string, posts, users []uint64, partitions int32) (*Watched, error) {
+	a, w := newAsker(base), &Watched{}
+	defer a.close()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	lists := make([]*listing, len(posts))
+	for round := 0; len(w.answers) < watchMost; round++ {
+		i := round % len(posts)
+		err := w.round(ctx, a, posts, i, users[round/len(posts)%len(users)], partitions)
+		if err == nil {
+			err = w.turn(ctx, a, posts[i], &lists[i])
+		}
+		if ctx.Err() != nil {
+			return w, nil
+		}
+		if err != nil {
+			if !away(err) {
+				return nil, err
+			}
+			w.Away++
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("watching the reader at %s: %d answers are more than can be remembered", base, len(w.answers))
+}
+
+// away tells a reader that is down, or not ready yet, from one that errs.
+func away(err error) bool {
+	var broken net.Error
+	return errors.As(err, &broken) && !broken.Timeout() || refused(err, http.StatusServiceUnavailable, "not-ready") || errors.Is(err, errCut)
+}
+
+func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, user uint64, partitions int32) error {
+	one, err := a.counts(ctx, posts[i])
+	if err != nil {
+		return err
+	}
+	w.answers = append(w.answers, one)
+	many, err := a.manyCounts(ctx, posts, func(post uint64) int32 { return home(post, partitions) })
+	if err != nil {
+		return err
+	}
+	w.answers = append(w.answers, many...)
+	r, err := a.reaction(ctx, posts[i], user)
+	if err != nil {
+		return err
+	}
+	w.answers = append(w.answers, r)
+	return nil
+}
+
+// listing is a list of likers whose pages are asked for one by one.
+type listing struct {
+	token  string
+	after  uint64
+	listed map[uint64]bool
+	// standing, while it is judged, are those who have liked the post since the first page.
+	standing map[uint64]bool
+}
+
+const watchedPage = 20
+
+// turn asks for the next page of a list, the first if it is nil.
+func (w *Watched) turn(ctx context.Context, a *asker, post uint64, at **listing) error {
+	l := *at
+	if l == nil {
+		l = &listing{listed: map[uint64]bool{}}
+		*at = l
+	}
+	ans, next, err := a.likers(ctx, post, watchedPage, l.token, l.after)
+	if err != nil {
+		return err
+	}
+	ans.listing = l
+	w.answers = append(w.answers, ans)
+	for _, liker := range ans.page.likers {
+		l.listed[liker.user], l.after = true, liker.user
+	}
+	if l.token = next; next == "" {
+		*at = nil
+	}
+	return nil
+}
+
+// Judge compares each answer with the fold of exactly that part of the log that it says to be as of.
+func (o *Oracle) Judge(ctx context.Context, w *Watched) (*ReaderVerdict, error) {
+	if err := o.begin(ctx); err != nil {
+		return nil, err
+	}
+	ends, err := o.ends(ctx, topicLikes)
+	if err != nil {
+		return nil, err
+	}
+	v := &ReaderVerdict{Answers: len(w.answers)}
+	r := newReplay(w.answers, o.fold.partitions, v)
+	err = o.readTo(ctx, topicLikes, map[int32]int64{}, ends, func(rec *kgo.Record) {
+		r.reach(rec.Partition, rec.Offset)
+		if e, poison := decode(rec.Key, rec.Value); poison == "" {
+			e.settle(rec)
+			r.add(rec.Partition, rec.Offset, e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.end(ends)
+	return v, nil
+}
+
+// replay folds what concerns the posts that were asked about, and judges each answer when the log is where it says.
+type replay struct {
+	partitions int32
+	pending    map[int32][]*answer // by partition, in order of as_of
+	posts      map[uint64]*replayed
+	d          *Differences
+}
+
+type replayed struct {
+	fold     *fold
+	want     *expected // nil: it is to be worked out again
+	listings map[*listing]bool
+}
+
+// subject is what never goes back: whoever asks goes forward in a partition, and a stream in each of its posts.
+type subject struct {
+	partition int32
+	post      uint64
+}
+
+func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
+	r := &replay{partitions: partitions, pending: map[int32][]*answer{}, posts: map[uint64]*replayed{}, d: &v.Differences}
+	places, before := map[position]bool{}, map[subject]position{}
+	for _, a := range answers {
+		p := a.asOf.Partition
+		if own := home(a.post, partitions); p != own && a.broken == "" {
+			a.broken = fmt.Sprintf("it lives in partition %d", own)
+		}
+		s := subject{partition: p}
+		if a.streamed {
+			s.post = a.post
+		}
+		if at := before[s]; a.asOf.Offset < at.Offset {
+			r.d.Add("I8", "%s: post %d is answered as of %v after an answer as of %v", a.path, a.post, a.asOf, at)
+		}
+		before[s] = a.asOf
+		places[a.asOf] = true
+		r.pending[p] = append(r.pending[p], a)
+		r.posts[a.post] = &replayed{fold: newFold(partitions), listings: map[*listing]bool{}}
+	}
+	for _, list := range r.pending {
+		slices.SortStableFunc(list, func(a, b *answer) int { return cmp.Compare(a.asOf.Offset, b.asOf.Offset) })
+	}
+	v.Places = len(places)
+	return r
+}
+
+// reach judges the answers that are as of an offset or of one before: all before it is folded.
+func (r *replay) reach(partition int32, offset int64) {
+	list := r.pending[partition]
+	for len(list) > 0 && list[0].asOf.Offset <= offset {
+		r.judge(list[0])
+		list = list[1:]
+	}
+	r.pending[partition] = list
+}
+
+// end judges the rest.
+func (r *replay) end(ends map[int32]int64) {
+	for p := range r.pending {
+		r.reach(p, ends[p])
+		for _, a := range r.pending[p] {
+			r.d.Add("I8", "%s: as of %v, and likes ends at %d", a.path, a.asOf, ends[p])
+		}
+	}
+}
+
+func (r *replay) add(partition int32, offset int64, e Event) {
+	post := r.posts[e.Post]
+	if post == nil || home(e.Post, r.partitions) != partition {
+		return
+	}
+	post.fold.add(e, offset)
+	post.want = nil
+	if post.fold.pairs[pairKey{e.Post, e.User}].action != kudosv1.Action_LIKE {
+		for l := range post.listings {
+			delete(l.standing, e.User)
+		}
+	}
+}
+
+func (r *replay) judge(a *answer) {
+	post := r.posts[a.post]
+	if post.want == nil {
+		if post.want = post.fold.expected()[a.post]; post.want == nil {
+			post.want = &expected{}
+		}
+	}
+	if why := a.wrong(post.want); why != "" {
+		r.d.Add("I8", "%s: post %d as of %v: %s", a.path, a.post, a.asOf, why)
+	}
+	if a.page != nil {
+		post.follow(a, r.d)
+	}
+}
+
+// follow keeps who likes the post from the first page of a list to the last, and wants each of them listed.
+func (p *replayed) follow(a *answer, d *Differences) {
+	l := a.listing
+	if a.page.first {
+		l.standing = map[uint64]bool{}
+		for _, liker := range p.want.likers {
+			l.standing[liker.user] = true
+		}
+		p.listings[l] = true
+	}
+	if !a.page.last {
+		return
+	}
+	delete(p.listings, l)
+	for user := range l.standing {
+		if !l.listed[user] {
+			d.Add("I8", "%s: user %d liked post %d from the first page to the last, as of %v, and is on none", a.path, user, a.post, a.asOf)
+		}
+	}
+}
