@@ -27,11 +27,11 @@ func TestScreenshots(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	ready := filepath.Join(dir, "ready.json")
-	any := "127.0.0.1:0"
+	free := "127.0.0.1:0"
 	dev := stack.NewProgram(stack.ProgramOptions{
 		Name: "dev", Path: program, Dir: dir,
-		Args: []string{"dev", "--simulate", "2000", "--ready-file", ready, "--kafka-addr", any, "--mysql-addr", any,
-			"--http-addr", any, "--reader-addr", any, "--admin-addr", any},
+		Args: []string{"dev", "--simulate", "2000", "--ready-file", ready, "--kafka-addr", free, "--mysql-addr", free,
+			"--http-addr", free, "--reader-addr", free, "--admin-addr", free},
 		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
 	})
 	require.NoError(t, dev.Start(t.Context()))

@@ -113,10 +113,9 @@ export class Reactions {
       const nothingNew = before === wanted ? ' Nothing changed: it was so already.' : '';
       const took = element('strong', {}, duration(counted - clicked));
       this.#step('counted', 'done', ...(known ? [took, ' after the click.'] : ['soon.']), nothingNew);
-      byId('journey').dataset.ms = String(Math.round(counted - clicked));
       announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent}${nothingNew}`);
     } catch (error) {
-      this.#explain(error, '', wanted);
+      if (!signal.aborted) this.#explain(error, '', wanted);
     } finally {
       if (!signal.aborted) this.#setBusy(false);
     }
@@ -129,7 +128,7 @@ export class Reactions {
     for (let attempt = 1; ; attempt++) {
       try {
         // The stream tells of changes only; a like that changes nothing is in the counts all the same.
-        const [counts] = await Promise.all([
+        await Promise.all([
           get(`/v1/posts/${this.#id}/likes`, { min_offset: offset }, { signal }).then((counts) => this.#post.take(counts)),
           this.#readStanding(signal, offset),
         ]);
