@@ -231,6 +231,7 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 	for name, anew := range map[string]func(f *fakeLikes){
 		"anything may have changed": func(f *fakeLikes) { f.watch(wire.Position{Partition: 0, Offset: 10}, nil) },
 		"the position went back":    func(f *fakeLikes) { f.commit(0, 9, likes(2, 1)) },
+		"a rebuild mends counts":    func(f *fakeLikes) { f.commit(0, 10, likes(2, 1)) },
 		"another epoch": func(f *fakeLikes) {
 			f.set(func() { f.mu.epochs[0] = epochTwo })
 			f.commit(0, 11, likes(2, 1))
@@ -311,6 +312,22 @@ func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
 		r.watch(anew, posts(2))
 		wants(t, anew, "00000002.0:3: 2 has 1 as of 0:3")
 		require.ErrorIs(t, old.cause(), errAnew)
+	})
+}
+
+// TestALogMadeAnewWhileAStreamOpens: positions of the new log never go by the old one's name.
+func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		r.likes.commit(0, 100, likes(1, 7))
+		r.likes.beforeRead = func() {
+			r.likes.set(func() { r.likes.mu.epochs[0] = epochTwo })
+			r.likes.apply(0, 3, likes(1, 1))
+		}
+		s := newStream(t.Context())
+		require.ErrorIs(t, r.subscribe(s, posts(1)), errAnew)
+		s.leave()
+		require.Equal(t, slugNotReady, r.refusalOf(errAnew).slug, "it may come again")
 	})
 }
 
