@@ -106,7 +106,18 @@ func (l *Likes) cleanUp() error {
 }
 
 // Ready is nil when all partitions can be read.
-func (l *Likes) Ready() error { return l.view.Ready() }
+func (l *Likes) Ready() error {
+	n, err := l.view.Partitions()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for p := range n {
+		_, err := l.AsOf(p)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Partitions returns how many there are.
 func (l *Likes) Partitions() (int32, error) { return l.view.Partitions() }
