@@ -2,11 +2,13 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,8 @@ import (
 
 // testCopy keeps records under their keys; a transaction of its ends with the key "end".
 type testCopy struct {
+	whenApplied atomic.Pointer[func()]
+
 	mu struct {
 		sync.Mutex
 		opened    int
@@ -53,7 +57,11 @@ func (c *testCopy) Apply(_ *Store, w *Write, records []*kgo.Record) error {
 	return nil
 }
 
-func (c *testCopy) Applied() {}
+func (c *testCopy) Applied() {
+	if f := c.whenApplied.Load(); f != nil {
+		(*f)()
+	}
+}
 
 func (c *testCopy) Published(anew bool) {
 	c.mu.Lock()
@@ -356,4 +364,35 @@ func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
 	require.NoError(t, v.Read(0, nil, nil))
 	require.NoError(t, os.Remove(in))
 	waitFor(t, "the other partition", func() bool { return v.Ready() == nil })
+}
+
+// What is written and what the copy knows of it are read together: nobody reads between
+// the two.
+func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("end", "1")
+	var applied atomic.Bool
+	read := make(chan error, 1)
+	between := func() {
+		go func() {
+			read <- v.Read(0, func(*Store, Copy) error {
+				if !applied.Load() {
+					return errors.New("read before it was known what was written")
+				}
+				return nil
+			}, nil)
+		}()
+		waitFor(t, "the reader to wait, or to be through", func() bool {
+			return len(read) > 0 || strings.Contains(strings.Join(goroutines("(*viewPartition).read"), "\n"), "RWMutex).RLock")
+		})
+		applied.Store(true)
+	}
+	once := sync.OnceFunc(between)
+	v.copyOf(0).whenApplied.Store(&once)
+	c.produce(record(table, 0, "end", "2"))
+	require.NoError(t, <-read)
+	v.waitValue("end", "2")
 }

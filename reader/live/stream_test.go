@@ -136,6 +136,13 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		require.EqualValues(t, 4, got[len(got)-1].likes(t).Likes)
 		wants(t, c, "00000001.0:13: 1 has 4 as of 0:13")
 
+		t.Log("and of what nobody else shows")
+		r.likes.afterRead = func() { r.likes.commit(0, 14, likes(2, 9)) }
+		alone := &fakeConn{}
+		r.watch(alone, posts(2))
+		time.Sleep(r.options.Interval)
+		wants(t, alone, "00000001.0:14: 2 has 9 as of 0:14")
+
 		t.Log("the reading is the older of the two")
 		r.likes.afterRead = func() {}
 		c3 := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
@@ -143,10 +150,10 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		release := sync.OnceFunc(func() { close(c3.gate) })
 		t.Cleanup(release)
 		<-c3.stuck
-		r.likes.commit(0, 14, likes(1, 5))
+		r.likes.commit(0, 15, likes(1, 5))
 		time.Sleep(r.options.Interval)
 		release()
-		wants(t, c3, "00000001.0:13: 1 has 4 as of 0:13", "00000001.0:14: 1 has 5 as of 0:14")
+		wants(t, c3, "00000001.0:14: 1 has 4 as of 0:14", "00000001.0:15: 1 has 5 as of 0:15")
 	})
 }
 
