@@ -174,24 +174,15 @@ func (e *exactness) wait(r *reader) {
 	})
 }
 
-// require compares all that a reader says.
-func (e *exactness) require(r *reader) {
+// require compares what a reader says when it has it all.
+func (e *exactness) require(r *reader, depth oracle.Depth) {
 	e.t.Helper()
 	e.wait(r)
 	began := time.Now()
-	v, err := e.Reader(e.t.Context(), r.base)
+	v, err := e.Reader(e.t.Context(), r.base, depth)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
 	e.t.Logf("%s: %d answers, in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
-}
-
-// requireCounts is require for a reader without reactions.
-func (e *exactness) requireCounts(r *reader) {
-	e.t.Helper()
-	e.wait(r)
-	v, err := e.ReaderOfCounts(e.t.Context(), r.base)
-	require.NoError(e.t, err)
-	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
 }
 
 // judge wants each answer to be the fold of just what it says to be as of, and the
@@ -307,7 +298,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 			watched := background(t, func(ctx context.Context) (*oracle.Watched, error) { return e.Watch(ctx, r.base, posts, users) })
 			tt.send(s, events)
 			// Batches so small that the log lasts for all the kills; the rest goes faster.
-			processor := s.processor("processor-0", "--set", "processor.max_batch=50")
+			processor := s.processor("processor-0", "--set", "processor.max_batch=200")
 			require.NoError(t, processor.Start(t.Context()))
 			s.killReader(r, 3)
 			require.NoError(t, processor.Kill())
@@ -321,16 +312,16 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 
 			require.NoError(t, r.Kill())
 			r.start()
-			e.require(r)
+			e.require(r, oracle.Sample)
 			requireSame(t, "with the local store", want, r.counted(all))
 
 			s.killCatchingUp(r, 3)
-			e.require(r)
+			e.require(r, oracle.Everything)
 			requireSame(t, "without the local store", want, r.counted(all))
 
 			counts := s.reader("reader-of-counts", "--set", "reader.reactions=false")
 			counts.start()
-			e.requireCounts(counts)
+			e.require(counts, oracle.CountsOnly)
 			requireSame(t, "a reader of counts", want, counts.counted(all))
 		})
 	}
@@ -346,11 +337,11 @@ func (s *system) killCatchingUp(r *reader, kills int) {
 	for kill := range kills {
 		r.start()
 		waitFor(s.t, time.Minute, "a local store", func() bool {
-			stores, err := filepath.Glob(filepath.Join(r.stateDir, "reactions-*", "*"))
+			stores, err := filepath.Glob(filepath.Join(r.stateDir, "reactions-*", "*", "*"))
 			require.NoError(s.t, err)
 			return len(stores) == s.partitions
 		})
-		pause(s.t, time.Duration(random.IntN(150))*time.Millisecond)
+		pause(s.t, time.Duration(random.IntN(100))*time.Millisecond)
 		ready := r.ready()
 		require.NoError(s.t, r.Kill())
 		s.t.Logf("kill %d while catching up; ready: %t", kill, ready)
@@ -403,7 +394,7 @@ func TestReadersFollowTheLog(t *testing.T) {
 	t.Run("a_reader_that_is_behind", f.behind)
 	t.Run("streams_over_restarts", f.streams)
 	for _, r := range f.readers {
-		f.require(r)
+		f.require(r, oracle.Everything)
 	}
 }
 

@@ -52,18 +52,19 @@ type ReaderVerdict struct {
 	Differences     Differences
 }
 
-// Reader reads what is new in likes, up to its end, and compares all that the reader at an address says. Nothing may be
-// under way: ReaderLeft says "", and nobody writes.
-func (o *Oracle) Reader(ctx context.Context, base string) (*ReaderVerdict, error) {
-	return o.reader(ctx, base, true)
-}
+// Depth is how much a reader is asked. All have the counts of every post, and a sample of everything.
+type Depth int
 
-// ReaderOfCounts is Reader for one that keeps counts only: who likes what is asked as well, and must be refused.
-func (o *Oracle) ReaderOfCounts(ctx context.Context, base string) (*ReaderVerdict, error) {
-	return o.reader(ctx, base, false)
-}
+// Depths of a comparison.
+const (
+	Everything Depth = iota // the likers of every post
+	Sample                  // the likers of some
+	CountsOnly              // of a reader that keeps no more: who likes what must be refused
+)
 
-func (o *Oracle) reader(ctx context.Context, base string, reactions bool) (*ReaderVerdict, error) {
+// Reader reads what is new in likes, up to its end, and compares what the reader at an address says. Nothing may be under
+// way: ReaderLeft says "", and nobody writes.
+func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderVerdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (o *Oracle) reader(ctx context.Context, base string, reactions bool) (*Read
 	for p, rec := range last {
 		c.covered[p] = span{rec.Offset + 1, ends[p]}
 	}
-	return v, c.run(ctx, reactions)
+	return v, c.run(ctx, depth)
 }
 
 // span is where a reader may stand that has everything: behind the last event, and, since markers take offsets, not
@@ -120,7 +121,9 @@ const (
 	neverLiked = 1 << 62
 )
 
-func (c *comparison) run(ctx context.Context, reactions bool) error {
+func (c *comparison) run(ctx context.Context, depth Depth) error {
+	kept := depth != CountsOnly
+	step := max(1, len(c.posts)/sampled)
 	if err := c.totals(ctx); err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (c *comparison) run(ctx context.Context, reactions bool) error {
 		})
 	}
 	for i, post := range c.posts {
-		if i%max(1, len(c.posts)/sampled) == 0 {
+		if i%step == 0 {
 			g.Go(func() error { return c.single(ctx, post) })
 		}
 	}
@@ -142,14 +145,14 @@ func (c *comparison) run(ctx context.Context, reactions bool) error {
 		g.Go(func() error { return c.single(ctx, neverLiked+i) })
 	}
 	for i, post := range append(slices.Clone(c.posts), neverLiked) {
-		if reactions || i%max(1, len(c.posts)/sampled) == 0 {
-			g.Go(func() error { return c.likers(ctx, post, pageSize(post), reactions) })
+		if depth == Everything || i%step == 0 {
+			g.Go(func() error { return c.likers(ctx, post, pageSize(post), kept) })
 		}
 	}
 	for _, k := range c.pairs() {
 		g.Go(func() error {
 			ans, err := c.asker.reaction(ctx, k.post, k.user)
-			return c.take(ans, err, reactions)
+			return c.take(ans, err, kept)
 		})
 	}
 	return g.Wait()

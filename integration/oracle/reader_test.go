@@ -176,7 +176,7 @@ func foldOf(log []Event) *fold {
 	return f
 }
 
-func compareAtRest(t *testing.T, f *fakeReader, kept bool) (*ReaderVerdict, error) {
+func compareAtRest(t *testing.T, f *fakeReader, depth Depth) (*ReaderVerdict, error) {
 	t.Helper()
 	f.t = t
 	f.mu.fold = foldOf(fakeLog())
@@ -188,18 +188,18 @@ func compareAtRest(t *testing.T, f *fakeReader, kept bool) (*ReaderVerdict, erro
 	for p, next := range f.mu.fold.next {
 		c.covered[p] = span{next, next + 1}
 	}
-	return v, c.run(t.Context(), kept)
+	return v, c.run(t.Context(), depth)
 }
 
 func TestReaderAtRest(t *testing.T) {
-	v, err := compareAtRest(t, &fakeReader{}, true)
+	v, err := compareAtRest(t, &fakeReader{}, Everything)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
 	require.Greater(t, v.Answers, 5*20)
-	v, err = compareAtRest(t, &fakeReader{counts: true}, false)
+	v, err = compareAtRest(t, &fakeReader{counts: true}, CountsOnly)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
-	_, err = compareAtRest(t, &fakeReader{}, false)
+	_, err = compareAtRest(t, &fakeReader{}, CountsOnly)
 	require.ErrorContains(t, err, "is answered by a reader that keeps counts only")
 }
 
@@ -261,7 +261,7 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 				if strings.HasSuffix(path, tt.path) {
 					tt.spoil(body)
 				}
-			}}, true)
+			}}, Everything)
 			if tt.fails {
 				require.ErrorContains(t, err, tt.want)
 				return
