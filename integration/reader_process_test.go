@@ -60,9 +60,11 @@ func (s *system) reader(name string, args ...string) *reader {
 
 // ask sends a request and decodes its answer into a T, if its status is the one wanted.
 func ask[T any](ctx context.Context, method, url string, body any, want int) (into T, err error) {
-	sent, err := json.Marshal(body)
-	if err != nil {
-		return into, err
+	var sent []byte
+	if body != nil {
+		if sent, err = json.Marshal(body); err != nil {
+			return into, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -70,7 +72,9 @@ func ask[T any](ctx context.Context, method, url string, body any, want int) (in
 	if err != nil {
 		return into, err
 	}
-	req.Header.Set("Content-Type", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return into, err
@@ -100,7 +104,8 @@ func (r *reader) ready() bool {
 
 // answers tells whether a GET is a success.
 func answers(t testing.TB, url string) bool {
-	resp, err := http.DefaultClient.Get(url)
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(url)
 	if err != nil {
 		return false
 	}
@@ -139,6 +144,11 @@ type exactness struct {
 	t testing.TB
 }
 
+// bounded is for one look at everything.
+func (e *exactness) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(e.t.Context(), 3*time.Minute)
+}
+
 func (s *system) exactness() *exactness {
 	s.t.Helper()
 	o, err := oracle.New(s.brokers)
@@ -161,8 +171,10 @@ func (e *exactness) wait(r *reader) {
 			left = "ready"
 			return false
 		}
+		ctx, cancel := e.bounded()
+		defer cancel()
 		var err error
-		left, err = e.ReaderLeft(e.t.Context(), r.base)
+		left, err = e.ReaderLeft(ctx, r.base)
 		require.NoError(e.t, err)
 		return left == ""
 	})
@@ -173,7 +185,9 @@ func (e *exactness) require(r *reader, depth oracle.Depth) {
 	e.t.Helper()
 	e.wait(r)
 	began := time.Now()
-	v, err := e.Reader(e.t.Context(), r.base, depth)
+	ctx, cancel := e.bounded()
+	defer cancel()
+	v, err := e.Reader(ctx, r.base, depth)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
 	e.t.Logf("%s: %d answers, in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
@@ -183,7 +197,9 @@ func (e *exactness) require(r *reader, depth oracle.Depth) {
 // answers to be of so many different places at least.
 func (e *exactness) judge(w *oracle.Watched, places int) {
 	e.t.Helper()
-	v, err := e.Judge(e.t.Context(), w)
+	ctx, cancel := e.bounded()
+	defer cancel()
+	v, err := e.Judge(ctx, w)
 	require.NoError(e.t, err)
 	require.Zero(e.t, v.Differences.Total, v.Differences.String())
 	e.t.Logf("%d answers as of %d places; away %d times, %d streams", v.Answers, v.Places, w.Away, w.Streams)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,7 +29,7 @@ func hot(events []schema.Event, n int) (posts, users []uint64) {
 		times[e.PostID]++
 		all[e.UserID] = true
 	}
-	posts = slices.SortedFunc(maps.Keys(times), func(a, b uint64) int { return times[b] - times[a] })
+	posts = slices.SortedFunc(maps.Keys(times), func(a, b uint64) int { return cmp.Or(times[b]-times[a], cmp.Compare(a, b)) })
 	return posts[:n], slices.Sorted(maps.Keys(all))
 }
 
@@ -119,7 +120,9 @@ func TestReadersShowTransactionsWhole(t *testing.T) {
 	e := s.exactness()
 	r := s.reader("reader")
 	r.start()
-	watched := background(t, func(ctx context.Context) (*oracle.Watched, error) { return e.Watch(ctx, r.base, []uint64{post}, []uint64{1}) })
+	watched := background(t, func(ctx context.Context) (*oracle.Watched, error) {
+		return e.Watch(ctx, r.base, []uint64{post}, []uint64{1})
+	})
 	likes := make([]schema.Event, events)
 	for i := range likes {
 		likes[i] = schema.Event{PostID: post, UserID: 1 + uint64(i), Action: schema.Like, TimeMs: 1 + int64(i), Region: schema.UnknownRegion}
