@@ -9,7 +9,7 @@ TEST_TIMEOUT ?= 30m
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench stack
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench stack screenshots
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -72,6 +72,9 @@ facts: ## what a real broker does over a long time: half an hour
 
 bench: ## Go benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
+
+screenshots: deps ## docs/images: the dashboard while `kudos dev` simulates likes, some three minutes
+	KUDOS_TEST_SCREENSHOTS=$(CURDIR)/docs/images $(GO) test -count=1 -timeout 15m -v ./integration/browser -run '^TestScreenshots$$'
 
 stack: ## a real Kafka and MariaDB on this machine, to play with, until Ctrl-C
 	$(GO) run ./integration/cmd/stack

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"kudos/config"
@@ -36,6 +37,16 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
   kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
 		Args: cobra.NoArgs,
 	}
+	a.runWithOptionalStore(cmd, "ranker", "rankings are in Kafka only", func(cfg config.Config, store *sql.Store, log *slog.Logger, reg prometheus.Registerer) (role, error) {
+		return ranker.New(cfg.Ranker, cfg.Kafka, store, log, reg)
+	})
+	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand(), a.rankerResetCommand())
+	return cmd
+}
+
+// runWithOptionalStore has a command run a role that can do without a database: the
+// store is nil if none is set, and the log says what there is not.
+func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, newRole func(config.Config, *sql.Store, *slog.Logger, prometheus.Registerer) (role, error)) {
 	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		cfg, err := settings.load()
@@ -43,28 +54,19 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 			return err
 		}
 		log, reg := a.logger(cfg), admin.NewRegistry()
-		store, err := optionalStore(cfg.Config, "rankings are in Kafka only", log)
-		if err != nil {
-			return err
-		}
-		if store != nil {
+		var store *sql.Store
+		if cfg.RequireMySQL() != nil {
+			log.Info(without + ": mysql.dsn is not set")
+		} else {
+			if store, err = sql.New(cfg.MySQL, log); err != nil {
+				return err
+			}
 			defer func() { err = errors.Join(err, store.Close()) }()
 		}
-		r, err := ranker.New(cfg.Ranker, cfg.Kafka, store, log, reg)
+		r, err := newRole(cfg.Config, store, log, reg)
 		if err != nil {
 			return err
 		}
-		return runRole(cmd.Context(), "ranker", r, cfg.Admin, reg, log)
+		return runRole(cmd.Context(), name, r, cfg.Admin, reg, log)
 	}
-	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand(), a.rankerResetCommand())
-	return cmd
-}
-
-// optionalStore is the database of a role that can do without: nil if none is set.
-func optionalStore(cfg config.Config, without string, log *slog.Logger) (*sql.Store, error) {
-	if cfg.RequireMySQL() != nil {
-		log.Info(without + ": mysql.dsn is not set")
-		return nil, nil
-	}
-	return sql.New(cfg.MySQL, log)
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
-	"errors"
+	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"kudos/config"
 	"kudos/reader"
-	"kudos/stream/admin"
+	"kudos/sql"
 )
 
 func (a *app) readerCommand() *cobra.Command {
@@ -37,25 +39,8 @@ SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeou
   kudos reader --set reader.producer_url=https://likes.example.com`,
 		Args: cobra.NoArgs,
 	}
-	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
-		log, reg := a.logger(cfg), admin.NewRegistry()
-		store, err := optionalStore(cfg.Config, "there are no likes over time", log)
-		if err != nil {
-			return err
-		}
-		if store != nil {
-			defer func() { err = errors.Join(err, store.Close()) }()
-		}
-		r, err := reader.New(cfg.Reader, cfg.Kafka, store, log, reg)
-		if err != nil {
-			return err
-		}
-		return runRole(cmd.Context(), "reader", r, cfg.Admin, reg, log)
-	}
+	a.runWithOptionalStore(cmd, "reader", "there are no likes over time", func(cfg config.Config, store *sql.Store, log *slog.Logger, reg prometheus.Registerer) (role, error) {
+		return reader.New(cfg.Reader, cfg.Kafka, store, log, reg)
+	})
 	return cmd
 }

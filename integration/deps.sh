@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, Kafka's jars; and MySQL itself, some 550 MB, if
-# called as `deps.sh mysql` or in CI. Installs as root on Debian and its kin; elsewhere it says what to install.
+# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, Kafka's jars, Chromium and Node for those of the
+# dashboard; and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. Installs as root on Debian and its kin; elsewhere it says what to install.
 # Quick when all is there, so that every `make test` may call it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,12 +24,21 @@ java_release() {
   echo "${release:-0}"
 }
 
+# The first number of Node's version, 0 without Node.
+node_release() {
+  local release
+  release=$(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p') || true
+  echo "${release:-0}"
+}
+
 packages=() # as Debian calls them
 [ "$(java_release)" -ge 17 ] || packages+=(openjdk-17-jre-headless)
 have mvn || packages+=(maven)
 # The -core packages are the programs without the system service, which no test uses and which would start at boot.
 { have mariadbd && have mariadb-install-db; } || packages+=(mariadb-server-core mariadb-client-core)
 have kcat || packages+=(kcat)
+have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
+{ [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)
 if $with_mysql; then # libraries that MySQL's server is linked to
   libraries=$(/sbin/ldconfig -p)
   [[ $libraries == *libaio.so.1* ]] || packages+=(libaio1)
@@ -39,7 +48,7 @@ fi
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ] || ! have apt-get; then
     {
-      echo "integration/deps.sh: missing: ${packages[*]} (so named in Debian; Java 17 or later, MariaDB 10.11 or later)."
+      echo "integration/deps.sh: missing: ${packages[*]} (so named in Debian; Java 17 or later, MariaDB 10.11 or later, Node 20 or later)."
       if have apt-get; then
         echo "Install with: sudo apt-get update && sudo apt-get install ${packages[*]}"
       else

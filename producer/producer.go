@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"kudos/stream"
+	"kudos/stream/listen"
 )
 
 // Producer is the role.
@@ -39,10 +40,8 @@ type Producer struct {
 
 	requests, batches *semaphore.Weighted // places for requests, and for batches among them
 
-	started   atomic.Bool
-	stopping  atomic.Bool
-	listening chan struct{} // closed by Run once addr is set
-	addr      string
+	stopping atomic.Bool
+	*listen.Point
 }
 
 // New checks the options and puts the parts together; it does no I/O. The metrics
@@ -53,12 +52,12 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 	}
 	log = log.With("role", "producer")
 	p := &Producer{
-		options:   o,
-		log:       log,
-		metrics:   newMetrics(),
-		requests:  semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
-		batches:   semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
-		listening: make(chan struct{}),
+		options:  o,
+		log:      log,
+		metrics:  newMetrics(),
+		requests: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
+		batches:  semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
+		Point:    listen.New("producer", "producer.http_addr", o.HTTPAddr),
 	}
 	p.publisher = newPublisher(o, kafka, log, p.metrics)
 	p.handler = p.routes()
@@ -72,19 +71,6 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 // likes only while Run runs.
 func (p *Producer) Handler() http.Handler { return p.handler }
 
-// Listening is closed once Run listens; Addr is known from then on.
-func (p *Producer) Listening() <-chan struct{} { return p.listening }
-
-// Addr is the address that Run listens on, host:port, and "" before it does.
-func (p *Producer) Addr() string {
-	select {
-	case <-p.listening:
-		return p.addr
-	default:
-		return ""
-	}
-}
-
 // Ready is nil while Kafka answers, and otherwise says what is wrong.
 func (p *Producer) Ready() error {
 	if p.stopping.Load() {
@@ -95,10 +81,9 @@ func (p *Producer) Ready() error {
 
 // Run listens and serves.
 func (p *Producer) Run(ctx context.Context) error {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", p.options.HTTPAddr)
+	ln, err := p.Listen(ctx)
 	if err != nil {
-		return fmt.Errorf("producer: listening on %s (producer.http_addr): %w", p.options.HTTPAddr, err)
+		return err
 	}
 	return p.Serve(ctx, ln)
 }
@@ -107,15 +92,14 @@ func (p *Producer) Run(ctx context.Context) error {
 // the requests in hand end and the client deliver what it holds, both together within
 // ShutdownTimeout, and leaves nothing running. Serve, or Run, once.
 func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
-	if p.started.Swap(true) {
-		return errors.Join(errors.New("producer: Run was called twice"), ln.Close())
+	if err := p.Begin(); err != nil {
+		return errors.Join(err, ln.Close())
 	}
 	if err := p.publisher.open(); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	p.addr = ln.Addr().String()
-	close(p.listening)
-	p.log.Info("taking likes", "addr", p.addr)
+	p.Tell(ln)
+	p.log.Info("taking likes", "addr", p.Addr())
 
 	server := &http.Server{
 		Handler:           p.handler,
@@ -129,7 +113,7 @@ func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("producer: serving on %s: %w", p.addr, err)
+			return fmt.Errorf("producer: serving on %s: %w", p.Addr(), err)
 		}
 		return nil
 	})

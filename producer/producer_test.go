@@ -218,5 +218,5 @@ func TestRunRefuses(t *testing.T) {
 	r := start(t, nil)
 	require.ErrorContains(t, r.Run(context.Background()), "Run was called twice")
 	taken := newRig(t, func(o *Options) { o.HTTPAddr = r.Addr() })
-	require.ErrorContains(t, taken.Run(context.Background()), "producer: listening on "+r.Addr()+" (producer.http_addr): ")
+	require.ErrorContains(t, taken.Run(context.Background()), "producer: listening on "+r.Addr()+" (set producer.http_addr to a free host:port): ")
 }

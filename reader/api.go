@@ -115,9 +115,9 @@ func (a *api) routes() map[string]map[string]answer {
 	}
 }
 
-func (a *api) handle(answer answer) http.HandlerFunc {
+func (a *api) handle(f answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := answer(w, r); err != nil {
+		if err := f(w, r); err != nil {
 			a.fail(w, r, err)
 		}
 	}

@@ -45,6 +45,8 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &no):
 	case errors.As(err, &notReady):
 		no = unavailable(problem.New(http.StatusServiceUnavailable, "not-ready", "The reader is not ready for this", "%s", notReady.Error()))
+	case errors.Is(err, view.ErrNoReactions):
+		no = refuse(problem.New(http.StatusNotFound, "no-reactions", "This reader keeps counts only", "%s", err))
 	default:
 		a.log.Error("a request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 		no = refuse(problem.New(http.StatusInternalServerError, "internal", "The reader failed", "the reader could not answer; its log says why"))

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -179,6 +183,28 @@ func TestInvalidBodies(t *testing.T) {
 	require.Equal(t, `Content-Type is ""; send application/json`, detail)
 	detail = r.post("/v1/likes:get", strings.Repeat(" ", maxBody)+`{"post_ids":[1]}`).requireProblem(http.StatusRequestEntityTooLarge, "too-large")
 	require.Equal(t, "the body has more than 262144 bytes", detail)
+}
+
+// A body that does not come whole is not read as a shorter one.
+func TestUnreadBodies(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		status int
+		kind   string
+	}{
+		{os.ErrDeadlineExceeded, http.StatusRequestTimeout, "request-timeout"},
+		{io.ErrUnexpectedEOF, http.StatusBadRequest, "invalid-request"},
+	} {
+		r := newRig(t, nil, nil)
+		const target, body = "/v1/likes:get", `{"post_ids":[1]}`
+		req := httptest.NewRequest(http.MethodPost, target, io.MultiReader(strings.NewReader(body), iotest.ErrReader(tt.err)))
+		req.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, req)
+		a := answered{t, w.Code, w.Header(), w.Body.String()}
+		a.requireProblem(tt.status, tt.kind)
+		r.hold(http.MethodPost, target, body, req.Header, a)
+	}
 }
 
 // Whoever likes and passes the place on reads an answer that has the like.

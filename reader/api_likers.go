@@ -8,7 +8,6 @@ import (
 
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 const (
@@ -21,9 +20,6 @@ func (a *api) getReaction(w http.ResponseWriter, r *http.Request) error {
 	in := read(r, minOffset)
 	post, user, covered := in.pathID("post_id"), in.pathID("user_id"), in.minOffset()
 	if err := in.refusal(); err != nil {
-		return err
-	}
-	if err := a.needReactions(); err != nil {
 		return err
 	}
 	if err := a.coverPost(r.Context(), post, covered); err != nil {
@@ -56,9 +52,6 @@ func (a *api) listLikers(w http.ResponseWriter, r *http.Request) error {
 	if err := in.refusal(); err != nil {
 		return err
 	}
-	if err := a.needReactions(); err != nil {
-		return err
-	}
 	if err := a.coverPost(r.Context(), post, covered); err != nil {
 		return err
 	}
@@ -74,15 +67,6 @@ func (a *api) listLikers(w http.ResponseWriter, r *http.Request) error {
 		page.NextPageToken = newPageToken(post, next)
 	}
 	return a.writeJSON(w, r, a.headers.private, page)
-}
-
-// needReactions refuses what a reader cannot tell that keeps counts only.
-func (a *api) needReactions() error {
-	if a.options.Reactions {
-		return nil
-	}
-	return refuse(problem.New(http.StatusNotFound, "no-reactions", "This reader keeps counts only",
-		"who likes what is not kept here (reader.reactions is false); ask a reader that keeps it"))
 }
 
 // A page token is version, post and the user after whom the page begins (8 bytes each,

@@ -102,9 +102,10 @@ func TestInvalidPages(t *testing.T) {
 }
 
 func TestWithoutReactions(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Reactions = false }, nil)
+	r := newRig(t, nil, nil)
+	r.likes.mu.noReactions = true
 	for _, target := range []string{"/v1/posts/1/likers", "/v1/posts/1/likes/7"} {
-		require.Equal(t, "who likes what is not kept here (reader.reactions is false); ask a reader that keeps it",
+		require.Equal(t, "who likes what is not kept here (reader.reactions is false)",
 			r.get(target).requireProblem(http.StatusNotFound, "no-reactions"))
 	}
 	require.Equal(t, http.StatusOK, r.get("/v1/posts/1/likes").status)

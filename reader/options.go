@@ -78,7 +78,7 @@ func DefaultOptions() Options {
 		MaxStreams:            10_000,
 		LiveInterval:          200 * time.Millisecond,
 		HeartbeatInterval:     15 * time.Second,
-		StreamWriteTimeout:    10 * time.Second,
+		StreamWriteTimeout:    5 * time.Second,
 		Origins:               []string{},
 		Dashboard:             true,
 		ReadTimeout:           10 * time.Second,

@@ -18,6 +18,7 @@ import (
 	"kudos/schema/origin"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/listen"
 )
 
 // Reader is the role.
@@ -29,9 +30,8 @@ type Reader struct {
 	hub      *live.Hub
 	handler  http.Handler
 
-	started, stopping atomic.Bool
-	listening         chan struct{} // closed once addr is set
-	addr              string
+	stopping atomic.Bool
+	*listen.Point
 }
 
 // New makes a reader; it does no I/O. Without a database it does not answer likes over
@@ -43,7 +43,7 @@ func New(o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, 
 	log = log.With("role", "reader")
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
 	r := &Reader{
-		options: o, log: log, listening: make(chan struct{}),
+		options: o, log: log, Point: listen.New("reader", "reader.http_addr", o.HTTPAddr),
 		likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
 	}
 	var h history
@@ -67,6 +67,9 @@ func New(o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, 
 	r.handler = routes(o, api, r.hub)
 	return r, nil
 }
+
+// maxHeaderBytes has room for the longest query: 1,000 ids with as many places.
+const maxHeaderBytes = 128 << 10
 
 // maxStreamPosts is how many posts one stream may show: a page full of them.
 const maxStreamPosts = 100
@@ -92,19 +95,6 @@ func routes(o Options, api, hub http.Handler) http.Handler {
 // Handler serves everything, for a server of the caller's own; while Run runs.
 func (r *Reader) Handler() http.Handler { return r.handler }
 
-// Listening is closed once it listens; Addr is known from then on.
-func (r *Reader) Listening() <-chan struct{} { return r.listening }
-
-// Addr is the address that it listens on, host:port, and "" before it does.
-func (r *Reader) Addr() string {
-	select {
-	case <-r.listening:
-		return r.addr
-	default:
-		return ""
-	}
-}
-
 // Ready is nil when everything can be read, and otherwise says what cannot, and how far
 // it is.
 func (r *Reader) Ready() error {
@@ -116,10 +106,9 @@ func (r *Reader) Ready() error {
 
 // Run listens and serves.
 func (r *Reader) Run(ctx context.Context) error {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", r.options.HTTPAddr)
+	ln, err := r.Listen(ctx)
 	if err != nil {
-		return fmt.Errorf("reader: listening on %s (reader.http_addr): %w", r.options.HTTPAddr, err)
+		return err
 	}
 	return r.Serve(ctx, ln)
 }
@@ -128,18 +117,18 @@ func (r *Reader) Run(ctx context.Context) error {
 // the streams, lets the requests in hand end, within ShutdownTimeout, and leaves nothing
 // running. Serve, or Run, once.
 func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
-	if r.started.Swap(true) {
-		return errors.Join(errors.New("reader: Run was called twice"), ln.Close())
+	if err := r.Begin(); err != nil {
+		return errors.Join(err, ln.Close())
 	}
-	r.addr = ln.Addr().String()
-	close(r.listening)
-	r.log.Info("answering", "addr", r.addr)
+	r.Tell(ln)
+	r.log.Info("answering", "addr", r.Addr())
 	server := &http.Server{
-		Handler:      r.handler,
-		ReadTimeout:  r.options.ReadTimeout,
-		WriteTimeout: r.options.WriteTimeout,
-		IdleTimeout:  r.options.IdleTimeout,
-		ErrorLog:     slog.NewLogLogger(r.log.Handler(), slog.LevelWarn),
+		Handler:        r.handler,
+		ReadTimeout:    r.options.ReadTimeout,
+		WriteTimeout:   r.options.WriteTimeout,
+		IdleTimeout:    r.options.IdleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(r.log.Handler(), slog.LevelWarn),
 	}
 	// The copies outlive the requests that read them.
 	copies, close := context.WithCancel(context.WithoutCancel(ctx))
@@ -150,7 +139,7 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return r.hub.Run(running) })
 	g.Go(func() error {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("reader: serving on %s: %w", r.addr, err)
+			return fmt.Errorf("reader: serving on %s: %w", r.Addr(), err)
 		}
 		return nil
 	})

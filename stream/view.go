@@ -22,6 +22,9 @@ import (
 type View struct {
 	opts ViewOptions
 	log  *slog.Logger
+	// pollRecords is how many records are applied at a time, maxHeld how many wait at
+	// most for the rest of their transaction.
+	pollRecords, maxHeld int
 
 	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
 	trouble    atomic.Pointer[error]            // why they are not
@@ -56,7 +59,7 @@ type Copy interface {
 
 // NewView makes a view; it starts nothing.
 func NewView(opts ViewOptions, log *slog.Logger) *View {
-	return &View{opts: opts, log: log.With("topic", opts.Topic)}
+	return &View{opts: opts, log: log.With("topic", opts.Topic), pollRecords: viewPollRecords, maxHeld: viewMaxHeld}
 }
 
 // ViewNotReadyError says that a partition cannot be answered from now.
@@ -86,6 +89,12 @@ func (e *ViewNotReadyError) Error() string {
 }
 
 const (
+	viewPollRecords = 50_000
+	// viewMaxHeld is four of the fold's largest transactions, some 100 MB. A larger one (of
+	// a rebuild) is applied as it comes, and the copy is not ready until it is whole.
+	viewMaxHeld = 400_000
+	// viewPoll is how often a partition where nothing comes is looked after.
+	viewPoll     = time.Second
 	viewRetryMin = 50 * time.Millisecond
 	viewRetryMax = 5 * time.Second
 )

@@ -34,19 +34,12 @@ type viewPartition struct {
 	behind atomic.Int64 // offsets to the end of the log, as of the last fetch; -1: not known
 }
 
-// maxHeld is how many records wait at most for the rest of their transaction, some
-// 100 MB. The fold's transactions have a quarter of that. A larger one (a rebuild) is
-// applied as it comes, and the copy is not ready until it is whole.
-const maxHeld = 400_000
-
-const (
-	viewPollRecords = 50_000
-	// viewPoll is how often a partition where nothing comes is looked after.
-	viewPoll = time.Second
-)
-
 // errRelaid tells that the topic has another number of partitions now.
 var errRelaid = errors.New("the number of partitions has changed")
+
+// errGiant tells that the rest of a transaction is to be read by catching up, which ends
+// where all transactions are whole.
+var errGiant = errors.New("a transaction is too large to be held until it is whole")
 
 func newViewPartition(v *View, partition, of int32, store *Store) *viewPartition {
 	p := &viewPartition{view: v, partition: partition, of: of, store: store, copy: v.opts.Copy(partition)}
@@ -105,7 +98,7 @@ func (p *viewPartition) follow(ctx context.Context) error {
 	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{p.view.opts.Topic: {p.partition: kgo.NewOffset().At(p.next)}})
 	for {
 		pollCtx, cancel := context.WithTimeout(ctx, viewPoll)
-		fetches := cl.PollRecords(pollCtx, viewPollRecords)
+		fetches := cl.PollRecords(pollCtx, p.view.pollRecords)
 		cancel()
 		if err := pollError(ctx, fetches); err != nil {
 			return fmt.Errorf("following %s/%d: %w", p.view.opts.Topic, p.partition, err)
@@ -165,6 +158,12 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 	}); err != nil {
 		return err
 	}
+	if p.next > next {
+		// Nobody waits for it. What is on disk is quicker to read, and not lost by a crash.
+		if _, err := p.store.db.AsyncFlush(); err != nil {
+			return fmt.Errorf("flushing local state in %s: %w", p.store.dir, err)
+		}
+	}
 	anew = anew || !p.ready
 	p.life.Lock()
 	p.ready, p.reason = true, nil
@@ -183,8 +182,9 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 	if p.ready {
 		whole = p.copy.Whole(p.held)
 	}
-	if len(p.held)-whole > maxHeld {
-		p.shut(fmt.Errorf("a transaction of more than %d records is being read", maxHeld))
+	giant := len(p.held)-whole > p.view.maxHeld
+	if giant {
+		p.shut(errGiant)
 		whole = len(p.held)
 	}
 	covered := next - 1
@@ -195,6 +195,9 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 		return fmt.Errorf("local copy of %s/%d: %w", p.view.opts.Topic, p.partition, err)
 	}
 	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // not the array, which would keep all
+	if giant {
+		return errGiant
+	}
 	if whole > 0 && p.ready {
 		p.copy.Published(false)
 	}

@@ -24,6 +24,7 @@ const (
 	NeedKafka Software = iota
 	NeedMariaDB
 	NeedMySQL
+	NeedBrowser
 )
 
 // Missing says what of the named software this machine lacks, and what to do about it; nil if it has all.
@@ -37,6 +38,8 @@ func Missing(ctx context.Context, needs ...Software) error {
 			errs = append(errs, missingMariaDB())
 		case NeedMySQL:
 			errs = append(errs, missingMySQL())
+		case NeedBrowser:
+			errs = append(errs, missingBrowser(ctx))
 		}
 	}
 	return errors.Join(errs...)

@@ -41,20 +41,22 @@ func requireSoftware(t *testing.T, need stack.Software) *verdict {
 	return v
 }
 
-// Without Java, a test of Kafka is skipped on a laptop and fails in CI, and either says what to do.
+// Without Java, a test of Kafka is skipped on a laptop and fails in CI, and either says what to do. So with
+// a browser.
 func TestRequire(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("JAVA_HOME", "")
+	for need, missing := range map[stack.Software]string{stack.NeedKafka: "find Java", stack.NeedBrowser: "find Chromium"} {
+		t.Setenv("CI", "")
+		v := requireSoftware(t, need)
+		require.Empty(t, v.failed)
+		require.Contains(t, v.skipped, missing)
+		require.Contains(t, v.skipped, "integration/deps.sh")
 
-	t.Setenv("CI", "")
-	v := requireSoftware(t, stack.NeedKafka)
-	require.Empty(t, v.failed)
-	require.Contains(t, v.skipped, "find Java")
-	require.Contains(t, v.skipped, "integration/deps.sh")
-
-	t.Setenv("CI", "true")
-	v = requireSoftware(t, stack.NeedKafka)
-	require.Empty(t, v.skipped)
-	require.Contains(t, v.failed, "find Java")
-	require.Contains(t, v.failed, "integration/deps.sh")
+		t.Setenv("CI", "true")
+		v = requireSoftware(t, need)
+		require.Empty(t, v.skipped)
+		require.Contains(t, v.failed, missing)
+		require.Contains(t, v.failed, "integration/deps.sh")
+	}
 }

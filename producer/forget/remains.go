@@ -49,22 +49,24 @@ func (f *Forget) remains(ctx context.Context) ([]Remain, error) {
 	if f.opts.DryRun {
 		stays = "who has or had a reaction, by post and user, with its time"
 	}
+	mysql, rankings := "sums over all users", "sums over all users; posts move as likes are withdrawn"
+	if f.opts.Kind == Post {
+		mysql = "like_count has a row of zeros for each post that was counted there; like_hourly has sums over all posts"
+		rankings = "the posts leave them as their likes are withdrawn; at once: " + f.exclude()
+	}
 	return []Remain{
 		{schema.TopicState, stays, pairs > 0, &pairs, "for good, so that an event that comes late does not bring a like back"},
 		{schema.TopicLikes, "the events themselves, withdrawals included", true, nil, likesKept},
 		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read", letters > 0, &letters, dltKept},
 		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil, "for good, the last of each post; the others until Kafka compacts the topic"},
-		{"MySQL", "like_count has a row for each post, now with what others have given it or zeros; like_hourly has sums", false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
-		{"rankings", "posts leave them as their likes are withdrawn; at once: " + f.exclude(), false, nil, "for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
+		{"MySQL", mysql, false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
+		{"rankings", rankings, false, nil, "for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
 		{"local copies", "those of processors, rankers and readers follow Kafka", true, nil, "as the state table is"},
 	}, nil
 }
 
-// exclude is the command that takes posts out of rankings.
+// exclude is the command that takes the posts out of rankings.
 func (f *Forget) exclude() string {
-	if f.opts.Kind == User {
-		return `"kudos ranker exclude POST…"`
-	}
 	ids := make([]string, len(f.opts.IDs))
 	for i, id := range f.opts.IDs {
 		ids[i] = strconv.FormatUint(id, 10)

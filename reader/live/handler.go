@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"kudos/schema/problem"
 )
 
 // Why a stream is not opened, but for what is wrong with the request.
@@ -36,13 +38,19 @@ const leaveTimeout = 2 * time.Second
 
 // refusal is an answer that is not a stream.
 type refusal struct {
-	*problem
+	*problem.Problem
 	slug       string
 	retryAfter string // seconds; "": it is no use to try again
 }
 
 // ServeHTTP opens a stream and serves it until it ends.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		const allow = "GET, HEAD"
+		w.Header().Set("Allow", allow)
+		problem.Write(w, problem.MethodNotAllowed(r.Method, allow))
+		return
+	}
 	no := h.serve(w, r)
 	if no == nil {
 		return
@@ -51,14 +59,14 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no.retryAfter != "" {
 		w.Header().Set("Retry-After", no.retryAfter)
 	}
-	writeProblem(w, no.problem)
+	problem.Write(w, no.Problem)
 }
 
 // serve returns why there is no stream, or nil when it has ended.
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	q, p := parse(r, h.options.MaxPosts)
 	if p != nil {
-		return &refusal{problem: p, slug: slugInvalid}
+		return &refusal{Problem: p, slug: slugInvalid}
 	}
 	if isWebSocket(r) {
 		// The request's context means nothing once its connection is taken over.
@@ -112,13 +120,13 @@ func isWebSocket(r *http.Request) bool {
 func (h *Hub) refusalOf(err error) *refusal {
 	switch {
 	case errors.Is(err, errTooMany):
-		return &refusal{newProblem(http.StatusTooManyRequests, slugTooMany, "Too many streams at a time",
+		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many streams at a time",
 			"%v (reader.max_streams, %d)", err, h.options.MaxStreams), slugTooMany, retryWhenFull}
 	case errors.Is(err, errNotRunning):
-		return &refusal{newProblem(http.StatusServiceUnavailable, slugNotRunning, "There are no streams now", "%v", err), slugNotRunning, retryWhenReady}
+		return &refusal{problem.New(http.StatusServiceUnavailable, slugNotRunning, "There are no streams now", "%v", err), slugNotRunning, retryWhenReady}
 	case notReady(err), errors.Is(err, errEpochs):
-		return &refusal{newProblem(http.StatusServiceUnavailable, slugNotReady, "The reader is not ready for this", "%v", err), slugNotReady, retryWhenReady}
+		return &refusal{problem.New(http.StatusServiceUnavailable, slugNotReady, "The reader is not ready for this", "%v", err), slugNotReady, retryWhenReady}
 	}
 	h.log.Error("live: a stream cannot be opened", "error", err)
-	return &refusal{newProblem(http.StatusServiceUnavailable, slugFailed, "The reader failed", "the reader could not read what is to be shown; its log says why"), slugFailed, retryWhenFull}
+	return &refusal{problem.New(http.StatusServiceUnavailable, slugFailed, "The reader failed", "the reader could not read what is to be shown; its log says why"), slugFailed, retryWhenFull}
 }

@@ -23,6 +23,12 @@ import (
 // patience bounds every wait of a test.
 const patience = 20 * time.Second
 
+// What the fakes stand for.
+var (
+	_ Likes    = (*view.Likes)(nil)
+	_ Rankings = (*view.Rankings)(nil)
+)
+
 // fakeLikes is a copy of the state table that a test writes. Posts are in the partition
 // of their remainder.
 type fakeLikes struct {
@@ -35,13 +41,13 @@ type fakeLikes struct {
 		counts map[uint64]schema.Counts
 		reads  int
 	}
-	beforeRead func() // called by Counts
+	beforeRead, afterRead func() // called by Counts
 }
 
 const epochOne, epochTwo = "00000001", "00000002"
 
 func newLikes(partitions int) *fakeLikes {
-	f := &fakeLikes{beforeRead: func() {}}
+	f := &fakeLikes{beforeRead: func() {}, afterRead: func() {}}
 	f.mu.epochs, f.mu.asOf = make([]string, partitions), make([]int64, partitions)
 	for p := range partitions {
 		f.mu.epochs[p] = epochOne
@@ -75,6 +81,7 @@ func (f *fakeLikes) AsOf(partition int32) (wire.Position, error) {
 
 func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error) {
 	f.beforeRead()
+	defer f.afterRead()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.reads++
@@ -358,7 +365,7 @@ func requireNoGoroutines(t *testing.T) {
 	t.Helper()
 	buf := make([]byte, 1<<22)
 	var left string
-	require.Eventually(t, func() bool {
+	if !assert.Eventually(t, func() bool {
 		left = ""
 		stacks := string(buf[:runtime.Stack(buf, true)])
 		_, others, _ := strings.Cut(stacks, "\n\n") // the first is this one
@@ -368,5 +375,7 @@ func requireNoGoroutines(t *testing.T) {
 			}
 		}
 		return left == ""
-	}, patience, 5*time.Millisecond, "goroutines are left:\n%s", left)
+	}, patience, 5*time.Millisecond) {
+		t.Fatalf("goroutines are left:\n%s", left)
+	}
 }

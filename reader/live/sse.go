@@ -34,11 +34,7 @@ func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
 		return nil, nil
 	}
 	c := &sseConn{w: w, control: http.NewResponseController(w), timeout: h.options.WriteTimeout}
-	// The server's deadlines are for answers that end. That for reading would, on
-	// HTTP/1, be taken for a client that is gone.
-	if err := c.control.SetReadDeadline(time.Time{}); err != nil {
-		return nil, h.refusalOf(fmt.Errorf("lifting the read deadline of a stream: %w", err))
-	}
+	// The server's deadline is for answers that end. (That for reading it lifts itself.)
 	if err := c.control.SetWriteDeadline(time.Time{}); err != nil {
 		return nil, h.refusalOf(fmt.Errorf("lifting the write deadline of a stream: %w", err))
 	}

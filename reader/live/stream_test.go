@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,20 +61,32 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 
 		// Those after it come in turns, the newest of each.
 		r.likes.commit(1, 13, likes(5, 9))
-		r.likes.commit(1, 14, likes(1, 6), likes(5, 10))
+		r.likes.commit(1, 14, likes(1, 6))
 		r.likes.commit(2, 21, likes(2, 8))
 		wants(t, c)
 		time.Sleep(r.options.Interval)
-		wants(t, c, "00000001.1:14,2:20: 1 has 6 as of 1:14", "00000001.1:14,2:20: 5 has 10 as of 1:14", "00000001.1:14,2:21: 2 has 8 as of 2:21")
+		wants(t, c, "00000001.1:14,2:20: 1 has 6 as of 1:14", "00000001.1:14,2:20: 5 has 9 as of 1:13", "00000001.1:14,2:21: 2 has 8 as of 2:21")
 
 		r.likes.commit(1, 15, likes(13, 2)) // nobody shows it
 		r.likes.commit(1, 16)
 		time.Sleep(10 * r.options.Interval)
 		wants(t, c)
 
+		other, third := &fakeConn{}, &fakeConn{}
+		leaveOther, leaveThird := r.watch(other, posts(5)), r.watch(third, posts(5))
+		synctest.Wait()
 		leave()
+		require.Equal(t, 1, r.subjects())
+		other.take()
+		third.take()
+		r.likes.commit(1, 17, likes(5, 10))
+		time.Sleep(r.options.Interval)
+		wants(t, other, "00000001.1:17: 5 has 10 as of 1:17")
+		wants(t, third, "00000001.1:17: 5 has 10 as of 1:17")
+		leaveOther()
+		leaveThird()
 		require.Zero(t, r.subjects(), "a subject whose last stream is gone is freed")
-		r.likes.commit(1, 17, likes(5, 11))
+		r.likes.commit(1, 18, likes(5, 11))
 	})
 }
 
@@ -112,15 +125,28 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		wants(t, c2, "00000001.0:12: 1 has 3 as of 0:12")
 		wants(t, c, "00000001.0:12: 1 has 3 as of 0:12")
 
+		t.Log("it comes right after the reading")
+		time.Sleep(r.options.Interval)
+		r.likes.beforeRead, r.likes.afterRead = func() {}, func() { r.likes.commit(0, 13, likes(1, 4)) }
+		c4 := &fakeConn{}
+		r.watch(c4, posts(1))
+		time.Sleep(r.options.Interval)
+		synctest.Wait()
+		got := c4.take()
+		require.EqualValues(t, 4, got[len(got)-1].likes(t).Likes)
+		wants(t, c, "00000001.0:13: 1 has 4 as of 0:13")
+
 		t.Log("the reading is the older of the two")
-		r.likes.beforeRead = func() {}
+		r.likes.afterRead = func() {}
 		c3 := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
 		r.watch(c3, posts(1))
+		release := sync.OnceFunc(func() { close(c3.gate) })
+		t.Cleanup(release)
 		<-c3.stuck
-		r.likes.commit(0, 13, likes(1, 4))
+		r.likes.commit(0, 14, likes(1, 5))
 		time.Sleep(r.options.Interval)
-		close(c3.gate)
-		wants(t, c3, "00000001.0:12: 1 has 3 as of 0:12", "00000001.0:13: 1 has 4 as of 0:13")
+		release()
+		wants(t, c3, "00000001.0:13: 1 has 4 as of 0:13", "00000001.0:14: 1 has 5 as of 0:14")
 	})
 }
 
@@ -130,7 +156,10 @@ func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
 		slow, fast := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}, &fakeConn{}
 		r.watch(slow, posts(1))
 		r.watch(fast, posts(1))
+		release := sync.OnceFunc(func() { close(slow.gate) })
+		t.Cleanup(release)
 		<-slow.stuck
+		synctest.Wait()
 		const changes = 100
 		for i := range int64(changes) {
 			r.likes.commit(0, i+1, likes(1, i+1))
@@ -139,7 +168,7 @@ func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, fast.take(), 1+changes)
 		require.Empty(t, slow.take())
-		close(slow.gate)
+		release()
 		wants(t, slow, "00000001.0:0: 1 has 0 as of 0:0", "00000001.0:100: 1 has 100 as of 0:100")
 	})
 }
@@ -236,6 +265,33 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAStreamThatLingers: one that stands still, and so has not left, while the log goes
+// back passes nothing of before on to streams that come then, nor takes theirs away.
+func TestAStreamThatLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		old := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
+		r.watch(old, posts(1))
+		release := sync.OnceFunc(func() { close(old.gate) })
+		t.Cleanup(release)
+		<-old.stuck
+		r.likes.commit(0, 100, likes(1, 7))
+		time.Sleep(r.options.Interval)
+		r.likes.commit(0, 5, likes(1, 2))
+
+		c := &fakeConn{}
+		r.watch(c, posts(1))
+		wants(t, c, "00000001.0:5: 1 has 2 as of 0:5")
+		release()
+		synctest.Wait()
+		require.ErrorIs(t, old.cause(), errAnew)
+		r.likes.commit(0, 6, likes(1, 3))
+		time.Sleep(r.options.Interval)
+		wants(t, c, "00000001.0:6: 1 has 3 as of 0:6")
+		require.NoError(t, c.cause())
+	})
 }
 
 // TestAStreamOfTheNewEpochEndsThoseOfTheOld: before any callback has told of it.

@@ -1,42 +1,66 @@
 package live
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/coder/websocket"
+
+	"kudos/schema"
+	"kudos/schema/problem"
 )
 
 // wsConn is a stream over a WebSocket: text messages {"event", "id", "data"}.
 type wsConn struct {
-	conn    *websocket.Conn
-	cancel  context.CancelFunc // ends the reading, and with it the connection
+	ws      *websocket.Conn
+	raw     net.Conn      // what ws is on
+	read    chan struct{} // closed when the goroutine that reads has ended
 	timeout time.Duration
 	buf     []byte
 }
 
-// keepBytes is the largest message whose memory is kept for the next one.
-const keepBytes = 1 << 10
+const (
+	// keepBytes is the largest message whose memory is kept for the next one.
+	keepBytes = 1 << 10
+	// maxReadBytes bounds a message of the client, all of which are ignored.
+	maxReadBytes = 4 << 10
+)
 
 func (h *Hub) openWebSocket(w http.ResponseWriter, r *http.Request, s *stream) (conn, *refusal) {
-	answer := &refusedUpgrade{ResponseWriter: w}
+	answer := &upgrade{ResponseWriter: w}
 	ws, err := websocket.Accept(answer, r, acceptOptions(h.options.Origins))
 	if err != nil {
 		return nil, answer.refusal()
 	}
-	c := &wsConn{conn: ws, timeout: h.options.WriteTimeout}
-	reading, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	c.cancel = cancel
-	// Nothing is expected of the client but pongs and a close: data ends the connection
-	// before it is read.
-	gone := ws.CloseRead(reading)
-	context.AfterFunc(gone, func() { s.end(errGone) })
+	ws.SetReadLimit(maxReadBytes)
+	c := &wsConn{ws: ws, raw: answer.raw, read: make(chan struct{}), timeout: h.options.WriteTimeout}
+	go func() {
+		defer close(c.read)
+		s.end(fmt.Errorf("%w: %w", errGone, c.ignore()))
+	}()
 	return c, nil
+}
+
+// ignore reads until the connection is closed: pongs and a close come that way.
+// (The library's CloseRead, once data comes, waits for itself for 15 seconds.)
+func (c *wsConn) ignore() error {
+	for {
+		_, r, err := c.ws.Reader(context.Background())
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // acceptOptions has the library check the origin; that of the reader itself is allowed.
@@ -54,38 +78,42 @@ func acceptOptions(origins []string) *websocket.AcceptOptions {
 
 var escapePattern = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// refusedUpgrade keeps the library's answer to a handshake that it refuses, which is
-// plain text.
-type refusedUpgrade struct {
+// upgrade keeps the connection that the library takes over, or its answer to a handshake
+// that it refuses, which is plain text.
+type upgrade struct {
 	http.ResponseWriter
+	raw    net.Conn
 	status int
 	detail []byte
 }
 
-// Unwrap lets the library find the connection.
-func (u *refusedUpgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	raw, buffers, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	u.raw = raw
+	return raw, buffers, err
+}
 
-func (u *refusedUpgrade) WriteHeader(status int) {
+func (u *upgrade) WriteHeader(status int) {
 	if u.status = status; status == http.StatusSwitchingProtocols {
 		u.ResponseWriter.WriteHeader(status)
 	}
 }
 
-func (u *refusedUpgrade) Write(p []byte) (int, error) {
+func (u *upgrade) Write(p []byte) (int, error) {
 	u.detail = append(u.detail, p...)
 	return len(p), nil
 }
 
-func (u *refusedUpgrade) refusal() *refusal {
+func (u *upgrade) refusal() *refusal {
 	for _, name := range []string{"Connection", "Upgrade", "Sec-WebSocket-Accept", "X-Content-Type-Options"} {
 		u.Header().Del(name)
 	}
 	detail := strings.TrimSpace(string(u.detail))
 	if u.status == http.StatusForbidden {
-		return &refusal{problem: newProblem(http.StatusForbidden, slugOrigin, "The origin is not allowed",
+		return &refusal{Problem: problem.New(http.StatusForbidden, slugOrigin, "The origin is not allowed",
 			"%s (reader.origins lists those that are)", detail), slug: slugOrigin}
 	}
-	return &refusal{problem: invalid("Upgrade", undecodable, "%s", detail), slug: slugInvalid}
+	return &refusal{Problem: invalid("Upgrade", string(schema.Undecodable), "%s", detail), slug: slugInvalid}
 }
 
 func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
@@ -94,7 +122,7 @@ func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	defer cancel()
 	for id, m := range news {
 		c.buf = appendJSON(c.buf[:0], id, m)
-		if err := c.conn.Write(ctx, websocket.MessageText, c.buf); err != nil {
+		if err := c.ws.Write(ctx, websocket.MessageText, c.buf); err != nil {
 			return sent, slowIfLate(err)
 		}
 		sent++
@@ -118,7 +146,7 @@ func appendJSON(b, id []byte, m *message) []byte {
 func (c *wsConn) heartbeat(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := c.conn.Ping(bounded)
+	err := c.ws.Ping(bounded)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -132,23 +160,24 @@ func slowIfLate(err error) error {
 	return err
 }
 
-// close says why, and waits for the client's close.
+// close says why, and waits for the client's close and for the goroutine that reads.
+// The library's own waits are longer, and that for a message half sent has no end.
 func (c *wsConn) close(cause error) {
-	defer c.cancel()
-	force := time.AfterFunc(leaveTimeout, c.cancel)
+	force := time.AfterFunc(leaveTimeout, func() { _ = c.raw.Close() })
 	defer force.Stop()
 	switch {
 	case errors.Is(cause, errShutdown):
-		_ = c.conn.Close(websocket.StatusGoingAway, errShutdown.Error())
+		_ = c.ws.Close(websocket.StatusGoingAway, errShutdown.Error())
 	case errors.Is(cause, errAnew):
-		_ = c.conn.Close(websocket.StatusServiceRestart, errAnew.Error())
+		_ = c.ws.Close(websocket.StatusServiceRestart, errAnew.Error())
 	case errors.Is(cause, errNotCovered):
-		_ = c.conn.Close(websocket.StatusTryAgainLater, errNotCovered.Error())
+		_ = c.ws.Close(websocket.StatusTryAgainLater, errNotCovered.Error())
 	case errors.Is(cause, errSlow):
 		// After a write that was too late the connection is closed already; after a pong
 		// that did not come it is not.
-		_ = c.conn.Close(websocket.StatusPolicyViolation, errSlow.Error())
+		_ = c.ws.Close(websocket.StatusPolicyViolation, errSlow.Error())
 	default:
-		_ = c.conn.CloseNow()
+		_ = c.ws.CloseNow()
 	}
+	<-c.read
 }

@@ -165,9 +165,7 @@ func wait(ctx context.Context, want int64, look func() (offset int64, moved <-ch
 		}
 		var again <-chan time.Time
 		if err != nil {
-			timer := time.NewTimer(readyPoll)
-			defer timer.Stop()
-			moved, again = nil, timer.C
+			moved, again = nil, time.After(readyPoll)
 		}
 		select {
 		case <-ctx.Done():

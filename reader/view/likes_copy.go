@@ -76,7 +76,8 @@ func (c *likesCopy) Whole(records []*kgo.Record) int {
 	return 0
 }
 
-// Apply lays the records out. Of each post only the last counts matter.
+// Apply lays the records out. Of each post only the last counts matter. (A record without
+// a value is of `kudos rebuild --from-events`, which takes away what likes does not have.)
 func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Record) error {
 	c.next.changes = c.next.changes[:0]
 	counts := map[uint64]schema.Counts{}
@@ -90,7 +91,10 @@ func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Recor
 			}
 		case schema.PostKeySize:
 			post, _ := schema.ParseCountsKey(rec.Key)
-			counts[post], err = schema.DecodeCounts(rec.Value)
+			counts[post] = schema.Counts{}
+			if rec.Value != nil {
+				counts[post], err = schema.DecodeCounts(rec.Value)
+			}
 		default:
 			if string(rec.Key) == schema.StateProgressKey {
 				err = c.applyProgress(w, rec)
@@ -105,8 +109,10 @@ func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Recor
 
 func applyPair(w *stream.Write, rec *kgo.Record, key, value []byte) (k, v []byte, err error) {
 	var pair schema.Pair
-	if err := schema.DecodePair(rec.Value, &pair); err != nil {
-		return key, value, err
+	if rec.Value != nil {
+		if err := schema.DecodePair(rec.Value, &pair); err != nil {
+			return key, value, err
+		}
 	}
 	post, user, _ := schema.ParsePairKey(rec.Key)
 	key = appendReactionKey(key, post, user)

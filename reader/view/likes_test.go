@@ -142,6 +142,35 @@ func TestPageOfLikersIsBounded(t *testing.T) {
 	require.Equal(t, []Liker{{UserID: all}}, page)
 }
 
+// A rebuild of the state table takes away what the events do not have.
+func TestTombstones(t *testing.T) {
+	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
+	f := newFold(t, kafka, 11)
+	f.run(30)
+	l, _ := newLikes(t, kafka, t.TempDir(), true)
+	f.caughtUp(l)
+	for p := range int32(partitions) {
+		state := cloneSnapshot(f.snapshot(f.end(p)))
+		post := postsOf(p)[0]
+		records := []*kgo.Record{{Key: schema.AppendCountsKey(nil, post), Partition: p}}
+		for user := range state.pairs[post] {
+			records = append(records, &kgo.Record{Key: schema.AppendPairKey(nil, post, user), Partition: p})
+		}
+		delete(state.counts, post)
+		delete(state.pairs, post)
+		next := f.end(p).Offset + 1
+		progress := schema.Progress{NextOffset: next, SourceID: f.id, Partitions: partitions}
+		records = append(records, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress), Partition: p})
+		f.mu.Lock()
+		f.mu.after[p][next], f.mu.last[p] = state, next
+		f.mu.Unlock()
+		f.commit(p, records)
+	}
+	f.caughtUp(l)
+	f.requireSame(l)
+	require.Equal(t, f.totals(), l.Totals())
+}
+
 // Of a topic that was deleted and made anew nothing of before is answered.
 func TestAnotherStateTable(t *testing.T) {
 	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)

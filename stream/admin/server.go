@@ -9,22 +9,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/net/netutil"
+
+	"kudos/stream/listen"
 )
 
 // Server is one admin server. Make it with New, then Run it once.
 type Server struct {
-	opts      Options
-	log       *slog.Logger
-	http      *http.Server
-	listening chan struct{} // closed by Run once addr is set
-	addr      string
+	opts Options
+	log  *slog.Logger
+	http *http.Server
+	*listen.Point
 }
 
 // NewRegistry returns the registry that a process gives to its roles and to its
@@ -44,9 +44,9 @@ func NewRegistry() *prometheus.Registry {
 func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logger) *Server {
 	log = log.With("component", "admin")
 	return &Server{
-		opts:      opts,
-		log:       log,
-		listening: make(chan struct{}),
+		opts:  opts,
+		log:   log,
+		Point: listen.New("admin server", "admin.addr", opts.Addr),
 		http: &http.Server{
 			Handler:           newHandler(reg, checks),
 			ReadHeaderTimeout: readHeaderTimeout,
@@ -59,35 +59,23 @@ func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logge
 	}
 }
 
-// Addr is the address that Run listens on, host:port, and "" before it does.
-func (s *Server) Addr() string {
-	select {
-	case <-s.listening:
-		return s.addr
-	default:
-		return ""
-	}
-}
-
-// Listening is closed once the server accepts connections.
-func (s *Server) Listening() <-chan struct{} { return s.listening }
-
 // Run serves until ctx ends, and then finishes the answers in hand.
 func (s *Server) Run(ctx context.Context) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.opts.Addr)
+	l, err := s.Listen(ctx)
 	if err != nil {
-		return fmt.Errorf("admin server (set admin.addr to a free host:port): %w", err)
+		return err
 	}
-	s.addr = l.Addr().String()
-	close(s.listening)
-	s.log.Info("listening", "addr", s.addr)
+	if err := s.Begin(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	s.Tell(l)
+	s.log.Info("listening", "addr", s.Addr())
 
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(netutil.LimitListener(l, maxConnections)) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("admin server on %s: %w", s.addr, err)
+		return fmt.Errorf("admin server on %s: %w", s.Addr(), err)
 	case <-ctx.Done():
 	}
 	err = s.shutdown(ctx)
@@ -108,7 +96,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 		err = s.http.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("stop admin server on %s: %w", s.addr, err)
+		return fmt.Errorf("stop admin server on %s: %w", s.Addr(), err)
 	}
 	return nil
 }

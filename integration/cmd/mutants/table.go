@@ -102,8 +102,8 @@ var mutants = []mutant{
 		"	if err := w.s.db.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err == nil {\n		err = w.s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream", "TestStoreAfterACrash")},
 	{3, "a store ahead of the log is built again", one(tableGo,
 		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream", "TestCatchUpOfAStoreThatIsNoCopy")},
-	{3, "a read error is not \"not found\"", one("stream/store.go",
-		"			if err := iter.Error(); err != nil {\n				return fmt.Errorf(\"reading local state in %s: %w\", s.dir, err)\n			}\n			continue", "			continue"), test("stream", "TestStoreCorruptedWhileOpen|TestLookup")},
+	{3, "a read error is not \"not found\"", one("stream/store_read.go",
+		"			if err := r.iter.Error(); err != nil {\n				return r.s.readError(err)\n			}\n			continue", "			continue"), test("stream", "TestStoreCorruptedWhileOpen|TestLookup")},
 
 	{4, "after an unclear Kafka commit nothing is sent again blind", one(folderGo,
 		"	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {",

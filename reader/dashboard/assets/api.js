@@ -53,18 +53,20 @@ export function react(producer, post, user, wanted, timeMs) {
 
 async function ask(url, { method = 'GET', signal }, timeout, unreachable) {
   const bound = AbortSignal.timeout(timeout);
+  const tooLate = () => new ApiError(`No answer within ${timeout / 1000} s.`, null);
   let response;
   try {
     response = await fetch(url, { method, cache: 'no-store', credentials: 'omit', signal: signal ? AbortSignal.any([signal, bound]) : bound });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(bound.aborted ? `No answer within ${timeout / 1000} s.` : unreachable, null);
+    throw bound.aborted ? tooLate() : new ApiError(unreachable, null);
   }
   let body = null;
   try {
     body = await response.json();
   } catch (error) {
     if (signal?.aborted) throw error;
+    if (bound.aborted) throw tooLate();
   }
   if (response.ok && body !== null) return body;
   throw new ApiError(body?.detail || body?.title || `The answer was ${response.status} ${response.statusText}`.trim(), body ?? {}, response.status);

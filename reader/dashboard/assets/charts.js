@@ -108,7 +108,10 @@ export function countChart(element, seconds) {
     padding: [8, 0, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: x.scale, y: { range: around } },
     axes: [x.axis(), { ...yAxis(), size: 60 }],
-    series: [{}, { stroke: color('--accent'), width: 2, fill: (plot) => fade(plot, color('--accent')), points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }) }],
+    series: [{}, {
+      stroke: color('--accent'), width: 2, fill: (plot) => fade(plot, color('--accent')),
+      points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }),
+    }],
   }), [[], []]);
 }
 
@@ -118,12 +121,16 @@ export function barChart(element, interval, onPoint) {
     const date = new Date(at * 1000);
     return interval() === 'day' || timeOfDay(date) === '00:00' ? dayOf(date) : timeOfDay(date);
   });
+  const half = () => (interval() === 'day' ? 86_400 : 3_600) / 2; // of a bar, in s
   return new Chart(element, () => ({
     padding: [8, 0, 0, 0], legend: { show: false }, cursor: { ...cursor(), points: { show: false } },
     tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
-    scales: { y: { range: fromZero }, x: { range: (_, min, max) => { const half = (interval() === 'day' ? 86_400 : 3_600) / 2; return [min - half, max + half]; } } },
+    scales: { x: { range: (_, min, max) => [min - half(), max + half()] }, y: { range: fromZero } },
     axes: [xAxis(label), yAxis()],
-    series: [{}, { fill: color('--accent'), stroke: color('--accent'), width: 0, points: { show: false }, paths: window.uPlot.paths.bars({ size: [0.72, 48], radius: 0.15 }) }],
+    series: [{}, {
+      fill: color('--accent'), stroke: color('--accent'), width: 0,
+      points: { show: false }, paths: window.uPlot.paths.bars({ size: [0.72, 48], radius: 0.15 }),
+    }],
     hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },
   }), [[], []]);
 }

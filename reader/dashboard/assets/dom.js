@@ -17,8 +17,23 @@ export function setText(target, text) {
 
 export const reducedMotion = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
 
+const saying = 2_000; // ms that an announcement stands, before the next one takes its place
+const mostWaiting = 3;
+const waiting = [];
+let said = 0; // timer
+
 /** announce has a screen reader say something when it has a moment. */
-export const announce = (text) => setText(byId('announcer'), text);
+export function announce(text) {
+  waiting.push(text);
+  if (waiting.length > mostWaiting) waiting.shift();
+  if (!said) sayNext();
+}
+
+function sayNext() {
+  const text = waiting.shift();
+  said = text === undefined ? 0 : setTimeout(sayNext, saying);
+  if (text !== undefined) setText(byId('announcer'), text);
+}
 
 /** politely announces at most once in so many ms, and then what is newest. */
 export function politely(ms) {

@@ -9,6 +9,9 @@ export const number = (n) => whole.format(n);
 export const compact = (n) => short.format(n);
 export const score = (n) => decimals.format(n);
 
+/** counted is a number of things: 1 like, 2 likes. */
+export const counted = (n, thing) => `${whole.format(n)} ${thing}${n === 1 ? '' : 's'}`;
+
 /** signed writes a rate with its sign, and a true minus. */
 export function signed(n) {
   const rounded = Math.round(n);

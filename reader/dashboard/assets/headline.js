@@ -4,16 +4,18 @@
 import { ApiError, get } from './api.js';
 import { rateChart } from './charts.js';
 import { byId, reducedMotion, setText, whileVisible } from './dom.js';
-import { duration, number, signed } from './format.js';
+import { counted, duration, number, signed } from './format.js';
 
 const every = 1_000; // ms
 const seconds = 180; // what the chart shows
+const meanOf = 3; // rates
 /** A reader that looks each second is up to that far behind when nothing is wrong. */
 const lateFrom = 3_000; // ms
 
 export class Headline {
   #status;
   #before = null; // the last answer, and when it came
+  #latest = []; // the last rates, of which the mean is shown
   #points = []; // { at, events, likes }, a second each; rates null: not known
   #chart;
   #total = new Rolling(byId('total'));
@@ -61,22 +63,20 @@ export class Headline {
     const state = waiting ? 'not ready' : lag > lateFrom ? 'catching up' : 'live';
     this.#status.set('stats', state);
     setText(byId('lag'), lag < 0 ? 'not known yet' : behind === 0 ? 'nothing' : duration(lag));
-    const events = `${number(behind)} event${behind === 1 ? '' : 's'} on the way`;
+    const events = `${counted(behind, 'event')} on the way`;
     setText(byId('lag-note'), waiting
       ? `${waiting} of ${partitions.length} partitions not ready`
-      : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
+      : lag < 0 ? '' : behind === 0 ? (state === 'live' ? 'live: all that Kafka has is here' : state) : `${state}: ${events}`);
   }
 
-  /** point adds a second to the chart; the tiles show the mean of the last few. */
-  #point(events, likes) {
-    this.#points.push({ at: Date.now() / 1000, events, likes });
+  /** point adds a second to the chart: the mean of the last few, since events come in batches. */
+  #point(eventsRate, likesRate) {
+    this.#latest = eventsRate === null ? [] : [...this.#latest, { eventsRate, likesRate }].slice(-meanOf);
+    const mean = (key) => (this.#latest.length ? this.#latest.reduce((sum, one) => sum + one[key], 0) / this.#latest.length : null);
+    const [eventsNow, likesNow] = [mean('eventsRate'), mean('likesRate')];
+    this.#points.push({ at: Date.now() / 1000, events: eventsNow, likes: likesNow });
     this.#points = this.#points.slice(-seconds - 2);
     this.#chart.show([this.#points.map((p) => p.at), this.#points.map((p) => p.events), this.#points.map((p) => p.likes)]);
-    const mean = (key) => {
-      const known = this.#points.slice(-3).map((p) => p[key]).filter((rate) => rate !== null);
-      return known.length ? known.reduce((sum, rate) => sum + rate) / known.length : null;
-    };
-    const [eventsNow, likesNow] = [mean('events'), mean('likes')];
     setText(byId('events-rate'), eventsNow === null ? '–' : number(eventsNow));
     setText(byId('likes-rate'), likesNow === null ? '–' : signed(likesNow));
     byId('rate-chart').setAttribute('aria-label', likesNow === null

@@ -3,7 +3,7 @@
 import { ApiError, address, get } from './api.js';
 import { barChart } from './charts.js';
 import { byId, element, fillSegments, fillSelect, setText, whileVisible } from './dom.js';
-import { dayOf, number, regionName, timeOfDay } from './format.js';
+import { counted, dayOf, number, regionName, timeOfDay } from './format.js';
 import { sortRegions } from './trending.js';
 
 const every = 15_000; // ms
@@ -12,8 +12,8 @@ export class History {
   #region = 'global';
   #interval = 'hour';
   #points = [];
+  #shown = ''; // the question that they answer
   #chart = null;
-  #turn = () => {};
   #asked = 0; // answers to earlier questions are passed over
 
   constructor() {
@@ -27,7 +27,7 @@ export class History {
   }
 
   start() {
-    this.#turn = whileVisible(() => this.#load(), () => every);
+    whileVisible(() => this.#load(), () => every);
   }
 
   /** regions that there are rankings of are those that have likes. */
@@ -49,12 +49,14 @@ export class History {
     setText(byId('history-source'), `GET ${address('/v1/analytics/likes', query)}`);
     try {
       const { points } = await get('/v1/analytics/likes', query);
-      if (question === this.#asked) this.#show(points);
+      if (question !== this.#asked) return;
+      this.#shown = address('', query);
+      this.#show(points);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (question !== this.#asked) return;
-      // The rest of the page does without MySQL.
-      byId('history-body').hidden = true;
+      // The rest of the page does without MySQL. What was shown of this stays.
+      byId('history-body').hidden = this.#shown !== address('', query);
       setText(byId('history-note'), `Not available now: ${error.message}`);
     }
   }
@@ -74,13 +76,14 @@ export class History {
   #summary() {
     const total = this.#points.reduce((sum, point) => sum + point.likes, 0);
     const many = this.#points.length;
-    return `${number(total)} likes in the last ${many} ${this.#interval}s, ${regionName(this.#region)}; by event time, UTC; withdrawn ones taken back where they were counted`;
+    return `${counted(total, 'like')} in the last ${many} ${this.#interval}s, ${regionName(this.#region)}; `
+      + 'by event time, UTC; withdrawn ones taken back where they were counted';
   }
 
   #read(index) {
     const point = index === null ? null : this.#points[index];
     setText(byId('history-readout'), point
-      ? `${this.#label(point)}: ${number(point.likes)} likes, ${number(point.dislikes)} dislikes`
+      ? `${this.#label(point)}: ${counted(point.likes, 'like')}, ${counted(point.dislikes, 'dislike')}`
       : this.#summary());
   }
 

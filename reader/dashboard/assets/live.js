@@ -5,7 +5,7 @@
 // goes on from the last id. While nobody looks at the page there is none: a browser has
 // six connections to a host, for all its tabs.
 
-const firstPause = 250; // ms, doubled with each attempt
+const firstPause = 500; // ms, doubled with each attempt
 const longestPause = 4_000;
 
 export class LiveStream {
@@ -31,15 +31,22 @@ export class LiveStream {
     this.#onData = onData;
     this.#onState = onState;
     const signal = this.#stop.signal;
-    document.addEventListener('visibilitychange', () => (document.hidden ? this.#disconnect() : this.#connect()), { signal });
-    window.addEventListener('online', () => this.#connect(), { signal });
-    if (!document.hidden) this.#connect();
+    for (const [target, event] of [[document, 'visibilitychange'], [window, 'online']]) {
+      target.addEventListener(event, () => this.#follow(), { signal });
+    }
+    this.#follow();
   }
 
   close() {
     this.#stop.abort();
     this.#disconnect();
     this.#onState('closed');
+  }
+
+  /** follow whether somebody looks. */
+  #follow() {
+    if (document.hidden) this.#disconnect();
+    else this.#connect();
   }
 
   #disconnect() {

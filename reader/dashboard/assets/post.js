@@ -4,13 +4,13 @@
 import { address } from './api.js';
 import { countChart } from './charts.js';
 import { announce, byId, politely, reducedMotion, setText } from './dom.js';
-import { idHint, number, parseId, signed } from './format.js';
+import { counted, idHint, number, parseId, signed } from './format.js';
 import { LiveStream } from './live.js';
 import { Reactions } from './reactions.js';
 import { linkTo, route } from './route.js';
 
 const chartSeconds = 180;
-const rateSeconds = 10; // that "in the last 10 s" looks back
+const rateSeconds = 10; // that the change lately looks back
 
 export class Post {
   #status;
@@ -127,7 +127,9 @@ export class Post {
       target.classList.add('bump');
     }
     this.#past.push({ at: Date.now() / 1000, likes });
-    if (before && (before.likes !== likes || before.dislikes !== dislikes)) this.#say(`Post ${this.#id} has ${number(likes)} likes and ${number(dislikes)} dislikes.`);
+    if (before && (before.likes !== likes || before.dislikes !== dislikes)) {
+      this.#say(`Post ${this.#id} has ${counted(likes, 'like')} and ${counted(dislikes, 'dislike')}.`);
+    }
     this.#pass();
   }
 
@@ -150,7 +152,8 @@ export class Post {
     const then = this.#past.findLast((p) => p.at <= since) ?? this.#past[0];
     const growth = likes - then.likes;
     const place = `as of partition ${asOf.partition}, offset ${asOf.offset}`;
-    const lately = likes === 0 && dislikes === 0 ? 'Nobody has reacted to this post' : growth ? `${signed(growth)} in the last 10 s` : 'No change in the last 10 s';
+    const none = likes === 0 && dislikes === 0;
+    const lately = none ? 'Nobody has reacted to this post' : `${growth ? signed(growth) : 'No change'} in the last ${rateSeconds} s`;
     setText(byId('post-note'), `${lately} · ${place}`);
   }
 }

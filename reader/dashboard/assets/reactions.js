@@ -106,15 +106,16 @@ export class Reactions {
       const place = await react(this.#producer, this.#id, this.#user, wanted, timeMs);
       if (signal.aborted) return;
       const known = place.offset >= 0; // rarely Kafka has it and did not say where
-      this.#step('kafka', 'done', `${known ? `partition ${place.partition}, offset ${place.offset} · ` : ''}${duration(performance.now() - clicked)}`);
+      const where = known ? `partition ${place.partition}, offset ${place.offset} · ` : '';
+      this.#step('kafka', 'done', `${where}${duration(performance.now() - clicked)}`);
       const counted = await this.#counted(place, signal);
       if (signal.aborted) return;
       const nothingNew = before === wanted ? ' Nothing changed: it was so already.' : '';
-      this.#step('counted', 'done', ...(known ? [element('strong', {}, duration(counted - clicked)), ` after the click.${nothingNew}`] : [`soon.${nothingNew}`]));
-      byId('journey').dataset.ms = String(Math.round(counted - clicked));
-      announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent} ${nothingNew}`);
+      const took = element('strong', {}, duration(counted - clicked));
+      this.#step('counted', 'done', ...(known ? [took, ' after the click.'] : ['soon.']), nothingNew);
+      announce(`Counted after ${duration(counted - clicked)}. ${byId('standing').textContent}${nothingNew}`);
     } catch (error) {
-      this.#explain(error, '', wanted);
+      if (!signal.aborted) this.#explain(error, '', wanted);
     } finally {
       if (!signal.aborted) this.#setBusy(false);
     }
@@ -127,7 +128,7 @@ export class Reactions {
     for (let attempt = 1; ; attempt++) {
       try {
         // The stream tells of changes only; a like that changes nothing is in the counts all the same.
-        const [counts] = await Promise.all([
+        await Promise.all([
           get(`/v1/posts/${this.#id}/likes`, { min_offset: offset }, { signal }).then((counts) => this.#post.take(counts)),
           this.#readStanding(signal, offset),
         ]);

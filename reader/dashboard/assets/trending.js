@@ -2,11 +2,11 @@
 
 import { ApiError, address, get } from './api.js';
 import { byId, element, fillSegments, fillSelect, politely, reducedMotion, setText, whileVisible } from './dom.js';
-import { number, regionName, score, timeOfDay, windowMinutes, windowName } from './format.js';
+import { counted, number, regionName, score, timeOfDay, windowMinutes, windowName } from './format.js';
 import { LiveStream } from './live.js';
 import { linkTo, replaceRoute, route } from './route.js';
 
-const listEvery = 30_000; // ms between looks for new regions; sooner while there are none
+const listEvery = 30_000; // ms between looks for new regions; sooner while the one wanted is not there
 const changeStays = 12_000; // ms that an arrow is shown
 const few = 10; // places shown at first
 
@@ -15,7 +15,8 @@ export class Trending {
   #onList; // told of the regions that have rankings
   #onLeader; // told of each first place
   #rankings = []; // { region, window } that there are
-  #chosen = null; // { region, window }
+  #wish = { region: 'global', window: '1h' }; // what to show, once there is such a ranking
+  #chosen = null; // { region, window } that is shown
   #stream = null;
   #ranking = null;
   #rows = new Map(); // post id → row
@@ -30,16 +31,18 @@ export class Trending {
     this.#status = status;
     this.#onList = onList;
     this.#onLeader = onLeader;
-    byId('trending-region').addEventListener('change', (event) => this.#choose({ region: event.target.value }));
+    byId('trending-region').addEventListener('change', (event) => this.#byHand({ region: event.target.value }));
     byId('ranking-more').addEventListener('click', () => {
       this.#all = !this.#all;
       this.#draw();
     });
-    window.addEventListener('hashchange', () => this.#follow(route()));
+    window.addEventListener('hashchange', () => this.#follow());
   }
 
   start() {
-    whileVisible(() => this.#list(), () => (this.#rankings.length ? listEvery : 2_000));
+    this.#follow();
+    const fulfilled = () => this.#chosen?.region === this.#wish.region && this.#chosen.window === this.#wish.window;
+    whileVisible(() => this.#list(), () => (fulfilled() ? listEvery : 2_000));
   }
 
   /** mark the post that is shown beside. */
@@ -54,25 +57,33 @@ export class Trending {
       this.#rankings = rankings;
       this.#onList([...new Set(rankings.map((r) => r.region))]);
       if (!rankings.length) return this.#note('No ranking yet: kudos ranker makes them of likes.');
-      if (this.#chosen) this.#options();
-      else this.#follow(route());
+      this.#choose();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (!this.#ranking) this.#note(error.message);
     }
   }
 
-  /** follow what the address asks for, as far as there is a ranking. */
-  #follow({ region, window }) {
-    if (!this.#rankings.length) return;
-    this.#choose({ region: region ?? this.#chosen?.region ?? 'global', window: window ?? this.#chosen?.window ?? '1h' }, false);
+  /** follow what the address asks for. */
+  #follow() {
+    const { region, window } = route();
+    this.#wish = { region: region ?? this.#wish.region, window: window ?? this.#wish.window };
+    if (this.#rankings.length) this.#choose();
   }
 
-  #choose(wish, byHand = true) {
-    const wanted = { ...this.#chosen, ...wish };
-    const inRegion = this.#rankings.filter((r) => r.region === wanted.region);
-    const { region, window } = inRegion.find((r) => r.window === wanted.window) ?? inRegion[0] ?? this.#rankings[0];
-    if (byHand) replaceRoute({ region, window });
+  /** byHand: a person has chosen, so that it belongs into the address. */
+  #byHand(change) {
+    this.#wish = { ...this.#chosen, ...change };
+    this.#choose();
+    this.#wish = this.#chosen;
+    replaceRoute(this.#chosen);
+    this.#draw(); // its links keep the address
+  }
+
+  /** choose the ranking that is wished for, or else one that is like it. */
+  #choose() {
+    const inRegion = this.#rankings.filter((r) => r.region === this.#wish.region);
+    const { region, window } = inRegion.find((r) => r.window === this.#wish.window) ?? inRegion[0] ?? this.#rankings[0];
     if (region === this.#chosen?.region && window === this.#chosen?.window) return this.#options();
     this.#chosen = { region, window };
     this.#options();
@@ -84,7 +95,7 @@ export class Trending {
     const regions = [...new Set(this.#rankings.map((r) => r.region))];
     fillSelect(byId('trending-region'), sortRegions(regions).map((code) => [code, regionName(code)]), region);
     const windows = this.#rankings.filter((r) => r.region === region).map((r) => r.window).sort((a, b) => windowMinutes(a) - windowMinutes(b));
-    fillSegments(byId('trending-windows'), 'window', windows.map((name) => [name, windowName(name)]), window, (name) => this.#choose({ window: name }));
+    fillSegments(byId('trending-windows'), 'window', windows.map((name) => [name, windowName(name)]), window, (name) => this.#byHand({ window: name }));
   }
 
   #subscribe() {
@@ -113,11 +124,14 @@ export class Trending {
     setTimeout(() => this.#fade(), changeStays + 50);
     const leader = ranking.posts[0]?.post_id ?? '';
     if (leader) this.#onLeader(leader);
-    if (leader && this.#leader && leader !== this.#leader) this.#say(`Post ${leader} is now first, with ${number(ranking.posts[0].likes)} likes.`);
+    if (leader && this.#leader && leader !== this.#leader) {
+      this.#say(`Post ${leader} is now first, with ${counted(ranking.posts[0].likes, 'like')}.`);
+    }
     this.#leader = leader;
   }
 
   #draw() {
+    if (!this.#ranking) return;
     const { posts, to, score: kind, half_life: halfLife } = this.#ranking;
     const { region, window } = this.#chosen;
     const shown = this.#all ? posts : posts.slice(0, few);
@@ -125,8 +139,9 @@ export class Trending {
     byId('score-head').hidden = !decay;
     byId('ranking').hidden = !posts.length;
     setText(byId('ranking-caption'), `Posts with the most likes: ${regionName(region)}, ${windowName(window)}`);
-    const end = to ? `to ${timeOfDay(new Date(to))} UTC` : 'all likes that stand';
-    this.#note(posts.length ? `Each user counts once, ${end}${decay ? `; a like weighs half after ${halfLife}` : ''}` : 'No likes in this window.');
+    const end = window === 'day' ? 'likes of today (UTC)' : to ? `to ${timeOfDay(new Date(to))} UTC` : 'all likes that stand';
+    const weight = decay ? `; a like weighs half after ${halfLife}` : '';
+    this.#note(posts.length ? `Each user counts once, ${end}${weight}` : 'No likes in this window.');
 
     const most = Math.max(1, ...shown.map((post) => post.likes));
     reorder(byId('ranking-rows'), shown.map((post) => this.#row(post, most, decay)));
@@ -143,8 +158,11 @@ export class Trending {
     let row = this.#rows.get(id);
     if (!row) {
       row = {
-        rank: element('th', { scope: 'row', class: 'col-rank' }), change: element('td', { class: 'col-change' }), link: element('a', { class: 'row-link' }, id),
-        score: element('td', { class: 'col-score' }), likes: element('td', { class: 'col-likes' }),
+        rank: element('th', { scope: 'row', class: 'col-rank' }),
+        change: element('td', { class: 'col-change' }),
+        link: element('a', { class: 'row-link' }, id),
+        score: element('td', { class: 'col-score' }),
+        likes: element('td', { class: 'col-likes' }),
       };
       row.element = element('tr', { 'data-post': id }, row.rank, row.change, element('td', { class: 'col-post' }, row.link), row.score, row.likes);
       this.#rows.set(id, row);
@@ -188,7 +206,8 @@ export class Trending {
 function change(before, rank) {
   if (before === 0) return { kind: 'new', sign: 'new', text: 'new' };
   const by = Math.abs(before - rank);
-  return rank < before ? { kind: 'up', sign: `▲ ${by}`, text: `up ${by}` } : { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
+  if (rank < before) return { kind: 'up', sign: `▲ ${by}`, text: `up ${by}` };
+  return { kind: 'down', sign: `▼ ${by}`, text: `down ${by}` };
 }
 
 /** sortRegions: all together first, the unknown one last. */

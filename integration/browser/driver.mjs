@@ -1,0 +1,66 @@
+// The browser, as the tests use it: pages that note what they must not do, and waiting
+// with a bound.
+
+import { chromium } from 'playwright-core';
+
+/** From the Go test beside. */
+export const reader = process.env.KUDOS_READER;
+export const producer = process.env.KUDOS_PRODUCER;
+const control = process.env.KUDOS_CONTROL;
+
+/** How long anything may take, in ms. */
+export const patience = 20_000;
+
+export async function launch() {
+  return chromium.launch({
+    executablePath: process.env.KUDOS_CHROMIUM,
+    // As root, as in CI, Chromium has no sandbox. It sees pages of this machine only.
+    args: process.getuid() === 0 ? ['--no-sandbox'] : [],
+  });
+}
+
+/**
+ * open a page in a browser of its own (storage, connections).
+ * @returns the page, with `faults`: what it said on its console, and requests to elsewhere
+ */
+export async function open(browser, hash = '', options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage();
+  page.faults = [];
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) page.faults.push(`console ${message.type()}: ${message.text()} ${message.location().url}`);
+  });
+  page.on('pageerror', (error) => page.faults.push(`uncaught: ${error.stack}`));
+  page.on('request', (request) => {
+    const { origin, protocol } = new URL(request.url());
+    if (protocol !== 'data:' && origin !== reader && origin !== producer) page.faults.push(`request to another host: ${request.url()}`);
+  });
+  await page.goto(`${reader}/${hash}`);
+  return page;
+}
+
+/** text waits until an element has a text. */
+export async function text(page, selector, wanted, timeout = patience) {
+  try {
+    const so = ([selector, wanted]) => document.querySelector(selector)?.textContent.trim() === wanted;
+    await page.waitForFunction(so, [selector, wanted], { timeout });
+  } catch (error) {
+    throw new Error(`${selector} is “${await page.textContent(selector)}” and not “${wanted}” within ${timeout} ms`, { cause: error });
+  }
+}
+
+/** live waits until the page says that all its parts are. */
+export const live = (page) => text(page, '#status', 'live');
+
+/** react as the page would, without it. */
+export async function react(method, post, user) {
+  const response = await fetch(`${producer}/v1/posts/${post}/likes/${user}?region=DE`, { method });
+  if (response.status !== 202) throw new Error(`${method} of user ${user} for post ${post}: ${response.status} ${await response.text()}`);
+}
+
+/** tell the Go test to do something: reader/kill, reader/start. */
+export async function tell(what) {
+  const response = await fetch(`${control}/${what}`, { method: 'POST' });
+  if (!response.ok) throw new Error(`${what}: ${await response.text()}`);
+}

@@ -1,0 +1,180 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/schema"
+)
+
+// forgotten is what these tests read of the report of `kudos forget`.
+type forgotten struct {
+	Withdrawn, Left struct{ Likes, Dislikes int64 }
+	Complete        bool
+	Rounds          int
+}
+
+// forget runs `kudos forget` and expects it to end with this code.
+func (s *system) forget(code int, args ...string) (r forgotten) {
+	s.t.Helper()
+	out := s.run(append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
+	require.Equal(s.t, code, out.code, "kudos forget %v: %s%s", args, out.stdout, out.stderr)
+	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), &r), "%s", out.stdout)
+	return r
+}
+
+type somebody struct{ post, user uint64 }
+
+// pairsInState are the records of pairs that the state table has.
+func (s *system) pairsInState() map[somebody]schema.Pair {
+	s.t.Helper()
+	pairs := map[somebody]schema.Pair{}
+	s.readAll(schema.TopicState, func(rec *kgo.Record) {
+		post, user, ok := schema.ParsePairKey(rec.Key)
+		if !ok {
+			return
+		}
+		var p schema.Pair
+		require.NoError(s.t, schema.DecodePair(rec.Value, &p))
+		pairs[somebody{post, user}] = p
+	})
+	return pairs
+}
+
+// A post and a user are forgotten after the import of real input: the counts are those of
+// the input without them, and nobody else is touched. It is stopped on the way, and done again.
+func TestForgetOnTheRealStack(t *testing.T) {
+	const post, user, other = 318, 15, 73 // the most liked film, and two who liked much
+	s := newRealSystem(t)
+	processor := s.processor("processor")
+	require.NoError(t, processor.Start(t.Context()))
+	events := eachPerson.events(t)
+	s.produce(records(events))
+	s.drain(2 * time.Minute)
+	want := maps.Clone(eachPerson.counts(t))
+	requireSame(t, "like_count", want, s.mysqlCounts())
+	before := s.pairsInState()
+	ofPost, ofUser := int64(0), int64(0)
+	for _, e := range events { // each person rated a film once
+		if e.Action != schema.Like {
+			continue
+		}
+		if e.PostID == post {
+			ofPost++
+		} else if e.UserID == user {
+			ofUser++
+			c := want[e.PostID]
+			c.likes--
+			want[e.PostID] = c
+		}
+	}
+	require.Equal(t, count{likes: ofPost}, want[post])
+	delete(want, post)
+	require.Greater(t, ofPost, int64(100))
+	require.Greater(t, ofUser, int64(100))
+
+	r := s.forget(0, "user", fmt.Sprint(user), "--dry-run")
+	require.GreaterOrEqual(t, r.Left.Likes, ofUser)
+	require.Zero(t, r.Withdrawn)
+	requireSame(t, "like_count after a dry run", eachPerson.counts(t), s.mysqlCounts())
+
+	r = s.forget(0, "post", fmt.Sprint(post))
+	require.Equal(t, ofPost, r.Withdrawn.Likes)
+	require.True(t, r.Complete)
+
+	// Nobody folds: it waits, and is killed there. What it sent is counted all the same.
+	require.NoError(t, processor.Stop())
+	sent := func() (n int64) {
+		s.readAll(schema.TopicLikes, func(rec *kgo.Record) {
+			var e schema.Event
+			require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))
+			if e.Action == schema.Unlike && e.UserID == user && e.TimeMs > time.Now().Add(-time.Hour).UnixMilli() {
+				n++
+			}
+		})
+		return n
+	}
+	already := sent()
+	killed := exec.CommandContext(t.Context(), s.program, "forget", "user", fmt.Sprint(user), "--brokers", s.brokerList())
+	require.NoError(t, killed.Start())
+	waitFor(t, time.Minute, "the withdrawals to be in Kafka", func() bool { return sent()-already == ofUser })
+	require.NoError(t, killed.Process.Kill())
+	require.Error(t, killed.Wait())
+	r = s.forget(1, "user", fmt.Sprint(user), "--timeout", "1s")
+	require.False(t, r.Complete)
+	require.Equal(t, ofUser, r.Left.Likes)
+	require.NoError(t, processor.Start(t.Context()))
+	r = s.forget(0, "user", fmt.Sprint(user))
+	require.True(t, r.Complete)
+	require.Zero(t, r.Left)
+
+	s.drain(2 * time.Minute)
+	requireSame(t, "like_count", want, s.mysqlCounts())
+	s.requireExact()
+	require.True(t, s.audit(0, "--deep").Equal)
+	for who, p := range s.pairsInState() {
+		if who.post == post || who.user == user {
+			require.Equal(t, schema.NoReaction, p.Reaction, "user %d still reacts to post %d", who.user, who.post)
+		} else {
+			require.Equal(t, before[who], p, "the reaction of user %d to post %d", who.user, who.post)
+		}
+	}
+
+	for _, args := range [][]string{{"user", fmt.Sprint(user)}, {"post", fmt.Sprint(post)}} {
+		r = s.forget(0, args...)
+		require.Zero(t, r.Withdrawn, "the second time, of %v", args)
+		require.Zero(t, r.Rounds)
+	}
+	// Late events of before do not bring the likes back.
+	s.produce(records(events))
+	s.drain(2 * time.Minute)
+	requireSame(t, "like_count after everything came again", want, s.mysqlCounts())
+	r = s.forget(0, "user", fmt.Sprint(other))
+	require.Positive(t, r.Withdrawn.Likes)
+}
+
+// While others toggle, a user who does not is forgotten at once.
+func TestForgetWhileLikesPourIn(t *testing.T) {
+	const posts, user, quiet = 50, 100_000, 77
+	s := newRealSystem(t)
+	for i := range 2 {
+		require.NoError(t, s.processor(fmt.Sprintf("processor-%d", i), "--set", "processor.max_batch=500").Start(t.Context()))
+	}
+	var events []schema.Event
+	start := time.Now().Add(-time.Hour).UnixMilli()
+	for i := range uint64(posts) {
+		events = append(events,
+			schema.Event{PostID: 1 + i, UserID: user, Action: []schema.Action{schema.Like, schema.Dislike, schema.Unlike}[i%3], TimeMs: start, Region: schema.Region{'U', 'S'}},
+			schema.Event{PostID: quiet, UserID: 1 + i, Action: schema.Like, TimeMs: start, Region: schema.Region{'D', 'E'}})
+	}
+	s.produce(records(events))
+	stop := s.keepToggling(5, posts, 500)
+	r := s.forget(0, "user", fmt.Sprint(user))
+	require.LessOrEqual(t, r.Rounds, 2, "what was folded when it began, and the rest")
+	require.True(t, r.Complete)
+	require.EqualValues(t, 34, r.Withdrawn.Likes+r.Withdrawn.Dislikes, "of 50, 16 had been withdrawn")
+	r = s.forget(0, "post", fmt.Sprint(quiet))
+	require.True(t, r.Complete)
+	require.EqualValues(t, posts, r.Withdrawn.Likes)
+	toggles := stop()
+	t.Logf("%d events of others meanwhile", toggles)
+	s.drain(2 * time.Minute)
+	s.requireExact()
+	require.True(t, s.audit(0, "--deep").Equal)
+	left := strings.Builder{}
+	for who, p := range s.pairsInState() {
+		if (who.user == user || who.post == quiet) && p.Reaction != schema.NoReaction {
+			fmt.Fprintf(&left, " %v", who)
+		}
+	}
+	require.Empty(t, left.String())
+	require.Zero(t, s.mysqlCounts()[quiet])
+}

@@ -1,0 +1,247 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"kudos/integration/stack"
+	"kudos/schema"
+)
+
+// BenchmarkLive measures live counts: one post takes 20,000 likes a second for 30 seconds
+// (KUDOS_TEST_RATE, KUDOS_TEST_SECONDS), while 2,000 subscribers (KUDOS_TEST_STREAMS) look on, half
+// of them by SSE, half by WebSocket. Kafka, a processor, a reader and all subscribers are on this
+// machine. Freshness is how long it takes from a like's handing over to the Kafka client until a
+// subscriber has a count that holds it, of each hundredth like and every subscriber. Each must
+// see the final count. Run it with -benchtime 1x.
+func BenchmarkLive(b *testing.B) {
+	streams, rate, seconds := fromEnv(b, "KUDOS_TEST_STREAMS", 2000), fromEnv(b, "KUDOS_TEST_RATE", 20_000), fromEnv(b, "KUDOS_TEST_SECONDS", 30)
+	for range b.N {
+		b.StopTimer()
+		s := newRealSystem(b)
+		require.NoError(b, s.processor("processor").Start(b.Context()))
+		r := s.startReader()
+		l := &liveLoad{s: s, likes: rate * seconds}
+		l.sent = make([]atomic.Int64, l.likes+1)
+		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
+		defer cancel()
+		var watching errgroup.Group
+		var ready sync.WaitGroup
+		ready.Add(streams)
+		for i := range streams {
+			watching.Go(func() error { return l.watch(ctx, r.url, i%2 == 0, ready.Done) })
+		}
+		ready.Wait()
+		before := s.metrics()
+		b.StartTimer()
+		begin := time.Now()
+		l.publish(rate)
+		published := time.Since(begin)
+		require.NoError(b, watching.Wait())
+		b.StopTimer()
+		after := s.metrics()
+		b.ReportMetric(float64(l.likes)/published.Seconds(), "likes/s")
+		b.ReportMetric(float64(l.messages.Load())/published.Seconds(), "messages/s")
+		slices.Sort(l.delays)
+		for _, p := range []int{50, 99} {
+			b.ReportMetric(float64(l.delays[len(l.delays)*p/100])/1e6, fmt.Sprintf("p%d-ms", p))
+		}
+		b.ReportMetric(float64(l.delays[len(l.delays)-1])/1e6, "max-ms")
+		const mib = 1 << 20
+		b.ReportMetric(before["process_resident_memory_bytes"]/mib, "rss-before-MiB")
+		b.ReportMetric(after["process_resident_memory_bytes"]/mib, "rss-after-MiB")
+		b.ReportMetric((after["process_cpu_seconds_total"]-before["process_cpu_seconds_total"])/published.Seconds(), "reader-cpus")
+		b.ReportMetric(after["kudos_reader_streams_dropped_total"], "dropped")
+	}
+}
+
+// benchReader is a reader process.
+type benchReader struct {
+	*stack.Server
+	url string
+}
+
+// startReader starts a reader and waits until it is ready; s.metrics are its own.
+func (s *system) startReader(args ...string) *benchReader {
+	s.t.Helper()
+	var at [2]*stack.Reservation // of the API, of the admin server
+	for i := range at {
+		var err error
+		at[i], err = stack.Reserve()
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() { require.NoError(s.t, at[i].Release()) })
+	}
+	s.admin = at[1].Address()
+	dir := s.t.TempDir()
+	p := stack.NewProgram(stack.ProgramOptions{
+		Name: "reader", Path: s.program, Dir: dir, Log: s.log,
+		Args: append([]string{"reader", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn, "--set", "reader.http_addr=" + at[0].Address(),
+			"--set", "reader.state_dir=" + filepath.Join(dir, "state"), "--set", "admin.addr=" + s.admin}, args...),
+		Probe: func(ctx context.Context) error { return answersOK(ctx, "http://"+at[1].Address()+"/readyz") },
+	})
+	require.NoError(s.t, p.Start(s.t.Context()))
+	s.t.Cleanup(func() {
+		if p.Running() {
+			require.NoError(s.t, p.Stop())
+		}
+		s.showLog(p)
+	})
+	return &benchReader{p, "http://" + at[0].Address()}
+}
+
+func answersOK(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, resp.Status)
+	}
+	return nil
+}
+
+// liveLoad is one post, its likes and who looks on.
+type liveLoad struct {
+	s     *system
+	likes int
+	// sent is when each like was handed over, Unix nanoseconds. They are of one partition and
+	// each of another user, so that a count of n holds the first n.
+	sent     []atomic.Int64
+	messages atomic.Int64
+
+	mu     sync.Mutex
+	delays []int64 // nanoseconds
+}
+
+const livePost = 42
+
+func (l *liveLoad) publish(rate int) {
+	cl := l.s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(60<<10), kgo.ProducerLinger(2*time.Millisecond), kgo.MaxBufferedRecords(1<<20))
+	failed := make(chan error, 1)
+	promise := func(_ *kgo.Record, err error) {
+		if err != nil {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	}
+	const tick = 5 * time.Millisecond
+	pace := time.NewTicker(tick)
+	defer pace.Stop()
+	begin := time.Now()
+	for n := 0; n < l.likes; <-pace.C {
+		due := min(l.likes, int(time.Since(begin).Seconds()*float64(rate)))
+		for ; n < due; n++ {
+			e := schema.Event{PostID: livePost, UserID: uint64(n) + 1, Action: schema.Like, TimeMs: time.Now().UnixMilli()}
+			l.sent[n+1].Store(time.Now().UnixNano())
+			cl.Produce(l.s.t.Context(), record(&e), promise)
+		}
+	}
+	require.NoError(l.s.t, cl.Flush(l.s.t.Context()))
+	select {
+	case err := <-failed:
+		require.NoError(l.s.t, err)
+	default:
+	}
+}
+
+// watch is one subscriber, until it has the final count.
+func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()) error {
+	next := l.overWebSocket
+	if sse {
+		next = l.overSSE
+	}
+	receive, closeIt, err := next(ctx, url+fmt.Sprintf("/v1/stream?post_ids=%d", livePost))
+	if err != nil {
+		ready()
+		return err
+	}
+	defer closeIt()
+	var delays []int64
+	shown, first := 0, true
+	for shown < l.likes {
+		data, err := receive()
+		if err != nil {
+			return fmt.Errorf("after %d of %d likes: %w", shown, l.likes, err)
+		}
+		now := time.Now().UnixNano()
+		var value struct{ Likes int }
+		if err := json.Unmarshal(data, &value); err != nil {
+			return err
+		}
+		if first {
+			first = false
+			ready()
+		} else {
+			l.messages.Add(1)
+		}
+		if value.Likes < shown {
+			return fmt.Errorf("%d likes after %d", value.Likes, shown)
+		}
+		for n := shown/100*100 + 100; n <= value.Likes; n += 100 {
+			delays = append(delays, now-l.sent[n].Load())
+		}
+		shown = value.Likes
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delays = append(l.delays, delays...)
+	return nil
+}
+
+func (l *liveLoad) overSSE(ctx context.Context, url string) (receive func() ([]byte, error), closeIt func(), err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}).Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	lines := bufio.NewScanner(resp.Body)
+	return func() ([]byte, error) {
+		for lines.Scan() {
+			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+				return data, nil
+			}
+		}
+		return nil, fmt.Errorf("the stream has ended (%s): %w", resp.Status, lines.Err())
+	}, func() { resp.Body.Close() }, nil
+}
+
+func (l *liveLoad) overWebSocket(ctx context.Context, url string) (receive func() ([]byte, error), closeIt func(), err error) {
+	conn, _, err := websocket.Dial(ctx, url, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() ([]byte, error) {
+		_, message, err := conn.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var m struct{ Data json.RawMessage }
+		err = json.Unmarshal(message, &m)
+		return m.Data, err
+	}, func() { _ = conn.CloseNow() }, nil
+}

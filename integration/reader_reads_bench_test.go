@@ -1,0 +1,332 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"kudos/integration/stack"
+	"kudos/schema"
+)
+
+// BenchmarkReads measures reads of counts from a view of a million posts
+// (KUDOS_TEST_POSTS): single ones and pages of 50, of random posts, by 32 clients at a time
+// that ask again and again; and the same reads from MariaDB (primary key, IN) and from
+// Redis (MGET), all servers and clients on this machine. They take turns, five seconds
+// each, three times; the figures are medians, and the ratios are within a round. Where
+// redis-server is not installed it is left out. Run it with -benchtime 1x.
+func BenchmarkReads(b *testing.B) {
+	posts := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000)
+	for range b.N {
+		b.StopTimer()
+		s := newRealSystem(b)
+		s.likeEach(posts)
+		p := s.processor("processor")
+		require.NoError(b, p.Start(b.Context()))
+		waitFor(b, 5*time.Minute, "the likes to be counted", func() bool { return s.undrained() == "" })
+		require.NoError(b, p.Stop())
+		begin := time.Now()
+		r := s.startReader("--set", "reader.reactions=false")
+		b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
+		b.ReportMetric(s.metrics()["process_resident_memory_bytes"]/(1<<20), "rss-MiB")
+		targets := []target{{"reader", dialReader(r.url)}, {"mariadb", s.dialMariaDB()}}
+		if path, err := exec.LookPath("redis-server"); err == nil {
+			targets = append(targets, target{"redis", startRedis(b, path, posts)})
+		}
+		b.StartTimer()
+		for _, page := range []int{1, 50} {
+			compareReads(b, targets, posts, page)
+		}
+	}
+}
+
+// likeEach writes a like for each post.
+func (s *system) likeEach(posts int) {
+	s.t.Helper()
+	cl := s.ownClient(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(60<<10), kgo.MaxBufferedRecords(100_000))
+	defer cl.Close()
+	for post := range uint64(posts) {
+		e := schema.Event{PostID: post + 1, UserID: 1 + post%1000, Action: schema.Like, TimeMs: time.Now().UnixMilli()}
+		cl.Produce(s.t.Context(), record(&e), func(_ *kgo.Record, err error) {
+			if err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
+	require.NoError(s.t, cl.Flush(s.t.Context()))
+}
+
+// target is a server that has the counts. dial makes a client of it, which reads the
+// counts of posts and returns their sum.
+type target struct {
+	name string
+	dial func(ctx context.Context) (read func(posts []uint64) (sum int64, err error), close func(), err error)
+}
+
+const (
+	readClients = 32
+	readRounds  = 3
+	readFor     = 5 * time.Second
+)
+
+// readFigures are of one target in one round.
+type readFigures struct{ perSecond, p50, p99 float64 }
+
+func compareReads(b *testing.B, targets []target, posts, page int) {
+	rounds := make([][]readFigures, len(targets))
+	for range readRounds {
+		for i, t := range targets {
+			rounds[i] = append(rounds[i], measureReads(b, t, posts, page))
+		}
+	}
+	median := func(i int, of func(round int) float64) float64 {
+		values := make([]float64, readRounds)
+		for round := range values {
+			values[round] = of(round)
+		}
+		slices.Sort(values)
+		return values[readRounds/2]
+	}
+	for i, t := range targets {
+		name := fmt.Sprintf("%s-%d", t.name, page)
+		b.ReportMetric(median(i, func(r int) float64 { return rounds[i][r].perSecond }), name+"-reads/s")
+		b.ReportMetric(median(i, func(r int) float64 { return rounds[i][r].p50 }), name+"-p50-ms")
+		b.ReportMetric(median(i, func(r int) float64 { return rounds[i][r].p99 }), name+"-p99-ms")
+		if i > 0 {
+			b.ReportMetric(median(i, func(r int) float64 { return rounds[0][r].perSecond / rounds[i][r].perSecond }), fmt.Sprintf("ratio-to-%s", name))
+		}
+	}
+}
+
+func measureReads(b *testing.B, t target, posts, page int) readFigures {
+	ctx, cancel := context.WithTimeout(b.Context(), readFor+time.Minute)
+	defer cancel()
+	took := make([][]time.Duration, readClients)
+	var clients errgroup.Group
+	end := time.Now().Add(readFor)
+	for c := range readClients {
+		clients.Go(func() error {
+			read, closeIt, err := t.dial(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			defer closeIt()
+			random, asked := rand.New(rand.NewPCG(uint64(c), 1)), make([]uint64, page)
+			for time.Now().Before(end) {
+				for i := range asked {
+					asked[i] = random.Uint64N(uint64(posts)) + 1
+				}
+				begin := time.Now()
+				sum, err := read(asked)
+				if err == nil && sum < 1 {
+					err = fmt.Errorf("%d likes of %d posts", sum, page)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", t.name, err)
+				}
+				took[c] = append(took[c], time.Since(begin))
+			}
+			return nil
+		})
+	}
+	require.NoError(b, clients.Wait())
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	at := func(p int) float64 { return float64(all[len(all)*p/100]) / 1e6 }
+	return readFigures{float64(len(all)) / readFor.Seconds(), at(50), at(99)}
+}
+
+// dialReader reads over HTTP/1.1 on a connection of its own, as a service with a pool would.
+func dialReader(base string) func(context.Context) (func([]uint64) (int64, error), func(), error) {
+	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
+		u, err := url.Parse(base)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+		if err != nil {
+			return nil, nil, err
+		}
+		in := bufio.NewReader(conn)
+		return func(posts []uint64) (int64, error) {
+			path := fmt.Sprintf("/v1/posts/%d/likes", posts[0])
+			if len(posts) > 1 {
+				path = "/v1/likes?post_ids=" + joined(posts, ",")
+			}
+			if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, u.Host); err != nil {
+				return 0, err
+			}
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				return 0, err
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				return 0, fmt.Errorf("%s: %w", resp.Status, err)
+			}
+			return likesIn(body, len(posts) == 1)
+		}, func() { conn.Close() }, nil
+	}
+}
+
+func likesIn(body []byte, single bool) (sum int64, err error) {
+	if single {
+		var one struct{ Likes int64 }
+		err = json.Unmarshal(body, &one)
+		return one.Likes, err
+	}
+	var many struct{ Posts []struct{ Likes int64 } }
+	err = json.Unmarshal(body, &many)
+	for _, p := range many.Posts {
+		sum += p.Likes
+	}
+	return sum, err
+}
+
+func joined(posts []uint64, separator string) string {
+	text := make([]string, len(posts))
+	for i, p := range posts {
+		text[i] = strconv.FormatUint(p, 10)
+	}
+	return strings.Join(text, separator)
+}
+
+// dialMariaDB reads by primary key, on a connection of its own.
+func (s *system) dialMariaDB() func(context.Context) (func([]uint64) (int64, error), func(), error) {
+	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
+		db, err := sql.Open("mysql", s.dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		db.SetMaxOpenConns(1)
+		return func(posts []uint64) (sum int64, err error) {
+			rows, err := db.QueryContext(ctx, "SELECT post_id, count FROM like_count WHERE post_id IN ("+joined(posts, ",")+")")
+			if err != nil {
+				return 0, err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var post uint64
+				var count int64
+				if err := rows.Scan(&post, &count); err != nil {
+					return 0, err
+				}
+				sum += count
+			}
+			return sum, rows.Err()
+		}, func() { db.Close() }, nil
+	}
+}
+
+// startRedis starts a Redis, without persistence, that has the counts.
+func startRedis(b *testing.B, path string, posts int) func(context.Context) (func([]uint64) (int64, error), func(), error) {
+	at, err := stack.Reserve()
+	require.NoError(b, err)
+	_, port, err := net.SplitHostPort(at.Address())
+	require.NoError(b, err)
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", at.Address())
+	}
+	server := stack.NewProgram(stack.ProgramOptions{
+		Name: "redis", Path: path, Dir: b.TempDir(),
+		Args: []string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"},
+		Probe: func(ctx context.Context) error {
+			conn, err := dial(ctx)
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		},
+	})
+	require.NoError(b, server.Start(b.Context()))
+	b.Cleanup(func() { require.NoError(b, server.Stop()); require.NoError(b, at.Release()) })
+	conn, err := dial(b.Context())
+	require.NoError(b, err)
+	in := bufio.NewReader(conn)
+	for from := 1; from <= posts; from += 1000 {
+		command := []string{"MSET"}
+		for post := from; post < from+1000 && post <= posts; post++ {
+			command = append(command, fmt.Sprintf("likes:%d", post), "1")
+		}
+		_, err := conn.Write(resp(command...))
+		require.NoError(b, err)
+		answer, err := in.ReadString('\n')
+		require.NoError(b, err)
+		require.Equal(b, "+OK\r\n", answer)
+	}
+	require.NoError(b, conn.Close())
+	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		in := bufio.NewReader(conn)
+		return func(posts []uint64) (int64, error) {
+			command := []string{"MGET"}
+			for _, p := range posts {
+				command = append(command, "likes:"+strconv.FormatUint(p, 10))
+			}
+			if _, err := conn.Write(resp(command...)); err != nil {
+				return 0, err
+			}
+			return sumOf(in)
+		}, func() { conn.Close() }, nil
+	}
+}
+
+// resp is a command as Redis reads it.
+func resp(words ...string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(words))
+	for _, w := range words {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(w), w)
+	}
+	return b
+}
+
+// sumOf reads an array of numbers.
+func sumOf(in *bufio.Reader) (sum int64, err error) {
+	number := func(prefix byte) (int64, error) {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		if line[0] != prefix {
+			return 0, fmt.Errorf("answered %q", line)
+		}
+		return strconv.ParseInt(string(bytes.TrimSpace(line[1:])), 10, 64)
+	}
+	n, err := number('*')
+	for range n {
+		if _, err = number('$'); err != nil {
+			return 0, err
+		}
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		count, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += count
+	}
+	return sum, err
+}

@@ -1,0 +1,125 @@
+package bulk
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+func broker(t *testing.T) (*kfake.Cluster, stream.KafkaOptions) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, schema.TopicLikes))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	kafka := stream.DefaultKafkaOptions()
+	kafka.Brokers = cluster.ListenAddrs()
+	kafka.RequestTimeout = 5 * time.Second
+	return cluster, kafka
+}
+
+func connect(t *testing.T, kafka stream.KafkaOptions) *Sender {
+	t.Helper()
+	s, err := Connect(t.Context(), kafka, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// answers are what became of events, by their users.
+type answers struct {
+	mu     sync.Mutex
+	places map[uint64]Place
+	failed map[uint64]error
+}
+
+func (a *answers) of(user uint64) Answer {
+	return func(at Place, err error) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err != nil {
+			a.failed[user] = err
+			return err
+		}
+		a.places[user] = at
+		return nil
+	}
+}
+
+func newAnswers() *answers { return &answers{places: map[uint64]Place{}, failed: map[uint64]error{}} }
+
+func TestAnswersNameTheEventsPlace(t *testing.T) {
+	_, kafka := broker(t)
+	s, a := connect(t, kafka), newAnswers()
+	const events = 1000
+	for user := uint64(1); user <= events; user++ {
+		e := schema.Event{PostID: 1 + user%7, UserID: user, Action: schema.Like}
+		s.Send(&e, a.of(user))
+	}
+	require.NoError(t, s.Flush())
+	require.NoError(t, s.Failure())
+	require.Len(t, a.places, events)
+
+	cl, err := kafka.NewClient(slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer cl.Close()
+	found := map[uint64]Place{}
+	for p := range int32(4) {
+		from, to, err := stream.Bounds(t.Context(), cl, schema.TopicLikes, p)
+		require.NoError(t, err)
+		if from == to {
+			continue
+		}
+		require.NoError(t, stream.ReadLog(t.Context(), cl, schema.TopicLikes, p, from, func(c stream.LogChunk) (bool, error) {
+			for _, rec := range c.Records {
+				var e schema.Event
+				require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))
+				require.Equal(t, schema.PartitionFor(e.PostID, 4), p)
+				found[e.UserID] = Place{p, rec.Offset}
+			}
+			return c.Next < to, nil
+		}))
+	}
+	require.Equal(t, found, a.places)
+}
+
+func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
+	cluster, kafka := broker(t)
+	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		resp := kreq.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range kreq.(*kmsg.ProduceRequest).Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.TopicAuthorizationFailed.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true // once: the next request would be taken
+	})
+	s, a := connect(t, kafka), newAnswers()
+	send := func(user uint64) {
+		e := schema.Event{PostID: 1, UserID: user, Action: schema.Like}
+		s.Send(&e, a.of(user))
+	}
+	send(1)
+	require.ErrorIs(t, s.Flush(), kerr.TopicAuthorizationFailed)
+	send(2)
+	require.ErrorIs(t, s.Flush(), kerr.TopicAuthorizationFailed, "the first failure stays")
+	require.ErrorIs(t, s.Failure(), kerr.TopicAuthorizationFailed)
+	require.Empty(t, a.places)
+	require.Len(t, a.failed, 2)
+	for _, p := range cluster.PartitionInfos(schema.TopicLikes) {
+		require.Zero(t, p.HighWatermark, "partition %d", p.Partition)
+	}
+}

@@ -1,0 +1,354 @@
+package live
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+	"github.com/tmaxmax/go-sse"
+
+	"kudos/schema/origin"
+	"kudos/schema/problem"
+)
+
+// quick are options for tests on real connections.
+func quick(o *Options) {
+	o.Interval = 5 * time.Millisecond
+	o.Origins = []string{"https://www.example.com", "http://[::1]:8081"}
+}
+
+// serve serves a hub as the role does, behind what it has around its routes. The server's
+// own buffers are small, so that a client which does not read is noticed.
+func serve(t testing.TB, r *rig, http2 bool) *httptest.Server {
+	t.Helper()
+	var handler http.Handler = r.Hub
+	handler = origin.Access{Origins: r.options.Origins, Methods: []string{"GET"}}.Handler(handler)
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
+	server := httptest.NewUnstartedServer(promhttp.InstrumentHandlerCounter(counter, handler))
+	// For answers that end; far too short for a stream.
+	server.Config.ReadTimeout, server.Config.WriteTimeout = time.Second, time.Second
+	server.Listener = smallBuffers{server.Listener}
+	if http2 {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(func() { r.stop(); server.Close() })
+	return server
+}
+
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(4096)
+	}
+	return c, err
+}
+
+// client reads a stream with a library that others use.
+type client struct {
+	t      testing.TB
+	answer *http.Response
+	next   func() (sse.Event, error, bool)
+	close  func()
+	err    error // why read has returned false; nil: the end
+}
+
+func get(t testing.TB, server *httptest.Server, query string, header ...string) *http.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/v1/stream?"+query, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer, err := server.Client().Do(r)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer
+}
+
+func dial(t testing.TB, server *httptest.Server, query string, header ...string) *client {
+	t.Helper()
+	answer := get(t, server, query, header...)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	c := &client{t: t, answer: answer}
+	next, stop := iter.Pull2(iter.Seq2[sse.Event, error](sse.Read(answer.Body, &sse.ReadConfig{MaxEventSize: 1 << 20})))
+	c.next = next
+	c.close = func() { _ = answer.Body.Close(); stop() }
+	t.Cleanup(c.close)
+	return c
+}
+
+// read returns the next message; false: the stream has ended, with c.err.
+func (c *client) read() (shown, bool) {
+	c.t.Helper()
+	e, err, ok := c.next()
+	if !ok || err != nil {
+		c.err = err
+		return shown{}, false
+	}
+	return shown{e.Type, e.LastEventID, e.Data}, true
+}
+
+// until reads until the newest value is want.
+func (c *client) until(want int64) (messages int, last shown) {
+	c.t.Helper()
+	for {
+		m, ok := c.read()
+		require.True(c.t, ok, "the stream has ended before %d", want)
+		messages++
+		if m.likes(c.t).Likes == want {
+			return messages, m
+		}
+	}
+}
+
+func requireProblem(t *testing.T, answer *http.Response, status int, slug string) problem.Problem {
+	t.Helper()
+	var p problem.Problem
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&p))
+	require.Equal(t, status, answer.StatusCode, p.Detail)
+	require.Equal(t, "application/problem+json", answer.Header.Get("Content-Type"))
+	require.Equal(t, "urn:kudos:problem:"+slug, p.Type)
+	require.Equal(t, status, p.Status)
+	if status == 429 || status == 503 {
+		require.NotEmpty(t, answer.Header.Get("Retry-After"))
+	}
+	return p
+}
+
+func TestServerSentEvents(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			r := start(t, 2, func(o *Options) { quick(o); o.WriteTimeout = time.Second })
+			r.likes.commit(1, 10, likes(1, 5))
+			server := serve(t, r, http2)
+			c := dial(t, server, "post_ids=1", "Origin", "https://www.example.com")
+			if http2 {
+				require.Equal(t, 2, c.answer.ProtoMajor)
+			}
+			h := c.answer.Header
+			require.Equal(t, "text/event-stream", h.Get("Content-Type"))
+			require.Equal(t, "no-store", h.Get("Cache-Control"))
+			require.Equal(t, "no", h.Get("X-Accel-Buffering"))
+			require.Equal(t, "https://www.example.com", h.Get("Access-Control-Allow-Origin"))
+			_, m := c.until(5)
+			require.Equal(t, "00000001.1:10", m.id)
+			require.JSONEq(t, `{"post_id":"1","likes":5,"dislikes":0,"as_of":{"partition":1,"offset":10}}`, m.data)
+
+			// It outlives the server's deadlines for other answers, and its own for a write.
+			quiet := time.NewTicker(1500 * time.Millisecond)
+			defer quiet.Stop()
+			var last shown
+			for i := range int64(2) {
+				<-quiet.C
+				r.likes.commit(1, 11+i, likes(1, 6+i))
+				_, last = c.until(6 + i)
+			}
+			c.close()
+			require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond, "a client that is gone is noticed")
+
+			r.likes.commit(1, 13, likes(1, 8))
+			again := dial(t, server, "post_ids=1", "Last-Event-ID", last.id)
+			n, _ := again.until(8)
+			require.Equal(t, 1, n)
+			r.stop()
+			_, ok := again.read()
+			require.False(t, ok)
+			require.NoError(t, again.err, "the stream ends cleanly")
+			requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotRunning)
+			server.CloseClientConnections()
+			requireNoGoroutines(t)
+		})
+	}
+}
+
+// TestSSEOnTheWire: the bytes themselves, for what a library hides.
+func TestSSEOnTheWire(t *testing.T) {
+	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat = 30 * time.Millisecond })
+	server := serve(t, r, false)
+	lines := bufio.NewScanner(get(t, server, "post_ids=7").Body)
+	line := func() string {
+		require.True(t, lines.Scan(), "%v", lines.Err())
+		return lines.Text()
+	}
+	require.Regexp(t, `^retry: [12]\d{3}$`, line())
+	for _, want := range []string{
+		"", "id: 00000001.0:0", "event: likes", `data: {"post_id":"7","likes":0,"dislikes":0,"as_of":{"partition":0,"offset":0}}`, "",
+		":", "", ":", "", // heartbeats
+	} {
+		require.Equal(t, want, line())
+	}
+}
+
+func TestHead(t *testing.T) {
+	r := start(t, 1, quick)
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("HEAD", "/v1/stream?post_ids=7", nil))
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
+	require.Zero(t, w.Body.Len())
+}
+
+func TestOtherMethods(t *testing.T) {
+	r := start(t, 1, quick)
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("POST", "/v1/stream?post_ids=7", nil))
+	requireProblem(t, w.Result(), 405, "method-not-allowed")
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+}
+
+func TestAStreamNeedsDeadlines(t *testing.T) {
+	r := start(t, 1, quick)
+	w := httptest.NewRecorder() // has none
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/v1/stream?post_ids=7", nil))
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, 1.0, r.metric("kudos_reader_streams_refused_total", slugFailed))
+}
+
+func TestRefusals(t *testing.T) {
+	r := start(t, 2, func(o *Options) { quick(o); o.MaxStreams = 1 })
+	server := serve(t, r, false)
+	requireProblem(t, get(t, server, "post_ids=x"), 400, slugInvalid)
+	requireProblem(t, get(t, server, "post_ids=1", "Last-Event-ID", "x"), 400, slugInvalid)
+	r.likes.set(func() { r.likes.mu.down[1] = true })
+	requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotReady)
+	r.rankings.mu.Lock()
+	r.rankings.mu.down = true
+	r.rankings.mu.Unlock()
+	requireProblem(t, get(t, server, "trending=DE"), 503, slugNotReady)
+
+	c := dial(t, server, "post_ids=2")
+	requireProblem(t, get(t, server, "post_ids=2"), 429, slugTooMany)
+	require.Eventually(t, func() bool { return r.metric("kudos_reader_streams", kindSSE) == 1 }, patience, time.Millisecond)
+	c.close()
+	require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond)
+	dial(t, server, "post_ids=2").until(0)
+	for slug, n := range map[string]float64{slugInvalid: 2, slugNotReady: 2, slugTooMany: 1} {
+		require.Equal(t, n, r.metric("kudos_reader_streams_refused_total", slug), slug)
+	}
+}
+
+// bulky makes rankings so large that a few of them fill the buffers between.
+func bulky(r *rig, offset int64) {
+	ids := make([]uint64, 500)
+	for i := range ids {
+		ids[i] = uint64(offset)
+	}
+	r.rankings.put("DE", "1h", offset, ids...)
+}
+
+// stopReading opens a stream and does not read it.
+func stopReading(t *testing.T, server *httptest.Server, request string) net.Conn {
+	t.Helper()
+	raw, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = raw.Close() })
+	require.NoError(t, raw.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = raw.Write([]byte(strings.ReplaceAll(request, "\n", "\r\n")))
+	require.NoError(t, err)
+	return raw
+}
+
+// TestAClientThatDoesNotReadIsDropped, while others go on.
+func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
+	for kind, request := range map[string]string{
+		kindSSE: "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\n\n",
+		kindWebSocket: "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\n" +
+			"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = time.Second })
+			server := serve(t, r, false)
+			stopReading(t, server, request)
+			fast := dial(t, server, "trending=DE")
+			require.Eventually(t, func() bool { return r.open() == 2 }, patience, time.Millisecond)
+
+			offset := int64(0)
+			require.Eventually(t, func() bool {
+				offset++
+				bulky(r, offset)
+				for { // the other one goes on all the while
+					m, ok := fast.read()
+					require.True(t, ok)
+					if m.ranking(t).Posts[0].PostID == uint64(offset) {
+						break
+					}
+				}
+				return r.metric("kudos_reader_streams_dropped_total", kind) == 1
+			}, patience, 2*time.Millisecond, "the client must be dropped")
+			require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
+			require.EqualValues(t, 1, r.metric("kudos_reader_streams", kindSSE))
+		})
+	}
+}
+
+// TestASlowHTTP2ClientIsDropped: its window is full, not the connection's buffer; other
+// streams of the same connection go on.
+func TestASlowHTTP2ClientIsDropped(t *testing.T) {
+	r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = time.Second })
+	server := serve(t, r, true)
+	slow := get(t, server, "trending=DE") // its body is not read
+	require.Equal(t, 2, slow.ProtoMajor)
+	fast := dial(t, server, "post_ids=7")
+	fast.until(0)
+	offset := int64(0)
+	require.Eventually(t, func() bool {
+		offset++
+		bulky(r, offset)
+		r.likes.commit(0, offset, likes(7, offset))
+		fast.until(offset)
+		return r.metric("kudos_reader_streams_dropped_total", kindSSE) == 1
+	}, patience, 2*time.Millisecond, "the client must be dropped")
+	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
+}
+
+// TestASlowClientOnAConnectionSkips: what a client reads after it stood still is what
+// was in the buffers, and then the newest.
+func TestASlowClientOnAConnectionSkips(t *testing.T) {
+	r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = 3 * patience })
+	server := serve(t, r, false)
+	raw := stopReading(t, server, "GET /v1/stream?trending=DE HTTP/1.0\nHost: x\n\n")
+	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
+	fast := &fakeConn{}
+	r.watch(fast, &query{ranking: &rankingKey{"DE", "1h"}})
+	const changes = 60
+	for i := range int64(changes) {
+		bulky(r, i+1)
+		require.Eventually(t, func() bool {
+			got := fast.take()
+			return len(got) > 0 && got[len(got)-1].ranking(t).Posts[0].PostID == uint64(i+1)
+		}, patience, time.Millisecond)
+	}
+	require.NoError(t, raw.SetReadDeadline(time.Now().Add(patience)))
+	answer, err := http.ReadResponse(bufio.NewReader(raw), nil)
+	require.NoError(t, err)
+	got, last := 0, uint64(0)
+	for e, err := range sse.Read(answer.Body, &sse.ReadConfig{MaxEventSize: 1 << 20}) {
+		require.NoError(t, err)
+		post := shown{e.Type, e.LastEventID, e.Data}.ranking(t).Posts[0].PostID
+		require.Greater(t, post, last)
+		got, last = got+1, post
+		if last == changes {
+			break
+		}
+	}
+	require.Less(t, got, changes/2)
+	t.Logf("%d of %d values were read", got, changes)
+}

@@ -1,0 +1,113 @@
+package live
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	const id = "5f0c1d2e.3:1018,12:0"
+	seen := &eventID{epoch: "5f0c1d2e", offsets: map[int32]int64{3: 1018, 12: 0}}
+	for _, c := range []struct {
+		query, header string
+		want          query
+	}{
+		{query: "post_ids=42", want: query{posts: []uint64{42}}},
+		{query: "post_ids=42,7&post_ids=7,18446744073709551615", want: query{posts: []uint64{42, 7, 18446744073709551615}}},
+		{query: "post_ids=1%2C2&last_event_id=", want: query{posts: []uint64{1, 2}}},
+		{query: "post_ids=1&last_event_id=" + id, want: query{posts: []uint64{1}, seen: seen}},
+		{query: "post_ids=1&last_event_id=0badc0de.1:1", header: id, want: query{posts: []uint64{1}, seen: seen}},
+		{query: "post_ids=1&last_event_id=rubbish", header: id, want: query{posts: []uint64{1}, seen: seen}},
+		{query: "trending=global", want: query{ranking: &rankingKey{"global", "1h"}}},
+		{query: "trending=Global&window=day", want: query{ranking: &rankingKey{"global", "day"}}},
+		{query: "trending=us-ca&window=10m", header: id, want: query{ranking: &rankingKey{"US-CA", "10m"}, seen: seen}},
+	} {
+		r := httptest.NewRequest("GET", "/v1/stream?"+c.query, nil)
+		r.Header.Set("Last-Event-ID", c.header)
+		got, p := parse(r, 4)
+		require.Nil(t, p, c.query)
+		require.Equal(t, &c.want, got, c.query)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for query, detail := range map[string]string{
+		"":                                     "post_ids: either post_ids or trending",
+		"post_ids=1&trending=DE":               "post_ids: either post_ids or trending",
+		"post_ids=":                            "post_ids: is empty",
+		"trending=":                            "trending: is empty",
+		"post_ids=1,,2":                        `post_ids: "" is not a whole number`,
+		"post_ids=0":                           "post_ids: is 0",
+		"post_ids=-1":                          `post_ids: "-1" is not a whole number`,
+		"post_ids=18446744073709551616":        "post_ids: ",
+		"post_ids=1,1,1,1":                     "post_ids: has more than 3 posts",
+		"post_ids=1&window=1h":                 "window: goes with trending only",
+		"trending=Germany":                     "trending: ",
+		"trending=DE&trending=FR":              "trending: is given more than once",
+		"trending=DE&window=last/hour":         "window: ",
+		"trending=DE&window=12345678901234567": "window: ",
+		"trending=DE&since=now":                "since: is not known",
+		"post_ids=%zz":                         "query: ",
+		"post_ids=1&last_event_id=5":           "last_event_id: ",
+		"post_ids=1&last_event_id=5&last_event_id=6": "last_event_id: is given more than once",
+	} {
+		_, p := parse(httptest.NewRequest("GET", "/v1/stream?"+query, nil), 3)
+		require.NotNil(t, p, query)
+		require.Equal(t, 400, p.Status, query)
+		require.Contains(t, p.Detail, detail, query)
+		require.NotEmpty(t, p.Errors, query)
+	}
+	r := httptest.NewRequest("GET", "/v1/stream?post_ids=1", nil)
+	r.Header.Set("Last-Event-ID", "nonsense")
+	_, p := parse(r, 3)
+	require.Contains(t, p.Detail, "Last-Event-ID: ")
+}
+
+func TestEventIDRefuses(t *testing.T) {
+	for _, bad := range []string{
+		"x", "5f0c1d2e", "5f0c1d2e.", "5f0c1d2.1:2", "5F0C1D2E.1:2", "5f0c1d2e.1", "5f0c1d2e.1:", "5f0c1d2e.:1", "5f0c1d2e.1:2,",
+		"5f0c1d2e.1:-2", "5f0c1d2e.-1:2", "5f0c1d2e.1:+2", "5f0c1d2e.4294967296:1", "5f0c1d2e.1:9999999999999999999",
+		"5f0c1d2e.1:2,1:3", "5f0c1d2e.1:2 ", "5f0c1d2e.1:2,\n2:3", "5f0c1d2e." + strings.Repeat("1:1,", 1024) + "2:2",
+	} {
+		_, err := parseEventID(bad)
+		require.Error(t, err, "%q", bad)
+	}
+}
+
+// FuzzEventID: what is taken for an id can be written again, and is the same.
+func FuzzEventID(f *testing.F) {
+	f.Add("5f0c1d2e.3:1018,12:0")
+	f.Add("5f0c1d2e.2147483647:9223372036854775807")
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := parseEventID(s)
+		if err != nil {
+			return
+		}
+		var groups []*group
+		for partition, offset := range id.offsets {
+			groups = append(groups, &group{partition: partition, covered: offset})
+		}
+		again, err := parseEventID(string(appendEventID(nil, id.epoch, groups)))
+		require.NoError(t, err)
+		require.Equal(t, id, again)
+	})
+}
+
+// TestTheLargestEventIDIsTaken: a client can send back whatever it was sent.
+func TestTheLargestEventIDIsTaken(t *testing.T) {
+	var groups []*group
+	for i := range int32(100) {
+		groups = append(groups, &group{partition: 2147483647 - i, covered: 9223372036854775807})
+	}
+	id := appendEventID(nil, "5f0c1d2e", groups)
+	parsed, err := parseEventID(string(id))
+	require.NoError(t, err)
+	require.Len(t, parsed.offsets, 100)
+}
+
+func TestOptions(t *testing.T) {
+	require.ErrorContains(t, Options{}.validate(), "MaxStreams must be above zero")
+}

@@ -1,0 +1,193 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+)
+
+// open opens a WebSocket, or returns the answer that refuses it.
+func open(t *testing.T, server *httptest.Server, query string, origin string) (*websocket.Conn, *http.Response) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	o := &websocket.DialOptions{HTTPHeader: http.Header{}}
+	if origin != "" {
+		o.HTTPHeader.Set("Origin", origin)
+	}
+	ws, answer, err := websocket.Dial(ctx, strings.Replace(server.URL, "http", "ws", 1)+"/v1/stream?"+query, o)
+	if err != nil {
+		require.NotNil(t, answer, "%v", err)
+		return nil, answer
+	}
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	return ws, answer
+}
+
+func readSocket(t *testing.T, ws *websocket.Conn) (shown, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	kind, b, err := ws.Read(ctx)
+	if err != nil {
+		return shown{}, err
+	}
+	require.Equal(t, websocket.MessageText, kind)
+	var m struct {
+		Event, ID string
+		Data      json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal(b, &m), "%s", b)
+	return shown{m.Event, m.ID, string(m.Data)}, nil
+}
+
+func TestWebSocket(t *testing.T) {
+	r := start(t, 2, quick)
+	r.likes.commit(1, 10, likes(1, 5))
+	server := serve(t, r, false)
+	ws, _ := open(t, server, "post_ids=1", "")
+	m, err := readSocket(t, ws)
+	require.NoError(t, err)
+	require.Equal(t, shown{"likes", "00000001.1:10", `{"post_id":"1","likes":5,"dislikes":0,"as_of":{"partition":1,"offset":10}}`}, m)
+	require.Equal(t, 1.0, r.metric("kudos_reader_streams", kindWebSocket))
+	r.likes.commit(1, 11, likes(1, 6))
+	m, err = readSocket(t, ws)
+	require.NoError(t, err)
+	require.EqualValues(t, 6, m.likes(t).Likes)
+	require.NoError(t, ws.Close(websocket.StatusNormalClosure, ""))
+	require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond, "a client that is gone is noticed")
+
+	again, _ := open(t, server, "post_ids=1&last_event_id=00000001.1:12", "")
+	r.likes.commit(1, 12, likes(1, 7))
+	m, err = readSocket(t, again)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, m.likes(t).Likes, "nothing from before the position")
+
+	ended := make(chan error, 1)
+	go func() { _, err := readSocket(t, again); ended <- err }()
+	r.stop()
+	require.Equal(t, websocket.StatusGoingAway, websocket.CloseStatus(<-ended))
+	_, answer := open(t, server, "post_ids=1", "")
+	requireProblem(t, answer, 503, slugNotRunning)
+	requireNoGoroutines(t)
+}
+
+// TestWebSocketOrigins: a browser does not ask CORS for a WebSocket.
+func TestWebSocketOrigins(t *testing.T) {
+	r := start(t, 1, quick)
+	server := serve(t, r, false)
+	for _, allowed := range []string{"", server.URL, "https://www.example.com", "http://[::1]:8081"} {
+		ws, answer := open(t, server, "post_ids=1", allowed)
+		require.NotNil(t, ws, "%q: %v", allowed, answer)
+		require.NoError(t, ws.CloseNow())
+	}
+	for _, other := range []string{"https://www.example.org", "http://www.example.com", "https://sub.www.example.com", "null", "http://:1"} {
+		ws, answer := open(t, server, "post_ids=1", other)
+		require.Nil(t, ws, other)
+		p := requireProblem(t, answer, 403, slugOrigin)
+		require.Contains(t, p.Detail, "reader.origins")
+	}
+
+	all := start(t, 1, func(o *Options) { quick(o); o.Origins = []string{"*"} })
+	ws, _ := open(t, serve(t, all, false), "post_ids=1", "https://www.example.org")
+	require.NotNil(t, ws)
+}
+
+func TestWebSocketHandshakeRefused(t *testing.T) {
+	r := start(t, 1, quick)
+	answer := get(t, serve(t, r, false), "post_ids=1", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "12")
+	p := requireProblem(t, answer, 400, slugInvalid)
+	require.Contains(t, p.Detail, "only 13 is supported")
+	require.Empty(t, answer.Header.Get("Upgrade"))
+}
+
+// TestWhatAWebSocketClientSaysIsIgnored, as long as it is little at a time.
+func TestWhatAWebSocketClientSaysIsIgnored(t *testing.T) {
+	r := start(t, 1, quick)
+	ws, _ := open(t, serve(t, r, false), "post_ids=1", "")
+	for range 10 {
+		require.NoError(t, ws.Write(t.Context(), websocket.MessageText, make([]byte, maxReadBytes)))
+	}
+	r.likes.commit(0, 1, likes(1, 1))
+	for m := (shown{}); m.id != "00000001.0:1"; {
+		var err error
+		m, err = readSocket(t, ws)
+		require.NoError(t, err)
+	}
+	require.NoError(t, ws.Write(t.Context(), websocket.MessageText, make([]byte, maxReadBytes+1)))
+	_, err := readSocket(t, ws)
+	require.Equal(t, websocket.StatusMessageTooBig, websocket.CloseStatus(err))
+	require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond)
+}
+
+// TestWebSocketPings: a client that answers stays, one that does not is dropped.
+func TestWebSocketPings(t *testing.T) {
+	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat, o.WriteTimeout = 50*time.Millisecond, 2*time.Second })
+	server := serve(t, r, false)
+	pings := make(chan struct{}, 100)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, server.URL+"/v1/stream?post_ids=1", &websocket.DialOptions{
+		OnPingReceived: func(context.Context, []byte) bool {
+			select {
+			case pings <- struct{}{}:
+			default:
+			}
+			return true
+		},
+	})
+	require.NoError(t, err)
+	silent, _, err := websocket.Dial(ctx, server.URL+"/v1/stream?post_ids=1", &websocket.DialOptions{
+		OnPingReceived: func(context.Context, []byte) bool { return false },
+	})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { // nothing answers pings unless somebody reads
+		_, err := readSocket(t, ws)
+		for err == nil {
+			_, err = readSocket(t, ws)
+		}
+		ended <- err
+	}()
+	_, err = readSocket(t, silent)
+	for err == nil {
+		_, err = readSocket(t, silent)
+	}
+	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(err))
+	require.Equal(t, 1.0, r.metric("kudos_reader_streams_dropped_total", kindWebSocket))
+	for range 5 {
+		select {
+		case <-pings:
+		case <-ctx.Done():
+			t.Fatal("no pings come")
+		}
+	}
+	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond, "the other one stays")
+	require.NoError(t, ws.CloseNow())
+	<-ended
+	r.stop()
+	requireNoGoroutines(t)
+}
+
+// TestShutdownDoesNotWaitForASilentWebSocket: one that does not answer the close, and
+// one that has sent half a message.
+func TestShutdownDoesNotWaitForASilentWebSocket(t *testing.T) {
+	r := start(t, 1, quick)
+	server := serve(t, r, false)
+	const handshake = "GET /v1/stream?post_ids=1 HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\n" +
+		"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n"
+	stopReading(t, server, handshake)
+	talks := stopReading(t, server, handshake)
+	require.Eventually(t, func() bool { return r.open() == 2 }, patience, time.Millisecond)
+	_, err := talks.Write([]byte{0x81, 0xfe, 0x04, 0x00, 1, 2, 3, 4, 'h', 'a', 'l', 'f'}) // of 1,024 bytes
+	require.NoError(t, err)
+	r.stop() // which fails if streams are left
+	requireNoGoroutines(t)
+}

@@ -1,0 +1,277 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// testCopy keeps records under their keys; a transaction of its ends with the key "end".
+type testCopy struct {
+	mu struct {
+		sync.Mutex
+		opened    int
+		applied   int // records
+		published []bool
+	}
+}
+
+func (c *testCopy) Open(*Store) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.opened++
+	return nil
+}
+
+func (c *testCopy) Whole(records []*kgo.Record) int {
+	for i := len(records); i > 0; i-- {
+		if string(records[i-1].Key) == "end" {
+			return i
+		}
+	}
+	return 0
+}
+
+func (c *testCopy) Apply(_ *Store, w *Write, records []*kgo.Record) error {
+	for _, rec := range records {
+		if err := w.Set(rec.Key, rec.Value); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.applied += len(records)
+	return nil
+}
+
+func (c *testCopy) Applied() {}
+
+func (c *testCopy) Published(anew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.published = append(c.mu.published, anew)
+}
+
+// testView is a view of table that runs.
+type testView struct {
+	*View
+	t      testing.TB
+	mu     sync.Mutex
+	copies map[int32]*testCopy // the newest of each partition
+	stop   func()
+}
+
+func (c *cluster) runView(dir string, change ...func(*View)) *testView {
+	stores := NewStores(dir, 8<<20, testLog())
+	v := &testView{t: c.t, copies: map[int32]*testCopy{}}
+	v.View = NewView(ViewOptions{Kafka: c.kafka, Topic: table, Stores: stores, Copy: func(p int32) Copy {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.copies[p] = &testCopy{}
+		return v.copies[p]
+	}}, testLog())
+	for _, f := range change {
+		f(v.View)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- v.Run(ctx) }()
+	var once sync.Once
+	v.stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				require.NoError(c.t, err)
+			case <-time.After(patience):
+				c.t.Error("the view did not stop")
+			}
+			stores.Close()
+		})
+	}
+	c.t.Cleanup(v.stop)
+	return v
+}
+
+func (v *testView) copyOf(p int32) *testCopy {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.copies[p]
+}
+
+// value reads a key of partition 0.
+func (v *testView) value(key string) (value string, err error) {
+	err = v.Read(0, func(s *Store, _ Copy) error {
+		_, err := s.Find([]byte(key), func(b []byte) error {
+			value = string(b)
+			return nil
+		})
+		return err
+	}, nil)
+	return value, err
+}
+
+func (v *testView) waitValue(key, want string) {
+	v.t.Helper()
+	var have string
+	var err error
+	waitFor(v.t, fmt.Sprintf("%s=%s (last: %q %v)", key, want, have, err), func() bool {
+		have, err = v.value(key)
+		return err == nil && have == want
+	})
+}
+
+func TestViewAppliesWholeTransactions(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	c.produce(record(table, 0, "a", "2"))
+	c.produce(record(table, 0, "b", "2"), record(table, 0, "end", "2"), record(table, 0, "a", "3"))
+	v.waitValue("end", "2")
+	for key, want := range map[string]string{"a": "2", "b": "2"} {
+		have, err := v.value(key)
+		require.NoError(t, err)
+		require.Equal(t, want, have, "%s as of the end of the second", key)
+	}
+	// What was held is read again by the next process.
+	v.stop()
+	c.produce(record(table, 0, "end", "3"))
+	v = c.runView(t.TempDir())
+	v.waitValue("end", "3")
+	v.waitValue("a", "3")
+}
+
+// A transaction too large to be held is applied as it comes, and nobody reads it until
+// it is whole.
+func TestViewOfAGiantTransaction(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir(), func(v *View) { v.pollRecords, v.maxHeld = 50, 100 })
+	v.waitValue("end", "1")
+	c.transact("t", committed(), append(records(table, 0, 0, 201), record(table, 0, "end", "2"))...)
+	for whole := false; !whole; {
+		err := v.Read(0, func(s *Store, _ Copy) error {
+			first, err := s.Has("key-000000")
+			last, _ := s.Get("end")
+			whole = string(last) == "2"
+			require.Equal(t, whole, first, "read with only a part of the transaction")
+			return err
+		}, nil)
+		if err != nil {
+			require.ErrorContains(t, err, errGiant.Error())
+		}
+	}
+	copy := v.copyOf(0)
+	copy.mu.Lock()
+	defer copy.mu.Unlock()
+	require.Equal(t, 1+202, copy.mu.applied, "each record once")
+	require.Equal(t, 2, copy.mu.opened, "it was caught up anew")
+	require.True(t, copy.mu.published[len(copy.mu.published)-1], "streams are told that anything may have changed")
+}
+
+func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	c.Close()
+	// For as long as several polls take.
+	for since := time.Now(); time.Since(since) < 3*viewPoll; {
+		have, err := v.value("a")
+		require.NoError(t, err)
+		require.Equal(t, "1", have)
+		require.NoError(t, v.Ready())
+	}
+}
+
+// A copy that does not read right is made anew, while nobody reads it.
+func TestViewOfACorruptedStore(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	opened := func() int {
+		copy := v.copyOf(0)
+		copy.mu.Lock()
+		defer copy.mu.Unlock()
+		return copy.mu.opened
+	}
+	before := opened()
+	require.NoError(t, v.Read(0, func(s *Store, _ Copy) error {
+		s.corrupt.Store(true)
+		return nil
+	}, nil))
+	waitFor(t, "the store to be opened anew", func() bool { return opened() > before })
+	v.waitValue("a", "1")
+}
+
+// Between the last read and the next one the log went on so far that what follows the
+// copy is gone.
+func TestViewOfALogThatWentOn(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	dir := t.TempDir()
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(dir)
+	v.waitValue("a", "1")
+	v.stop()
+	c.produce(record(table, 0, "b", "2"), record(table, 0, "end", "2"), record(table, 0, "c", "3"), record(table, 0, "end", "3"))
+	require.NoError(t, c.DeleteRecords(table, 0, 4))
+	v = c.runView(dir)
+	v.waitValue("c", "3")
+	have, err := v.value("a")
+	require.NoError(t, err)
+	require.Empty(t, have, "what the log does not have any more is not in the copy")
+}
+
+func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("end", "1")
+	require.NoError(t, c.DeleteTopic(table))
+	c.topic(table, 2)
+	c.produce(record(table, 0, "end", "2"), record(table, 1, "end", "2"))
+	waitFor(t, "two partitions", func() bool {
+		n, err := v.Partitions()
+		return err == nil && n == 2 && v.Ready() == nil
+	})
+	v.waitValue("end", "2")
+	require.ErrorContains(t, v.Read(2, nil, nil), "has no partition 2")
+}
+
+func TestViewReaderKeepsItsSnapshot(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	var r *StoreReader
+	require.NoError(t, v.Read(0, func(s *Store, _ Copy) (err error) {
+		r, err = s.NewReader()
+		return err
+	}, func() error {
+		defer r.Close()
+		c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2"))
+		v.waitValue("a", "2")
+		var have strings.Builder
+		err := r.Scan([]byte("a"), []byte("f"), func(key, value []byte) (bool, error) {
+			fmt.Fprintf(&have, "%s=%s ", key, value)
+			return true, nil
+		})
+		require.Equal(t, "a=1 end=1 ", have.String())
+		return err
+	}))
+}
