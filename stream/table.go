@@ -107,6 +107,7 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, pa
 // time.
 func (s *Store) readOn(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, next int64, apply func(fetched) error) error {
 	r := newLogReader(cl, topic, partition, 0)
+	r.topicID = s.id.TopicID // one made anew meanwhile is another log
 	for {
 		fetchCtx, cancel := context.WithTimeout(ctx, catchUpPatience)
 		f, err := r.fetch(fetchCtx, next)
@@ -151,7 +152,6 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, topic string, par
 	switch {
 	case id != s.id:
 		s.log.Warn("local state is a copy of a log that was deleted and is built again", "dir", s.dir)
-		s.id = id
 	case !ok:
 		return start, nil
 	case last+1 < start || last+1 > end:
@@ -160,6 +160,7 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, topic string, par
 		return last + 1, nil
 	}
 	alone()
+	s.id = id // not before: whoever reads may ask what it is a copy of
 	if err := s.rebuild(); err != nil {
 		return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -21,6 +22,7 @@ type viewPartition struct {
 
 	next int64         // the offset to read on from
 	held []*kgo.Record // before it, not applied: they wait for the rest of their transaction
+	lost error         // why the copy is to be made anew: the log does not have all that it has
 
 	// life is held by readers for as long as they read, and by run where the store is
 	// opened, emptied or closed, for which ready is false first.
@@ -53,13 +55,13 @@ func (p *viewPartition) run(ctx context.Context) (err error) {
 		p.shut(nil)
 		err = errors.Join(err, p.store.Close())
 	}()
-	if err := p.store.Open(); err != nil {
-		return err
-	}
 	retry := viewRetryMin
+	err = p.store.Open() // if it fails, follow tries again; the other partitions go on
 	for {
 		started := time.Now()
-		err := p.follow(ctx)
+		if err == nil {
+			err = p.follow(ctx)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -67,6 +69,9 @@ func (p *viewPartition) run(ctx context.Context) (err error) {
 			return err
 		}
 		p.view.log.Warn("local copy: reading on with a new client", "partition", p.partition, "error", err)
+		if logWentBack(err) {
+			p.lost = err
+		}
 		p.life.Lock()
 		p.reason = err
 		p.life.Unlock()
@@ -76,7 +81,15 @@ func (p *viewPartition) run(ctx context.Context) (err error) {
 		if !pause(ctx, &retry) {
 			return nil
 		}
+		err = nil
 	}
+}
+
+// logWentBack tells that the log lost what is in the copy, or may have: an unclean
+// election cut it off, and by now it may be as long as before.
+func logWentBack(err error) bool {
+	var loss *kgo.ErrDataLoss
+	return errors.As(err, &loss) || errors.Is(err, kerr.OffsetOutOfRange)
 }
 
 // follow catches up, and then applies what comes until something fails.
@@ -141,6 +154,9 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 		return fmt.Errorf("%w: %s has %d, and had %d", errRelaid, topic, n, p.of)
 	}
 	p.held = nil
+	if err := p.startOver(); err != nil {
+		return err
+	}
 	next, err := p.store.resume(ctx, cl, topic, p.partition, func() { p.shut(nil) })
 	if err != nil {
 		return err
@@ -171,6 +187,22 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 	if anew {
 		p.copy.Published(true)
 	}
+	return nil
+}
+
+// startOver empties a copy of what the log has lost.
+func (p *viewPartition) startOver() error {
+	if p.lost == nil {
+		return nil
+	}
+	p.shut(p.lost)
+	if err := p.store.refresh(); err != nil {
+		return err
+	}
+	if err := p.store.rebuild(); err != nil {
+		return fmt.Errorf("emptying local state in %s: %w", p.store.dir, err)
+	}
+	p.lost = nil
 	return nil
 }
 

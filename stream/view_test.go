@@ -2,18 +2,25 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // testCopy keeps records under their keys; a transaction of its ends with the key "end".
 type testCopy struct {
+	whenApplied atomic.Pointer[func()]
+
 	mu struct {
 		sync.Mutex
 		opened    int
@@ -50,7 +57,11 @@ func (c *testCopy) Apply(_ *Store, w *Write, records []*kgo.Record) error {
 	return nil
 }
 
-func (c *testCopy) Applied() {}
+func (c *testCopy) Applied() {
+	if f := c.whenApplied.Load(); f != nil {
+		(*f)()
+	}
+}
 
 func (c *testCopy) Published(anew bool) {
 	c.mu.Lock()
@@ -274,4 +285,114 @@ func TestViewReaderKeepsItsSnapshot(t *testing.T) {
 		require.Equal(t, "a=1 end=1 ", have.String())
 		return err
 	}))
+}
+
+// While a topic is made anew, what is read is of the log that the store names.
+func TestViewOfATopicMadeAnew(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("end", "1")
+	read := func() (id LogID, value string, err error) {
+		err = v.Read(0, func(s *Store, _ Copy) error {
+			id = s.LogID()
+			b, err := s.Get("end")
+			value = string(b)
+			return err
+		}, nil)
+		return id, value, err
+	}
+	first, _, err := read()
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteTopic(table))
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "2"))
+	waitFor(t, "the new log", func() bool {
+		id, value, err := read()
+		if err == nil {
+			require.Equal(t, id == first, value == "1", "%q is not of the log that is named", value)
+		}
+		return err == nil && id != first
+	})
+}
+
+// A log that lost its end may have another one by now, as long as before.
+func TestViewOfALogThatWasCutOff(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(3))
+	c.topic(table, 1)
+	require.NoError(t, c.MoveTopicPartition(table, 0, 0))
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2")) // so that the client has read an epoch
+	v.waitValue("a", "2")
+	copy := v.copyOf(0)
+	opened := func() int {
+		copy.mu.Lock()
+		defer copy.mu.Unlock()
+		return copy.mu.opened
+	}
+	require.Equal(t, 1, opened())
+	lost := c.losingData(1)
+	lost.Store(true)
+	require.NoError(t, c.MoveTopicPartition(table, 0, 1))
+	waitFor(t, "a copy made anew", func() bool { return opened() > 1 })
+	lost.Store(false)
+	v.waitValue("a", "2")
+	copy.mu.Lock()
+	defer copy.mu.Unlock()
+	require.GreaterOrEqual(t, copy.mu.applied, 2*4, "all was read again")
+	require.True(t, copy.mu.published[len(copy.mu.published)-1], "streams are told that anything may have changed")
+}
+
+// A partition whose folder cannot be opened is no reason for others to answer nothing.
+func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 2)
+	c.produce(record(table, 0, "end", "1"), record(table, 1, "end", "1"))
+	dir := t.TempDir()
+	in := filepath.Join(dir, table, "1")
+	require.NoError(t, os.MkdirAll(filepath.Dir(in), 0o755))
+	require.NoError(t, os.WriteFile(in, nil, 0o644))
+	v := c.runView(dir)
+	v.waitValue("end", "1")
+	waitFor(t, "the reason", func() bool {
+		err := v.Read(1, nil, nil)
+		return err != nil && strings.Contains(err.Error(), "opening local state in "+in)
+	})
+	require.NoError(t, v.Read(0, nil, nil))
+	require.NoError(t, os.Remove(in))
+	waitFor(t, "the other partition", func() bool { return v.Ready() == nil })
+}
+
+// What is written and what the copy knows of it are read together: nobody reads between
+// the two.
+func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("end", "1")
+	var applied atomic.Bool
+	read := make(chan error, 1)
+	between := func() {
+		go func() {
+			read <- v.Read(0, func(*Store, Copy) error {
+				if !applied.Load() {
+					return errors.New("read before it was known what was written")
+				}
+				return nil
+			}, nil)
+		}()
+		waitFor(t, "the reader to wait, or to be through", func() bool {
+			return len(read) > 0 || strings.Contains(strings.Join(goroutines("(*viewPartition).read"), "\n"), "RWMutex).RLock")
+		})
+		applied.Store(true)
+	}
+	once := sync.OnceFunc(between)
+	v.copyOf(0).whenApplied.Store(&once)
+	c.produce(record(table, 0, "end", "2"))
+	require.NoError(t, <-read)
+	v.waitValue("end", "2")
 }

@@ -124,7 +124,7 @@ func (h *Hub) refusalOf(err error) *refusal {
 			"%v (reader.max_streams, %d)", err, h.options.MaxStreams), slugTooMany, retryWhenFull}
 	case errors.Is(err, errNotRunning):
 		return &refusal{problem.New(http.StatusServiceUnavailable, slugNotRunning, "There are no streams now", "%v", err), slugNotRunning, retryWhenReady}
-	case notReady(err), errors.Is(err, errEpochs):
+	case notReady(err), errors.Is(err, errEpochs), errors.Is(err, errAnew):
 		return &refusal{problem.New(http.StatusServiceUnavailable, slugNotReady, "The reader is not ready for this", "%v", err), slugNotReady, retryWhenReady}
 	}
 	h.log.Error("live: a stream cannot be opened", "error", err)

@@ -139,6 +139,14 @@ func addGroup[K comparable](s *stream, r *registry[K], partition int32, keys []K
 	w := r.of(partition)
 	subjects := w.join(s.epoch, keys, s)
 	g := &group{partition: partition, subjects: subjects, leave: func() { w.leave(keys, subjects, s) }}
+	epoch := s.epoch
+	g.check = func() error {
+		now, err := r.epoch(partition)
+		if err == nil && now != epoch {
+			err = errAnew
+		}
+		return err
+	}
 	s.groups = append(s.groups, g)
 	return g
 }
@@ -149,7 +157,8 @@ func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 	w := h.posts.of(asOf.Partition)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if changes == nil || asOf.Offset < w.mu.newest {
+	// A rebuild of the state table may change counts without moving on.
+	if changes == nil || asOf.Offset <= w.mu.newest {
 		w.endLocked(errAnew)
 	}
 	w.mu.newest = asOf.Offset

@@ -53,6 +53,7 @@ type group struct {
 	// read reads the current values from the copy: the position that they are as of,
 	// and for each subject its value, nil if it has none. Below atLeast only the position.
 	read  func(atLeast int64) (asOf int64, values []value, err error)
+	check func() error // that what was read is of the stream's epoch
 	leave func()
 
 	covered int64      // the position that the client has, in its event id; -1: none
@@ -140,6 +141,9 @@ func (s *stream) catchUp() (behind bool, err error) {
 func (g *group) load() error {
 	asOf, values, err := g.read(g.want)
 	if err != nil {
+		return err
+	}
+	if err := g.check(); err != nil {
 		return err
 	}
 	if g.behind = asOf < g.want; g.behind {

@@ -136,6 +136,13 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		require.EqualValues(t, 4, got[len(got)-1].likes(t).Likes)
 		wants(t, c, "00000001.0:13: 1 has 4 as of 0:13")
 
+		t.Log("and of what nobody else shows")
+		r.likes.afterRead = func() { r.likes.commit(0, 14, likes(2, 9)) }
+		alone := &fakeConn{}
+		r.watch(alone, posts(2))
+		time.Sleep(r.options.Interval)
+		wants(t, alone, "00000001.0:14: 2 has 9 as of 0:14")
+
 		t.Log("the reading is the older of the two")
 		r.likes.afterRead = func() {}
 		c3 := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
@@ -143,10 +150,10 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		release := sync.OnceFunc(func() { close(c3.gate) })
 		t.Cleanup(release)
 		<-c3.stuck
-		r.likes.commit(0, 14, likes(1, 5))
+		r.likes.commit(0, 15, likes(1, 5))
 		time.Sleep(r.options.Interval)
 		release()
-		wants(t, c3, "00000001.0:13: 1 has 4 as of 0:13", "00000001.0:14: 1 has 5 as of 0:14")
+		wants(t, c3, "00000001.0:14: 1 has 4 as of 0:14", "00000001.0:15: 1 has 5 as of 0:15")
 	})
 }
 
@@ -231,6 +238,7 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 	for name, anew := range map[string]func(f *fakeLikes){
 		"anything may have changed": func(f *fakeLikes) { f.watch(wire.Position{Partition: 0, Offset: 10}, nil) },
 		"the position went back":    func(f *fakeLikes) { f.commit(0, 9, likes(2, 1)) },
+		"a rebuild mends counts":    func(f *fakeLikes) { f.commit(0, 10, likes(2, 1)) },
 		"another epoch": func(f *fakeLikes) {
 			f.set(func() { f.mu.epochs[0] = epochTwo })
 			f.commit(0, 11, likes(2, 1))
@@ -311,6 +319,22 @@ func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
 		r.watch(anew, posts(2))
 		wants(t, anew, "00000002.0:3: 2 has 1 as of 0:3")
 		require.ErrorIs(t, old.cause(), errAnew)
+	})
+}
+
+// TestALogMadeAnewWhileAStreamOpens: positions of the new log never go by the old one's name.
+func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 1, nil)
+		r.likes.commit(0, 100, likes(1, 7))
+		r.likes.beforeRead = func() {
+			r.likes.set(func() { r.likes.mu.epochs[0] = epochTwo })
+			r.likes.apply(0, 3, likes(1, 1))
+		}
+		s := newStream(t.Context())
+		require.ErrorIs(t, r.subscribe(s, posts(1)), errAnew)
+		s.leave()
+		require.Equal(t, slugNotReady, r.refusalOf(errAnew).slug, "it may come again")
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,12 +32,15 @@ type lagProbe struct {
 		events  int64
 		last    time.Duration
 		waiting time.Time // since when something is waited for; zero: nothing is
+		looked  time.Time // when it last could be told where the logs end
 	}
 }
 
 const (
 	lagInterval = time.Second
 	lagTimeout  = 5 * time.Second
+	// lagBlind is longer than a look, the wait after it and the pause take.
+	lagBlind = lagTimeout + 3*lagInterval
 	// tail is how many offsets at the end of a log are searched for its last data
 	// record: behind it may be markers of transactions that forwarded events.
 	tail = 16
@@ -56,6 +60,9 @@ func (l *lagProbe) run(ctx context.Context) error {
 		if err != nil {
 			l.log.Debug("measuring the lag", "error", err) // the partitions' own readers say what is wrong
 		}
+		if err == nil {
+			want = still(want, ends)
+		}
 		if err == nil && len(want) == 0 {
 			want = ends
 			l.begin()
@@ -69,6 +76,14 @@ func (l *lagProbe) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// still returns what of want has not come and may yet: what is behind the end of a log
+// never will, since likes was made anew or cut off. ends has all that has not come.
+func still(want, ends []wire.Position) []wire.Position {
+	return slices.DeleteFunc(want, func(w wire.Position) bool {
+		return !slices.ContainsFunc(ends, func(e wire.Position) bool { return e.Partition == w.Partition && e.Offset >= w.Offset })
+	})
 }
 
 // look finds the events that are not in the copy, and returns where they end in each
@@ -108,7 +123,7 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.known, l.mu.events = true, events
+	l.mu.known, l.mu.events, l.mu.looked = true, events, time.Now()
 	return ends, nil
 }
 
@@ -151,6 +166,10 @@ func (l *lagProbe) present() (events int64, behind time.Duration, known bool) {
 	behind = l.mu.last
 	if !l.mu.waiting.IsZero() {
 		behind = max(behind, time.Since(l.mu.waiting))
+	}
+	// While nobody can tell where the logs end, what is in the copy grows old.
+	if blind := time.Since(l.mu.looked); blind > lagBlind {
+		behind = max(behind, blind)
 	}
 	return l.mu.events, behind, l.mu.known
 }

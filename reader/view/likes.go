@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -84,6 +84,9 @@ func (o Options) folder() string {
 	return fmt.Sprintf("%s-%d", kind, layoutVersion)
 }
 
+// folderForm is that of the folders of all layouts so far.
+var folderForm = regexp.MustCompile(`^(counts|reactions)-\d{1,3}$`)
+
 // cleanUp deletes copies of other layouts, which nobody would ever use again.
 func (l *Likes) cleanUp() error {
 	entries, err := os.ReadDir(l.opts.StateDir)
@@ -91,8 +94,8 @@ func (l *Likes) cleanUp() error {
 		return nil
 	}
 	for _, e := range entries {
-		kind, _, _ := strings.Cut(e.Name(), "-")
-		if e.Name() == l.opts.folder() || (kind != "counts" && kind != "reactions") {
+		// Only what this made is deleted: the folder may have others' things too.
+		if e.Name() == l.opts.folder() || !e.IsDir() || !folderForm.MatchString(e.Name()) {
 			continue
 		}
 		dir := filepath.Join(l.opts.StateDir, e.Name())
@@ -103,7 +106,18 @@ func (l *Likes) cleanUp() error {
 }
 
 // Ready is nil when all partitions can be read.
-func (l *Likes) Ready() error { return l.view.Ready() }
+func (l *Likes) Ready() error {
+	n, err := l.view.Partitions()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for p := range n {
+		_, err := l.AsOf(p)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Partitions returns how many there are.
 func (l *Likes) Partitions() (int32, error) { return l.view.Partitions() }

@@ -80,6 +80,9 @@ func (c *likesCopy) Whole(records []*kgo.Record) int {
 // a value is of `kudos rebuild --from-events`, which takes away what likes does not have.)
 func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Record) error {
 	c.next.changes = c.next.changes[:0]
+	c.mu.Lock()
+	c.next.state = c.mu.state // an Apply that failed may have left another
+	c.mu.Unlock()
 	counts := map[uint64]schema.Counts{}
 	var key, value []byte
 	for _, rec := range records {
