@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -25,6 +26,7 @@ type testCopy struct {
 		sync.Mutex
 		opened    int
 		applied   int // records
+		asked     int // of how many records it was last asked what is whole
 		published []bool
 	}
 }
@@ -37,6 +39,9 @@ func (c *testCopy) Open(*Store) error {
 }
 
 func (c *testCopy) Whole(records []*kgo.Record) int {
+	c.mu.Lock()
+	c.mu.asked = len(records)
+	c.mu.Unlock()
 	for i := len(records); i > 0; i-- {
 		if string(records[i-1].Key) == "end" {
 			return i
@@ -142,7 +147,8 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
-	v := c.runView(t.TempDir())
+	dir := t.TempDir()
+	v := c.runView(dir)
 	v.waitValue("a", "1")
 	c.produce(record(table, 0, "a", "2"))
 	c.produce(record(table, 0, "b", "2"), record(table, 0, "end", "2"), record(table, 0, "a", "3"))
@@ -155,7 +161,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 	// What was held is read again by the next process.
 	v.stop()
 	c.produce(record(table, 0, "end", "3"))
-	v = c.runView(t.TempDir())
+	v = c.runView(dir)
 	v.waitValue("end", "3")
 	v.waitValue("a", "3")
 }
@@ -305,6 +311,13 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 	}
 	first, _, err := read()
 	require.NoError(t, err)
+	c.produce(record(table, 0, "held", "1"))
+	waitFor(t, "a record to be held", func() bool {
+		copy := v.copyOf(0)
+		copy.mu.Lock()
+		defer copy.mu.Unlock()
+		return copy.mu.asked == 1
+	})
 	require.NoError(t, c.DeleteTopic(table))
 	c.topic(table, 1)
 	c.produce(record(table, 0, "end", "2"))
@@ -315,6 +328,9 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 		}
 		return err == nil && id != first
 	})
+	held, err := v.value("held")
+	require.NoError(t, err)
+	require.Empty(t, held, "what was held is of the old log")
 }
 
 // A log that lost its end may have another one by now, as long as before.
@@ -374,19 +390,21 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 	c.produce(record(table, 0, "end", "1"))
 	v := c.runView(t.TempDir())
 	v.waitValue("end", "1")
-	var applied atomic.Bool
+	var applied, through atomic.Bool
 	read := make(chan error, 1)
 	between := func() {
 		go func() {
-			read <- v.Read(0, func(*Store, Copy) error {
+			err := v.Read(0, func(*Store, Copy) error {
 				if !applied.Load() {
 					return errors.New("read before it was known what was written")
 				}
 				return nil
 			}, nil)
+			through.Store(true)
+			read <- err
 		}()
 		waitFor(t, "the reader to wait, or to be through", func() bool {
-			return len(read) > 0 || strings.Contains(strings.Join(goroutines("(*viewPartition).read"), "\n"), "RWMutex).RLock")
+			return through.Load() || strings.Contains(strings.Join(goroutines("(*viewPartition).read"), "\n"), "RWMutex).RLock")
 		})
 		applied.Store(true)
 	}
@@ -395,4 +413,28 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 	c.produce(record(table, 0, "end", "2"))
 	require.NoError(t, <-read)
 	v.waitValue("end", "2")
+}
+
+// A topic that is made anew between two requests of a catch-up is another log.
+func TestReadOnOfATopicMadeAnew(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "1"))
+	s := openStore(t, t.TempDir(), testLogID)
+	cl := c.client()
+	next, err := s.resume(testContext(t), cl, table, 0, func() {})
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteTopic(table))
+	c.topic(table, 1)
+	c.produce(record(table, 0, "end", "2"))
+	err = s.readOn(testContext(t), cl, table, 0, next, func(fetched) error { return errors.New("it was read") })
+	require.ErrorIs(t, err, errRecreated)
+}
+
+func TestLogWentBack(t *testing.T) {
+	require.True(t, logWentBack(fmt.Errorf("following: %w", &kgo.ErrDataLoss{})))
+	require.True(t, logWentBack(fmt.Errorf("following: %w", kerr.OffsetOutOfRange)))
+	for _, err := range []error{nil, errRelaid, errGiant, errRecreated, errCorrupted, kerr.NotLeaderForPartition, context.DeadlineExceeded} {
+		require.False(t, logWentBack(err), "%v", err)
+	}
 }
