@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
-	"kudos/integration/stack"
 	"kudos/schema"
 )
 
@@ -44,7 +43,7 @@ func BenchmarkLive(b *testing.B) {
 		var ready sync.WaitGroup
 		ready.Add(streams)
 		for i := range streams {
-			watching.Go(func() error { return l.watch(ctx, r.url, i%2 == 0, ready.Done) })
+			watching.Go(func() error { return l.watch(ctx, r.base, i%2 == 0, ready.Done) })
 		}
 		ready.Wait()
 		before := s.metrics()
@@ -70,54 +69,14 @@ func BenchmarkLive(b *testing.B) {
 	}
 }
 
-// benchReader is a reader process.
-type benchReader struct {
-	*stack.Server
-	url string
-}
-
 // startReader starts a reader and waits until it is ready; s.metrics are its own.
-func (s *system) startReader(args ...string) *benchReader {
+func (s *system) startReader(args ...string) *reader {
 	s.t.Helper()
-	var at [2]*stack.Reservation // of the API, of the admin server
-	for i := range at {
-		var err error
-		at[i], err = stack.Reserve()
-		require.NoError(s.t, err)
-		s.t.Cleanup(func() { require.NoError(s.t, at[i].Release()) })
-	}
-	s.admin = at[1].Address()
-	dir := s.t.TempDir()
-	p := stack.NewProgram(stack.ProgramOptions{
-		Name: "reader", Path: s.program, Dir: dir, Log: s.log,
-		Args: append([]string{"reader", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn, "--set", "reader.http_addr=" + at[0].Address(),
-			"--set", "reader.state_dir=" + filepath.Join(dir, "state"), "--set", "admin.addr=" + s.admin}, args...),
-		Probe: func(ctx context.Context) error { return answersOK(ctx, "http://"+at[1].Address()+"/readyz") },
-	})
-	require.NoError(s.t, p.Start(s.t.Context()))
-	s.t.Cleanup(func() {
-		if p.Running() {
-			require.NoError(s.t, p.Stop())
-		}
-		s.showLog(p)
-	})
-	return &benchReader{p, "http://" + at[0].Address()}
-}
-
-func answersOK(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, resp.Status)
-	}
-	return nil
+	r := s.reader("reader", args...)
+	s.admin = strings.TrimPrefix(r.admin, "http://")
+	require.NoError(s.t, r.Start(s.t.Context()))
+	waitFor(s.t, 5*time.Minute, "the reader to be ready", r.ready)
+	return r
 }
 
 // liveLoad is one post, its likes and who looks on.

@@ -47,7 +47,7 @@ func BenchmarkReads(b *testing.B) {
 		r := s.startReader("--set", "reader.reactions=false")
 		b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
 		b.ReportMetric(s.metrics()["process_resident_memory_bytes"]/(1<<20), "rss-MiB")
-		targets := []target{{"reader", dialReader(r.url)}, {"mariadb", s.dialMariaDB()}}
+		targets := []target{{"reader", dialReader(r.base)}, {"mariadb", s.dialMariaDB()}}
 		if path, err := exec.LookPath("redis-server"); err == nil {
 			targets = append(targets, target{"redis", startRedis(b, path, posts)})
 		}

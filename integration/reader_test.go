@@ -1,11 +1,9 @@
 package integration
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -24,228 +22,6 @@ import (
 	"kudos/schema"
 )
 
-// reader is a reader process, at the same address whenever it is started again.
-type reader struct {
-	*stack.Server
-	t                     testing.TB
-	base, admin, stateDir string
-}
-
-// address is one of the test's own, which may go and come back.
-func (s *system) address() string {
-	s.t.Helper()
-	at, err := stack.Reserve()
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { require.NoError(s.t, at.Release()) })
-	return at.Address()
-}
-
-// role makes a process that is asked over HTTP; it is stopped at the end of the test.
-func (s *system) role(name, role, dir string, args ...string) *stack.Server {
-	p := stack.NewProgram(stack.ProgramOptions{
-		Name: name, Path: s.program, Dir: dir, Log: s.log, Args: append([]string{role, "--brokers", s.brokerList()}, args...),
-	})
-	s.t.Cleanup(func() {
-		if p.Running() {
-			require.NoError(s.t, p.Stop())
-		}
-		s.showLog(p)
-	})
-	return p
-}
-
-// reader makes a reader with a local store of its own.
-func (s *system) reader(name string, args ...string) *reader {
-	s.t.Helper()
-	dir, http := s.t.TempDir(), s.address()
-	r := &reader{t: s.t, base: "http://" + http, admin: "http://" + s.address(), stateDir: filepath.Join(dir, "state")}
-	r.Server = s.role(name, "reader", dir, append([]string{"--mysql-dsn", s.dsn, "--set", "reader.http_addr=" + http, "--set", "admin.addr=" + r.admin[len("http://"):],
-		"--set", "reader.state_dir=" + r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"}, args...)...)
-	return r
-}
-
-// ask sends a request and decodes its answer into a T, if its status is the one wanted.
-func ask[T any](ctx context.Context, method, url string, body any, want int) (into T, err error) {
-	sent, err := json.Marshal(body)
-	if err != nil {
-		return into, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(sent))
-	if err != nil {
-		return into, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return into, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	if err == nil && resp.StatusCode != want {
-		err = fmt.Errorf("%s %s: status %d: %s", method, url, resp.StatusCode, text)
-	}
-	if err != nil {
-		return into, err
-	}
-	return into, json.Unmarshal(text, &into)
-}
-
-// mustAsk is ask that may not fail.
-func mustAsk[T any](t testing.TB, method, url string, body any, want int) T {
-	t.Helper()
-	into, err := ask[T](t.Context(), method, url, body, want)
-	require.NoError(t, err)
-	return into
-}
-
-func (r *reader) ready() bool {
-	return answers(r.t, r.admin+"/readyz")
-}
-
-// answers tells whether a GET is a success.
-func answers(t testing.TB, url string) bool {
-	resp, err := http.DefaultClient.Get(url)
-	if err != nil {
-		return false
-	}
-	require.NoError(t, resp.Body.Close())
-	return resp.StatusCode == http.StatusOK
-}
-
-func (r *reader) start() {
-	r.t.Helper()
-	require.NoError(r.t, r.Start(r.t.Context()))
-}
-
-// counted are the counts that a reader has of posts, zeros left out, by no code but this.
-func (r *reader) counted(posts []uint64) map[uint64]count {
-	r.t.Helper()
-	counts := map[uint64]count{}
-	for part := range slices.Chunk(posts, 1000) {
-		answer := mustAsk[struct {
-			Posts []struct {
-				PostID          uint64 `json:"post_id,string"`
-				Likes, Dislikes int64
-			}
-		}](r.t, http.MethodPost, r.base+"/v1/likes:get", map[string]any{"post_ids": part}, http.StatusOK)
-		for _, p := range answer.Posts {
-			if c := (count{p.Likes, p.Dislikes}); c != (count{}) {
-				counts[p.PostID] = c
-			}
-		}
-	}
-	return counts
-}
-
-// exactness is an oracle and what it needs for readers.
-type exactness struct {
-	*oracle.Oracle
-	t testing.TB
-}
-
-func (s *system) exactness() *exactness {
-	s.t.Helper()
-	o, err := oracle.New(s.brokers)
-	require.NoError(s.t, err)
-	s.t.Cleanup(o.Close)
-	return &exactness{o, s.t}
-}
-
-// wait waits until a reader is ready and has all that is in likes.
-func (e *exactness) wait(r *reader) {
-	e.t.Helper()
-	left := ""
-	defer func() {
-		if left != "" {
-			e.t.Log(r, "has not got", left)
-		}
-	}()
-	waitFor(e.t, time.Minute, r.String()+" to have it all", func() bool {
-		if !r.ready() {
-			left = "ready"
-			return false
-		}
-		var err error
-		left, err = e.ReaderLeft(e.t.Context(), r.base)
-		require.NoError(e.t, err)
-		return left == ""
-	})
-}
-
-// require compares all that a reader says.
-func (e *exactness) require(r *reader) {
-	e.t.Helper()
-	e.wait(r)
-	began := time.Now()
-	v, err := e.Reader(e.t.Context(), r.base)
-	require.NoError(e.t, err)
-	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
-	e.t.Logf("%s: %d answers, in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
-}
-
-// requireCounts is require for a reader without reactions.
-func (e *exactness) requireCounts(r *reader) {
-	e.t.Helper()
-	e.wait(r)
-	v, err := e.ReaderOfCounts(e.t.Context(), r.base)
-	require.NoError(e.t, err)
-	require.Zero(e.t, v.Differences.Total, "%s: %s", r, v.Differences.String())
-}
-
-// judge wants each answer to be the fold of just what it says to be as of, and the
-// answers to be of so many different places at least.
-func (e *exactness) judge(w *oracle.Watched, places int) {
-	e.t.Helper()
-	v, err := e.Judge(e.t.Context(), w)
-	require.NoError(e.t, err)
-	require.Zero(e.t, v.Differences.Total, v.Differences.String())
-	e.t.Logf("%d answers as of %d places; away %d times, %d streams", v.Answers, v.Places, w.Away, w.Streams)
-	require.Greater(e.t, v.Places, places)
-}
-
-// task is something that goes on beside the test.
-type task[T any] struct {
-	t      testing.TB
-	cancel context.CancelFunc
-	done   chan struct{}
-	value  T // when done is closed
-	err    error
-}
-
-// background starts a task, which ends with the test at the latest.
-func background[T any](t testing.TB, run func(context.Context) (T, error)) *task[T] {
-	ctx, cancel := context.WithCancel(t.Context())
-	b := &task[T]{t: t, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(b.done)
-		b.value, b.err = run(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-b.done })
-	return b
-}
-
-// wait returns what came of it.
-func (b *task[T]) wait() T {
-	b.t.Helper()
-	select {
-	case <-b.done:
-	case <-time.After(2 * time.Minute):
-		b.cancel() // and it says how far it was
-		<-b.done
-	}
-	require.NoError(b.t, b.err)
-	return b.value
-}
-
-// stop ends it first.
-func (b *task[T]) stop() T {
-	b.t.Helper()
-	b.cancel()
-	return b.wait()
-}
-
 // hot are the posts with the most events, and all users.
 func hot(events []schema.Event, n int) (posts, users []uint64) {
 	times, all := map[uint64]int{}, map[uint64]bool{}
@@ -253,7 +29,7 @@ func hot(events []schema.Event, n int) (posts, users []uint64) {
 		times[e.PostID]++
 		all[e.UserID] = true
 	}
-	posts = slices.SortedFunc(maps.Keys(times), func(a, b uint64) int { return times[b] - times[a] })
+	posts = slices.SortedFunc(maps.Keys(times), func(a, b uint64) int { return cmp.Or(times[b]-times[a], cmp.Compare(a, b)) })
 	return posts[:n], slices.Sorted(maps.Keys(all))
 }
 
@@ -293,9 +69,11 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 	for _, tt := range []struct {
 		reading
 		send func(*system, []schema.Event)
+		// All likers of all posts are asked for once: it takes a while.
+		withStore, withoutStore oracle.Depth
 	}{
-		{eachPerson, importFile},
-		{changingMinds, shuffled.send},
+		{eachPerson, importFile, oracle.Sample, oracle.Everything},
+		{changingMinds, shuffled.send, oracle.Everything, oracle.Sample},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newRealSystem(t)
@@ -307,33 +85,55 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 			watched := background(t, func(ctx context.Context) (*oracle.Watched, error) { return e.Watch(ctx, r.base, posts, users) })
 			tt.send(s, events)
 			// Batches so small that the log lasts for all the kills; the rest goes faster.
-			processor := s.processor("processor-0", "--set", "processor.max_batch=50")
+			processor := s.processor("processor-0", "--set", "processor.max_batch=200")
 			require.NoError(t, processor.Start(t.Context()))
 			s.killReader(r, 3)
 			require.NoError(t, processor.Kill())
 			require.NoError(t, s.processor("processor-1", "--set", "processor.max_batch=1000").Start(t.Context()))
 			s.drain(2 * time.Minute)
 			e.wait(r)
-			e.judge(watched.stop(), 20)
+			e.judge(watched.stop(), 10)
 			want := tt.counts(t)
 			all := slices.Collect(maps.Keys(want))
 			requireSame(t, "after the events", want, r.counted(all))
 
 			require.NoError(t, r.Kill())
 			r.start()
-			e.require(r)
+			e.require(r, tt.withStore)
 			requireSame(t, "with the local store", want, r.counted(all))
 
 			s.killCatchingUp(r, 3)
-			e.require(r)
+			e.require(r, tt.withoutStore)
 			requireSame(t, "without the local store", want, r.counted(all))
 
 			counts := s.reader("reader-of-counts", "--set", "reader.reactions=false")
 			counts.start()
-			e.requireCounts(counts)
+			e.require(counts, oracle.CountsOnly)
 			requireSame(t, "a reader of counts", want, counts.counted(all))
 		})
 	}
+}
+
+// A reader shows a transaction whole or not at all, though it is so large that it comes
+// in many pieces.
+func TestReadersShowTransactionsWhole(t *testing.T) {
+	const post, events = 1, 200_000
+	s := newRealSystem(t)
+	e := s.exactness()
+	r := s.reader("reader")
+	r.start()
+	watched := background(t, func(ctx context.Context) (*oracle.Watched, error) {
+		return e.Watch(ctx, r.base, []uint64{post}, []uint64{1})
+	})
+	likes := make([]schema.Event, events)
+	for i := range likes {
+		likes[i] = schema.Event{PostID: post, UserID: 1 + uint64(i), Action: schema.Like, TimeMs: 1 + int64(i), Region: schema.UnknownRegion}
+	}
+	s.produce(records(likes))
+	require.NoError(t, s.processor("processor", "--set", "processor.max_batch=1000000").Start(t.Context()))
+	e.wait(r)
+	e.judge(watched.stop(), 1)
+	require.Equal(t, map[uint64]count{post: {likes: events}}, r.counted([]uint64{post}))
 }
 
 // killCatchingUp takes a reader's local store away and kills it while it makes another,
@@ -346,11 +146,11 @@ func (s *system) killCatchingUp(r *reader, kills int) {
 	for kill := range kills {
 		r.start()
 		waitFor(s.t, time.Minute, "a local store", func() bool {
-			stores, err := filepath.Glob(filepath.Join(r.stateDir, "reactions-*", "*"))
+			stores, err := filepath.Glob(filepath.Join(r.stateDir, "reactions-*", "*", "*"))
 			require.NoError(s.t, err)
 			return len(stores) == s.partitions
 		})
-		pause(s.t, time.Duration(random.IntN(150))*time.Millisecond)
+		pause(s.t, time.Duration(random.IntN(100))*time.Millisecond)
 		ready := r.ready()
 		require.NoError(s.t, r.Kill())
 		s.t.Logf("kill %d while catching up; ready: %t", kill, ready)
@@ -403,7 +203,7 @@ func TestReadersFollowTheLog(t *testing.T) {
 	t.Run("a_reader_that_is_behind", f.behind)
 	t.Run("streams_over_restarts", f.streams)
 	for _, r := range f.readers {
-		f.require(r)
+		f.require(r, oracle.Everything)
 	}
 }
 

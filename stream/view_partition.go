@@ -174,6 +174,12 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 	}); err != nil {
 		return err
 	}
+	if p.next > next {
+		// Nobody waits for it. What is on disk is quicker to read, and not lost by a crash.
+		if _, err := p.store.db.AsyncFlush(); err != nil {
+			return fmt.Errorf("flushing local state in %s: %w", p.store.dir, err)
+		}
+	}
 	anew = anew || !p.ready
 	p.life.Lock()
 	p.ready, p.reason = true, nil

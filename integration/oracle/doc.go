@@ -25,7 +25,8 @@
 //	ledger.go         what was acknowledged, dead letters, forwarded events
 //	log.go            reading topics
 //	oracle.go         the check of all that
-//	reader.go         the check of a reader at rest
+//	reader.go         the check of a reader at rest: what is asked for
+//	reader_rest.go    and how it is compared
 //	reader_watch.go   a reader while things move, and the judgement of what it said
 //	reader_stream.go  a reader's live stream, to be judged likewise
 //	reader_answer.go  what a reader must say

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -176,7 +175,7 @@ func foldOf(log []Event) *fold {
 	return f
 }
 
-func compareAtRest(t *testing.T, f *fakeReader, kept bool) (*ReaderVerdict, error) {
+func compareAtRest(t *testing.T, f *fakeReader, depth Depth) (*ReaderVerdict, error) {
 	t.Helper()
 	f.t = t
 	f.mu.fold = foldOf(fakeLog())
@@ -188,18 +187,18 @@ func compareAtRest(t *testing.T, f *fakeReader, kept bool) (*ReaderVerdict, erro
 	for p, next := range f.mu.fold.next {
 		c.covered[p] = span{next, next + 1}
 	}
-	return v, c.run(t.Context(), kept)
+	return v, c.run(t.Context(), depth)
 }
 
 func TestReaderAtRest(t *testing.T) {
-	v, err := compareAtRest(t, &fakeReader{}, true)
+	v, err := compareAtRest(t, &fakeReader{}, Everything)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
 	require.Greater(t, v.Answers, 5*20)
-	v, err = compareAtRest(t, &fakeReader{counts: true}, false)
+	v, err = compareAtRest(t, &fakeReader{counts: true}, CountsOnly)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
-	_, err = compareAtRest(t, &fakeReader{}, false)
+	_, err = compareAtRest(t, &fakeReader{}, CountsOnly)
 	require.ErrorContains(t, err, "is answered by a reader that keeps counts only")
 }
 
@@ -261,7 +260,7 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 				if strings.HasSuffix(path, tt.path) {
 					tt.spoil(body)
 				}
-			}}, true)
+			}}, Everything)
 			if tt.fails {
 				require.ErrorContains(t, err, tt.want)
 				return
@@ -271,174 +270,4 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 			require.Equal(t, v.Differences.Total, v.Differences.Of("I7"))
 		})
 	}
-}
-
-// watchedWhile watches a fake reader that takes in one event of the log before each answer, and judges what it said.
-func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVerdict {
-	t.Helper()
-	log := fakeLog()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	f := &fakeReader{t: t, spoil: spoil}
-	f.mu.fold = newFold(fakePartitions)
-	more, rounds := log, 0
-	f.before = func() {
-		if len(more) > 0 {
-			f.mu.fold.append(more[0])
-			f.mu.want, more = nil, more[1:]
-		} else if rounds++; rounds == 60 { // and then as many requests at rest
-			cancel()
-		}
-	}
-	server := httptest.NewServer(f)
-	defer server.Close()
-	w, err := watch(ctx, server.URL, []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions)
-	require.NoError(t, err)
-	require.Empty(t, more)
-	require.Zero(t, w.Away)
-	v := &ReaderVerdict{}
-	r := newReplay(w.answers, fakePartitions, v)
-	all := newFold(fakePartitions)
-	for _, e := range log {
-		p := all.home(e.Post)
-		r.reach(p, all.next[p])
-		p, offset := all.append(e)
-		r.add(p, offset, e)
-	}
-	r.end(all.next)
-	return v
-}
-
-func TestReaderWhileThingsMove(t *testing.T) {
-	v := watchedWhile(t, nil)
-	require.Zero(t, v.Differences.Total, v.Differences.String())
-	require.Greater(t, v.Places, 50)
-
-	once := func(at int, suffix string, do func(object)) func(string, object) {
-		answers := 0
-		return func(path string, body object) {
-			if strings.HasSuffix(path, suffix) {
-				if answers++; answers == at {
-					do(body)
-				}
-			}
-		}
-	}
-	move := func(by int64) func(object) {
-		return func(b object) {
-			at := b["as_of"].(object)
-			at["offset"] = at["offset"].(int64) + by
-		}
-	}
-	const count, page = "/v1/posts/1/likes", "/v1/posts/1/likers"
-	for name, tt := range map[string]struct {
-		spoil func(string, object)
-		want  string
-	}{
-		"count":           {once(2, count, func(b object) { b["likes"] = 0 }), "I8 /v1/posts/1/likes: post 1 as of"},
-		"older than said": {once(1, count, move(+1)), "I8 /v1/posts/1/likes: post 1 as of"},
-		"newer than said": {once(1, count, move(-1)), "I8 /v1/posts/1/likes: post 1 as of"},
-		"goes back":       {once(5, count, move(-3)), "is answered as of"},
-		"not in the log":  {once(7, count, move(+1000)), "and likes ends at"},
-		"elsewhere":       {once(1, count, func(b object) { b["as_of"].(object)["partition"] = 1 - home(1, fakePartitions) }), "it lives in partition"},
-		"count of many":   {once(1, ":get", func(b object) { b["posts"].([]any)[0].(object)["likes"] = 99 }), "I8 /v1/likes:get: post 1 as of"},
-		"page":            {once(2, page, func(b object) { first := b["likers"].([]any)[0].(object); first["region"] = "FR" }), "region:FR"},
-		"reaction":        {once(6, "/likes/14", func(b object) { b["region"] = "FR" }), "region:FR"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want)
-		})
-	}
-}
-
-// A stream that breaks off is gone on with elsewhere, from the last event on, and does not go back.
-func TestFollow(t *testing.T) {
-	const newer, older = `{"post_id":"1","likes":2,"dislikes":0,"as_of":{"partition":0,"offset":2}}`, `{"post_id":"1","likes":1,"dislikes":0,"as_of":{"partition":0,"offset":1}}`
-	event := func(id, data string) string { return "id: " + id + "\nevent: likes\ndata: " + data + "\n\n" }
-	serve := func(answer func(lastID string) (int, string)) string {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			status, body := answer(r.Header.Get("Last-Event-ID"))
-			w.WriteHeader(status)
-			fmt.Fprint(w, body)
-		}))
-		t.Cleanup(server.Close)
-		return server.URL
-	}
-	asked := make(chan string, 100)
-	followed := func(first, second string) (*Watched, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		one := serve(func(string) (int, string) { return http.StatusOK, "retry: 5\n\n" + event("a", first) + ":\n\n" })
-		down := serve(func(string) (int, string) {
-			return http.StatusServiceUnavailable, `{"type":"urn:kudos:problem:not-ready"}`
-		})
-		two := serve(func(lastID string) (int, string) { asked <- lastID; return http.StatusOK, event("b", second) })
-		n := 0
-		return Follow(ctx, []string{one, down, two}, []uint64{1}, func(map[uint64]Count) bool { n++; return n == 2 })
-	}
-	log := []Event{{Post: 1, User: 1, Action: kudosv1.Action_LIKE, TimeMs: 1}, {Post: 1, User: 2, Action: kudosv1.Action_LIKE, TimeMs: 2}}
-	judged := func(w *Watched) string {
-		v := &ReaderVerdict{}
-		r := newReplay(w.answers, 1, v)
-		for i, e := range log {
-			r.reach(0, int64(i))
-			r.add(0, int64(i), e)
-		}
-		r.end(map[int32]int64{0: int64(len(log))})
-		return v.Differences.String()
-	}
-	w, err := followed(older, newer)
-	require.NoError(t, err)
-	require.Equal(t, "a", <-asked)
-	require.Equal(t, []int{2, 1}, []int{w.Streams, w.Away})
-	require.Equal(t, "no differences", judged(w))
-	w, err = followed(newer, older)
-	require.NoError(t, err)
-	require.Contains(t, judged(w), "post 1 is answered as of 0@1 after an answer as of 0@2")
-	w, err = followed(older, strings.Replace(newer, `"likes":2`, `"likes":3`, 1))
-	require.NoError(t, err)
-	require.Contains(t, judged(w), "want {Likes:2 Dislikes:0}, have {Likes:3 Dislikes:0}")
-	_, err = followed(older, `{"likes":"two"}`)
-	require.ErrorContains(t, err, "is no news of likes")
-}
-
-// Who likes a post all the while is listed, and once, though the pages are of different times.
-func TestPagesWhileThingsMove(t *testing.T) {
-	const like, unlike = kudosv1.Action_LIKE, kudosv1.Action_UNLIKE
-	log := []Event{
-		{Post: 1, User: 1, Action: like, TimeMs: 1}, {Post: 1, User: 2, Action: like, TimeMs: 2}, {Post: 1, User: 3, Action: like, TimeMs: 3}, {Post: 1, User: 5, Action: like, TimeMs: 5},
-		{Post: 1, User: 2, Action: unlike, TimeMs: 9}, {Post: 1, User: 4, Action: like, TimeMs: 10}, {Post: 1, User: 3, Action: unlike, TimeMs: 11}, {Post: 1, User: 3, Action: like, TimeMs: 12},
-	}
-	judged := func(pages ...*answer) string {
-		l := &listing{listed: map[uint64]bool{}}
-		for i, p := range pages {
-			p.post, p.asOf.Partition, p.listing = 1, home(1, fakePartitions), l
-			p.page.first, p.page.last = i == 0, i == len(pages)-1
-			for _, liker := range p.page.likers {
-				l.listed[liker.user] = true
-			}
-		}
-		v := &ReaderVerdict{}
-		r := newReplay(pages, fakePartitions, v)
-		f := newFold(fakePartitions)
-		for _, e := range log {
-			p, offset := f.append(e)
-			r.reach(p, offset)
-			r.add(p, offset, e)
-		}
-		r.end(f.next)
-		return v.Differences.String()
-	}
-	at := func(offset int64, after uint64, likers ...liker) *answer {
-		return &answer{asOf: position{Offset: offset}, page: &page{likers: likers, after: after}}
-	}
-	one, two, three, four, five := liker{1, 1, ""}, liker{2, 2, ""}, liker{3, 3, ""}, liker{4, 10, ""}, liker{5, 5, ""}
-	const right = "no differences"
-	require.Equal(t, right, judged(at(4, 0, one, two), at(4, 2, three, five)))
-	require.Equal(t, right, judged(at(4, 0, one, two), at(6, 2, three, four, five)))
-	require.Equal(t, right, judged(at(4, 0, one, two), at(8, 2, four, five)), "user 3 was away once in between")
-	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, four, five)), "user 3 liked post 1 from the first page to the last")
-	require.Contains(t, judged(at(4, 0, one), at(5, 1, two, three, five)), "want {user:3")
-	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, three, four)), "is the last page, and leaves out {user:5")
-	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, two, three)), "user 2 comes after user 2")
 }

@@ -28,6 +28,7 @@ const (
 	inspectGo = "stream/inspect.go"
 	readerGo  = "stream/log_reader.go"
 	tableGo   = "stream/table.go"
+	viewGo    = "stream/view_partition.go"
 	applyGo   = "sql/apply.go"
 )
 
@@ -199,4 +200,13 @@ var mutants = []mutant{
 	{8, "forwarded with the canonical key", one(judgeGo, "		Key:       schema.AppendPostKey(nil, e.PostID),\n", "		Key:       rec.Key,\n"), test("processor", "TestAMisplacedEventIsForwardedWithEverythingSettled")},
 	{8, "forwarded with a header that names its origin", one(judgeGo, "			Key:   schema.HeaderForwarded,\n", "			Key:   \"kudos.other\",\n"), simulation},
 	{8, "what still is misplaced goes to the DLT", one(judgeGo, "	if header(rec, schema.HeaderForwarded) != \"\" {", "	if false {"), simulation},
+
+	{9, "a copy is written up to a progress record only", one("reader/view/likes_copy.go",
+		"		if string(rec.Key) == schema.StateProgressKey {\n			return i + 1\n", "		if rec != nil {\n			return i + 1\n"), test("reader/view", "TestEachAnswerIsAsOfItsPosition")},
+	{9, "place and data are written at one moment", one(viewGo, "	p.snap.Lock()\n	defer p.snap.Unlock()\n	if err := w.Commit(covered); err != nil {", "	if err := w.Commit(covered); err != nil {"), test("stream", "TestViewIsNotReadBetweenWriteAndApplied")},
+	{9, "a giant transaction is not read before it is whole", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
+	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		e := &ViewNotReadyError", "	if false {\n		e := &ViewNotReadyError"), test("stream", "TestViewOfAGiantTransaction")},
+	{9, "a copy of a log that was made anew is made anew", one(tableGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfATopicMadeAnew")},
+	{9, "streams are told when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
+	{9, "an answer waits for what min_offset names", one("reader/view/likes.go", "		if err == nil && offset >= want {", "		if err == nil && offset >= min(want, 0) {"), test("reader/view", "TestWaitIsBounded")},
 }
