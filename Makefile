@@ -4,7 +4,7 @@ GO   ?= go
 TOOL := $(GO) tool -modfile=tools/go.mod
 
 # Longer than the suite needs, shorter than a hang may last.
-TEST_TIMEOUT ?= 30m
+TEST_TIMEOUT ?= 45m
 # What to test: make test PKG=./processor/...
 PKG ?= ./...
 
