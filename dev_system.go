@@ -47,6 +47,8 @@ const (
 	// devReadyTimeout bounds the start: seconds on a slow machine.
 	devReadyTimeout = 2 * time.Minute
 	devReadyPoll    = 20 * time.Millisecond
+	// devCacheBytes is enough for what the simulator does; three roles share a laptop here.
+	devCacheBytes = 32 << 20
 )
 
 func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
@@ -153,6 +155,9 @@ func (d *devSystem) useBroker(broker *dev.Broker) error {
 	d.cfg.Processor.StateDir = filepath.Join(state, "processor")
 	d.cfg.Ranker.StateDir = filepath.Join(state, "ranker")
 	d.cfg.Reader.StateDir = filepath.Join(state, "reader")
+	for _, cache := range []*int64{&d.cfg.Processor.CacheBytes, &d.cfg.Ranker.CacheBytes, &d.cfg.Reader.CacheBytes} {
+		*cache = min(*cache, devCacheBytes)
+	}
 	d.cfg.Kafka.Brokers = []string{broker.Address()}
 	d.cfg.Topics.ReplicationFactor = 1
 	d.banner.Kafka = broker.Address()
