@@ -29,9 +29,9 @@ server that keep their data in memory, the topics and tables, every role as it r
 production, and likes that arrive by themselves, if you wish.
 
 It prints where everything listens and what to try: first of all the dashboard, a page to
-see it all work. --brokers and --mysql-dsn (or their
-settings) put real servers in the place of the embedded ones. The data of embedded
-servers goes on exit; they are for development and no place for real likes.`,
+see it all work. --brokers and --mysql-dsn (or their settings) put real servers in the
+place of the embedded ones. The data of embedded servers goes on exit, and grows until
+then; they are for development and no place for real likes.`,
 		Example: `  kudos dev --simulate 2000
 
   # Any free ports, and a file that tells a script which, once all is up

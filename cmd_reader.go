@@ -30,10 +30,14 @@ SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeou
 		Example: `  kudos reader --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos' \
                --set reader.http_addr=:8081
 
-  curl http://127.0.0.1:8081/v1/posts/42/likes
-  curl http://127.0.0.1:8081/v1/likes?post_ids=42,43,44       # a feed page
-  curl http://127.0.0.1:8081/v1/posts/42/likers?page_size=10
-  curl -N http://127.0.0.1:8081/v1/stream?post_ids=42         # live, until Ctrl-C
+  curl 'http://127.0.0.1:8081/v1/posts/42/likes'
+  curl 'http://127.0.0.1:8081/v1/likes?post_ids=42,43,44'       # a feed page
+  curl 'http://127.0.0.1:8081/v1/posts/42/likers?page_size=10'
+  curl -N 'http://127.0.0.1:8081/v1/stream?post_ids=42'         # live, until Ctrl-C
+
+  # A second one on the same machine, or one beside "kudos dev"
+  kudos reader --set reader.http_addr=127.0.0.1:8082 --set admin.addr=127.0.0.1:9091 \
+               --set reader.state_dir=kudos-reader-state-2
 
   # With a like button on the dashboard
   kudos reader --set reader.producer_url=https://likes.example.com`,

@@ -176,7 +176,7 @@ func (d *devSystem) useDatabase(database *dev.Database) error {
 	}
 	d.undo = append(d.undo, db.Close)
 	d.hooks.Applied = func(ctx context.Context) (likes int64, err error) {
-		err = db.QueryRowContext(ctx, "SELECT COALESCE(SUM(count), 0) FROM like_count").Scan(&likes)
+		err = db.QueryRowContext(ctx, "SELECT CAST(COALESCE(SUM(count), 0) AS SIGNED) FROM like_count").Scan(&likes)
 		return likes, err
 	}
 	return nil

@@ -63,7 +63,7 @@ const (
 func (o SimulatorOptions) Validate() error {
 	var errs []error
 	if !(o.Rate > 0 && o.Rate <= maxRate) {
-		errs = append(errs, fmt.Errorf("rate is %g events/s; it must be above 0 and at most %g", o.Rate, maxRate))
+		errs = append(errs, fmt.Errorf("rate is %g events/s; it must be above 0 and at most %.0f", o.Rate, float64(maxRate)))
 	}
 	if o.HTTPShare < 0 || o.HTTPShare > 1 {
 		errs = append(errs, fmt.Errorf("http_share is %g; it must be between 0 and 1", o.HTTPShare))

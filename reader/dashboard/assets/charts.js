@@ -103,11 +103,16 @@ export function rateChart(element, seconds, onPoint) {
 /** countChart shows how a count went in the last minutes; its scale is that of the values. */
 export function countChart(element, seconds) {
   const x = lately(seconds);
+  // In full where short ones would be the same: 11.13K twice.
+  const distinct = (_, values) => {
+    const texts = values.map(compact);
+    return new Set(texts).size === texts.length ? texts : values.map(number);
+  };
   const around = (_, min, max) => [(min ?? 0) - 1, (max ?? 0) + Math.max(3, ((max ?? 0) - (min ?? 0)) * 0.15)];
   return new Chart(element, () => ({
     padding: [8, 0, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: x.scale, y: { range: around } },
-    axes: [x.axis(), { ...yAxis(), size: 60 }],
+    axes: [x.axis(), { ...yAxis(), size: 72, values: distinct }],
     series: [{}, {
       stroke: color('--accent'), width: 2, fill: (plot) => fade(plot, color('--accent')),
       points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }),
@@ -123,7 +128,7 @@ export function barChart(element, interval, onPoint) {
   });
   const half = () => (interval() === 'day' ? 86_400 : 3_600) / 2; // of a bar, in s
   return new Chart(element, () => ({
-    padding: [8, 0, 0, 0], legend: { show: false }, cursor: { ...cursor(), points: { show: false } },
+    padding: [8, 0, 0, 16], legend: { show: false }, cursor: { ...cursor(), points: { show: false } },
     tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
     scales: { x: { range: (_, min, max) => [min - half(), max + half()] }, y: { range: fromZero } },
     axes: [xAxis(label), yAxis()],

@@ -30,6 +30,8 @@ export class Reactions {
     this.#setUser(remembered() ?? randomUser());
     byId('reactions').addEventListener('submit', (event) => event.preventDefault());
     byId('user-input').addEventListener('change', (event) => this.#changeUser(event.target.value));
+    // At once, not when the field is left for a button, which would move away from under the pointer.
+    byId('user-input').addEventListener('input', (event) => parseId(event.target.value) && this.#judge(true));
     byId('user-random').addEventListener('click', () => this.#changeUser(randomUser()));
     for (const [button, wanted] of [['like', 'LIKE'], ['dislike', 'DISLIKE'], ['withdraw', 'NONE']]) {
       byId(button).addEventListener('click', () => this.#send(wanted));
@@ -45,11 +47,16 @@ export class Reactions {
 
   #changeUser(text) {
     const user = parseId(text);
-    setText(byId('user-error'), user ? '' : idHint);
-    byId('user-input').setAttribute('aria-invalid', String(!user));
+    this.#judge(Boolean(user));
     if (!user || user === this.#user) return;
     this.#setUser(user);
     this.#reset();
+  }
+
+  /** judge what stands in the user's field. */
+  #judge(valid) {
+    setText(byId('user-error'), valid ? '' : idHint);
+    byId('user-input').setAttribute('aria-invalid', String(!valid));
   }
 
   #setUser(user) {
@@ -93,6 +100,8 @@ export class Reactions {
 
   async #send(wanted, timeMs) {
     if (this.#busy) return;
+    // Not as the user before: that is not who stands there.
+    if (byId('user-input').getAttribute('aria-invalid') === 'true') return byId('user-input').focus();
     this.#setBusy(true);
     this.#fail('');
     const { signal } = this.#turn;
