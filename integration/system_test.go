@@ -111,7 +111,7 @@ func newEmbeddedSystem(t testing.TB, args ...string) *system {
 	ready := filepath.Join(dir, "ready.json")
 	dev := stack.NewProgram(stack.ProgramOptions{
 		Name: "dev", Path: s.program, Dir: dir, Log: s.log,
-		Args: append([]string{"dev", "--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+		Args: append([]string{"dev", "--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--reader-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
 			"--ready-file", ready, "--set", fmt.Sprintf("topics.partitions=%d", partitions)}, args...),
 		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
 	})
