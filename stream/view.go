@@ -94,9 +94,11 @@ const (
 	// a rebuild) is applied as it comes, and the copy is not ready until it is whole.
 	viewMaxHeld = 400_000
 	// viewPoll is how often a partition where nothing comes is looked after.
-	viewPoll     = time.Second
-	viewRetryMin = 50 * time.Millisecond
-	viewRetryMax = 5 * time.Second
+	viewPoll = time.Second
+	// viewIdlePolls is after how many of these it is looked whether the topic is still the same.
+	viewIdlePolls = 3
+	viewRetryMin  = 50 * time.Millisecond
+	viewRetryMax  = 5 * time.Second
 )
 
 // Run follows the topic until ctx ends. Over Kafka's troubles it does not end.

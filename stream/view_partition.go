@@ -109,7 +109,7 @@ func (p *viewPartition) follow(ctx context.Context) error {
 		return err
 	}
 	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{p.view.opts.Topic: {p.partition: kgo.NewOffset().At(p.next)}})
-	for {
+	for idle := 0; ; {
 		pollCtx, cancel := context.WithTimeout(ctx, viewPoll)
 		fetches := cl.PollRecords(pollCtx, p.view.pollRecords)
 		cancel()
@@ -121,12 +121,32 @@ func (p *viewPartition) follow(ctx context.Context) error {
 		}
 		records := fetches.Records()
 		if len(records) == 0 {
+			if idle++; idle%viewIdlePolls == 0 {
+				if err := p.checkLog(ctx, cl); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if err := p.take(records, records[len(records)-1].Offset+1); err != nil {
 			return err
 		}
 	}
+}
+
+// checkLog looks whether the topic is still the one that is followed. The client itself
+// notices another one late, and by chance.
+func (p *viewPartition) checkLog(ctx context.Context, cl *kgo.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, viewPoll)
+	defer cancel()
+	topics, err := LookUpTopics(ctx, cl, p.view.opts.Topic)
+	if err != nil {
+		return nil // Kafka is away, or the topic: the copy stays what it is
+	}
+	if info := topics.ByName[p.view.opts.Topic]; info.ID != p.store.LogID().TopicID || info.Partitions != p.of {
+		return fmt.Errorf("following %s/%d: %w", p.view.opts.Topic, p.partition, errRecreated)
+	}
+	return nil
 }
 
 // pollError is what a poll met, but for the end of its time.
