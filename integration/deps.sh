@@ -35,7 +35,7 @@ packages=() # as Debian calls them
 [ "$(java_release)" -ge 17 ] || packages+=(openjdk-17-jre-headless)
 have mvn || packages+=(maven)
 # The -core packages are the programs without the system service, which no test uses and which would start at boot.
-{ have mariadbd && have mariadb-install-db; } || packages+=(mariadb-server-core mariadb-client-core)
+{ have mariadbd && have mariadb-install-db && have mariadb; } || packages+=(mariadb-server-core mariadb-client-core)
 have kcat || packages+=(kcat)
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
 { [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)

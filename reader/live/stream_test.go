@@ -42,6 +42,10 @@ func wants(t *testing.T, c *fakeConn, lines ...string) {
 	require.Equal(t, lines, got)
 }
 
+// pass has the bubble's clock, which is no real one, come to a time: it jumps there once
+// every goroutine waits for something.
+func pass(d time.Duration) { <-time.After(d) }
+
 func TestCurrentValuesThenChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 4, nil)
@@ -64,12 +68,12 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		r.likes.commit(1, 14, likes(1, 6))
 		r.likes.commit(2, 21, likes(2, 8))
 		wants(t, c)
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, c, "00000001.1:14,2:20: 1 has 6 as of 1:14", "00000001.1:14,2:20: 5 has 9 as of 1:13", "00000001.1:14,2:21: 2 has 8 as of 2:21")
 
 		r.likes.commit(1, 15, likes(13, 2)) // nobody shows it
 		r.likes.commit(1, 16)
-		time.Sleep(10 * r.options.Interval)
+		pass(10 * r.options.Interval)
 		wants(t, c)
 
 		other, third := &fakeConn{}, &fakeConn{}
@@ -80,7 +84,7 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		other.take()
 		third.take()
 		r.likes.commit(1, 17, likes(5, 10))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, other, "00000001.1:17: 5 has 10 as of 1:17")
 		wants(t, third, "00000001.1:17: 5 has 10 as of 1:17")
 		leaveOther()
@@ -95,7 +99,7 @@ func TestHeartbeats(t *testing.T) {
 		r := start(t, 1, nil)
 		c := &fakeConn{}
 		r.watch(c, posts(1))
-		time.Sleep(r.options.Heartbeat*3 + time.Second)
+		pass(r.options.Heartbeat*3 + time.Second)
 		require.Equal(t, 3, c.beats())
 		require.Equal(t, 1, r.likes.mu.reads, "while nothing changes nothing is read")
 	})
@@ -114,23 +118,23 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		r.watch(c, posts(1))
 		wants(t, c, "00000001.0:11: 1 has 2 as of 0:11")
 		r.likes.watch(wire.Position{Partition: 0, Offset: 11}, []view.Change{likes(1, 2)})
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, c)
 
 		t.Log("the change comes, callback and all, before the reading")
 		r.likes.beforeRead = func() { r.likes.commit(0, 12, likes(1, 3)) }
 		c2 := &fakeConn{}
 		r.watch(c2, posts(1))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, c2, "00000001.0:12: 1 has 3 as of 0:12")
 		wants(t, c, "00000001.0:12: 1 has 3 as of 0:12")
 
 		t.Log("it comes right after the reading")
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		r.likes.beforeRead, r.likes.afterRead = func() {}, func() { r.likes.commit(0, 13, likes(1, 4)) }
 		c4 := &fakeConn{}
 		r.watch(c4, posts(1))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		synctest.Wait()
 		got := c4.take()
 		require.EqualValues(t, 4, got[len(got)-1].likes(t).Likes)
@@ -140,7 +144,7 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		r.likes.afterRead = func() { r.likes.commit(0, 14, likes(2, 9)) }
 		alone := &fakeConn{}
 		r.watch(alone, posts(2))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		synctest.Wait()
 		got = alone.take() // maybe what was read is the first
 		require.EqualValues(t, 9, got[len(got)-1].likes(t).Likes)
@@ -153,7 +157,7 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		t.Cleanup(release)
 		<-c3.stuck
 		r.likes.commit(0, 15, likes(1, 5))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		release()
 		wants(t, c3, "00000001.0:14: 1 has 4 as of 0:14", "00000001.0:15: 1 has 5 as of 0:15")
 	})
@@ -172,7 +176,7 @@ func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
 		const changes = 100
 		for i := range int64(changes) {
 			r.likes.commit(0, i+1, likes(1, i+1))
-			time.Sleep(r.options.Interval)
+			pass(r.options.Interval)
 		}
 		synctest.Wait()
 		require.Len(t, fast.take(), 1+changes)
@@ -199,13 +203,13 @@ func TestResume(t *testing.T) {
 		wants(t, c, "00000001.0:12,1:10: 1 has 1 as of 1:10")
 		r.likes.commit(0, 11, likes(3, 4)) // published, and not far enough
 		r.likes.commit(1, 11, likes(1, 2))
-		time.Sleep(2 * r.options.Interval)
+		pass(2 * r.options.Interval)
 		wants(t, c, "00000001.0:12,1:11: 1 has 2 as of 1:11")
 		r.likes.apply(0, 12) // nothing that is shown has changed, so that no callback tells
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, c, "00000001.0:12,1:11: 3 has 4 as of 0:12", "00000001.0:12,1:11: 6 has 6 as of 0:12")
 		r.likes.commit(0, 13, likes(6, 7))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, c, "00000001.0:13,1:11: 6 has 7 as of 0:13")
 
 		t.Log("positions of another epoch mean nothing")
@@ -223,11 +227,11 @@ func TestResumeFromBeyondTheLog(t *testing.T) {
 		r.watch(c, seen(t, "00000001.0:9000000000000000000", posts(1, 2)))
 		wants(t, c, "00000001.0:9000000000000000000,1:0: 1 has 0 as of 1:0")
 		r.likes.set(func() { r.likes.mu.down[0] = true }) // not ready is no reason to end
-		time.Sleep(resumeWait - time.Second)
+		pass(resumeWait - time.Second)
 		synctest.Wait()
 		require.NoError(t, c.cause())
 		require.Equal(t, 1, c.beats())
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		synctest.Wait()
 		require.ErrorIs(t, c.cause(), errNotCovered)
 		require.Empty(t, c.take())
@@ -254,11 +258,11 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 				r.watch(other, posts(1))
 				synctest.Wait()
 				r.likes.commit(0, 10, likes(2, 7))
-				time.Sleep(r.options.Interval)
+				pass(r.options.Interval)
 				synctest.Wait()
 				c.take()
 				anew(r.likes)
-				time.Sleep(r.options.Interval)
+				pass(r.options.Interval)
 				wants(t, c)
 				require.ErrorIs(t, c.cause(), errAnew)
 				require.NoError(t, other.cause(), "streams of other partitions go on")
@@ -288,7 +292,7 @@ func TestAStreamThatLingers(t *testing.T) {
 		t.Cleanup(release)
 		<-old.stuck
 		r.likes.commit(0, 100, likes(1, 7))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		r.likes.commit(0, 5, likes(1, 2))
 
 		c := &fakeConn{}
@@ -298,7 +302,7 @@ func TestAStreamThatLingers(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, old.cause(), errAnew)
 		r.likes.commit(0, 6, likes(1, 3))
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		wants(t, c, "00000001.0:6: 1 has 3 as of 0:6")
 		require.NoError(t, c.cause())
 	})
@@ -364,17 +368,17 @@ func TestRankings(t *testing.T) {
 		require.Equal(t, "00000001.2:5: 42 ", next(resumed))
 		require.Empty(t, next(ahead))
 		r.rankings.put("DE", "1h", 7, 44)
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		require.Equal(t, "00000001.2:7: 44 ", next(c))
 		require.Empty(t, next(ahead), "it has a newer one")
 		r.rankings.put("DE", "1h", 8, 45)
-		time.Sleep(2 * r.options.Interval)
+		pass(2 * r.options.Interval)
 		require.Equal(t, "00000001.2:8: 45 ", next(ahead))
 		require.Equal(t, "00000001.2:8: 45 ", next(c))
 
 		r.rankings.mu.epoch = epochTwo
 		r.rankings.put("DE", "1h", 1, 46)
-		time.Sleep(r.options.Interval)
+		pass(r.options.Interval)
 		synctest.Wait()
 		require.ErrorIs(t, c.cause(), errAnew)
 	})
@@ -391,10 +395,10 @@ func TestManyStreamsOfOnePostGetTheFinalValue(t *testing.T) {
 		for i := range int64(1_000) {
 			r.likes.commit(0, i+1, likes(7, i+1))
 			if i%100 == 0 {
-				time.Sleep(r.options.Interval)
+				pass(r.options.Interval)
 			}
 		}
-		time.Sleep(2 * r.options.Interval)
+		pass(2 * r.options.Interval)
 		synctest.Wait()
 		for _, c := range streams {
 			got := c.take()
