@@ -59,9 +59,7 @@ func (s *system) command(args ...string) string {
 
 func newSystem(t testing.TB) *system {
 	t.Helper()
-	program, err := binary()
-	require.NoError(t, err)
-	return &system{t: t, program: program, log: slog.New(slog.DiscardHandler), sessionTimeout: "2s", admin: "127.0.0.1:0", partitions: partitions, replication: 1}
+	return &system{t: t, program: shared.Kudos(t), log: slog.New(slog.DiscardHandler), sessionTimeout: "2s", admin: "127.0.0.1:0", partitions: partitions, replication: 1}
 }
 
 func (s *system) connect() {

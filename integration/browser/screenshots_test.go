@@ -23,13 +23,11 @@ func TestScreenshots(t *testing.T) {
 		t.Skipf("makes the pictures of the README, with %s=FOLDER (make screenshots)", screenshotsVariable)
 	}
 	stack.Require(t, stack.NeedBrowser)
-	program, err := binary()
-	require.NoError(t, err)
 	dir := t.TempDir()
 	ready := filepath.Join(dir, "ready.json")
 	free := "127.0.0.1:0"
 	dev := stack.NewProgram(stack.ProgramOptions{
-		Name: "dev", Path: program, Dir: dir,
+		Name: "dev", Path: shared.Kudos(t), Dir: dir,
 		Args: []string{"dev", "--simulate", "2000", "--ready-file", ready, "--kafka-addr", free, "--mysql-addr", free,
 			"--http-addr", free, "--reader-addr", free, "--admin-addr", free},
 		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },

@@ -32,8 +32,7 @@ func newSystem(t testing.TB) *system {
 	t.Helper()
 	stack.Require(t, stack.NeedBrowser)
 	kafka := shared.Kafka(t)
-	program, err := binary()
-	require.NoError(t, err)
+	program := shared.Kudos(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	readerAt, producerAt := reserve(t), reserve(t)
 	s := &system{

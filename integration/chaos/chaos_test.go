@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,9 +32,9 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	o.Dir = t.TempDir()
 	openUp(t, o.Dir)
 	o.Out, o.Log = t.Output(), slog.New(slog.NewTextHandler(t.Output(), nil))
-	o.Program = filepath.Join(o.Dir, "kudos")
-	out, err := exec.Command("go", "build", "-o", o.Program, "kudos").CombinedOutput()
-	require.NoError(t, err, "go build: %s", out)
+	var err error
+	o.Program, err = stack.BuildKudos(t.Context(), o.Dir)
+	require.NoError(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -2,9 +2,36 @@ package stack
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
 	"path/filepath"
 )
+
+// BuildKudos makes the program anew from its source, in a folder, and returns its path.
+func BuildKudos(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "kudos")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "kudos").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// builtKudos is the program in a folder of its own, which Close removes.
+type builtKudos struct{ dir, path string }
+
+func buildKudos(ctx context.Context) (b builtKudos, err error) {
+	if b.dir, err = os.MkdirTemp("", "kudos-test-"); err != nil {
+		return b, err
+	}
+	if b.path, err = BuildKudos(ctx, b.dir); err != nil {
+		_ = b.Close() // the build's failure is what matters
+	}
+	return b, err
+}
+
+func (b builtKudos) Close() error { return os.RemoveAll(b.dir) }
 
 // ProgramOptions describe a program that is neither Kafka nor a database.
 type ProgramOptions struct {

@@ -71,7 +71,8 @@ func own[S io.Closer](t testing.TB, server S, err error) S {
 
 func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// Shared is one set of servers for all the tests of a test binary. Each is started by the first test that asks for it:
+// Shared is one set of servers, and the program, for all the tests of a test binary. Each is started, or built, by the
+// first test that asks for it:
 //
 //	var servers = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 //
@@ -88,6 +89,7 @@ type Shared struct {
 
 	mu struct {
 		sync.Mutex
+		kudos   started[builtKudos]
 		kafka   started[*Kafka]
 		mariaDB started[*Database]
 		mySQL   started[*Database]
@@ -133,11 +135,23 @@ func (s *Shared) Main(m interface{ Run() int }) int {
 	return code
 }
 
-// Close kills every server that was started and removes its data.
+// Close kills every server that was started and removes its data, and the program.
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.mu.kafka.close(), s.mu.mariaDB.close(), s.mu.mySQL.close())
+	return errors.Join(s.mu.kudos.close(), s.mu.kafka.close(), s.mu.mariaDB.close(), s.mu.mySQL.close())
+}
+
+// Kudos is the path of the program.
+func (s *Shared) Kudos(t testing.TB) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, err := s.mu.kudos.get(func() (builtKudos, error) { return buildKudos(t.Context()) })
+	if err != nil {
+		t.Fatalf("the program: %v", err)
+	}
+	return b.path
 }
 
 // Kafka is the shared cluster, with all its nodes up.

@@ -163,33 +163,6 @@ func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
 	})
 }
 
-// readyPoll is how often a wait looks whether a partition has become ready.
-const readyPoll = 20 * time.Millisecond
-
-// wait waits until the offset that look returns is at least want.
-func wait(ctx context.Context, want int64, look func() (offset int64, moved <-chan struct{}, err error)) error {
-	for {
-		offset, moved, err := look()
-		var notReady *NotReadyError
-		if err != nil && !errors.As(err, &notReady) {
-			return err
-		}
-		if err == nil && offset >= want {
-			return nil
-		}
-		var again <-chan time.Time
-		if err != nil {
-			moved, again = nil, time.After(readyPoll)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-moved:
-		case <-again:
-		}
-	}
-}
-
 // Epoch names the log that a partition's positions are of: 8 hex digits, others when
 // likes was deleted and made anew.
 func (l *Likes) Epoch(partition int32) (string, error) {

@@ -28,7 +28,7 @@ type likesCopy struct {
 	mu struct {
 		sync.Mutex
 		state likesState
-		moved chan struct{} // closed when state moves on; nil: nobody waits
+		moved moved
 	}
 }
 
@@ -171,10 +171,7 @@ func (c *likesCopy) Applied() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.state = c.next.state
-	if c.mu.moved != nil {
-		close(c.mu.moved)
-		c.mu.moved = nil
-	}
+	c.mu.moved.tell()
 }
 
 // Published tells the live streams.
@@ -195,10 +192,7 @@ func (c *likesCopy) Published(anew bool) {
 func (c *likesCopy) present() (likesState, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.moved == nil {
-		c.mu.moved = make(chan struct{})
-	}
-	return c.mu.state, c.mu.moved
+	return c.mu.state, c.mu.moved.wait()
 }
 
 // asOf is the place that the store is as of.

@@ -96,10 +96,7 @@ func (r *Rankings) Partition(region, window string) (int32, error) {
 func (r *Rankings) Wait(ctx context.Context, want wire.Position) error {
 	return wait(ctx, want.Offset, func() (next int64, moved <-chan struct{}, err error) {
 		err = r.read(want.Partition, func(c *rankingsCopy) {
-			if c.mu.moved == nil {
-				c.mu.moved = make(chan struct{})
-			}
-			next, moved = c.mu.next, c.mu.moved
+			next, moved = c.mu.next, c.mu.moved.wait()
 		})
 		return next, moved, err
 	})
@@ -139,8 +136,8 @@ type rankingsCopy struct {
 	mu struct {
 		sync.Mutex
 		byKey map[string]*Ranking
-		next  int64         // offset of the next record
-		moved chan struct{} // closed when next moves on; nil: nobody waits
+		next  int64 // offset of the next record
+		moved moved
 	}
 }
 
@@ -219,10 +216,7 @@ func (c *rankingsCopy) Applied() {
 		}
 	}
 	c.mu.next = max(c.mu.next, c.offset)
-	if c.mu.moved != nil {
-		close(c.mu.moved)
-		c.mu.moved = nil
-	}
+	c.mu.moved.tell()
 }
 
 // Published tells the live streams; after an unready time, of all.

@@ -11,13 +11,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 
 	"kudos/integration/chaos"
+	"kudos/integration/stack"
 )
 
 // settings are the command line.
@@ -102,7 +102,7 @@ func (s *settings) run(ctx context.Context) (err error) {
 	defer log.Close()
 	o.Log = slog.New(slog.NewTextHandler(log, nil))
 	if o.Program == "" {
-		if o.Program, err = build(ctx, o.Dir); err != nil {
+		if o.Program, err = stack.BuildKudos(ctx, o.Dir); err != nil {
 			return err
 		}
 	}
@@ -112,15 +112,6 @@ func (s *settings) run(ctx context.Context) (err error) {
 		return err
 	}
 	return errors.Join(tell(report), err)
-}
-
-// build makes the program.
-func build(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "kudos")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "kudos").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
 }
 
 // tell says what came out; a difference is an error.
