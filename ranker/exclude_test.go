@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/refusal"
 	"kudos/schema"
 )
 
@@ -88,18 +89,7 @@ func TestExcludeWaitsForKafka(t *testing.T) {
 	cluster, kafka, _ := newBroker(t, 1, schema.TopicExclusions)
 	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		resp := kreq.ResponseKind().(*kmsg.ProduceResponse)
-		for _, topic := range kreq.(*kmsg.ProduceRequest).Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
-			for _, p := range topic.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition, rp.ErrorCode = p.Partition, kerr.TopicAuthorizationFailed.Code
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true
+		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true
 	})
 	done, err := Exclude(t.Context(), kafka, []uint64{1, 2}, schema.Exclusion{Excluded: true}, discardLog())
 	require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)

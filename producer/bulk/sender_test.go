@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/refusal"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -94,18 +95,7 @@ func TestAnswersNameTheEventsPlace(t *testing.T) {
 func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	cluster, kafka := broker(t)
 	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		resp := kreq.ResponseKind().(*kmsg.ProduceResponse)
-		for _, topic := range kreq.(*kmsg.ProduceRequest).Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
-			for _, p := range topic.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition, rp.ErrorCode = p.Partition, kerr.TopicAuthorizationFailed.Code
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true // once: the next request would be taken
+		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true // once: the next request would be taken
 	})
 	s, a := connect(t, kafka), newAnswers()
 	send := func(user uint64) {

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/refusal"
 	"kudos/schema"
 )
 
@@ -248,18 +249,7 @@ func TestKafkaThatRefusesIsNotTakenForDone(t *testing.T) {
 	w.waitFolded()
 	w.cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		w.cluster.KeepControl()
-		resp := kreq.ResponseKind().(*kmsg.ProduceResponse)
-		for _, topic := range kreq.(*kmsg.ProduceRequest).Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
-			for _, p := range topic.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition, rp.ErrorCode = p.Partition, kerr.TopicAuthorizationFailed.Code
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true
+		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true
 	})
 	r, err := w.run(options(Post, 2))
 	require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)
