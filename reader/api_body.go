@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/schema/problem"
@@ -17,11 +18,11 @@ const maxBody = 256 << 10
 // parseManyLikes reads the body of a POST: ids are appended to posts, and covered is the
 // least "as of" that covers the events asked for.
 func parseManyLikes(raw []byte, posts []uint64) (_ []uint64, covered []wire.Position, err error) {
-	fields, wrong := problem.ParseFields(raw, "body", listParameter, minOffset)
+	fields, wrong := problem.ParseFields(raw, "body", query.PostIDs, minOffset)
 	if wrong != nil {
 		return posts, nil, invalid(*wrong)
 	}
-	if posts, wrong = parseIDs(fields[listParameter], posts); wrong != nil {
+	if posts, wrong = parseIDs(fields[query.PostIDs], posts); wrong != nil {
 		return posts, nil, invalid(*wrong)
 	}
 	if covered, wrong = parsePlaces(fields[minOffset]); wrong != nil {
@@ -34,22 +35,22 @@ func parseManyLikes(raw []byte, posts []uint64) (_ []uint64, covered []wire.Posi
 func parseIDs(raw json.RawMessage, ids []uint64) ([]uint64, *problem.FieldError) {
 	list, isArray := bytes.CutPrefix(raw, []byte("["))
 	if !isArray {
-		return ids, &problem.FieldError{Field: listParameter, Reason: string(schema.Undecodable), Detail: "must be an array of the posts' ids"}
+		return ids, &problem.FieldError{Field: query.PostIDs, Reason: string(schema.Undecodable), Detail: "must be an array of the posts' ids"}
 	}
 	text := strings.TrimSpace(string(list[:len(list)-1]))
 	if text == "" {
-		return ids, &problem.FieldError{Field: listParameter, Reason: problem.Empty, Detail: "names no post"}
+		return ids, &problem.FieldError{Field: query.PostIDs, Reason: problem.Empty, Detail: "names no post"}
 	}
 	// A string with a comma in it is no id either, whole or in parts.
 	if n := strings.Count(text, ",") + 1; n > wire.MaxPosts {
-		return ids, &problem.FieldError{Field: listParameter, Reason: reasonTooMany, Detail: fmt.Sprintf("has %d posts; %d at most", n, wire.MaxPosts)}
+		return ids, &problem.FieldError{Field: query.PostIDs, Reason: query.TooMany, Detail: fmt.Sprintf("has %d posts; %d at most", n, wire.MaxPosts)}
 	}
 	for item := range strings.SplitSeq(text, ",") {
 		item = strings.TrimSpace(item)
 		if n := len(item); n >= 2 && item[0] == '"' && item[n-1] == '"' {
 			item = item[1 : n-1]
 		}
-		id, wrong := problem.ParseID(listParameter, item)
+		id, wrong := problem.ParseID(query.PostIDs, item)
 		if wrong != nil {
 			return ids, wrong
 		}
@@ -76,7 +77,7 @@ func parsePlaces(raw json.RawMessage) ([]wire.Position, *problem.FieldError) {
 		return nil, wrong(string(schema.Undecodable), "must be an array of places, each as {\"partition\":3,\"offset\":1018}")
 	}
 	if len(places) > wire.MaxPosts {
-		return nil, wrong(reasonTooMany, "has %d places; %d at most", len(places), wire.MaxPosts)
+		return nil, wrong(query.TooMany, "has %d places; %d at most", len(places), wire.MaxPosts)
 	}
 	covered := make([]wire.Position, len(places))
 	for i, p := range places {

@@ -5,9 +5,8 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 
+	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema/problem"
 )
@@ -21,7 +20,7 @@ type scratch struct {
 // getLikes answers the counts of one post.
 func (a *api) getLikes(w http.ResponseWriter, r *http.Request) error {
 	in := read(r, minOffset)
-	post, covered := in.pathID("post_id"), in.minOffset()
+	post, covered := in.PathID("post_id"), in.minOffset()
 	if err := in.refusal(); err != nil {
 		return err
 	}
@@ -43,10 +42,10 @@ func (a *api) getLikes(w http.ResponseWriter, r *http.Request) error {
 
 // getManyLikes answers the counts of posts in the query.
 func (a *api) getManyLikes(w http.ResponseWriter, r *http.Request) error {
-	in := read(r, listParameter, minOffset)
+	in := read(r, query.PostIDs, minOffset)
 	s := a.scratch.Get().(*scratch)
 	defer a.scratch.Put(s)
-	s.posts = in.posts(s.posts[:0])
+	s.posts = in.Posts(s.posts[:0], wire.MaxPosts)
 	covered := in.minOffsets()
 	if err := in.refusal(); err != nil {
 		return err
@@ -106,28 +105,4 @@ func (a *api) writeCounts(w http.ResponseWriter, r *http.Request, body []byte, a
 		body: body, contentType: a.headers.json, caching: a.headers.public,
 		etag: etagOf(content), asOf: wire.PositionsText(asOf),
 	})
-}
-
-// posts appends the ids of the query's list.
-func (in *input) posts(ids []uint64) []uint64 {
-	s := in.value(listParameter)
-	switch n := strings.Count(s, ",") + 1; {
-	case !in.given[slices.Index(in.known, listParameter)]:
-		in.refuse(listParameter, problem.Empty, "is missing; name the posts, with commas between")
-		return ids
-	case s == "": // refused already
-		return ids
-	case n > wire.MaxPosts:
-		in.refuse(listParameter, reasonTooMany, "has %d posts; %d at most", n, wire.MaxPosts)
-		return ids
-	}
-	for item := range strings.SplitSeq(s, ",") {
-		id, wrong := problem.ParseID(listParameter, item)
-		if wrong != nil {
-			in.wrong = append(in.wrong, *wrong)
-			return ids
-		}
-		ids = append(ids, id)
-	}
-	return ids
 }

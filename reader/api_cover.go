@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/schema/problem"
@@ -36,7 +37,7 @@ func (a *api) cover(ctx context.Context, want []wire.Position) error {
 	}
 	for _, p := range want {
 		if p.Partition >= partitions {
-			return invalid(problem.FieldError{Field: minOffset, Reason: reasonOutOfRange,
+			return invalid(problem.FieldError{Field: minOffset, Reason: query.OutOfRange,
 				Detail: fmt.Sprintf("partition %d does not exist; the topic %s has %d, from 0 on", p.Partition, schema.TopicLikes, partitions)})
 		}
 	}

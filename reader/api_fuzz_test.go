@@ -49,33 +49,6 @@ func FuzzAPI(f *testing.F) {
 	})
 }
 
-// FuzzQuery: a query is read as net/url reads it, but for what is refused.
-func FuzzQuery(f *testing.F) {
-	for _, query := range []string{"", "region=DE&interval=hour", "region=%44E&&from=+", "region=DE&region=US", "post_ids=1&post_ids=2,3", "x=1", "region", "region=%zz", "a=b=c;d"} {
-		f.Add(query)
-	}
-	f.Fuzz(func(t *testing.T, query string) {
-		known := []string{"region", "interval", "post_ids", "from"}
-		in := read(&http.Request{URL: &url.URL{RawQuery: query}}, known...)
-		values, err := url.ParseQuery(query)
-		if in.refusal() != nil {
-			return
-		}
-		if err != nil {
-			// A semicolon stands for itself here, in a value that is then judged.
-			require.Contains(t, query, ";")
-			return
-		}
-		for name, given := range values {
-			require.Contains(t, known, name)
-			if name != listParameter {
-				require.Len(t, given, 1)
-			}
-			require.Equal(t, strings.Join(given, ","), in.value(name))
-		}
-	})
-}
-
 // FuzzPageToken: what is no token is refused, and a token is what it was made of.
 func FuzzPageToken(f *testing.F) {
 	f.Add(newPageToken(1, 7), uint64(1))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/schema/problem"
@@ -27,8 +28,8 @@ const (
 // getLikesOverTime answers likes by hour or day.
 func (a *api) getLikesOverTime(w http.ResponseWriter, r *http.Request) error {
 	in := read(r, "region", "interval", "from", "to")
-	region := in.region("region", in.value("region"))
-	name := in.oneOf("interval", "hour", "hour", "day")
+	region := in.Region("region", in.Value("region"))
+	name := in.OneOf("interval", "hour", "hour", "day")
 	interval, otherwise := time.Hour, 24*time.Hour
 	if name == "day" {
 		interval, otherwise = 24*time.Hour, 30*24*time.Hour
@@ -48,10 +49,10 @@ func (a *api) getLikesOverTime(w http.ResponseWriter, r *http.Request) error {
 }
 
 // span reads from and to, and rounds them outwards to the interval (UTC).
-func (in *input) span(interval, otherwise time.Duration, now time.Time) (from, to time.Time) {
-	before := len(in.wrong)
+func (in input) span(interval, otherwise time.Duration, now time.Time) (from, to time.Time) {
+	before := len(in.Wrong())
 	to = now.UTC()
-	if s := in.value("to"); s != "" {
+	if s := in.Value("to"); s != "" {
 		to = in.time("to", s)
 	}
 	if down := to.Truncate(interval); down.Equal(to) {
@@ -60,28 +61,28 @@ func (in *input) span(interval, otherwise time.Duration, now time.Time) (from, t
 		to = down.Add(interval)
 	}
 	from = to.Add(-otherwise)
-	if s := in.value("from"); s != "" {
+	if s := in.Value("from"); s != "" {
 		from = in.time("from", s).Truncate(interval)
 	}
-	if len(in.wrong) > before {
+	if len(in.Wrong()) > before {
 		return from, to
 	}
 	switch n := to.Sub(from) / interval; {
 	case n < 1:
-		in.refuse("from", reasonOutOfRange, "must be before to, which is %s", to.Format(time.RFC3339))
+		in.Refuse("from", query.OutOfRange, "must be before to, which is %s", to.Format(time.RFC3339))
 	case n > maxIntervals:
-		in.refuse("from", reasonOutOfRange, "is %d intervals before to, which is %s; %d at most", n, to.Format(time.RFC3339), maxIntervals)
+		in.Refuse("from", query.OutOfRange, "is %d intervals before to, which is %s; %d at most", n, to.Format(time.RFC3339), maxIntervals)
 	}
 	return from, to
 }
 
-func (in *input) time(name, s string) time.Time {
+func (in input) time(name, s string) time.Time {
 	t, err := time.Parse(time.RFC3339, s)
 	switch {
 	case err != nil:
-		in.refuse(name, string(schema.Undecodable), "%.40q is not a time, as 2026-11-21T10:00:00Z (a + is written %%2B)", s)
+		in.Refuse(name, string(schema.Undecodable), "%.40q is not a time, as 2026-11-21T10:00:00Z (a + is written %%2B)", s)
 	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // span stays within what time.Duration can say
-		in.refuse(name, reasonOutOfRange, "%.40q is not between 1970 and 2200", s)
+		in.Refuse(name, query.OutOfRange, "%.40q is not between 1970 and 2200", s)
 	}
 	return t.UTC()
 }

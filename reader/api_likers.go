@@ -18,7 +18,7 @@ const (
 // getReaction answers what a user has for a post.
 func (a *api) getReaction(w http.ResponseWriter, r *http.Request) error {
 	in := read(r, minOffset)
-	post, user, covered := in.pathID("post_id"), in.pathID("user_id"), in.minOffset()
+	post, user, covered := in.PathID("post_id"), in.PathID("user_id"), in.minOffset()
 	if err := in.refusal(); err != nil {
 		return err
 	}
@@ -41,12 +41,12 @@ func (a *api) getReaction(w http.ResponseWriter, r *http.Request) error {
 func (a *api) listLikers(w http.ResponseWriter, r *http.Request) error {
 	const pageSize, pageToken = "page_size", "page_token"
 	in := read(r, pageSize, pageToken, minOffset)
-	post, limit, covered := in.pathID("post_id"), in.number(pageSize, maxPageSize, defaultPageSize), in.minOffset()
+	post, limit, covered := in.PathID("post_id"), in.Number(pageSize, maxPageSize, defaultPageSize), in.minOffset()
 	var after uint64
-	if token := in.value(pageToken); token != "" && post != 0 {
+	if token := in.Value(pageToken); token != "" && post != 0 {
 		var wrong string
 		if after, wrong = parsePageToken(token, post); wrong != "" {
-			in.refuse(pageToken, string(schema.Undecodable), "%s", wrong)
+			in.Refuse(pageToken, string(schema.Undecodable), "%s", wrong)
 		}
 	}
 	if err := in.refusal(); err != nil {

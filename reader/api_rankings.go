@@ -10,9 +10,6 @@ import (
 	"kudos/schema/problem"
 )
 
-// defaultWindow is answered where none is asked for.
-const defaultWindow = "1h"
-
 // listRankings answers which rankings there are.
 func (a *api) listRankings(w http.ResponseWriter, r *http.Request) error {
 	in := read(r)
@@ -33,7 +30,7 @@ func (a *api) listRankings(w http.ResponseWriter, r *http.Request) error {
 // getTrending answers the newest ranking of a region and window.
 func (a *api) getTrending(w http.ResponseWriter, r *http.Request) error {
 	in := read(r, "window")
-	region, window := in.region("region", r.PathValue("region")), in.window("window")
+	region, window := in.Region("region", r.PathValue("region")), in.Window("window")
 	if err := in.refusal(); err != nil {
 		return err
 	}
@@ -43,8 +40,8 @@ func (a *api) getTrending(w http.ResponseWriter, r *http.Request) error {
 // getLeaderboard answers the most liked posts of the day or of all time.
 func (a *api) getLeaderboard(w http.ResponseWriter, r *http.Request) error {
 	in := read(r, "region", "period")
-	region := in.region("region", in.value("region"))
-	period := in.oneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)
+	region := in.Region("region", in.Value("region"))
+	period := in.OneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)
 	if err := in.refusal(); err != nil {
 		return err
 	}
@@ -67,19 +64,4 @@ func (a *api) writeRanking(w http.ResponseWriter, r *http.Request, region schema
 	}
 	a.write(w, r, written{body: body, contentType: a.headers.json, caching: a.headers.public, etag: etagOf(body)})
 	return nil
-}
-
-// window reads the name of a window, which may be one that no ranker makes.
-func (in *input) window(name string) string {
-	s := in.value(name)
-	if s == "" {
-		return defaultWindow
-	}
-	for i := range len(s) {
-		if c := s[i]; i >= 16 || (c < '0' || c > '9') && (c < 'a' || c > 'z') {
-			in.refuse(name, string(schema.Undecodable), "%.40q is not the name of a window, as %s or %s", s, defaultWindow, schema.LeaderboardDay)
-			break
-		}
-	}
-	return s
 }

@@ -77,7 +77,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
 
 // show serves a stream on what open opens once there is something to show. Neither a
 // connection nor a refusal: there is nobody to show it to.
-func (h *Hub) show(ctx context.Context, q *query, kind string, open func(*stream) (conn, *refusal)) *refusal {
+func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*stream) (conn, *refusal)) *refusal {
 	s := newStream(ctx)
 	defer s.end(nil)
 	if err := h.admit(s); err != nil {

@@ -327,7 +327,7 @@ func TestASlowClientOnAConnectionSkips(t *testing.T) {
 	raw := stopReading(t, server, "GET /v1/stream?trending=DE HTTP/1.0\nHost: x\n\n")
 	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
 	fast := &fakeConn{}
-	r.watch(fast, &query{ranking: &rankingKey{"DE", "1h"}})
+	r.watch(fast, &wanted{ranking: &rankingKey{"DE", "1h"}})
 	const changes = 60
 	for i := range int64(changes) {
 		bulky(r, i+1)

@@ -13,17 +13,17 @@ func TestParse(t *testing.T) {
 	seen := &eventID{epoch: "5f0c1d2e", offsets: map[int32]int64{3: 1018, 12: 0}}
 	for _, c := range []struct {
 		query, header string
-		want          query
+		want          wanted
 	}{
-		{query: "post_ids=42", want: query{posts: []uint64{42}}},
-		{query: "post_ids=42,7&post_ids=7,18446744073709551615", want: query{posts: []uint64{42, 7, 18446744073709551615}}},
-		{query: "post_ids=1%2C2&last_event_id=", want: query{posts: []uint64{1, 2}}},
-		{query: "post_ids=1&last_event_id=" + id, want: query{posts: []uint64{1}, seen: seen}},
-		{query: "post_ids=1&last_event_id=0badc0de.1:1", header: id, want: query{posts: []uint64{1}, seen: seen}},
-		{query: "post_ids=1&last_event_id=rubbish", header: id, want: query{posts: []uint64{1}, seen: seen}},
-		{query: "trending=global", want: query{ranking: &rankingKey{"global", "1h"}}},
-		{query: "trending=Global&window=day", want: query{ranking: &rankingKey{"global", "day"}}},
-		{query: "trending=us-ca&window=10m", header: id, want: query{ranking: &rankingKey{"US-CA", "10m"}, seen: seen}},
+		{query: "post_ids=42", want: wanted{posts: []uint64{42}}},
+		{query: "post_ids=42,7&post_ids=7,18446744073709551615", want: wanted{posts: []uint64{42, 7, 18446744073709551615}}},
+		{query: "post_ids=1%2C2&last_event_id=", want: wanted{posts: []uint64{1, 2}}},
+		{query: "post_ids=1&last_event_id=" + id, want: wanted{posts: []uint64{1}, seen: seen}},
+		{query: "post_ids=1&last_event_id=0badc0de.1:1", header: id, want: wanted{posts: []uint64{1}, seen: seen}},
+		{query: "post_ids=1&last_event_id=rubbish", header: id, want: wanted{posts: []uint64{1}, seen: seen}},
+		{query: "trending=global", want: wanted{ranking: &rankingKey{"global", "1h"}}},
+		{query: "trending=Global&window=day", want: wanted{ranking: &rankingKey{"global", "day"}}},
+		{query: "trending=us-ca&window=10m", header: id, want: wanted{ranking: &rankingKey{"US-CA", "10m"}, seen: seen}},
 	} {
 		r := httptest.NewRequest("GET", "/v1/stream?"+c.query, nil)
 		r.Header.Set("Last-Event-ID", c.header)
@@ -43,14 +43,14 @@ func TestParseRefuses(t *testing.T) {
 		"post_ids=0":                           "post_ids: is 0",
 		"post_ids=-1":                          `post_ids: "-1" is not a whole number`,
 		"post_ids=18446744073709551616":        "post_ids: ",
-		"post_ids=1,1,1,1":                     "post_ids: has more than 3 posts",
+		"post_ids=1,1,1,1":                     "post_ids: has 4 posts; 3 at most",
 		"post_ids=1&window=1h":                 "window: goes with trending only",
 		"trending=Germany":                     "trending: ",
 		"trending=DE&trending=FR":              "trending: is given more than once",
 		"trending=DE&window=last/hour":         "window: ",
 		"trending=DE&window=12345678901234567": "window: ",
 		"trending=DE&since=now":                "since: is not known",
-		"post_ids=%zz":                         "query: ",
+		"post_ids=%zz":                         "post_ids: is not encoded",
 		"post_ids=1&last_event_id=5":           "last_event_id: ",
 		"post_ids=1&last_event_id=5&last_event_id=6": "last_event_id: is given more than once",
 	} {

@@ -344,7 +344,7 @@ func (c *fakeConn) beats() int {
 }
 
 // watch opens a stream on a fakeConn; leave ends it as its client would.
-func (r *rig) watch(c *fakeConn, q *query) (leave func()) {
+func (r *rig) watch(c *fakeConn, q *wanted) (leave func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan *refusal, 1)

@@ -39,7 +39,7 @@ func notReady(err error) bool {
 var errEpochs = errors.New("partitions are of different logs: likes is being made anew")
 
 // subscribe makes a stream's groups, registers them and reads the current values.
-func (h *Hub) subscribe(s *stream, q *query) (err error) {
+func (h *Hub) subscribe(s *stream, q *wanted) (err error) {
 	if q.ranking != nil {
 		err = h.addRanking(s, *q.ranking)
 	} else {

@@ -17,9 +17,9 @@ import (
 
 // These tests run in a bubble whose clock moves only when everything in it waits.
 
-func posts(ids ...uint64) *query { return &query{posts: ids} }
+func posts(ids ...uint64) *wanted { return &wanted{posts: ids} }
 
-func seen(t *testing.T, id string, q *query) *query {
+func seen(t *testing.T, id string, q *wanted) *wanted {
 	t.Helper()
 	var err error
 	q.seen, err = parseEventID(id)
@@ -347,7 +347,7 @@ func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
 func TestRankings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 1, nil)
-		q := func() *query { return &query{ranking: &rankingKey{"DE", "1h"}} }
+		q := func() *wanted { return &wanted{ranking: &rankingKey{"DE", "1h"}} }
 		next := func(c *fakeConn) (line string) {
 			synctest.Wait()
 			for _, m := range c.take() {

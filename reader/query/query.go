@@ -1,0 +1,198 @@
+// Package query reads what a request says outside of its body: in come path and query,
+// out go values and all that is wrong with them. The API and the live streams both use it.
+package query
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kudos/schema"
+	"kudos/schema/problem"
+)
+
+// Why a part of a request is not valid, beyond schema's and problem's reasons.
+const (
+	Repeated   = "repeated"
+	TooMany    = "too_many"
+	OutOfRange = "out_of_range"
+)
+
+// maxParameters is the most that a route knows.
+const maxParameters = 4
+
+// Input is a request's path and query, and all that is wrong with them. Only
+// parameters that the route knows may be there, each once: one that is spelled wrong
+// would otherwise be silently without effect.
+type Input struct {
+	request *http.Request
+	known   []string
+	values  [maxParameters]string
+	given   [maxParameters]bool
+	wrong   []problem.FieldError
+}
+
+// Parameters that are treated apart.
+const (
+	PostIDs     = "post_ids"      // may be given several times; the lists are then one
+	LastEventID = "last_event_id" // may be empty: a page may well have none yet
+)
+
+// DefaultWindow is answered where none is asked for.
+const DefaultWindow = "1h"
+
+// Read reads a request whose route knows these parameters.
+func Read(r *http.Request, known ...string) *Input {
+	in := &Input{request: r, known: known}
+	for rest := r.URL.RawQuery; rest != ""; {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		if pair != "" {
+			in.add(pair)
+		}
+	}
+	return in
+}
+
+func (in *Input) add(pair string) {
+	rawName, rawValue, _ := strings.Cut(pair, "=")
+	name, err := unescape(rawName)
+	if err != nil {
+		in.Refuse(rawName, string(schema.Undecodable), "the name of the parameter is not encoded as that of a query: %v", err)
+		return
+	}
+	i := slices.Index(in.known, name)
+	if i < 0 {
+		in.Add(*problem.Unknown(name, in.known...))
+		return
+	}
+	value, err := unescape(rawValue)
+	switch {
+	case err != nil:
+		in.Refuse(name, string(schema.Undecodable), "is not encoded as the value of a query: %v", err)
+	case value == "" && name != LastEventID:
+		in.Refuse(name, problem.Empty, "is empty")
+	case !in.given[i]:
+		in.values[i] = value
+	case name == PostIDs:
+		in.values[i] += "," + value
+	default:
+		in.Refuse(name, Repeated, "is given more than once")
+	}
+	in.given[i] = true
+}
+
+func unescape(s string) (string, error) {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
+		return s, nil
+	}
+	return url.QueryUnescape(s)
+}
+
+// Add adds something that is wrong.
+func (in *Input) Add(wrong problem.FieldError) { in.wrong = append(in.wrong, wrong) }
+
+// Refuse adds something that is wrong.
+func (in *Input) Refuse(field, reason, format string, args ...any) {
+	in.wrong = append(in.wrong, problem.FieldError{Field: fmt.Sprintf("%.40s", field), Reason: reason, Detail: fmt.Sprintf(format, args...)})
+}
+
+// Wrong is all that is wrong; nothing if nothing is.
+func (in *Input) Wrong() []problem.FieldError { return in.wrong }
+
+// Given tells whether a parameter is there.
+func (in *Input) Given(name string) bool { return in.given[slices.Index(in.known, name)] }
+
+// Value is a parameter's; "" if it is not given.
+func (in *Input) Value(name string) string { return in.values[slices.Index(in.known, name)] }
+
+// PathID reads an id of the path.
+func (in *Input) PathID(name string) uint64 {
+	id, wrong := problem.ParseID(name, in.request.PathValue(name))
+	if wrong != nil {
+		in.Add(*wrong)
+	}
+	return id
+}
+
+// Number reads a whole number from 1 on.
+func (in *Input) Number(name string, most, otherwise int) int {
+	s := in.Value(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(s, 10, 31)
+	switch {
+	case err != nil:
+		in.Add(*problem.NotANumber(name, s))
+	case n < 1 || n > uint64(most):
+		in.Refuse(name, OutOfRange, "is %d; it must be between 1 and %d", n, most)
+	}
+	return int(n)
+}
+
+// OneOf reads a word of several.
+func (in *Input) OneOf(name, otherwise string, words ...string) string {
+	s := in.Value(name)
+	if s == "" {
+		return otherwise
+	}
+	if !slices.Contains(words, s) {
+		in.Refuse(name, problem.UnknownValue, "%.40q is none of %s", s, strings.Join(words, ", "))
+	}
+	return s
+}
+
+// Region reads a region, or global, in any case.
+func (in *Input) Region(name, s string) schema.Region {
+	if s == "" || strings.EqualFold(s, schema.GlobalName) {
+		return schema.Global
+	}
+	region, wellFormed := schema.ParseRegion(s)
+	if !wellFormed {
+		in.Refuse(name, string(schema.Undecodable), "%.40q is no region, as DE or US-CA, nor %s", s, schema.GlobalName)
+	}
+	return region
+}
+
+// Posts appends the ids of the query's list, up to most of them.
+func (in *Input) Posts(ids []uint64, most int) []uint64 {
+	s := in.Value(PostIDs)
+	switch n := strings.Count(s, ",") + 1; {
+	case !in.Given(PostIDs):
+		in.Refuse(PostIDs, problem.Empty, "is missing; name the posts, with commas between")
+		return ids
+	case s == "": // refused already
+		return ids
+	case n > most:
+		in.Refuse(PostIDs, TooMany, "has %d posts; %d at most", n, most)
+		return ids
+	}
+	for item := range strings.SplitSeq(s, ",") {
+		id, wrong := problem.ParseID(PostIDs, item)
+		if wrong != nil {
+			in.Add(*wrong)
+			return ids
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+var windowForm = regexp.MustCompile(`^[0-9a-z]{1,16}$`)
+
+// Window reads the name of a window, which may be one that no ranker makes.
+func (in *Input) Window(name string) string {
+	s := in.Value(name)
+	if s == "" {
+		return DefaultWindow
+	}
+	if !windowForm.MatchString(s) {
+		in.Refuse(name, string(schema.Undecodable), "%.40q is not the name of a window, as %s or %s", s, DefaultWindow, schema.LeaderboardDay)
+	}
+	return s
+}
