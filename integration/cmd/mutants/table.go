@@ -207,6 +207,8 @@ var mutants = []mutant{
 	{9, "a giant transaction is not read before it is whole", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		e := &ViewNotReadyError", "	if false {\n		e := &ViewNotReadyError"), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a copy of a log that was made anew is made anew", one(tableGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfATopicMadeAnew")},
+	{9, "a view looks by itself whether its log is the same", one(viewGo, "idle%viewIdlePolls == 0", "idle < 0"), test("stream", "TestViewLooksWhetherItsTopicWasMadeAnew")},
 	{9, "streams are told when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "an answer waits for what min_offset names", one("reader/view/wait.go", "		if err == nil && offset >= want {", "		if err == nil && offset >= min(want, 0) {"), test("reader/view", "TestWaitIsBounded")},
+	{9, "the copies outlive the requests that read them", one("reader/reader.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersWhatIsInHand")},
 }
