@@ -213,7 +213,10 @@ var mutants = []mutant{
 	{9, "place and data are written at one moment", one(viewGo, "	p.snap.Lock()\n	defer p.snap.Unlock()\n	if err := w.Commit(covered); err != nil {", "	if err := w.Commit(covered); err != nil {"), test("stream", "TestViewIsNotReadBetweenWriteAndApplied")},
 	{9, "a giant transaction is not read before it is whole", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		e := &ViewNotReadyError", "	if false {\n		e := &ViewNotReadyError"), test("stream", "TestViewOfAGiantTransaction")},
+	{9, "a copy that cannot go on is not read", one(viewGo, "		p.shut(err)\n", ""), test("reader/view", "TestWhatCannotBeDecodedStopsItsPartition")},
 	{9, "a copy of a log that was made anew is made anew", one(tableGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfATopicMadeAnew")},
+	{9, "a view looks by itself whether its log is the same", one(viewGo, "idle%viewIdlePolls == 0", "idle < 0"), test("stream", "TestViewLooksWhetherItsTopicWasMadeAnew")},
 	{9, "streams are told when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "an answer waits for what min_offset names", one("reader/view/wait.go", "		if err == nil && offset >= want {", "		if err == nil && offset >= min(want, 0) {"), test("reader/view", "TestWaitIsBounded")},
+	{9, "the copies outlive the requests that read them", one("reader/reader.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersWhatIsInHand")},
 }
