@@ -118,7 +118,7 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 			return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
 		}
 	}
-	return cl.EndTransaction(ctx, kgo.TryCommit)
+	return stream.CommitTransaction(ctx, cl, rec.Topic, rec.Partition)
 }
 
 // isEmpty tells whether a partition has no committed record. Its end does not tell:

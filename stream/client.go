@@ -29,6 +29,7 @@ type TxnClient interface {
 	BeginTransaction() error
 	Produce(ctx context.Context, rec *kgo.Record, promise func(*kgo.Record, error))
 	EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error
+	PartitionLeader(topic string, partition int32) (leader, epoch int32, err error)
 }
 
 var _ Kafka = KafkaOptions{}
@@ -44,25 +45,29 @@ func (o KafkaOptions) Connect(log *slog.Logger) (Client, error) {
 
 // ConnectTxn makes a client for the transactions of one partition.
 func (o KafkaOptions) ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error) {
-	cl, err := o.NewClient(log,
-		kgo.TransactionalID(opts.ID),
-		kgo.TransactionTimeout(opts.Timeout),
-		// A record that cannot be delivered fails before the broker gives the
-		// transaction up, and not after.
-		kgo.RecordDeliveryTimeout(opts.Timeout*2/3),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerLinger(0),
-		// One batch of the worker is one transaction: all of it is buffered.
-		kgo.MaxBufferedRecords(1<<30),
-		// Not lz4: its writer takes a buffer of 4 MiB for every batch.
-		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
-		kgo.ProducerBatchMaxBytesFn(opts.batchMaxBytes),
-	)
+	cl, err := o.newTxnClient(log, opts)
 	if err != nil {
 		return nil, err
 	}
 	return cl, nil
+}
+
+func (o KafkaOptions) newTxnClient(log *slog.Logger, opts *TxnOptions, extra ...kgo.Opt) (*kgo.Client, error) {
+	return o.NewClient(log, append([]kgo.Opt{
+		kgo.TransactionalID(opts.ID),
+		kgo.TransactionTimeout(opts.Timeout),
+		// A record that cannot be delivered fails before the broker gives the
+		// transaction up, and not after.
+		kgo.RecordDeliveryTimeout(opts.Timeout * 2 / 3),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProducerLinger(0),
+		// One batch of the worker is one transaction: all of it is buffered.
+		kgo.MaxBufferedRecords(1 << 30),
+		// Not lz4: its writer takes a buffer of 4 MiB for every batch.
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytesFn(opts.batchMaxBytes),
+	}, extra...)...)
 }
 
 const defaultBatchMaxBytes = 1_000_000 // below the default max.message.bytes

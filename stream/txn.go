@@ -132,10 +132,29 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 	if err := t.commitOffset(ctx, next); err != nil {
 		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
-	if err := t.cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := CommitTransaction(ctx, t.cl, records[0].Topic, records[0].Partition); err != nil {
 		return fmt.Errorf("committing a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	return nil
+}
+
+// CommitTransaction commits a transaction in which something was produced to a partition.
+//
+// A client that has only just learned of a topic sends the records that waited for that, and
+// notes the topic's partitions after it (kgo 1.22.2, storePartitionsUpdate). If they are
+// acknowledged before it has, EndTransaction finds none that was written to, aborts, and
+// says that all is well. So it is asked only once the client knows the partition.
+func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partition int32) error {
+	for {
+		if leader, _, err := cl.PartitionLeader(topic, partition); leader >= 0 || err != nil {
+			return cl.EndTransaction(ctx, kgo.TryCommit)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the client has not come to know %s/%d: %w", topic, partition, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // produce sends the records and waits for all of them. Of a record in flight the

@@ -159,6 +159,9 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	return nil
 }
 
+// PartitionLeader: partitions are known from the beginning.
+func (c *txnClient) PartitionLeader(string, int32) (leader, epoch int32, err error) { return 0, 0, nil }
+
 // EndTransaction drops a transaction without records silently, as kgo does.
 func (c *txnClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {
 	if c.broken != nil {

@@ -115,7 +115,7 @@ func (t *transaction) flush(ctx context.Context) error {
 }
 
 func (t *transaction) commit(ctx context.Context) error {
-	if err := t.cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := stream.CommitTransaction(ctx, t.cl, schema.TopicState, t.partition); err != nil {
 		return fmt.Errorf("committing partition %d, which may have been done or not; run this again, which finds out: %w", t.partition, err)
 	}
 	return nil

@@ -113,6 +113,9 @@ var mutants = []mutant{
 	{3, "a read error is not \"not found\"", one("stream/store_read.go",
 		"			if err := r.iter.Error(); err != nil {\n				return r.s.readError(err)\n			}\n			continue", "			continue"), test("stream", "TestStoreCorruptedWhileOpen|TestLookup")},
 
+	{3, "a transaction is not taken for an empty one", one(txnGo,
+		"; leader >= 0 || err != nil {", "; leader >= 0 || err == nil {"), test("stream", "TestCommitOfATopicThatWasNotKnown")},
+
 	{4, "after an unclear Kafka commit nothing is sent again blind", one(folderGo,
 		"	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {",
 		"	err = w.txn.Commit(ctx, out.records, b.Next)\n	if err != nil && w.txn.Fence(ctx) == nil {\n		err = w.txn.Commit(ctx, out.records, b.Next)\n	}\n	if err != nil {"), simulation},
