@@ -1,0 +1,122 @@
+package creep
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+const (
+	storePairs = 20_000 // in the store; every second user of each post
+	storePosts = 100
+	// storeRepetitions make what is counted large beside the filling of the store, which
+	// differs from time to time: skiplists throw dice.
+	storeRepetitions = 30
+	storeBatch       = 1000 // keys that are looked up or written together
+	storeCache       = 64 << 20
+)
+
+func stores() []Workload {
+	return []Workload{
+		inStore("store/lookup_known", func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }, 0),
+		inStore("store/lookup_unknown", func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }, 1),
+		inStore("store/write", write, 1),
+	}
+}
+
+func lookUp(s *stream.Store, batch [][]byte, want int) error {
+	found := 0
+	err := s.Lookup(len(batch), func(i int) []byte { return batch[i] }, func(int, []byte) error { found++; return nil })
+	if err == nil && found != want {
+		err = fmt.Errorf("%d of %d keys were found, not %d", found, len(batch), want)
+	}
+	return err
+}
+
+func write(s *stream.Store, batch [][]byte) error {
+	w := s.NewWrite()
+	value := schema.AppendPair(nil, pair(0))
+	for _, key := range batch {
+		if err := w.Set(key, value); err != nil {
+			w.Discard()
+			return err
+		}
+	}
+	return w.Commit(1)
+}
+
+// inStore does something to one batch of keys after the other in a store on disk, all of
+// it flushed. The keys' users are even, and thereby known, plus off.
+func inStore(name string, do func(*stream.Store, [][]byte) error, off uint64) Workload {
+	return Workload{Name: name, Events: storeBatch, Repetitions: storeRepetitions, Prepare: func() (func() error, func() error, error) {
+		stores := stream.NewStoresOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
+		s, err := filled(stores)
+		if err != nil {
+			stores.Close()
+			return nil, nil, err
+		}
+		batches, next := batchesOf(off), 0
+		repeat := func() error {
+			next++
+			return do(s, batches[next%len(batches)])
+		}
+		return repeat, func() error { defer stores.Close(); return s.Close() }, nil
+	}}
+}
+
+// filled opens a store that has all pairs in files, and the files' blocks in the cache.
+func filled(stores *stream.Stores) (*stream.Store, error) {
+	identify := func(string) (stream.LogID, error) { return stream.LogID{ClusterID: "creep"}, nil }
+	if _, err := stores.Builder(identify)(schema.TopicState, 0); err != nil {
+		return nil, err
+	}
+	s := stores.Get(schema.TopicState, 0)
+	if err := s.Open(); err != nil {
+		return nil, err
+	}
+	batches := batchesOf(0)
+	for _, batch := range batches {
+		if err := write(s, batch); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	// Closing brings what is in memory to files.
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	if err := s.Open(); err != nil {
+		return nil, err
+	}
+	for _, batch := range batches {
+		if err := lookUp(s, batch, len(batch)); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// batchesOf makes sorted batches of keys. No key is in two of them.
+func batchesOf(off uint64) [][][]byte {
+	order := seeded().Perm(storePairs)
+	var batches [][][]byte
+	for chunk := range slices.Chunk(order, storeBatch) {
+		keys := make([]fold.PairKey, 0, len(chunk))
+		for _, i := range chunk {
+			keys = append(keys, fold.PairKey{PostID: 1 + uint64(i)%storePosts, UserID: 2*uint64(i) + 2 + off})
+		}
+		batch := make([][]byte, 0, len(keys))
+		for _, k := range keys {
+			batch = append(batch, schema.AppendPairKey(nil, k.PostID, k.UserID))
+		}
+		slices.SortFunc(batch, slices.Compare)
+		batches = append(batches, batch)
+	}
+	return batches
+}
