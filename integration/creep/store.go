@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	storePairs = 20_000 // in the store; every second user of each post
+	storePairs = 10_000 // in the store; every second user of each post
 	storePosts = 100
 	// storeRepetitions make what is counted large beside the filling of the store, which
 	// differs from time to time: skiplists throw dice.
-	storeRepetitions = 30
+	storeRepetitions = 80
 	storeBatch       = 1000 // keys that are looked up or written together
 	storeCache       = 64 << 20
 )

@@ -87,9 +87,10 @@ func nothing() error { return nil }
 // codecEvents is how many values one repetition of a codec works on, all different.
 const codecEvents = 1000
 
-// codec is a workload that does the same to each of many values.
-func codec(name string, prepare func() (one func(i int) error)) Workload {
-	return Workload{Name: name, Events: codecEvents, Repetitions: 20, Prepare: func() (func() error, func() error, error) {
+// codec is a workload that does the same to each of many values. The cheaper that is, the
+// more repetitions make it large beside the start of the process.
+func codec(name string, repetitions int, prepare func() (one func(i int) error)) Workload {
+	return Workload{Name: name, Events: codecEvents, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
 		one := prepare()
 		return func() error {
 			for i := range codecEvents {
@@ -104,40 +105,40 @@ func codec(name string, prepare func() (one func(i int) error)) Workload {
 
 func codecs() []Workload {
 	return []Workload{
-		codec("event/decode", func() func(int) error {
+		codec("event/decode", 40, func() func(int) error {
 			return decodeEvents(func(e *schema.Event) []byte { return schema.AppendEvent(nil, e) })
 		}),
-		codec("event/decode_json", func() func(int) error {
+		codec("event/decode_json", 20, func() func(int) error {
 			return decodeEvents(func(e *schema.Event) []byte {
 				return fmt.Appendf(nil, `{"post_id":%d,"user_id":"%d","action":%q,"time_ms":%d,"region":"US-CA"}`, e.PostID, e.UserID, e.Action, e.TimeMs)
 			})
 		}),
-		codec("event/append", func() func(int) error {
+		codec("event/append", 100, func() func(int) error {
 			list, buf := events(codecEvents, 1<<40), make([]byte, 0, 128)
 			return func(i int) error { buf = schema.AppendEvent(buf[:0], &list[i]); return nil }
 		}),
-		codec("update/decode", func() func(int) error {
+		codec("update/decode", 40, func() func(int) error {
 			values, u := make([][]byte, codecEvents), new(schema.Update)
 			for i := range values {
 				values[i] = schema.AppendUpdate(nil, update(i))
 			}
 			return func(i int) error { return schema.DecodeUpdate(values[i], u) }
 		}),
-		codec("update/append", func() func(int) error {
+		codec("update/append", 40, func() func(int) error {
 			buf, list := make([]byte, 0, 512), make([]*schema.Update, codecEvents)
 			for i := range list {
 				list[i] = update(i)
 			}
 			return func(i int) error { buf = schema.AppendUpdate(buf[:0], list[i]); return nil }
 		}),
-		codec("pair/decode", func() func(int) error {
+		codec("pair/decode", 400, func() func(int) error {
 			values, p := make([][]byte, codecEvents), new(schema.Pair)
 			for i := range values {
 				values[i] = schema.AppendPair(nil, pair(i))
 			}
 			return func(i int) error { return schema.DecodePair(values[i], p) }
 		}),
-		codec("pair/append", func() func(int) error {
+		codec("pair/append", 600, func() func(int) error {
 			buf, list := make([]byte, 0, 64), make([]*schema.Pair, codecEvents)
 			for i := range list {
 				list[i] = pair(i)

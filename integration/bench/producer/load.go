@@ -21,6 +21,8 @@ type load struct {
 	options *Options
 	likes   *likes
 	lines   int // of a batch; 0: single likes
+
+	connections int
 }
 
 func (l *load) likesPerRequest() int { return max(1, l.lines) }
@@ -53,7 +55,7 @@ func (l *load) hold(ctx context.Context, likesPerSecond float64, d time.Duration
 	sum := &tally{step: Step{PlannedLikesPerSecond: likesPerSecond}}
 	g, ctx := errgroup.WithContext(ctx)
 	// All connections first: whoever sends many likes has them.
-	connections := make([]*connection, min(int64(l.options.Connections), p.n))
+	connections := make([]*connection, min(int64(l.connections), p.n))
 	for i := range connections {
 		connections[i] = &connection{options: l.options, request: request{likes: l.likes, addr: l.options.Addr, lines: l.lines}}
 		defer connections[i].close()

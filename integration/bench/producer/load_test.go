@@ -21,7 +21,7 @@ func loadOn(t *testing.T, lines int, answer http.HandlerFunc) *load {
 	t.Cleanup(server.Close)
 	o := DefaultOptions()
 	o.Addr = server.Listener.Addr().String()
-	return &load{options: &o, likes: newLikes(1, 1000), lines: lines}
+	return &load{options: &o, likes: newLikes(1, 1000), lines: lines, connections: 32}
 }
 
 func TestFailuresAreToldApart(t *testing.T) {
@@ -65,7 +65,7 @@ func TestTimesRunFromThePlan(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, accepted)
 	})
-	l.options.Connections = 1
+	l.connections = 1
 	got, err := l.hold(t.Context(), 100, time.Second)
 	require.NoError(t, err)
 	require.EqualValues(t, 100, got.Accepted)
@@ -79,7 +79,7 @@ func TestAHopelessRateIsGivenUp(t *testing.T) {
 	over := make(chan struct{})
 	l := loadOn(t, 0, func(http.ResponseWriter, *http.Request) { <-over })
 	t.Cleanup(func() { close(over) }) // before the server closes, which waits
-	l.options.Connections = 2
+	l.connections = 2
 	l.options.LatencyLimit = 10 * time.Millisecond
 	l.options.RequestTimeout = 100 * time.Millisecond
 	got, err := l.hold(t.Context(), 1000, time.Second)

@@ -34,9 +34,10 @@ import (
 type Options struct {
 	// Addr is the producer's HTTP address, host:port.
 	Addr string
-	// Connections that the requests share; one carries one request at a time. Requests
-	// that are due while all are busy wait, and their wait counts.
-	Connections int
+	// Connections that single likes share; one carries one request at a time. Requests
+	// that are due while all are busy wait, and their wait counts. BatchConnections is
+	// for batches: more than the producer's max_concurrent_batches would be refused.
+	Connections, BatchConnections int
 	// Posts that the likes spread over.
 	Posts uint64
 	// FirstUser is the user of the first like; each has another. Likes that were
@@ -61,20 +62,23 @@ type Options struct {
 // DefaultOptions take some two and a half minutes. Set Addr.
 func DefaultOptions() Options {
 	return Options{
-		Connections:    256,
-		Posts:          1000,
-		FirstUser:      1,
-		BatchLines:     1000,
-		StartRate:      1000,
-		StepFor:        5 * time.Second,
-		HoldFor:        15 * time.Second,
-		LatencyLimit:   500 * time.Millisecond,
-		RequestTimeout: 15 * time.Second,
+		Connections:      256,
+		BatchConnections: 32,
+		Posts:            1000,
+		FirstUser:        1,
+		BatchLines:       1000,
+		StartRate:        1000,
+		StepFor:          5 * time.Second,
+		HoldFor:          15 * time.Second,
+		LatencyLimit:     500 * time.Millisecond,
+		RequestTimeout:   15 * time.Second,
 	}
 }
 
-// maxBatchLines is the producer's default limit.
-const maxBatchLines = 10_000
+const (
+	maxBatchLines  = 10_000 // the producer's default limit
+	maxConnections = 10_000
+)
 
 // Validate says what is wrong with the options, all of it.
 func (o Options) Validate() error {
@@ -82,8 +86,10 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
 		errs = append(errs, fmt.Errorf("the producer's address %q is not host:port: %w", o.Addr, err))
 	}
-	if o.Connections < 1 || o.Connections > 10_000 {
-		errs = append(errs, fmt.Errorf("connections %d: give 1 to 10,000", o.Connections))
+	for _, n := range []int{o.Connections, o.BatchConnections} {
+		if n < 1 || n > maxConnections {
+			errs = append(errs, fmt.Errorf("connections %d: give 1 to %d", n, maxConnections))
+		}
 	}
 	if o.Posts < 1 || o.FirstUser < 1 {
 		errs = append(errs, errors.New("posts and the first user must be above zero"))
@@ -156,11 +162,11 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	var result Result
 	likes := newLikes(o.FirstUser, o.Posts)
 	for _, e := range []struct {
-		name  string
-		lines int
-		into  *Endpoint
-	}{{"single", 0, &result.Single}, {"batch", o.BatchLines, &result.Batch}} {
-		l := &load{options: &o, likes: likes, lines: e.lines}
+		name               string
+		lines, connections int
+		into               *Endpoint
+	}{{"single", 0, o.Connections, &result.Single}, {"batch", o.BatchLines, o.BatchConnections, &result.Batch}} {
+		l := &load{options: &o, likes: likes, lines: e.lines, connections: e.connections}
 		s := search{options: &o, log: o.Log.With("endpoint", e.name), at: l.hold, found: Endpoint{LikesPerRequest: l.likesPerRequest()}}
 		found, err := s.run(ctx)
 		if err != nil {

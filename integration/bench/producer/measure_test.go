@@ -101,10 +101,9 @@ func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	addr, _ := startProducer(t)
 	o := DefaultOptions()
 	o.Addr = addr
-	o.Connections = 32
 	likes := newLikes(1, o.Posts)
-	single := &load{options: &o, likes: likes}
-	batch := &load{options: &o, likes: likes, lines: 100}
+	single := &load{options: &o, likes: likes, connections: 32}
+	batch := &load{options: &o, likes: likes, lines: 100, connections: 8}
 	var sum int64
 	for _, l := range []*load{single, batch, single} {
 		step, err := l.hold(t.Context(), 1000, time.Second)
@@ -128,7 +127,7 @@ func BenchmarkProducer(b *testing.B) {
 		addr, adminAddr := startProducer(b)
 		o := DefaultOptions()
 		o.Addr = addr
-		o.Log = slog.New(slog.NewTextHandler(b.Output(), nil))
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)) // the steps as they come: b.Log keeps ten lines
 		o.Log.Info("the producer's profiles", "url", "http://"+adminAddr+"/debug/pprof/")
 		b.StartTimer()
 		result, err := Measure(b.Context(), o)
@@ -141,6 +140,6 @@ func BenchmarkProducer(b *testing.B) {
 		}
 		text, err := json.MarshalIndent(result, "", "  ")
 		require.NoError(b, err)
-		b.Logf("%s", text)
+		fmt.Printf("%s\n", text)
 	}
 }

@@ -24,7 +24,7 @@ func (l *likes) reserve(n int) (first uint64) {
 	return first
 }
 
-// post is the one that a user likes: spread over all, and no two users in a row the same.
+// post is the one that a user likes: users in a row like posts far from each other.
 func (l *likes) post(user uint64) uint64 {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 / φ, odd
 	return 1 + user*golden>>32%l.posts
