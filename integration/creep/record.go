@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// moreAllowed is how much above the record an event may cost. Ten runs of one program
-	// stay within 2 % of each other.
+	// moreAllowed is how much above the record an event may cost. Counts of one program are
+	// within 1 % of each other, and 6 % for writes to a store.
 	moreAllowed = 0.10
 	// lessAllowed is how much below. A record far above what is true would let that much
 	// come back unnoticed.

@@ -16,18 +16,15 @@ import (
 const (
 	storePairs = 10_000 // in the store; every second user of each post
 	storePosts = 100
-	// storeRepetitions make what is counted large beside the filling of the store, which
-	// differs from time to time: skiplists throw dice.
-	storeRepetitions = 80
-	storeBatch       = 1000 // keys that are looked up or written together
-	storeCache       = 64 << 20
+	storeBatch = 1000 // keys that are looked up or written together
+	storeCache = 64 << 20
 )
 
 func stores() []Workload {
 	return []Workload{
-		inStore("store/lookup_known", func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }, 0),
-		inStore("store/lookup_unknown", func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }, 1),
-		inStore("store/write", write, 1),
+		inStore("store/lookup_known", 30, func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }, 0),
+		inStore("store/lookup_unknown", 60, func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }, 1),
+		inStore("store/write", 80, write, 1),
 	}
 }
 
@@ -53,9 +50,11 @@ func write(s *stream.Store, batch [][]byte) error {
 }
 
 // inStore does something to one batch of keys after the other in a store on disk, all of
-// it flushed. The keys' users are even, and thereby known, plus off.
-func inStore(name string, do func(*stream.Store, [][]byte) error, off uint64) Workload {
-	return Workload{Name: name, Events: storeBatch, Repetitions: storeRepetitions, Prepare: func() (func() error, func() error, error) {
+// it flushed. The keys' users are even, and thereby known, plus off. The repetitions make
+// what is counted large beside the filling of the store, which differs from time to time:
+// skiplists throw dice.
+func inStore(name string, repetitions int, do func(*stream.Store, [][]byte) error, off uint64) Workload {
+	return Workload{Name: name, Events: storeBatch, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
 		stores := stream.NewStoresOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
 		s, err := filled(stores)
 		if err != nil {
