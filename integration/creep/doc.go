@@ -3,9 +3,8 @@
 //
 // In comes record.json, which says for parts of the program how many instructions and
 // allocations an event costs; out goes a failed test where it costs much more now, or so
-// much less that the record is to be made anew. Times would tell nothing on a machine that
-// does other things too; these figures are mostly the
-// same within one per cent.
+// much less that the record is to be made anew. Times would tell nothing on a machine
+// that does other things too; these figures are mostly the same within one per cent.
 //
 //   - workload.go: the parts that are held, store.go those in a store;
 //   - run.go: doing a part again and again, and its allocations;

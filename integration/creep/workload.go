@@ -79,7 +79,7 @@ func foldOf(name string, posts uint64) Workload {
 		var f fold.Folder
 		return func() error { _, err := f.Fold(batch, halfKnown{}); return err }, nothing, nil
 	}
-	return Workload{Name: name, Events: foldBatch, Repetitions: 4, Prepare: prepare}
+	return Workload{Name: name, Events: foldBatch, Repetitions: 2, Prepare: prepare}
 }
 
 func nothing() error { return nil }
