@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -20,11 +21,28 @@ const (
 	storeCache = 64 << 20
 )
 
+// storeBuffer is what a buffered store holds before it goes to Pebble: so little that
+// the writes of a workload fill it several times.
+const storeBuffer = 1 << 20
+
+// stores are the two kinds: Pebble alone, which readers of many goroutines have, and with
+// a buffer before it, which the fold has.
 func stores() []Workload {
+	known := func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }
+	unknown := func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }
+	recent := func(s *stream.Store, batch [][]byte) error {
+		if err := write(s, batch); err != nil {
+			return err
+		}
+		return lookUp(s, batch, len(batch))
+	}
 	return []Workload{
-		inStore("store/lookup_known", 30, func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }, 0),
-		inStore("store/lookup_unknown", 60, func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }, 1),
-		inStore("store/write", 80, write, 1),
+		inStore("store/lookup_known", 0, 30, known, 0),
+		inStore("store/lookup_unknown", 0, 60, unknown, 1),
+		inStore("store/write", 0, 80, write, 1),
+		inStore("buffered_store/lookup_known", storeBuffer, 30, known, 0),
+		inStore("buffered_store/lookup_unknown", storeBuffer, 200, unknown, 1),
+		inStore("buffered_store/write_and_lookup", storeBuffer, 120, recent, 1),
 	}
 }
 
@@ -53,9 +71,10 @@ func write(s *stream.Store, batch [][]byte) error {
 // it flushed. The keys' users are even, and thereby known, plus off. The repetitions make
 // what is counted large beside the filling of the store, which differs from time to time:
 // skiplists throw dice.
-func inStore(name string, repetitions int, do func(*stream.Store, [][]byte) error, off uint64) Workload {
+func inStore(name string, bufferBytes uint64, repetitions int, do func(*stream.Store, [][]byte) error, off uint64) Workload {
 	return Workload{Name: name, Events: storeBatch, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
 		stores := stream.NewStoresOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
+		stores.BufferBytes = bufferBytes
 		s, err := filled(stores)
 		if err != nil {
 			stores.Close()
@@ -93,6 +112,9 @@ func filled(stores *stream.Stores) (*stream.Store, error) {
 	if err := s.Open(); err != nil {
 		return nil, err
 	}
+	// A buffered store reads its keys into a filter, in a goroutine. With GOMAXPROCS=1 that
+	// one runs now.
+	runtime.Gosched()
 	for _, batch := range batches {
 		if err := lookUp(s, batch, len(batch)); err != nil {
 			return nil, errors.Join(err, s.Close())
