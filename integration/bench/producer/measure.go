@@ -70,7 +70,7 @@ func DefaultOptions() Options {
 		StartRate:        1000,
 		StepFor:          5 * time.Second,
 		HoldFor:          15 * time.Second,
-		LatencyLimit:     500 * time.Millisecond,
+		LatencyLimit:     250 * time.Millisecond,
 		RequestTimeout:   15 * time.Second,
 	}
 }

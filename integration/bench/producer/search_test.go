@@ -24,7 +24,7 @@ func (m *model) hold(_ context.Context, rate float64, d time.Duration) (Step, er
 	m.rates, m.lasted = append(m.rates, rate), append(m.lasted, d)
 	s := Step{PlannedLikesPerSecond: rate, P99Ms: 5}
 	if rate > m.capacity {
-		s.P99Ms = 800
+		s.P99Ms = 260
 	}
 	if m.hiccups[m.calls] {
 		s.Failed, s.FirstFailure = 1, "a hiccup"
