@@ -9,7 +9,7 @@ TEST_TIMEOUT ?= 45m
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench stack screenshots
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench creep stack screenshots
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -72,6 +72,9 @@ facts: ## what a real broker does over a long time: half an hour
 
 bench: ## Go benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
+
+creep: deps ## record what an event costs in instructions and allocations: `make test` fails far from it
+	$(GO) test -count=1 -v ./integration/creep -run '^TestNoCreep$$' -record
 
 screenshots: deps ## docs/images: the dashboard while `kudos dev` simulates likes, some three minutes
 	KUDOS_TEST_SCREENSHOTS=$(CURDIR)/docs/images $(GO) test -count=1 -timeout 15m -v ./integration/browser -run '^TestScreenshots$$'

@@ -77,6 +77,9 @@ func parseLine(line []byte, e *schema.Event) *fieldError {
 	if line == nil {
 		return &fieldError{Field: "line", Reason: string(schema.OverSize), Detail: fmt.Sprintf("has more than %d bytes", schema.MaxEventBytes)}
 	}
+	if schema.DecodePlainEvent(line, e) { // nearly always
+		return nil
+	}
 	// DecodeEvent takes Protobuf too, which has no place in a line: this lets only a
 	// JSON object through.
 	if _, wrong := problem.ParseFields(line, "line", "post_id", "postId", "user_id", "userId", "action", "time_ms", "timeMs", "region"); wrong != nil {

@@ -93,11 +93,13 @@ func BenchmarkPartitionFor(b *testing.B) {
 // felt.
 func TestCodecsDoNotAllocate(t *testing.T) {
 	key, value := AppendPostKey(nil, benchEvent.PostID), AppendEvent(nil, &benchEvent)
+	inJSON := []byte(`{"post_id":123456789,"user_id":"987654321","action":"LIKE","time_ms":1700000000123,"region":"US-CA"}`)
 	update := AppendUpdate(nil, benchUpdate())
 	var e Event
 	u, buf := benchUpdate(), make([]byte, 0, 512)
 	for name, f := range map[string]func(){
 		"DecodeEvent":  func() { _ = DecodeEvent(key, value, &e) },
+		"JSON":         func() { _ = DecodeEvent(key, inJSON, &e) },
 		"AppendEvent":  func() { buf = AppendEvent(buf[:0], &benchEvent) },
 		"DecodeUpdate": func() { _ = DecodeUpdate(update, u) },
 		"AppendUpdate": func() { buf = AppendUpdate(buf[:0], u) },

@@ -96,7 +96,10 @@ func DecodeEvent(key, value []byte, e *Event) error {
 	}
 	var err error
 	if value[0] == '{' {
-		err = e.decodeJSON(value)
+		if !e.decodePlain(value) {
+			*e = Event{Region: UnknownRegion}
+			err = e.decodeJSON(value)
+		}
 	} else {
 		err = e.decodeProto(value)
 	}

@@ -19,12 +19,13 @@ const (
 // Software is something that tests need on this machine.
 type Software int
 
-// What this package can start.
+// What this package can start, or tests run themselves.
 const (
 	NeedKafka Software = iota
 	NeedMariaDB
 	NeedMySQL
 	NeedBrowser
+	NeedValgrind
 )
 
 // Missing says what of the named software this machine lacks, and what to do about it; nil if it has all.
@@ -40,6 +41,8 @@ func Missing(ctx context.Context, needs ...Software) error {
 			errs = append(errs, missingMySQL())
 		case NeedBrowser:
 			errs = append(errs, missingBrowser(ctx))
+		case NeedValgrind:
+			errs = append(errs, missingValgrind())
 		}
 	}
 	return errors.Join(errs...)
@@ -82,6 +85,13 @@ func missingMySQL() error {
 	}
 	if !cached {
 		return fmt.Errorf("MySQL is not installed: no %s; %s", dir, installMySQLHint)
+	}
+	return nil
+}
+
+func missingValgrind() error {
+	if _, err := exec.LookPath("valgrind"); err != nil {
+		return fmt.Errorf("find valgrind: %w; %s", err, installHint)
 	}
 	return nil
 }

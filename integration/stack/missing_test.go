@@ -42,11 +42,11 @@ func requireSoftware(t *testing.T, need stack.Software) *verdict {
 }
 
 // Without Java, a test of Kafka is skipped on a laptop and fails in CI, and either says what to do. So with
-// a browser.
+// a browser and valgrind.
 func TestRequire(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("JAVA_HOME", "")
-	for need, missing := range map[stack.Software]string{stack.NeedKafka: "find Java", stack.NeedBrowser: "find Chromium"} {
+	for need, missing := range map[stack.Software]string{stack.NeedKafka: "find Java", stack.NeedBrowser: "find Chromium", stack.NeedValgrind: "find valgrind"} {
 		t.Setenv("CI", "")
 		v := requireSoftware(t, need)
 		require.Empty(t, v.failed)

@@ -1,0 +1,54 @@
+package creep
+
+import (
+	"context"
+	"flag"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/stack"
+)
+
+const recordFile = "record.json"
+
+// countTimeout bounds the building and counting, which take half a minute.
+const countTimeout = 10 * time.Minute
+
+var anew = flag.Bool("record", false, "write what is counted to "+recordFile+", whatever it was before")
+
+// An event costs about as many instructions and allocations as when they were recorded.
+// Where that is meant to change, `make creep` records them anew.
+func TestNoCreep(t *testing.T) {
+	stack.Require(t, stack.NeedValgrind)
+	record := new(Record)
+	if !*anew {
+		var err error
+		record, err = ReadRecord(recordFile)
+		require.NoError(t, err)
+		if record.Arch != runtime.GOARCH {
+			t.Skipf("%s counts instructions of %s, this is %s", recordFile, record.Arch, runtime.GOARCH)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), countTimeout)
+	defer cancel()
+	program, err := Build(ctx, t.TempDir())
+	require.NoError(t, err)
+	counted, err := program.Count(ctx)
+	require.NoError(t, err)
+	now := NewRecord(counted)
+	for _, w := range Workloads() {
+		f := now.Workloads[w.Name]
+		t.Logf("%-22s %8.1f instructions an event, %8.1f allocations per 1,000", w.Name, f.InstructionsPerEvent, f.AllocationsPer1000Events)
+	}
+	if *anew {
+		require.NoError(t, now.WriteFile(recordFile))
+		return
+	}
+	if creep := record.Compare(now, Workloads()); len(creep) > 0 {
+		t.Fatalf("%s\n%s", strings.Join(creep, "\n"), record.Advice(now))
+	}
+}

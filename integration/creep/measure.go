@@ -1,0 +1,119 @@
+package creep
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// parallel is how many workloads are counted at a time.
+const parallel = 2
+
+// Program is integration/cmd/creep, built as the product is: without the race detector,
+// and without Go's build tag "valgrind", which would have the allocator talk to valgrind
+// and all of Go's library compiled anew. Valgrind counts a plain program as well.
+type Program struct{ path string }
+
+// Build builds the program in a folder.
+func Build(ctx context.Context, dir string) (*Program, error) {
+	p := &Program{filepath.Join(dir, "creep")}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", p.path, "kudos/integration/cmd/creep")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the program that is counted: %w\n%s", err, out)
+	}
+	return p, nil
+}
+
+// Count counts all workloads.
+func (p *Program) Count(ctx context.Context) (map[string]Figures, error) {
+	allocations, err := p.allocations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := Workloads()
+	instructions := make([]float64, len(list))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, w := range list {
+		g.Go(func() (err error) { instructions[i], err = p.instructions(ctx, w); return err })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	counted := map[string]Figures{}
+	for i, w := range list {
+		counted[w.Name] = Figures{
+			InstructionsPerEvent:     instructions[i],
+			AllocationsPer1000Events: allocations[w.Name] / float64(w.Events) * 1000,
+		}
+	}
+	return counted, nil
+}
+
+// run runs the program, or one that runs it, where nothing depends on time: one thread
+// for Go code, no garbage collection, and no goroutine is stopped because it runs long.
+func (p *Program) run(ctx context.Context, name string, args ...string) (stdout, stderr []byte, err error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	stdout, err = cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, errOut.String())
+	}
+	return stdout, []byte(errOut.String()), err
+}
+
+func (p *Program) allocations(ctx context.Context) (perRepetition map[string]float64, err error) {
+	out, _, err := p.run(ctx, p.path, "allocations")
+	if err != nil {
+		return nil, fmt.Errorf("counting allocations: %w", err)
+	}
+	if err := json.Unmarshal(out, &perRepetition); err != nil {
+		return nil, fmt.Errorf("counting allocations: %w", err)
+	}
+	return perRepetition, nil
+}
+
+// instructions counts those of an event: what twice as many repetitions take more. The
+// start of the process, and whatever happens once, falls out.
+func (p *Program) instructions(ctx context.Context, w Workload) (float64, error) {
+	once, err := p.total(ctx, w, w.Repetitions)
+	if err != nil {
+		return 0, err
+	}
+	twice, err := p.total(ctx, w, 2*w.Repetitions)
+	if err != nil {
+		return 0, err
+	}
+	return float64(twice-once) / float64(w.Repetitions*w.Events), nil
+}
+
+// instructionCount is in what cachegrind prints: "I   refs:      54,947,587".
+var instructionCount = regexp.MustCompile(`(?m)\bI\s+refs:\s+([\d,]+)\s*$`)
+
+// total is how many instructions a process executes in all.
+func (p *Program) total(ctx context.Context, w Workload, repetitions int) (int64, error) {
+	_, report, err := p.run(ctx, "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
+		p.path, "run", w.Name, strconv.Itoa(repetitions))
+	if err != nil {
+		return 0, fmt.Errorf("counting the instructions of %s: %w", w.Name, err)
+	}
+	found := instructionCount.FindSubmatch(report)
+	if found == nil {
+		return 0, fmt.Errorf("counting the instructions of %s: %w:\n%s", w.Name, errNoCount, report)
+	}
+	return strconv.ParseInt(strings.ReplaceAll(string(found[1]), ",", ""), 10, 64)
+}
+
+var errNoCount = errors.New("valgrind's report has no line \"I refs\"")

@@ -1,0 +1,143 @@
+package creep
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+	"kudos/stream"
+)
+
+const (
+	storePairs = 10_000 // in the store; every second user of each post
+	storePosts = 100
+	storeBatch = 1000 // keys that are looked up or written together
+	storeCache = 64 << 20
+)
+
+// storeBuffer is what a buffered store holds before it goes to Pebble: so little that
+// the writes of a workload fill it several times.
+const storeBuffer = 1 << 20
+
+// stores are the two kinds: Pebble alone, which readers of many goroutines have, and with
+// a buffer before it, which the fold has.
+func stores() []Workload {
+	known := func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }
+	unknown := func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }
+	recent := func(s *stream.Store, batch [][]byte) error {
+		if err := write(s, batch); err != nil {
+			return err
+		}
+		return lookUp(s, batch, len(batch))
+	}
+	return []Workload{
+		inStore("store/lookup_known", 0, 30, known, 0),
+		inStore("store/lookup_unknown", 0, 60, unknown, 1),
+		inStore("store/write", 0, 80, write, 1),
+		inStore("buffered_store/lookup_known", storeBuffer, 30, known, 0),
+		inStore("buffered_store/lookup_unknown", storeBuffer, 200, unknown, 1),
+		inStore("buffered_store/write_and_lookup", storeBuffer, 120, recent, 1),
+	}
+}
+
+func lookUp(s *stream.Store, batch [][]byte, want int) error {
+	found := 0
+	err := s.Lookup(len(batch), func(i int) []byte { return batch[i] }, func(int, []byte) error { found++; return nil })
+	if err == nil && found != want {
+		err = fmt.Errorf("%d of %d keys were found, not %d", found, len(batch), want)
+	}
+	return err
+}
+
+func write(s *stream.Store, batch [][]byte) error {
+	w := s.NewWrite()
+	value := schema.AppendPair(nil, pair(0))
+	for _, key := range batch {
+		if err := w.Set(key, value); err != nil {
+			w.Discard()
+			return err
+		}
+	}
+	return w.Commit(1)
+}
+
+// inStore does something to one batch of keys after the other in a store on disk, all of
+// it flushed. The keys' users are even, and thereby known, plus off. The repetitions make
+// what is counted large beside the filling of the store, which differs from time to time:
+// skiplists throw dice.
+func inStore(name string, bufferBytes uint64, repetitions int, do func(*stream.Store, [][]byte) error, off uint64) Workload {
+	return Workload{Name: name, Events: storeBatch, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
+		stores := stream.NewStoresOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
+		stores.BufferBytes = bufferBytes
+		s, err := filled(stores)
+		if err != nil {
+			stores.Close()
+			return nil, nil, err
+		}
+		batches, next := batchesOf(off), 0
+		repeat := func() error {
+			next++
+			return do(s, batches[next%len(batches)])
+		}
+		return repeat, func() error { defer stores.Close(); return s.Close() }, nil
+	}}
+}
+
+// filled opens a store that has all pairs in files, and the files' blocks in the cache.
+func filled(stores *stream.Stores) (*stream.Store, error) {
+	identify := func(string) (stream.LogID, error) { return stream.LogID{ClusterID: "creep"}, nil }
+	if _, err := stores.Builder(identify)(schema.TopicState, 0); err != nil {
+		return nil, err
+	}
+	s := stores.Get(schema.TopicState, 0)
+	if err := s.Open(); err != nil {
+		return nil, err
+	}
+	batches := batchesOf(0)
+	for _, batch := range batches {
+		if err := write(s, batch); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	// Closing brings what is in memory to files.
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	if err := s.Open(); err != nil {
+		return nil, err
+	}
+	// A buffered store reads its keys into a filter, in a goroutine. With GOMAXPROCS=1 that
+	// one runs now.
+	runtime.Gosched()
+	for _, batch := range batches {
+		if err := lookUp(s, batch, len(batch)); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// batchesOf makes sorted batches of keys. No key is in two of them.
+func batchesOf(off uint64) [][][]byte {
+	order := seeded().Perm(storePairs)
+	var batches [][][]byte
+	for chunk := range slices.Chunk(order, storeBatch) {
+		keys := make([]fold.PairKey, 0, len(chunk))
+		for _, i := range chunk {
+			keys = append(keys, fold.PairKey{PostID: 1 + uint64(i)%storePosts, UserID: 2*uint64(i) + 2 + off})
+		}
+		batch := make([][]byte, 0, len(keys))
+		for _, k := range keys {
+			batch = append(batch, schema.AppendPairKey(nil, k.PostID, k.UserID))
+		}
+		slices.SortFunc(batch, slices.Compare)
+		batches = append(batches, batch)
+	}
+	return batches
+}

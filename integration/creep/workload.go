@@ -1,0 +1,174 @@
+package creep
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+
+	"kudos/processor/fold"
+	"kudos/schema"
+)
+
+// Workload is a part of the program with something to do.
+type Workload struct {
+	Name string
+	// Events that one repetition works on; figures are of one of them.
+	Events int
+	// Repetitions that are counted, after as many that are not.
+	Repetitions int
+	// Prepare makes what one repetition needs, and close gives it back.
+	Prepare func() (repeat func() error, close func() error, err error)
+}
+
+// Workloads are all that is held.
+func Workloads() []Workload {
+	list := []Workload{
+		foldOf("fold/hot", 1),
+		foldOf("fold/1000_posts", 1000),
+		foldOf("fold/uniform", 1<<40),
+	}
+	list = append(list, codecs()...)
+	return append(list, stores()...)
+}
+
+// foldBatch is the events of a batch, as under load.
+const foldBatch = 10_000
+
+// seeded gives the same numbers each time.
+func seeded() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
+
+// events makes likes and, one in ten, unlikes, spread over posts.
+func events(n int, posts uint64) []schema.Event {
+	r := seeded()
+	list := make([]schema.Event, n)
+	for i := range list {
+		list[i] = schema.Event{PostID: 1 + r.Uint64N(posts), UserID: 1 + r.Uint64N(1<<24), Action: schema.Like,
+			TimeMs: 1_700_000_000_000 + int64(i), Region: schema.Region{'U', 'S', '-', 'C', 'A'}}
+		if r.IntN(10) == 0 {
+			list[i].Action = schema.Unlike
+		}
+	}
+	return list
+}
+
+// halfKnown is a state that has every second user's reaction, and no cost of its own.
+type halfKnown struct{}
+
+func (halfKnown) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
+	for i := range keys {
+		if keys[i].UserID%2 == 0 {
+			found(i, schema.Pair{Reaction: schema.Liked, TimeMs: 1_600_000_000_000, SinceMs: 1_600_000_000_000, Region: schema.Region{'D', 'E'}})
+		}
+	}
+	return nil
+}
+
+func (halfKnown) Counts(posts []uint64, found func(int, schema.Counts)) error {
+	for i := range posts {
+		found(i, schema.Counts{Likes: 1000})
+	}
+	return nil
+}
+
+func foldOf(name string, posts uint64) Workload {
+	prepare := func() (func() error, func() error, error) {
+		batch := make([]fold.Event, 0, foldBatch)
+		for i, e := range events(foldBatch, posts) {
+			batch = append(batch, fold.Event{Event: e, Offset: int64(i)})
+		}
+		var f fold.Folder
+		return func() error { _, err := f.Fold(batch, halfKnown{}); return err }, nothing, nil
+	}
+	return Workload{Name: name, Events: foldBatch, Repetitions: 2, Prepare: prepare}
+}
+
+func nothing() error { return nil }
+
+// codecEvents is how many values one repetition of a codec works on, all different.
+const codecEvents = 1000
+
+// codec is a workload that does the same to each of many values. The cheaper that is, the
+// more repetitions make it large beside the start of the process.
+func codec(name string, repetitions int, prepare func() (one func(i int) error)) Workload {
+	return Workload{Name: name, Events: codecEvents, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
+		one := prepare()
+		return func() error {
+			for i := range codecEvents {
+				if err := one(i); err != nil {
+					return fmt.Errorf("value %d: %w", i, err)
+				}
+			}
+			return nil
+		}, nothing, nil
+	}}
+}
+
+func codecs() []Workload {
+	return []Workload{
+		codec("event/decode", 40, func() func(int) error {
+			return decodeEvents(func(e *schema.Event) []byte { return schema.AppendEvent(nil, e) })
+		}),
+		codec("event/decode_json", 20, func() func(int) error {
+			return decodeEvents(func(e *schema.Event) []byte {
+				return fmt.Appendf(nil, `{"post_id":%d,"user_id":"%d","action":%q,"time_ms":%d,"region":"US-CA"}`, e.PostID, e.UserID, e.Action, e.TimeMs)
+			})
+		}),
+		codec("event/append", 100, func() func(int) error {
+			list, buf := events(codecEvents, 1<<40), make([]byte, 0, 128)
+			return func(i int) error { buf = schema.AppendEvent(buf[:0], &list[i]); return nil }
+		}),
+		codec("update/decode", 40, func() func(int) error {
+			values, u := make([][]byte, codecEvents), new(schema.Update)
+			for i := range values {
+				values[i] = schema.AppendUpdate(nil, update(i))
+			}
+			return func(i int) error { return schema.DecodeUpdate(values[i], u) }
+		}),
+		codec("update/append", 40, func() func(int) error {
+			buf, list := make([]byte, 0, 512), make([]*schema.Update, codecEvents)
+			for i := range list {
+				list[i] = update(i)
+			}
+			return func(i int) error { buf = schema.AppendUpdate(buf[:0], list[i]); return nil }
+		}),
+		codec("pair/decode", 400, func() func(int) error {
+			values, p := make([][]byte, codecEvents), new(schema.Pair)
+			for i := range values {
+				values[i] = schema.AppendPair(nil, pair(i))
+			}
+			return func(i int) error { return schema.DecodePair(values[i], p) }
+		}),
+		codec("pair/append", 600, func() func(int) error {
+			buf, list := make([]byte, 0, 64), make([]*schema.Pair, codecEvents)
+			for i := range list {
+				list[i] = pair(i)
+			}
+			return func(i int) error { buf = schema.AppendPair(buf[:0], list[i]); return nil }
+		}),
+	}
+}
+
+// decodeEvents decodes events with their keys, as encode has written them.
+func decodeEvents(encode func(*schema.Event) []byte) func(int) error {
+	list := events(codecEvents, 1<<40)
+	keys, values := make([][]byte, len(list)), make([][]byte, len(list))
+	for i := range list {
+		keys[i], values[i] = strconv.AppendUint(nil, list[i].PostID, 10), encode(&list[i])
+	}
+	e := new(schema.Event)
+	return func(i int) error { return schema.DecodeEvent(keys[i], values[i], e) }
+}
+
+// update is one of a busy post: one to four regions changed.
+func update(i int) *schema.Update {
+	u := &schema.Update{Seq: 1<<30 + uint64(i), Counts: schema.Counts{Likes: 1<<20 + int64(i), Dislikes: 1 << 10}, SourceOffset: 1<<32 + int64(i)}
+	for _, region := range []schema.Region{{'B', 'R'}, {'D', 'E'}, {'J', 'P'}, {'U', 'S', '-', 'C', 'A'}}[:1+i%4] {
+		u.Deltas = append(u.Deltas, schema.Delta{Region: region, Minute: 28_333_333, Likes: 120, Dislikes: -3})
+	}
+	return u
+}
+
+func pair(i int) *schema.Pair {
+	ms := 1_700_000_000_000 + int64(i)
+	return &schema.Pair{Reaction: schema.Liked, TimeMs: ms, Offset: 1<<32 + int64(i), SinceMs: ms, Region: schema.Region{'D', 'E'}}
+}
