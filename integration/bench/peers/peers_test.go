@@ -361,6 +361,7 @@ func (p *process) stop() line {
 		}
 	}
 	require.NoError(p.t, p.cmd.Wait())
+	p.t.Logf("the peer took %v of CPU time", p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime())
 	states := slices.DeleteFunc(slices.Clone(all), func(l line) bool { return l.Event != "state" })
 	require.Len(p.t, states, 1, "lines after SIGTERM: %v", all)
 	require.Equal(p.t, "state", all[len(all)-1].Event)
