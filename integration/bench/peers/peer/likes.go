@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -124,16 +123,22 @@ func (l *Likes) opened(n int) {
 
 // Poll waits for events. Each batch must be Done some time.
 func (l *Likes) Poll(ctx context.Context) (*Batch, error) {
-	l.client.AllowRebalance()
-	fetches := l.client.PollRecords(ctx, l.max)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for _, e := range fetches.Errors() {
-		if !errors.Is(e.Err, context.Canceled) {
+	for {
+		l.client.AllowRebalance()
+		fetches := l.client.PollRecords(ctx, l.max)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		for _, e := range fetches.Errors() {
 			return nil, fmt.Errorf("read %s partition %d: %w", e.Topic, e.Partition, e.Err)
 		}
+		if !fetches.Empty() {
+			return l.batch(fetches)
+		}
 	}
+}
+
+func (l *Likes) batch(fetches kgo.Fetches) (*Batch, error) {
 	b := &Batch{likes: l, Events: make([]Event, 0, fetches.NumRecords())}
 	var err error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
