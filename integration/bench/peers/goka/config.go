@@ -25,8 +25,8 @@ func configure() {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Idempotent = true
 	config.Net.MaxOpenRequests = 1 // which idempotence wants
-	// Batches are filled while the one before is under way; goka waits for 100 ms or 64 KiB.
-	config.Producer.Flush.Frequency = 10 * time.Millisecond
+	// One request at a time fills the next batch meanwhile; goka waits for 100 ms or 64 KiB, in each of three hops.
+	config.Producer.Flush.Frequency = time.Millisecond
 	config.Producer.Flush.Bytes = 512 << 10
 	config.Producer.Compression = sarama.CompressionSnappy
 	goka.ReplaceGlobalConfig(config)

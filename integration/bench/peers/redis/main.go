@@ -20,7 +20,7 @@ const (
 	// batchEvents is the largest poll batch.
 	batchEvents = 50_000
 	// flushEvery is how often MySQL is written to under load. Redis has the newest counts meanwhile.
-	flushEvery = 20 * time.Millisecond
+	flushEvery = 50 * time.Millisecond
 	// batchTimeout bounds what Redis may take for a batch, which is tens of milliseconds.
 	batchTimeout = 30 * time.Second
 )
