@@ -5,6 +5,8 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 
 # Longer than the suite needs, shorter than a hang may last.
 TEST_TIMEOUT ?= 45m
+# The peers of the benchmark: a module of its own, checked with all of the program.
+PEERS := integration/bench/peers
 # What to test: make test PKG=./processor/...
 PKG ?= ./...
 
@@ -29,6 +31,7 @@ lint: ## gofmt, go vet, staticcheck
 	if [ -n "$$unformatted" ]; then printf 'gofmt would change (mend: gofmt -w FILE):\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) vet -race $(PKG)
 	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(TOOL) -n staticcheck) $(PKG)
+	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(PEERS) && $(GO) vet -race ./... && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck ./...)
 
 # Into a folder beside, so that it fails and changes nothing.
 generated: ## is the generated code that of the .proto files?
@@ -42,6 +45,7 @@ generated: ## is the generated code that of the .proto files?
 test: deps lint generated ## all checks and the whole suite, with the race detector
 	$(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(PKG)
 	$(if $(filter ./...,$(PKG)),$(GO) test -vet=off -count=1 ./integration/simulation) # 20,000 schedules: without the detector
+	$(if $(filter ./...,$(PKG)),cd $(PEERS) && $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) ./...)
 
 # SEED is that of the first schedule. SEED=n REPLAY=1 runs that one only, and prints each step.
 SCHEDULES ?= 100000

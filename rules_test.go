@@ -130,8 +130,11 @@ func sources(t *testing.T) []source {
 			return err
 		}
 		if d.IsDir() {
-			// tools is a module of its own.
-			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || path == "tools" || path == "tmp") {
+			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || path == "tmp") {
+				return fs.SkipDir
+			}
+			// Modules of their own: tools, and the peers of the benchmark, which stand on other things.
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); path != "." && err == nil {
 				return fs.SkipDir
 			}
 			return nil

@@ -1,0 +1,5 @@
+//go:build !race
+
+package peers
+
+func buildFlags() []string { return nil }
