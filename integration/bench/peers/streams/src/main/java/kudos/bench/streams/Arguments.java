@@ -10,7 +10,8 @@ import java.util.Map;
  * @param brokers    {@code HOST:PORT[,…]}
  * @param dataSource where MySQL is
  * @param stateDir   the directory for the RocksDB stores
- * @param overrides  settings of Kafka Streams that replace those of {@link Settings}, to compare them
+ * @param overrides  settings of Kafka Streams that replace those of {@link Settings}, to compare them; an empty value
+ *                   stands for Kafka's default
  */
 record Arguments(String brokers, DataSourceName dataSource, Path stateDir, Map<String, String> overrides) {
     static final String USAGE = "usage: java @java.options -jar streams.jar --brokers HOST:PORT[,...] --mysql-dsn DSN"

@@ -35,7 +35,13 @@ final class Settings {
         p.put(StreamsConfig.producerPrefix(ProducerConfig.BATCH_SIZE_CONFIG), 256 << 10);
         p.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 100);
         p.put(StreamsConfig.producerPrefix(ProducerConfig.BUFFER_MEMORY_CONFIG), 64L << 20);
-        p.putAll(arguments.overrides());
+        arguments.overrides().forEach((name, value) -> {
+            if (value.isEmpty()) {
+                p.remove(name);
+            } else {
+                p.put(name, value);
+            }
+        });
         return p;
     }
 
