@@ -11,7 +11,7 @@ PEERS := integration/bench/peers
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench creep stack screenshots
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench creep stack screenshots streams
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -46,6 +46,11 @@ test: deps lint generated ## all checks and the whole suite, with the race detec
 	$(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(PKG)
 	$(if $(filter ./...,$(PKG)),$(GO) test -vet=off -count=1 ./integration/simulation) # 20,000 schedules: without the detector
 	$(if $(filter ./...,$(PKG)),cd $(PEERS) && $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) ./...)
+	$(if $(filter ./...,$(PKG)),@$(MAKE) --no-print-directory streams)
+
+# Offline first, which takes no look at the network; what it says is only shown if the second try fails as well.
+streams: ## tests of the Kafka Streams peer, in Java
+	@cd integration/bench/peers/streams && { mvn -q -o test >/dev/null 2>&1 || mvn -q test; } && echo 'ok	integration/bench/peers/streams'
 
 # SEED is that of the first schedule. SEED=n REPLAY=1 runs that one only, and prints each step.
 SCHEDULES ?= 100000
