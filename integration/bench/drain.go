@@ -107,7 +107,7 @@ func (r *run) drain(ctx context.Context) (*Drain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Drain{Events: events, Seconds: last.Sub(first).Seconds(), Rows: -1}
+	d := &Drain{Events: events, Seconds: last.Sub(first).Seconds(), Rows: notCounted}
 	d.EventsPerSecond = float64(events) / d.Seconds
 	if d.Used, err = meters.read(); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (r *run) drain(ctx context.Context) (*Drain, error) {
 		}
 		d.RSSBytes = m.resident
 	}
-	if rows >= 0 {
+	if rows != notCounted {
 		after, err := rowsWritten(ctx, db)
 		if err != nil {
 			return nil, err

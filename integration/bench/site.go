@@ -101,30 +101,3 @@ func (s *Servers) Versions(ctx context.Context) (map[string]string, error) {
 	versions["database"] = version
 	return versions, nil
 }
-
-// rowsWritten is how many rows InnoDB has inserted and updated since the server started.
-func rowsWritten(ctx context.Context, db *sql.DB) (int64, error) {
-	rows, err := db.QueryContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated')")
-	if err != nil {
-		return 0, fmt.Errorf("asking the database for its counters: %w", err)
-	}
-	defer rows.Close()
-	var sum int64
-	found := 0
-	for rows.Next() {
-		var name string
-		var n int64
-		if err := rows.Scan(&name, &n); err != nil {
-			return 0, fmt.Errorf("asking the database for its counters: %w", err)
-		}
-		sum += n
-		found++
-	}
-	if err := rows.Err(); err != nil {
-		return 0, fmt.Errorf("asking the database for its counters: %w", err)
-	}
-	if found != 2 {
-		return -1, nil // this server does not count them
-	}
-	return sum, nil
-}

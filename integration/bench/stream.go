@@ -203,4 +203,3 @@ func (s *Stream) Liked() iter.Seq2[uint64, int64] {
 		}
 	}
 }
-

@@ -235,4 +235,3 @@ func describe(ctx context.Context, r *bench.Report) {
 	r.Settings["Kafka"] = "one broker, replication 1, heap 512 MB, serial garbage collector, first compiler only; otherwise as shipped"
 	r.Settings["Redis"] = "appendonly yes, appendfsync everysec, no snapshots"
 }
-

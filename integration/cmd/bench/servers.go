@@ -32,7 +32,7 @@ func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err e
 		return nil, err
 	}
 	s.open = append(s.open, kafka)
-	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{Dir: s.dir, Log: s.log})
+	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{Dir: s.dir, Log: s.log, ExtraArgs: []string{"--userstat=1"}}) // counts rows
 	if err != nil {
 		return nil, err
 	}
