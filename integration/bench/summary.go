@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// kudosName is the contender that the others are compared with.
+const kudosName = "kudos"
+
+// stat is a figure over the rounds.
+type stat struct {
+	median, least, most float64
+	rounds              int
+}
+
+func statOf(values []float64) stat {
+	if len(values) == 0 {
+		return stat{}
+	}
+	values = slices.Sorted(slices.Values(values))
+	n := len(values)
+	return stat{median: (values[(n-1)/2] + values[n/2]) / 2, least: values[0], most: values[n-1], rounds: n}
+}
+
+// over collects a figure of each run that is wanted and has it.
+func (r *Report) over(figure func(*Run) (value float64, ok bool)) stat {
+	var values []float64
+	for i := range r.Runs {
+		if v, ok := figure(&r.Runs[i]); ok {
+			values = append(values, v)
+		}
+	}
+	return statOf(values)
+}
+
+// drains is a figure of a contender's drains of a shape.
+func (r *Report) drains(shape, contender string, figure func(*Drain) (float64, bool)) stat {
+	return r.over(func(run *Run) (float64, bool) {
+		if run.Drain == nil || run.Contender != contender || run.Load.Shape.Name != shape {
+			return 0, false
+		}
+		return figure(run.Drain)
+	})
+}
+
+// ratio is kudos's events a second by a peer's, within each round.
+func (r *Report) ratio(shape, peer string) stat {
+	rates := map[string]map[int]float64{kudosName: {}, peer: {}}
+	for _, run := range r.Runs {
+		if run.Drain != nil && run.Load.Shape.Name == shape && rates[run.Contender] != nil {
+			rates[run.Contender][run.Round] = run.Drain.EventsPerSecond
+		}
+	}
+	var values []float64
+	for round, ours := range rates[kudosName] {
+		if theirs, ok := rates[peer][round]; ok {
+			values = append(values, ours/theirs)
+		}
+	}
+	return statOf(values)
+}
+
+// The figures of a drain.
+func eventsPerSecond(d *Drain) (float64, bool) { return d.EventsPerSecond, true }
+
+// cpuPerMillion is the CPU seconds per 10⁶ events of a contender's process, or of all processes together.
+func cpuPerMillion(all bool) func(*Drain) (float64, bool) {
+	return func(d *Drain) (sum float64, ok bool) {
+		for name, u := range d.Used {
+			if all || name == contenderName {
+				sum, ok = sum+u.CPUSeconds, true
+			}
+		}
+		return sum / float64(d.Events) * 1e6, ok
+	}
+}
+
+func peakMiB(process string) func(*Drain) (float64, bool) {
+	return func(d *Drain) (float64, bool) {
+		u, ok := d.Used[process]
+		return float64(u.PeakBytes) / (1 << 20), ok
+	}
+}
+
+func rowsPerEvent(d *Drain) (float64, bool) {
+	return float64(d.Rows) / float64(d.Events), d.Rows != notCounted
+}
+
+func bytesPerPair(d *Drain) (float64, bool) {
+	return float64(d.State.Bytes) / float64(d.State.Pairs), d.State.Pairs > 0
+}
+
+// latencies is a figure of a contender's latency at a part of its drain rate.
+func (r *Report) latencies(contender string, percent int, figure func(*LatencyLevel) (float64, bool)) stat {
+	return r.over(func(run *Run) (float64, bool) {
+		if run.Latency == nil || run.Contender != contender {
+			return 0, false
+		}
+		for i := range run.Latency.Levels {
+			if level := &run.Latency.Levels[i]; level.Percent == percent {
+				return figure(level)
+			}
+		}
+		return 0, false
+	})
+}
+
+// recoveries is a figure of the recoveries.
+func (r *Report) recoveries(figure func(*Recovery) (float64, bool)) stat {
+	return r.over(func(run *Run) (float64, bool) {
+		if run.Recovery == nil {
+			return 0, false
+		}
+		return figure(run.Recovery)
+	})
+}
+
+// mostRSS is the larger of what a process has after it drained so many pairs, and after it recovered them, in MiB.
+func mostRSS(rec *Recovery) (float64, bool) {
+	return float64(max(rec.RSSBytes, rec.Drained.RSSBytes)) / (1 << 20), rec.RSSBytes > 0
+}
+
+// target is a figure that the project wants to reach.
+type target struct {
+	what    string
+	want    float64
+	most    bool // want is the most that it may be, otherwise the least
+	unit    string
+	reached stat
+}
+
+func (t target) met() bool {
+	if t.most {
+		return t.reached.median <= t.want
+	}
+	return t.reached.median >= t.want
+}
+
+// targets are those that were set before anything was measured.
+func (r *Report) targets() []target {
+	ratio := func(shape, peer string, want float64) target {
+		return target{what: fmt.Sprintf("%s: kudos by %s", shape, peer), want: want, unit: "×", reached: r.ratio(shape, peer)}
+	}
+	mysql := func(l *LatencyLevel) (float64, bool) { return l.MySQL.P99, true }
+	reader := func(l *LatencyLevel) (float64, bool) {
+		if l.Reader == nil {
+			return 0, false
+		}
+		return l.Reader.P99, true
+	}
+	return []target{
+		ratio("skewed-1000", "redis", 3),
+		ratio("skewed-1000", "goka", 8),
+		ratio("skewed-1000", "streams", 8),
+		ratio("skewed-1000", "sql", 100),
+		{what: "hot, one partition: events/s", want: 500_000, reached: r.drains("hot", kudosName, eventsPerSecond)},
+		ratio("hot", "redis", 2),
+		ratio("uniform", "redis", 1),
+		{what: "publish to visible in MySQL, p99 at 50 % load", want: 150, most: true, unit: " ms", reached: r.latencies(kudosName, 50, mysql)},
+		{what: "publish to visible in the reader, p99 at 50 % load", want: 150, most: true, unit: " ms", reached: r.latencies(kudosName, 50, reader)},
+		{what: "state on disk after compaction, bytes a pair (recovery's state)", want: 24, most: true, reached: r.recoveries(func(rec *Recovery) (float64, bool) { return bytesPerPair(&rec.Drained) })},
+		{what: "recovery, entries/s", want: 1_000_000, reached: r.recoveries(func(rec *Recovery) (float64, bool) { return rec.EntriesPerSecond, true })},
+		{what: "resident memory with recovery's state", want: 1024, most: true, unit: " MiB", reached: r.recoveries(mostRSS)},
+	}
+}
+
+// order is the contenders' place in tables: kudos, then the peers in the order of the issue, then others.
+func (r *Report) order() []string {
+	known := []string{kudosName, "redis", "goka", "streams", "sql"}
+	var names []string
+	for _, run := range r.Runs {
+		if !slices.Contains(names, run.Contender) {
+			names = append(names, run.Contender)
+		}
+	}
+	place := func(name string) int {
+		if i := slices.Index(known, name); i >= 0 {
+			return i
+		}
+		return len(known)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
+	return names
+}
