@@ -36,6 +36,10 @@ var mayImport = map[string][]string{
 	"integration": {"config", "producer", "processor", "ranker", "reader", "dev", "schema", "stream", "sql"},
 }
 
+// mayImportPackage are the packages of other rooms that a room may import, besides: the benchmark is part of the program,
+// and next to the servers that it starts elsewhere.
+var mayImportPackage = map[string][]string{"main": {"integration/bench", "integration/bench/producer"}}
+
 // testsMayImport is what _test files of every room may import besides.
 var testsMayImport = []string{"schema", "stream", "sql", "dev", "integration"}
 
@@ -98,7 +102,7 @@ func (s source) violations() []string {
 	for _, imported := range s.imports {
 		if ours, ok := strings.CutPrefix(imported, module); ok {
 			other, _, _ := strings.Cut(ours, "/")
-			if other != room && !slices.Contains(allowed, other) {
+			if other != room && !slices.Contains(allowed, other) && !slices.Contains(mayImportPackage[room], ours) {
 				found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, room, imported, mendFor(room, other)))
 			}
 			continue
@@ -130,8 +134,8 @@ func sources(t *testing.T) []source {
 			return err
 		}
 		if d.IsDir() {
-			// tools is a module of its own.
-			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || path == "tools" || path == "tmp") {
+			name := d.Name()
+			if path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || path == "tmp" || isModule(path)) {
 				return fs.SkipDir
 			}
 			return nil
@@ -153,6 +157,12 @@ func sources(t *testing.T) []source {
 	require.NoError(t, err)
 	require.Greater(t, len(list), 20, "the files of the program are not here")
 	return list
+}
+
+// isModule tells a folder that is a module of its own, such as tools or the benchmark's peers.
+func isModule(path string) bool {
+	_, err := os.Stat(filepath.Join(path, "go.mod"))
+	return err == nil
 }
 
 func TestImportRules(t *testing.T) {
@@ -182,6 +192,8 @@ func TestImportRulesBite(t *testing.T) {
 		{"processor/processor_test.go", "kudos/dev", ""},
 		{"processor/processor_test.go", "kudos/producer", "roles speak through topics"},
 		{"processor/processor.go", "kudos/integration/stack", "move the test to integration/"},
+		{"cmd_bench.go", "kudos/integration/bench", ""},
+		{"cmd_bench.go", "kudos/integration/stack", "move the test to integration/"},
 		{"config/config.go", "kudos/producer", ""},
 		{"config/config.go", "kudos/schema", "put what two of them share"},
 		{"config/config.go", "kudos/dev", "only the command and tests"},

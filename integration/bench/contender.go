@@ -51,7 +51,10 @@ type news struct {
 	}
 }
 
-func (n *news) init() { n.mu.changed = make(chan struct{}) }
+// init makes the process, which does not run yet.
+func (n *news) init(name, dir string) {
+	n.process, n.mu.changed = newProcess(name, dir), make(chan struct{})
+}
 
 // tell changes what is known.
 func (n *news) tell(change func()) {

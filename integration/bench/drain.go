@@ -86,9 +86,11 @@ func (r *run) drain(ctx context.Context) (*Drain, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.process, err = r.contender.Start(r.servers, filepath.Join(r.dir, r.contender.Name())); err != nil {
+	process, err := r.contender.Start(r.servers, filepath.Join(r.dir, r.contender.Name()))
+	if err != nil {
 		return nil, err
 	}
+	r.process = process
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	first, err := r.process.FirstPoll(startCtx)

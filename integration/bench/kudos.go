@@ -55,13 +55,11 @@ func (k *Kudos) Prepare(ctx context.Context, s *Servers, partitions int32) error
 
 func (k *Kudos) Start(s *Servers, dir string) (Running, error) {
 	r := &kudosProcess{servers: s, stateDir: filepath.Join(dir, "state"), running: map[int32]int64{}}
-	r.init()
+	r.init(k.Name(), dir)
 	c := k.on(s, 0)
 	c.Args = append([]string{"processor"}, c.Args...)
 	c.Env = append(c.Env, "KUDOS_PROCESSOR_STATE_DIR="+r.stateDir, "KUDOS_ADMIN_ADDR=127.0.0.1:0")
-	var err error
-	r.process, err = startProcess(k.Name(), dir, c, true, r.line)
-	return r, err
+	return r, r.process.start(c, true, r.line)
 }
 
 // kudosProcess is a processor and what its log has told.

@@ -51,12 +51,7 @@ func (r *Report) writeTargets(b *strings.Builder) {
 }
 
 func (r *Report) writeDrains(b *strings.Builder) {
-	var loads []Workload
-	for _, run := range r.Runs {
-		if run.Latency == nil && run.Recovery == nil && !slices.ContainsFunc(loads, func(l Workload) bool { return l.Shape == run.Load.Shape }) && run.Drain != nil {
-			loads = append(loads, run.Load)
-		}
-	}
+	loads := r.drained()
 	if len(loads) == 0 {
 		return
 	}
@@ -112,23 +107,10 @@ func (w Workload) describe() string {
 }
 
 func (r *Report) writeLatencies(b *strings.Builder) {
-	var percents []int
-	var load Workload
-	for _, run := range r.Runs {
-		if run.Latency == nil {
-			continue
-		}
-		load = run.Load
-		for _, level := range run.Latency.Levels {
-			if !slices.Contains(percents, level.Percent) {
-				percents = append(percents, level.Percent)
-			}
-		}
-	}
+	percents, load := r.percents()
 	if len(percents) == 0 {
 		return
 	}
-	slices.Sort(percents)
 	fmt.Fprintf(b, "## From publishing to visible\n\nEvents come at a part of the rate that the contender drained the same shape with just before (%s), whatever becomes of them (open loop), and the\n"+
 		"sender takes its share of the same machine. Of each probe, a like of a post of its own: from the moment it was to be sent until a look-up in MySQL by primary key, or the\nreader's HTTP API, shows it. Milliseconds.\n\n",
 		load.describe())
@@ -143,56 +125,26 @@ func (r *Report) writeLatencies(b *strings.Builder) {
 
 func (r *Report) writeLatency(b *strings.Builder, name string, percent int) {
 	figure := func(f func(*LatencyLevel) (float64, bool)) stat { return r.latencies(name, percent, f) }
-	rate := figure(func(l *LatencyLevel) (float64, bool) { return l.EventsPerSecond, true })
+	rate := figure(levelRate)
 	if rate.rounds == 0 {
 		return
 	}
 	fmt.Fprintf(b, "| %s | %d %% | %s |", name, percent, number(rate.median))
-	for _, where := range []func(*LatencyLevel) *Quantiles{
-		func(l *LatencyLevel) *Quantiles { return &l.MySQL },
-		func(l *LatencyLevel) *Quantiles { return l.Reader },
-	} {
-		for _, of := range []func(*Quantiles) float64{
-			func(q *Quantiles) float64 { return q.P50 },
-			func(q *Quantiles) float64 { return q.P99 },
-			func(q *Quantiles) float64 { return q.P999 },
-		} {
-			s := figure(func(l *LatencyLevel) (float64, bool) {
-				q := where(l)
-				if q == nil {
-					return 0, false
-				}
-				return of(q), true
-			})
-			fmt.Fprintf(b, " %s |", s.with(""))
+	for _, place := range places {
+		for _, q := range quantileColumns {
+			fmt.Fprintf(b, " %s |", figure(place.quantile(q.of)).with(""))
 		}
 	}
 	b.WriteString("\n")
 }
 
 func (r *Report) writeRecovery(b *strings.Builder) {
-	figure := func(f func(*Recovery) float64) string {
-		return r.recoveries(func(rec *Recovery) (float64, bool) { return f(rec), true }).with("")
-	}
 	if r.recoveries(func(*Recovery) (float64, bool) { return 0, true }).rounds == 0 {
 		return
 	}
-	const mib = 1 << 20
 	b.WriteString("## Recovery\n\nA processor whose local state is gone builds it again from Kafka. From the start of the process until every partition asks for events.\n\n| | |\n|---|---:|\n")
-	for _, row := range []struct {
-		what string
-		of   func(*Recovery) float64
-	}{
-		{"pairs", func(rec *Recovery) float64 { return float64(rec.Pairs) }},
-		{"records of the state table's topic", func(rec *Recovery) float64 { return float64(rec.Records) }},
-		{"seconds", func(rec *Recovery) float64 { return rec.Seconds }},
-		{"pairs a second", func(rec *Recovery) float64 { return rec.EntriesPerSecond }},
-		{"resident memory when ready, MiB", func(rec *Recovery) float64 { return float64(rec.RSSBytes) / mib }},
-		{"peak of it until then, MiB", func(rec *Recovery) float64 { return float64(rec.PeakBytes) / mib }},
-		{"resident memory of the process that had drained the events, MiB", func(rec *Recovery) float64 { return float64(rec.Drained.RSSBytes) / mib }},
-		{"state on disk after compaction, bytes a pair", func(rec *Recovery) float64 { v, _ := bytesPerPair(&rec.Drained); return v }},
-	} {
-		fmt.Fprintf(b, "| %s | %s |\n", row.what, figure(row.of))
+	for _, row := range recoveryRows {
+		fmt.Fprintf(b, "| %s | %s |\n", row.what, r.recoveries(row.figure).with(""))
 	}
 	b.WriteString("\n")
 }

@@ -32,10 +32,8 @@ func (p *Peer) Start(s *Servers, dir string) (Running, error) {
 		c.Args = append(c.Args, "--redis", s.Redis)
 	}
 	r := &peerProcess{}
-	r.init()
-	var err error
-	r.process, err = startProcess(p.Title, dir, c, false, r.line)
-	return r, err
+	r.init(p.Title, dir)
+	return r, r.process.start(c, false, r.line)
 }
 
 // peerProcess is what the lines of a peer's stdout have told.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Plan is which runs to make.
@@ -33,32 +34,43 @@ type Plan struct {
 // Run makes all runs and adds them to a report. A run that fails is in it with its error and does not end the others;
 // the end of ctx does.
 func (p *Plan) Run(ctx context.Context, report *Report) error {
-	var errs []error
 	for round := range p.Rounds {
 		for _, load := range p.Drains {
-			for i := range p.Contenders {
-				c := p.Contenders[(i+round)%len(p.Contenders)]
-				errs = append(errs, p.do(ctx, report, round, c, load, p.drain))
+			if err := p.takeTurns(ctx, report, round, p.Contenders, load, p.drain); err != nil {
+				return err
 			}
 		}
 		if p.Latency != nil {
-			for i := range p.Contenders {
-				c := p.Contenders[(i+round)%len(p.Contenders)]
-				errs = append(errs, p.do(ctx, report, round, c, p.Latency.Load, p.latency))
+			if err := p.takeTurns(ctx, report, round, p.Contenders, p.Latency.Load, p.latency); err != nil {
+				return err
 			}
 		}
 		if p.Recovery != nil {
-			for _, c := range p.Contenders {
-				if k, ok := c.(*Kudos); ok {
-					errs = append(errs, p.do(ctx, report, round, k, p.Recovery.Load, p.recovery))
-				}
+			if err := p.takeTurns(ctx, report, round, p.recoverable(), p.Recovery.Load, p.recovery); err != nil {
+				return err
 			}
 		}
-		if err := errors.Join(errs...); err != nil {
+	}
+	return nil
+}
+
+// measure makes one run, and puts its result into the Run.
+type measure func(context.Context, *run, *Run) error
+
+// takeTurns has contenders run with a workload one after another. Another one is the first in each round: a machine may
+// become slower in the course of one.
+func (p *Plan) takeTurns(ctx context.Context, report *Report, round int, contenders []Contender, load Workload, m measure) error {
+	for i := range contenders {
+		if err := p.do(ctx, report, round, contenders[(i+round)%len(contenders)], load, m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// recoverable are the contenders whose recovery can be seen from outside: peers do not tell when they are ready.
+func (p *Plan) recoverable() []Contender {
+	return slices.DeleteFunc(slices.Clone(p.Contenders), func(c Contender) bool { _, ok := c.(*Kudos); return !ok })
 }
 
 func (p *Plan) drain(ctx context.Context, r *run, into *Run) (err error) {
@@ -67,13 +79,14 @@ func (p *Plan) drain(ctx context.Context, r *run, into *Run) (err error) {
 }
 
 // do makes one run. Only what concerns all runs is an error.
-func (p *Plan) do(ctx context.Context, report *Report, round int, c Contender, load Workload, measure func(context.Context, *run, *Run) error) error {
+func (p *Plan) do(ctx context.Context, report *Report, round int, c Contender, load Workload, m measure) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if n := p.EventsOf[c.Name()]; n > 0 {
 		load.Events = min(load.Events, n)
 	}
+	done := Run{Round: round + 1, Contender: c.Name(), Load: load}
 	title := fmt.Sprintf("round %d of %d, %s, %s", round+1, p.Rounds, load.Shape.Name, c.Name())
 	dir, err := os.MkdirTemp(p.Dir, c.Name()+"-")
 	if err != nil {
@@ -83,26 +96,25 @@ func (p *Plan) do(ctx context.Context, report *Report, round int, c Contender, l
 		return fmt.Errorf("%s: %w", title, err)
 	}
 	r := &run{contender: c, load: load, dir: dir, progress: func(line string) { p.Progress(title+": "+line, true) }}
-	done := Run{Round: round + 1, Contender: c.Name(), Load: load}
-	err = measure(ctx, r, &done)
+	err = m(ctx, r, &done)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if unusable := (*UnusableError)(nil); errors.As(err, &unusable) {
+		return err
 	}
 	if err != nil {
 		done.Drain, done.Latency, done.Recovery, done.Error = nil, nil, nil, err.Error()
 		p.Progress(title+": FAILED: "+err.Error(), false)
 	} else {
 		p.Progress(title+": "+done.String(), false)
-		err = os.RemoveAll(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("%s: %w", title, err)
+		}
 	}
-	if r.versions != nil {
-		maps.Copy(report.Versions, r.versions)
-	}
+	maps.Copy(report.Versions, r.versions)
 	report.Runs = append(report.Runs, done)
-	if err := p.Each(report); err != nil {
-		return err
-	}
-	return nil
+	return p.Each(report)
 }
 
 // String is the result in a line.

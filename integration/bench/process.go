@@ -35,30 +35,35 @@ const (
 // process is a child whose one output (stdout or stderr) is read line by line, and whose other one goes to a file.
 type process struct {
 	name string
+	dir  string // working directory
+	log  string // the file of what it prints
 	os   *os.Process
-	log  string
 	done chan struct{} // closed when it is gone and all lines were read
 	exit error         // to be read after done
 }
 
-// startProcess starts a program. each gets the lines of its stderr if ofStderr, otherwise those of its stdout, one after
+// newProcess is one that does not run yet; its files go to dir.
+func newProcess(name, dir string) *process {
+	return &process{name: name, dir: dir, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+}
+
+// start starts the program, once. each gets the lines of its stderr if ofStderr, otherwise those of its stdout, one after
 // another; they are kept in the log too.
-func startProcess(name, dir string, c Command, ofStderr bool, each func(line []byte)) (*process, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+func (p *process) start(c Command, ofStderr bool, each func(line []byte)) error {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.own(dir, c, ofStderr, each, started)
+	go p.own(c, ofStderr, each, started)
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	return p, nil
+	return nil
 }
 
 // own starts the child and stays until it is gone. It keeps its thread: the kernel ends a child when the thread that
 // started it ends (see childAttributes).
-func (p *process) own(dir string, c Command, ofStderr bool, each func([]byte), started chan<- error) {
+func (p *process) own(c Command, ofStderr bool, each func([]byte), started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
@@ -69,7 +74,7 @@ func (p *process) own(dir string, c Command, ofStderr bool, each func([]byte), s
 	}
 	defer log.Close()
 	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, append(os.Environ(), c.Env...), childAttributes()
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = p.dir, append(os.Environ(), c.Env...), childAttributes()
 	var lines io.Reader
 	if ofStderr {
 		cmd.Stdout = log
@@ -132,12 +137,17 @@ func (p *process) kill() {
 
 // tail is the end of the log.
 func (p *process) tail() string {
-	text, err := os.ReadFile(p.log)
+	f, err := os.Open(p.log)
 	if err != nil {
 		return fmt.Sprintf("(no log: %v)", err)
 	}
-	if len(text) > logTail {
-		text = text[len(text)-logTail:]
+	defer f.Close()
+	if end, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, end-logTail), io.SeekStart)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, logTail))
+	if err != nil {
+		return fmt.Sprintf("(log %s unreadable: %v)", p.log, err)
 	}
 	return p.log + ":\n" + strings.TrimSpace(string(text))
 }

@@ -23,12 +23,11 @@ type readerProcess struct {
 // startReader starts a reader and waits until it has caught up.
 func (k *Kudos) startReader(ctx context.Context, s *Servers, dir string) (*readerProcess, error) {
 	r := &readerProcess{http: &http.Client{Timeout: askTimeout}}
-	r.init()
+	r.init("reader", dir)
 	c := k.on(s, 0)
 	c.Args = append([]string{"reader"}, c.Args...)
 	c.Env = append(c.Env, "KUDOS_READER_STATE_DIR="+filepath.Join(dir, "state"), "KUDOS_READER_HTTP_ADDR=127.0.0.1:0", "KUDOS_ADMIN_ADDR=127.0.0.1:0")
-	var err error
-	if r.process, err = startProcess("reader", dir, c, true, r.line); err != nil {
+	if err := r.process.start(c, true, r.line); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

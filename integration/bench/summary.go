@@ -80,7 +80,7 @@ func cpuPerMillion(all bool) func(*Drain) (float64, bool) {
 func peakMiB(process string) func(*Drain) (float64, bool) {
 	return func(d *Drain) (float64, bool) {
 		u, ok := d.Used[process]
-		return float64(u.PeakBytes) / (1 << 20), ok
+		return float64(u.PeakBytes) / mib, ok
 	}
 }
 
@@ -107,6 +107,88 @@ func (r *Report) latencies(contender string, percent int, figure func(*LatencyLe
 	})
 }
 
+// drained are the workloads of drains, in the order of the runs.
+func (r *Report) drained() []Workload {
+	var loads []Workload
+	for _, run := range r.Runs {
+		if run.Drain != nil && !slices.ContainsFunc(loads, func(l Workload) bool { return l.Shape == run.Load.Shape }) {
+			loads = append(loads, run.Load)
+		}
+	}
+	return loads
+}
+
+// percents are the parts of the drain rate that latency was measured at, and the workload.
+func (r *Report) percents() (percents []int, load Workload) {
+	for _, run := range r.Runs {
+		if run.Latency == nil {
+			continue
+		}
+		load = run.Load
+		for _, level := range run.Latency.Levels {
+			if !slices.Contains(percents, level.Percent) {
+				percents = append(percents, level.Percent)
+			}
+		}
+	}
+	slices.Sort(percents)
+	return percents, load
+}
+
+func levelRate(l *LatencyLevel) (float64, bool) { return l.EventsPerSecond, true }
+
+// place is where a probe is looked for.
+type place struct {
+	name string
+	of   func(*LatencyLevel) *Quantiles // nil where nobody looked
+}
+
+// quantile is a figure of a place.
+func (p place) quantile(of func(*Quantiles) float64) func(*LatencyLevel) (float64, bool) {
+	return func(l *LatencyLevel) (float64, bool) {
+		q := p.of(l)
+		if q == nil {
+			return 0, false
+		}
+		return of(q), true
+	}
+}
+
+var places = []place{
+	{"MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }},
+	{"the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }},
+}
+
+var quantileColumns = []struct {
+	name string
+	of   func(*Quantiles) float64
+}{
+	{"p50", func(q *Quantiles) float64 { return q.P50 }},
+	{"p99", func(q *Quantiles) float64 { return q.P99 }},
+	{"p99.9", func(q *Quantiles) float64 { return q.P999 }},
+}
+
+const mib = 1 << 20
+
+// recoveryRow is one figure of recoveries.
+type recoveryRow struct {
+	what string
+	of   func(*Recovery) float64
+}
+
+func (row recoveryRow) figure(rec *Recovery) (float64, bool) { return row.of(rec), true }
+
+var recoveryRows = []recoveryRow{
+	{"pairs", func(rec *Recovery) float64 { return float64(rec.Pairs) }},
+	{"records of the state table's topic", func(rec *Recovery) float64 { return float64(rec.Records) }},
+	{"seconds", func(rec *Recovery) float64 { return rec.Seconds }},
+	{"pairs a second", func(rec *Recovery) float64 { return rec.EntriesPerSecond }},
+	{"resident memory when ready, MiB", func(rec *Recovery) float64 { return float64(rec.RSSBytes) / mib }},
+	{"peak of it until then, MiB", func(rec *Recovery) float64 { return float64(rec.PeakBytes) / mib }},
+	{"resident memory of the process that had drained the events, MiB", func(rec *Recovery) float64 { return float64(rec.Drained.RSSBytes) / mib }},
+	{"state on disk after compaction, bytes a pair", func(rec *Recovery) float64 { v, _ := bytesPerPair(&rec.Drained); return v }},
+}
+
 // recoveries is a figure of the recoveries.
 func (r *Report) recoveries(figure func(*Recovery) (float64, bool)) stat {
 	return r.over(func(run *Run) (float64, bool) {
@@ -119,7 +201,7 @@ func (r *Report) recoveries(figure func(*Recovery) (float64, bool)) stat {
 
 // mostRSS is the larger of what a process has after it drained so many pairs, and after it recovered them, in MiB.
 func mostRSS(rec *Recovery) (float64, bool) {
-	return float64(max(rec.RSSBytes, rec.Drained.RSSBytes)) / (1 << 20), rec.RSSBytes > 0
+	return float64(max(rec.RSSBytes, rec.Drained.RSSBytes)) / mib, rec.RSSBytes > 0
 }
 
 // target is a figure that the project wants to reach.
@@ -143,13 +225,8 @@ func (r *Report) targets() []target {
 	ratio := func(shape, peer string, want float64) target {
 		return target{what: fmt.Sprintf("%s: kudos by %s", shape, peer), want: want, unit: "×", reached: r.ratio(shape, peer)}
 	}
-	mysql := func(l *LatencyLevel) (float64, bool) { return l.MySQL.P99, true }
-	reader := func(l *LatencyLevel) (float64, bool) {
-		if l.Reader == nil {
-			return 0, false
-		}
-		return l.Reader.P99, true
-	}
+	p99 := func(q *Quantiles) float64 { return q.P99 }
+	mysql, reader := places[0].quantile(p99), places[1].quantile(p99)
 	return []target{
 		ratio("skewed-1000", "redis", 3),
 		ratio("skewed-1000", "goka", 8),

@@ -25,6 +25,7 @@ const (
 	NeedMariaDB
 	NeedMySQL
 	NeedBrowser
+	NeedRedis
 )
 
 // Missing says what of the named software this machine lacks, and what to do about it; nil if it has all.
@@ -40,6 +41,8 @@ func Missing(ctx context.Context, needs ...Software) error {
 			errs = append(errs, missingMySQL())
 		case NeedBrowser:
 			errs = append(errs, missingBrowser(ctx))
+		case NeedRedis:
+			errs = append(errs, missingRedis())
 		}
 	}
 	return errors.Join(errs...)
@@ -67,6 +70,13 @@ func missingMariaDB() error {
 		if _, err := findProgram(name); err != nil {
 			return fmt.Errorf("MariaDB is not installed: %w; %s", err, installHint)
 		}
+	}
+	return nil
+}
+
+func missingRedis() error {
+	if _, err := findProgram("redis-server"); err != nil {
+		return fmt.Errorf("Redis is not installed: %w; %s", err, installHint)
 	}
 	return nil
 }

@@ -39,9 +39,12 @@ type Redis struct {
 // StartRedis starts the Redis server that is installed on this machine, without any data, and returns once it answers.
 // ctx bounds the start only.
 func StartRedis(ctx context.Context, o RedisOptions) (_ *Redis, err error) {
+	if err := missingRedis(); err != nil {
+		return nil, err
+	}
 	path, err := findProgram("redis-server")
 	if err != nil {
-		return nil, fmt.Errorf("Redis is not installed: %w; %s", err, installHint)
+		return nil, err
 	}
 	r := &Redis{keep: o.Keep}
 	if r.dir, err = makeDir(o.Dir, "kudos-redis-"); err != nil {
