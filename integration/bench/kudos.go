@@ -128,8 +128,11 @@ func (r *kudosProcess) Counted(ctx context.Context, _ int64) (time.Time, error) 
 	if err := r.every(ctx, lookAtKafka, "all events to be folded", func() (bool, error) { return folded(ctx, cl) }); err != nil {
 		return time.Time{}, err
 	}
-	// Nothing comes any more, so the ends stay.
-	ends, err := committedEnds(ctx, cl, schema.TopicUpdates)
+	var ends map[int32]int64
+	err = r.every(ctx, lookAtMySQL, "the last transactions to be whole", func() (settled bool, err error) {
+		ends, settled, err = settledEnds(ctx, cl, schema.TopicUpdates)
+		return settled, err
+	})
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -175,6 +178,26 @@ func committedEnds(ctx context.Context, cl *kgo.Client, topic string) (map[int32
 	ends := map[int32]int64{}
 	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
 	return ends, nil
+}
+
+// settledEnds are the ends of a topic to which nothing is written any more, if no transaction in it is open. The broker
+// writes a transaction's markers to one log after another: the group's offset may be committed before this topic's
+// updates are.
+func settledEnds(ctx context.Context, cl *kgo.Client, topic string) (ends map[int32]int64, settled bool, err error) {
+	listed, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("looking for the end of %s: %w", topic, err)
+	}
+	committed, err := committedEnds(ctx, cl, topic)
+	if err != nil {
+		return nil, false, err
+	}
+	settled = true
+	listed.Each(func(o kadm.ListedOffset) { settled = settled && committed[o.Partition] == o.Offset })
+	return committed, settled, nil
 }
 
 // folded tells whether the fold's group has committed the end of likes. (No transactions write to it but for events

@@ -27,8 +27,10 @@ const (
 	clearPause   = 250 * time.Millisecond
 )
 
-// tables are those that `kudos migrate` makes.
-var tables = []string{"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position", "kudos_schema_version"}
+// Tables are those that `kudos migrate` makes.
+func Tables() []string {
+	return []string{"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position", "kudos_schema_version"}
+}
 
 // NamedSite is servers that somebody named: they hold nothing of kudos but what an earlier benchmark left.
 type NamedSite struct {
@@ -118,7 +120,7 @@ func (n *NamedSite) survey(ctx context.Context, cl *kgo.Client, db *sql.DB) (clu
 		return "", false, err
 	}
 	ours := slices.Contains(marks, meta.Cluster)
-	found = slices.DeleteFunc(found, func(t string) bool { return t == markTable || !slices.Contains(tables, t) })
+	found = slices.DeleteFunc(found, func(t string) bool { return t == markTable || !slices.Contains(Tables(), t) })
 	switch {
 	case len(topics) > 0 && !ours:
 		return "", false, inUse("this Kafka cluster has topics of kudos", topics, "a benchmark needs a cluster without them: name another with --brokers")
@@ -193,7 +195,7 @@ func (n *NamedSite) clear(ctx context.Context, cl *kgo.Client, db *sql.DB) error
 	if err := eventually(ctx, func() error { return clearKafka(ctx, kadm.NewClient(cl)) }); err != nil {
 		return fmt.Errorf("removing topics and groups of the benchmark: %w", err)
 	}
-	for _, table := range append(slices.Clone(tables), markTable) {
+	for _, table := range append(Tables(), markTable) {
 		if _, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
 			return fmt.Errorf("dropping table %s of the benchmark: %w", table, err)
 		}

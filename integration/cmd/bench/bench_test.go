@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -141,8 +140,11 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))
+	out, err := os.Create(filepath.Join(dir, "out"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, out.Close()) })
 	s := settings{
-		contenders: kudosName, shapes: "skewed-1000", measure: "drain", events: 3_000, rounds: 1, seed: 1,
+		contenders: kudosName, out: out, shapes: "skewed-1000", measure: "drain", events: 3_000, rounds: 1, seed: 1,
 		dir: dir, json: filepath.Join(dir, "report.json"), markdown: filepath.Join(dir, "report.md"),
 	}
 	if os.Geteuid() == 0 {
@@ -159,7 +161,10 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	require.Contains(t, report.Versions["database"], "MariaDB")
 	text, err := os.ReadFile(s.markdown)
 	require.NoError(t, err)
-	require.Contains(t, string(text), fmt.Sprintf("| kudos | %s |", "3,000"))
+	require.Contains(t, string(text), "| kudos | 3,000 |")
+	printed, err := os.ReadFile(out.Name())
+	require.NoError(t, err)
+	require.Contains(t, string(printed), string(text), "it ends with the same")
 	left, err := filepath.Glob(filepath.Join(s.dir, "kudos-*"))
 	require.NoError(t, err)
 	for _, path := range left {
@@ -180,10 +185,10 @@ func enterable(t *testing.T) string {
 func TestUnknownNames(t *testing.T) {
 	_, err := build(t.Context(), t.TempDir(), t.TempDir(), []string{"memcached"})
 	require.ErrorContains(t, err, `there is no contender "memcached"; there are kudos, redis, goka, streams, sql`)
-	s := settings{measure: "throughput", rounds: 1}
+	s := settings{measure: "throughput", rounds: 1, out: os.Stdout}
 	_, err = s.plan()
 	require.ErrorContains(t, err, `nothing "throughput" to measure`)
-	s = settings{measure: "drain", shapes: "warm", rounds: 1}
+	s = settings{measure: "drain", shapes: "warm", rounds: 1, out: os.Stdout}
 	_, err = s.plan()
 	require.ErrorContains(t, err, `no shape "warm"`)
 }

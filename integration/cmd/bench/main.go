@@ -27,10 +27,11 @@ type settings struct {
 	seed                        uint64
 	json, markdown, dir         string
 	quick, keep                 bool
+	out                         *os.File
 }
 
 func main() {
-	s := settings{}
+	s := settings{out: os.Stdout}
 	flag.StringVar(&s.contenders, "contenders", "", "which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "workloads to drain, with commas between")
 	flag.StringVar(&s.measure, "measure", "drain,latency,recovery", "what to measure, with commas between")
@@ -106,8 +107,8 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	if err := plan.Run(ctx, report); err != nil {
 		return err
 	}
-	fmt.Println()
-	if err := report.WriteMarkdown(os.Stdout); err != nil {
+	fmt.Fprintln(s.out)
+	if err := report.WriteMarkdown(s.out); err != nil {
 		return err
 	}
 	return report.Failed()
@@ -121,7 +122,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: progress()}
+	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: progress(s.out)}
 	load := func(name string) (bench.Workload, error) {
 		shape, err := bench.ShapeNamed(name)
 		w := bench.Workload{Seed: s.seed, Shape: shape, Events: 5_000_000}
@@ -185,16 +186,16 @@ func words(list string) []string {
 }
 
 // progress prints lines. On a terminal the one that will be replaced is overwritten; elsewhere it is left out.
-func progress() func(line string, again bool) {
-	terminal := term.IsTerminal(int(os.Stdout.Fd()))
+func progress(out *os.File) func(line string, again bool) {
+	terminal := term.IsTerminal(int(out.Fd()))
 	return func(line string, again bool) {
 		switch {
 		case terminal && again:
-			fmt.Printf("\r\x1b[K%s", line)
+			fmt.Fprintf(out, "\r\x1b[K%s", line)
 		case terminal:
-			fmt.Printf("\r\x1b[K%s\n", line)
+			fmt.Fprintf(out, "\r\x1b[K%s\n", line)
 		case !again:
-			fmt.Println(line)
+			fmt.Fprintln(out, line)
 		}
 	}
 }
