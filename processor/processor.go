@@ -15,6 +15,10 @@ import (
 	"kudos/stream"
 )
 
+// stateBufferBytes of each partition's state are held in memory before they go to disk:
+// some 400,000 pairs.
+const stateBufferBytes = 16 << 20
+
 // Processor is the role: both groups in one process.
 type Processor struct {
 	opts    Options
@@ -33,6 +37,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	}
 	p := &Processor{opts: opts, kafka: kafka, log: log}
 	p.stores = stream.NewStores(opts.StateDir, opts.CacheBytes, log)
+	p.stores.BufferBytes = stateBufferBytes
 	p.workers = NewWorkers(opts, kafka, p.stores, db, log, reg)
 	common := stream.ProcessorOptions{
 		Kafka:           kafka,

@@ -118,15 +118,15 @@ func TestWhatABatchPublishes(t *testing.T) {
 		got = append(got, spell(t, rec))
 	}
 	require.Equal(t, []string{
-		fmt.Sprintf("latest-like-action-table/2 post %d user 5: reaction 0 time 120000 offset 101 since 120000 in US", home),
-		fmt.Sprintf("latest-like-action-table/2 post %d user 6: reaction 1 time 240000 offset 110 since 240000 in US", home),
-		fmt.Sprintf("latest-like-action-table/2 post %d user 8: reaction 0 time 180002 offset 106 since 180002 in US", other),
 		fmt.Sprintf("latest-like-action-table/2 post %d user 9: reaction 2 time 180000 offset 100 since 180000 in US", other),
+		fmt.Sprintf("latest-like-action-table/2 post %d user 5: reaction 0 time 120000 offset 101 since 120000 in US", home),
+		fmt.Sprintf("latest-like-action-table/2 post %d user 8: reaction 0 time 180002 offset 106 since 180002 in US", other),
+		fmt.Sprintf("latest-like-action-table/2 post %d user 6: reaction 1 time 240000 offset 110 since 240000 in US", home),
 		// home has as many likes as before, so its counts stay as they are
 		fmt.Sprintf("latest-like-action-table/2 post %d: 0 likes 1 dislikes", other),
 		"latest-like-action-table/2 progress: offset 111 epoch 4 seq 10 of cluster, 4 partitions, topics 01 02 03",
-		fmt.Sprintf("like-updates/2 %d: seq 7, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0", home),
-		fmt.Sprintf("like-updates/2 %d: seq 8, 0 likes 1 dislikes, up to 111 | US minute 3 +0 +1", other),
+		fmt.Sprintf("like-updates/2 %d: seq 7, 0 likes 1 dislikes, up to 111 | US minute 3 +0 +1", other),
+		fmt.Sprintf("like-updates/2 %d: seq 8, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0", home),
 		"like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111",
 		fmt.Sprintf("likes/3 %d = 08%02x1001180120072a025553 kudos.forwarded=2@103", away, away),
 		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.verdict.deadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",

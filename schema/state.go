@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/binary"
-	"fmt"
 )
 
 // Reaction is what a user has for a post now.
@@ -62,61 +61,7 @@ type Progress struct {
 // TopicID is Kafka's id of a topic; a topic deleted and created anew has another.
 type TopicID [16]byte
 
-// Version bytes, the first of every value in the state table.
-const (
-	pairVersion     = 1
-	countsVersion   = 1
-	progressVersion = 1
-)
-
-const (
-	pairSize   = 1 + 1 + 8 + 8 + 8 + len(Region{})
-	countsSize = 1 + 8 + 8
-)
-
-// AppendPair appends the value of a pair:
-// version, reaction, time, offset, since (8 bytes each, big-endian), region (6).
-func AppendPair(b []byte, p *Pair) []byte {
-	b = append(b, pairVersion, byte(p.Reaction))
-	b = binary.BigEndian.AppendUint64(b, uint64(p.TimeMs))
-	b = binary.BigEndian.AppendUint64(b, uint64(p.Offset))
-	b = binary.BigEndian.AppendUint64(b, uint64(p.SinceMs))
-	return append(b, p.Region[:]...)
-}
-
-// DecodePair is the inverse of AppendPair.
-func DecodePair(b []byte, p *Pair) error {
-	if err := checkState("pair", b, pairVersion, pairSize); err != nil {
-		return err
-	}
-	if b[1] > byte(Disliked) {
-		return fmt.Errorf("state table: pair with unknown reaction %d", b[1])
-	}
-	p.Reaction = Reaction(b[1])
-	p.TimeMs = int64(binary.BigEndian.Uint64(b[2:]))
-	p.Offset = int64(binary.BigEndian.Uint64(b[10:]))
-	p.SinceMs = int64(binary.BigEndian.Uint64(b[18:]))
-	p.Region = Region(b[26:])
-	return nil
-}
-
-// AppendCounts appends the value of a post's counts: version, likes, dislikes.
-func AppendCounts(b []byte, c Counts) []byte {
-	b = append(b, countsVersion)
-	b = binary.BigEndian.AppendUint64(b, uint64(c.Likes))
-	return binary.BigEndian.AppendUint64(b, uint64(c.Dislikes))
-}
-
-// DecodeCounts is the inverse of AppendCounts.
-func DecodeCounts(b []byte) (Counts, error) {
-	if err := checkState("counts", b, countsVersion, countsSize); err != nil {
-		return Counts{}, err
-	}
-	return Counts{
-		Likes:    int64(binary.BigEndian.Uint64(b[1:])),
-		Dislikes: int64(binary.BigEndian.Uint64(b[9:])),
-	}, nil
-}
+const progressVersion = 1
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
@@ -147,17 +92,5 @@ func DecodeProgress(b []byte, p *Progress) error {
 	p.UpdatesID = TopicID(b[53:])
 	p.Partitions = int32(binary.BigEndian.Uint32(b[69:]))
 	p.ClusterID = string(b[progressFixed:])
-	return nil
-}
-
-func checkState(what string, b []byte, version byte, size int) error {
-	switch {
-	case len(b) == 0:
-		return fmt.Errorf("state table: %s is empty", what)
-	case b[0] != version:
-		return fmt.Errorf("state table: %s has version %d, this program knows version %d only; run the version that wrote it, or a later one", what, b[0], version)
-	case len(b) != size:
-		return fmt.Errorf("state table: %s of version %d has %d bytes, not %d", what, version, len(b), size)
-	}
 	return nil
 }

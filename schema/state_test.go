@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,7 +16,11 @@ const (
 	goldenPairV1 = "01" + "02" + // version, Disliked
 		"0000018bcfe56800" + "0000000000000007" + // time, offset
 		"0000018bcfe56400" + "55532d434100" // since, US-CA
+	goldenPairV2 = "02" + "16" + // version; Disliked, since is another, six bytes of region
+		"80d095ffbc31" + "07" + "8010" + // time, offset, 1,024 ms before the time
+		"55532d434100" // US-CA
 	goldenCountsV1 = "01" + "0000000000000102" + "ffffffffffffffff" // 258 likes, -1 dislikes
+	goldenCountsV2 = "02" + "8404" + "01"
 
 	goldenProgressV1 = "01" + "0000000000000309" + "00000004" + "0000000000000203" + // offset, epoch, seq
 		"01010101010101010101010101010101" + // topic id of likes
@@ -51,17 +56,38 @@ func unhex(t *testing.T, s string) []byte {
 }
 
 func TestGoldenPair(t *testing.T) {
-	require.Equal(t, goldenPairV1, hex.EncodeToString(AppendPair(nil, &goldenPair)))
-	var got Pair
-	require.NoError(t, DecodePair(unhex(t, goldenPairV1), &got))
-	require.Equal(t, goldenPair, got)
+	require.Equal(t, goldenPairV2, hex.EncodeToString(AppendPair(nil, &goldenPair)))
+	for _, golden := range []string{goldenPairV1, goldenPairV2} {
+		var got Pair
+		require.NoError(t, DecodePair(unhex(t, golden), &got))
+		require.Equal(t, goldenPair, got)
+	}
+}
+
+// TestPairRegions: a region takes no more than it needs.
+func TestPairRegions(t *testing.T) {
+	for _, c := range []struct {
+		region string
+		since  int64
+		size   int
+	}{{"", 1_700_000_000_000, 9}, {"US", 1_700_000_000_000, 11}, {"US-CA", 1_700_000_000_000, 15}, {"GB-ENG", 1_700_000_000_000, 15}, {"US", 1_700_000_000_001, 12}, {"", 0, 15}} {
+		p := Pair{Reaction: Liked, TimeMs: 1_700_000_000_000, Offset: 7, SinceMs: c.since}
+		copy(p.Region[:], c.region)
+		b := AppendPair(nil, &p)
+		require.Len(t, b, c.size, "%+v", c)
+		var got Pair
+		require.NoError(t, DecodePair(b, &got))
+		require.Equal(t, p, got)
+	}
 }
 
 func TestGoldenCounts(t *testing.T) {
-	require.Equal(t, goldenCountsV1, hex.EncodeToString(AppendCounts(nil, goldenCounts)))
-	got, err := DecodeCounts(unhex(t, goldenCountsV1))
-	require.NoError(t, err)
-	require.Equal(t, goldenCounts, got)
+	require.Equal(t, goldenCountsV2, hex.EncodeToString(AppendCounts(nil, goldenCounts)))
+	for _, golden := range []string{goldenCountsV1, goldenCountsV2} {
+		got, err := DecodeCounts(unhex(t, golden))
+		require.NoError(t, err)
+		require.Equal(t, goldenCounts, got)
+	}
 }
 
 func TestGoldenProgress(t *testing.T) {
@@ -80,32 +106,38 @@ func TestProgressBeforeTheFirstRecord(t *testing.T) {
 
 func TestStateAppendsBehindWhatIsThere(t *testing.T) {
 	prefix := []byte("prefix")
-	require.Equal(t, append([]byte("prefix"), unhex(t, goldenPairV1)...), AppendPair(prefix, &goldenPair))
-	require.Equal(t, append([]byte("prefix"), unhex(t, goldenCountsV1)...), AppendCounts(prefix, goldenCounts))
+	require.Equal(t, append([]byte("prefix"), unhex(t, goldenPairV2)...), AppendPair(prefix, &goldenPair))
+	require.Equal(t, append([]byte("prefix"), unhex(t, goldenCountsV2)...), AppendCounts(prefix, goldenCounts))
 	require.Equal(t, append([]byte("prefix"), unhex(t, goldenProgressV1)...), AppendProgress(prefix, &goldenProgress))
 }
 
 // What a decoder does not know is an error that says what it is, and leaves the
 // caller's value as it was.
 func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
+	pair := func(b []byte) error { p := Pair{}; err := DecodePair(b, &p); require.Zero(t, p); return err }
+	counts := func(b []byte) error { c, err := DecodeCounts(b); require.Zero(t, c); return err }
 	kinds := []struct {
 		name, golden string
 		decode       func([]byte) error
+		version      int  // the latest one
 		fixed        bool // a longer value is an error too
 	}{
-		{"pair", goldenPairV1, func(b []byte) error { p := Pair{}; err := DecodePair(b, &p); require.Zero(t, p); return err }, true},
-		{"counts", goldenCountsV1, func(b []byte) error { c, err := DecodeCounts(b); require.Zero(t, c); return err }, true},
-		{"progress record", goldenProgressV1, func(b []byte) error { p := Progress{}; err := DecodeProgress(b, &p); require.Zero(t, p); return err }, false},
+		{"pair", goldenPairV1, pair, 2, true},
+		{"pair", goldenPairV2, pair, 2, true},
+		{"counts", goldenCountsV1, counts, 2, true},
+		{"counts", goldenCountsV2, counts, 2, true},
+		{"progress record", goldenProgressV1, func(b []byte) error { p := Progress{}; err := DecodeProgress(b, &p); require.Zero(t, p); return err }, 1, false},
 	}
 	for _, k := range kinds {
-		t.Run(strings.ReplaceAll(k.name, " ", "_"), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s_%s", strings.ReplaceAll(k.name, " ", "_"), k.golden[:2]), func(t *testing.T) {
 			golden := unhex(t, k.golden)
+			of := fmt.Sprintf("%s of version %d ha", k.name, golden[0])
 			require.EqualError(t, k.decode(nil), "state table: "+k.name+" is empty")
-			for _, version := range []byte{0, 2, 255} {
+			for _, version := range []byte{0, byte(k.version) + 1, 255} {
 				b := append([]byte{version}, golden[1:]...)
 				err := k.decode(b)
 				require.ErrorContains(t, err, k.name+" has version ")
-				require.ErrorContains(t, err, "knows version 1 only")
+				require.ErrorContains(t, err, fmt.Sprintf("knows versions up to %d only", k.version))
 			}
 			shortest := len(golden)
 			if !k.fixed {
@@ -113,23 +145,29 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 				require.ErrorContains(t, k.decode(golden[:progressFixed-1]), "progress record of version 1 has 72 bytes, not 73")
 			}
 			for n := 1; n < shortest; n++ {
-				require.ErrorContains(t, k.decode(golden[:n]), k.name+" of version 1 has ", "cut to %d bytes", n)
+				require.ErrorContains(t, k.decode(golden[:n]), of, "cut to %d bytes", n)
 			}
 			if k.fixed {
-				require.ErrorContains(t, k.decode(append(golden, 0)), k.name+" of version 1 has ")
+				require.ErrorContains(t, k.decode(append(golden, 0)), of)
 			}
 		})
 	}
 }
 
 func TestPairWithUnknownReaction(t *testing.T) {
+	var p Pair
 	for _, reaction := range []byte{3, 4, 255} {
 		b := unhex(t, goldenPairV1)
 		b[1] = reaction
-		var p Pair
 		require.ErrorContains(t, DecodePair(b, &p), "pair with unknown reaction ")
 		require.Zero(t, p)
 	}
+	b := unhex(t, goldenPairV2)
+	b[1] |= 3
+	require.ErrorContains(t, DecodePair(b, &p), "pair with unknown reaction 3")
+	b[1] = unhex(t, goldenPairV2)[1] | 0x20
+	require.ErrorContains(t, DecodePair(b, &p), "which is not what it says", "a flag of later")
+	require.Zero(t, p)
 }
 
 func TestReactionOfAction(t *testing.T) {

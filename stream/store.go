@@ -23,7 +23,8 @@ type LogID struct {
 // the log position are written in one atomic batch. There is no write-ahead log (the
 // topic is one): what a crash takes is read again from the position that is left.
 //
-// Any number of readers, one writer. It is goka's storage.Storage too.
+// Any number of readers, one writer; with a buffer, one goroutine at a time does both.
+// It is goka's storage.Storage too.
 type Store struct {
 	fs    vfs.FS
 	dir   string
@@ -32,6 +33,8 @@ type Store struct {
 	log   *slog.Logger
 
 	memtableBytes uint64
+	buffer        *buffer // nil: each Write goes to Pebble at once
+	spilled       int64   // offset that Pebble has
 
 	lock    *pebble.Lock
 	db      *pebble.DB
@@ -59,21 +62,36 @@ const localVersion = 1
 type Write struct {
 	s *Store
 	b *pebble.Batch
+	// staged is for a store with a buffer: entries as of a memtable.
+	staged []byte
 }
 
 // NewWrite begins a change; Commit or Discard it.
-func (s *Store) NewWrite() *Write { return &Write{s: s, b: s.db.NewBatch()} }
+func (s *Store) NewWrite() *Write {
+	if s.buffer != nil {
+		return &Write{s: s, staged: s.buffer.stage()}
+	}
+	return &Write{s: s, b: s.db.NewBatch()}
+}
 
 // Set sets a key; a nil value deletes it.
 func (w *Write) Set(key, value []byte) error {
-	if value == nil {
+	switch {
+	case w.b == nil:
+		w.staged = appendEntry(w.staged, key, value)
+		return nil
+	case value == nil:
 		return w.b.Delete(key, nil)
 	}
 	return w.b.Set(key, value, nil)
 }
 
 // Discard drops the change.
-func (w *Write) Discard() { _ = w.b.Close() }
+func (w *Write) Discard() {
+	if w.b != nil {
+		_ = w.b.Close()
+	}
+}
 
 // Commit applies the change together with the offset of the last log record that it
 // covers.
@@ -85,22 +103,38 @@ func (w *Write) Commit(offset int64) error {
 	if err := w.s.background.err(); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)
 	}
-	if err := w.b.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)
+	if w.b == nil {
+		return w.s.commitToBuffer(w.staged, offset)
 	}
-	if err := w.b.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)
+	if err := w.s.commitBatch(w.b, offset); err != nil {
+		return err
 	}
 	w.s.setOffset(offset)
+	return nil
+}
+
+// commitBatch gives Pebble a batch, with the offset in it.
+func (s *Store) commitBatch(b *pebble.Batch, offset int64) error {
+	if err := b.Set([]byte(localKey), encodeLocal(s.id, offset), nil); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
 	return nil
 }
 
 // Offset returns the offset of the last log record that the store covers; ok is
 // false when it covers none.
 func (s *Store) Offset() (offset int64, ok bool) {
+	offset = s.position()
+	return offset, offset != offsetNone
+}
+
+func (s *Store) position() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.offset, s.mu.offset != offsetNone
+	return s.mu.offset
 }
 
 // LogID returns which log this is a copy of.

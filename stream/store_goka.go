@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -15,21 +14,16 @@ var _ storage.Storage = (*Store)(nil)
 
 // Has tells whether the key is there.
 func (s *Store) Has(key string) (bool, error) {
-	v, err := s.Get(key)
-	return v != nil, err
+	return s.Find([]byte(key), func([]byte) error { return nil })
 }
 
 // Get returns a copy of the value, or nil if the key is not there.
-func (s *Store) Get(key string) ([]byte, error) {
-	value, closer, err := s.db.Get([]byte(key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading local state in %s: %w", s.dir, err)
-	}
-	defer closer.Close()
-	return append(make([]byte, 0, len(value)), value...), nil
+func (s *Store) Get(key string) (value []byte, err error) {
+	_, err = s.Find([]byte(key), func(v []byte) error {
+		value = append(make([]byte, 0, len(v)), v...)
+		return nil
+	})
+	return value, err
 }
 
 // Set writes one key without moving the offset: the record is then read again after
@@ -38,18 +32,22 @@ func (s *Store) Set(key string, value []byte) error {
 	if value == nil {
 		return fmt.Errorf("writing local state in %s: a key needs a value", s.dir)
 	}
-	if err := s.db.Set([]byte(key), value, pebble.NoSync); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	return s.setAlone(key, value)
+}
+
+// setAlone leaves the offset where it is.
+func (s *Store) setAlone(key string, value []byte) error {
+	w := s.NewWrite()
+	if err := w.Set([]byte(key), value); err != nil {
+		w.Discard()
+		return err
 	}
-	return nil
+	return w.Commit(s.position())
 }
 
 // Delete deletes one key, like Set.
 func (s *Store) Delete(key string) error {
-	if err := s.db.Delete([]byte(key), pebble.NoSync); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
-	}
-	return nil
+	return s.setAlone(key, nil)
 }
 
 // GetOffset returns the offset of the last log record that the store covers.
@@ -79,6 +77,9 @@ func (s *Store) Iterator() (storage.Iterator, error) { return s.IteratorWithRang
 func (s *Store) IteratorWithRange(start, limit []byte) (storage.Iterator, error) {
 	if limit == nil {
 		limit = prefixEnd(start)
+	}
+	if err := s.spill(); err != nil {
+		return nil, err
 	}
 	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: start, UpperBound: limit})
 	if err != nil {

@@ -20,6 +20,9 @@ import (
 // fifth of the whole drain rate: the 50,000 pairs of a full batch take 8 MiB.
 const memtableBytes = 32 << 20
 
+// minMemtable is as small as Pebble's memtable gets.
+const minMemtable = 256 << 10
+
 // lockFile is Pebble's, corruptMark ours: it tells the next Open that files were
 // found corrupted.
 const (
@@ -72,6 +75,7 @@ func (s *Store) refresh() error {
 	}
 	s.log.Warn("local state is opened again", "dir", s.dir, "error", trouble)
 	if s.db != nil {
+		s.closeBuffer()
 		_ = s.db.Close() // of what does not work, nothing that it says matters
 		s.db = nil
 	}
@@ -112,7 +116,10 @@ func (s *Store) load() error {
 		return err
 	}
 	s.db = db
-	return s.loadLocal()
+	if err := s.loadLocal(); err != nil {
+		return err
+	}
+	return s.openBuffer()
 }
 
 func (s *Store) pebbleOptions() *pebble.Options {
@@ -132,6 +139,12 @@ func (s *Store) pebbleOptions() *pebble.Options {
 			DataCorruption:  s.foundCorrupted, // Pebble's own would end the process
 			BackgroundError: s.backgroundFailed(s.background),
 		},
+	}
+	if s.buffer != nil {
+		// What spills is far above half of a memtable, so that it goes past it, as a file
+		// of its own; and there is room for two that wait.
+		opts.MemTableSize = max(uint64(s.buffer.limit)/4, minMemtable)
+		opts.MemTableStopWritesThreshold = 8
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
@@ -206,6 +219,7 @@ func (s *Store) backgroundFailed(b *background) func(error) {
 // tombstone, which every look-up pays for). Nobody else may be reading.
 func (s *Store) rebuild() error {
 	if s.db != nil {
+		s.closeBuffer()
 		_ = s.db.Close() // of damaged files, nothing that it says matters
 		s.db = nil
 	}
@@ -266,7 +280,9 @@ func (s *Store) checkEmpty() error {
 func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
-		err = errors.Join(s.flush(), s.db.Close())
+		err = s.flush()
+		s.closeBuffer()
+		err = errors.Join(err, s.db.Close())
 		if s.corrupt.Load() {
 			err = nil // the files are marked: they are built again, whatever this says
 		}
@@ -285,6 +301,9 @@ func (s *Store) Close() error {
 // flush writes to disk what is in memory. It does not wait for what fails.
 func (s *Store) flush() error {
 	if err := s.background.err(); err != nil {
+		return err
+	}
+	if err := s.spill(); err != nil {
 		return err
 	}
 	flushed, err := s.db.AsyncFlush()

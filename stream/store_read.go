@@ -10,6 +10,13 @@ import (
 // Find reads one key: found is called with its value, if it is there. The value is
 // valid during the call only.
 func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
+	if s.buffer != nil {
+		if value, known := s.buffer.get(key); value != nil {
+			return true, found(value)
+		} else if known {
+			return false, nil
+		}
+	}
 	value, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return false, nil
@@ -21,8 +28,12 @@ func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err e
 	return true, errors.Join(err, closer.Close())
 }
 
-// Lookup reads many keys as StoreReader.Lookup does.
+// Lookup reads many keys as StoreReader.Lookup does; with a buffer they may be in any
+// order, and so is what is found.
 func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
+	if s.buffer != nil {
+		return s.lookup(n, key, found)
+	}
 	r, err := s.NewReader()
 	if err != nil {
 		return err
@@ -43,6 +54,13 @@ type StoreReader struct {
 
 // NewReader makes a reader, for one goroutine.
 func (s *Store) NewReader() (*StoreReader, error) {
+	if err := s.spill(); err != nil {
+		return nil, err
+	}
+	return s.pebbleReader()
+}
+
+func (s *Store) pebbleReader() (*StoreReader, error) {
 	iter, err := s.db.NewIter(nil)
 	if err != nil {
 		return nil, s.readError(err)

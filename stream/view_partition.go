@@ -244,6 +244,8 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 		covered = p.held[whole].Offset - 1
 	}
 	if err := p.apply(p.held[:whole], covered); err != nil {
+		// A copy that stands still while its log goes on is not shown as if it were all.
+		p.shut(err)
 		return fmt.Errorf("local copy of %s/%d: %w", p.view.opts.Topic, p.partition, err)
 	}
 	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // not the array, which would keep all

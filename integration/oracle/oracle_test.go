@@ -111,17 +111,20 @@ func TestTable(t *testing.T) {
 	table := newTable()
 	number := binary.BigEndian.AppendUint64
 	pairKeyBytes := number(number(nil, 9), 4)
-	value := number(number(number([]byte{1, 1}, 500), 77), 400)
-	table.add(&kgo.Record{Key: pairKeyBytes, Value: append(value, "DE\x00\x00\x00\x00"...)}, &d)
-	table.add(&kgo.Record{Key: number(nil, 9), Value: number(number([]byte{1}, 1), 0)}, &d)
+	// LIKE, since is given, two letters; 500, 77, 100 before (zigzag: 200).
+	table.add(&kgo.Record{Key: pairKeyBytes, Value: append([]byte{2, 1 | 4 | 8, 0xf4, 3, 77, 0xc8, 1}, "DE"...)}, &d)
+	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{2, 2, 0}}, &d)
 	require.Zero(t, d.Total, "%s", d.String())
 	require.Equal(t, map[pairKey]pair{{9, 4}: {action: kudosv1.Action_LIKE, timeMs: 500, offset: 77, sinceMs: 400, region: "DE"}}, table.pairs)
 	require.Equal(t, table.liked(), table.counts)
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{2}}, &d)
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{1, 1}}, &d)
-	told(t, d, "I2 state table, partition 0 offset 0: no value of version 1", "I2 state table, partition 0 offset 0: no value of version 1",
-		"I2 state table, partition 0 offset 0: a pair of 2 bytes")
+	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{2, 1, 5, 0x80}}, &d)
+	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{2, 1 | 8, 5, 7, 'D'}}, &d)
+	told(t, d, "I2 state table, partition 0 offset 0: no counts of version 2", "I2 state table, partition 0 offset 0: no counts of version 2",
+		"I2 state table, partition 0 offset 0: no pair of version 2", "I2 state table, partition 0 offset 0: a pair of 4 bytes, cut off in its numbers",
+		"I2 state table, partition 0 offset 0: a pair with 1 bytes for its region")
 	table.add(&kgo.Record{Key: pairKeyBytes}, &d)
 	require.Empty(t, table.pairs, "a tombstone takes out")
 }

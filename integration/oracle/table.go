@@ -24,8 +24,8 @@ func newTable() *table {
 	return &table{next: map[int32]int64{}, source: map[int32]int64{}, seq: map[int32]uint64{}, pairs: map[pairKey]pair{}, counts: map[uint64]Count{}}
 }
 
-// add takes a record in. The layout of values is that of version 1, in schema/state.go: integers of 8 bytes, big-endian,
-// behind a byte for the version.
+// add takes a record in. The layout of values is that of schema/state_value.go (pairs and counts, version 2: varints) and
+// schema/state.go (progress, version 1: integers of 8 bytes, big-endian), behind a byte for the version.
 func (t *table) add(rec *kgo.Record, d *Differences) {
 	if err := t.read(rec); err != nil {
 		d.Add("I2", "state table, partition %d offset %d: %v", rec.Partition, rec.Offset, err)
@@ -45,37 +45,71 @@ func (t *table) read(rec *kgo.Record) error {
 		}
 		return nil
 	}
-	if len(v) == 0 || v[0] != 1 {
-		return errors.New("no value of version 1")
-	}
-	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(v[at:])) }
 	switch {
 	case string(rec.Key) == "_progress":
-		t.source[rec.Partition] = number(1)
-		t.seq[rec.Partition] = uint64(number(13))
+		if len(v) < 21 || v[0] != 1 {
+			return errors.New("no progress of version 1")
+		}
+		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
+		t.seq[rec.Partition] = binary.BigEndian.Uint64(v[13:])
 	case len(rec.Key) == 16:
-		if len(v) != 32 {
-			return fmt.Errorf("a pair of %d bytes", len(v))
+		p, err := readPair(v)
+		if err != nil {
+			return err
 		}
-		key := pairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])}
-		p := pair{timeMs: number(2), offset: number(10), sinceMs: number(18), region: strings.TrimRight(string(v[26:]), "\x00")}
-		var known bool
-		if p.action, known = reactions[v[1]]; !known {
-			return fmt.Errorf("reaction %d", v[1])
-		}
-		t.pairs[key] = p
+		t.pairs[pairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])}] = p
 	case len(rec.Key) == 8:
-		if len(v) != 17 {
+		if len(v) < 3 || v[0] != 2 {
+			return errors.New("no counts of version 2")
+		}
+		likes, n := binary.Varint(v[1:])
+		dislikes, k := binary.Varint(v[1+max(n, 0):])
+		if n <= 0 || k <= 0 || 1+n+k != len(v) {
 			return fmt.Errorf("counts of %d bytes", len(v))
 		}
 		post := binary.BigEndian.Uint64(rec.Key)
-		if c := (Count{number(1), number(9)}); c == (Count{}) {
+		if c := (Count{likes, dislikes}); c == (Count{}) {
 			delete(t.counts, post)
 		} else {
 			t.counts[post] = c
 		}
 	}
 	return nil
+}
+
+// readPair reads version 2: reaction in the low bits of the second byte, and above them whether the time since is given
+// (4), and a region of two (8) or six bytes (16).
+func readPair(v []byte) (p pair, err error) {
+	if len(v) < 4 || v[0] != 2 {
+		return p, errors.New("no pair of version 2")
+	}
+	flags, rest := v[1], v[2:]
+	var known bool
+	if p.action, known = reactions[flags&3]; !known || flags >= 32 {
+		return p, fmt.Errorf("reaction and flags %#x", flags)
+	}
+	numbers := 2
+	if flags&4 != 0 {
+		numbers = 3
+	}
+	var got [3]uint64
+	for i := range numbers {
+		n := 0
+		if got[i], n = binary.Uvarint(rest); n <= 0 {
+			return p, fmt.Errorf("a pair of %d bytes, cut off in its numbers", len(v))
+		}
+		rest = rest[n:]
+	}
+	before := int64(got[2] >> 1) // a signed varint: its sign is the last bit
+	if got[2]&1 != 0 {
+		before = ^before
+	}
+	p.timeMs, p.offset, p.sinceMs = int64(got[0]), int64(got[1]), int64(got[0])-before
+	if want := map[byte]int{0: 0, 8: 2, 16: 6}[flags&24]; len(rest) != want || flags&24 == 24 {
+		return p, fmt.Errorf("a pair with %d bytes for its region", len(rest))
+	}
+	p.region = strings.TrimRight(string(rest), "\x00")
+	return p, nil
 }
 
 // liked counts the pairs of each post.

@@ -30,6 +30,9 @@ type Table struct {
 // tableCacheBytes is the block cache of a temporary copy: it is read once, in order.
 const tableCacheBytes = 8 << 20
 
+// tableBufferBytes of a copy are held in memory before they go to disk.
+const tableBufferBytes = 16 << 20
+
 // NewTable makes an empty copy below dir. Close removes it.
 func NewTable(dir string, partition int32, id stream.LogID, log *slog.Logger) (*Table, error) {
 	t := &Table{partition: partition}
@@ -38,6 +41,7 @@ func NewTable(dir string, partition int32, id stream.LogID, log *slog.Logger) (*
 		return nil, fmt.Errorf("folder for a copy of the state table: %w", err)
 	}
 	t.stores = stream.NewStores(filepath.Join(t.dir, "state"), tableCacheBytes, log)
+	t.stores.BufferBytes = tableBufferBytes
 	build := t.stores.Builder(func(string) (stream.LogID, error) { return id, nil })
 	if _, err := build(schema.TopicState, partition); err != nil {
 		return nil, errors.Join(err, t.Close())

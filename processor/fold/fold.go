@@ -5,6 +5,7 @@
 package fold
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 
@@ -21,19 +22,15 @@ type Event struct {
 // PairKey names a user's reaction to a post.
 type PairKey struct{ PostID, UserID uint64 }
 
-func (k PairKey) compare(o PairKey) int {
-	return cmp.Or(cmp.Compare(k.PostID, o.PostID), cmp.Compare(k.UserID, o.UserID))
-}
-
-// State is the state before a batch. Keys and posts come sorted and without
-// duplicates; found is called with the index of each one that is there.
+// State is the state before a batch. Keys and posts come without duplicates, in the order
+// of their first event; found is called with the index of each one that is there.
 type State interface {
 	Pairs(keys []PairKey, found func(i int, p schema.Pair)) error
 	Counts(posts []uint64, found func(i int, c schema.Counts)) error
 }
 
-// Result is what a batch changes. All of it is in key order, and valid until the next
-// call of Fold.
+// Result is what a batch changes. All of it is in the order of first events, and valid
+// until the next call of Fold.
 type Result struct {
 	Pairs  []PairState
 	Counts []PostCounts
@@ -64,103 +61,105 @@ type PostUpdate struct {
 
 // Folder folds batches. It keeps its buffers between batches; one goroutine uses it.
 type Folder struct {
-	order  []eventRef
+	pairOf []int32 // of each event, in pairs and keys
 	keys   []PairKey
 	pairs  []pair
 	posts  []uint64
 	counts []schema.Counts
-	deltas []schema.Delta
-	index  map[deltaKey]int // into deltas
-	post   int32            // index in posts of the post under way
-	result Result
-}
+	deltas []postDelta
+	sorted []schema.Delta
 
-// eventRef sorts events by pair without moving them.
-type eventRef struct {
-	key PairKey
-	i   int32
+	pairIndex  map[PairKey]int32
+	postIndex  map[uint64]int32
+	deltaIndex map[deltaKey]int32
+	lastDelta  []int32 // of each post: the one that was counted in last; -1: none
+	result     Result
 }
 
 type pair struct {
 	schema.Pair
-	known   bool // there was a state before
+	post    int32 // in posts
+	known   bool  // there was a state before
 	changed bool
+}
+
+type postDelta struct {
+	post int32 // in posts
+	schema.Delta
 }
 
 type deltaKey struct {
 	minute int64
-	post   int32 // index in posts
+	post   int32 // in posts
 	region schema.Region
 }
 
 // Fold applies the events to the state.
 func (f *Folder) Fold(events []Event, state State) (*Result, error) {
-	f.sortByPair(events)
+	f.assign(events)
 	if err := f.load(state); err != nil {
 		return nil, err
 	}
-	f.result.Pairs = f.result.Pairs[:0]
-	f.result.Counts = f.result.Counts[:0]
-	f.result.Updates = f.result.Updates[:0]
-	f.deltas = f.deltas[:0]
-	clear(f.index)
-	ref, key := 0, 0
-	for post := range f.posts {
-		firstDelta := len(f.deltas)
-		f.post = int32(post)
-		for ; key < len(f.keys) && f.keys[key].PostID == f.posts[post]; key++ {
-			for ; ref < len(f.order) && f.order[ref].key == f.keys[key]; ref++ {
-				f.apply(&f.pairs[key], &events[f.order[ref].i])
-			}
-			if f.pairs[key].changed {
-				f.result.Pairs = append(f.result.Pairs, PairState{f.keys[key], f.pairs[key].Pair})
-			}
-		}
-		f.finishPost(post, firstDelta)
+	for i := range events {
+		f.apply(&f.pairs[f.pairOf[i]], &events[i])
 	}
+	f.result = Result{Pairs: f.result.Pairs[:0], Counts: f.result.Counts[:0], Updates: f.result.Updates[:0]}
+	for i := range f.pairs {
+		if f.pairs[i].changed {
+			f.result.Pairs = append(f.result.Pairs, PairState{f.keys[i], f.pairs[i].Pair})
+		}
+	}
+	f.finishPosts()
 	return &f.result, nil
 }
 
-// sortByPair brings the events into the order of their pairs; those of one pair stay
-// in the order of the batch.
-func (f *Folder) sortByPair(events []Event) {
-	f.order = f.order[:0]
+// assign tells the pair of each event and the post of each pair. By hashing: a batch has
+// tens of thousands of events, and sorting them would take several times as long.
+func (f *Folder) assign(events []Event) {
+	if f.pairIndex == nil {
+		f.pairIndex, f.postIndex, f.deltaIndex = map[PairKey]int32{}, map[uint64]int32{}, map[deltaKey]int32{}
+	}
+	clear(f.pairIndex)
+	clear(f.postIndex)
+	clear(f.deltaIndex)
+	f.pairOf, f.keys, f.pairs = f.pairOf[:0], f.keys[:0], f.pairs[:0]
+	f.posts, f.lastDelta, f.deltas = f.posts[:0], f.lastDelta[:0], f.deltas[:0]
 	for i := range events {
-		f.order = append(f.order, eventRef{PairKey{events[i].PostID, events[i].UserID}, int32(i)})
-	}
-	slices.SortFunc(f.order, func(a, b eventRef) int {
-		return cmp.Or(a.key.compare(b.key), cmp.Compare(a.i, b.i))
-	})
-	f.keys, f.posts = f.keys[:0], f.posts[:0]
-	for _, ref := range f.order {
-		if n := len(f.keys); n > 0 && f.keys[n-1] == ref.key {
-			continue
+		key := PairKey{events[i].PostID, events[i].UserID}
+		p, ok := f.pairIndex[key]
+		if !ok {
+			p = int32(len(f.keys))
+			f.pairIndex[key] = p
+			f.keys = append(f.keys, key)
+			f.pairs = append(f.pairs, pair{post: f.assignPost(key.PostID)})
 		}
-		f.keys = append(f.keys, ref.key)
-		if n := len(f.posts); n == 0 || f.posts[n-1] != ref.key.PostID {
-			f.posts = append(f.posts, ref.key.PostID)
-		}
+		f.pairOf = append(f.pairOf, p)
 	}
+}
+
+func (f *Folder) assignPost(id uint64) int32 {
+	if n := len(f.keys) - 2; n >= 0 && f.keys[n].PostID == id {
+		return f.pairs[n].post // a hot one
+	}
+	post, ok := f.postIndex[id]
+	if !ok {
+		post = int32(len(f.posts))
+		f.postIndex[id] = post
+		f.posts = append(f.posts, id)
+		f.lastDelta = append(f.lastDelta, -1)
+	}
+	return post
 }
 
 // load reads the state of the pairs and posts of the batch.
 func (f *Folder) load(state State) error {
-	f.pairs = zeroed(f.pairs, len(f.keys))
-	f.counts = zeroed(f.counts, len(f.posts))
-	if f.index == nil {
-		f.index = map[deltaKey]int{}
-	}
-	err := state.Pairs(f.keys, func(i int, p schema.Pair) { f.pairs[i] = pair{Pair: p, known: true} })
+	f.counts = slices.Grow(f.counts[:0], len(f.posts))[:len(f.posts)]
+	clear(f.counts)
+	err := state.Pairs(f.keys, func(i int, p schema.Pair) { f.pairs[i].Pair, f.pairs[i].known = p, true })
 	if err != nil {
 		return err
 	}
 	return state.Counts(f.posts, func(i int, c schema.Counts) { f.counts[i] = c })
-}
-
-func zeroed[T any](s []T, n int) []T {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
 }
 
 // apply lets an event have its say: the latest by time, then by offset, decides. Time
@@ -178,49 +177,75 @@ func (f *Folder) apply(p *pair, e *Event) {
 		return
 	}
 	// What was counted is taken back where it was counted.
-	f.count(p.Reaction, p.Region, p.SinceMs, -1)
+	f.count(p, -1)
 	p.Reaction, p.Region, p.SinceMs = reaction, e.Region, e.TimeMs
-	f.count(p.Reaction, p.Region, p.SinceMs, +1)
+	f.count(p, +1)
 }
 
-// count adds n of a reaction to the deltas of the present post.
-func (f *Folder) count(r schema.Reaction, region schema.Region, sinceMs, n int64) {
-	if r == schema.NoReaction {
+// count adds n of the pair's reaction to the deltas of its post.
+func (f *Folder) count(p *pair, n int64) {
+	if p.Reaction == schema.NoReaction {
 		return
 	}
-	key := deltaKey{schema.MinuteOf(sinceMs), f.post, region}
-	i, ok := f.index[key]
-	if !ok {
-		i = len(f.deltas)
-		f.index[key] = i
-		f.deltas = append(f.deltas, schema.Delta{Region: region, Minute: key.minute})
-	}
-	if r == schema.Liked {
-		f.deltas[i].Likes += n
+	d := f.delta(p.post, schema.MinuteOf(p.SinceMs), p.Region)
+	if p.Reaction == schema.Liked {
+		d.Likes += n
 	} else {
-		f.deltas[i].Dislikes += n
+		d.Dislikes += n
 	}
 }
 
-// finishPost puts the deltas of a post from first on into order, drops those that
-// came to nothing, and records what changed.
-func (f *Folder) finishPost(post, first int) {
-	deltas := slices.DeleteFunc(f.deltas[first:], func(d schema.Delta) bool { return d.Likes == 0 && d.Dislikes == 0 })
-	f.deltas = f.deltas[:first+len(deltas)]
-	if len(deltas) == 0 {
-		return
+// delta finds or makes a post's delta; mostly it is the same as the last time.
+func (f *Folder) delta(post int32, minute int64, region schema.Region) *postDelta {
+	if i := f.lastDelta[post]; i >= 0 && f.deltas[i].Minute == minute && f.deltas[i].Region == region {
+		return &f.deltas[i]
 	}
-	slices.SortFunc(deltas, func(a, b schema.Delta) int {
-		return cmp.Or(cmp.Compare(a.Minute, b.Minute), slices.Compare(a.Region[:], b.Region[:]))
-	})
-	before := f.counts[post]
-	after := before
-	for i := range deltas {
-		after.Likes += deltas[i].Likes
-		after.Dislikes += deltas[i].Dislikes
+	key := deltaKey{minute, post, region}
+	i, ok := f.deltaIndex[key]
+	if !ok {
+		i = int32(len(f.deltas))
+		f.deltaIndex[key] = i
+		f.deltas = append(f.deltas, postDelta{post, schema.Delta{Region: region, Minute: minute}})
 	}
-	if after != before {
-		f.result.Counts = append(f.result.Counts, PostCounts{f.posts[post], after})
+	f.lastDelta[post] = i
+	return &f.deltas[i]
+}
+
+// finishPosts gathers the deltas of each post, in order and without those that came to
+// nothing, and records what changed.
+func (f *Folder) finishPosts() {
+	slices.SortFunc(f.deltas, comparePostDeltas)
+	// Room for all, so that none moves while the updates point at them.
+	f.sorted = slices.Grow(f.sorted[:0], len(f.deltas))
+	for i := 0; i < len(f.deltas); {
+		post, first := f.deltas[i].post, len(f.sorted)
+		after := f.counts[post]
+		for ; i < len(f.deltas) && f.deltas[i].post == post; i++ {
+			d := &f.deltas[i].Delta
+			if d.Likes == 0 && d.Dislikes == 0 {
+				continue
+			}
+			f.sorted = append(f.sorted, *d)
+			after.Likes += d.Likes
+			after.Dislikes += d.Dislikes
+		}
+		if len(f.sorted) == first {
+			continue
+		}
+		if after != f.counts[post] {
+			f.result.Counts = append(f.result.Counts, PostCounts{f.posts[post], after})
+		}
+		f.result.Updates = append(f.result.Updates, PostUpdate{PostID: f.posts[post], Counts: after, Deltas: slices.Clip(f.sorted[first:])})
 	}
-	f.result.Updates = append(f.result.Updates, PostUpdate{PostID: f.posts[post], Counts: after, Deltas: slices.Clip(deltas)})
+}
+
+// comparePostDeltas looks at no more than it has to: there may be one for each event.
+func comparePostDeltas(a, b postDelta) int {
+	if a.post != b.post {
+		return cmp.Compare(a.post, b.post)
+	}
+	if a.Minute != b.Minute {
+		return cmp.Compare(a.Minute, b.Minute)
+	}
+	return bytes.Compare(a.Region[:], b.Region[:])
 }

@@ -133,7 +133,7 @@ func (im *Importer) sendAll(ctx context.Context, lines *lines, decode decoder, s
 			return true, nil
 		}
 		if err != nil && ctx.Err() == nil {
-			return false, fmt.Errorf("read line %d: %w", lines.number, err)
+			return false, fmt.Errorf("read line %d: %w", lines.number+1, err)
 		}
 		if err != nil || len(line.text) == 0 {
 			continue // interrupted, or nothing in it

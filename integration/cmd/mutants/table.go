@@ -28,6 +28,7 @@ const (
 	inspectGo = "stream/inspect.go"
 	readerGo  = "stream/log_reader.go"
 	tableGo   = "stream/table.go"
+	bufferGo  = "stream/store_buffer.go"
 	viewGo    = "stream/view_partition.go"
 	applyGo   = "sql/apply.go"
 )
@@ -56,15 +57,15 @@ var mutants = []mutant{
 		{judgeGo, "e.ResolveTime(rec.Timestamp.UnixMilli())", "e.ResolveTime(time.Now().UnixMilli())"},
 		{judgeGo, "	\"strconv\"\n", "	\"strconv\"\n	\"time\"\n"}}, simulation},
 	{1, "the events of a pair are applied in order, not only the last", one(foldGo,
-		"				f.apply(&f.pairs[key], &events[f.order[ref].i])\n",
-		"				if ref+1 == len(f.order) || f.order[ref+1].key != f.keys[key] {\n					f.apply(&f.pairs[key], &events[f.order[ref].i])\n				}\n"), simulation},
+		"		f.apply(&f.pairs[f.pairOf[i]], &events[i])\n",
+		"		if !slices.Contains(f.pairOf[i+1:], f.pairOf[i]) {\n			f.apply(&f.pairs[f.pairOf[i]], &events[i])\n		}\n"), simulation},
 	{1, "time and offset are stored when the reaction stays the same", one(foldGo,
 		"	p.TimeMs, p.Offset = e.TimeMs, e.Offset\n	if same {\n		return\n	}\n",
 		"	if same {\n		return\n	}\n	p.TimeMs, p.Offset = e.TimeMs, e.Offset\n"), simulation},
 	{1, "a second LIKE does not move the first", one(foldGo,
 		"same := p.known && reaction == p.Reaction", "same := false"), simulation},
 	{1, "a withdrawal counts where the reaction did", one(foldGo,
-		"f.count(p.Reaction, p.Region, p.SinceMs, -1)", "f.count(p.Reaction, e.Region, e.TimeMs, -1)"), simulation},
+		"f.count(p, -1)", "f.count(&pair{Pair: schema.Pair{Reaction: p.Reaction, Region: e.Region, SinceMs: e.TimeMs}, post: p.post}, -1)"), simulation},
 	{1, "no reaction is a state and not a tombstone", one(folderGo,
 		"		add(schema.TopicState, key, cut(n))\n	}\n	for _, c := range r.Counts {",
 		"		if p.Reaction == schema.NoReaction {\n			add(schema.TopicState, key, nil)\n			continue\n		}\n		add(schema.TopicState, key, cut(n))\n	}\n	for _, c := range r.Counts {"), simulation},
@@ -99,8 +100,14 @@ var mutants = []mutant{
 	{3, "the store's offset is that of its data", one(folderGo,
 		"	return write.Commit(last)\n", "	return write.Commit(last + 3)\n"), simulation},
 	{3, "data and offset are one atomic write", one("stream/store.go",
-		"	if err := w.b.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err != nil {",
-		"	if err := w.s.db.Set([]byte(localKey), encodeLocal(w.s.id, offset), nil); err == nil {\n		err = w.s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream", "TestStoreAfterACrash")},
+		"	if err := b.Set([]byte(localKey), encodeLocal(s.id, offset), nil); err != nil {",
+		"	if err := s.db.Set([]byte(localKey), encodeLocal(s.id, offset), nil); err == nil {\n		err = s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream", "TestStoreAfterACrash")},
+	{3, "what is only in memory has its offset only there", one(bufferGo,
+		"	s.setOffset(offset)\n	if b.recent.bytes", "	s.setOffset(offset)\n	_, _ = s.commitBatch(s.db.NewBatch(), offset), s.db.Flush()\n	if b.recent.bytes"), test("stream", "TestBufferedStoreIsATable")},
+	{3, "the filter knows every key that is on disk", one(bufferGo,
+		"		b.filter.add(hash)\n	case b.build", "	case b.build"), test("stream", "TestBufferedStoreIsATable")},
+	{3, "the filter knows the keys that came while it was made", one(bufferGo,
+		"		b.build.late = append(b.build.late, hash)\n", ""), test("stream", "TestBufferedStoreAfterAStart")},
 	{3, "a store ahead of the log is built again", one(tableGo,
 		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream", "TestCatchUpOfAStoreThatIsNoCopy")},
 	{3, "a read error is not \"not found\"", one("stream/store_read.go",
@@ -206,7 +213,10 @@ var mutants = []mutant{
 	{9, "place and data are written at one moment", one(viewGo, "	p.snap.Lock()\n	defer p.snap.Unlock()\n	if err := w.Commit(covered); err != nil {", "	if err := w.Commit(covered); err != nil {"), test("stream", "TestViewIsNotReadBetweenWriteAndApplied")},
 	{9, "a giant transaction is not read before it is whole", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		e := &ViewNotReadyError", "	if false {\n		e := &ViewNotReadyError"), test("stream", "TestViewOfAGiantTransaction")},
+	{9, "a copy that cannot go on is not read", one(viewGo, "		p.shut(err)\n", ""), test("reader/view", "TestWhatCannotBeDecodedStopsItsPartition")},
 	{9, "a copy of a log that was made anew is made anew", one(tableGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfATopicMadeAnew")},
+	{9, "a view looks by itself whether its log is the same", one(viewGo, "idle%viewIdlePolls == 0", "idle < 0"), test("stream", "TestViewLooksWhetherItsTopicWasMadeAnew")},
 	{9, "streams are told when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "an answer waits for what min_offset names", one("reader/view/wait.go", "		if err == nil && offset >= want {", "		if err == nil && offset >= min(want, 0) {"), test("reader/view", "TestWaitIsBounded")},
+	{9, "the copies outlive the requests that read them", one("reader/reader.go", "context.WithCancel(context.WithoutCancel(ctx))", "context.WithCancel(ctx)"), test("reader", "TestReaderShutdownAnswersWhatIsInHand")},
 }

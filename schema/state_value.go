@@ -1,0 +1,201 @@
+package schema
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Version bytes, the first of every value in the state table. Version 1, of fixed sizes, is
+// read and not written any more: a pair took 32 bytes where it now takes some 14.
+const (
+	pairVersion1, pairVersion     = 1, 2
+	countsVersion1, countsVersion = 1, 2
+)
+
+const (
+	pairSize1   = 1 + 1 + 8 + 8 + 8 + len(Region{})
+	countsSize1 = 1 + 8 + 8
+)
+
+// The second byte of a pair: its reaction, and what follows.
+const (
+	pairReaction    = 0b0000_0011
+	pairMoved       = 0b0000_0100 // since is not the time
+	pairCountry     = 0b0000_1000 // a region of two letters
+	pairSubdivision = 0b0001_0000 // a region of six bytes, zeros at its end
+	pairUnknown     = 0b1110_0000
+)
+
+// AppendPair appends the value of a pair: version, reaction and flags, time and offset
+// (unsigned varints), how long before the time it is since (signed varint, if it is not the
+// same), region (0, 2 or 6 bytes).
+func AppendPair(b []byte, p *Pair) []byte {
+	flags := byte(p.Reaction)
+	if p.SinceMs != p.TimeMs {
+		flags |= pairMoved
+	}
+	size := 0
+	switch {
+	case p.Region == Region{}:
+	case p.Region[2] == 0:
+		flags, size = flags|pairCountry, 2
+	default:
+		flags, size = flags|pairSubdivision, len(p.Region)
+	}
+	b = append(b, pairVersion, flags)
+	b = binary.AppendUvarint(b, uint64(p.TimeMs))
+	b = binary.AppendUvarint(b, uint64(p.Offset))
+	if p.SinceMs != p.TimeMs {
+		b = binary.AppendVarint(b, p.TimeMs-p.SinceMs)
+	}
+	return append(b, p.Region[:size]...)
+}
+
+// DecodePair is the inverse of AppendPair.
+func DecodePair(b []byte, p *Pair) error {
+	if len(b) > 0 && b[0] == pairVersion1 {
+		return decodePair1(b, p)
+	}
+	if err := checkVersion("pair", b, pairVersion); err != nil {
+		return err
+	}
+	r := valueReader{b: b[1:]}
+	flags := r.byte()
+	got := Pair{Reaction: Reaction(flags & pairReaction)}
+	got.TimeMs, got.Offset = int64(r.uvarint()), int64(r.uvarint())
+	got.SinceMs = got.TimeMs
+	if flags&pairMoved != 0 {
+		got.SinceMs -= r.varint()
+	}
+	switch flags & (pairCountry | pairSubdivision) {
+	case pairCountry:
+		copy(got.Region[:], r.bytes(2))
+	case pairSubdivision:
+		copy(got.Region[:], r.bytes(len(got.Region)))
+	}
+	switch {
+	case !r.done() || flags&pairUnknown != 0:
+		return fmt.Errorf("state table: pair of version %d has %d bytes, which is not what it says", pairVersion, len(b))
+	case got.Reaction > Disliked:
+		return fmt.Errorf("state table: pair with unknown reaction %d", got.Reaction)
+	}
+	*p = got
+	return nil
+}
+
+func decodePair1(b []byte, p *Pair) error {
+	if err := checkState("pair", b, pairVersion1, pairSize1); err != nil {
+		return err
+	}
+	if b[1] > byte(Disliked) {
+		return fmt.Errorf("state table: pair with unknown reaction %d", b[1])
+	}
+	p.Reaction = Reaction(b[1])
+	p.TimeMs = int64(binary.BigEndian.Uint64(b[2:]))
+	p.Offset = int64(binary.BigEndian.Uint64(b[10:]))
+	p.SinceMs = int64(binary.BigEndian.Uint64(b[18:]))
+	p.Region = Region(b[26:])
+	return nil
+}
+
+// AppendCounts appends the value of a post's counts: version, likes, dislikes (signed
+// varints).
+func AppendCounts(b []byte, c Counts) []byte {
+	b = append(b, countsVersion)
+	b = binary.AppendVarint(b, c.Likes)
+	return binary.AppendVarint(b, c.Dislikes)
+}
+
+// DecodeCounts is the inverse of AppendCounts.
+func DecodeCounts(b []byte) (Counts, error) {
+	if len(b) > 0 && b[0] == countsVersion1 {
+		if err := checkState("counts", b, countsVersion1, countsSize1); err != nil {
+			return Counts{}, err
+		}
+		return Counts{
+			Likes:    int64(binary.BigEndian.Uint64(b[1:])),
+			Dislikes: int64(binary.BigEndian.Uint64(b[9:])),
+		}, nil
+	}
+	if err := checkVersion("counts", b, countsVersion); err != nil {
+		return Counts{}, err
+	}
+	r := valueReader{b: b[1:]}
+	c := Counts{Likes: r.varint(), Dislikes: r.varint()}
+	if !r.done() {
+		return Counts{}, fmt.Errorf("state table: counts of version %d have %d bytes, which is not what they say", countsVersion, len(b))
+	}
+	return c, nil
+}
+
+// checkVersion refuses what is empty or of another version.
+func checkVersion(what string, b []byte, version byte) error {
+	switch {
+	case len(b) == 0:
+		return fmt.Errorf("state table: %s is empty", what)
+	case b[0] != version:
+		return fmt.Errorf("state table: %s has version %d, this program knows versions up to %d only; run the version that wrote it, or a later one", what, b[0], version)
+	}
+	return nil
+}
+
+// checkState is checkVersion of what has a fixed size.
+func checkState(what string, b []byte, version byte, size int) error {
+	if err := checkVersion(what, b, version); err != nil {
+		return err
+	}
+	if len(b) != size {
+		return fmt.Errorf("state table: %s of version %d has %d bytes, not %d", what, version, len(b), size)
+	}
+	return nil
+}
+
+// valueReader takes a value apart. What is missing reads as zero, and done tells.
+type valueReader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *valueReader) byte() byte {
+	if len(r.b) == 0 {
+		r.bad = true
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *valueReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.skip(n)
+	return v
+}
+
+func (r *valueReader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	r.skip(n)
+	return v
+}
+
+func (r *valueReader) bytes(n int) []byte {
+	if n > len(r.b) {
+		r.bad = true
+		return nil
+	}
+	v := r.b[:n]
+	r.b = r.b[n:]
+	return v
+}
+
+// skip goes over what encoding/binary has read: nothing, if it was no number.
+func (r *valueReader) skip(n int) {
+	if n <= 0 {
+		r.bad = true
+		return
+	}
+	r.b = r.b[n:]
+}
+
+// done tells whether all was there, and nothing else.
+func (r *valueReader) done() bool { return !r.bad && len(r.b) == 0 }

@@ -1,0 +1,196 @@
+package stream
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// memtable holds what was written last, in order of no kind: entries one behind the
+// other, and a hash index over them. Pebble's own keeps an order, which each write and
+// each look-up pays for; here it is made once, when all goes to Pebble (sorted).
+//
+// An entry is key length and value length + 1 (0: the key is deleted) as varints, key, value.
+type memtable struct {
+	chunks [][]byte
+	free   [][]byte // chunks for later
+	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
+	keys   int
+	bytes  int
+	order  []sortedEntry // buffer
+}
+
+const (
+	chunkBits = 20 // a place is a chunk's number and an offset in it of so many bits
+	chunkSize = 1 << chunkBits
+	minIndex  = 1 << 10
+)
+
+// get returns the value of a key; nil with ok: it is deleted.
+func (m *memtable) get(hash uint64, key []byte) (value []byte, ok bool) {
+	if m.keys == 0 {
+		return nil, false
+	}
+	slot, ok := m.find(hash, key)
+	if !ok {
+		return nil, false
+	}
+	_, value = m.entry(uint32(m.index[slot]) - 1)
+	return value, true
+}
+
+// find returns the slot of a key, or the one where it would go.
+func (m *memtable) find(hash uint64, key []byte) (slot int, ok bool) {
+	mask := len(m.index) - 1
+	for slot = int(uint32(hash)) & mask; m.index[slot] != 0; slot = (slot + 1) & mask {
+		if uint32(m.index[slot]>>32) != uint32(hash) {
+			continue
+		}
+		if have, _ := m.entry(uint32(m.index[slot]) - 1); bytes.Equal(have, key) {
+			return slot, true
+		}
+	}
+	return slot, false
+}
+
+// entry returns what lies at a place.
+func (m *memtable) entry(place uint32) (key, value []byte) {
+	key, value, _ = cutEntry(m.chunks[place>>chunkBits][place&(chunkSize-1):])
+	return key, value
+}
+
+// set sets a key; a nil value notes that it is deleted.
+func (m *memtable) set(hash uint64, key, value []byte) {
+	if 8*m.keys >= 5*len(m.index) {
+		m.grow()
+	}
+	slot, known := m.find(hash, key)
+	if known {
+		if _, have := m.entry(uint32(m.index[slot]) - 1); have != nil && value != nil && len(have) == len(value) {
+			copy(have, value) // the last count of a hot post, again and again
+			return
+		}
+	} else {
+		m.keys++
+	}
+	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
+}
+
+// grow doubles the index. The part of a hash that is kept there is the one that decides.
+func (m *memtable) grow() {
+	old := m.index
+	m.index = make([]uint64, max(minIndex, 2*len(old)))
+	mask := len(m.index) - 1
+	for _, e := range old {
+		if e == 0 {
+			continue
+		}
+		slot := int(e>>32) & mask
+		for m.index[slot] != 0 {
+			slot = (slot + 1) & mask
+		}
+		m.index[slot] = e
+	}
+}
+
+// add puts an entry behind the others.
+func (m *memtable) add(key, value []byte) (place uint32) {
+	size := 2*binary.MaxVarintLen32 + len(key) + len(value)
+	last := len(m.chunks) - 1
+	if last < 0 || cap(m.chunks[last])-len(m.chunks[last]) < size {
+		m.chunks = append(m.chunks, m.newChunk(size))
+		last++
+	}
+	b := m.chunks[last]
+	place = uint32(last)<<chunkBits | uint32(len(b))
+	before := len(b)
+	b = appendEntry(b, key, value)
+	m.chunks[last] = b
+	m.bytes += len(b) - before
+	return place
+}
+
+func appendEntry(b, key, value []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(key)))
+	if value == nil {
+		b = binary.AppendUvarint(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(value))+1)
+	}
+	return append(append(b, key...), value...)
+}
+
+// cutEntry takes the first entry off b.
+func cutEntry(b []byte) (key, value, rest []byte) {
+	keyLen, n := binary.Uvarint(b)
+	valueLen, k := binary.Uvarint(b[n:])
+	b = b[n+k:]
+	key, b = b[:keyLen:keyLen], b[keyLen:]
+	if valueLen > 0 {
+		value, b = b[:valueLen-1:valueLen-1], b[valueLen-1:]
+	}
+	return key, value, b
+}
+
+// sortedEntry is a place with the beginning of its key, which nearly always tells the order.
+type sortedEntry struct {
+	high, low uint64
+	place     uint32
+}
+
+// sorted calls each with all entries, in order of their keys.
+func (m *memtable) sorted(each func(key, value []byte) error) error {
+	entries := m.order[:0]
+	for _, e := range m.index {
+		if e == 0 {
+			continue
+		}
+		s := sortedEntry{place: uint32(e) - 1}
+		key, _ := m.entry(s.place)
+		var begin [16]byte
+		copy(begin[:], key)
+		s.high, s.low = binary.BigEndian.Uint64(begin[:]), binary.BigEndian.Uint64(begin[8:])
+		entries = append(entries, s)
+	}
+	m.order = entries
+	slices.SortFunc(entries, func(a, b sortedEntry) int {
+		if a.high != b.high {
+			return cmp.Compare(a.high, b.high)
+		}
+		if a.low != b.low {
+			return cmp.Compare(a.low, b.low)
+		}
+		ka, _ := m.entry(a.place)
+		kb, _ := m.entry(b.place)
+		return bytes.Compare(ka, kb)
+	})
+	for _, e := range entries {
+		if err := each(m.entry(e.place)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memtable) newChunk(size int) []byte {
+	if n := len(m.free); n > 0 && size <= chunkSize {
+		chunk := m.free[n-1]
+		m.free = m.free[:n-1]
+		return chunk
+	}
+	return make([]byte, 0, max(chunkSize, size))
+}
+
+// reset makes it empty. What it took of memory it keeps for the next time.
+func (m *memtable) reset() {
+	for _, chunk := range m.chunks {
+		if cap(chunk) == chunkSize {
+			m.free = append(m.free, chunk[:0])
+		}
+	}
+	clear(m.chunks)
+	m.chunks = m.chunks[:0]
+	clear(m.index)
+	m.keys, m.bytes = 0, 0
+}

@@ -1,0 +1,150 @@
+package stream
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+)
+
+// bufferedStore makes a store whose buffer goes to Pebble after about 30 keys.
+func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
+	stores := NewStoresOn(fs, dir, 1<<20, testLog())
+	stores.BufferBytes = 1 << 10
+	t.Cleanup(stores.Close)
+	st, err := stores.Builder(func(string) (LogID, error) { return testLogID, nil })("table", 0)
+	require.NoError(t, err)
+	s := st.(*Store)
+	require.NoError(t, s.Open())
+	for at := s.dir; at != "." && at != "/"; { // a folder that is not in its own folder is gone after a crash
+		at = fs.PathDir(at)
+		dir, err := fs.OpenDir(at)
+		require.NoError(t, err)
+		require.NoError(t, dir.Sync())
+		require.NoError(t, dir.Close())
+	}
+	return s
+}
+
+// TestBufferedStoreIsATable writes, reads, walks, closes and crashes at random, and holds
+// every answer against a map; after a crash, against what the map was at the offset that
+// is left.
+func TestBufferedStoreIsATable(t *testing.T) {
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			fs := vfs.NewCrashableMem()
+			s := bufferedStore(t, fs, "state")
+			table := map[string]string{}
+			history := []map[string]string{{}} // by offset + 1
+			kept := 0
+			for range 400 {
+				switch r.IntN(40) {
+				case 0:
+					require.NoError(t, s.Close())
+					s = bufferedStore(t, fs, "state")
+					offset, ok := s.Offset()
+					require.Equal(t, len(history) > 1, ok)
+					require.True(t, !ok || offset == int64(len(history)-2), "closing loses nothing")
+				case 1:
+					crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+					require.NoError(t, s.Close()) // of the one that is no more
+					fs, s = crashed, bufferedStore(t, crashed, "state")
+					offset, ok := s.Offset()
+					if !ok {
+						offset = -1
+					}
+					kept += int(offset + 1)
+					history = history[:offset+2]
+					table = maps.Clone(history[offset+1])
+				case 2, 3, 4:
+					require.Equal(t, table, walkMap(t, s))
+				case 5, 6, 7, 8, 9:
+					key := randomKey(r)
+					require.Equal(t, table[key], get(t, s, key))
+				default:
+					write(t, s, r, table, int64(len(history)-1))
+					history = append(history, maps.Clone(table))
+				}
+				checkLookup(t, s, r, table)
+			}
+			require.NoError(t, s.Close())
+			require.NotZero(t, kept, "crashes left nothing to look at")
+		})
+	}
+}
+
+func randomKey(r *rand.Rand) string { return pairKey(uint64(r.IntN(4)), uint64(r.IntN(60))) }
+
+func write(t *testing.T, s *Store, r *rand.Rand, table map[string]string, offset int64) {
+	w := s.NewWrite()
+	for range r.IntN(12) {
+		key, value := randomKey(r), fmt.Sprint(r.IntN(1_000_000))
+		if r.IntN(5) == 0 {
+			require.NoError(t, w.Set([]byte(key), nil))
+			delete(table, key)
+			continue
+		}
+		require.NoError(t, w.Set([]byte(key), []byte(value)))
+		table[key] = value
+	}
+	require.NoError(t, w.Commit(offset))
+}
+
+// checkLookup looks keys up in an order of no kind.
+func checkLookup(t *testing.T, s *Store, r *rand.Rand, table map[string]string) {
+	var keys []string
+	want := map[string]string{}
+	for _, i := range r.Perm(60)[:30] {
+		key := pairKey(uint64(i%4), uint64(i))
+		keys = append(keys, key)
+		if value, ok := table[key]; ok {
+			want[key] = value
+		}
+	}
+	require.Equal(t, want, lookup(t, s, keys...))
+}
+
+func walkMap(t *testing.T, s *Store) map[string]string {
+	it, err := s.Iterator()
+	require.NoError(t, err)
+	defer it.Release()
+	have := map[string]string{}
+	var last []byte
+	for it.Next() {
+		require.Negative(t, bytes.Compare(last, it.Key()), "in order")
+		last = bytes.Clone(it.Key())
+		value, err := it.Value()
+		require.NoError(t, err)
+		have[string(it.Key())] = string(value)
+	}
+	require.NoError(t, it.Err())
+	return have
+}
+
+// TestBufferedStoreAfterAStart: what was there before is found while the filter is being
+// built, and after.
+func TestBufferedStoreAfterAStart(t *testing.T) {
+	dir := t.TempDir()
+	s := bufferedStore(t, vfs.Default, dir)
+	put(t, s, 1, "", "a", "b", "c")
+	require.NoError(t, s.Close())
+
+	s = bufferedStore(t, vfs.Default, dir)
+	defer func() { require.NoError(t, s.Close()) }()
+	build := s.buffer.build
+	require.NotNil(t, build)
+	put(t, s, 2, "2", "b", "d")
+	require.NoError(t, s.spill()) // keys that the build does not see
+	<-build.done
+	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2"}, lookup(t, s, "d", "x", "a", "b"))
+	require.Nil(t, s.buffer.build, "the filter is in use")
+	require.NotNil(t, s.buffer.filter)
+	put(t, s, 3, "3", "e")
+	require.NoError(t, s.spill())
+	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2", "e": "e3"}, lookup(t, s, "e", "d", "x", "a", "b"))
+}

@@ -1,0 +1,82 @@
+package stream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// holdFetches keeps the fetches of a topic waiting at the broker until the test ends.
+// Whoever fetches learns nothing from them: neither records nor that the topic is gone.
+// The result has one for each. A fetch that is there already waits for a record.
+func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
+	came, freed := make(chan struct{}, 100), make(chan struct{})
+	c.t.Cleanup(func() { close(freed) })
+	c.ControlKey(int16(kmsg.Fetch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, t := range kreq.(*kmsg.FetchRequest).Topics {
+			if t.TopicID != id {
+				return nil, nil, false
+			}
+		}
+		// Of this topic, or of what its session had before: no other is fetched.
+		came <- struct{}{}
+		c.SleepControl(func() { <-freed })
+		return nil, nil, false
+	})
+	return came
+}
+
+// A topic that is made anew is noticed though nothing is written to it, and though the
+// client that follows the old one notices nothing.
+func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	id := func() (id LogID) {
+		_ = v.Read(0, func(s *Store, _ Copy) error { // not ready: no id
+			id = s.LogID()
+			return nil
+		}, nil)
+		return id
+	}
+	first := id()
+	held := c.holdFetches(first.TopicID)
+	c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2"))
+	select {
+	case <-held: // the only one that the client has
+	case <-time.After(patience):
+		t.Fatal("the view does not fetch")
+	}
+	require.NoError(t, c.DeleteTopic(table))
+	c.topic(table, 1)
+	waitFor(t, "the new log", func() bool {
+		now := id()
+		return now != first && now != LogID{}
+	})
+	have, err := v.value("a")
+	require.NoError(t, err)
+	require.Empty(t, have, "what the old log had is not in the copy of the new one")
+}
+
+// Partitions that a topic is given later are noticed too: the others go on as before.
+func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	answer, err := kadm.NewClient(c.client()).CreatePartitions(testContext(t), 1, table)
+	require.NoError(t, err)
+	require.NoError(t, answer.Error())
+	waitFor(t, "two partitions", func() bool {
+		n, err := v.Partitions()
+		return err == nil && n == 2 && v.Ready() == nil
+	})
+	v.waitValue("a", "1")
+}
