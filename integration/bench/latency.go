@@ -46,7 +46,9 @@ type LatencyLevel struct {
 	Percent         int     `json:"percent"` // of the drain rate
 	EventsPerSecond float64 `json:"events_per_second"`
 	Events          int     `json:"events"`
-	// From the moment that an event was to be sent until its count was in an answer.
+	// From the moment that an event was to be sent until the sender knew that Kafka has it,
+	Kafka Quantiles `json:"kafka"`
+	// and until its count was in an answer.
 	MySQL  Quantiles  `json:"mysql"`
 	Reader *Quantiles `json:"reader,omitempty"`
 }
@@ -77,9 +79,9 @@ func quantiles(took []time.Duration) Quantiles {
 func (l *Latency) String() string {
 	var levels []string
 	for _, level := range l.Levels {
-		text := fmt.Sprintf("%d %% (%.0f events/s): p50 %.0f ms, p99 %.0f ms", level.Percent, level.EventsPerSecond, level.MySQL.P50, level.MySQL.P99)
+		text := fmt.Sprintf("%d %% (%.0f events/s): in Kafka p50 %.0f ms, p99 %.0f ms, in MySQL p50 %.0f ms, p99 %.0f ms", level.Percent, level.EventsPerSecond, level.Kafka.P50, level.Kafka.P99, level.MySQL.P50, level.MySQL.P99)
 		if level.Reader != nil {
-			text += fmt.Sprintf(", reader p50 %.0f ms, p99 %.0f ms", level.Reader.P50, level.Reader.P99)
+			text += fmt.Sprintf(", in the reader p50 %.0f ms, p99 %.0f ms", level.Reader.P50, level.Reader.P99)
 		}
 		levels = append(levels, text)
 	}
@@ -106,14 +108,17 @@ func measureLatency(ctx context.Context, r *run, plan *LatencyPlan) (l *Latency,
 		return nil, err
 	}
 	defer db.Close()
-	watchers := []*watcher{newWatcher("MySQL", askMySQL(db))}
+	watchers := []*watcher{newWatcher("MySQL", askMySQL(db), func(l *LatencyLevel) *Quantiles { return &l.MySQL })}
 	if k, ok := r.contender.(*Kudos); ok {
 		reader, err := k.startReader(ctx, r.servers, filepath.Join(r.dir, "reader"))
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, reader.process.stop()) }()
-		watchers = append(watchers, newWatcher("the reader", reader.ask))
+		watchers = append(watchers, newWatcher("the reader", reader.ask, func(l *LatencyLevel) *Quantiles {
+			l.Reader = &Quantiles{}
+			return l.Reader
+		}))
 	}
 	l = &Latency{DrainEventsPerSecond: d.EventsPerSecond}
 	probes := map[uint64]bool{}

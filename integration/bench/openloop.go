@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,6 +42,19 @@ type openLoop struct {
 	progress   func(string)
 
 	probes int // sent
+	acked  ackTimes
+}
+
+// ackTimes is how long probes took until Kafka had them.
+type ackTimes struct {
+	mu   sync.Mutex
+	took []time.Duration
+}
+
+func (a *ackTimes) add(took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.took = append(a.took, took)
 }
 
 // run sends for as long as planned and returns what the watchers saw.
@@ -75,13 +89,9 @@ func (l *openLoop) run(ctx context.Context) (*LatencyLevel, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	level.Kafka = quantiles(l.acked.took)
 	for _, w := range l.watchers {
-		q := quantiles(w.took)
-		if w.name == "MySQL" {
-			level.MySQL = q
-		} else {
-			level.Reader = &q
-		}
+		*w.into(level) = quantiles(w.took)
 	}
 	return level, nil
 }
@@ -100,20 +110,13 @@ func (l *openLoop) send(ctx context.Context, cl *kgo.Client, level *LatencyLevel
 		due := min(total, int(time.Since(begin).Seconds()*l.rate)+1)
 		for ; sent < due; sent++ {
 			planned := begin.Add(time.Duration(float64(sent) / l.rate * float64(time.Second)))
-			var e schema.Event
 			if sent%eventsAProbe == 0 {
-				e = schema.Event{PostID: l.firstProbe + uint64(l.probes), UserID: 1, Action: schema.Like, Region: regions[0]}
-				l.probes++
-				if planned.Sub(begin) >= l.plan.Warmup {
-					for _, w := range l.watchers {
-						w.expect(probe{e.PostID, planned})
-					}
-				}
-			} else {
-				var err error
-				if e, err = l.stream.Next(); err != nil {
-					return err
-				}
+				l.sendProbe(ctx, cl, records, planned, planned.Sub(begin) >= l.plan.Warmup, failure.set)
+				continue
+			}
+			e, err := l.stream.Next()
+			if err != nil {
+				return err
 			}
 			e.TimeMs = planned.UnixMilli()
 			cl.Produce(ctx, records.of(&e), promise)
@@ -138,4 +141,21 @@ func (l *openLoop) send(ctx context.Context, cl *kgo.Client, level *LatencyLevel
 		return fmt.Errorf("sending to %s: %w", schema.TopicLikes, err)
 	}
 	return nil
+}
+
+// sendProbe sends a like of a post of its own, and has the watchers look for it if it is to be measured.
+func (l *openLoop) sendProbe(ctx context.Context, cl *kgo.Client, records *records, planned time.Time, measured bool, failed func(error)) {
+	e := schema.Event{PostID: l.firstProbe + uint64(l.probes), UserID: 1, Action: schema.Like, Region: regions[0], TimeMs: planned.UnixMilli()}
+	l.probes++
+	if measured {
+		for _, w := range l.watchers {
+			w.expect(probe{e.PostID, planned})
+		}
+	}
+	cl.Produce(ctx, records.of(&e), func(_ *kgo.Record, err error) {
+		if measured && err == nil {
+			l.acked.add(time.Since(planned))
+		}
+		failed(err)
+	})
 }

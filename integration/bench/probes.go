@@ -32,6 +32,7 @@ type ask func(ctx context.Context, posts []uint64) (seen map[uint64]bool, err er
 type watcher struct {
 	name string
 	ask  ask
+	into func(*LatencyLevel) *Quantiles // where its result goes
 
 	took []time.Duration // to be read after watch
 
@@ -42,7 +43,9 @@ type watcher struct {
 	}
 }
 
-func newWatcher(name string, ask ask) *watcher { return &watcher{name: name, ask: ask} }
+func newWatcher(name string, ask ask, into func(*LatencyLevel) *Quantiles) *watcher {
+	return &watcher{name: name, ask: ask, into: into}
+}
 
 // begin starts over; for each level.
 func (w *watcher) begin() {

@@ -155,6 +155,7 @@ func (p place) quantile(of func(*Quantiles) float64) func(*LatencyLevel) (float6
 }
 
 var places = []place{
+	{"Kafka", func(l *LatencyLevel) *Quantiles { return &l.Kafka }},
 	{"MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }},
 	{"the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }},
 }
@@ -226,7 +227,7 @@ func (r *Report) targets() []target {
 		return target{what: fmt.Sprintf("%s: kudos by %s", shape, peer), want: want, unit: "×", reached: r.ratio(shape, peer)}
 	}
 	p99 := func(q *Quantiles) float64 { return q.P99 }
-	mysql, reader := places[0].quantile(p99), places[1].quantile(p99)
+	mysql, reader := places[1].quantile(p99), places[2].quantile(p99)
 	return []target{
 		ratio("skewed-1000", "redis", 3),
 		ratio("skewed-1000", "goka", 8),

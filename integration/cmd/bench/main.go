@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -23,6 +24,7 @@ import (
 // settings are the command line.
 type settings struct {
 	contenders, shapes, measure string
+	percents                    string
 	events, rounds, slow        int
 	seed                        uint64
 	json, markdown, dir         string
@@ -35,6 +37,7 @@ func main() {
 	flag.StringVar(&s.contenders, "contenders", "", "which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "workloads to drain, with commas between")
 	flag.StringVar(&s.measure, "measure", "drain,latency,recovery", "what to measure, with commas between")
+	flag.StringVar(&s.percents, "percents", "", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)")
 	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 20,000,000)")
 	flag.IntVar(&s.slow, "sql-events", 50_000, "events of the contender sql, which is two orders slower than the others")
 	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
@@ -104,6 +107,9 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	plan.Dir, plan.Each = s.dir, s.write
 	report := bench.NewReport(commit(ctx, root), plan.Contenders...)
 	describe(ctx, report)
+	if s.quick {
+		report.Settings["trial"] = "few events, one round: these figures say that the measurement works, not how fast kudos is"
+	}
 	if err := plan.Run(ctx, report); err != nil {
 		return err
 	}
@@ -149,6 +155,13 @@ func (s *settings) plan() (*bench.Plan, error) {
 			if s.quick {
 				p.Latency.Quick()
 			}
+			percents, err := numbers(s.percents)
+			if err != nil {
+				return nil, fmt.Errorf("-percents: %w", err)
+			}
+			if len(percents) > 0 {
+				p.Latency.Percents = percents
+			}
 		case "recovery":
 			p.Recovery = bench.DefaultRecoveryPlan(s.seed)
 			if s.quick {
@@ -183,6 +196,17 @@ func (s *settings) write(r *bench.Report) error {
 
 func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func numbers(list string) (numbers []int, err error) {
+	for _, word := range words(list) {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no number above 0", word)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
 }
 
 // progress prints lines. On a terminal the one that will be replaced is overwritten; elsewhere it is left out.
