@@ -77,6 +77,17 @@ func TestMarkdown(t *testing.T) {
 	require.Contains(t, text.String(), "## Runs without a result\n\n```\nround 1, skewed-1000, redis failed: it fell over\n```")
 }
 
+// TestMarkdownIsTheSameEachTime: sums are not associative, and 0.1 + 0.2 + 0.3 in another order has another last digit.
+func TestMarkdownIsTheSameEachTime(t *testing.T) {
+	d := &Drain{Events: 1e6, Used: map[string]Usage{contenderName: {CPUSeconds: 0.1}, "kafka": {CPUSeconds: 0.2}, "mariadb": {CPUSeconds: 0.3}, "redis": {CPUSeconds: 1e16}}}
+	want, ok := cpuPerMillion(true)(d)
+	require.True(t, ok)
+	for range 200 {
+		have, _ := cpuPerMillion(true)(d)
+		require.Equal(t, want, have)
+	}
+}
+
 func TestReportInAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	r := rounds()

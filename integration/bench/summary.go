@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -68,9 +69,9 @@ func eventsPerSecond(d *Drain) (float64, bool) { return d.EventsPerSecond, true 
 // cpuPerMillion is the CPU seconds per 10⁶ events of a contender's process, or of all processes together.
 func cpuPerMillion(all bool) func(*Drain) (float64, bool) {
 	return func(d *Drain) (sum float64, ok bool) {
-		for name, u := range d.Used {
+		for _, name := range slices.Sorted(maps.Keys(d.Used)) { // in order, or the last digit would differ from time to time
 			if all || name == contenderName {
-				sum, ok = sum+u.CPUSeconds, true
+				sum, ok = sum+d.Used[name].CPUSeconds, true
 			}
 		}
 		return sum / float64(d.Events) * 1e6, ok
