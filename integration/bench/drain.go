@@ -154,10 +154,18 @@ func (r *run) end() (State, error) {
 	p := r.process
 	r.process = nil
 	s, err := p.Stop()
-	if err == nil && s.Pairs != int64(r.stream.Pairs()) {
-		err = fmt.Errorf("%s keeps the state of %d pairs, but there are %d", r.contender.Name(), s.Pairs, r.stream.Pairs())
+	if err != nil {
+		return s, err
 	}
-	return s, err
+	// A design may forget pairs without a like; kudos must not (see rule 1 in docs/design.md).
+	least, all := r.stream.Likes(), int64(r.stream.Pairs())
+	if _, ok := r.contender.(*Kudos); ok {
+		least = all
+	}
+	if s.Pairs < least || s.Pairs > all {
+		return s, fmt.Errorf("%s keeps the state of %d pairs, but there are %d, %d of them with a like", r.contender.Name(), s.Pairs, all, r.stream.Likes())
+	}
+	return s, nil
 }
 
 // close ends what still runs after an error.

@@ -57,7 +57,7 @@ func (r *Report) writeDrains(b *strings.Builder) {
 	}
 	b.WriteString("## Draining a full topic\n\nEvents a second from the first poll until the last commit in MySQL. CPU seconds per million events in that time: of the " +
 		"contender's own process, and of\nall (Kafka, MariaDB, Redis where there is one). Peak memory is of the contender's own process" +
-		"; Redis's, which holds that design's state, beside it. Rows: inserted or\nchanged in MySQL. State: what is kept to tell old likes from new ones.\n\n")
+		"; Redis's, which holds that design's state, beside it. Rows: inserted or\nchanged in MySQL. State: what is kept to tell old likes from new ones, by the pairs that it has (of a\ndesign that forgets pairs without a like, fewer).\n\n")
 	for _, load := range loads {
 		fmt.Fprintf(b, "**%s**\n\n", load.describe())
 		b.WriteString("| | events | events/s | kudos is | CPU s/10⁶ own | all | peak MiB | rows/event | state bytes/pair |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")

@@ -185,6 +185,14 @@ func (s *Stream) Events() int { return len(s.events) }
 // Pairs is how many different pairs they have.
 func (s *Stream) Pairs() int { return len(s.postOf) }
 
+// Likes is the sum of all expected counts.
+func (s *Stream) Likes() (sum int64) {
+	for _, n := range s.Liked() {
+		sum += n
+	}
+	return sum
+}
+
 // Count is the expected count of a post.
 func (s *Stream) Count(post uint64) int64 {
 	if post >= uint64(len(s.counts)) {
