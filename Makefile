@@ -11,7 +11,7 @@ PEERS := integration/bench/peers
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench creep stack screenshots streams
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench microbench creep stack screenshots streams
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -79,7 +79,12 @@ chaos: deps ## break real servers FAULTS times, and compare all counts after eac
 facts: ## what a real broker does over a long time: half an hour
 	KUDOS_TEST_FACTS=1 $(GO) test -count=1 -timeout 90m -v ./integration -run 'TestEpochsRunOut|TestCoordinatorsMove|TestCompactionWhileRunning|TestCommittedOffsetsExpire|TestTransactionRate|TestRecoveryTime|TestADayOfTenMillionUpdates'
 
-bench: ## Go benchmarks, with allocations
+# More for it: make bench BENCH='-contenders kudos,redis -shapes hot -rounds 3' (go run ./integration/cmd/bench -help)
+BENCH ?=
+bench: deps ## kudos and what people would pick instead, on real servers: hours; report in docs/benchmarks.*
+	$(GO) run ./integration/cmd/bench -json docs/benchmarks.json -markdown docs/benchmarks.md $(BENCH)
+
+microbench: ## Go benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
 
 creep: deps ## record what an event costs in instructions and allocations: `make test` fails far from it

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, valgrind, Kafka's jars, Chromium and Node for those
-# of the dashboard; and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. Installs as root on Debian and its kin; elsewhere it says what to install.
+# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, valgrind, Redis (for the benchmarks' peer), Kafka's jars, Chromium and Node
+# for those of the dashboard; and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. Installs as root on Debian and its kin; elsewhere it says what to install.
 # Quick when all is there, so that every `make test` may call it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,6 +38,7 @@ have mvn || packages+=(maven)
 { have mariadbd && have mariadb-install-db && have mariadb; } || packages+=(mariadb-server-core mariadb-client-core)
 have kcat || packages+=(kcat)
 [ "$(uname -s)" != Linux ] || have valgrind || packages+=(valgrind)
+have redis-server || packages+=(redis-server) # a peer in the benchmarks
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)
 { [ "$(node_release)" -ge 20 ] && have npm; } || packages+=(nodejs npm)
 if $with_mysql; then # libraries that MySQL's server is linked to

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,8 +47,8 @@ func BenchmarkReads(b *testing.B) {
 		b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
 		b.ReportMetric(s.metrics()["process_resident_memory_bytes"]/(1<<20), "rss-MiB")
 		targets := []target{{"reader", dialReader(r.base)}, {"mariadb", s.dialMariaDB()}}
-		if path, err := exec.LookPath("redis-server"); err == nil {
-			targets = append(targets, target{"redis", startRedis(b, path, posts)})
+		if stack.Missing(b.Context(), stack.NeedRedis) == nil {
+			targets = append(targets, target{"redis", startRedis(b, posts)})
 		}
 		b.StartTimer()
 		for _, page := range []int{1, 50} {
@@ -237,27 +236,13 @@ func (s *system) dialMariaDB() func(context.Context) (func([]uint64) (int64, err
 }
 
 // startRedis starts a Redis, without persistence, that has the counts.
-func startRedis(b *testing.B, path string, posts int) func(context.Context) (func([]uint64) (int64, error), func(), error) {
-	at, err := stack.Reserve()
+func startRedis(b *testing.B, posts int) func(context.Context) (func([]uint64) (int64, error), func(), error) {
+	server, err := stack.StartRedis(b.Context(), stack.RedisOptions{})
 	require.NoError(b, err)
-	_, port, err := net.SplitHostPort(at.Address())
-	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, server.Close()) })
 	dial := func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", at.Address())
+		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Address())
 	}
-	server := stack.NewProgram(stack.ProgramOptions{
-		Name: "redis", Path: path, Dir: b.TempDir(),
-		Args: []string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"},
-		Probe: func(ctx context.Context) error {
-			conn, err := dial(ctx)
-			if err == nil {
-				err = conn.Close()
-			}
-			return err
-		},
-	})
-	require.NoError(b, server.Start(b.Context()))
-	b.Cleanup(func() { require.NoError(b, server.Stop()); require.NoError(b, at.Release()) })
 	conn, err := dial(b.Context())
 	require.NoError(b, err)
 	in := bufio.NewReader(conn)

@@ -26,6 +26,7 @@ const (
 	NeedMySQL
 	NeedBrowser
 	NeedValgrind
+	NeedRedis
 )
 
 // Missing says what of the named software this machine lacks, and what to do about it; nil if it has all.
@@ -43,6 +44,8 @@ func Missing(ctx context.Context, needs ...Software) error {
 			errs = append(errs, missingBrowser(ctx))
 		case NeedValgrind:
 			errs = append(errs, missingValgrind())
+		case NeedRedis:
+			errs = append(errs, missingRedis())
 		}
 	}
 	return errors.Join(errs...)
@@ -70,6 +73,13 @@ func missingMariaDB() error {
 		if _, err := findProgram(name); err != nil {
 			return fmt.Errorf("MariaDB is not installed: %w; %s", err, installHint)
 		}
+	}
+	return nil
+}
+
+func missingRedis() error {
+	if _, err := findProgram("redis-server"); err != nil {
+		return fmt.Errorf("Redis is not installed: %w; %s", err, installHint)
 	}
 	return nil
 }

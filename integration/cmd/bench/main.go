@@ -1,0 +1,262 @@
+// Command bench compares kudos with what people would pick instead of it, on real servers of its own that it starts anew
+// for each run, and writes what came out as JSON and as docs/benchmarks.md. `make bench` runs it; `kudos bench` measures
+// kudos alone, on servers that are there already.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"kudos/integration/bench"
+)
+
+// settings are the command line.
+type settings struct {
+	contenders, shapes, measure string
+	percents                    string
+	events, rounds, slow        int
+	seed                        uint64
+	json, markdown, dir         string
+	quick, keep                 bool
+	out                         *os.File
+}
+
+func main() {
+	s := settings{out: os.Stdout}
+	flag.StringVar(&s.contenders, "contenders", "", "which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
+	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "workloads to drain, with commas between")
+	flag.StringVar(&s.measure, "measure", "drain,latency,recovery", "what to measure, with commas between")
+	flag.StringVar(&s.percents, "percents", "", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)")
+	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 20,000,000)")
+	flag.IntVar(&s.slow, "sql-events", 50_000, "events of the contender sql, which is two orders slower than the others")
+	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
+	flag.Uint64Var(&s.seed, "seed", 1, "decides the events")
+	flag.BoolVar(&s.quick, "quick", false, "a trial of a minute: one round of kudos alone with few events")
+	flag.StringVar(&s.json, "json", "", "write the report as JSON to this `file`, after each run")
+	flag.StringVar(&s.markdown, "markdown", "", "write the report for people to this `file`, after each run")
+	flag.StringVar(&s.dir, "dir", "", "existing `directory` for data and logs (default: a new one, removed after a run without failures)")
+	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
+	render := flag.String("render", "", "measure nothing, write the -markdown of this `file` of JSON")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "bench: what is %q? It takes options only, see -help\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := s.run(ctx, *render)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func (s *settings) run(ctx context.Context, render string) (err error) {
+	if render != "" {
+		report, err := bench.ReadReport(render)
+		if err != nil {
+			return err
+		}
+		return s.write(report)
+	}
+	root, err := projectRoot(ctx)
+	if err != nil {
+		return err
+	}
+	temporary := s.dir == ""
+	if temporary {
+		if s.dir, err = os.MkdirTemp("", "kudos-bench-"); err != nil {
+			return err
+		}
+		if err := os.Chmod(s.dir, 0o755); err != nil { // the database's account must be able to enter it
+			return err
+		}
+	}
+	defer func() {
+		if temporary && err == nil && !s.keep {
+			err = os.RemoveAll(s.dir)
+			return
+		}
+		fmt.Fprintf(os.Stderr, "logs are in %s\n", s.dir)
+	}()
+	plan, err := s.plan()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(s.dir, "bench.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	plan.Progress("building the contenders", true)
+	if plan.Contenders, err = build(ctx, root, s.dir, words(s.contenders)); err != nil {
+		return err
+	}
+	plan.Site = &servers{dir: s.dir, log: slog.New(slog.NewTextHandler(log, nil))}
+	plan.Dir, plan.Each = s.dir, s.write
+	report := bench.NewReport(commit(ctx, root), plan.Contenders...)
+	describe(ctx, report)
+	if s.quick {
+		report.Settings["trial"] = "few events, one round: these figures say that the measurement works, not how fast kudos is"
+	}
+	if err := plan.Run(ctx, report); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.out)
+	if err := report.WriteMarkdown(s.out); err != nil {
+		return err
+	}
+	return report.Failed()
+}
+
+// plan is which runs to make, without what they run on.
+func (s *settings) plan() (*bench.Plan, error) {
+	if s.quick {
+		s.rounds, s.events = 1, 200_000
+		if s.contenders == "" {
+			s.contenders = kudosName
+		}
+	}
+	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: progress(s.out)}
+	load := func(name string) (bench.Workload, error) {
+		shape, err := bench.ShapeNamed(name)
+		w := bench.Workload{Seed: s.seed, Shape: shape, Events: 5_000_000}
+		switch {
+		case s.events > 0:
+			w.Events = s.events
+		case name == "uniform":
+			w.Events = 20_000_000
+		}
+		return w, err
+	}
+	for _, what := range words(s.measure) {
+		switch what {
+		case "drain":
+			for _, name := range words(s.shapes) {
+				w, err := load(name)
+				if err != nil {
+					return nil, err
+				}
+				p.Drains = append(p.Drains, w)
+			}
+		case "latency":
+			p.Latency = bench.DefaultLatencyPlan(s.seed)
+			if s.quick {
+				p.Latency.Quick()
+			}
+			percents, err := numbers(s.percents)
+			if err != nil {
+				return nil, fmt.Errorf("-percents: %w", err)
+			}
+			if len(percents) > 0 {
+				p.Latency.Percents = percents
+			}
+		case "recovery":
+			p.Recovery = bench.DefaultRecoveryPlan(s.seed)
+			if s.quick {
+				p.Recovery.Quick()
+			}
+		default:
+			return nil, fmt.Errorf("there is nothing %q to measure; there are drain, latency and recovery", what)
+		}
+	}
+	return p, nil
+}
+
+// write writes the report to the files that were named.
+func (s *settings) write(r *bench.Report) error {
+	if s.json != "" {
+		if err := r.Write(s.json); err != nil {
+			return err
+		}
+	}
+	if s.markdown != "" {
+		var text strings.Builder
+		err := r.WriteMarkdown(&text)
+		if err == nil {
+			err = bench.Replace(s.markdown, []byte(text.String()))
+		}
+		if err != nil {
+			return fmt.Errorf("writing the tables: %w", err)
+		}
+	}
+	return nil
+}
+
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func numbers(list string) (numbers []int, err error) {
+	for _, word := range words(list) {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no number above 0", word)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}
+
+// progress prints lines. On a terminal the one that will be replaced is overwritten; elsewhere it is left out.
+func progress(out *os.File) func(line string, again bool) {
+	terminal := term.IsTerminal(int(out.Fd()))
+	return func(line string, again bool) {
+		switch {
+		case terminal && again:
+			fmt.Fprintf(out, "\r\x1b[K%s", line)
+		case terminal:
+			fmt.Fprintf(out, "\r\x1b[K%s\n", line)
+		case !again:
+			fmt.Fprintln(out, line)
+		}
+	}
+}
+
+// projectRoot is the folder of go.mod: peers are built from their source.
+func projectRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "kudos").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the source of kudos (run this in its folder): %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// commit names the state of the source, or nothing where Git does not tell.
+func commit(ctx context.Context, root string) string {
+	cmd := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// describe adds what the servers do not tell by themselves.
+func describe(ctx context.Context, r *bench.Report) {
+	for name, command := range map[string][]string{
+		"Go": {"go", "env", "GOVERSION"}, "Java": {"java", "-version"}, "Redis": {"redis-server", "--version"},
+	} {
+		out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+		if err != nil {
+			continue // not installed: no contender uses it
+		}
+		first, _, _ := strings.Cut(string(out), "\n")
+		r.Versions[name] = strings.TrimSpace(first)
+	}
+	r.Settings["MariaDB"] = "innodb_flush_log_at_trx_commit=1, sync_binlog=1, binary log on, otherwise as shipped"
+	r.Settings["Kafka"] = "one broker, replication 1, heap 512 MB, serial garbage collector, first compiler only; otherwise as shipped"
+	r.Settings["Redis"] = "appendonly yes, appendfsync everysec, no snapshots"
+}

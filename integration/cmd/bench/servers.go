@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"kudos/integration/bench"
+	"kudos/integration/stack"
+	"kudos/stream"
+)
+
+// database is the name of the one that counts go to.
+const database = "bench"
+
+// servers starts real servers anew for each run: bench.Site.
+type servers struct {
+	dir string // for their data
+	log *slog.Logger
+
+	open []interface{ Close() error }
+}
+
+func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	kafka, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: s.dir, Log: s.log})
+	if err != nil {
+		return nil, err
+	}
+	s.open = append(s.open, kafka)
+	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{Dir: s.dir, Log: s.log, ExtraArgs: []string{"--userstat=1"}}) // counts rows
+	if err != nil {
+		return nil, err
+	}
+	s.open = append(s.open, mariadb)
+	if err := mariadb.CreateDatabase(ctx, database); err != nil {
+		return nil, err
+	}
+	options := stream.DefaultKafkaOptions()
+	options.Brokers = kafka.Brokers()
+	b := &bench.Servers{
+		Kafka: options, DSN: mariadb.DSN(database), Replication: 1, Log: s.log,
+		Processes: map[string]int{"kafka": kafka.Node(0).PID(), "mariadb": mariadb.PID()},
+	}
+	if redis {
+		r, err := stack.StartRedis(ctx, stack.RedisOptions{Dir: s.dir, AppendOnly: true, Log: s.log})
+		if err != nil {
+			return nil, err
+		}
+		s.open = append(s.open, r)
+		b.Redis, b.Processes["redis"] = r.Address(), r.PID()
+	}
+	return b, nil
+}
+
+func (s *servers) Close() error {
+	var errs []error
+	for _, server := range s.open {
+		errs = append(errs, server.Close())
+	}
+	s.open = nil
+	return errors.Join(errs...)
+}
