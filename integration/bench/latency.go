@@ -49,8 +49,11 @@ type LatencyLevel struct {
 	// From the moment that an event was to be sent until the sender knew that Kafka has it,
 	Kafka Quantiles `json:"kafka"`
 	// and until its count was in an answer.
-	MySQL  Quantiles  `json:"mysql"`
+	MySQL Quantiles `json:"mysql"`
+	// Reader is of the same rate once more, with a reader beside.
 	Reader *Quantiles `json:"reader,omitempty"`
+
+	seen Quantiles // by the watcher
 }
 
 // Quantiles of latencies, in milliseconds.
@@ -95,6 +98,8 @@ func (p *Plan) latency(ctx context.Context, r *run, into *Run) error {
 	})
 }
 
+// measureLatency looks in MySQL first, with nothing beside that a peer would not have beside it; then kudos's reader is
+// started, which takes its share of the machine, and all is done once more, to look there.
 func measureLatency(ctx context.Context, r *run, plan *LatencyPlan) (l *Latency, err error) {
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
@@ -108,47 +113,76 @@ func measureLatency(ctx context.Context, r *run, plan *LatencyPlan) (l *Latency,
 		return nil, err
 	}
 	defer db.Close()
-	watchers := []*watcher{newWatcher("MySQL", askMySQL(db), func(l *LatencyLevel) *Quantiles { return &l.MySQL })}
+	l = &Latency{DrainEventsPerSecond: d.EventsPerSecond}
+	m := &latencyRun{run: r, plan: plan, rate: d.EventsPerSecond, probes: map[uint64]bool{}}
+	if l.Levels, err = m.levels(ctx, newWatcher("MySQL", askMySQL(db))); err != nil {
+		return nil, err
+	}
+	for i := range l.Levels {
+		l.Levels[i].MySQL = l.Levels[i].seen
+	}
 	if k, ok := r.contender.(*Kudos); ok {
-		reader, err := k.startReader(ctx, r.servers, filepath.Join(r.dir, "reader"))
-		if err != nil {
+		if err := m.inReader(ctx, k, l.Levels); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, reader.process.stop()) }()
-		watchers = append(watchers, newWatcher("the reader", reader.ask, func(l *LatencyLevel) *Quantiles {
-			l.Reader = &Quantiles{}
-			return l.Reader
-		}))
 	}
-	l = &Latency{DrainEventsPerSecond: d.EventsPerSecond}
-	probes := map[uint64]bool{}
-	for _, percent := range plan.Percents {
-		loop := openLoop{
-			servers: r.servers, stream: r.stream, partitions: r.load.Shape.Partitions,
-			rate: d.EventsPerSecond * float64(percent) / 100, plan: plan, watchers: watchers,
-			firstProbe: firstProbe + uint64(len(probes)), progress: r.progress,
-		}
-		level, err := loop.run(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("at %d %% of the drain rate: %w", percent, err)
-		}
-		level.Percent = percent
-		l.Levels = append(l.Levels, *level)
-		for n := range uint64(loop.probes) {
-			probes[loop.firstProbe+n] = true
-		}
-		countCtx, cancel := context.WithTimeout(ctx, startTimeout)
-		_, err = r.process.Counted(countCtx, int64(r.stream.Events()+len(probes)))
-		cancel()
-		if err != nil {
-			return nil, fmt.Errorf("after %d %% of the drain rate: %w", percent, err)
-		}
-	}
-	if err := checkCounts(ctx, db, r.stream, probes); err != nil {
+	if err := checkCounts(ctx, db, r.stream, m.probes); err != nil {
 		return nil, err
 	}
 	p := r.process
 	r.process = nil
 	_, err = p.Stop()
 	return l, err
+}
+
+// latencyRun is what the levels of a run share.
+type latencyRun struct {
+	*run
+	plan   *LatencyPlan
+	rate   float64         // of the drain
+	probes map[uint64]bool // all that were sent
+}
+
+// inReader has the same levels once more, with a reader.
+func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel) (err error) {
+	reader, err := k.startReader(ctx, m.servers, filepath.Join(m.dir, "reader"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, reader.process.stop()) }()
+	levels, err := m.levels(ctx, newWatcher("the reader", reader.ask))
+	if err != nil {
+		return err
+	}
+	for i := range into {
+		into[i].Reader = &levels[i].seen
+	}
+	return nil
+}
+
+// levels sends events at each part of the rate, and lets the contender come to the end of them.
+func (m *latencyRun) levels(ctx context.Context, w *watcher) (levels []LatencyLevel, err error) {
+	for _, percent := range m.plan.Percents {
+		m.progress(fmt.Sprintf("latency in %s at %d %% of %.0f events/s", w.name, percent, m.rate))
+		loop := openLoop{
+			servers: m.servers, stream: m.stream, partitions: m.load.Shape.Partitions,
+			rate: m.rate * float64(percent) / 100, plan: m.plan, watcher: w, firstProbe: firstProbe + uint64(len(m.probes)),
+		}
+		level, err := loop.run(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("at %d %% of the drain rate: %w", percent, err)
+		}
+		level.Percent = percent
+		levels = append(levels, *level)
+		for n := range uint64(loop.probes) {
+			m.probes[loop.firstProbe+n] = true
+		}
+		countCtx, cancel := context.WithTimeout(ctx, startTimeout)
+		_, err = m.process.Counted(countCtx, int64(m.stream.Events()+len(m.probes)))
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("after %d %% of the drain rate: %w", percent, err)
+		}
+	}
+	return levels, nil
 }

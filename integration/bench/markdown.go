@@ -112,7 +112,7 @@ func (r *Report) writeLatencies(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "## From publishing to visible\n\nEvents come at a part of the rate that the contender drained the same shape with just before (%s), whatever becomes of them (open loop), and the\n"+
-		"sender takes its share of the same machine. Of each probe, a like of a post of its own: from the moment it was to be sent until the sender knows that\nKafka has it, until a look-up in MySQL by primary key shows it, and until the reader's HTTP API does. Milliseconds.\n\n",
+		"sender takes its share of the same machine. Of each probe, a like of a post of its own: from the moment it was to be sent until the sender knows that\nKafka has it, until a look-up in MySQL by primary key shows it; and, in a second\npass with a reader beside, until the reader's HTTP API shows it. Milliseconds.\n\n",
 		load.describe())
 	b.WriteString("| | load | events/s | Kafka p50 | p99 | p99.9 | MySQL p50 | p99 | p99.9 | reader p50 | p99 | p99.9 |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, name := range r.order() {

@@ -37,9 +37,8 @@ type openLoop struct {
 	partitions int32
 	rate       float64 // events a second
 	plan       *LatencyPlan
-	watchers   []*watcher
+	watcher    *watcher
 	firstProbe uint64
-	progress   func(string)
 
 	probes int // sent
 	acked  ackTimes
@@ -57,7 +56,7 @@ func (a *ackTimes) add(took time.Duration) {
 	a.took = append(a.took, took)
 }
 
-// run sends for as long as planned and returns what the watchers saw.
+// run sends for as long as planned and returns what the watcher saw.
 func (l *openLoop) run(ctx context.Context) (*LatencyLevel, error) {
 	cl, err := l.servers.client(
 		kgo.DefaultProduceTopic(schema.TopicLikes),
@@ -73,26 +72,17 @@ func (l *openLoop) run(ctx context.Context) (*LatencyLevel, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.plan.Warmup+l.plan.Measure+seenTimeout, errors.New("the last probes were not seen in time"))
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, w := range l.watchers {
-		w.begin()
-		g.Go(func() error { return w.watch(ctx) })
-	}
+	l.watcher.begin()
+	g.Go(func() error { return l.watcher.watch(ctx) })
 	level := &LatencyLevel{}
 	g.Go(func() error {
-		defer func() {
-			for _, w := range l.watchers {
-				w.end()
-			}
-		}()
+		defer l.watcher.end()
 		return l.send(ctx, cl, level)
 	})
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	level.Kafka = quantiles(l.acked.took)
-	for _, w := range l.watchers {
-		*w.into(level) = quantiles(w.took)
-	}
+	level.Kafka, level.seen = quantiles(l.acked.took), quantiles(l.watcher.took)
 	return level, nil
 }
 
@@ -143,14 +133,12 @@ func (l *openLoop) send(ctx context.Context, cl *kgo.Client, level *LatencyLevel
 	return nil
 }
 
-// sendProbe sends a like of a post of its own, and has the watchers look for it if it is to be measured.
+// sendProbe sends a like of a post of its own, and has the watcher look for it if it is to be measured.
 func (l *openLoop) sendProbe(ctx context.Context, cl *kgo.Client, records *records, planned time.Time, measured bool, failed func(error)) {
 	e := schema.Event{PostID: l.firstProbe + uint64(l.probes), UserID: 1, Action: schema.Like, Region: regions[0], TimeMs: planned.UnixMilli()}
 	l.probes++
 	if measured {
-		for _, w := range l.watchers {
-			w.expect(probe{e.PostID, planned})
-		}
+		l.watcher.expect(probe{e.PostID, planned})
 	}
 	cl.Produce(ctx, records.of(&e), func(_ *kgo.Record, err error) {
 		if measured && err == nil {

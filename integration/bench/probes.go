@@ -32,7 +32,6 @@ type ask func(ctx context.Context, posts []uint64) (seen map[uint64]bool, err er
 type watcher struct {
 	name string
 	ask  ask
-	into func(*LatencyLevel) *Quantiles // where its result goes
 
 	took []time.Duration // to be read after watch
 
@@ -43,9 +42,7 @@ type watcher struct {
 	}
 }
 
-func newWatcher(name string, ask ask, into func(*LatencyLevel) *Quantiles) *watcher {
-	return &watcher{name: name, ask: ask, into: into}
-}
+func newWatcher(name string, ask ask) *watcher { return &watcher{name: name, ask: ask} }
 
 // begin starts over; for each level.
 func (w *watcher) begin() {

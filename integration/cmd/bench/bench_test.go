@@ -124,7 +124,7 @@ func TestKudosLatencyAndRecovery(t *testing.T) {
 	for i, level := range latency.Levels {
 		require.Equal(t, plan.Latency.Percents[i], level.Percent)
 		require.Positive(t, level.MySQL.Probes)
-		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "every probe is seen in both places")
+		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "the same once more")
 		require.Positive(t, level.MySQL.P50)
 		require.LessOrEqual(t, level.MySQL.P50, level.MySQL.Max)
 	}
