@@ -60,8 +60,8 @@ func (m *memtable) entry(place uint32) (key, value []byte) {
 	return key, value
 }
 
-// set sets a key; a nil value notes that it is deleted.
-func (m *memtable) set(hash uint64, key, value []byte) {
+// set sets a key, and tells whether it is a new one; a nil value notes that it is deleted.
+func (m *memtable) set(hash uint64, key, value []byte) (added bool) {
 	if 8*m.keys >= 5*len(m.index) {
 		m.grow()
 	}
@@ -69,12 +69,13 @@ func (m *memtable) set(hash uint64, key, value []byte) {
 	if known {
 		if _, have := m.entry(uint32(m.index[slot]) - 1); have != nil && value != nil && len(have) == len(value) {
 			copy(have, value) // the last count of a hot post, again and again
-			return
+			return false
 		}
 	} else {
 		m.keys++
 	}
 	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
+	return !known
 }
 
 // grow doubles the index. The part of a hash that is kept there is the one that decides.
@@ -139,38 +140,51 @@ type sortedEntry struct {
 	place     uint32
 }
 
-// sorted calls each with all entries, in order of their keys.
+// sorted calls each with all entries, in order of their keys. It reads the memory from one
+// end to the other: in the order of the index, each entry would wait for it.
 func (m *memtable) sorted(each func(key, value []byte) error) error {
 	entries := m.order[:0]
-	for _, e := range m.index {
-		if e == 0 {
-			continue
+	for i, chunk := range m.chunks {
+		for rest := chunk; len(rest) > 0; {
+			s := sortedEntry{place: uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))}
+			var key []byte
+			key, _, rest = cutEntry(rest)
+			var begin [16]byte
+			copy(begin[:], key)
+			s.high, s.low = binary.BigEndian.Uint64(begin[:]), binary.BigEndian.Uint64(begin[8:])
+			entries = append(entries, s)
 		}
-		s := sortedEntry{place: uint32(e) - 1}
-		key, _ := m.entry(s.place)
-		var begin [16]byte
-		copy(begin[:], key)
-		s.high, s.low = binary.BigEndian.Uint64(begin[:]), binary.BigEndian.Uint64(begin[8:])
-		entries = append(entries, s)
 	}
 	m.order = entries
-	slices.SortFunc(entries, func(a, b sortedEntry) int {
-		if a.high != b.high {
-			return cmp.Compare(a.high, b.high)
+	slices.SortFunc(entries, m.compare)
+	for i, e := range entries {
+		key, value := m.entry(e.place)
+		if i+1 < len(entries) && entries[i+1].high == e.high && entries[i+1].low == e.low {
+			if next, _ := m.entry(entries[i+1].place); bytes.Equal(key, next) {
+				continue // it was set again later
+			}
 		}
-		if a.low != b.low {
-			return cmp.Compare(a.low, b.low)
-		}
-		ka, _ := m.entry(a.place)
-		kb, _ := m.entry(b.place)
-		return bytes.Compare(ka, kb)
-	})
-	for _, e := range entries {
-		if err := each(m.entry(e.place)); err != nil {
+		if err := each(key, value); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// compare puts the entries of one key into the order in which they came.
+func (m *memtable) compare(a, b sortedEntry) int {
+	if a.high != b.high {
+		return cmp.Compare(a.high, b.high)
+	}
+	if a.low != b.low {
+		return cmp.Compare(a.low, b.low)
+	}
+	ka, _ := m.entry(a.place)
+	kb, _ := m.entry(b.place)
+	if c := bytes.Compare(ka, kb); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.place, b.place)
 }
 
 func (m *memtable) newChunk(size int) []byte {

@@ -106,7 +106,7 @@ func (w *Write) Commit(offset int64) error {
 	if w.b == nil {
 		return w.s.commitToBuffer(w.staged, offset)
 	}
-	if err := w.s.commitBatch(w.b, offset); err != nil {
+	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {
 		return err
 	}
 	w.s.setOffset(offset)
@@ -114,8 +114,8 @@ func (w *Write) Commit(offset int64) error {
 }
 
 // commitBatch gives Pebble a batch, with the offset in it.
-func (s *Store) commitBatch(b *pebble.Batch, offset int64) error {
-	if err := b.Set([]byte(localKey), encodeLocal(s.id, offset), nil); err != nil {
+func (s *Store) commitBatch(b *pebble.Batch, id LogID, offset int64) error {
+	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {

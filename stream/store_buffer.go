@@ -2,18 +2,23 @@ package stream
 
 import (
 	"bytes"
+	"fmt"
 	"hash/maphash"
 	"slices"
 )
 
 // buffer is what stands before Pebble in a store with BufferBytes: what was written last,
-// until it goes to Pebble as one sorted batch, and a filter of the keys that Pebble has. A
-// crash takes what is in it, as it takes Pebble's own memtable: the offset goes along.
+// until it goes to disk as one sorted batch, and a filter of all keys. A crash takes what
+// is in it, as it takes Pebble's own memtable: the offset goes along.
+//
+//	Commit ──► recent ──(full)──► spill ──(beside)──► Pebble
 type buffer struct {
 	limit  int
 	seed   maphash.Seed
-	recent memtable
-	// filter is nil until build is done: then Pebble is asked for every key.
+	recent *memtable
+	spill  *spill    // nil: none is under way
+	spare  *memtable // that of the last spill, to be recent next
+	// filter is nil until build is done: until then Pebble is asked for every key.
 	filter *keyFilter
 	build  *filterBuild
 	staged []byte // for the next Write
@@ -28,7 +33,18 @@ type missingKey struct {
 	from, to int // in buffer.keys
 }
 
-func newBuffer(limit uint64) *buffer { return &buffer{limit: int(limit), seed: maphash.MakeSeed()} }
+// spill is a filling of the buffer on its way to disk.
+type spill struct {
+	entries *memtable // nobody changes it any more
+	id      LogID
+	offset  int64 // of the last log record in it
+	done    chan struct{}
+	err     error // after done
+}
+
+func newBuffer(limit uint64) *buffer {
+	return &buffer{limit: int(limit), seed: maphash.MakeSeed(), recent: &memtable{}, spare: &memtable{}}
+}
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
@@ -46,54 +62,117 @@ func (b *buffer) get(key []byte) (value []byte, known bool) {
 	if value, ok := b.recent.get(hash, key); ok {
 		return value, true
 	}
+	if b.spill != nil {
+		if value, ok := b.spill.entries.get(hash, key); ok {
+			return value, true
+		}
+	}
 	return nil, b.filter != nil && !b.filter.mayHave(hash)
 }
 
 // commitToBuffer is Commit of entries.
 func (s *Store) commitToBuffer(entries []byte, offset int64) error {
 	b := s.buffer
+	if b.spill != nil && isClosed(b.spill.done) {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
 	var key, value []byte
 	for rest := entries; len(rest) > 0; {
 		key, value, rest = cutEntry(rest)
-		b.recent.set(b.hash(key), key, value)
+		hash := b.hash(key)
+		if b.recent.set(hash, key, value) {
+			b.note(hash)
+		}
 	}
 	b.staged = entries
 	s.setOffset(offset)
 	if b.recent.bytes < b.limit {
 		return nil
 	}
-	return s.spill()
+	return s.beginSpill()
 }
 
-// spill hands what is in the buffer to Pebble.
-func (s *Store) spill() error {
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// beginSpill sends what is in the buffer to disk, once the spill before has come there.
+func (s *Store) beginSpill() error {
 	b := s.buffer
+	if err := s.settle(); err != nil {
+		return err
+	}
 	offset := s.position()
-	if b == nil || b.recent.keys == 0 && offset == s.spilled {
+	if b.recent.keys == 0 && offset == s.spilled {
 		return nil
 	}
-	b.takeFilter()
-	batch := s.db.NewBatchWithSize(b.recent.bytes + 8*b.recent.keys + 1<<10)
+	b.spill = &spill{entries: b.recent, id: s.id, offset: offset, done: make(chan struct{})}
+	b.recent, b.spare = b.spare, nil
+	go func(sp *spill) {
+		defer close(sp.done)
+		sp.err = s.writeOut(sp)
+	}(b.spill)
+	return nil
+}
+
+// writeOut brings a spill to disk. It looks at nothing that the store's owner changes
+// meanwhile.
+func (s *Store) writeOut(sp *spill) error {
+	batch := s.db.NewBatchWithSize(sp.entries.bytes + 8*sp.entries.keys + 1<<10)
 	defer func() { _ = batch.Close() }() // of what is applied, it only gives the memory back
-	err := b.recent.sorted(func(key, value []byte) error {
-		b.note(b.hash(key))
+	err := sp.entries.sorted(func(key, value []byte) error {
 		if value == nil {
 			return batch.Delete(key, nil)
 		}
 		return batch.Set(key, value, nil)
 	})
 	if err != nil {
-		return s.readError(err)
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
 	}
-	if err := s.commitBatch(batch, offset); err != nil {
+	if err := s.commitBatch(batch, sp.id, sp.offset); err != nil {
 		return err
 	}
-	s.spilled = offset
-	b.recent.reset()
+	// To the end, so that no more than this waits in Pebble, where it would hold up the
+	// next commit without a word if the disk is full.
+	return s.flushPebble()
+}
+
+// settle waits until the spill under way is on disk, or has failed: the store is to be
+// opened again then.
+func (s *Store) settle() error {
+	b := s.buffer
+	if b.spill == nil {
+		return nil
+	}
+	<-b.spill.done
+	if b.spill.err != nil {
+		return b.spill.err
+	}
+	s.spilled = b.spill.offset
+	b.spare, b.spill = b.spill.entries, nil
+	b.spare.reset()
 	return nil
 }
 
-// note has the filter know of a key that comes to Pebble.
+// spillAll has Pebble know all that the store has.
+func (s *Store) spillAll() error {
+	if s.buffer == nil {
+		return nil
+	}
+	if err := s.beginSpill(); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+// note has the filter know of a key.
 func (b *buffer) note(hash uint64) {
 	switch {
 	case b.filter != nil:
@@ -143,7 +222,7 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 type filterBuild struct {
 	stop, done chan struct{}
 	filter     *keyFilter // after done; nil if that did not go well
-	late       []uint64   // hashes of keys that came to Pebble since
+	late       []uint64   // hashes of keys that came since
 }
 
 // filterKeyBytes is about what a key takes on disk.
@@ -205,9 +284,17 @@ func (b *buffer) takeFilter() {
 
 // closeBuffer ends what the buffer has running. What is in it is lost.
 func (s *Store) closeBuffer() {
-	if s.buffer != nil && s.buffer.build != nil {
-		close(s.buffer.build.stop)
-		<-s.buffer.build.done
-		s.buffer.build = nil
+	b := s.buffer
+	if b == nil {
+		return
+	}
+	if b.build != nil {
+		close(b.build.stop)
+		<-b.build.done
+		b.build = nil
+	}
+	if b.spill != nil {
+		<-b.spill.done
+		b.spill = nil
 	}
 }

@@ -139,12 +139,12 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 	build := s.buffer.build
 	require.NotNil(t, build)
 	put(t, s, 2, "2", "b", "d")
-	require.NoError(t, s.spill()) // keys that the build does not see
+	require.NoError(t, s.spillAll()) // keys that the build does not see
 	<-build.done
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2"}, lookup(t, s, "d", "x", "a", "b"))
 	require.Nil(t, s.buffer.build, "the filter is in use")
 	require.NotNil(t, s.buffer.filter)
 	put(t, s, 3, "3", "e")
-	require.NoError(t, s.spill())
+	require.NoError(t, s.spillAll())
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2", "e": "e3"}, lookup(t, s, "e", "d", "x", "a", "b"))
 }

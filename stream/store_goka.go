@@ -78,7 +78,7 @@ func (s *Store) IteratorWithRange(start, limit []byte) (storage.Iterator, error)
 	if limit == nil {
 		limit = prefixEnd(start)
 	}
-	if err := s.spill(); err != nil {
+	if err := s.spillAll(); err != nil {
 		return nil, err
 	}
 	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: start, UpperBound: limit})

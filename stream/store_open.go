@@ -142,7 +142,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	}
 	if s.buffer != nil {
 		// What spills is far above half of a memtable, so that it goes past it, as a file
-		// of its own; and there is room for two that wait.
+		// of its own.
 		opts.MemTableSize = max(uint64(s.buffer.limit)/4, minMemtable)
 		opts.MemTableStopWritesThreshold = 8
 	}
@@ -303,9 +303,13 @@ func (s *Store) flush() error {
 	if err := s.background.err(); err != nil {
 		return err
 	}
-	if err := s.spill(); err != nil {
+	if err := s.spillAll(); err != nil {
 		return err
 	}
+	return s.flushPebble()
+}
+
+func (s *Store) flushPebble() error {
 	flushed, err := s.db.AsyncFlush()
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ type StoreReader struct {
 
 // NewReader makes a reader, for one goroutine.
 func (s *Store) NewReader() (*StoreReader, error) {
-	if err := s.spill(); err != nil {
+	if err := s.spillAll(); err != nil {
 		return nil, err
 	}
 	return s.pebbleReader()

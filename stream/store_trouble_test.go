@@ -98,3 +98,36 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	full.Store(true)
 	require.Error(t, closeSoon(t, s))
 }
+
+// TestBufferedStoreOnAFullDisk: what cannot be spilled is an error at the next write, and
+// nobody waits for it.
+func TestBufferedStoreOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	s := bufferedStore(t, fs, t.TempDir())
+	put(t, s, 7, "", "a")
+	require.NoError(t, s.spillAll())
+	full.Store(true)
+	put(t, s, 8, "", "b")
+	require.NoError(t, s.beginSpill())
+	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "on its way")
+	<-s.buffer.spill.done
+	w := s.NewWrite()
+	require.NoError(t, w.Set([]byte("c"), []byte("c")))
+	require.Error(t, w.Commit(9))
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
+	full.Store(false)
+	require.NoError(t, s.refresh())
+	offset, ok := s.Offset()
+	require.True(t, ok)
+	require.EqualValues(t, 7, offset, "what was in memory is read from the log again")
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
+	put(t, s, 8, "", "b")
+	full.Store(true)
+	require.Error(t, closeSoon(t, s))
+}
