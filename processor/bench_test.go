@@ -71,7 +71,7 @@ func BenchmarkJudgeAndPublish(b *testing.B) {
 			next := stream.Position{Offset: benchBatch, Epoch: 1}
 			b.ReportAllocs()
 			for b.Loop() {
-				w.publish(result, next)
+				w.publish(&output{progress: w.progress}, result, next, true)
 			}
 			perEvent(b, benchBatch)
 		})

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -22,6 +21,7 @@ type folder struct {
 	stores    *stream.Stores
 	metrics   *metrics
 	log       *slog.Logger
+	atATime   int // see Workers
 
 	txn      *stream.Txn
 	store    *stream.Store
@@ -133,20 +133,18 @@ func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
 	if len(b.Records) == 0 {
 		return nil // a tick: an idle partition has no transactions
 	}
-	w.verdict.reset()
-	for _, rec := range b.Records {
-		w.verdict.judge(rec, w.progress.Partitions)
-	}
-	result, err := w.fold.Fold(w.verdict.events, &tableState{store: w.store})
+	x, err := w.txn.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("folding likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
-	}
-	out := w.publish(result, b.Next)
-	if err := w.txn.Commit(ctx, out.records, b.Next); err != nil {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
-	// Only now: the store is a copy of what is committed, never ahead of it.
-	if err := w.keep(out.records[:out.state]); err != nil {
+	out := &output{progress: w.progress}
+	if err := w.transact(x, b, out); err != nil {
+		x.Drop()
+		w.store.Abandon() // whether Kafka has it or not is found out by opening again
+		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
+	}
+	// Only now: the store is a copy of what is committed, on disk never ahead of it.
+	if err := w.store.Seal(out.last.Offset); err != nil {
 		return err
 	}
 	w.progress = out.progress
@@ -154,23 +152,56 @@ func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// output is what a batch publishes: the records for the state table first.
-type output struct {
-	records  []*kgo.Record
-	state    int // how many of records are for the state table
-	updates  int
-	progress schema.Progress
+// transact folds a batch, in parts, into a transaction and commits it.
+func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) error {
+	for records := b.Records; len(records) > 0; {
+		n := min(w.atATime, len(records))
+		w.verdict.reset()
+		for _, rec := range records[:n] {
+			w.verdict.judge(rec, w.progress.Partitions)
+		}
+		records = records[n:]
+		result, err := w.fold.Fold(w.verdict.events, &tableState{store: w.store})
+		if err != nil {
+			return fmt.Errorf("folding: %w", err)
+		}
+		out.add(&w.verdict)
+		w.publish(out, result, b.Next, len(records) == 0)
+		x.Send(out.records)
+		if err := w.stage(out.records[:out.state]); err != nil {
+			return err
+		}
+	}
+	return x.Commit(b.Next)
 }
 
-// publish lays out the records of the batch's transaction.
-func (w *folder) publish(r *fold.Result, next stream.Position) *output {
-	out := &output{
-		progress: w.progress,
-		records:  make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(w.verdict.forwards)+len(w.verdict.deadLetters)+2),
-	}
+// output is what a batch publishes, a part at a time.
+type output struct {
+	records []*kgo.Record // of the part: those for the state table first
+	state   int           // how many of records are for the state table
+	last    *kgo.Record   // for the state table, of the batch: its progress
+
+	progress                              schema.Progress
+	updates, forwards, capped, badRegions int
+	deadLetters                           []*kgo.Record
+	reasons                               []schema.PoisonReason
+}
+
+func (out *output) add(v *verdict) {
+	out.forwards += len(v.forwards)
+	out.capped += v.capped
+	out.badRegions += v.badRegions
+	out.deadLetters = append(out.deadLetters, v.deadLetters...)
+	out.reasons = append(out.reasons, v.reasons...)
+}
+
+// publish lays out the records of a part of the batch; after the last one comes the
+// progress.
+func (w *folder) publish(out *output, r *fold.Result, next stream.Position, last bool) {
+	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(w.verdict.forwards)+len(w.verdict.deadLetters)+2)
 	// One piece of memory each for records and bytes, not two for every record.
 	slab := make([]kgo.Record, cap(out.records))
-	bytes := make([]byte, 0, 64*len(r.Pairs)+64*len(r.Counts)+96*len(r.Updates)+256)
+	bytes := make([]byte, 0, 48*len(r.Pairs)+32*len(r.Counts)+96*len(r.Updates)+256)
 	add := func(topic string, key, value []byte) {
 		if len(slab) == 0 {
 			slab = make([]kgo.Record, 64)
@@ -199,8 +230,10 @@ func (w *folder) publish(r *fold.Result, next stream.Position) *output {
 		bytes = schema.AppendCounts(bytes, c.Counts)
 		add(schema.TopicState, key, cut(n))
 	}
-	progressAt := len(out.records)
-	add(schema.TopicState, []byte(schema.StateProgressKey), nil) // value below
+	if last {
+		add(schema.TopicState, []byte(schema.StateProgressKey), nil) // value below
+		out.last = out.records[len(out.records)-1]
+	}
 	out.state = len(out.records)
 
 	update := func(key []byte, u schema.Update) {
@@ -222,46 +255,41 @@ func (w *folder) publish(r *fold.Result, next stream.Position) *output {
 			deltas = deltas[n:]
 		}
 	}
-	update([]byte(schema.ProgressKey), schema.Update{})
-
-	out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
-	out.records[progressAt].Value = schema.AppendProgress(nil, &out.progress)
+	if last {
+		update([]byte(schema.ProgressKey), schema.Update{})
+		out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
+		out.last.Value = schema.AppendProgress(nil, &out.progress)
+	}
 	out.records = append(out.records, w.verdict.forwards...)
 	out.records = append(out.records, w.verdict.deadLetters...)
-	return out
 }
 
-// keep copies the committed state records to the local store.
-func (w *folder) keep(records []*kgo.Record) error {
+// stage has the rest of the batch find what this part has changed.
+func (w *folder) stage(records []*kgo.Record) error {
 	write := w.store.NewWrite()
-	last := int64(-1)
 	for _, rec := range records {
 		if err := write.Set(rec.Key, rec.Value); err != nil {
 			write.Discard()
 			return err
 		}
-		last = max(last, rec.Offset)
 	}
-	if last < 0 {
-		write.Discard()
-		return errors.New("committed records have no offset")
-	}
-	return write.Commit(last)
+	write.Stage()
+	return nil
 }
 
 func (w *folder) count(records int, out *output) {
 	m := w.metrics
 	m.events.Add(float64(records))
-	m.forwarded.Add(float64(len(w.verdict.forwards)))
-	m.capped.Add(float64(w.verdict.capped))
-	m.badRegions.Add(float64(w.verdict.badRegions))
+	m.forwarded.Add(float64(out.forwards))
+	m.capped.Add(float64(out.capped))
+	m.badRegions.Add(float64(out.badRegions))
 	m.updates.Add(float64(out.updates))
 	m.transactions.Inc()
-	for _, reason := range w.verdict.reasons {
+	for _, reason := range out.reasons {
 		m.deadLetters.WithLabelValues(string(reason)).Inc()
 	}
-	if n := len(w.verdict.deadLetters); n > 0 { // one line a batch: a flood of poison is not to slow the partition
-		first := w.verdict.deadLetters[0]
+	if n := len(out.deadLetters); n > 0 { // one line a batch: a flood of poison is not to slow the partition
+		first := out.deadLetters[0]
 		w.log.Warn("dead letters", "topic", schema.TopicLikes, "partition", w.partition, "count", n,
 			"first_offset", header(first, schema.HeaderDLTOffset), "first_error", header(first, schema.HeaderDLTError))
 	}

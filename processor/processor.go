@@ -37,7 +37,6 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	}
 	p := &Processor{opts: opts, kafka: kafka, log: log}
 	p.stores = stream.NewStores(opts.StateDir, opts.CacheBytes, log)
-	p.stores.BufferBytes = stateBufferBytes
 	p.workers = NewWorkers(opts, kafka, p.stores, db, log, reg)
 	common := stream.ProcessorOptions{
 		Kafka:           kafka,

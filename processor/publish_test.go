@@ -45,7 +45,10 @@ func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Positio
 	}
 	result, err := w.fold.Fold(w.verdict.events, state)
 	require.NoError(t, err)
-	return w.publish(result, next)
+	out := &output{progress: w.progress}
+	out.add(&w.verdict)
+	w.publish(out, result, next, true)
+	return out
 }
 
 func testProgress() schema.Progress {

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,20 +18,29 @@ type Workers struct {
 	db      *sql.Store
 	log     *slog.Logger
 	metrics *metrics
+
+	// FoldAtATime is how many events are folded before their records are sent: Kafka takes
+	// those while the next ones are folded, all in one transaction. To be changed before
+	// the first worker is made, if at all.
+	FoldAtATime int
 }
 
-// NewWorkers does no I/O. stores and db stay the caller's.
+// NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been
+// made yet.
 func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) *Workers {
-	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg)}
+	stores.BufferBytes = cmp.Or(stores.BufferBytes, stateBufferBytes)
+	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg), FoldAtATime: foldAtATime}
 }
 
 // Fold makes a worker of latest-like-action.
 func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	return &folder{
 		partition: a.Partition, member: a.Member, opts: &w.opts, kafka: w.kafka, stores: w.stores,
-		metrics: w.metrics, log: w.log,
+		metrics: w.metrics, log: w.log, atATime: w.FoldAtATime,
 	}
 }
+
+const foldAtATime = 25_000
 
 // Count makes a worker of like-count.
 func (w *Workers) Count(a stream.Assignment) stream.Worker {

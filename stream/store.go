@@ -62,14 +62,14 @@ const localVersion = 1
 type Write struct {
 	s *Store
 	b *pebble.Batch
-	// staged is for a store with a buffer: entries as of a memtable.
-	staged []byte
+	// entries is for a store with a buffer, as of a memtable.
+	entries []byte
 }
 
 // NewWrite begins a change; Commit or Discard it.
 func (s *Store) NewWrite() *Write {
 	if s.buffer != nil {
-		return &Write{s: s, staged: s.buffer.stage()}
+		return &Write{s: s, entries: s.buffer.entries()}
 	}
 	return &Write{s: s, b: s.db.NewBatch()}
 }
@@ -78,7 +78,7 @@ func (s *Store) NewWrite() *Write {
 func (w *Write) Set(key, value []byte) error {
 	switch {
 	case w.b == nil:
-		w.staged = appendEntry(w.staged, key, value)
+		w.entries = appendEntry(w.entries, key, value)
 		return nil
 	case value == nil:
 		return w.b.Delete(key, nil)
@@ -97,19 +97,28 @@ func (w *Write) Discard() {
 // covers.
 func (w *Write) Commit(offset int64) error {
 	defer w.Discard() // of what is applied, it only gives the memory back
-	if w.s.corrupt.Load() {
-		return fmt.Errorf("writing local state in %s: %w", w.s.dir, errCorrupted)
-	}
-	if err := w.s.background.err(); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", w.s.dir, err)
+	if err := w.s.usable(); err != nil {
+		return err
 	}
 	if w.b == nil {
-		return w.s.commitToBuffer(w.staged, offset)
+		w.Stage()
+		return w.s.Seal(offset)
 	}
 	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {
 		return err
 	}
 	w.s.setOffset(offset)
+	return nil
+}
+
+// usable refuses to write to files that do not read or take anything any more.
+func (s *Store) usable() error {
+	if s.corrupt.Load() {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, errCorrupted)
+	}
+	if err := s.background.err(); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
 	return nil
 }
 

@@ -21,7 +21,9 @@ type buffer struct {
 	// filter is nil until build is done: until then Pebble is asked for every key.
 	filter *keyFilter
 	build  *filterBuild
-	staged []byte // for the next Write
+	// unsealed: something was staged, which is not known to be in the log yet.
+	unsealed bool
+	writing  []byte // memory of the next Write
 
 	missing []missingKey // of the present Lookup
 	keys    []byte       // of missing
@@ -48,11 +50,11 @@ func newBuffer(limit uint64) *buffer {
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
-// stage returns memory for one Write; a second one at the same time gets its own.
-func (b *buffer) stage() []byte {
-	staged := b.staged[:0]
-	b.staged = nil
-	return staged
+// entries returns memory for one Write; a second one at the same time gets its own.
+func (b *buffer) entries() []byte {
+	entries := b.writing[:0]
+	b.writing = nil
+	return entries
 }
 
 // get returns the value of a key, nil if it is not there; known is false if Pebble is to
@@ -70,28 +72,56 @@ func (b *buffer) get(key []byte) (value []byte, known bool) {
 	return nil, b.filter != nil && !b.filter.mayHave(hash)
 }
 
-// commitToBuffer is Commit of entries.
-func (s *Store) commitToBuffer(entries []byte, offset int64) error {
-	b := s.buffer
-	if b.spill != nil && isClosed(b.spill.done) {
-		if err := s.settle(); err != nil {
-			return err
-		}
-	}
+// Stage has look-ups find what the log may or may not come to have: Seal follows, or
+// Abandon. Until then it is in memory only, and nothing goes to disk. For a store with a
+// buffer.
+func (w *Write) Stage() {
+	b := w.s.buffer
+	b.unsealed = true
 	var key, value []byte
-	for rest := entries; len(rest) > 0; {
+	for rest := w.entries; len(rest) > 0; {
 		key, value, rest = cutEntry(rest)
 		hash := b.hash(key)
 		if b.recent.set(hash, key, value) {
 			b.note(hash)
 		}
 	}
-	b.staged = entries
+	b.writing = w.entries
+}
+
+// Seal tells that the log has all that was staged, up to and including offset.
+func (s *Store) Seal(offset int64) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	b := s.buffer
+	b.unsealed = false
 	s.setOffset(offset)
+	if b.spill != nil && isClosed(b.spill.done) {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
 	if b.recent.bytes < b.limit {
 		return nil
 	}
 	return s.beginSpill()
+}
+
+// Abandon forgets what was staged, and with it what was written since the last spill: the
+// log has that.
+func (s *Store) Abandon() {
+	b := s.buffer
+	if b == nil || !b.unsealed {
+		return
+	}
+	b.unsealed = false
+	b.recent.reset()
+	offset := s.spilled
+	if b.spill != nil {
+		offset = b.spill.offset
+	}
+	s.setOffset(offset)
 }
 
 func isClosed(done <-chan struct{}) bool {
@@ -106,6 +136,9 @@ func isClosed(done <-chan struct{}) bool {
 // beginSpill sends what is in the buffer to disk, once the spill before has come there.
 func (s *Store) beginSpill() error {
 	b := s.buffer
+	if b.unsealed {
+		return fmt.Errorf("writing local state in %s: what was staged is not sealed", s.dir)
+	}
 	if err := s.settle(); err != nil {
 		return err
 	}

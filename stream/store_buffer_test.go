@@ -148,3 +148,50 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 	require.NoError(t, s.spillAll())
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2", "e": "e3"}, lookup(t, s, "e", "d", "x", "a", "b"))
 }
+
+// TestStagedIsNotKept: what is not known to be in the log is found, and goes nowhere.
+func TestStagedIsNotKept(t *testing.T) {
+	dir := t.TempDir()
+	s := bufferedStore(t, vfs.Default, dir)
+	put(t, s, 1, "", "a")
+	require.NoError(t, s.spillAll())
+	put(t, s, 2, "2", "b")
+	stage := func(value string) {
+		w := s.NewWrite()
+		require.NoError(t, w.Set([]byte("a"), []byte(value)))
+		require.NoError(t, w.Set([]byte("b"), nil))
+		require.NoError(t, w.Set([]byte("c"), []byte(value)))
+		w.Stage()
+	}
+	stage("staged")
+	require.Equal(t, map[string]string{"a": "staged", "c": "staged"}, lookup(t, s, "c", "b", "a"))
+	offset, _ := s.Offset()
+	require.EqualValues(t, 2, offset)
+	_, err := s.Iterator()
+	require.ErrorContains(t, err, "is not sealed")
+
+	s.Abandon()
+	offset, _ = s.Offset()
+	require.EqualValues(t, 1, offset, "what was not on disk is read from the log again")
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b", "c"))
+	s.Abandon()
+	put(t, s, 2, "2", "b")
+	require.Equal(t, map[string]string{"a": "a", "b": "b2"}, walkMap(t, s))
+
+	stage("sealed")
+	require.NoError(t, s.Seal(3))
+	want := map[string]string{"a": "sealed", "c": "sealed"}
+	require.Equal(t, want, lookup(t, s, "a", "b", "c"))
+	stage("on the way")
+	require.NoError(t, s.Seal(4))
+	require.NoError(t, s.beginSpill())
+	stage("staged")
+	s.Abandon()
+	offset, _ = s.Offset()
+	require.EqualValues(t, 4, offset, "what is on its way to disk is not lost")
+	require.Equal(t, map[string]string{"a": "on the way", "c": "on the way"}, lookup(t, s, "a", "b", "c"))
+	require.NoError(t, s.Close())
+	s = bufferedStore(t, vfs.Default, dir)
+	require.Equal(t, map[string]string{"a": "on the way", "c": "on the way"}, walkMap(t, s))
+	require.NoError(t, s.Close())
+}

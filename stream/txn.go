@@ -110,32 +110,108 @@ func (t *Txn) CheckMember(ctx context.Context) error {
 func (t *Txn) Client() Client { return t.cl }
 
 // Commit publishes the records, which must name their partition, and commits next as
-// the group's position in the source, in one transaction. At least one record is
-// needed: a transaction of offsets alone is silently dropped by the client. On
-// success each record has its offset. After the transaction timeout Commit gives up,
-// as the broker does.
+// the group's position in the source, in one transaction. On success each record has its
+// offset. After the transaction timeout Commit gives up, as the broker does.
 func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) error {
-	if len(records) == 0 {
+	x, err := t.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	x.Send(records)
+	return x.Commit(next)
+}
+
+// Begin opens a transaction, for one goroutine; Commit ends it, or Drop. After the
+// transaction timeout it is given up, as the broker does.
+func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
+	if t.cl == nil {
+		return nil, fmt.Errorf("transactional id %s is closed; it has to be fenced anew", t.opts.ID)
+	}
+	if err := t.cl.BeginTransaction(); err != nil {
+		return nil, fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
+	}
+	x := &Transaction{t: t, sent: make(chan struct{})}
+	x.ctx, x.cancel = context.WithTimeout(ctx, t.opts.Timeout)
+	x.left.Store(1) // until nothing more is sent
+	return x, nil
+}
+
+// Transaction is one that is open.
+type Transaction struct {
+	t      *Txn
+	ctx    context.Context
+	cancel context.CancelFunc
+	any    *kgo.Record // one that was sent
+
+	left  atomic.Int64  // records that are not acknowledged yet, and 1 while more may come
+	sent  chan struct{} // closed when left is 0
+	first struct {
+		sync.Once
+		err error // of a record
+	}
+}
+
+// Send hands records to the client, which sends them while the caller goes on. They are
+// the client's until Commit returns, or for good if it fails.
+func (x *Transaction) Send(records []*kgo.Record) {
+	x.left.Add(int64(len(records)))
+	for _, rec := range records {
+		x.any = rec
+		x.t.cl.Produce(x.ctx, rec, x.acknowledged)
+	}
+}
+
+func (x *Transaction) acknowledged(_ *kgo.Record, err error) {
+	if err != nil {
+		x.first.Do(func() { x.first.err = err })
+	}
+	if x.left.Add(-1) == 0 {
+		close(x.sent)
+	}
+}
+
+// Commit waits for the records and commits them, with next as the group's position. At
+// least one record is needed: a transaction of offsets alone is silently dropped by the
+// client. On success each record has its offset.
+func (x *Transaction) Commit(next Position) error {
+	defer x.cancel()
+	t := x.t
+	if x.any == nil {
 		return errors.New("a transaction needs a record")
 	}
-	if t.cl == nil {
-		return fmt.Errorf("transactional id %s is closed; it has to be fenced anew", t.opts.ID)
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
-	if err := t.cl.BeginTransaction(); err != nil {
-		return fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
-	}
-	if err := t.produce(ctx, records); err != nil {
+	if err := x.wait(); err != nil {
 		return fmt.Errorf("producing in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
-	if err := t.commitOffset(ctx, next); err != nil {
+	if err := t.commitOffset(x.ctx, next); err != nil {
 		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
-	if err := CommitTransaction(ctx, t.cl, records[0].Topic, records[0].Partition); err != nil {
+	if err := CommitTransaction(x.ctx, t.cl, x.any.Topic, x.any.Partition); err != nil {
 		return fmt.Errorf("committing a transaction of %s: %w", t.opts.ID, asFenced(err))
 	}
 	return nil
+}
+
+// Drop gives the transaction up, and with it the Txn, as an error of Commit does.
+func (x *Transaction) Drop() {
+	x.cancel()
+	_ = x.wait() // closes the client, and returns when it has let go of all records
+}
+
+// wait waits for all records. Of a record in flight the client waits for the outcome
+// whatever ctx says (its sequence number is used up), so that giving up is to close the
+// client, which fails the rest.
+func (x *Transaction) wait() error {
+	x.acknowledged(nil, nil) // nothing more is sent
+	select {
+	case <-x.sent:
+	case <-x.ctx.Done():
+		x.t.Close()
+		<-x.sent
+	}
+	if err := x.ctx.Err(); err != nil && !errors.Is(asFenced(x.first.err), ErrFenced) {
+		return err
+	}
+	return x.first.err // a refusal counts, however late it came
 }
 
 // CommitTransaction commits a transaction in which something was produced to a partition.
@@ -155,40 +231,6 @@ func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partitio
 		case <-time.After(time.Millisecond):
 		}
 	}
-}
-
-// produce sends the records and waits for all of them. Of a record in flight the
-// client waits for the outcome whatever ctx says (its sequence number is used up), so
-// that giving up is to close the client, which fails the rest.
-func (t *Txn) produce(ctx context.Context, records []*kgo.Record) error {
-	var first struct {
-		sync.Once
-		err error
-	}
-	var left atomic.Int64
-	left.Store(int64(len(records)))
-	done := make(chan struct{})
-	promise := func(_ *kgo.Record, err error) {
-		if err != nil {
-			first.Do(func() { first.err = err })
-		}
-		if left.Add(-1) == 0 {
-			close(done)
-		}
-	}
-	for _, rec := range records {
-		t.cl.Produce(ctx, rec, promise)
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-		t.Close()
-		<-done
-	}
-	if err := ctx.Err(); err != nil && !errors.Is(asFenced(first.err), ErrFenced) {
-		return err
-	}
-	return first.err // a refusal counts, however late it came
 }
 
 func (t *Txn) commitOffset(ctx context.Context, next Position) error {
@@ -236,14 +278,10 @@ func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
 	if err != nil {
 		return err
 	}
-	for _, rt := range resp.Topics {
-		for _, rp := range rt.Partitions {
-			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				return err
-			}
-		}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return fmt.Errorf("the answer to an offset of one partition is of %d topics", len(resp.Topics))
 	}
-	return nil
+	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
 // Close closes the client without ending an open transaction, and returns when it is

@@ -129,8 +129,10 @@ func TestZombieIsFenced(t *testing.T) {
 	m, _ := c.join()
 	zombie := c.fenced(m)
 	require.NoError(t, zombie.Commit(testContext(t), pair("before"), Position{Offset: 1}))
-	require.NoError(t, zombie.cl.BeginTransaction())
-	require.NoError(t, zombie.produce(testContext(t), pair("left open")))
+	open, err := zombie.Begin(testContext(t))
+	require.NoError(t, err)
+	open.Send(pair("left open"))
+	require.NoError(t, open.wait())
 
 	owner := c.fenced(m)
 	c.requireVisible(1, "before", "before")
@@ -140,7 +142,7 @@ func TestZombieIsFenced(t *testing.T) {
 	require.NoError(t, owner.Commit(testContext(t), pair("after"), Position{Offset: 2}))
 
 	c.fenced(m)
-	err := owner.Commit(testContext(t), pair("from an idle zombie"), Position{Offset: 9})
+	err = owner.Commit(testContext(t), pair("from an idle zombie"), Position{Offset: 9})
 	require.ErrorIs(t, err, ErrFenced)
 	require.ErrorContains(t, err, "producing in a transaction of "+txnID)
 	c.fenced(m) // settles what kfake has left open for a zombie

@@ -84,6 +84,7 @@ func (w *world) start(disk *vfs.MemFS) *process {
 	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
 	p.db = sql.NewOn(connector{p}, o, w.log)
 	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
+	p.workers.FoldAtATime = 3 // most batches are of several parts
 	w.processes = append(w.processes, p)
 	return p
 }
