@@ -16,8 +16,8 @@ import (
 )
 
 // stateBufferBytes of each partition's state are held in memory before they go to disk:
-// some 400,000 pairs.
-const stateBufferBytes = 16 << 20
+// some 900,000 pairs.
+const stateBufferBytes = 32 << 20
 
 // Processor is the role: both groups in one process.
 type Processor struct {

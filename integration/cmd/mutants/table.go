@@ -83,7 +83,7 @@ var mutants = []mutant{
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
 
 	{3, "the consumer offset is in the transaction", one(txnGo,
-		"	if err := t.commitOffset(ctx, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
+		"	if err := t.commitOffset(x.ctx, next); err != nil {", "	if err := error(nil); err != nil {"), simulation},
 	{3, "progress is in the transaction", one(folderGo,
 		"	out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch\n", ""), simulation},
 	{3, "updates are in the transaction", one(folderGo,
