@@ -37,7 +37,7 @@ func AppendPair(b []byte, p *Pair) []byte {
 	size := 0
 	switch {
 	case p.Region == Region{}:
-	case p.Region[2] == 0:
+	case p.Region == Region{p.Region[0], p.Region[1]}:
 		flags, size = flags|pairCountry, 2
 	default:
 		flags, size = flags|pairSubdivision, len(p.Region)
