@@ -14,6 +14,10 @@ type Options struct {
 	MaxBatch int `mapstructure:"max_batch"`
 	// CacheBytes is the memory of the state table's block cache, for all partitions.
 	CacheBytes int64 `mapstructure:"cache_bytes"`
+	// BufferBytes is the memory for what was written to the state table last, for all
+	// partitions. Of a process that is killed, a fourth of it at most is read again from
+	// Kafka.
+	BufferBytes int64 `mapstructure:"buffer_bytes"`
 	// TransactionTimeout is how long Kafka keeps a transaction of a dead process
 	// open, and with it readers of committed data back.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
@@ -34,7 +38,8 @@ func DefaultOptions() Options {
 	return Options{
 		StateDir:              "kudos-state",
 		MaxBatch:              50_000,
-		CacheBytes:            256 << 20,
+		CacheBytes:            128 << 20,
+		BufferBytes:           384 << 20,
 		TransactionTimeout:    30 * time.Second,
 		SessionTimeout:        10 * time.Second,
 		ParkInterval:          5 * time.Second,
@@ -54,6 +59,9 @@ func (o Options) Validate() error {
 	}
 	if o.CacheBytes < 1<<20 {
 		errs = append(errs, errors.New("processor.cache_bytes: at least 1 MiB"))
+	}
+	if o.BufferBytes < 1<<20 {
+		errs = append(errs, errors.New("processor.buffer_bytes: at least 1 MiB"))
 	}
 	for name, d := range map[string]time.Duration{
 		"transaction_timeout":     o.TransactionTimeout,

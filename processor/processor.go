@@ -15,10 +15,6 @@ import (
 	"kudos/stream"
 )
 
-// stateBufferBytes of each partition's state are held in memory before they go to disk:
-// some 900,000 pairs.
-const stateBufferBytes = 32 << 20
-
 // Processor is the role: both groups in one process.
 type Processor struct {
 	opts    Options

@@ -28,7 +28,7 @@ type Workers struct {
 // NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been
 // made yet.
 func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) *Workers {
-	stores.BufferBytes = cmp.Or(stores.BufferBytes, stateBufferBytes)
+	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
 	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg), FoldAtATime: foldAtATime}
 }
 

@@ -18,7 +18,8 @@ type memtable struct {
 	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
 	keys   int
 	bytes  int
-	order  []sortedEntry // buffer
+	// touched is of no use, but to the compiler, which would not read what nobody uses.
+	touched uint64
 }
 
 const (
@@ -26,6 +27,28 @@ const (
 	chunkSize = 1 << chunkBits
 	minIndex  = 1 << 10
 )
+
+// indexBytes is about what the index takes for a key.
+const indexBytes = 16
+
+// held is about the memory that its entries take.
+func (m *memtable) held() int { return m.bytes + indexBytes*m.keys }
+
+// touchAtATime is how many keys are touched before the first of them is looked up.
+const touchAtATime = 64
+
+// touch reads what get and set of these hashes begin with. One behind the other, each of
+// them would wait for memory; these reads do not depend on each other, and wait together.
+func (m *memtable) touch(hashes []uint64) (any uint64) {
+	if m.keys == 0 {
+		return 0
+	}
+	mask := len(m.index) - 1
+	for _, hash := range hashes {
+		any ^= m.index[int(uint32(hash))&mask]
+	}
+	return any
+}
 
 // get returns the value of a key; nil with ok: it is deleted.
 func (m *memtable) get(hash uint64, key []byte) (value []byte, ok bool) {
@@ -60,8 +83,8 @@ func (m *memtable) entry(place uint32) (key, value []byte) {
 	return key, value
 }
 
-// set sets a key, and tells whether it is a new one; a nil value notes that it is deleted.
-func (m *memtable) set(hash uint64, key, value []byte) (added bool) {
+// set sets a key; a nil value notes that it is deleted.
+func (m *memtable) set(hash uint64, key, value []byte) {
 	if 8*m.keys >= 5*len(m.index) {
 		m.grow()
 	}
@@ -69,13 +92,12 @@ func (m *memtable) set(hash uint64, key, value []byte) (added bool) {
 	if known {
 		if _, have := m.entry(uint32(m.index[slot]) - 1); have != nil && value != nil && len(have) == len(value) {
 			copy(have, value) // the last count of a hot post, again and again
-			return false
+			return
 		}
 	} else {
 		m.keys++
 	}
 	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
-	return !known
 }
 
 // grow doubles the index. The part of a hash that is kept there is the one that decides.
@@ -141,9 +163,9 @@ type sortedEntry struct {
 }
 
 // sorted calls each with all entries, in order of their keys. It reads the memory from one
-// end to the other: in the order of the index, each entry would wait for it.
+// end to the other first: in the order of the index, each entry would wait for it.
 func (m *memtable) sorted(each func(key, value []byte) error) error {
-	entries := m.order[:0]
+	entries := make([]sortedEntry, 0, m.keys+m.keys/8)
 	for i, chunk := range m.chunks {
 		for rest := chunk; len(rest) > 0; {
 			s := sortedEntry{place: uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))}
@@ -155,9 +177,13 @@ func (m *memtable) sorted(each func(key, value []byte) error) error {
 			entries = append(entries, s)
 		}
 	}
-	m.order = entries
 	slices.SortFunc(entries, m.compare)
 	for i, e := range entries {
+		if i%touchAtATime == 0 {
+			for _, e := range entries[i:min(i+touchAtATime, len(entries))] {
+				m.touched ^= uint64(m.chunks[e.place>>chunkBits][e.place&(chunkSize-1)])
+			}
+		}
 		key, value := m.entry(e.place)
 		if i+1 < len(entries) && entries[i+1].high == e.high && entries[i+1].low == e.low {
 			if next, _ := m.entry(entries[i+1].place); bytes.Equal(key, next) {

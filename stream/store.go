@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -33,8 +34,10 @@ type Store struct {
 	log   *slog.Logger
 
 	memtableBytes uint64
-	buffer        *buffer // nil: each Write goes to Pebble at once
-	spilled       int64   // offset that Pebble has
+	budget        *bufferBudget // nil: each Write goes to Pebble at once
+	buffer        *buffer       // while open, with a budget
+	spillOptions  sstable.WriterOptions
+	spilled       int64 // offset that Pebble has
 
 	lock    *pebble.Lock
 	db      *pebble.DB

@@ -2,29 +2,38 @@ package stream
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// buffer is what stands before Pebble in a store with BufferBytes: what was written last,
-// until it goes to disk as one sorted batch, and a filter of all keys. A crash takes what
-// is in it, as it takes Pebble's own memtable: the offset goes along.
+// buffer is what stands before Pebble in a store with a bufferBudget: what was written
+// last, until it goes to disk as one sorted file, and after that for as long as its memory
+// is not needed; and a filter of the keys that Pebble has. A crash takes what is in it, as
+// it takes Pebble's own memtable: the offset goes along.
 //
-//	Commit ──► recent ──(full)──► spill ──(beside)──► Pebble
+//	Commit ──► recent ──(full)──► spill ──(on disk, too)──► older ──► recent
 type buffer struct {
-	limit  int
+	budget *bufferBudget
 	seed   maphash.Seed
 	recent *memtable
-	spill  *spill    // nil: none is under way
-	spare  *memtable // that of the last spill, to be recent next
-	// filter is nil until build is done: until then Pebble is asked for every key.
+	spill  *spill      // the last one, under way or on disk; nil: there was none
+	older  []*memtable // those before, the newest one first
+	// filter is of use once build is done: until then Pebble is asked for every key.
 	filter *keyFilter
 	build  *filterBuild
 	// unsealed: something was staged, which is not known to be in the log yet.
 	unsealed bool
 	writing  []byte // memory of the next Write
 
+	hashes  []uint64     // of the present group of keys
+	touched uint64       // as in a memtable
 	missing []missingKey // of the present Lookup
 	keys    []byte       // of missing
 }
@@ -38,15 +47,27 @@ type missingKey struct {
 // spill is a filling of the buffer on its way to disk.
 type spill struct {
 	entries *memtable // nobody changes it any more
+	seed    maphash.Seed
 	id      LogID
 	offset  int64 // of the last log record in it
 	done    chan struct{}
 	err     error // after done
 }
 
-func newBuffer(limit uint64) *buffer {
-	return &buffer{limit: int(limit), seed: maphash.MakeSeed(), recent: &memtable{}, spare: &memtable{}}
+// bufferBudget is the memory that the buffers of several stores may take together.
+type bufferBudget struct {
+	bytes uint64
+	open  atomic.Int32 // stores among which it is divided
 }
+
+// share is what a buffer may take.
+func (b *bufferBudget) share() int { return int(b.bytes / uint64(max(1, b.open.Load()))) }
+
+// spillsPerShare: so much of its share a buffer fills before that goes to disk. The rest
+// is for what is on its way there, and for what was there last.
+const spillsPerShare = 4
+
+func (b *buffer) full() bool { return b.recent.held() >= b.budget.share()/spillsPerShare }
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
@@ -57,10 +78,23 @@ func (b *buffer) entries() []byte {
 	return entries
 }
 
+// touch has what is known of the present hashes come into the cache.
+func (b *buffer) touch() {
+	b.touched ^= b.recent.touch(b.hashes)
+	if b.spill != nil {
+		b.touched ^= b.spill.entries.touch(b.hashes)
+	}
+	for _, m := range b.older {
+		b.touched ^= m.touch(b.hashes)
+	}
+	if b.build == nil {
+		b.touched ^= b.filter.touch(b.hashes)
+	}
+}
+
 // get returns the value of a key, nil if it is not there; known is false if Pebble is to
 // be asked.
-func (b *buffer) get(key []byte) (value []byte, known bool) {
-	hash := b.hash(key)
+func (b *buffer) get(hash uint64, key []byte) (value []byte, known bool) {
 	if value, ok := b.recent.get(hash, key); ok {
 		return value, true
 	}
@@ -69,7 +103,12 @@ func (b *buffer) get(key []byte) (value []byte, known bool) {
 			return value, true
 		}
 	}
-	return nil, b.filter != nil && !b.filter.mayHave(hash)
+	for _, m := range b.older {
+		if value, ok := m.get(hash, key); ok {
+			return value, true
+		}
+	}
+	return nil, b.build == nil && !b.filter.mayHave(hash)
 }
 
 // Stage has look-ups find what the log may or may not come to have: Seal follows, or
@@ -80,10 +119,15 @@ func (w *Write) Stage() {
 	b.unsealed = true
 	var key, value []byte
 	for rest := w.entries; len(rest) > 0; {
-		key, value, rest = cutEntry(rest)
-		hash := b.hash(key)
-		if b.recent.set(hash, key, value) {
-			b.note(hash)
+		b.hashes = b.hashes[:0]
+		for ahead := rest; len(ahead) > 0 && len(b.hashes) < touchAtATime; {
+			key, _, ahead = cutEntry(ahead)
+			b.hashes = append(b.hashes, b.hash(key))
+		}
+		b.touched ^= b.recent.touch(b.hashes)
+		for _, hash := range b.hashes {
+			key, value, rest = cutEntry(rest)
+			b.recent.set(hash, key, value)
 		}
 	}
 	b.writing = w.entries
@@ -102,7 +146,7 @@ func (s *Store) Seal(offset int64) error {
 			return err
 		}
 	}
-	if b.recent.bytes < b.limit {
+	if !b.full() {
 		return nil
 	}
 	return s.beginSpill()
@@ -119,7 +163,7 @@ func (s *Store) Abandon() {
 	b.recent.reset()
 	offset := s.spilled
 	if b.spill != nil {
-		offset = b.spill.offset
+		offset = b.spill.offset // on its way there
 	}
 	s.setOffset(offset)
 }
@@ -146,51 +190,112 @@ func (s *Store) beginSpill() error {
 	if b.recent.keys == 0 && offset == s.spilled {
 		return nil
 	}
-	b.spill = &spill{entries: b.recent, id: s.id, offset: offset, done: make(chan struct{})}
-	b.recent, b.spare = b.spare, nil
-	go func(sp *spill) {
+	if b.spill != nil {
+		b.older = slices.Insert(b.older, 0, b.spill.entries)
+	}
+	b.spill = &spill{entries: b.recent, seed: b.seed, id: s.id, offset: offset, done: make(chan struct{})}
+	b.recent = b.vacate()
+	go func(sp *spill, beside *background) {
 		defer close(sp.done)
-		sp.err = s.writeOut(sp)
-	}(b.spill)
+		if sp.err = s.writeOut(b.filter, sp); sp.err != nil {
+			s.giveUp(beside, sp.err)
+		}
+	}(b.spill, s.background)
 	return nil
 }
 
-// writeOut brings a spill to disk. It looks at nothing that the store's owner changes
-// meanwhile.
-func (s *Store) writeOut(sp *spill) error {
-	batch := s.db.NewBatchWithSize(sp.entries.bytes + 8*sp.entries.keys + 1<<10)
-	defer func() { _ = batch.Close() }() // of what is applied, it only gives the memory back
-	err := sp.entries.sorted(func(key, value []byte) error {
-		if value == nil {
-			return batch.Delete(key, nil)
+// vacate gives up what is beyond the share, the oldest first, and returns an empty table.
+func (b *buffer) vacate() *memtable {
+	room := b.budget.share() - b.budget.share()/spillsPerShare - b.spill.entries.held()
+	var empty *memtable
+	kept := 0
+	for _, m := range b.older {
+		if room -= m.held(); room >= 0 {
+			kept++
+			continue
 		}
-		return batch.Set(key, value, nil)
-	})
-	if err != nil {
+		empty = m
+	}
+	clear(b.older[kept:])
+	b.older = b.older[:kept]
+	if empty == nil {
+		return &memtable{}
+	}
+	empty.reset()
+	return empty
+}
+
+// spillFile is what a spill is called until it is one of Pebble's files.
+const spillFile = "spill"
+
+// writeOut brings a spill to disk, as one of Pebble's files. It looks at nothing that the
+// store's owner changes meanwhile.
+func (s *Store) writeOut(filter *keyFilter, sp *spill) error {
+	path := s.fs.PathJoin(s.dir, spillFile)
+	if err := s.writeSpill(path, filter, sp); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
 	}
-	if err := s.commitBatch(batch, sp.id, sp.offset); err != nil {
+	if err := s.db.Ingest(context.Background(), []string{path}); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+func (s *Store) writeSpill(path string, filter *keyFilter, sp *spill) (err error) {
+	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
 		return err
 	}
-	// To the end, so that no more than this waits in Pebble, where it would hold up the
-	// next commit without a word if the disk is full.
-	return s.flushPebble()
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), s.spillOptions)
+	defer func() {
+		if closed := w.Close(); err == nil {
+			err = closed
+		}
+	}()
+	local := []byte(localKey)
+	noteLocal := func() error {
+		key := local
+		local = nil
+		return w.Set(key, encodeLocal(sp.id, sp.offset))
+	}
+	var hashes []uint64
+	err = sp.entries.sorted(func(key, value []byte) error {
+		if local != nil && bytes.Compare(key, local) > 0 {
+			if err := noteLocal(); err != nil {
+				return err
+			}
+		}
+		if value == nil {
+			return w.Delete(key)
+		}
+		if hashes = append(hashes, maphash.Bytes(sp.seed, key)); len(hashes) == touchAtATime {
+			filter.add(hashes)
+			hashes = hashes[:0]
+		}
+		return w.Set(key, value)
+	})
+	if err != nil {
+		return err
+	}
+	filter.add(hashes)
+	if local != nil {
+		return noteLocal()
+	}
+	return nil
 }
 
 // settle waits until the spill under way is on disk, or has failed: the store is to be
 // opened again then.
 func (s *Store) settle() error {
-	b := s.buffer
-	if b.spill == nil {
+	sp := s.buffer.spill
+	if sp == nil {
 		return nil
 	}
-	<-b.spill.done
-	if b.spill.err != nil {
-		return b.spill.err
+	<-sp.done
+	if sp.err != nil {
+		return sp.err
 	}
-	s.spilled = b.spill.offset
-	b.spare, b.spill = b.spill.entries, nil
-	b.spare.reset()
+	s.spilled = sp.offset
 	return nil
 }
 
@@ -205,16 +310,6 @@ func (s *Store) spillAll() error {
 	return s.settle()
 }
 
-// note has the filter know of a key.
-func (b *buffer) note(hash uint64) {
-	switch {
-	case b.filter != nil:
-		b.filter.add(hash)
-	case b.build != nil:
-		b.build.late = append(b.build.late, hash)
-	}
-}
-
 // lookup is Lookup of a store with a buffer: Pebble is asked, in the order of keys, for
 // those only that may be there.
 func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
@@ -222,8 +317,15 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 	b.takeFilter()
 	b.missing, b.keys = b.missing[:0], b.keys[:0]
 	for i := range n {
+		if i%touchAtATime == 0 {
+			b.hashes = b.hashes[:0]
+			for j := i; j < min(i+touchAtATime, n); j++ {
+				b.hashes = append(b.hashes, b.hash(key(j)))
+			}
+			b.touch()
+		}
 		k := key(i)
-		value, known := b.get(k)
+		value, known := b.get(b.hashes[i%touchAtATime], k)
 		switch {
 		case value != nil:
 			if err := found(i, value); err != nil {
@@ -254,8 +356,7 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 // start, that takes a second for some million keys.
 type filterBuild struct {
 	stop, done chan struct{}
-	filter     *keyFilter // after done; nil if that did not go well
-	late       []uint64   // hashes of keys that came since
+	ok         bool // after done: all of them are in it
 }
 
 // filterKeyBytes is about what a key takes on disk.
@@ -263,55 +364,49 @@ const filterKeyBytes = 24
 
 // openBuffer begins with the keys that Pebble has.
 func (s *Store) openBuffer() error {
-	if s.buffer == nil {
+	if s.budget == nil {
 		return nil
 	}
-	b := newBuffer(uint64(s.buffer.limit))
-	s.buffer = b
-	s.spilled = s.position()
 	iter, err := s.db.NewIter(nil) // sees the keys of now, however long it takes
 	if err != nil {
 		return err
 	}
+	s.spilled = s.position()
 	total := s.db.Metrics().Total()
 	build := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
-	b.build = build
-	filter := newKeyFilter(uint64(total.TablesSize) / filterKeyBytes)
+	b := &buffer{
+		budget: s.budget,
+		seed:   maphash.MakeSeed(),
+		recent: &memtable{},
+		filter: newKeyFilter(uint64(total.TablesSize) / filterKeyBytes),
+		build:  build,
+	}
+	s.buffer = b
+	s.budget.open.Add(1)
 	go func() {
 		defer close(build.done)
-		for ok, n := iter.First(), 0; ok; ok, n = iter.Next(), n+1 {
-			filter.add(b.hash(iter.Key()))
-			if n%1024 == 0 {
-				select {
-				case <-build.stop:
-					_ = iter.Close() // nobody waits for what it has read
-					return
-				default:
-				}
+		var hashes []uint64
+		for ok := iter.First(); ok; ok = iter.Next() {
+			if hashes = append(hashes, b.hash(iter.Key())); len(hashes) < 1024 {
+				continue
+			}
+			b.filter.add(hashes)
+			hashes = hashes[:0]
+			if isClosed(build.stop) {
+				_ = iter.Close() // nobody waits for what it has read
+				return
 			}
 		}
-		if iter.Close() == nil {
-			build.filter = filter
-		}
+		b.filter.add(hashes)
+		build.ok = iter.Close() == nil
 	}()
 	return nil
 }
 
-// takeFilter puts the filter to use once it is there.
+// takeFilter puts the filter to use once it is whole.
 func (b *buffer) takeFilter() {
-	if b.build == nil {
-		return
-	}
-	select {
-	case <-b.build.done:
-		b.filter = b.build.filter
-		for _, hash := range b.build.late {
-			if b.filter != nil {
-				b.filter.add(hash)
-			}
-		}
+	if b.build != nil && isClosed(b.build.done) && b.build.ok {
 		b.build = nil
-	default:
 	}
 }
 
@@ -324,10 +419,10 @@ func (s *Store) closeBuffer() {
 	if b.build != nil {
 		close(b.build.stop)
 		<-b.build.done
-		b.build = nil
 	}
 	if b.spill != nil {
 		<-b.spill.done
-		b.spill = nil
 	}
+	s.buffer = nil
+	s.budget.open.Add(-1)
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bufferedStore makes a store whose buffer goes to Pebble after about 30 keys.
+// bufferedStore makes a store whose buffer goes to Pebble after about 30 keys, and holds
+// some three times as many.
 func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
 	stores := NewStoresOn(fs, dir, 1<<20, testLog())
-	stores.BufferBytes = 1 << 10
+	stores.BufferBytes = 4 << 10
 	t.Cleanup(stores.Close)
 	st, err := stores.Builder(func(string) (LogID, error) { return testLogID, nil })("table", 0)
 	require.NoError(t, err)
@@ -138,12 +139,16 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 	defer func() { require.NoError(t, s.Close()) }()
 	build := s.buffer.build
 	require.NotNil(t, build)
+	filter := s.buffer.filter
 	put(t, s, 2, "2", "b", "d")
 	require.NoError(t, s.spillAll()) // keys that the build does not see
 	<-build.done
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2"}, lookup(t, s, "d", "x", "a", "b"))
 	require.Nil(t, s.buffer.build, "the filter is in use")
-	require.NotNil(t, s.buffer.filter)
+	for _, key := range []string{"a", "b", "c", "d"} {
+		require.True(t, filter.mayHave(s.buffer.hash([]byte(key))), key)
+	}
+	require.False(t, filter.mayHave(s.buffer.hash([]byte("x"))))
 	put(t, s, 3, "3", "e")
 	require.NoError(t, s.spillAll())
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2", "e": "e3"}, lookup(t, s, "e", "d", "x", "a", "b"))

@@ -111,11 +111,14 @@ func (s *Store) load() error {
 	}
 	s.corrupt.Store(false)
 	s.background = newBackground()
-	db, err := pebble.Open(s.dir, s.pebbleOptions())
+	opts := s.pebbleOptions()
+	db, err := pebble.Open(s.dir, opts)
 	if err != nil {
 		return err
 	}
 	s.db = db
+	opts.EnsureDefaults()
+	s.spillOptions = opts.MakeWriterOptions(0, db.TableFormat())
 	if err := s.loadLocal(); err != nil {
 		return err
 	}
@@ -140,11 +143,8 @@ func (s *Store) pebbleOptions() *pebble.Options {
 			BackgroundError: s.backgroundFailed(s.background),
 		},
 	}
-	if s.buffer != nil {
-		// What spills is far above half of a memtable, so that it goes past it, as a file
-		// of its own.
-		opts.MemTableSize = max(uint64(s.buffer.limit)/4, minMemtable)
-		opts.MemTableStopWritesThreshold = 8
+	if s.budget != nil {
+		opts.MemTableSize = minMemtable // nothing goes there
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
@@ -204,15 +204,20 @@ const backgroundPause = 100 * time.Millisecond
 // (see refresh), and until somebody notices, each one costs time.
 func (s *Store) backgroundFailed(b *background) func(error) {
 	return func(err error) {
-		b.once.Do(func() {
-			if !s.corrupt.Load() {
-				s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
-			}
-			b.cause = err
-			close(b.failed)
-		})
+		s.giveUp(b, err)
 		time.Sleep(backgroundPause)
 	}
+}
+
+// giveUp notes the first failure.
+func (s *Store) giveUp(b *background, err error) {
+	b.once.Do(func() {
+		if !s.corrupt.Load() {
+			s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
+		}
+		b.cause = err
+		close(b.failed)
+	})
 }
 
 // rebuild replaces the files by an empty store (deleting all keys would leave a

@@ -11,7 +11,7 @@ import (
 // valid during the call only.
 func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
 	if s.buffer != nil {
-		if value, known := s.buffer.get(key); value != nil {
+		if value, known := s.buffer.get(s.buffer.hash(key), key); value != nil {
 			return true, found(value)
 		} else if known {
 			return false, nil

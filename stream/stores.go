@@ -19,14 +19,16 @@ type Stores struct {
 	// be changed before the first store is made, if at all.
 	MemtableBytes uint64
 	// BufferBytes is for stores that one goroutine at a time reads and writes: so much of
-	// what was written last is held in order of no kind, which is several times as fast. 0:
-	// none. To be changed before the first store is made, if at all.
+	// what was written last they hold together in order of no kind, which is several times
+	// as fast. 0: none. To be changed before the first store is made, if at all.
 	BufferBytes uint64
 
 	fs    vfs.FS
 	dir   string
 	cache *pebble.Cache
 	log   *slog.Logger
+
+	budget bufferBudget
 
 	mu struct {
 		sync.Mutex
@@ -70,11 +72,11 @@ func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Bui
 
 			memtableBytes: s.MemtableBytes,
 		}
-		if s.BufferBytes > 0 {
-			st.buffer = newBuffer(s.BufferBytes)
-		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.BufferBytes > 0 {
+			s.budget.bytes, st.budget = s.BufferBytes, &s.budget
+		}
 		s.mu.open[topicPartition{topic, partition}] = st
 		return st, nil
 	}

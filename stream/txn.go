@@ -155,8 +155,12 @@ type Transaction struct {
 // the client's until Commit returns, or for good if it fails.
 func (x *Transaction) Send(records []*kgo.Record) {
 	x.left.Add(int64(len(records)))
+	now := time.Now()
 	for _, rec := range records {
 		x.any = rec
+		if rec.Timestamp.IsZero() {
+			rec.Timestamp = now // the client would ask the clock for each
+		}
 		x.t.cl.Produce(x.ctx, rec, x.acknowledged)
 	}
 }

@@ -78,7 +78,7 @@ func (w *world) start(disk *vfs.MemFS) *process {
 	w.started++
 	p := &process{w: w, name: fmt.Sprintf("p%d", w.started), disk: disk}
 	p.stores = stream.NewStoresOn(disk, "state", 1<<20, w.log)
-	p.stores.BufferBytes = 512 // goes to disk every few batches
+	p.stores.BufferBytes = 2048 // goes to disk every few batches
 	o := sql.DefaultOptions()
 	o.DSN = "simulated@tcp(mysql:3306)/kudos"
 	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
