@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -21,7 +22,8 @@ type folder struct {
 	stores    *stream.Stores
 	metrics   *metrics
 	log       *slog.Logger
-	atATime   int // see Workers
+	atATime   int        // see Workers
+	rooms     *sync.Pool // of *recordRoom
 
 	txn      *stream.Txn
 	store    *stream.Store
@@ -149,6 +151,9 @@ func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
 	}
 	w.progress = out.progress
 	w.count(len(b.Records), out)
+	for _, room := range out.rooms {
+		w.rooms.Put(room) // the client has let go of it
+	}
 	return nil
 }
 
@@ -181,10 +186,31 @@ type output struct {
 	state   int           // how many of records are for the state table
 	last    *kgo.Record   // for the state table, of the batch: its progress
 
+	rooms []*recordRoom
+
 	progress                              schema.Progress
 	updates, forwards, capped, badRegions int
 	deadLetters                           []*kgo.Record
 	reasons                               []schema.PoisonReason
+}
+
+// recordRoom is the memory of the records of a part: one piece each for records and bytes,
+// not two for every record. It goes round: what is fresh costs more than what is done with it.
+type recordRoom struct {
+	records []kgo.Record
+	bytes   []byte
+}
+
+// newRoom returns room for so many records.
+func (w *folder) newRoom(records int) *recordRoom {
+	room, ok := w.rooms.Get().(*recordRoom)
+	if !ok {
+		room = &recordRoom{}
+	}
+	if len(room.records) < records {
+		room.records = make([]kgo.Record, records+records/4)
+	}
+	return room
 }
 
 func (out *output) add(v *verdict) {
@@ -199,16 +225,17 @@ func (out *output) add(v *verdict) {
 // progress.
 func (w *folder) publish(out *output, r *fold.Result, next stream.Position, last bool) {
 	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(w.verdict.forwards)+len(w.verdict.deadLetters)+2)
-	// One piece of memory each for records and bytes, not two for every record.
-	slab := make([]kgo.Record, cap(out.records))
-	bytes := make([]byte, 0, 48*len(r.Pairs)+32*len(r.Counts)+96*len(r.Updates)+256)
+	room := w.newRoom(cap(out.records))
+	out.rooms = append(out.rooms, room)
+	slab, bytes := room.records, room.bytes[:0]
+	defer func() { room.bytes = bytes }()
 	add := func(topic string, key, value []byte) {
 		if len(slab) == 0 {
 			slab = make([]kgo.Record, 64)
 		}
 		rec := &slab[0]
 		slab = slab[1:]
-		rec.Topic, rec.Partition, rec.Key, rec.Value = topic, w.partition, key, value
+		*rec = kgo.Record{Topic: topic, Partition: w.partition, Key: key, Value: value}
 		out.records = append(out.records, rec)
 	}
 	cut := func(n int) []byte { return bytes[n:len(bytes):len(bytes)] }

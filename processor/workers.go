@@ -3,6 +3,7 @@ package processor
 import (
 	"cmp"
 	"log/slog"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,8 @@ type Workers struct {
 	// those while the next ones are folded, all in one transaction. To be changed before
 	// the first worker is made, if at all.
 	FoldAtATime int
+
+	rooms sync.Pool // of *recordRoom
 }
 
 // NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been
@@ -36,7 +39,7 @@ func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql
 func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	return &folder{
 		partition: a.Partition, member: a.Member, opts: &w.opts, kafka: w.kafka, stores: w.stores,
-		metrics: w.metrics, log: w.log, atATime: w.FoldAtATime,
+		metrics: w.metrics, log: w.log, atATime: w.FoldAtATime, rooms: &w.rooms,
 	}
 }
 

@@ -18,7 +18,8 @@ type Position struct {
 type Batch struct {
 	Topic     string
 	Partition int32
-	// Records in offset order, control records left out. Offsets may have holes.
+	// Records in offset order, control records left out. Offsets may have holes. They are
+	// the worker's until Process returns; their keys and values for longer.
 	Records []*kgo.Record
 	// Next is the position after the batch.
 	Next Position

@@ -277,6 +277,7 @@ func (c *claim) process(ctx context.Context) {
 	switch {
 	case err == nil:
 		c.worked(b.Next)
+		recycle(b.Records)
 	case canceled(ctx, err):
 		c.log.Warn("the batch in hand was given up at the end of the session; it is done anew by the next owner", "error", err)
 		c.worker.Close()

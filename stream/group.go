@@ -79,6 +79,7 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
 		kgo.FetchMaxBytes(4*fetchPartitionBytes),
+		kgo.WithPools(&recordPool{}),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
 			g.begin(ctx, cancel, cl, topics[0], assigned[topics[0]], h)
 		}),

@@ -13,8 +13,8 @@ import (
 //
 // An entry is key length and value length + 1 (0: the key is deleted) as varints, key, value.
 type memtable struct {
+	pages  *pages
 	chunks [][]byte
-	free   [][]byte // chunks for later
 	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
 	keys   int
 	bytes  int
@@ -22,11 +22,7 @@ type memtable struct {
 	touched uint64
 }
 
-const (
-	chunkBits = 20 // a place is a chunk's number and an offset in it of so many bits
-	chunkSize = 1 << chunkBits
-	minIndex  = 1 << 10
-)
+const minIndex = 1 << 10
 
 // indexBytes is about what the index takes for a key.
 const indexBytes = 16
@@ -103,7 +99,7 @@ func (m *memtable) set(hash uint64, key, value []byte) {
 // grow doubles the index. The part of a hash that is kept there is the one that decides.
 func (m *memtable) grow() {
 	old := m.index
-	m.index = make([]uint64, max(minIndex, 2*len(old)))
+	m.index = mapSlots(max(minIndex, 2*len(old)))
 	mask := len(m.index) - 1
 	for _, e := range old {
 		if e == 0 {
@@ -115,6 +111,7 @@ func (m *memtable) grow() {
 		}
 		m.index[slot] = e
 	}
+	unmapSlots(old)
 }
 
 // add puts an entry behind the others.
@@ -214,23 +211,24 @@ func (m *memtable) compare(a, b sortedEntry) int {
 }
 
 func (m *memtable) newChunk(size int) []byte {
-	if n := len(m.free); n > 0 && size <= chunkSize {
-		chunk := m.free[n-1]
-		m.free = m.free[:n-1]
-		return chunk
+	if size <= chunkSize {
+		return m.pages.chunk()
 	}
-	return make([]byte, 0, max(chunkSize, size))
+	return make([]byte, 0, size)
 }
 
-// reset makes it empty. What it took of memory it keeps for the next time.
+// reset makes it empty. Nothing that it returned may be read any more.
 func (m *memtable) reset() {
-	for _, chunk := range m.chunks {
-		if cap(chunk) == chunkSize {
-			m.free = append(m.free, chunk[:0])
-		}
-	}
+	m.pages.giveBack(m.chunks)
 	clear(m.chunks)
 	m.chunks = m.chunks[:0]
 	clear(m.index)
 	m.keys, m.bytes = 0, 0
+}
+
+// close gives all of its memory back.
+func (m *memtable) close() {
+	m.reset()
+	unmapSlots(m.index)
+	m.index = nil
 }

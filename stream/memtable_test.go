@@ -17,7 +17,8 @@ import (
 func TestMemtableIsAMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seed := maphash.MakeSeed()
-	var m memtable
+	m := memtable{pages: &pages{}}
+	defer m.pages.close()
 	for filling := range 3 {
 		want := map[string][]byte{}
 		for range 20_000 {
@@ -56,7 +57,8 @@ func TestMemtableIsAMap(t *testing.T) {
 
 // TestMemtableOfEqualHashes: only the key decides.
 func TestMemtableOfEqualHashes(t *testing.T) {
-	var m memtable
+	m := memtable{pages: &pages{}}
+	defer m.pages.close()
 	for i := range 100 {
 		m.set(7, fmt.Append(nil, i), fmt.Append(nil, -i))
 	}
@@ -71,7 +73,8 @@ func TestMemtableOfEqualHashes(t *testing.T) {
 
 // TestMemtableOfGiants: an entry may be larger than a chunk.
 func TestMemtableOfGiants(t *testing.T) {
-	var m memtable
+	m := memtable{pages: &pages{}}
+	defer m.pages.close()
 	giant := bytes.Repeat([]byte("g"), 3*chunkSize)
 	for round := range 2 {
 		m.set(1, []byte("a"), giant)

@@ -58,6 +58,7 @@ type spill struct {
 type bufferBudget struct {
 	bytes uint64
 	open  atomic.Int32 // stores among which it is divided
+	pages pages
 }
 
 // share is what a buffer may take.
@@ -214,12 +215,15 @@ func (b *buffer) vacate() *memtable {
 			kept++
 			continue
 		}
+		if empty != nil {
+			empty.close()
+		}
 		empty = m
 	}
 	clear(b.older[kept:])
 	b.older = b.older[:kept]
 	if empty == nil {
-		return &memtable{}
+		return &memtable{pages: &b.budget.pages}
 	}
 	empty.reset()
 	return empty
@@ -377,7 +381,7 @@ func (s *Store) openBuffer() error {
 	b := &buffer{
 		budget: s.budget,
 		seed:   maphash.MakeSeed(),
-		recent: &memtable{},
+		recent: &memtable{pages: &s.budget.pages},
 		filter: newKeyFilter(uint64(total.TablesSize) / filterKeyBytes),
 		build:  build,
 	}
@@ -422,6 +426,11 @@ func (s *Store) closeBuffer() {
 	}
 	if b.spill != nil {
 		<-b.spill.done
+		b.spill.entries.close()
+	}
+	b.recent.close()
+	for _, m := range b.older {
+		m.close()
 	}
 	s.buffer = nil
 	s.budget.open.Add(-1)

@@ -53,8 +53,11 @@ func NewStoresOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Sto
 	return s
 }
 
-// Close gives the cache up.
-func (s *Stores) Close() { s.cache.Unref() }
+// Close gives up what the stores shared.
+func (s *Stores) Close() {
+	s.cache.Unref()
+	s.budget.pages.close()
+}
 
 // Builder is goka's storage.Builder. identify tells which log a topic is at present.
 func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Builder {
