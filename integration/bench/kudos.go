@@ -75,7 +75,7 @@ type kudosProcess struct {
 	lastRan time.Time
 }
 
-// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim.go).
+// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim_work.go).
 const runningMessage = "partition is running"
 
 func (r *kudosProcess) line(text []byte) {
