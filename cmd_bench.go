@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -185,7 +184,7 @@ func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(plan.Dir)) }()
 	}
-	plan.Progress = benchProgress(a.stderr)
+	plan.Progress = bench.NewProgress(a.stderr, isTerminal(a.stderr))
 	plan.Each = func(*bench.Report) error { return nil }
 	version := buildVersion()
 	report := bench.NewReport(version.Version+" "+version.Revision, plan.Contenders...)
@@ -201,19 +200,4 @@ func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b
 		err = report.WriteText(a.stdout, plan.Contenders[0].Name())
 	}
 	return errors.Join(err, report.Failed())
-}
-
-// benchProgress prints lines. On a terminal one that will be replaced is overwritten, elsewhere it is left out.
-func benchProgress(w io.Writer) func(line string, again bool) {
-	terminal := isTerminal(w)
-	return func(line string, again bool) {
-		switch {
-		case terminal && again:
-			fmt.Fprintf(w, "\r\x1b[K%s", line)
-		case terminal:
-			fmt.Fprintf(w, "\r\x1b[K%s\n", line)
-		case !again:
-			fmt.Fprintln(w, line)
-		}
-	}
 }

@@ -16,7 +16,7 @@
 //	drain.go        a full topic is counted; check.go: were the counts right?
 //	latency.go      events come at a steady rate, probes among them
 //	recovery.go     kudos has lost its local state
-//	plan.go         which runs, in which order
+//	plan.go         which runs, in which order; progress.go: what a person sees of them
 //	report.go       what came out, in JSON; summary.go, markdown.go: for people
 //	machine.go      what it ran on
 package bench

@@ -128,7 +128,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: progress(s.out)}
+	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd())))}
 	load := func(name string) (bench.Workload, error) {
 		shape, err := bench.ShapeNamed(name)
 		w := bench.Workload{Seed: s.seed, Shape: shape, Events: 5_000_000}
@@ -207,21 +207,6 @@ func numbers(list string) (numbers []int, err error) {
 		numbers = append(numbers, n)
 	}
 	return numbers, nil
-}
-
-// progress prints lines. On a terminal the one that will be replaced is overwritten; elsewhere it is left out.
-func progress(out *os.File) func(line string, again bool) {
-	terminal := term.IsTerminal(int(out.Fd()))
-	return func(line string, again bool) {
-		switch {
-		case terminal && again:
-			fmt.Fprintf(out, "\r\x1b[K%s", line)
-		case terminal:
-			fmt.Fprintf(out, "\r\x1b[K%s\n", line)
-		case !again:
-			fmt.Fprintln(out, line)
-		}
-	}
 }
 
 // projectRoot is the folder of go.mod: peers are built from their source.
