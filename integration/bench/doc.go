@@ -16,7 +16,9 @@
 //	drain.go        a full topic is counted; check.go: were the counts right?
 //	latency.go      events come at a steady rate, probes among them
 //	recovery.go     kudos has lost its local state
+//	accepting.go    likes come over HTTP, to kudos; producer/ asks and takes the times
+//	role.go         a role of kudos that answers by HTTP; reader.go: the one that is asked for counts
 //	plan.go         which runs, in which order; progress.go: what a person sees of them
-//	report.go       what came out, in JSON; summary.go, markdown.go: for people
+//	report.go       what came out, in JSON; summary.go, targets.go, markdown.go, text.go: for people
 //	machine.go      what it ran on
 package bench
