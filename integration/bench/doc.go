@@ -11,7 +11,7 @@
 //	stream.go       the events, and the counts that must come of them
 //	load.go         how they get into Kafka, at once or at a rate
 //	site.go         the servers of a run, and what they say of themselves
-//	process.go      a child process and the lines that it prints; usage.go: what a process costs
+//	process.go      a child process (see child/) and the lines that it prints; usage.go: what a process costs
 //	contender.go    what can be measured; kudos.go and peer.go are the two kinds
 //	drain.go        a full topic is counted; check.go: were the counts right?
 //	latency.go      events come at a steady rate, probes among them

@@ -159,7 +159,7 @@ func (r *kudosProcess) every(ctx context.Context, pause time.Duration, what stri
 		}
 		select {
 		case <-tick.C:
-		case <-r.process.done:
+		case <-r.process.Done():
 			return r.process.ended()
 		case <-ctx.Done():
 			return r.gaveUp(ctx, what)

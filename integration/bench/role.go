@@ -68,7 +68,7 @@ func (r *roleProcess) ready(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-		case <-r.process.done:
+		case <-r.process.Done():
 			return r.process.ended()
 		case <-ctx.Done():
 			return r.gaveUp(ctx, "readiness")
