@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,14 +18,17 @@ import (
 )
 
 // benchParts are what can be measured.
-var benchParts = []string{"drain", "latency", "recovery"}
+var benchParts = []string{"drain", "latency", "recovery", "producer"}
+
+// leastProducerTime is enough for some requests at any rate.
+const leastProducerTime = 100 * time.Millisecond
 
 // benchFlags are what a benchmark is told beside the settings.
 type benchFlags struct {
 	parts                          []string
 	shapes                         []string
 	events, recoveryEvents, rounds int
-	seconds                        time.Duration
+	seconds, producerTime          time.Duration
 	seed                           uint64
 	dir                            string
 	keep                           bool
@@ -35,7 +37,7 @@ type benchFlags struct {
 
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "bench [drain] [latency] [recovery]",
+		Use:   "bench [drain] [latency] [recovery] [producer]",
 		Short: "Measure kudos on servers of your own",
 		Long: `Measure kudos on servers of your own. Without a word for what, all of it is measured:
 
@@ -45,9 +47,11 @@ func (a *app) benchCommand() *cobra.Command {
             event's count is visible in MySQL and in a reader
   recovery  a processor comes back without its local state: pairs a second until every
             partition goes on
+  producer  likes come over HTTP, one by one and in batches of 1,000: the highest rate
+            that a producer takes, and how long a like waits for its answer at half of it
 
-All counts are compared with those expected; a wrong one is a failure. The processor and
-the reader are this program, on this machine, with your settings.
+All counts are compared with those expected; a wrong one is a failure. The processor,
+the reader and the producer are this program, on this machine, with your settings.
 
 It needs a Kafka cluster without topics of kudos and a database without its tables, and
 refuses otherwise. It makes both, with topics.partitions and topics.replication_factor
@@ -69,16 +73,7 @@ SET GLOBAL userstat = 1.`,
 		ValidArgs: benchParts,
 	}
 	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
-	b := benchFlags{out: addOutput(cmd)}
-	f := cmd.Flags()
-	f.StringSliceVar(&b.shapes, "shapes", []string{"hot", "skewed-1000"}, "what to drain: "+strings.Join(shapeNames(), ", "))
-	f.IntVar(&b.events, "events", 2_000_000, "events to drain, and before latency is measured")
-	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000, "events whose state is recovered; nine pairs come of ten")
-	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate")
-	f.IntVar(&b.rounds, "rounds", 1, "how often everything is measured; figures are medians")
-	f.Uint64Var(&b.seed, "seed", 1, "decides the events")
-	f.StringVar(&b.dir, "dir", "", "existing folder for local state and logs (default: a new one beside processor.state_dir, removed at the end)")
-	f.BoolVar(&b.keep, "keep", false, "leave topics and tables of the last run")
+	b := addBenchFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := settings.load()
 		if err != nil {
@@ -98,9 +93,24 @@ SET GLOBAL userstat = 1.`,
 		}
 		plan.Contenders = []bench.Contender{kudos}
 		plan.Site = &bench.NamedSite{Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor, Keep: b.keep, Log: quietLogger(cfg, a.stderr)}
-		return a.bench(cmd.Context(), cfg, plan, &b)
+		return a.bench(cmd.Context(), cfg, plan, b)
 	}
 	return cmd
+}
+
+func addBenchFlags(cmd *cobra.Command) *benchFlags {
+	b := &benchFlags{out: addOutput(cmd)}
+	f := cmd.Flags()
+	f.StringSliceVar(&b.shapes, "shapes", []string{"hot", "skewed-1000"}, "what to drain: "+strings.Join(shapeNames(), ", "))
+	f.IntVar(&b.events, "events", 2_000_000, "events to drain, and before latency is measured")
+	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000, "events whose state is recovered; nine pairs come of ten")
+	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate")
+	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second, "how long the producer is held at each rate that is tried; at half of the highest, three times as long")
+	f.IntVar(&b.rounds, "rounds", 1, "how often everything is measured; figures are medians")
+	f.Uint64Var(&b.seed, "seed", 1, "decides the events")
+	f.StringVar(&b.dir, "dir", "", "existing folder for local state and logs (default: a new one beside processor.state_dir, removed at the end)")
+	f.BoolVar(&b.keep, "keep", false, "leave topics and tables of the last run")
+	return b
 }
 
 func shapeNames() []string {
@@ -111,14 +121,8 @@ func shapeNames() []string {
 	return names
 }
 
-// plan says which runs to make, with the partitions that the configuration has.
-func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
-	p := &bench.Plan{Rounds: b.rounds}
-	partitions := func(s *bench.Shape) {
-		if s.Posts > 1 {
-			s.Partitions = cfg.Topics.Partitions
-		}
-	}
+// validate says what is wrong with the numbers, all of it.
+func (b *benchFlags) validate() error {
 	var errs []error
 	for _, least := range []struct {
 		name  string
@@ -131,6 +135,21 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 	if b.seconds < time.Second {
 		errs = append(errs, fmt.Errorf("--latency-time is %v; at least 1s", b.seconds))
 	}
+	if b.producerTime < leastProducerTime {
+		errs = append(errs, fmt.Errorf("--producer-time is %v; at least %v", b.producerTime, leastProducerTime))
+	}
+	return errors.Join(errs...)
+}
+
+// plan says which runs to make, with the partitions that the configuration has.
+func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
+	p := &bench.Plan{Rounds: b.rounds}
+	partitions := func(s *bench.Shape) {
+		if s.Posts > 1 {
+			s.Partitions = cfg.Topics.Partitions
+		}
+	}
+	errs := []error{b.validate()}
 	if slices.Contains(b.parts, "drain") {
 		for _, name := range b.shapes {
 			shape, err := bench.ShapeNamed(name)
@@ -148,6 +167,11 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 		p.Recovery = bench.DefaultRecoveryPlan(b.seed)
 		p.Recovery.Load.Events = b.recoveryEvents
 		partitions(&p.Recovery.Load.Shape)
+	}
+	if slices.Contains(b.parts, "producer") {
+		p.Producer = bench.DefaultProducerPlan()
+		p.Producer.Partitions = cfg.Topics.Partitions
+		p.Producer.HoldEach(b.producerTime)
 	}
 	return p, errors.Join(errs...)
 }
@@ -185,7 +209,7 @@ func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(plan.Dir)) }()
 	}
-	plan.Progress = benchProgress(a.stderr)
+	plan.Progress = bench.NewProgress(a.stderr, isTerminal(a.stderr))
 	plan.Each = func(*bench.Report) error { return nil }
 	version := buildVersion()
 	report := bench.NewReport(version.Version+" "+version.Revision, plan.Contenders...)
@@ -201,19 +225,4 @@ func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b
 		err = report.WriteText(a.stdout, plan.Contenders[0].Name())
 	}
 	return errors.Join(err, report.Failed())
-}
-
-// benchProgress prints lines. On a terminal one that will be replaced is overwritten, elsewhere it is left out.
-func benchProgress(w io.Writer) func(line string, again bool) {
-	terminal := isTerminal(w)
-	return func(line string, again bool) {
-		switch {
-		case terminal && again:
-			fmt.Fprintf(w, "\r\x1b[K%s", line)
-		case terminal:
-			fmt.Fprintf(w, "\r\x1b[K%s\n", line)
-		case !again:
-			fmt.Fprintln(w, line)
-		}
-	}
 }

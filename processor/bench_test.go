@@ -2,6 +2,7 @@ package processor
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,7 +63,7 @@ func BenchmarkJudgeAndPublish(b *testing.B) {
 			perEvent(b, benchBatch)
 		})
 		b.Run("publish/"+shape.name, func(b *testing.B) {
-			w := &folder{progress: testProgress()}
+			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
 			for _, rec := range records {
 				w.verdict.judge(rec, testPartitions)
 			}
@@ -83,7 +84,7 @@ func BenchmarkBatch(b *testing.B) {
 	for _, shape := range shapes {
 		records := benchRecords(shape.posts)
 		b.Run(shape.name, func(b *testing.B) {
-			w := &folder{progress: testProgress()}
+			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
 			state := &memory{pairs: map[fold.PairKey]schema.Pair{}}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -98,7 +99,7 @@ func BenchmarkBatch(b *testing.B) {
 func BenchmarkCollapse(b *testing.B) {
 	for _, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
-			w := &folder{progress: testProgress()}
+			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
 			var updates []*kgo.Record
 			records := benchRecords(shape.posts)
 			for i := 0; i < len(records); i += 1000 {

@@ -3,6 +3,7 @@ package processor
 import (
 	"encoding/hex"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,7 +103,7 @@ func TestWhatABatchPublishes(t *testing.T) {
 		pairs:  map[fold.PairKey]schema.Pair{{PostID: home, UserID: 5}: {Reaction: schema.Liked, TimeMs: 60_000, Offset: 20, SinceMs: 60_000, Region: region}},
 		counts: map[uint64]schema.Counts{home: {Likes: 10, Dislikes: 1}},
 	}
-	w := &folder{partition: 2, progress: testProgress()}
+	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
 	value := func(user uint64, action string, timeMs int64) string {
 		return fmt.Sprintf(`{"user_id":%d,"action":%q,"time_ms":%d,"region":"US"}`, user, action, timeMs)
 	}
@@ -140,7 +141,7 @@ func TestWhatABatchPublishes(t *testing.T) {
 }
 
 func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
-	w := &folder{partition: 2, progress: testProgress()}
+	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
 	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 101, Epoch: 3}, logRecord(2, 100, "x", "y"))
 	require.Equal(t, []string{
 		"latest-like-action-table/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
@@ -152,7 +153,7 @@ func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
 // Bytes share one piece of memory, which grows while records point into it.
 func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 	const users = 20_000
-	w := &folder{partition: 2, progress: testProgress()}
+	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
 	var records []*kgo.Record
 	for i := range users {
 		e := schema.Event{PostID: postAt(2, i%7), UserID: uint64(i + 1), Action: schema.Like, TimeMs: int64(i+1) * 60_000, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}

@@ -99,7 +99,7 @@ func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 		return errors.Join(err, ln.Close())
 	}
 	p.Tell(ln)
-	p.log.Info("taking likes", "addr", p.Addr())
+	p.log.Info("taking likes", "addr", p.Addr()) // benchmarks find it by this (integration/bench)
 
 	server := &http.Server{
 		Handler:           p.handler,

@@ -121,7 +121,7 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 		return errors.Join(err, ln.Close())
 	}
 	r.Tell(ln)
-	r.log.Info("answering", "addr", r.Addr())
+	r.log.Info("answering", "addr", r.Addr()) // benchmarks find it by this (integration/bench)
 	server := &http.Server{
 		Handler:        r.handler,
 		ReadTimeout:    r.options.ReadTimeout,

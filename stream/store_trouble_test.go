@@ -64,15 +64,35 @@ func TestStoreWhoseFilesAreGone(t *testing.T) {
 	})
 }
 
-// TestStoreOnAFullDisk: what was on disk before is kept, and used once there is room.
-func TestStoreOnAFullDisk(t *testing.T) {
-	var full atomic.Bool
-	fs := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+// diskThatFills is a disk that takes no more writes while full is set.
+func diskThatFills() (fs vfs.FS, full *atomic.Bool) {
+	full = new(atomic.Bool)
+	return errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			return syscall.ENOSPC
 		}
 		return nil
-	}))
+	})), full
+}
+
+// goesOnWithRoom gives a store room whose disk became full before b was on it: it has a only,
+// takes b again, and can be closed though the disk is full once more.
+func goesOnWithRoom(t *testing.T, s *Store, full *atomic.Bool) {
+	t.Helper()
+	full.Store(false)
+	require.NoError(t, s.refresh())
+	offset, ok := s.Offset()
+	require.True(t, ok)
+	require.EqualValues(t, 7, offset, "what was in memory is read from the log again")
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
+	put(t, s, 8, "", "b")
+	full.Store(true)
+	require.Error(t, closeSoon(t, s))
+}
+
+// TestStoreOnAFullDisk: what was on disk before is kept, and used once there is room.
+func TestStoreOnAFullDisk(t *testing.T) {
+	fs, full := diskThatFills()
 	stores := NewStoresOn(fs, t.TempDir(), 64<<20, testLog())
 	t.Cleanup(stores.Close)
 	st, err := stores.Builder(func(string) (LogID, error) { return testLogID, nil })("table", 0)
@@ -87,28 +107,13 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	failBackground(t, s)
 	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
 	require.ErrorIs(t, s.refresh(), syscall.ENOSPC, "for as long as it is full")
-	full.Store(false)
-	require.NoError(t, s.refresh())
-	offset, ok := s.Offset()
-	require.True(t, ok)
-	require.EqualValues(t, 7, offset, "what was in memory is read from the log again")
-	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
-
-	put(t, s, 8, "", "b")
-	full.Store(true)
-	require.Error(t, closeSoon(t, s))
+	goesOnWithRoom(t, s, full)
 }
 
 // TestBufferedStoreOnAFullDisk: what cannot be spilled is an error at the next write, and
 // nobody waits for it.
 func TestBufferedStoreOnAFullDisk(t *testing.T) {
-	var full atomic.Bool
-	fs := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			return syscall.ENOSPC
-		}
-		return nil
-	}))
+	fs, full := diskThatFills()
 	s := bufferedStore(t, fs, t.TempDir())
 	put(t, s, 7, "", "a")
 	require.NoError(t, s.spillAll())
@@ -121,13 +126,5 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	require.NoError(t, w.Set([]byte("c"), []byte("c")))
 	require.Error(t, w.Commit(9))
 	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
-	full.Store(false)
-	require.NoError(t, s.refresh())
-	offset, ok := s.Offset()
-	require.True(t, ok)
-	require.EqualValues(t, 7, offset, "what was in memory is read from the log again")
-	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
-	put(t, s, 8, "", "b")
-	full.Store(true)
-	require.Error(t, closeSoon(t, s))
+	goesOnWithRoom(t, s, full)
 }

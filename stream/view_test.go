@@ -38,6 +38,12 @@ func (c *testCopy) Open(*Store) error {
 	return nil
 }
 
+func (c *testCopy) timesOpened() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.opened
+}
+
 func (c *testCopy) Whole(records []*kgo.Record) int {
 	c.mu.Lock()
 	c.mu.asked = len(records)
@@ -143,6 +149,26 @@ func (v *testView) waitValue(key, want string) {
 	})
 }
 
+// waitPartitions waits until the view knows of n partitions, and has all of them.
+func (v *testView) waitPartitions(n int32) {
+	v.t.Helper()
+	waitFor(v.t, fmt.Sprintf("%d partitions", n), func() bool {
+		have, err := v.Partitions()
+		return err == nil && have == n && v.Ready() == nil
+	})
+}
+
+// viewOfOne is a view that runs, of a topic of one partition in which a is 1.
+func viewOfOne(t *testing.T) (*cluster, *testView) {
+	t.Helper()
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	v := c.runView(t.TempDir())
+	v.waitValue("a", "1")
+	return c, v
+}
+
 func TestViewAppliesWholeTransactions(t *testing.T) {
 	c := newCluster(t)
 	c.topic(table, 1)
@@ -196,11 +222,7 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 }
 
 func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
-	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
-	v := c.runView(t.TempDir())
-	v.waitValue("a", "1")
+	c, v := viewOfOne(t)
 	c.Close()
 	// For as long as several polls take.
 	for since := time.Now(); time.Since(since) < 3*viewPoll; {
@@ -213,23 +235,13 @@ func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
 
 // A copy that does not read right is made anew, while nobody reads it.
 func TestViewOfACorruptedStore(t *testing.T) {
-	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
-	v := c.runView(t.TempDir())
-	v.waitValue("a", "1")
-	opened := func() int {
-		copy := v.copyOf(0)
-		copy.mu.Lock()
-		defer copy.mu.Unlock()
-		return copy.mu.opened
-	}
-	before := opened()
+	_, v := viewOfOne(t)
+	before := v.copyOf(0).timesOpened()
 	require.NoError(t, v.Read(0, func(s *Store, _ Copy) error {
 		s.corrupt.Store(true)
 		return nil
 	}, nil))
-	waitFor(t, "the store to be opened anew", func() bool { return opened() > before })
+	waitFor(t, "the store to be opened anew", func() bool { return v.copyOf(0).timesOpened() > before })
 	v.waitValue("a", "1")
 }
 
@@ -261,20 +273,13 @@ func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
 	require.NoError(t, c.DeleteTopic(table))
 	c.topic(table, 2)
 	c.produce(record(table, 0, "end", "2"), record(table, 1, "end", "2"))
-	waitFor(t, "two partitions", func() bool {
-		n, err := v.Partitions()
-		return err == nil && n == 2 && v.Ready() == nil
-	})
+	v.waitPartitions(2)
 	v.waitValue("end", "2")
 	require.ErrorContains(t, v.Read(2, nil, nil), "has no partition 2")
 }
 
 func TestViewReaderKeepsItsSnapshot(t *testing.T) {
-	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
-	v := c.runView(t.TempDir())
-	v.waitValue("a", "1")
+	c, v := viewOfOne(t)
 	var r *StoreReader
 	require.NoError(t, v.Read(0, func(s *Store, _ Copy) (err error) {
 		r, err = s.NewReader()
@@ -344,16 +349,11 @@ func TestViewOfALogThatWasCutOff(t *testing.T) {
 	c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2")) // so that the client has read an epoch
 	v.waitValue("a", "2")
 	copy := v.copyOf(0)
-	opened := func() int {
-		copy.mu.Lock()
-		defer copy.mu.Unlock()
-		return copy.mu.opened
-	}
-	require.Equal(t, 1, opened())
+	require.Equal(t, 1, copy.timesOpened())
 	lost := c.losingData(1)
 	lost.Store(true)
 	require.NoError(t, c.MoveTopicPartition(table, 0, 1))
-	waitFor(t, "a copy made anew", func() bool { return opened() > 1 })
+	waitFor(t, "a copy made anew", func() bool { return copy.timesOpened() > 1 })
 	lost.Store(false)
 	v.waitValue("a", "2")
 	copy.mu.Lock()

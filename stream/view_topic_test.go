@@ -33,11 +33,7 @@ func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 // A topic that is made anew is noticed though nothing is written to it, and though the
 // client that follows the old one notices nothing.
 func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
-	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
-	v := c.runView(t.TempDir())
-	v.waitValue("a", "1")
+	c, v := viewOfOne(t)
 	id := func() (id LogID) {
 		_ = v.Read(0, func(s *Store, _ Copy) error { // not ready: no id
 			id = s.LogID()
@@ -66,17 +62,10 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 
 // Partitions that a topic is given later are noticed too: the others go on as before.
 func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
-	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
-	v := c.runView(t.TempDir())
-	v.waitValue("a", "1")
+	c, v := viewOfOne(t)
 	answer, err := kadm.NewClient(c.client()).CreatePartitions(testContext(t), 1, table)
 	require.NoError(t, err)
 	require.NoError(t, answer.Error())
-	waitFor(t, "two partitions", func() bool {
-		n, err := v.Partitions()
-		return err == nil && n == 2 && v.Ready() == nil
-	})
+	v.waitPartitions(2)
 	v.waitValue("a", "1")
 }

@@ -106,11 +106,13 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Contains(t, n.tables(), "like_count")
 	require.Contains(t, n.tables(), "kudos_bench")
 
-	code, stdout, stderr = n.bench("drain", "recovery", "--shapes", "hot", "--events", "2000", "--recovery-events", "3000")
+	code, stdout, stderr = n.bench("drain", "recovery", "producer", "--shapes", "hot", "--events", "2000", "--recovery-events", "3000", "--producer-time", "100ms")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "DRAIN     ")
 	require.Contains(t, stdout, "hot: one post, 1 partition, seed 1")
 	require.Contains(t, stdout, "RECOVERY")
+	require.Contains(t, stdout, "ACCEPTING")
+	require.Regexp(t, `(?m)^  batches of 1,000, highest rate +[1-9].* likes/s$`, stdout)
 	require.Contains(t, stderr, "round 1 of 1, hot, kudos: ")
 	require.Empty(t, n.tables(), "it removes what it and the one before made")
 	for _, topic := range n.topics() {
@@ -170,6 +172,7 @@ func TestCommandUsage(t *testing.T) {
 	}{
 		{[]string{"throughput"}, `invalid argument "throughput"`},
 		{[]string{"--events", "0", "--mysql-dsn", "u@tcp(h:1)/d"}, "--events is 0; at least 1"},
+		{[]string{"--producer-time", "99ms", "--mysql-dsn", "u@tcp(h:1)/d"}, "--producer-time is 99ms; at least 100ms"},
 		{[]string{"--shapes", "warm", "--mysql-dsn", "u@tcp(h:1)/d"}, `there is no shape "warm"; there are [hot`},
 		{nil, "mysql.dsn is not set"},
 	} {

@@ -76,7 +76,7 @@ func (n *news) wait(ctx context.Context, what string, known func() bool) error {
 		}
 		select {
 		case <-changed:
-		case <-n.process.done:
+		case <-n.process.Done():
 			n.mu.Lock()
 			ok := known() // its last lines may have come with its end
 			n.mu.Unlock()
@@ -99,5 +99,5 @@ func (n *news) gaveUp(ctx context.Context, what string) error {
 	return fmt.Errorf("waiting for %s of %s: %w\n%s", what, n.process.name, err, n.process.tail())
 }
 
-func (n *news) PID() int { return n.process.os.Pid }
-func (n *news) Kill()    { n.process.kill() }
+func (n *news) PID() int { return n.process.PID() }
+func (n *news) Kill()    { n.process.Kill() }

@@ -75,7 +75,7 @@ type kudosProcess struct {
 	lastRan time.Time
 }
 
-// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim.go).
+// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim_work.go).
 const runningMessage = "partition is running"
 
 func (r *kudosProcess) line(text []byte) {
@@ -159,7 +159,7 @@ func (r *kudosProcess) every(ctx context.Context, pause time.Duration, what stri
 		}
 		select {
 		case <-tick.C:
-		case <-r.process.done:
+		case <-r.process.Done():
 			return r.process.ended()
 		case <-ctx.Done():
 			return r.gaveUp(ctx, what)

@@ -17,6 +17,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	r.writeDrains(&b)
 	r.writeLatencies(&b)
 	r.writeRecovery(&b)
+	r.writeAccepting(&b)
 	r.writeFailures(&b)
 	r.writeConditions(&b)
 	_, err := io.WriteString(w, b.String())
@@ -99,11 +100,15 @@ func (w Workload) describe() string {
 	if w.Shape.Posts == 1 {
 		posts = "one post"
 	}
-	partitions := fmt.Sprintf("%d partitions", w.Shape.Partitions)
-	if w.Shape.Partitions == 1 {
-		partitions = "1 partition"
+	return fmt.Sprintf("%s: %s, %s, seed %d", w.Shape.Name, posts, w.Shape.partitions(), w.Seed)
+}
+
+// partitions says in words how many there are.
+func (s Shape) partitions() string {
+	if s.Partitions == 1 {
+		return "1 partition"
 	}
-	return fmt.Sprintf("%s: %s, %s, seed %d", w.Shape.Name, posts, partitions, w.Seed)
+	return fmt.Sprintf("%d partitions", s.Partitions)
 }
 
 func (r *Report) writeLatencies(b *strings.Builder) {
@@ -145,6 +150,26 @@ func (r *Report) writeRecovery(b *strings.Builder) {
 	b.WriteString("## Recovery\n\nA processor whose local state is gone builds it again from Kafka. From the start of the process until every partition asks for events.\n\n| | |\n|---|---:|\n")
 	for _, row := range recoveryRows {
 		fmt.Fprintf(b, "| %s | %s |\n", row.what, r.recoveries(row.figure).with(""))
+	}
+	b.WriteString("\n")
+}
+
+func (r *Report) writeAccepting(b *strings.Builder) {
+	load, first := r.accepted()
+	if first == nil {
+		return
+	}
+	fmt.Fprintf(b, "## Accepting\n\nLikes by HTTP to one producer, of %s posts in %s; the sender takes its share of the same machine. A connection has one request in hand. Requests are due\n"+
+		"at a steady rate (open loop), and their time runs from when they were due to the answer, which comes when Kafka has the likes. The highest rate is the one\nat which all are accepted and p99 is %s ms at most, to 9 %%. Milliseconds.\n\n",
+		number(float64(load.Shape.Posts)), load.Shape.partitions(), number(first.LatencyLimitMs))
+	b.WriteString("| | connections | highest rate, likes/s | at half of it, p50 | p99 | p99.9 |\n|---|---:|---:|---:|---:|---:|\n")
+	for _, of := range endpoints {
+		e := of(first)
+		fmt.Fprintf(b, "| %s | %d |", requestsOf(e), e.Connections)
+		for _, column := range acceptingColumns {
+			fmt.Fprintf(b, " %s |", r.accepting(of, column.of).with(""))
+		}
+		b.WriteString("\n")
 	}
 	b.WriteString("\n")
 }

@@ -19,9 +19,10 @@ type Plan struct {
 	// Drains are the workloads to drain. EventsOf, where it names a contender, is how many events that one gets.
 	Drains   []Workload
 	EventsOf map[string]int
-	// Latency is measured with each contender, and Recovery with kudos, unless nil.
+	// Latency is measured with each contender, Recovery and Producer with kudos, unless nil.
 	Latency  *LatencyPlan
 	Recovery *RecoveryPlan
+	Producer *ProducerPlan
 
 	// Dir is an existing folder for the files of processes. Those of a run that failed stay.
 	Dir string
@@ -46,7 +47,12 @@ func (p *Plan) Run(ctx context.Context, report *Report) error {
 			}
 		}
 		if p.Recovery != nil {
-			if err := p.takeTurns(ctx, report, round, p.recoverable(), p.Recovery.Load, p.recovery); err != nil {
+			if err := p.takeTurns(ctx, report, round, p.kudosAlone(), p.Recovery.Load, p.recovery); err != nil {
+				return err
+			}
+		}
+		if p.Producer != nil {
+			if err := p.takeTurns(ctx, report, round, p.kudosAlone(), p.Producer.load(), p.accepting); err != nil {
 				return err
 			}
 		}
@@ -68,8 +74,9 @@ func (p *Plan) takeTurns(ctx context.Context, report *Report, round int, contend
 	return nil
 }
 
-// recoverable are the contenders whose recovery can be seen from outside: peers do not tell when they are ready.
-func (p *Plan) recoverable() []Contender {
+// kudosAlone is for what peers cannot be measured at: they do not tell when they have recovered, and take no likes over
+// HTTP.
+func (p *Plan) kudosAlone() []Contender {
 	return slices.DeleteFunc(slices.Clone(p.Contenders), func(c Contender) bool { _, ok := c.(*Kudos); return !ok })
 }
 
@@ -104,7 +111,7 @@ func (p *Plan) do(ctx context.Context, report *Report, round int, c Contender, l
 		return err
 	}
 	if err != nil {
-		done.Drain, done.Latency, done.Recovery, done.Error = nil, nil, nil, err.Error()
+		done.Drain, done.Latency, done.Recovery, done.Producer, done.Error = nil, nil, nil, nil, err.Error()
 		p.Progress(title+": FAILED: "+err.Error(), false)
 	} else {
 		p.Progress(title+": "+done.String(), false)
@@ -126,6 +133,8 @@ func (r *Run) String() string {
 		return r.Latency.String()
 	case r.Recovery != nil:
 		return r.Recovery.String()
+	case r.Producer != nil:
+		return acceptedInALine(r.Producer)
 	}
 	return "no result: " + r.Error
 }

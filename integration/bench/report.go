@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"kudos/integration/bench/producer"
 )
 
 // reportVersion is of the JSON form: it changes when a field does.
@@ -29,12 +31,13 @@ type Report struct {
 
 // Run is one run of one contender. Exactly one of the results is there, or none and an error.
 type Run struct {
-	Round     int       `json:"round"` // from 1
-	Contender string    `json:"contender"`
-	Load      Workload  `json:"load"`
-	Drain     *Drain    `json:"drain,omitempty"`
-	Latency   *Latency  `json:"latency,omitempty"`
-	Recovery  *Recovery `json:"recovery,omitempty"`
+	Round     int              `json:"round"` // from 1
+	Contender string           `json:"contender"`
+	Load      Workload         `json:"load"`
+	Drain     *Drain           `json:"drain,omitempty"`
+	Latency   *Latency         `json:"latency,omitempty"`
+	Recovery  *Recovery        `json:"recovery,omitempty"`
+	Producer  *producer.Result `json:"producer,omitempty"`
 	// Error is why there is no result: in a run that failed, no figure counts.
 	Error string `json:"error,omitempty"`
 }

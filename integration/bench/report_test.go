@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/bench/producer"
+	"kudos/schema"
+	"kudos/stream"
 )
 
 // TestDocsAreOfTheJSON: docs/benchmarks.md is what the JSON beside it gives.
@@ -75,6 +82,67 @@ func TestMarkdown(t *testing.T) {
 	text.Reset()
 	require.NoError(t, r.WriteMarkdown(&text))
 	require.Contains(t, text.String(), "## Runs without a result\n\n```\nround 1, skewed-1000, redis failed: it fell over\n```")
+}
+
+// accepted is what a producer came to whose times at half of the capacity are so.
+func accepted(rate, p99 float64) *producer.Result {
+	of := func(likes, connections int) producer.Endpoint {
+		step := producer.Step{LikesPerSecond: rate * float64(likes), Accepted: 5}
+		return producer.Endpoint{
+			LikesPerRequest: likes, Connections: connections, Capacity: step, Steps: []producer.Step{{Accepted: 1}, step},
+			Half: producer.Step{Accepted: 20, P50Ms: 2, P99Ms: p99 * float64(likes), P999Ms: 7000},
+		}
+	}
+	return &producer.Result{LatencyLimitMs: 250, Single: of(1, 256), Batch: of(1000, 32)}
+}
+
+func TestAccepting(t *testing.T) {
+	r := rounds()
+	for round, p99 := range []float64{99, 101, 90} {
+		r.Runs = append(r.Runs, Run{Round: round + 1, Contender: kudosName, Load: DefaultProducerPlan().load(), Producer: accepted(12_000+100*float64(round), p99)})
+	}
+	var text, table strings.Builder
+	require.NoError(t, r.WriteMarkdown(&text))
+	for _, line := range []string{
+		"| like accepted, p99 at 50 % of capacity | ≤ 100 ms | 99 ms (90–101) | yes |",
+		"Likes by HTTP to one producer, of 1,000 posts in 4 partitions; the sender takes its share of the same machine. A connection has one request in hand. Requests are due",
+		"at which all are accepted and p99 is 250 ms at most, to 9 %. Milliseconds.",
+		"| | connections | highest rate, likes/s | at half of it, p50 | p99 | p99.9 |",
+		"| single likes | 256 | 12,100 (12,000–12,200) | 2 | 99 (90–101) | 7,000 |",
+		"| batches of 1,000 | 32 | 12,100,000 (12,000,000–12,200,000) | 2 | 99,000 (90,000–101,000) | 7,000 |",
+	} {
+		require.Contains(t, text.String(), "\n"+line+"\n")
+	}
+	require.NoError(t, r.WriteText(&table, kudosName))
+	require.Regexp(t, `(?m)^ACCEPTING +1,000 posts, 4 partitions$`, table.String())
+	require.Regexp(t, `(?m)^  single likes, highest rate +12,100 \(12,000–12,200\) likes/s$`, table.String())
+	require.Regexp(t, `(?m)^  batches of 1,000, p99\.9 at half of it +7,000 ms$`, table.String())
+
+	r.Runs[len(r.Runs)-3].Producer.Single.Half.P99Ms = 102
+	text.Reset()
+	require.NoError(t, r.WriteMarkdown(&text))
+	require.Contains(t, text.String(), "| ≤ 100 ms | 101 ms (90–102) | **no** |")
+}
+
+// TestAcceptedLikesMustBeThere: a producer that accepts what Kafka does not get has no figures.
+func TestAcceptedLikesMustBeThere(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, schema.TopicLikes))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	s := &Servers{Kafka: stream.DefaultKafkaOptions(), Log: slog.New(slog.DiscardHandler)}
+	s.Kafka.Brokers = cluster.ListenAddrs()
+	cl, err := s.client(kgo.DefaultProduceTopic(schema.TopicLikes))
+	require.NoError(t, err)
+	defer cl.Close()
+	records := make([]*kgo.Record, 52)
+	for i := range records {
+		records[i] = &kgo.Record{Value: []byte("a like")}
+	}
+	r, result := &run{servers: s}, accepted(1, 1)
+	require.NoError(t, cl.ProduceSync(within(t), records[:51]...).FirstErr())
+	require.EqualError(t, r.haveAccepted(within(t), result), "the producer has accepted 52 likes, but likes has 51")
+	require.NoError(t, cl.ProduceSync(within(t), records[51]).FirstErr())
+	require.NoError(t, r.haveAccepted(within(t), result))
 }
 
 // TestMarkdownIsTheSameEachTime: sums are not associative, and 0.1 + 0.2 + 0.3 in another order has another last digit.

@@ -2,9 +2,10 @@ package bench
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
+
+	"kudos/integration/bench/producer"
 )
 
 // kudosName is the contender that the others are compared with.
@@ -201,48 +202,50 @@ func (r *Report) recoveries(figure func(*Recovery) (float64, bool)) stat {
 	})
 }
 
+// endpoint is one of the producer's.
+type endpoint func(*producer.Result) *producer.Endpoint
+
+var endpoints = []endpoint{
+	func(res *producer.Result) *producer.Endpoint { return &res.Single },
+	func(res *producer.Result) *producer.Endpoint { return &res.Batch },
+}
+
+// accepting is a figure of one of the producer's endpoints.
+func (r *Report) accepting(of endpoint, figure func(*producer.Endpoint) float64) stat {
+	return r.over(func(run *Run) (float64, bool) {
+		if run.Producer == nil {
+			return 0, false
+		}
+		return figure(of(run.Producer)), true
+	})
+}
+
+// accepted is the workload that the producer was measured with, and what it came to first; nil if it was not.
+func (r *Report) accepted() (Workload, *producer.Result) {
+	for _, run := range r.Runs {
+		if run.Producer != nil {
+			return run.Load, run.Producer
+		}
+	}
+	return Workload{}, nil
+}
+
+// acceptingColumns are the figures of an endpoint.
+var acceptingColumns = []struct {
+	name, unit string
+	of         func(*producer.Endpoint) float64
+}{
+	{"highest rate", "likes/s", func(e *producer.Endpoint) float64 { return e.Capacity.LikesPerSecond }},
+	{"p50 at half of it", "ms", func(e *producer.Endpoint) float64 { return e.Half.P50Ms }},
+	{"p99 at half of it", "ms", halfP99},
+	{"p99.9 at half of it", "ms", func(e *producer.Endpoint) float64 { return e.Half.P999Ms }},
+}
+
+func halfP99(e *producer.Endpoint) float64 { return e.Half.P99Ms }
+
 // mostRSS is the larger of what a process has after it drained so many pairs, and after it recovered them, in MiB.
 func mostRSS(rec *Recovery) (float64, bool) {
 	return float64(max(rec.RSSBytes, rec.Drained.RSSBytes)) / mib, rec.RSSBytes > 0
-}
-
-// target is a figure that the project wants to reach.
-type target struct {
-	what    string
-	want    float64
-	most    bool // want is the most that it may be, otherwise the least
-	unit    string
-	reached stat
-}
-
-func (t target) met() bool {
-	if t.most {
-		return t.reached.median <= t.want
-	}
-	return t.reached.median >= t.want
-}
-
-// targets are those that were set before anything was measured.
-func (r *Report) targets() []target {
-	ratio := func(shape, peer string, want float64) target {
-		return target{what: fmt.Sprintf("%s: kudos by %s", shape, peer), want: want, unit: "×", reached: r.ratio(shape, peer)}
-	}
-	p99 := func(q *Quantiles) float64 { return q.P99 }
-	mysql, reader := places[1].quantile(p99), places[2].quantile(p99)
-	return []target{
-		ratio("skewed-1000", "redis", 3),
-		ratio("skewed-1000", "goka", 8),
-		ratio("skewed-1000", "streams", 8),
-		ratio("skewed-1000", "sql", 100),
-		{what: "hot, one partition: events/s", want: 500_000, reached: r.drains("hot", kudosName, eventsPerSecond)},
-		ratio("hot", "redis", 2),
-		ratio("uniform", "redis", 1),
-		{what: "publish to visible in MySQL, p99 at 50 % load", want: 150, most: true, unit: " ms", reached: r.latencies(kudosName, 50, mysql)},
-		{what: "publish to visible in the reader, p99 at 50 % load", want: 150, most: true, unit: " ms", reached: r.latencies(kudosName, 50, reader)},
-		{what: "state on disk after compaction, bytes a pair (recovery's state)", want: 24, most: true, reached: r.recoveries(func(rec *Recovery) (float64, bool) { return bytesPerPair(&rec.Drained) })},
-		{what: "recovery, entries/s", want: 1_000_000, reached: r.recoveries(func(rec *Recovery) (float64, bool) { return rec.EntriesPerSecond, true })},
-		{what: "resident memory with recovery's state", want: 1024, most: true, unit: " MiB", reached: r.recoveries(mostRSS)},
-	}
 }
 
 // order is the contenders' place in tables: kudos, then the peers in the order of the issue, then others.

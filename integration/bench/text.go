@@ -40,6 +40,14 @@ func (r *Report) WriteText(w io.Writer, contender string) error {
 		}
 		line("  "+row.what, r.recoveries(row.figure).with(""), "")
 	}
+	if accepted, first := r.accepted(); first != nil {
+		fmt.Fprintf(t, "ACCEPTING\t%s posts, %s\n", number(float64(accepted.Shape.Posts)), accepted.Shape.partitions())
+		for _, of := range endpoints {
+			for _, column := range acceptingColumns {
+				line("  "+requestsOf(of(first))+", "+column.name, r.accepting(of, column.of).with(""), column.unit)
+			}
+		}
+	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
 	}

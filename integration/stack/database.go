@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"kudos/integration/child"
 )
 
 // DatabaseOptions describe a MariaDB or MySQL server. The zero value is a server with the defaults below.
@@ -113,16 +115,16 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 		return err
 	}
 	path, args := e.initialise(data)
-	err = run(ctx, command{name: "initialising " + e.name, path: path, args: args, dir: data, log: filepath.Join(d.dir, "init.log"), account: account})
+	err = run(ctx, child.Command{Name: "initialising " + e.name, Path: path, Args: args, Dir: data, Log: filepath.Join(d.dir, "init.log"), Account: account.runs})
 	if err != nil {
 		return err
 	}
 	path, args = e.serve(data)
 	args = append(args, d.arguments()...)
 	d.Server = &Server{
-		command: command{
-			name: e.name, path: path, args: append(args, o.ExtraArgs...), dir: data,
-			log: filepath.Join(d.dir, "server.log"), account: account,
+		command: child.Command{
+			Name: e.name, Path: path, Args: append(args, o.ExtraArgs...), Dir: data,
+			Log: filepath.Join(d.dir, "server.log"), Account: account.runs,
 		},
 		probe:        func(ctx context.Context) error { return d.answers(ctx, data) },
 		startTimeout: o.StartTimeout,
@@ -212,7 +214,7 @@ func (d *Database) execute(ctx context.Context, verb, name string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s %s on %s: %w", strings.ToLower(verb), name, d.command.name, err)
+		return fmt.Errorf("%s %s on %s: %w", strings.ToLower(verb), name, d.command.Name, err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@
 //	shared.go     one set of servers for all tests of a test binary
 //	missing.go    what is not installed, and whether a test skips or fails for it
 //	server.go     kill, stop, pause, start, and waiting until a server answers
-//	process.go    a child process that cannot outlive this one
+//	process.go    commands that end by themselves, and the account that databases run under; freeze_*.go: a child stands
 //	ports.go      loopback ports that stay ours while a server is down
 //	maven.go      software that comes as Maven artifacts, fetched once per machine
 //

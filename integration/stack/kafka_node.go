@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/integration/child"
 )
 
 // transactionVersion is the finalized feature level that makes transactions safe against late messages of an earlier
@@ -110,24 +112,24 @@ func (n *kafkaNode) properties(controllers []string) map[string]string {
 
 // format writes the node's identity and the features that the cluster begins with, as kafka-storage does.
 func (n *kafkaNode) format(ctx context.Context, initialControllers string) error {
-	return run(ctx, command{
-		name: fmt.Sprintf("kafka-storage format of node %d", n.id),
-		path: n.jvm.path,
-		args: n.jvm.args("kafka.tools.StorageTool", "format", "--cluster-id", n.clusterID,
+	return run(ctx, child.Command{
+		Name: fmt.Sprintf("kafka-storage format of node %d", n.id),
+		Path: n.jvm.path,
+		Args: n.jvm.args("kafka.tools.StorageTool", "format", "--cluster-id", n.clusterID,
 			"--initial-controllers", initialControllers, "--config", "server.properties"),
-		dir: n.dir,
-		log: filepath.Join(n.dir, "format.log"),
+		Dir: n.dir,
+		Log: filepath.Join(n.dir, "format.log"),
 	})
 }
 
 func (n *kafkaNode) newServer(o KafkaOptions) *Server {
 	return &Server{
-		command: command{
-			name: fmt.Sprintf("kafka node %d", n.id),
-			path: n.jvm.path,
-			args: n.jvm.args("kafka.Kafka", "server.properties"),
-			dir:  n.dir,
-			log:  filepath.Join(n.dir, "server.log"),
+		command: child.Command{
+			Name: fmt.Sprintf("kafka node %d", n.id),
+			Path: n.jvm.path,
+			Args: n.jvm.args("kafka.Kafka", "server.properties"),
+			Dir:  n.dir,
+			Log:  filepath.Join(n.dir, "server.log"),
 		},
 		probe:        n.answers,
 		startTimeout: o.StartTimeout,

@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"kudos/integration/child"
 )
 
 //go:embed kafka/pom.xml
@@ -130,13 +132,13 @@ func (a artifact) download(ctx context.Context, dir string) error {
 		return fmt.Errorf("find Maven: %w; %s", err, installHint)
 	}
 	files := filepath.Join(partial, "files")
-	err = run(ctx, command{
-		name: "mvn",
-		path: mvn,
+	err = run(ctx, child.Command{
+		Name: "mvn",
+		Path: mvn,
 		// -C: an artifact whose checksum is wrong is refused, not merely warned of.
-		args: append([]string{"-B", "-ntp", "-C", "-f", "pom.xml", "-DoutputDirectory=" + files}, a.args...),
-		dir:  partial,
-		log:  filepath.Join(partial, "mvn.log"),
+		Args: append([]string{"-B", "-ntp", "-C", "-f", "pom.xml", "-DoutputDirectory=" + files}, a.args...),
+		Dir:  partial,
+		Log:  filepath.Join(partial, "mvn.log"),
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"kudos/integration/child"
 )
 
 // BuildKudos makes the program anew from its source, in a folder, and returns its path.
@@ -54,9 +56,9 @@ func NewProgram(o ProgramOptions) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{
-		command: command{
-			name: o.Name, path: o.Path, args: o.Args, dir: o.Dir,
-			log: filepath.Join(o.Dir, o.Name+".log"),
+		command: child.Command{
+			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir,
+			Log: filepath.Join(o.Dir, o.Name+".log"),
 		},
 		probe:        o.Probe,
 		startTimeout: DefaultStartTimeout,

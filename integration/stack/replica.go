@@ -41,7 +41,7 @@ func (d *Database) Follow(ctx context.Context, primary *Database, database strin
 		err = d.waitReplicating(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("make %s at %s a replica of %s: %w", d.command.name, d.Address(), primary.Address(), err)
+		return fmt.Errorf("make %s at %s a replica of %s: %w", d.command.Name, d.Address(), primary.Address(), err)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (d *Database) replication(ctx context.Context, statements ...string) error 
 	return d.session(ctx, func(c *sql.Conn) error {
 		for _, statement := range statements {
 			if _, err := c.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("%s on %s: %w", strings.ToLower(statement), d.command.name, err)
+				return fmt.Errorf("%s on %s: %w", strings.ToLower(statement), d.command.Name, err)
 			}
 		}
 		return nil

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kudos/integration/child"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // Server is one server process. It can be ended and started again, on the same data and the same ports, any number of
 // times. Its methods may be called from any goroutine.
 type Server struct {
-	command      command
+	command      child.Command
 	probe        func(context.Context) error // nil: it answers
 	startTimeout time.Duration
 	stopTimeout  time.Duration
@@ -34,7 +36,7 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		proc *process // the latest; nil before the first start
+		proc *child.Process // the latest; nil before the first start
 	}
 }
 
@@ -47,21 +49,21 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	if err := s.await(ctx, p); err != nil {
-		p.kill()
+		p.Kill()
 		return err
 	}
-	s.log.Info("started", "server", s.command.name, "pid", p.os.Pid, "took", time.Since(begin).Round(time.Millisecond))
+	s.log.Info("started", "server", s.command.Name, "pid", p.PID(), "took", time.Since(begin).Round(time.Millisecond))
 	return nil
 }
 
 // launch starts the process without waiting until it answers.
-func (s *Server) launch() (*process, error) {
+func (s *Server) launch() (*child.Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.mu.proc; p != nil && p.running() {
-		return nil, fmt.Errorf("start %s: it runs already, pid %d", s.command.name, p.os.Pid)
+	if p := s.mu.proc; p != nil && p.Running() {
+		return nil, fmt.Errorf("start %s: it runs already, pid %d", s.command.Name, p.PID())
 	}
-	p, err := start(s.command)
+	p, err := child.Start(s.command)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +72,7 @@ func (s *Server) launch() (*process, error) {
 }
 
 // await waits until the process answers.
-func (s *Server) await(ctx context.Context, p *process) error {
+func (s *Server) await(ctx context.Context, p *child.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.startTimeout, fmt.Errorf("no answer for %v", s.startTimeout))
 	defer cancel()
 	tick := time.NewTicker(probeEvery)
@@ -80,8 +82,8 @@ func (s *Server) await(ctx context.Context, p *process) error {
 		err := s.probe(probing)
 		done()
 		select {
-		case <-p.done:
-			return fmt.Errorf("%s ended while starting: %w\n%s", s.command.name, exitError(p), tail(s.command.log))
+		case <-p.Done():
+			return fmt.Errorf("%s ended while starting: %w\n%s", s.command.Name, p.Ended(), child.Tail(s.command.Log))
 		default:
 		}
 		if err == nil {
@@ -89,19 +91,11 @@ func (s *Server) await(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-tick.C:
-		case <-p.done:
+		case <-p.Done():
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w; last: %w\n%s", s.command.name, context.Cause(ctx), err, tail(s.command.log))
+			return fmt.Errorf("%s does not answer: %w; last: %w\n%s", s.command.Name, context.Cause(ctx), err, child.Tail(s.command.Log))
 		}
 	}
-}
-
-// exitError says how a process that is gone ended; ending well is an error where it was to stay.
-func exitError(p *process) error {
-	if p.exit != nil {
-		return p.exit
-	}
-	return errors.New("exit status 0")
 }
 
 // Kill ends the server by SIGKILL, as a crash would, and returns when it is gone. What it had handed to the operating
@@ -111,8 +105,8 @@ func (s *Server) Kill() error {
 	if err != nil {
 		return err
 	}
-	p.kill()
-	s.log.Info("killed", "server", s.command.name, "pid", p.os.Pid)
+	p.Kill()
+	s.log.Info("killed", "server", s.command.Name, "pid", p.PID())
 	return nil
 }
 
@@ -123,40 +117,40 @@ func (s *Server) Stop() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.os.Signal(syscall.SIGTERM), p.os.Signal(syscall.SIGCONT)); err != nil && p.running() {
-		return fmt.Errorf("stop %s: %w", s.command.name, err)
+	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT)); err != nil && p.Running() {
+		return fmt.Errorf("stop %s: %w", s.command.Name, err)
 	}
 	timer := time.NewTimer(s.stopTimeout)
 	defer timer.Stop()
 	select {
-	case <-p.done:
-		s.log.Info("stopped", "server", s.command.name, "pid", p.os.Pid)
+	case <-p.Done():
+		s.log.Info("stopped", "server", s.command.Name, "pid", p.PID())
 		return nil
 	case <-timer.C:
-		p.kill()
-		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s", s.command.name, s.stopTimeout, tail(s.command.log))
+		p.Kill()
+		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s", s.command.Name, s.stopTimeout, child.Tail(s.command.Log))
 	}
 }
 
 // Pause freezes the server (SIGSTOP) and returns when it stands still: its connections stay open and answer nothing.
 func (s *Server) Pause() error {
-	return s.do("pause", (*process).freeze)
+	return s.do("pause", freeze)
 }
 
 // Resume lets a paused server go on (SIGCONT); one that was not paused does not notice.
 func (s *Server) Resume() error {
-	return s.do("resume", func(p *process) error { return p.os.Signal(syscall.SIGCONT) })
+	return s.do("resume", func(p *child.Process) error { return p.Signal(syscall.SIGCONT) })
 }
 
-func (s *Server) do(verb string, act func(*process) error) error {
+func (s *Server) do(verb string, act func(*child.Process) error) error {
 	p, err := s.current(verb)
 	if err != nil {
 		return err
 	}
 	if err := act(p); err != nil {
-		return fmt.Errorf("%s %s: %w", verb, s.command.name, err)
+		return fmt.Errorf("%s %s: %w", verb, s.command.Name, err)
 	}
-	s.log.Info(verb+"d", "server", s.command.name, "pid", p.os.Pid)
+	s.log.Info(verb+"d", "server", s.command.Name, "pid", p.PID())
 	return nil
 }
 
@@ -169,15 +163,15 @@ func (s *Server) revive(ctx context.Context) error {
 }
 
 // current is the running process, or an error for the person who wanted to do something to it.
-func (s *Server) current(verb string) (*process, error) {
+func (s *Server) current(verb string) (*child.Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.mu.proc
 	if p == nil {
-		return nil, fmt.Errorf("%s %s: it was never started", verb, s.command.name)
+		return nil, fmt.Errorf("%s %s: it was never started", verb, s.command.Name)
 	}
-	if !p.running() {
-		return nil, fmt.Errorf("%s %s: it does not run, it ended before: %w", verb, s.command.name, exitError(p))
+	if !p.Running() {
+		return nil, fmt.Errorf("%s %s: it does not run, it ended before: %w", verb, s.command.Name, p.Ended())
 	}
 	return p, nil
 }
@@ -186,8 +180,8 @@ func (s *Server) current(verb string) (*process, error) {
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.mu.proc; p != nil && p.running() {
-		return p.os.Pid
+	if p := s.mu.proc; p != nil && p.Running() {
+		return p.PID()
 	}
 	return 0
 }
@@ -204,17 +198,17 @@ func (s *Server) Done() <-chan struct{} {
 		close(gone)
 		return gone
 	}
-	return s.mu.proc.done
+	return s.mu.proc.Done()
 }
 
 // LogPath is the file that the server's log and output go to.
-func (s *Server) LogPath() string { return s.command.log }
+func (s *Server) LogPath() string { return s.command.Log }
 
 // LogTail is the path and the end of that file, for error messages.
-func (s *Server) LogTail() string { return tail(s.command.log) }
+func (s *Server) LogTail() string { return child.Tail(s.command.Log) }
 
 // String is the server's name: "kafka node 0".
-func (s *Server) String() string { return s.command.name }
+func (s *Server) String() string { return s.command.Name }
 
 // end kills the process if there is one.
 func (s *Server) end() {
@@ -222,7 +216,7 @@ func (s *Server) end() {
 	p := s.mu.proc
 	s.mu.Unlock()
 	if p != nil {
-		p.kill()
+		p.Kill()
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,10 +47,16 @@ func TestPeersCountExactly(t *testing.T) {
 		{"sql", 2_000, false},
 	} {
 		t.Run(p.name, func(t *testing.T) {
+			if p.redis {
+				stack.Require(t, stack.NeedRedis)
+			}
 			require.NoError(t, kafka.Reset(t.Context()))
 			s := &servers{t: t, brokers: kafka.Brokers(), dsn: mariaDB.NewDatabase(t)}
 			if p.redis {
-				s.redis = startRedis(t)
+				redis, err := stack.StartRedis(t.Context(), stack.RedisOptions{AppendOnly: true})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, redis.Close()) })
+				s.redis = redis.Address()
 			}
 			s.createLikes()
 			events := fromEnv(t, "KUDOS_TEST_EVENTS", p.events)
@@ -175,42 +180,6 @@ type servers struct {
 	dsn     string
 	redis   string
 	state   string
-}
-
-func startRedis(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("CI must run this test, but Redis is not installed; run `make deps`")
-		}
-		t.Skip("Redis is not installed")
-	}
-	reserved, err := stack.Reserve()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, reserved.Release()) })
-	address := reserved.Address()
-	_, port, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	server := stack.NewProgram(stack.ProgramOptions{
-		Name: "redis", Path: path, Dir: t.TempDir(),
-		Args: []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--daemonize", "no"},
-		Probe: func(ctx context.Context) error {
-			var d net.Dialer
-			conn, err := d.DialContext(ctx, "tcp", address)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-	})
-	require.NoError(t, server.Start(t.Context()))
-	t.Cleanup(func() {
-		if server.Running() {
-			require.NoError(t, server.Kill())
-		}
-	})
-	return address
 }
 
 func (s *servers) client(options ...kgo.Opt) *kgo.Client {

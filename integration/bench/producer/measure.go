@@ -108,14 +108,30 @@ func (o Options) Validate() error {
 
 // Result is what came out.
 type Result struct {
+	// LatencyLimitMs is the p99 up to which a rate was carried.
+	LatencyLimitMs float64 `json:"latency_limit_ms"`
+
 	Single Endpoint `json:"single"`
 	Batch  Endpoint `json:"batch"`
+}
+
+// Accepted is how many likes were accepted, all rates together but for the warm-up.
+func (r *Result) Accepted() (likes int64) {
+	for _, e := range []*Endpoint{&r.Single, &r.Batch} {
+		likes += e.Half.Accepted
+		for _, step := range e.Steps {
+			likes += step.Accepted
+		}
+	}
+	return likes
 }
 
 // Endpoint is what came out for one endpoint.
 type Endpoint struct {
 	// LikesPerRequest is 1, or the lines of a batch.
 	LikesPerRequest int `json:"likes_per_request"`
+	// Connections that the requests shared.
+	Connections int `json:"connections"`
 	// Capacity is the highest rate that was carried: all likes accepted, p99 within the
 	// limit.
 	Capacity Step `json:"capacity"`
@@ -159,7 +175,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	var result Result
+	result := Result{LatencyLimitMs: milliseconds(o.LatencyLimit)}
 	likes := newLikes(o.FirstUser, o.Posts)
 	for _, e := range []struct {
 		name               string
@@ -167,7 +183,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		into               *Endpoint
 	}{{"single", 0, o.Connections, &result.Single}, {"batch", o.BatchLines, o.BatchConnections, &result.Batch}} {
 		l := &load{options: &o, likes: likes, lines: e.lines, connections: e.connections}
-		s := search{options: &o, log: o.Log.With("endpoint", e.name), at: l.hold, found: Endpoint{LikesPerRequest: l.likesPerRequest()}}
+		s := search{options: &o, log: o.Log.With("endpoint", e.name), at: l.hold, found: Endpoint{LikesPerRequest: l.likesPerRequest(), Connections: e.connections}}
 		found, err := s.run(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("measuring the producer at %s, %s endpoint: %w", o.Addr, e.name, err)

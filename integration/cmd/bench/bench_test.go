@@ -101,8 +101,8 @@ func TestContendersCountExactly(t *testing.T) {
 	}
 }
 
-// TestKudosLatencyAndRecovery measures both with few events.
-func TestKudosLatencyAndRecovery(t *testing.T) {
+// TestKudosLatencyRecoveryAndProducer measures all three, with few events.
+func TestKudosLatencyRecoveryAndProducer(t *testing.T) {
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	shape, err := bench.ShapeNamed("skewed-1000")
 	require.NoError(t, err)
@@ -112,13 +112,15 @@ func TestKudosLatencyAndRecovery(t *testing.T) {
 		Site: &sharedServers{t: t}, Contenders: []bench.Contender{kudos}, Rounds: 1, Dir: t.TempDir(),
 		Latency:  &bench.LatencyPlan{Load: load, Percents: []int{10, 20}, Warmup: 200 * time.Millisecond, Measure: time.Second, Probes: 100},
 		Recovery: &bench.RecoveryPlan{Load: load},
+		Producer: bench.DefaultProducerPlan(),
 		Progress: func(string, bool) {},
 		Each:     func(*bench.Report) error { return nil },
 	}
+	plan.Producer.HoldEach(100 * time.Millisecond)
 	report := bench.NewReport("", kudos)
 	require.NoError(t, plan.Run(t.Context(), report))
 	require.NoError(t, report.Failed())
-	require.Len(t, report.Runs, 2)
+	require.Len(t, report.Runs, 3)
 	latency := report.Runs[0].Latency
 	require.Len(t, latency.Levels, 2)
 	for i, level := range latency.Levels {
@@ -133,6 +135,11 @@ func TestKudosLatencyAndRecovery(t *testing.T) {
 	require.Greater(t, recovery.Records, recovery.Pairs)
 	require.Positive(t, recovery.EntriesPerSecond)
 	require.Positive(t, recovery.RSSBytes)
+	accepting := report.Runs[2].Producer
+	require.Positive(t, accepting.Single.Capacity.LikesPerSecond)
+	require.Positive(t, accepting.Single.Half.P99Ms)
+	require.Equal(t, plan.Producer.Options.BatchLines, accepting.Batch.LikesPerRequest)
+	require.Greater(t, accepting.Batch.Capacity.LikesPerSecond, accepting.Single.Capacity.LikesPerSecond)
 }
 
 // TestCommandMeasuresAndReports is the whole command, on servers that it starts itself.
@@ -180,6 +187,18 @@ func enterable(t *testing.T) string {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
+}
+
+func TestPlanOfTheProducer(t *testing.T) {
+	s := settings{measure: "producer", rounds: 1, out: os.Stdout}
+	plan, err := s.plan()
+	require.NoError(t, err)
+	require.Equal(t, bench.DefaultProducerPlan(), plan.Producer)
+	s.quick = true
+	plan, err = s.plan()
+	require.NoError(t, err)
+	require.Less(t, plan.Producer.Options.StepFor, bench.DefaultProducerPlan().Options.StepFor)
+	require.Nil(t, plan.Latency)
 }
 
 func TestUnknownNames(t *testing.T) {

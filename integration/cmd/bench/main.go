@@ -36,7 +36,7 @@ func main() {
 	s := settings{out: os.Stdout}
 	flag.StringVar(&s.contenders, "contenders", "", "which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "workloads to drain, with commas between")
-	flag.StringVar(&s.measure, "measure", "drain,latency,recovery", "what to measure, with commas between")
+	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "what to measure, with commas between")
 	flag.StringVar(&s.percents, "percents", "", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)")
 	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 20,000,000)")
 	flag.IntVar(&s.slow, "sql-events", 50_000, "events of the contender sql, which is two orders slower than the others")
@@ -128,7 +128,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: progress(s.out)}
+	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd())))}
 	load := func(name string) (bench.Workload, error) {
 		shape, err := bench.ShapeNamed(name)
 		w := bench.Workload{Seed: s.seed, Shape: shape, Events: 5_000_000}
@@ -167,8 +167,13 @@ func (s *settings) plan() (*bench.Plan, error) {
 			if s.quick {
 				p.Recovery.Quick()
 			}
+		case "producer":
+			p.Producer = bench.DefaultProducerPlan()
+			if s.quick {
+				p.Producer.Quick()
+			}
 		default:
-			return nil, fmt.Errorf("there is nothing %q to measure; there are drain, latency and recovery", what)
+			return nil, fmt.Errorf("there is nothing %q to measure; there are drain, latency, recovery and producer", what)
 		}
 	}
 	return p, nil
@@ -207,21 +212,6 @@ func numbers(list string) (numbers []int, err error) {
 		numbers = append(numbers, n)
 	}
 	return numbers, nil
-}
-
-// progress prints lines. On a terminal the one that will be replaced is overwritten; elsewhere it is left out.
-func progress(out *os.File) func(line string, again bool) {
-	terminal := term.IsTerminal(int(out.Fd()))
-	return func(line string, again bool) {
-		switch {
-		case terminal && again:
-			fmt.Fprintf(out, "\r\x1b[K%s", line)
-		case terminal:
-			fmt.Fprintf(out, "\r\x1b[K%s\n", line)
-		case !again:
-			fmt.Fprintln(out, line)
-		}
-	}
 }
 
 // projectRoot is the folder of go.mod: peers are built from their source.

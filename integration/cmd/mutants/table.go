@@ -24,6 +24,8 @@ const (
 	counterGo = "processor/like_count.go"
 	judgeGo   = "processor/judge.go"
 	claimGo   = "stream/claim.go"
+	workGo    = "stream/claim_work.go"
+	flowGo    = "stream/claim_flow.go"
 	txnGo     = "stream/txn.go"
 	inspectGo = "stream/inspect.go"
 	readerGo  = "stream/log_reader.go"
@@ -77,7 +79,7 @@ var mutants = []mutant{
 	{2, "a fenced worker gives up", one("stream/errors.go",
 		"			return fmt.Errorf(\"%w: %w\", ErrFenced, err)\n", "			return err\n"), real("TestRule2")},
 	{2, "a fenced worker never initialises again", []edit{
-		{claimGo, "	if errors.Is(err, ErrFenced) {", "	if false {"},
+		{workGo, "	if errors.Is(err, ErrFenced) {", "	if false {"},
 		{txnGo, "	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""}}, real("TestRule2")},
 	{2, "a process that was away does not take the partition", one(txnGo,
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
@@ -189,7 +191,7 @@ var mutants = []mutant{
 	{7, "another cluster id parks", one(folderGo, "	if p.ClusterID != topics.ClusterID {", "	if false {"), real("TestRule7")},
 	{7, "another partition count parks", one(folderGo, "		if p.Partitions != have.Partitions {", "		if false {"), real("TestRule7")},
 	{7, "an offset out of range parks", one(folderGo, "	if p.NextOffset < start || p.NextOffset > end {", "	if false {"), real("TestRule7")},
-	{7, "the leader epoch is given when consuming starts", one(claimGo,
+	{7, "the leader epoch is given when consuming starts", one(workGo,
 		"	return pos, c.verify(ctx, pos)\n", "	return pos, nil\n"), real("TestRule7")},
 	{7, "data lost by an unclean election parks", one(inspectGo,
 		"end >= 0 && end < pos.Offset {", "false && end < pos.Offset {"), real("TestRule7")},
@@ -199,11 +201,11 @@ var mutants = []mutant{
 		"	if topicID == s.topicID() && partitions == s.Partitions {", "	if true {"), real("TestRule7")},
 	{7, "a parked partition is looked at again", one(claimGo,
 		"		if now.Before(c.mu.retryAt) {\n			return nil\n		}\n", "		return nil\n"), real("TestRule7")},
-	{7, "the others go on: a worker's error does not end goka", one(claimGo,
+	{7, "the others go on: a worker's error does not end goka", one(workGo,
 		"	default:\n		c.fail(err)\n	}\n}\n\n// worked", "	default:\n		panic(err)\n	}\n}\n\n// worked"), real("TestRule7")},
 	{7, "the remedy is named", one("stream/errors.go",
 		"Remedy: remedy, Err: err}", "Err: err}"), real("TestRule7")},
-	{7, "nothing is consumed while parked", one(claimGo,
+	{7, "nothing is consumed while parked", one(flowGo,
 		"	case c.mu.state != StateRunning:\n		paused = true\n", ""), test("stream", "TestClaimFlow")},
 
 	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},

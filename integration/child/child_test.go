@@ -1,0 +1,124 @@
+//go:build unix
+
+package child
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds every wait.
+const patience = 30 * time.Second
+
+// script is a shell script to start, whose log is in a folder of its own.
+func script(t *testing.T, text string) Command {
+	dir := t.TempDir()
+	return Command{Name: "script", Path: "/bin/sh", Args: []string{"-c", text}, Dir: dir, Log: filepath.Join(dir, "log")}
+}
+
+func start(t *testing.T, c Command) *Process {
+	t.Helper()
+	p, err := Start(c)
+	require.NoError(t, err)
+	t.Cleanup(p.Kill)
+	return p
+}
+
+func gone(t *testing.T, p *Process) {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(patience):
+		require.FailNow(t, "the child does not end")
+	}
+}
+
+func TestLinesAndLog(t *testing.T) {
+	for _, ofStderr := range []bool{false, true} {
+		c := script(t, "echo out $WHAT; echo err >&2; exit 3")
+		c.Env = []string{"WHAT=there"}
+		var lines []string
+		c.Lines, c.OfStderr = func(line []byte) { lines = append(lines, string(line)) }, ofStderr
+		p := start(t, c)
+		gone(t, p)
+		require.Equal(t, []string{map[bool]string{false: "out there", true: "err"}[ofStderr]}, lines)
+		require.EqualError(t, p.Exit(), "exit status 3")
+		log, err := os.ReadFile(c.Log)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"out there", "err"}, strings.Split(strings.TrimSpace(string(log)), "\n"), "both are in the log")
+	}
+}
+
+// A line longer than can be handed out neither blocks the child nor goes unnoticed.
+func TestALineThatIsTooLong(t *testing.T) {
+	c := script(t, "head -c "+strconv.Itoa(3*lineBytes)+" /dev/zero")
+	c.Lines = func([]byte) {}
+	p := start(t, c)
+	gone(t, p)
+	require.ErrorContains(t, p.Exit(), "token too long")
+}
+
+func TestEndingWell(t *testing.T) {
+	p := start(t, script(t, "exit 0"))
+	gone(t, p)
+	require.False(t, p.Running())
+	require.NoError(t, p.Exit())
+	require.EqualError(t, p.Ended(), "exit status 0", "where it was to stay, that is an error")
+}
+
+// Kill ends the children of the child, too.
+func TestKillEndsTheGroup(t *testing.T) {
+	c := script(t, "sleep 1000 & echo $!; wait")
+	grandchild := make(chan int, 1)
+	c.Lines = func(line []byte) {
+		pid, err := strconv.Atoi(string(line))
+		if err == nil {
+			grandchild <- pid
+		}
+	}
+	p := start(t, c)
+	var pid int
+	select {
+	case pid = <-grandchild:
+	case <-time.After(patience):
+		require.FailNow(t, "the script says nothing")
+	}
+	require.True(t, p.Running())
+	p.Kill()
+	require.EqualError(t, p.Exit(), "signal: killed")
+	require.Eventually(t, func() bool { return !alive(pid) }, patience, time.Millisecond)
+}
+
+// alive tells whether a process is there and is not only waiting to be collected.
+func alive(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return syscall.Kill(pid, 0) == nil
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
+
+func TestStartFails(t *testing.T) {
+	c := script(t, "")
+	c.Path = filepath.Join(c.Dir, "nothing")
+	_, err := Start(c)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "start script: ")
+}
+
+func TestTail(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	require.Contains(t, Tail(path), "(no log: ")
+	require.NoError(t, os.WriteFile(path, []byte("all\n"), 0o644))
+	require.Equal(t, path+":\nall", Tail(path))
+	require.NoError(t, os.WriteFile(path, []byte("begin"+strings.Repeat(".", logTail)+"end"), 0o644))
+	require.Equal(t, path+":\n…"+strings.Repeat(".", logTail-3)+"end", Tail(path))
+}
