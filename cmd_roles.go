@@ -49,7 +49,7 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 
 // processorGCPercent has the garbage of a processor, some 10 MB a batch, collected half as
 // often as Go would; what lives is little beside it. GOGC has the last word.
-const processorGCPercent = 200
+const processorGCPercent = 100
 
 func (a *app) processorCommand() *cobra.Command {
 	cmd := &cobra.Command{

@@ -2,9 +2,7 @@ package stream
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
-	"slices"
 )
 
 // memtable holds what was written last, in order of no kind: entries one behind the
@@ -153,28 +151,24 @@ func cutEntry(b []byte) (key, value, rest []byte) {
 	return key, value, b
 }
 
-// sortedEntry is a place with the beginning of its key, which nearly always tells the order.
-type sortedEntry struct {
-	high, low uint64
-	place     uint32
-}
-
 // sorted calls each with all entries, in order of their keys. It reads the memory from one
 // end to the other first: in the order of the index, each entry would wait for it.
-func (m *memtable) sorted(each func(key, value []byte) error) error {
-	entries := make([]sortedEntry, 0, m.keys+m.keys/8)
+func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
+	entries := s.entries[:0]
 	for i, chunk := range m.chunks {
 		for rest := chunk; len(rest) > 0; {
-			s := sortedEntry{place: uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))}
+			place := uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))
 			var key []byte
 			key, _, rest = cutEntry(rest)
-			var begin [16]byte
-			copy(begin[:], key)
-			s.high, s.low = binary.BigEndian.Uint64(begin[:]), binary.BigEndian.Uint64(begin[8:])
-			entries = append(entries, s)
+			entries = append(entries, newSortedEntry(key, place))
 		}
 	}
-	slices.SortFunc(entries, m.compare)
+	s.entries = entries
+	entries = s.sort(func(a, b uint32) int {
+		keyA, _ := m.entry(a)
+		keyB, _ := m.entry(b)
+		return bytes.Compare(keyA, keyB)
+	})
 	for i, e := range entries {
 		if i%touchAtATime == 0 {
 			for _, e := range entries[i:min(i+touchAtATime, len(entries))] {
@@ -194,27 +188,19 @@ func (m *memtable) sorted(each func(key, value []byte) error) error {
 	return nil
 }
 
-// compare puts the entries of one key into the order in which they came.
-func (m *memtable) compare(a, b sortedEntry) int {
-	if a.high != b.high {
-		return cmp.Compare(a.high, b.high)
-	}
-	if a.low != b.low {
-		return cmp.Compare(a.low, b.low)
-	}
-	ka, _ := m.entry(a.place)
-	kb, _ := m.entry(b.place)
-	if c := bytes.Compare(ka, kb); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.place, b.place)
-}
-
 func (m *memtable) newChunk(size int) []byte {
 	if size <= chunkSize {
 		return m.pages.chunk()
 	}
 	return make([]byte, 0, size)
+}
+
+// like makes room for about as much as another one has.
+func (m *memtable) like(other *memtable) {
+	if len(m.index) < len(other.index) && m.keys == 0 {
+		unmapSlots(m.index)
+		m.index = mapSlots(len(other.index))
+	}
 }
 
 // reset makes it empty. Nothing that it returned may be read any more.

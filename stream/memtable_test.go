@@ -19,6 +19,7 @@ func TestMemtableIsAMap(t *testing.T) {
 	seed := maphash.MakeSeed()
 	m := memtable{pages: &pages{}}
 	defer m.pages.close()
+	var order sorter
 	for filling := range 3 {
 		want := map[string][]byte{}
 		for range 20_000 {
@@ -44,7 +45,7 @@ func TestMemtableIsAMap(t *testing.T) {
 		_, ok := m.get(maphash.String(seed, "no"), []byte("no"))
 		require.False(t, ok)
 		var keys []string
-		require.NoError(t, m.sorted(func(key, value []byte) error {
+		require.NoError(t, m.sorted(&order, func(key, value []byte) error {
 			require.Equal(t, want[string(key)], value)
 			keys = append(keys, string(key))
 			return nil

@@ -25,6 +25,7 @@ type buffer struct {
 	recent *memtable
 	spill  *spill      // the last one, under way or on disk; nil: there was none
 	older  []*memtable // those before, the newest one first
+	sorter sorter      // of the spill under way
 	// filter is of use once build is done: until then Pebble is asked for every key.
 	filter *keyFilter
 	build  *filterBuild
@@ -47,7 +48,6 @@ type missingKey struct {
 // spill is a filling of the buffer on its way to disk.
 type spill struct {
 	entries *memtable // nobody changes it any more
-	seed    maphash.Seed
 	id      LogID
 	offset  int64 // of the last log record in it
 	done    chan struct{}
@@ -194,11 +194,12 @@ func (s *Store) beginSpill() error {
 	if b.spill != nil {
 		b.older = slices.Insert(b.older, 0, b.spill.entries)
 	}
-	b.spill = &spill{entries: b.recent, seed: b.seed, id: s.id, offset: offset, done: make(chan struct{})}
+	b.spill = &spill{entries: b.recent, id: s.id, offset: offset, done: make(chan struct{})}
 	b.recent = b.vacate()
+	b.recent.like(b.spill.entries)
 	go func(sp *spill, beside *background) {
 		defer close(sp.done)
-		if sp.err = s.writeOut(b.filter, sp); sp.err != nil {
+		if sp.err = s.writeOut(b, sp); sp.err != nil {
 			s.giveUp(beside, sp.err)
 		}
 	}(b.spill, s.background)
@@ -232,11 +233,11 @@ func (b *buffer) vacate() *memtable {
 // spillFile is what a spill is called until it is one of Pebble's files.
 const spillFile = "spill"
 
-// writeOut brings a spill to disk, as one of Pebble's files. It looks at nothing that the
-// store's owner changes meanwhile.
-func (s *Store) writeOut(filter *keyFilter, sp *spill) error {
+// writeOut brings a spill to disk, as one of Pebble's files. Of the buffer it touches only
+// what the store's owner does not meanwhile: sorter, seed and filter.
+func (s *Store) writeOut(b *buffer, sp *spill) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
-	if err := s.writeSpill(path, filter, sp); err != nil {
+	if err := s.writeSpill(path, b, sp); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
 	}
 	if err := s.db.Ingest(context.Background(), []string{path}); err != nil {
@@ -245,7 +246,7 @@ func (s *Store) writeOut(filter *keyFilter, sp *spill) error {
 	return nil
 }
 
-func (s *Store) writeSpill(path string, filter *keyFilter, sp *spill) (err error) {
+func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -263,7 +264,7 @@ func (s *Store) writeSpill(path string, filter *keyFilter, sp *spill) (err error
 		return w.Set(key, encodeLocal(sp.id, sp.offset))
 	}
 	var hashes []uint64
-	err = sp.entries.sorted(func(key, value []byte) error {
+	err = sp.entries.sorted(&b.sorter, func(key, value []byte) error {
 		if local != nil && bytes.Compare(key, local) > 0 {
 			if err := noteLocal(); err != nil {
 				return err
@@ -272,8 +273,8 @@ func (s *Store) writeSpill(path string, filter *keyFilter, sp *spill) (err error
 		if value == nil {
 			return w.Delete(key)
 		}
-		if hashes = append(hashes, maphash.Bytes(sp.seed, key)); len(hashes) == touchAtATime {
-			filter.add(hashes)
+		if hashes = append(hashes, b.hash(key)); len(hashes) == touchAtATime {
+			b.filter.add(hashes)
 			hashes = hashes[:0]
 		}
 		return w.Set(key, value)
@@ -281,7 +282,7 @@ func (s *Store) writeSpill(path string, filter *keyFilter, sp *spill) (err error
 	if err != nil {
 		return err
 	}
-	filter.add(hashes)
+	b.filter.add(hashes)
 	if local != nil {
 		return noteLocal()
 	}
