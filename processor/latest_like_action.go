@@ -173,9 +173,8 @@ func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) e
 		out.add(&w.verdict)
 		w.publish(out, result, b.Next, len(records) == 0)
 		x.Send(out.records)
-		if err := w.stage(out.records[:out.state]); err != nil {
-			return err
-		}
+		// The rest of the batch finds what this part has changed.
+		w.store.Stage(out.state, func(i int) (key, value []byte) { return out.records[i].Key, out.records[i].Value })
 	}
 	return x.Commit(b.Next)
 }
@@ -289,19 +288,6 @@ func (w *folder) publish(out *output, r *fold.Result, next stream.Position, last
 	}
 	out.records = append(out.records, w.verdict.forwards...)
 	out.records = append(out.records, w.verdict.deadLetters...)
-}
-
-// stage has the rest of the batch find what this part has changed.
-func (w *folder) stage(records []*kgo.Record) error {
-	write := w.store.NewWrite()
-	for _, rec := range records {
-		if err := write.Set(rec.Key, rec.Value); err != nil {
-			write.Discard()
-			return err
-		}
-	}
-	write.Stage()
-	return nil
 }
 
 func (w *folder) count(records int, out *output) {

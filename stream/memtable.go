@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 )
 
 // memtable holds what was written last, in order of no kind: entries one behind the
@@ -14,6 +15,7 @@ type memtable struct {
 	pages  *pages
 	chunks [][]byte
 	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
+	shift  int      // of a hash, to where it begins in the index
 	keys   int
 	bytes  int
 	// touched is of no use, but to the compiler, which would not read what nobody uses.
@@ -37,9 +39,8 @@ func (m *memtable) touch(hashes []uint64) (any uint64) {
 	if m.keys == 0 {
 		return 0
 	}
-	mask := len(m.index) - 1
 	for _, hash := range hashes {
-		any ^= m.index[int(uint32(hash))&mask]
+		any ^= m.index[uint32(hash)>>m.shift]
 	}
 	return any
 }
@@ -60,7 +61,7 @@ func (m *memtable) get(hash uint64, key []byte) (value []byte, ok bool) {
 // find returns the slot of a key, or the one where it would go.
 func (m *memtable) find(hash uint64, key []byte) (slot int, ok bool) {
 	mask := len(m.index) - 1
-	for slot = int(uint32(hash)) & mask; m.index[slot] != 0; slot = (slot + 1) & mask {
+	for slot = int(uint32(hash) >> m.shift); m.index[slot] != 0; slot = (slot + 1) & mask {
 		if uint32(m.index[slot]>>32) != uint32(hash) {
 			continue
 		}
@@ -94,22 +95,59 @@ func (m *memtable) set(hash uint64, key, value []byte) {
 	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
 }
 
-// grow doubles the index. The part of a hash that is kept there is the one that decides.
+// grow doubles the index. The part of a hash that is kept there is the one that decides,
+// from its highest bits on: so the new index is filled from one end to the other.
 func (m *memtable) grow() {
 	old := m.index
-	m.index = mapSlots(max(minIndex, 2*len(old)))
+	m.setIndex(max(minIndex, 2*len(old)))
 	mask := len(m.index) - 1
 	for _, e := range old {
 		if e == 0 {
 			continue
 		}
-		slot := int(e>>32) & mask
+		slot := int(e >> 32 >> m.shift)
 		for m.index[slot] != 0 {
 			slot = (slot + 1) & mask
 		}
 		m.index[slot] = e
 	}
 	unmapSlots(old)
+}
+
+func (m *memtable) setIndex(slots int) {
+	m.index = mapSlots(slots)
+	m.shift = 32 - (bits.Len(uint(slots)) - 1)
+}
+
+// eachHash calls each with the hashes of all keys that have a value, in groups and in the
+// order of the index: the places in a filter are in the same order.
+func (m *memtable) eachHash(hash func(key []byte) uint64, each func(hashes []uint64)) {
+	var group [touchAtATime]uint32
+	hashes, n := make([]uint64, 0, len(group)), 0
+	flush := func() {
+		for _, place := range group[:n] {
+			m.touched ^= uint64(m.chunks[place>>chunkBits][place&(chunkSize-1)])
+		}
+		for _, place := range group[:n] {
+			if key, value := m.entry(place); value != nil {
+				hashes = append(hashes, hash(key))
+			}
+		}
+		each(hashes)
+		hashes, n = hashes[:0], 0
+	}
+	for _, e := range m.index {
+		if e == 0 {
+			continue
+		}
+		if group[n] = uint32(e) - 1; n+1 < len(group) {
+			n++
+			continue
+		}
+		n++
+		flush()
+	}
+	flush()
 }
 
 // add puts an entry behind the others.
@@ -199,7 +237,7 @@ func (m *memtable) newChunk(size int) []byte {
 func (m *memtable) like(other *memtable) {
 	if len(m.index) < len(other.index) && m.keys == 0 {
 		unmapSlots(m.index)
-		m.index = mapSlots(len(other.index))
+		m.setIndex(len(other.index))
 	}
 }
 

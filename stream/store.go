@@ -65,14 +65,17 @@ const localVersion = 1
 type Write struct {
 	s *Store
 	b *pebble.Batch
-	// entries is for a store with a buffer, as of a memtable.
-	entries []byte
+	// entries and their bytes are for a store with a buffer.
+	entries []entry
+	bytes   []byte
 }
+
+type entry struct{ key, value []byte }
 
 // NewWrite begins a change; Commit or Discard it.
 func (s *Store) NewWrite() *Write {
 	if s.buffer != nil {
-		return &Write{s: s, entries: s.buffer.entries()}
+		return &Write{s: s}
 	}
 	return &Write{s: s, b: s.db.NewBatch()}
 }
@@ -81,12 +84,22 @@ func (s *Store) NewWrite() *Write {
 func (w *Write) Set(key, value []byte) error {
 	switch {
 	case w.b == nil:
-		w.entries = appendEntry(w.entries, key, value)
+		e := entry{key: w.copy(key)}
+		if value != nil {
+			e.value = w.copy(value)
+		}
+		w.entries = append(w.entries, e)
 		return nil
 	case value == nil:
 		return w.b.Delete(key, nil)
 	}
 	return w.b.Set(key, value, nil)
+}
+
+func (w *Write) copy(b []byte) []byte {
+	n := len(w.bytes)
+	w.bytes = append(w.bytes, b...)
+	return w.bytes[n:len(w.bytes):len(w.bytes)]
 }
 
 // Discard drops the change.
@@ -104,7 +117,7 @@ func (w *Write) Commit(offset int64) error {
 		return err
 	}
 	if w.b == nil {
-		w.Stage()
+		w.s.Stage(len(w.entries), func(i int) (key, value []byte) { return w.entries[i].key, w.entries[i].value })
 		return w.s.Seal(offset)
 	}
 	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {

@@ -31,12 +31,10 @@ type buffer struct {
 	build  *filterBuild
 	// unsealed: something was staged, which is not known to be in the log yet.
 	unsealed bool
-	writing  []byte // memory of the next Write
-
-	hashes  []uint64     // of the present group of keys
-	touched uint64       // as in a memtable
-	missing []missingKey // of the present Lookup
-	keys    []byte       // of missing
+	hashes   []uint64     // of the present group of keys
+	touched  uint64       // as in a memtable
+	missing  []missingKey // of the present Lookup
+	keys     []byte       // of missing
 }
 
 // missingKey is one that is to be looked up in Pebble.
@@ -72,13 +70,6 @@ func (b *buffer) full() bool { return b.recent.held() >= b.budget.share()/spills
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
-// entries returns memory for one Write; a second one at the same time gets its own.
-func (b *buffer) entries() []byte {
-	entries := b.writing[:0]
-	b.writing = nil
-	return entries
-}
-
 // touch has what is known of the present hashes come into the cache.
 func (b *buffer) touch() {
 	b.touched ^= b.recent.touch(b.hashes)
@@ -112,26 +103,25 @@ func (b *buffer) get(hash uint64, key []byte) (value []byte, known bool) {
 	return nil, b.build == nil && !b.filter.mayHave(hash)
 }
 
-// Stage has look-ups find what the log may or may not come to have: Seal follows, or
-// Abandon. Until then it is in memory only, and nothing goes to disk. For a store with a
-// buffer.
-func (w *Write) Stage() {
-	b := w.s.buffer
+// Stage has look-ups find n entries that the log may or may not come to have: Seal
+// follows, or Abandon. A nil value deletes. Until then they are in memory only, and nothing
+// goes to disk. For a store with a buffer.
+func (s *Store) Stage(n int, entry func(i int) (key, value []byte)) {
+	b := s.buffer
 	b.unsealed = true
-	var key, value []byte
-	for rest := w.entries; len(rest) > 0; {
+	for from := 0; from < n; from += touchAtATime {
+		to := min(from+touchAtATime, n)
 		b.hashes = b.hashes[:0]
-		for ahead := rest; len(ahead) > 0 && len(b.hashes) < touchAtATime; {
-			key, _, ahead = cutEntry(ahead)
+		for i := from; i < to; i++ {
+			key, _ := entry(i)
 			b.hashes = append(b.hashes, b.hash(key))
 		}
 		b.touched ^= b.recent.touch(b.hashes)
-		for _, hash := range b.hashes {
-			key, value, rest = cutEntry(rest)
-			b.recent.set(hash, key, value)
+		for i := from; i < to; i++ {
+			key, value := entry(i)
+			b.recent.set(b.hashes[i-from], key, value)
 		}
 	}
-	b.writing = w.entries
 }
 
 // Seal tells that the log has all that was staged, up to and including offset.
@@ -263,7 +253,7 @@ func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 		local = nil
 		return w.Set(key, encodeLocal(sp.id, sp.offset))
 	}
-	var hashes []uint64
+	sp.entries.eachHash(b.hash, b.filter.add)
 	err = sp.entries.sorted(&b.sorter, func(key, value []byte) error {
 		if local != nil && bytes.Compare(key, local) > 0 {
 			if err := noteLocal(); err != nil {
@@ -273,16 +263,11 @@ func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 		if value == nil {
 			return w.Delete(key)
 		}
-		if hashes = append(hashes, b.hash(key)); len(hashes) == touchAtATime {
-			b.filter.add(hashes)
-			hashes = hashes[:0]
-		}
 		return w.Set(key, value)
 	})
 	if err != nil {
 		return err
 	}
-	b.filter.add(hashes)
 	if local != nil {
 		return noteLocal()
 	}

@@ -162,11 +162,8 @@ func TestStagedIsNotKept(t *testing.T) {
 	require.NoError(t, s.spillAll())
 	put(t, s, 2, "2", "b")
 	stage := func(value string) {
-		w := s.NewWrite()
-		require.NoError(t, w.Set([]byte("a"), []byte(value)))
-		require.NoError(t, w.Set([]byte("b"), nil))
-		require.NoError(t, w.Set([]byte("c"), []byte(value)))
-		w.Stage()
+		entries := []entry{{[]byte("a"), []byte(value)}, {[]byte("b"), nil}, {[]byte("c"), []byte(value)}}
+		s.Stage(len(entries), func(i int) (key, value []byte) { return entries[i].key, entries[i].value })
 	}
 	stage("staged")
 	require.Equal(t, map[string]string{"a": "staged", "c": "staged"}, lookup(t, s, "c", "b", "a"))

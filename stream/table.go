@@ -77,6 +77,13 @@ func (c *tableConsumer) update(ctx goka.UpdateContext, _ storage.Storage, _ stri
 // applyRecords writes records of a table topic, and that the store covers the log up
 // to and including offset.
 func applyRecords(store *Store, records []*kgo.Record, offset int64) error {
+	if store.buffer != nil {
+		if err := store.usable(); err != nil {
+			return err
+		}
+		store.Stage(len(records), func(i int) (key, value []byte) { return records[i].Key, records[i].Value })
+		return store.Seal(offset)
+	}
 	w := store.NewWrite()
 	for _, rec := range records {
 		if err := w.Set(rec.Key, rec.Value); err != nil {
