@@ -39,7 +39,7 @@ func DefaultOptions() Options {
 		StateDir:              "kudos-state",
 		MaxBatch:              50_000,
 		CacheBytes:            128 << 20,
-		BufferBytes:           384 << 20,
+		BufferBytes:           256 << 20,
 		TransactionTimeout:    30 * time.Second,
 		SessionTimeout:        10 * time.Second,
 		ParkInterval:          5 * time.Second,

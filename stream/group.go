@@ -77,8 +77,8 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		// A resumed partition is asked for only when the fetch under way has ended.
 		kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		kgo.FetchMaxBytes(4*fetchPartitionBytes),
+		kgo.FetchMaxPartitionBytes(groupPartitionBytes),
+		kgo.FetchMaxBytes(4*groupPartitionBytes),
 		kgo.WithPools(&recordPool{}),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
 			g.begin(ctx, cancel, cl, topics[0], assigned[topics[0]], h)

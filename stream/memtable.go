@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // memtable holds what was written last, in order of no kind: entries one behind the
@@ -192,7 +193,7 @@ func cutEntry(b []byte) (key, value, rest []byte) {
 // sorted calls each with all entries, in order of their keys. It reads the memory from one
 // end to the other first: in the order of the index, each entry would wait for it.
 func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
-	entries := s.entries[:0]
+	entries := slices.Grow(s.entries[:0], m.keys+m.keys/8)
 	for i, chunk := range m.chunks {
 		for rest := chunk; len(rest) > 0; {
 			place := uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))

@@ -48,9 +48,7 @@ func (s *sorter) sort(compare func(a, b uint32) int) []sortedEntry {
 			s.counts[8+i][byte(e.high>>(8*i))]++
 		}
 	}
-	if cap(s.spare) < len(s.entries) {
-		s.spare = make([]sortedEntry, cap(s.entries))
-	}
+	s.spare = slices.Grow(s.spare[:0], len(s.entries))
 	for i := range sortedBytes {
 		if int(s.counts[i][s.entries[0].at(i)]) < len(s.entries) { // otherwise all have the same
 			s.distribute(i)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
@@ -25,7 +26,6 @@ type buffer struct {
 	recent *memtable
 	spill  *spill      // the last one, under way or on disk; nil: there was none
 	older  []*memtable // those before, the newest one first
-	sorter sorter      // of the spill under way
 	// filter is of use once build is done: until then Pebble is asked for every key.
 	filter *keyFilter
 	build  *filterBuild
@@ -57,6 +57,9 @@ type bufferBudget struct {
 	bytes uint64
 	open  atomic.Int32 // stores among which it is divided
 	pages pages
+
+	sorting sync.Mutex // one at a time: it takes as much memory as what it sorts
+	sorter  sorter
 }
 
 // share is what a buffer may take.
@@ -224,7 +227,7 @@ func (b *buffer) vacate() *memtable {
 const spillFile = "spill"
 
 // writeOut brings a spill to disk, as one of Pebble's files. Of the buffer it touches only
-// what the store's owner does not meanwhile: sorter, seed and filter.
+// what the store's owner does not meanwhile: seed and filter.
 func (s *Store) writeOut(b *buffer, sp *spill) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
 	if err := s.writeSpill(path, b, sp); err != nil {
@@ -254,7 +257,9 @@ func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 		return w.Set(key, encodeLocal(sp.id, sp.offset))
 	}
 	sp.entries.eachHash(b.hash, b.filter.add)
-	err = sp.entries.sorted(&b.sorter, func(key, value []byte) error {
+	b.budget.sorting.Lock()
+	defer b.budget.sorting.Unlock()
+	err = sp.entries.sorted(&b.budget.sorter, func(key, value []byte) error {
 		if local != nil && bytes.Compare(key, local) > 0 {
 			if err := noteLocal(); err != nil {
 				return err
