@@ -9,6 +9,8 @@ import (
 // garbage collector: what is looked up there at random would wait for the page tables else,
 // and each first use of a small page costs as much as all that is done with it.
 type pages struct {
+	small bool // not worth it: Go's allocator has it all
+
 	mu   sync.Mutex
 	free [][]byte // chunks
 	all  [][]byte // mappings of chunks
@@ -20,12 +22,17 @@ const (
 	hugePage  = 2 << 20
 	// mappedChunks are mapped at a time.
 	mappedChunks = 8
+	// minPaged is from how many bytes of buffers on it is worth it.
+	minPaged = 64 << 20
 )
 
 // chunk returns an empty one.
 func (p *pages) chunk() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.small {
+		return make([]byte, 0, chunkSize)
+	}
 	if len(p.free) == 0 {
 		mapping := mapPages(mappedChunks * chunkSize)
 		p.all = append(p.all, mapping)
@@ -45,7 +52,7 @@ func (p *pages) giveBack(chunks [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range chunks {
-		if cap(c) == chunkSize { // a larger one is the garbage collector's
+		if !p.small && cap(c) == chunkSize { // a larger one is the garbage collector's
 			p.free = append(p.free, c[:0])
 		}
 	}

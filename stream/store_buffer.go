@@ -2,16 +2,11 @@ package stream
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // buffer is what stands before Pebble in a store with a bufferBudget: what was written
@@ -223,62 +218,6 @@ func (b *buffer) vacate() *memtable {
 	return empty
 }
 
-// spillFile is what a spill is called until it is one of Pebble's files.
-const spillFile = "spill"
-
-// writeOut brings a spill to disk, as one of Pebble's files. Of the buffer it touches only
-// what the store's owner does not meanwhile: seed and filter.
-func (s *Store) writeOut(b *buffer, sp *spill) error {
-	path := s.fs.PathJoin(s.dir, spillFile)
-	if err := s.writeSpill(path, b, sp); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
-	}
-	if err := s.db.Ingest(context.Background(), []string{path}); err != nil {
-		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
-	}
-	return nil
-}
-
-func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
-	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), s.spillOptions)
-	defer func() {
-		if closed := w.Close(); err == nil {
-			err = closed
-		}
-	}()
-	local := []byte(localKey)
-	noteLocal := func() error {
-		key := local
-		local = nil
-		return w.Set(key, encodeLocal(sp.id, sp.offset))
-	}
-	sp.entries.eachHash(b.hash, b.filter.add)
-	b.budget.sorting.Lock()
-	defer b.budget.sorting.Unlock()
-	err = sp.entries.sorted(&b.budget.sorter, func(key, value []byte) error {
-		if local != nil && bytes.Compare(key, local) > 0 {
-			if err := noteLocal(); err != nil {
-				return err
-			}
-		}
-		if value == nil {
-			return w.Delete(key)
-		}
-		return w.Set(key, value)
-	})
-	if err != nil {
-		return err
-	}
-	if local != nil {
-		return noteLocal()
-	}
-	return nil
-}
-
 // settle waits until the spill under way is on disk, or has failed: the store is to be
 // opened again then.
 func (s *Store) settle() error {
@@ -345,84 +284,4 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 	return r.Lookup(len(b.missing),
 		func(i int) []byte { return at(b.missing[i]) },
 		func(i int, value []byte) error { return found(b.missing[i].i, value) })
-}
-
-// filterBuild reads the keys that Pebble has into a filter, beside all else: after a
-// start, that takes a second for some million keys.
-type filterBuild struct {
-	stop, done chan struct{}
-	ok         bool // after done: all of them are in it
-}
-
-// filterKeyBytes is about what a key takes on disk.
-const filterKeyBytes = 24
-
-// openBuffer begins with the keys that Pebble has.
-func (s *Store) openBuffer() error {
-	if s.budget == nil {
-		return nil
-	}
-	iter, err := s.db.NewIter(nil) // sees the keys of now, however long it takes
-	if err != nil {
-		return err
-	}
-	s.spilled = s.position()
-	total := s.db.Metrics().Total()
-	build := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
-	b := &buffer{
-		budget: s.budget,
-		seed:   maphash.MakeSeed(),
-		recent: &memtable{pages: &s.budget.pages},
-		filter: newKeyFilter(uint64(total.TablesSize) / filterKeyBytes),
-		build:  build,
-	}
-	s.buffer = b
-	s.budget.open.Add(1)
-	go func() {
-		defer close(build.done)
-		var hashes []uint64
-		for ok := iter.First(); ok; ok = iter.Next() {
-			if hashes = append(hashes, b.hash(iter.Key())); len(hashes) < 1024 {
-				continue
-			}
-			b.filter.add(hashes)
-			hashes = hashes[:0]
-			if isClosed(build.stop) {
-				_ = iter.Close() // nobody waits for what it has read
-				return
-			}
-		}
-		b.filter.add(hashes)
-		build.ok = iter.Close() == nil
-	}()
-	return nil
-}
-
-// takeFilter puts the filter to use once it is whole.
-func (b *buffer) takeFilter() {
-	if b.build != nil && isClosed(b.build.done) && b.build.ok {
-		b.build = nil
-	}
-}
-
-// closeBuffer ends what the buffer has running. What is in it is lost.
-func (s *Store) closeBuffer() {
-	b := s.buffer
-	if b == nil {
-		return
-	}
-	if b.build != nil {
-		close(b.build.stop)
-		<-b.build.done
-	}
-	if b.spill != nil {
-		<-b.spill.done
-		b.spill.entries.close()
-	}
-	b.recent.close()
-	for _, m := range b.older {
-		m.close()
-	}
-	s.buffer = nil
-	s.budget.open.Add(-1)
 }

@@ -137,9 +137,8 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 
 	s = bufferedStore(t, vfs.Default, dir)
 	defer func() { require.NoError(t, s.Close()) }()
-	build := s.buffer.build
+	build, filter := s.buffer.build, s.buffer.filter
 	require.NotNil(t, build)
-	filter := s.buffer.filter
 	put(t, s, 2, "2", "b", "d")
 	require.NoError(t, s.spillAll()) // keys that the build does not see
 	<-build.done
@@ -152,6 +151,24 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 	put(t, s, 3, "3", "e")
 	require.NoError(t, s.spillAll())
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2", "e": "e3"}, lookup(t, s, "e", "d", "x", "a", "b"))
+}
+
+// TestFilterIsUsedWhenItIsWhole: before, Pebble is asked for every key.
+func TestFilterIsUsedWhenItIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	s := bufferedStore(t, vfs.Default, dir)
+	put(t, s, 1, "", "a")
+	require.NoError(t, s.Close())
+	s = bufferedStore(t, vfs.Default, dir)
+	defer func() { require.NoError(t, s.Close()) }()
+	<-s.buffer.build.done
+	underWay := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
+	s.buffer.build, s.buffer.filter = underWay, newKeyFilter(0)
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "x"), "being made")
+	close(underWay.done)
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "x"), "not made")
+	underWay.ok = true
+	require.Empty(t, lookup(t, s, "a", "x"), "it decides, and this one is empty")
 }
 
 // TestStagedIsNotKept: what is not known to be in the log is found, and goes nowhere.
@@ -195,5 +212,70 @@ func TestStagedIsNotKept(t *testing.T) {
 	require.NoError(t, s.Close())
 	s = bufferedStore(t, vfs.Default, dir)
 	require.Equal(t, map[string]string{"a": "on the way", "c": "on the way"}, walkMap(t, s))
+	require.NoError(t, s.Close())
+}
+
+// TestBuffersShareTheirMemory: what stores hold together stays within the budget, however
+// many they are, and what was written last is read from memory.
+func TestBuffersShareTheirMemory(t *testing.T) {
+	const budget = 64 << 10
+	stores := NewStoresOn(vfs.NewMem(), "state", 1<<20, testLog())
+	stores.BufferBytes = budget
+	defer stores.Close()
+	build := stores.Builder(func(string) (LogID, error) { return testLogID, nil })
+	var all []*Store
+	for partition := range int32(3) {
+		st, err := build("table", partition)
+		require.NoError(t, err)
+		s := st.(*Store)
+		require.NoError(t, s.Open())
+		all = append(all, s)
+		for i := range 3000 {
+			put(t, s, int64(i), "", fmt.Sprint("key ", i))
+		}
+		held := 0
+		for _, s := range all {
+			require.NoError(t, s.settle())
+			require.NotEmpty(t, s.buffer.older)
+			held += s.buffer.recent.held() + s.buffer.spill.entries.held()
+			for _, m := range s.buffer.older {
+				held += m.held()
+			}
+			for i := range 3000 {
+				key := fmt.Sprint("key ", i)
+				require.Equal(t, key, get(t, s, key))
+			}
+		}
+		if len(all) == 1 {
+			require.Greater(t, held, budget/2, "what is on disk stays to be read")
+		}
+		require.LessOrEqual(t, all[len(all)-1].buffer.recent.held(), budget/len(all)/spillsPerShare)
+	}
+	for i := range 3000 { // those that were there before give up what is beyond their share
+		for _, s := range all {
+			put(t, s, int64(3000+i), "", fmt.Sprint("key ", i))
+		}
+	}
+	held := 0
+	for _, s := range all {
+		held += s.buffer.recent.held() + s.buffer.spill.entries.held()
+		for _, m := range s.buffer.older {
+			held += m.held()
+		}
+		require.NoError(t, s.Close())
+	}
+	require.LessOrEqual(t, held, budget)
+	require.Zero(t, stores.budget.open.Load())
+}
+
+// TestSpillLeavesNothing: what was written aside has become one of Pebble's files.
+func TestSpillLeavesNothing(t *testing.T) {
+	fs := vfs.NewMem()
+	s := bufferedStore(t, fs, "state")
+	put(t, s, 1, "", "a")
+	require.NoError(t, s.spillAll())
+	names, err := fs.List(s.dir)
+	require.NoError(t, err)
+	require.NotContains(t, names, spillFile)
 	require.NoError(t, s.Close())
 }

@@ -20,6 +20,10 @@ import (
 // fifth of the whole drain rate: the 50,000 pairs of a full batch take 8 MiB.
 const memtableBytes = 32 << 20
 
+// l0Stop is how many files that overlap may wait for a compaction before nothing more is
+// written.
+const l0Stop = 20
+
 // minMemtable is as small as Pebble's memtable gets.
 const minMemtable = 256 << 10
 
@@ -135,7 +139,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		MemTableSize:                s.memtableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       20,
+		L0StopWritesThreshold:       l0Stop,
 		LBaseMaxBytes:               64 << 20,
 		Logger:                      quietLogger{s.log},
 		EventListener: &pebble.EventListener{

@@ -56,7 +56,9 @@ func NewStoresOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Sto
 // Close gives up what the stores shared.
 func (s *Stores) Close() {
 	s.cache.Unref()
-	s.budget.pages.close()
+	if s.budget.open.Load() == 0 { // somebody may be reading a store that was not closed
+		s.budget.pages.close()
+	}
 }
 
 // Builder is goka's storage.Builder. identify tells which log a topic is at present.
@@ -78,7 +80,10 @@ func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Bui
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.BufferBytes > 0 {
-			s.budget.bytes, st.budget = s.BufferBytes, &s.budget
+			st.budget = &s.budget
+			if s.budget.bytes == 0 {
+				s.budget.bytes, s.budget.pages.small = s.BufferBytes, s.BufferBytes < minPaged
+			}
 		}
 		s.mu.open[topicPartition{topic, partition}] = st
 		return st, nil

@@ -31,6 +31,7 @@ const (
 	readerGo  = "stream/log_reader.go"
 	tableGo   = "stream/table.go"
 	bufferGo  = "stream/store_buffer.go"
+	spillGo   = "stream/store_spill.go"
 	viewGo    = "stream/view_partition.go"
 	applyGo   = "sql/apply.go"
 )
@@ -110,10 +111,14 @@ var mutants = []mutant{
 		"	if err := s.db.Set([]byte(localKey), encodeLocal(id, offset), nil); err == nil {\n		err = s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream", "TestStoreAfterACrash")},
 	{3, "what is only in memory has its offset only there", one(bufferGo,
 		"	b.unsealed = false\n	s.setOffset(offset)\n	if b.spill", "	b.unsealed = false\n	s.setOffset(offset)\n	_, _ = s.commitBatch(s.db.NewBatch(), s.id, offset), s.db.Flush()\n	if b.spill"), test("stream", "TestBufferedStoreIsATable")},
-	{3, "the filter knows every key that is on disk", one(bufferGo,
-		"		b.filter.add(hash)\n	case b.build", "	case b.build"), test("stream", "TestBufferedStoreIsATable")},
-	{3, "the filter knows the keys that came while it was made", one(bufferGo,
-		"		b.build.late = append(b.build.late, hash)\n", ""), test("stream", "TestBufferedStoreAfterAStart")},
+	{3, "data and offset are one file", one(spillGo,
+		"encodeLocal(sp.id, sp.offset)", "encodeLocal(sp.id, sp.offset+1)"), test("stream", "TestBufferedStoreIsATable")},
+	{3, "the filter knows every key that is on disk", one(spillGo,
+		"	sp.entries.eachHash(b.hash, b.filter.add)\n", ""), test("stream", "TestBufferedStoreIsATable")},
+	{3, "the filter decides only when it is whole", one("stream/store_buffer_open.go",
+		" && isClosed(b.build.done) && b.build.ok {", " && isClosed(b.build.done) {"), test("stream", "TestFilterIsUsedWhenItIsWhole")},
+	{3, "records are given back only after they were worked off", one("stream/claim_work.go",
+		"	err := c.worker.Process(ctx, b)\n", "	recycle(b.Records)\n	err := c.worker.Process(ctx, b)\n"), test("stream", "TestProcessorWithATable")},
 	{3, "a store ahead of the log is built again", one(tableGo,
 		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream", "TestCatchUpOfAStoreThatIsNoCopy")},
 	{3, "a read error is not \"not found\"", one("stream/store_read.go",
