@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -47,10 +45,6 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 	return cmd
 }
 
-// processorGCPercent has the garbage of a processor, some 10 MB a batch, collected half as
-// often as Go would; what lives is little beside it. GOGC has the last word.
-const processorGCPercent = 100
-
 func (a *app) processorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "processor",
@@ -87,9 +81,6 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		p, err := processor.New(cfg.Processor, cfg.Kafka, store, log, reg)
 		if err != nil {
 			return err
-		}
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(processorGCPercent)
 		}
 		return runRole(cmd.Context(), "processor", p, cfg.Admin, reg, log)
 	}

@@ -21,9 +21,9 @@ const (
 	storeCache = 64 << 20
 )
 
-// storeBuffer is what a buffered store holds before it goes to Pebble: so little that
+// storeBuffer is the memory of a buffered store, a fourth of which goes to Pebble at a time: so little that
 // the writes of a workload fill it several times.
-const storeBuffer = 1 << 20
+const storeBuffer = 4 << 20
 
 // stores are the two kinds: Pebble alone, which readers of many goroutines have, and with
 // a buffer before it, which the fold has.

@@ -1,9 +1,11 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -151,7 +153,8 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 		return err
 	}
 	l := w.kafka.log(rec.Topic, rec.Partition)
-	rec.Offset = l.append(entry{key: rec.Key, value: rec.Value, headers: rec.Headers, txn: w.kafka.join(c.co)})
+	// As the network does: the record's memory is the caller's again after this.
+	rec.Offset = l.append(entry{key: bytes.Clone(rec.Key), value: bytes.Clone(rec.Value), headers: slices.Clone(rec.Headers), txn: w.kafka.join(c.co)})
 	c.produced = true
 	if stepped {
 		return c.answered("produce to " + rec.Topic)
