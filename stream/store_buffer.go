@@ -64,7 +64,12 @@ func (b *bufferBudget) share() int { return int(b.bytes / uint64(max(1, b.open.L
 // is for what is on its way there, and for what was there last.
 const spillsPerShare = 4
 
-func (b *buffer) full() bool { return b.recent.held() >= b.budget.share()/spillsPerShare }
+// maxSpill goes to disk at a time at most: the places of a memtable have 32 bits.
+const maxSpill = 1 << 30
+
+func (b *buffer) full() bool {
+	return b.recent.held() >= min(b.budget.share()/spillsPerShare, maxSpill)
+}
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 

@@ -25,7 +25,8 @@ import (
 type settings struct {
 	contenders, shapes, measure string
 	percents                    string
-	events, rounds, slow        int
+	events, rounds              int
+	slower, slow                int
 	seed                        uint64
 	json, markdown, dir         string
 	quick, keep                 bool
@@ -38,7 +39,8 @@ func main() {
 	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "workloads to drain, with commas between")
 	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "what to measure, with commas between")
 	flag.StringVar(&s.percents, "percents", "", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)")
-	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 20,000,000)")
+	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 10,000,000)")
+	flag.IntVar(&s.slower, "slower-events", 500_000, "events of the contenders goka and streams, which are an order slower than the others; 0: as many")
 	flag.IntVar(&s.slow, "sql-events", 50_000, "events of the contender sql, which is two orders slower than the others")
 	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
 	flag.Uint64Var(&s.seed, "seed", 1, "decides the events")
@@ -128,7 +130,10 @@ func (s *settings) plan() (*bench.Plan, error) {
 			s.contenders = kudosName
 		}
 	}
-	p := &bench.Plan{Rounds: s.rounds, EventsOf: map[string]int{"sql": s.slow}, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd())))}
+	p := &bench.Plan{
+		Rounds: s.rounds, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
+		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow},
+	}
 	load := func(name string) (bench.Workload, error) {
 		shape, err := bench.ShapeNamed(name)
 		w := bench.Workload{Seed: s.seed, Shape: shape, Events: 5_000_000}
@@ -136,7 +141,7 @@ func (s *settings) plan() (*bench.Plan, error) {
 		case s.events > 0:
 			w.Events = s.events
 		case name == "uniform":
-			w.Events = 20_000_000
+			w.Events = 10_000_000
 		}
 		return w, err
 	}
