@@ -128,7 +128,7 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 		pending()
 		return len(l.processed(0)) == many && len(l.processed(2)) == many
 	})
-	require.LessOrEqual(t, most, 2*pendingBatches*100, "4 batches and one poll")
+	require.LessOrEqual(t, most, 2*pendingBatches*100, "two batches and one poll")
 	require.Positive(t, pending())
 	require.Empty(t, l.processed(1))
 	close(g.open)

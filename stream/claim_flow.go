@@ -64,7 +64,7 @@ func (c *claim) kickDue(now time.Time) bool {
 }
 
 // pendingBatches bounds what waits for a partition, in batches.
-const pendingBatches = 1
+const pendingBatches = 2
 
 // holdPoll is how long the poll loop waits for a full partition before it is paused,
 // for the sake of the others.

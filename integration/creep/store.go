@@ -113,8 +113,10 @@ func filled(stores *stream.Stores) (*stream.Store, error) {
 		return nil, err
 	}
 	// A buffered store reads its keys into a filter, in a goroutine. With GOMAXPROCS=1 that
-	// one runs now.
-	runtime.Gosched()
+	// one runs now, for 10 ms a time, which is not much under valgrind.
+	for range 100 {
+		runtime.Gosched()
+	}
 	for _, batch := range batches {
 		if err := lookUp(s, batch, len(batch)); err != nil {
 			return nil, errors.Join(err, s.Close())
