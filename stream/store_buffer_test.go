@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 )
@@ -278,4 +279,47 @@ func TestSpillLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, names, spillFile)
 	require.NoError(t, s.Close())
+}
+
+// TestSpillWaitsForCompactions: files that overlap do not pile up without end, and what waits
+// for disk is found meanwhile.
+func TestSpillWaitsForCompactions(t *testing.T) {
+	s := bufferedStore(t, vfs.NewMem(), "state")
+	<-s.buffer.build.done // reads what is to be closed
+	require.NoError(t, s.db.Close())
+	opts := s.pebbleOptions()
+	opts.DisableAutomaticCompactions = true
+	var err error
+	s.db, err = pebble.Open(s.dir, opts)
+	require.NoError(t, err)
+	offset := int64(0)
+	for ; s.db.Metrics().Levels[0].Sublevels < l0Stop-1; offset++ { // the first ones go to lower levels
+		require.Less(t, offset, int64(3*l0Stop))
+		put(t, s, offset, fmt.Sprint(offset), "a", "b")
+		require.NoError(t, s.spillAll())
+	}
+	put(t, s, offset, "last", "a", "b")
+	require.NoError(t, s.beginSpill())
+	waitFor(t, "the spill to lie on disk", func() bool { return s.db.Metrics().Levels[0].Sublevels == l0Stop })
+	require.Never(t, func() bool { return isClosed(s.buffer.spill.done) }, 5*compactionPause, compactionPause)
+	require.Equal(t, map[string]string{"a": "alast"}, lookup(t, s, "a", "x"))
+	require.NoError(t, s.db.Compact(t.Context(), []byte("_"), []byte("z"), false))
+	require.NoError(t, s.settle())
+	require.NoError(t, s.Close())
+}
+
+// TestStoreOutlivesItsStores: closing what stores share takes no memory from one that is open.
+func TestStoreOutlivesItsStores(t *testing.T) {
+	stores := NewStoresOn(vfs.NewMem(), "state", 1<<20, testLog())
+	stores.BufferBytes = minPaged
+	st, err := stores.Builder(func(string) (LogID, error) { return testLogID, nil })("table", 0)
+	require.NoError(t, err)
+	s := st.(*Store)
+	require.NoError(t, s.Open())
+	put(t, s, 1, "", "a")
+	stores.Close()
+	require.NotEmpty(t, stores.budget.pages.all, "its memory is still there")
+	require.Equal(t, "a", get(t, s, "a"))
+	require.NoError(t, s.Close())
+	stores.budget.pages.close()
 }
