@@ -11,7 +11,7 @@ PEERS := integration/bench/peers
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench microbench creep stack screenshots streams
+.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench pgo microbench creep stack screenshots streams
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -25,12 +25,12 @@ generate: ## write the code that comes from the .proto files
 deps: ## install what the tests need: as root on Debian; elsewhere it says what is missing
 	integration/deps.sh
 
-# With -race like the tests, so that one compilation serves vet, staticcheck and them.
+# With -race and without the profile like the tests, so that one compilation serves vet, staticcheck and them.
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then printf 'gofmt would change (mend: gofmt -w FILE):\n%s\n' "$$unformatted"; exit 1; fi
-	$(GO) vet -race $(PKG)
-	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(TOOL) -n staticcheck) $(PKG)
+	$(GO) vet -race -pgo=off $(PKG)
+	GOFLAGS="$$($(GO) env GOFLAGS) -race -pgo=off" $$($(TOOL) -n staticcheck) $(PKG)
 	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(PEERS) && $(GO) vet -race ./... && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck ./...)
 
 # Into a folder beside, so that it fails and changes nothing.
@@ -43,7 +43,7 @@ generated: ## is the generated code that of the .proto files?
 # vet has run by then. Never from the cache of results: the integration tests run a
 # program that go test does not know of.
 test: deps lint generated ## all checks and the whole suite, with the race detector
-	$(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(PKG)
+	$(GO) test -race -pgo=off -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(PKG)
 	$(if $(filter ./...,$(PKG)),$(GO) test -vet=off -count=1 ./integration/simulation) # 20,000 schedules: without the detector
 	$(if $(filter ./...,$(PKG)),cd $(PEERS) && $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) ./...)
 	$(if $(filter ./...,$(PKG)),@$(MAKE) --no-print-directory streams)
@@ -83,6 +83,12 @@ facts: ## what a real broker does over a long time: half an hour
 BENCH ?=
 bench: deps ## kudos and what people would pick instead, on real servers: hours; report in docs/benchmarks.*
 	$(GO) run ./integration/cmd/bench -json docs/benchmarks.json -markdown docs/benchmarks.md $(BENCH)
+
+# `go build` compiles by the default.pgo beside main.go; what does not match it any more it ignores.
+pgo: deps ## default.pgo anew: what the processor spends its time on at three workloads, some five minutes
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	$(GO) run ./integration/cmd/bench -contenders kudos -shapes hot,skewed-1000,skewed-1000000 -measure drain -rounds 1 -profiles "$$dir" && \
+	$(GO) tool pprof -proto -output default.pgo "$$dir"/*.pprof
 
 microbench: ## Go benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)

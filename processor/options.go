@@ -37,7 +37,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		StateDir:              "kudos-state",
-		MaxBatch:              50_000,
+		MaxBatch:              100_000,
 		CacheBytes:            128 << 20,
 		BufferBytes:           256 << 20,
 		TransactionTimeout:    30 * time.Second,

@@ -216,8 +216,8 @@ func (c *claim) next(now time.Time) *Batch {
 		n := min(len(c.mu.pending), c.opts.MaxBatch)
 		b.Records = c.mu.pending[:n:n]
 		c.mu.pending = c.mu.pending[n:]
-		if c.mu.paused && len(c.mu.pending) < c.opts.MaxBatch {
-			c.loop.wake()
+		if c.mu.paused {
+			c.loop.wake() // it may be time to resume
 		} else {
 			c.loop.roomAgain()
 		}

@@ -70,22 +70,22 @@ func TestClaimDropsWhatIsStale(t *testing.T) {
 	l.setPosition(0, Position{Offset: 2, Epoch: 1})
 	c.open(t.Context(), true)
 	require.Nil(t, c.next(time.Now()), "what waited is dropped")
-	_, _, seek := c.flow(time.Now())
+	_, _, seek := c.flow(time.Now(), 4)
 	require.Equal(t, &kgo.EpochOffset{Offset: 2, Epoch: 1}, seek)
 	c.push(fetchOf(7, nil, "c"))
 	require.Nil(t, c.next(time.Now()), "what arrives before the seek is dropped")
 	c.push(fetchOf(7, kerr.OffsetOutOfRange))
 	require.Equal(t, StateRunning, c.status().State, "nor does an error at the old position count")
-	_, _, seek = c.flow(time.Now())
+	_, _, seek = c.flow(time.Now(), 4)
 	require.NotNil(t, seek, "asked for until it is done")
 	wakes := loop.wakes
 	c.next(time.Now())
 	require.Greater(t, loop.wakes, wakes, "and the poll loop is reminded")
 	c.sought(kgo.EpochOffset{Offset: 99})
-	_, _, again := c.flow(time.Now())
+	_, _, again := c.flow(time.Now(), 4)
 	require.Equal(t, seek, again, "somewhere else is not there")
 	c.sought(*seek)
-	_, _, seek = c.flow(time.Now())
+	_, _, seek = c.flow(time.Now(), 4)
 	require.Nil(t, seek)
 	c.push(fetchOf(2, nil, "x"))
 	require.Len(t, c.next(time.Now()).Records, 1)
@@ -103,7 +103,7 @@ func TestClaimRefusesToGoBack(t *testing.T) {
 func TestClaimFlow(t *testing.T) {
 	c, loop, _ := opened(t, 0)
 	now := time.Now()
-	flow := func(at time.Time) (paused, changed bool) { paused, changed, _ = c.flow(at); return }
+	flow := func(at time.Time) (paused, changed bool) { paused, changed, _ = c.flow(at, 4); return }
 	is := func(paused, changed bool, at time.Time) {
 		t.Helper()
 		p, ch := flow(at)
@@ -111,13 +111,13 @@ func TestClaimFlow(t *testing.T) {
 	}
 	is(false, false, now)
 	c.push(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
-	has, full := c.room()
+	has, full := c.room(4)
 	require.False(t, has)
 	require.True(t, full)
 	is(false, false, now) // it may make room soon
 	is(true, true, now.Add(holdPoll))
 	is(true, false, now.Add(holdPoll))
-	_, full = c.room()
+	_, full = c.room(4)
 	require.False(t, full, "paused, it gets no more whatever the others do")
 	for range 3 {
 		c.next(now)
@@ -143,8 +143,24 @@ func TestClaimFlow(t *testing.T) {
 
 	c.push(fetchOf(0, kerr.OffsetOutOfRange))
 	is(true, true, now) // parked
-	has, full = c.room()
+	has, full = c.room(4)
 	require.False(t, has || full)
+}
+
+// TestQuotas: one hot partition has all that may wait; the more the others have, the less,
+// down to an equal part.
+func TestQuotas(t *testing.T) {
+	s := &session{claims: map[int32]*claim{}}
+	for p := range int32(4) {
+		s.claims[p], _, _ = opened(t, 0)
+	}
+	quotas := func() map[int32]int { return s.quotas(8) }
+	require.Equal(t, map[int32]int{0: 16, 1: 16, 2: 16, 3: 16}, quotas())
+	s.claims[2].push(fetchOf(0, nil, "0", "1", "2", "3", "4", "5"))
+	require.Equal(t, map[int32]int{0: 10, 1: 10, 2: 16, 3: 10}, quotas())
+	s.claims[0].push(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
+	require.Equal(t, map[int32]int{0: 10, 1: 4, 2: 6, 3: 4}, quotas())
+	require.Equal(t, map[int32]int{0: 2, 1: 2, 2: 2, 3: 2}, s.quotas(1), "never nothing")
 }
 
 func TestClaimAsksForANewAssignment(t *testing.T) {

@@ -38,7 +38,7 @@ func (d *Drive) Open(ctx context.Context) {
 // Steer tells whether the partition is to be fetched, and where to go on with it if
 // that has changed.
 func (d *Drive) Steer() (fetch bool, moved *Position) {
-	paused, _, seek := d.claim.flow(time.Now())
+	paused, _, seek := d.claim.flow(time.Now(), pendingBatches*d.claim.opts.MaxBatch)
 	if seek != nil {
 		d.claim.sought(*seek)
 		moved = &Position{Offset: seek.Offset, Epoch: seek.Epoch}

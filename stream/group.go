@@ -78,7 +78,7 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		// A resumed partition is asked for only when the fetch under way has ended.
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.FetchMaxPartitionBytes(groupPartitionBytes),
-		kgo.FetchMaxBytes(4*groupPartitionBytes),
+		kgo.FetchMaxBytes(2*groupPartitionBytes),
 		kgo.WithPools(&recordPool{}),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
 			g.begin(ctx, cancel, cl, topics[0], assigned[topics[0]], h)
@@ -295,9 +295,9 @@ func (g *group) steer(s *session) {
 	defer g.steering.Unlock()
 	var pause, resume []int32
 	seeks := map[int32]kgo.EpochOffset{}
-	now := time.Now()
+	now, quotas := time.Now(), s.quotas(g.opts.MaxBatch)
 	for p, c := range s.claims {
-		paused, changed, seek := c.flow(now)
+		paused, changed, seek := c.flow(now, quotas[p])
 		if seek != nil {
 			seeks[p] = *seek
 		}
@@ -356,9 +356,9 @@ func (g *group) rejoin() {
 	}
 }
 
-// waitForRoom holds the poll loop while every running partition has a full batch
+// waitForRoom holds the poll loop while every running partition has half of its quota
 // waiting (what is not polled stays in the client's own bounded buffer), and for a
-// while if one has all that it may have: a fast worker makes room soon, a slow one is
+// while if one has all of it: a fast worker makes room soon, a slow one is
 // then paused.
 func (g *group) waitForRoom(ctx context.Context) {
 	hold := time.NewTimer(holdPoll)
@@ -368,7 +368,7 @@ func (g *group) waitForRoom(ctx context.Context) {
 		if s == nil {
 			return
 		}
-		room, full := s.room()
+		room, full := s.room(g.opts.MaxBatch)
 		var held <-chan time.Time
 		switch {
 		case room && !full:
@@ -391,10 +391,10 @@ func (g *group) waitForRoom(ctx context.Context) {
 
 // room tells whether polling makes sense: some partition has room, or none is running
 // and the poll only waits. full: some partition must not get more.
-func (s *session) room() (has, full bool) {
-	running := false
-	for _, c := range s.claims {
-		h, f := c.room()
+func (s *session) room(maxBatch int) (has, full bool) {
+	running, quotas := false, s.quotas(maxBatch)
+	for p, c := range s.claims {
+		h, f := c.room(quotas[p])
 		has, full = has || h, full || f
 		running = running || c.status().State == StateRunning
 	}

@@ -21,7 +21,7 @@ type keyFilter struct {
 
 const (
 	minFilterKeys = 1 << 18
-	filterGrowth  = 8
+	filterGrowth  = 4
 	maxFilterKeys = 1 << 26
 	// filterError is how often a key passes that is not there: a look-up in vain.
 	filterError = 0.01

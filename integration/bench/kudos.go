@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -21,6 +22,8 @@ import (
 type Kudos struct {
 	// Program is the binary, with arguments and environment that its configuration comes from.
 	Program Command
+	// Profiles is the folder that CPU profiles of drains go to; "": none are made.
+	Profiles string
 }
 
 func (k *Kudos) Name() string { return "kudos" }
@@ -54,7 +57,7 @@ func (k *Kudos) Prepare(ctx context.Context, s *Servers, partitions int32) error
 }
 
 func (k *Kudos) Start(s *Servers, dir string) (Running, error) {
-	r := &kudosProcess{servers: s, stateDir: filepath.Join(dir, "state"), running: map[int32]int64{}}
+	r := &kudosProcess{servers: s, stateDir: filepath.Join(dir, "state"), profiles: k.Profiles, running: map[int32]int64{}}
 	r.init(k.Name(), dir)
 	c := k.on(s, 0)
 	c.Args = append([]string{"processor"}, c.Args...)
@@ -67,7 +70,9 @@ type kudosProcess struct {
 	news
 	servers  *Servers
 	stateDir string
+	profiles string
 
+	admin string // the address of its admin server
 	// firstPoll is when the first partition of the fold began to ask for events.
 	firstPoll time.Time
 	// running are the partitions of the fold that ask for events, and from which offset on.
@@ -75,19 +80,30 @@ type kudosProcess struct {
 	lastRan time.Time
 }
 
-// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim_work.go).
-const runningMessage = "partition is running"
+const (
+	// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim_work.go).
+	runningMessage = "partition is running"
+	// listeningMessage is what an admin server logs when it has its address (stream/admin).
+	listeningMessage = "listening"
+)
 
 func (r *kudosProcess) line(text []byte) {
 	var l struct {
 		Time      time.Time `json:"time"`
 		Msg       string    `json:"msg"`
+		Addr      string    `json:"addr"`
 		Group     string    `json:"group"`
 		Partition int32     `json:"partition"`
 		Offset    int64     `json:"offset"`
 	}
-	if err := json.Unmarshal(text, &l); err != nil || l.Msg != runningMessage || l.Group != schema.GroupFold {
+	if err := json.Unmarshal(text, &l); err != nil {
 		return // the log is for people; what was not understood is in the file
+	}
+	if l.Msg == listeningMessage {
+		r.tell(func() { r.admin = l.Addr })
+	}
+	if l.Msg != runningMessage || l.Group != schema.GroupFold {
+		return
 	}
 	r.tell(func() {
 		if r.firstPoll.IsZero() {
@@ -120,6 +136,12 @@ const (
 // Counted asks Kafka and MySQL, not the process: the fold's group has committed the end of likes, and MySQL stands at
 // the end of like-updates.
 func (r *kudosProcess) Counted(ctx context.Context, _ int64) (time.Time, error) {
+	profiled := r.profile(ctx)
+	at, err := r.counted(ctx)
+	return at, errors.Join(err, profiled())
+}
+
+func (r *kudosProcess) counted(ctx context.Context) (time.Time, error) {
 	cl, err := r.servers.client()
 	if err != nil {
 		return time.Time{}, err

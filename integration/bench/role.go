@@ -49,7 +49,7 @@ func (r *roleProcess) line(text []byte) {
 		switch l.Msg {
 		case r.told:
 			r.addr = l.Addr
-		case "listening":
+		case listeningMessage:
 			r.admin = l.Addr
 		}
 	})

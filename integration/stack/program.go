@@ -11,10 +11,10 @@ import (
 	"kudos/integration/child"
 )
 
-// BuildKudos makes the program anew from its source, in a folder, and returns its path.
+// BuildKudos makes the program anew from its source, as `make build` does, in a folder, and returns its path.
 func BuildKudos(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "kudos")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "kudos").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "kudos").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil

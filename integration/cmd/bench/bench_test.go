@@ -63,7 +63,7 @@ func TestContendersCountExactly(t *testing.T) {
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	root, err := projectRoot(t.Context())
 	require.NoError(t, err)
-	contenders, err := build(t.Context(), root, t.TempDir(), nil)
+	contenders, err := build(t.Context(), root, t.TempDir(), nil, "")
 	require.NoError(t, err)
 	for _, c := range contenders {
 		if c.NeedsRedis() {
@@ -202,7 +202,7 @@ func TestPlanOfTheProducer(t *testing.T) {
 }
 
 func TestUnknownNames(t *testing.T) {
-	_, err := build(t.Context(), t.TempDir(), t.TempDir(), []string{"memcached"})
+	_, err := build(t.Context(), t.TempDir(), t.TempDir(), []string{"memcached"}, "")
 	require.ErrorContains(t, err, `there is no contender "memcached"; there are kudos, redis, goka, streams, sql`)
 	s := settings{measure: "throughput", rounds: 1, out: os.Stdout}
 	_, err = s.plan()

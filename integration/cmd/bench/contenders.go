@@ -111,8 +111,8 @@ func output(ctx context.Context, dir, name string, args ...string) error {
 	return nil
 }
 
-// build builds the contenders with these names, or all whose source is here.
-func build(ctx context.Context, root, into string, names []string) ([]bench.Contender, error) {
+// build builds the contenders with these names, or all whose source is here. profiles is the folder for those of kudos.
+func build(ctx context.Context, root, into string, names []string, profiles string) ([]bench.Contender, error) {
 	var list []bench.Contender
 	var known []string
 	for _, m := range makers() {
@@ -123,6 +123,9 @@ func build(ctx context.Context, root, into string, names []string) ([]bench.Cont
 		c, err := m.build(ctx, root, into)
 		if err != nil {
 			return nil, fmt.Errorf("building %s: %w", m.name, err)
+		}
+		if k, ok := c.(*bench.Kudos); ok {
+			k.Profiles = profiles
 		}
 		list = append(list, c)
 	}

@@ -29,6 +29,7 @@ type settings struct {
 	slower, slow                int
 	seed                        uint64
 	json, markdown, dir         string
+	profiles                    string
 	quick, keep                 bool
 	out                         *os.File
 }
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&s.json, "json", "", "write the report as JSON to this `file`, after each run")
 	flag.StringVar(&s.markdown, "markdown", "", "write the report for people to this `file`, after each run")
 	flag.StringVar(&s.dir, "dir", "", "existing `directory` for data and logs (default: a new one, removed after a run without failures)")
+	flag.StringVar(&s.profiles, "profiles", "", "existing `directory` for CPU profiles of kudos, one of the first seconds of each drain")
 	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
 	render := flag.String("render", "", "measure nothing, write the -markdown of this `file` of JSON")
 	flag.Parse()
@@ -102,7 +104,7 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	}
 	defer log.Close()
 	plan.Progress("building the contenders", true)
-	if plan.Contenders, err = build(ctx, root, s.dir, words(s.contenders)); err != nil {
+	if plan.Contenders, err = build(ctx, root, s.dir, words(s.contenders), s.profiles); err != nil {
 		return err
 	}
 	plan.Site = &servers{dir: s.dir, log: slog.New(slog.NewTextHandler(log, nil))}

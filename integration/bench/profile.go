@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// profileSeconds is how long a drain is profiled: shorter than any drain of 5,000,000 events.
+	profileSeconds = 5
+	// profileBytes bounds a profile.
+	profileBytes = 64 << 20
+)
+
+// profile puts a CPU profile of the next seconds into the folder for profiles, if there is one. What it returns waits
+// for that.
+func (r *kudosProcess) profile(ctx context.Context) (wait func() error) {
+	if r.profiles == "" {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.fetchProfile(ctx) }()
+	return func() error { return <-done }
+}
+
+func (r *kudosProcess) fetchProfile(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout+profileSeconds*time.Second)
+	defer cancel()
+	var addr string
+	if err := r.wait(ctx, "the admin server's address", func() bool { addr = r.admin; return addr != "" }); err != nil {
+		return err
+	}
+	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", addr, profileSeconds)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, profileBytes))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	}
+	return os.WriteFile(filepath.Join(r.profiles, time.Now().UTC().Format("20060102-150405.000")+".pprof"), body, 0o644)
+}
