@@ -65,14 +65,14 @@ func BenchmarkJudgeAndPublish(b *testing.B) {
 		b.Run("publish/"+shape.name, func(b *testing.B) {
 			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
 			for _, rec := range records {
-				w.verdict.judge(rec, testPartitions)
+				w.verdicts[0].judge(rec, testPartitions)
 			}
-			result, err := w.fold.Fold(w.verdict.events, &memory{})
+			result, err := w.fold.Fold(w.verdicts[0].events, &memory{})
 			require.NoError(b, err)
 			next := stream.Position{Offset: benchBatch, Epoch: 1}
 			b.ReportAllocs()
 			for b.Loop() {
-				w.publish(&output{progress: w.progress}, result, next, true)
+				w.publish(&output{progress: w.progress}, &w.verdicts[0], result, next, true)
 			}
 			perEvent(b, benchBatch)
 		})

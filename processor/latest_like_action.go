@@ -22,13 +22,14 @@ type folder struct {
 	stores    *stream.Stores
 	metrics   *metrics
 	log       *slog.Logger
-	atATime   int        // see Workers
-	rooms     *sync.Pool // of *recordRoom
+	atATime   int                        // see Workers
+	beside    func(func()) (wait func()) // see Workers
+	rooms     *sync.Pool                 // of *recordRoom
 
 	txn      *stream.Txn
 	store    *stream.Store
 	progress schema.Progress
-	verdict  verdict
+	verdicts [2]verdict
 	fold     fold.Folder
 }
 
@@ -157,28 +158,6 @@ func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// transact folds a batch, in parts, into a transaction and commits it.
-func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) error {
-	for records := b.Records; len(records) > 0; {
-		n := min(w.atATime, len(records))
-		w.verdict.reset()
-		for _, rec := range records[:n] {
-			w.verdict.judge(rec, w.progress.Partitions)
-		}
-		records = records[n:]
-		result, err := w.fold.Fold(w.verdict.events, &tableState{store: w.store})
-		if err != nil {
-			return fmt.Errorf("folding: %w", err)
-		}
-		out.add(&w.verdict)
-		w.publish(out, result, b.Next, len(records) == 0)
-		x.Send(out.records)
-		// The rest of the batch finds what this part has changed.
-		w.store.Stage(out.state, func(i int) (key, value []byte) { return out.records[i].Key, out.records[i].Value })
-	}
-	return x.Commit(b.Next)
-}
-
 // output is what a batch publishes, a part at a time.
 type output struct {
 	records []*kgo.Record // of the part: those for the state table first
@@ -222,8 +201,8 @@ func (out *output) add(v *verdict) {
 
 // publish lays out the records of a part of the batch; after the last one comes the
 // progress.
-func (w *folder) publish(out *output, r *fold.Result, next stream.Position, last bool) {
-	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(w.verdict.forwards)+len(w.verdict.deadLetters)+2)
+func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Position, last bool) {
+	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(v.forwards)+len(v.deadLetters)+2)
 	room := w.newRoom(cap(out.records))
 	out.rooms = append(out.rooms, room)
 	slab, bytes := room.records, room.bytes[:0]
@@ -286,8 +265,8 @@ func (w *folder) publish(out *output, r *fold.Result, next stream.Position, last
 		out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
 		out.last.Value = schema.AppendProgress(nil, &out.progress)
 	}
-	out.records = append(out.records, w.verdict.forwards...)
-	out.records = append(out.records, w.verdict.deadLetters...)
+	out.records = append(out.records, v.forwards...)
+	out.records = append(out.records, v.deadLetters...)
 }
 
 func (w *folder) count(records int, out *output) {

@@ -40,15 +40,15 @@ func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
 
 // publishBatch is Process up to the commit.
 func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Position, records ...*kgo.Record) *output {
-	w.verdict.reset()
+	w.verdicts[0].reset()
 	for _, rec := range records {
-		w.verdict.judge(rec, w.progress.Partitions)
+		w.verdicts[0].judge(rec, w.progress.Partitions)
 	}
-	result, err := w.fold.Fold(w.verdict.events, state)
+	result, err := w.fold.Fold(w.verdicts[0].events, state)
 	require.NoError(t, err)
 	out := &output{progress: w.progress}
-	out.add(&w.verdict)
-	w.publish(out, result, next, true)
+	out.add(&w.verdicts[0])
+	w.publish(out, &w.verdicts[0], result, next, true)
 	return out
 }
 
@@ -133,7 +133,7 @@ func TestWhatABatchPublishes(t *testing.T) {
 		fmt.Sprintf("like-updates/2 %d: seq 8, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0", home),
 		"like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111",
 		fmt.Sprintf("likes/3 %d = 08%02x1001180120072a025553 kudos.forwarded=2@103", away, away),
-		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.verdict.deadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",
+		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.verdicts[0].deadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",
 	}, got)
 	require.Equal(t, 6, out.state, "records for the local store")
 	require.Equal(t, 3, out.updates)

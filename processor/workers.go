@@ -24,6 +24,9 @@ type Workers struct {
 	// those while the next ones are folded, all in one transaction. To be changed before
 	// the first worker is made, if at all.
 	FoldAtATime int
+	// Beside runs what the fold has done beside itself (stages.go); by default a goroutine
+	// does. To be changed before the first worker is made, if at all.
+	Beside func(func()) (wait func())
 
 	rooms sync.Pool // of *recordRoom
 }
@@ -32,14 +35,14 @@ type Workers struct {
 // made yet.
 func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) *Workers {
 	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
-	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg), FoldAtATime: foldAtATime}
+	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg), FoldAtATime: foldAtATime, Beside: beside}
 }
 
 // Fold makes a worker of latest-like-action.
 func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	return &folder{
 		partition: a.Partition, member: a.Member, opts: &w.opts, kafka: w.kafka, stores: w.stores,
-		metrics: w.metrics, log: w.log, atATime: w.FoldAtATime, rooms: &w.rooms,
+		metrics: w.metrics, log: w.log, atATime: w.FoldAtATime, beside: w.Beside, rooms: &w.rooms,
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +70,30 @@ func ReadReport(path string) (*Report, error) {
 		return nil, fmt.Errorf("%s is of version %d, this program knows version %d: measure again", path, r.Version, reportVersion)
 	}
 	return &r, nil
+}
+
+// Add takes over the runs of another report: a measurement of hours may be made in parts, which must be of the same
+// program on the same machine, and each run of one part only.
+func (r *Report) Add(part *Report) error {
+	if r.Commit != part.Commit || r.Machine != part.Machine {
+		return fmt.Errorf("parts of one report are of the same commit and machine: %s on %+v is not %s on %+v", part.Commit, part.Machine, r.Commit, r.Machine)
+	}
+	for _, run := range part.Runs {
+		same := func(o Run) bool { return o.place() == run.place() }
+		if slices.ContainsFunc(r.Runs, same) {
+			return fmt.Errorf("round %d, %s, %s is in more than one part", run.Round, run.Load.Shape.Name, run.Contender)
+		}
+	}
+	r.Runs = append(r.Runs, part.Runs...)
+	maps.Copy(r.Versions, part.Versions)
+	maps.Copy(r.Settings, part.Settings)
+	maps.Copy(r.Contenders, part.Contenders)
+	return nil
+}
+
+// place is what there is one run of.
+func (r *Run) place() string {
+	return fmt.Sprint(r.Round, r.Contender, r.Load, r.Drain != nil, r.Latency != nil, r.Recovery != nil, r.Producer != nil)
 }
 
 // Write writes the report to a file, which is whole at any time.

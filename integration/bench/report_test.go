@@ -47,6 +47,32 @@ func rounds() *Report {
 	return r
 }
 
+// TestReportOfParts: rounds that were measured at different times are one report, if they are
+// of the same program, machine and load.
+func TestReportOfParts(t *testing.T) {
+	first, second := rounds(), rounds()
+	first.Runs, second.Runs = first.Runs[:2], second.Runs[2:]
+	second.Versions = map[string]string{"Redis": "8"}
+	first.Versions = map[string]string{"Go": "1.26"}
+	first.Settings = map[string]string{}
+	require.NoError(t, first.Add(second))
+	require.Equal(t, rounds().Runs, first.Runs)
+	require.Equal(t, map[string]string{"Go": "1.26", "Redis": "8"}, first.Versions)
+
+	require.EqualError(t, first.Add(second), "round 2, skewed-1000, redis is in more than one part")
+	require.Len(t, first.Runs, 6, "nothing of it was taken")
+	latency := rounds()
+	for i := range latency.Runs {
+		latency.Runs[i].Drain, latency.Runs[i].Latency = nil, &Latency{}
+	}
+	require.NoError(t, first.Add(latency), "the same round of something else")
+	second.Commit = "another"
+	require.ErrorContains(t, first.Add(second), "of the same commit and machine")
+	second = rounds()
+	second.Machine.Cores++
+	require.ErrorContains(t, first.Add(second), "of the same commit and machine")
+}
+
 // TestRatiosAreWithinARound: 4, 2.67 and 4.44, though the medians are 75,000 and 200,000.
 func TestRatiosAreWithinARound(t *testing.T) {
 	r := rounds()

@@ -85,6 +85,8 @@ func (w *world) start(disk *vfs.MemFS) *process {
 	p.db = sql.NewOn(connector{p}, o, w.log)
 	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
 	p.workers.FoldAtATime = 3 // most batches are of several parts
+	// In one goroutine, so that the same seed is the same schedule.
+	p.workers.Beside = func(f func()) func() { f(); return func() {} }
 	w.processes = append(w.processes, p)
 	return p
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -51,7 +52,7 @@ func main() {
 	flag.StringVar(&s.dir, "dir", "", "existing `directory` for data and logs (default: a new one, removed after a run without failures)")
 	flag.StringVar(&s.profiles, "profiles", "", "existing `directory` for CPU profiles of kudos, one of the first seconds of each drain")
 	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
-	render := flag.String("render", "", "measure nothing, write the -markdown of this `file` of JSON")
+	render := flag.String("render", "", "measure nothing, write -json and -markdown of these `files` of JSON, with commas between: of measurements made in parts")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "bench: what is %q? It takes options only, see -help\n", flag.Arg(0))
@@ -68,11 +69,7 @@ func main() {
 
 func (s *settings) run(ctx context.Context, render string) (err error) {
 	if render != "" {
-		report, err := bench.ReadReport(render)
-		if err != nil {
-			return err
-		}
-		return s.write(report)
+		return s.render(words(render))
 	}
 	root, err := projectRoot(ctx)
 	if err != nil {
@@ -122,6 +119,28 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 		return err
 	}
 	return report.Failed()
+}
+
+// render writes what was measured in parts as one report.
+func (s *settings) render(parts []string) error {
+	var whole *bench.Report
+	for _, path := range parts {
+		part, err := bench.ReadReport(path)
+		switch {
+		case err != nil:
+			return err
+		case whole == nil:
+			whole = part
+			continue
+		}
+		if err := whole.Add(part); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if whole == nil {
+		return errors.New("-render: no file is named")
+	}
+	return s.write(whole)
 }
 
 // plan is which runs to make, without what they run on.

@@ -21,6 +21,7 @@ type catcher struct {
 const (
 	foldGo    = "processor/fold/fold.go"
 	folderGo  = "processor/latest_like_action.go"
+	stagesGo  = "processor/stages.go"
 	counterGo = "processor/like_count.go"
 	judgeGo   = "processor/judge.go"
 	claimGo   = "stream/claim.go"
@@ -94,10 +95,10 @@ var mutants = []mutant{
 	{3, "state is in the transaction", one(folderGo,
 		"		bytes = schema.AppendCounts(bytes, c.Counts)\n		add(schema.TopicState, key, cut(n))\n", "		bytes = schema.AppendCounts(bytes, c.Counts)\n		_, _ = key, cut\n"), simulation},
 	{3, "forwards are in the transaction", one(folderGo,
-		"	out.records = append(out.records, w.verdict.forwards...)\n", ""), simulation},
+		"	out.records = append(out.records, v.forwards...)\n", ""), simulation},
 	{3, "dead letters are in the transaction", one(folderGo,
-		"	out.records = append(out.records, w.verdict.deadLetters...)\n", ""), simulation},
-	{3, "the local store is written only after the commit", one(folderGo,
+		"	out.records = append(out.records, v.deadLetters...)\n", ""), simulation},
+	{3, "the local store is written only after the commit", one(stagesGo,
 		"	return x.Commit(b.Next)\n",
 		"	if offset, ok := w.store.Offset(); ok {\n		if err := w.store.Seal(offset); err != nil {\n			return err\n		}\n	}\n	return x.Commit(b.Next)\n"), simulation},
 	{3, "what was only staged is forgotten", one(folderGo,
@@ -215,7 +216,7 @@ var mutants = []mutant{
 
 	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
 	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "return h & 0x7fffffff", "return -h"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
-	{8, "the stored partition count decides", one(folderGo, "		w.verdict.judge(rec, w.progress.Partitions)\n", "		w.verdict.judge(rec, 1)\n"), simulation},
+	{8, "the stored partition count decides", one(stagesGo, "			v.judge(rec, w.progress.Partitions)\n", "			v.judge(rec, 1)\n"), simulation},
 	{8, "an event in the wrong partition is forwarded", one(judgeGo, "	if home := schema.PartitionFor(e.PostID, partitions); home != rec.Partition {", "	if home := schema.PartitionFor(e.PostID, partitions); false {"), simulation},
 	{8, "forwarded with its time settled", one(judgeGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
 	{8, "forwarded with the canonical key", one(judgeGo, "		Key:       schema.AppendPostKey(nil, e.PostID),\n", "		Key:       rec.Key,\n"), test("processor", "TestAMisplacedEventIsForwardedWithEverythingSettled")},
