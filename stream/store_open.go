@@ -24,6 +24,15 @@ const memtableBytes = 32 << 20
 // written.
 const l0Stop = 20
 
+const (
+	// lBaseBytes: up to so much one level holds all of a store, and is written anew by each
+	// compaction; a level more would write everything once more on its way.
+	lBaseBytes = 512 << 20
+	// bufferedL0 is how many files may overlap, in a store with a buffer, before they are
+	// compacted: few look-ups come to them, and half as many compactions write half as much.
+	bufferedL0 = 10
+)
+
 // minMemtable is as small as Pebble's memtable gets.
 const minMemtable = 256 << 10
 
@@ -140,7 +149,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       l0Stop,
-		LBaseMaxBytes:               64 << 20,
+		LBaseMaxBytes:               lBaseBytes,
 		Logger:                      quietLogger{s.log},
 		EventListener: &pebble.EventListener{
 			DataCorruption:  s.foundCorrupted, // Pebble's own would end the process
@@ -149,6 +158,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	}
 	if s.budget != nil {
 		opts.MemTableSize = minMemtable // nothing goes there
+		opts.L0CompactionThreshold = bufferedL0
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here

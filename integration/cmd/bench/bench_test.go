@@ -63,7 +63,8 @@ func TestContendersCountExactly(t *testing.T) {
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	root, err := projectRoot(t.Context())
 	require.NoError(t, err)
-	contenders, err := build(t.Context(), root, t.TempDir(), nil, "")
+	profiles := t.TempDir()
+	contenders, err := build(t.Context(), root, t.TempDir(), nil, profiles)
 	require.NoError(t, err)
 	for _, c := range contenders {
 		if c.NeedsRedis() {
@@ -98,6 +99,14 @@ func TestContendersCountExactly(t *testing.T) {
 		require.Contains(t, d.Used, "contender")
 		require.Contains(t, d.Used, "kafka")
 		require.Positive(t, d.Used["contender"].PeakBytes)
+	}
+	made, err := filepath.Glob(filepath.Join(profiles, "*.pprof"))
+	require.NoError(t, err)
+	require.Len(t, made, 2, "of each drain of kudos")
+	for _, path := range made {
+		profile, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, "\x1f\x8b", string(profile[:2]), "a gzip file, as profiles are")
 	}
 }
 
