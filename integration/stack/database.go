@@ -107,20 +107,22 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(d.dir, "data")
-	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(data, 0o700)); err != nil {
+	// Each has a temporary directory of its own: a server that starts deletes the temporary tables that it finds there.
+	data, temporary := filepath.Join(d.dir, "data"), filepath.Join(d.dir, "tmp")
+	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(data, 0o700), os.Mkdir(temporary, 0o700)); err != nil {
 		return err
 	}
-	if err := account.own(data); err != nil {
+	if err := errors.Join(account.own(data), account.own(temporary)); err != nil {
 		return err
 	}
 	path, args := e.initialise(data)
+	args = append(args, "--tmpdir="+temporary)
 	err = run(ctx, child.Command{Name: "initialising " + e.name, Path: path, Args: args, Dir: data, Log: filepath.Join(d.dir, "init.log"), Account: account.runs})
 	if err != nil {
 		return err
 	}
 	path, args = e.serve(data)
-	args = append(args, d.arguments()...)
+	args = append(append(args, "--tmpdir="+temporary), d.arguments()...)
 	d.Server = &Server{
 		command: child.Command{
 			Name: e.name, Path: path, Args: append(args, o.ExtraArgs...), Dir: data,
