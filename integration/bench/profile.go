@@ -3,12 +3,13 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 )
+
+// This file is where the profile comes from that the program is built by (make pgo).
 
 const (
 	// profileSeconds is how long a drain is profiled: shorter than any drain of 5,000,000 events.
@@ -36,21 +37,12 @@ func (r *kudosProcess) fetchProfile(ctx context.Context) error {
 		return err
 	}
 	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", addr, profileSeconds)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	status, body, err := get(ctx, http.DefaultClient, url, profileBytes)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, profileBytes))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	if status != http.StatusOK {
+		return fmt.Errorf("%s: status %d: %s", url, status, body)
 	}
 	return os.WriteFile(filepath.Join(r.profiles, time.Now().UTC().Format("20060102-150405.000")+".pprof"), body, 0o644)
 }

@@ -77,15 +77,20 @@ func (r *roleProcess) ready(ctx context.Context) error {
 }
 
 func (r *roleProcess) get(ctx context.Context, url string) (status int, body []byte, err error) {
+	return get(ctx, r.http, url, answerBytes)
+}
+
+// get reads so many bytes of an answer at most.
+func get(ctx context.Context, client *http.Client, url string, most int64) (status int, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, err
 	}
-	resp, err := r.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, answerBytes))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, most))
 	return resp.StatusCode, body, err
 }
