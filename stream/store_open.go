@@ -28,9 +28,9 @@ const (
 	// lBaseBytes: up to so much one level holds all of a store, and is written anew by each
 	// compaction; a level more would write everything once more on its way.
 	lBaseBytes = 512 << 20
-	// bufferedL0 is how many files may overlap, in a store with a buffer, before they are
-	// compacted: few look-ups come to them, and half as many compactions write half as much.
-	bufferedL0 = 10
+	// l0Compact is how many files may overlap before they are compacted: filters answer for
+	// most of them, and half as many compactions (than with 4) write half as much.
+	l0Compact = 10
 )
 
 // minMemtable is as small as Pebble's memtable gets.
@@ -147,7 +147,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                s.memtableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       l0Compact,
 		L0StopWritesThreshold:       l0Stop,
 		LBaseMaxBytes:               lBaseBytes,
 		Logger:                      quietLogger{s.log},
@@ -158,7 +158,6 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	}
 	if s.budget != nil {
 		opts.MemTableSize = minMemtable // nothing goes there
-		opts.L0CompactionThreshold = bufferedL0
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
