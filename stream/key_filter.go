@@ -10,7 +10,9 @@ import (
 
 // keyFilter tells of nearly every key that is not there that it is not: Bloom filters,
 // each with several times the room of the one before, so that they grow with what is
-// there and are few. Any number of goroutines may add and ask.
+// there and are few. Any number of goroutines may add and ask. Of a key's hash it takes the
+// 32 bits that a memtable keeps, which are enough: of 10,000,000 keys, others' hashes are
+// the same as one's in 0.2 %.
 type keyFilter struct {
 	parts atomic.Pointer[[]*blobloom.SyncFilter]
 
@@ -34,21 +36,29 @@ func newKeyFilter(keys uint64) *keyFilter {
 	return f
 }
 
-// mayHave is false only for keys that were not added.
-func (f *keyFilter) mayHave(hash uint64) bool {
-	return slices.ContainsFunc(*f.parts.Load(), func(p *blobloom.SyncFilter) bool { return p.Has(hash) })
+// spread makes a filter's hash of the 32 bits: they say which block of the filter, and all of
+// them which bits of the block.
+func spread(hash uint64) uint64 {
+	h := uint64(uint32(hash))
+	return h*0x9e3779b97f4a7c15&^0xffffffff | h
 }
 
-// touch has what mayHave of these hashes reads come into the cache, all at once.
-func (f *keyFilter) touch(hashes []uint64) (any uint64) {
+// mayHave is false only for keys that were not added.
+func (f *keyFilter) mayHave(hash uint64) bool {
+	h := spread(hash)
+	return slices.ContainsFunc(*f.parts.Load(), func(p *blobloom.SyncFilter) bool { return p.Has(h) })
+}
+
+// mayHaveOf is mayHave of up to 64 keys, a bit for each; their reads wait for memory together.
+func (f *keyFilter) mayHaveOf(hashes []uint64) (which uint64) {
 	for _, p := range *f.parts.Load() {
-		for _, hash := range hashes {
-			if p.Has(hash) {
-				any++
+		for i, hash := range hashes {
+			if p.Has(spread(hash)) {
+				which |= 1 << i
 			}
 		}
 	}
-	return any
+	return which
 }
 
 // add adds keys, but those that seem to be there.
@@ -67,6 +77,6 @@ func (f *keyFilter) add(hashes []uint64) {
 		}
 		f.room--
 		parts := *f.parts.Load()
-		parts[len(parts)-1].Add(hash)
+		parts[len(parts)-1].Add(spread(hash))
 	}
 }

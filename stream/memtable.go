@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
-	"slices"
 )
 
 // memtable holds what was written last, in order of no kind: entries one behind the
@@ -120,35 +119,20 @@ func (m *memtable) setIndex(slots int) {
 	m.shift = 32 - (bits.Len(uint(slots)) - 1)
 }
 
-// eachHash calls each with the hashes of all keys that have a value, in groups and in the
-// order of the index: the places in a filter are in the same order.
-func (m *memtable) eachHash(hash func(key []byte) uint64, each func(hashes []uint64)) {
-	var group [touchAtATime]uint32
-	hashes, n := make([]uint64, 0, len(group)), 0
-	flush := func() {
-		for _, place := range group[:n] {
-			m.touched ^= uint64(m.chunks[place>>chunkBits][place&(chunkSize-1)])
-		}
-		for _, place := range group[:n] {
-			if key, value := m.entry(place); value != nil {
-				hashes = append(hashes, hash(key))
-			}
-		}
-		each(hashes)
-		hashes, n = hashes[:0], 0
-	}
+// eachHash calls each with what the index keeps of the hashes of all keys, deleted ones too,
+// in groups and in its own order: the places in a filter are in the same one.
+func (m *memtable) eachHash(each func(hashes []uint64)) {
+	hashes := make([]uint64, 0, 1024)
 	for _, e := range m.index {
 		if e == 0 {
 			continue
 		}
-		if group[n] = uint32(e) - 1; n+1 < len(group) {
-			n++
-			continue
+		if hashes = append(hashes, e>>32); len(hashes) == cap(hashes) {
+			each(hashes)
+			hashes = hashes[:0]
 		}
-		n++
-		flush()
 	}
-	flush()
+	each(hashes)
 }
 
 // add puts an entry behind the others.
@@ -193,17 +177,16 @@ func cutEntry(b []byte) (key, value, rest []byte) {
 // sorted calls each with all entries, in order of their keys. It reads the memory from one
 // end to the other first: in the order of the index, each entry would wait for it.
 func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
-	entries := slices.Grow(s.entries[:0], m.keys+m.keys/8)
+	s.reset(m.keys + m.keys/8)
 	for i, chunk := range m.chunks {
 		for rest := chunk; len(rest) > 0; {
 			place := uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))
 			var key []byte
 			key, _, rest = cutEntry(rest)
-			entries = append(entries, newSortedEntry(key, place))
+			s.add(key, place)
 		}
 	}
-	s.entries = entries
-	entries = s.sort(func(a, b uint32) int {
+	entries := s.sort(func(a, b uint32) int {
 		keyA, _ := m.entry(a)
 		keyB, _ := m.entry(b)
 		return bytes.Compare(keyA, keyB)

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -8,9 +9,25 @@ import (
 // sorter puts places into the order of their keys, stably. It keeps its memory for the
 // next time.
 type sorter struct {
-	entries []sortedEntry
-	spare   []sortedEntry
-	counts  [sortedBytes][256]int32
+	// pairs are those whose keys have sortedBytes, as pairs' have. The others are sorted apart:
+	// a few of them among a hot post's pairs would make all bytes differ.
+	pairs, others []sortedEntry
+	spare         []sortedEntry
+	counts        [256]int32
+}
+
+// reset begins anew, with room for so many pairs.
+func (s *sorter) reset(pairs int) {
+	s.pairs, s.others = slices.Grow(s.pairs[:0], pairs), s.others[:0]
+}
+
+// add adds a key and its place.
+func (s *sorter) add(key []byte, place uint32) {
+	if len(key) == sortedBytes {
+		s.pairs = append(s.pairs, newSortedEntry(key, place))
+	} else {
+		s.others = append(s.others, newSortedEntry(key, place))
+	}
 }
 
 // sortedEntry is a place with the beginning of its key, which nearly always tells the order.
@@ -35,55 +52,84 @@ func (e *sortedEntry) at(i int) byte {
 	return byte(e.high >> (8 * (i - 8)))
 }
 
-// sort sorts the entries, by the bytes of their beginnings from the last to the first: of
-// a hot post's pairs only a few differ at all. compare compares the keys of two places.
+// sort returns all of them in order. compare compares the keys of two places.
 func (s *sorter) sort(compare func(a, b uint32) int) []sortedEntry {
-	if len(s.entries) == 0 {
-		return nil
+	s.spare = slices.Grow(s.spare[:0], len(s.pairs)+len(s.others))
+	s.order(s.pairs, compare)
+	s.order(s.others, compare)
+	if len(s.others) == 0 {
+		return s.pairs
 	}
-	s.counts = [sortedBytes][256]int32{}
-	for _, e := range s.entries {
-		for i := range 8 {
-			s.counts[i][byte(e.low>>(8*i))]++
-			s.counts[8+i][byte(e.high>>(8*i))]++
-		}
+	return s.merge(compare)
+}
+
+// order sorts by the bytes of the keys' beginnings, from the last to the first: of a hot
+// post's pairs only a few differ at all.
+func (s *sorter) order(entries []sortedEntry, compare func(a, b uint32) int) {
+	if len(entries) == 0 {
+		return
 	}
-	s.spare = slices.Grow(s.spare[:0], len(s.entries))
+	first := entries[0]
+	var differing sortedEntry // the bits in which one differs from the first
+	for _, e := range entries {
+		differing.high, differing.low = differing.high|(e.high^first.high), differing.low|(e.low^first.low)
+	}
+	from, to := entries, s.spare[:len(entries)]
 	for i := range sortedBytes {
-		if int(s.counts[i][s.entries[0].at(i)]) < len(s.entries) { // otherwise all have the same
-			s.distribute(i)
+		if differing.at(i) != 0 {
+			s.distribute(to, from, i)
+			from, to = to, from
 		}
 	}
-	s.sortEqual(compare)
-	return s.entries
+	if &from[0] != &entries[0] {
+		copy(entries, from)
+	}
+	sortEqual(entries, compare)
+}
+
+// merge puts the others among the pairs.
+func (s *sorter) merge(compare func(a, b uint32) int) []sortedEntry {
+	pairs, others := s.pairs, s.others
+	all := s.spare[:0]
+	for len(pairs) > 0 && len(others) > 0 {
+		p, o := pairs[0], others[0]
+		if cmp.Or(cmp.Compare(p.high, o.high), cmp.Compare(p.low, o.low)) < 0 || p.high == o.high && p.low == o.low && compare(p.place, o.place) < 0 {
+			all, pairs = append(all, p), pairs[1:]
+		} else {
+			all, others = append(all, o), others[1:]
+		}
+	}
+	return append(append(all, pairs...), others...)
 }
 
 // distribute sorts by one byte.
-func (s *sorter) distribute(i int) {
-	next := &s.counts[i]
+func (s *sorter) distribute(to, from []sortedEntry, i int) {
+	next := &s.counts
+	clear(next[:])
+	for _, e := range from {
+		next[e.at(i)]++
+	}
 	sum := int32(0)
 	for b, n := range next {
 		next[b] = sum
 		sum += n
 	}
-	to := s.spare[:len(s.entries)]
-	for _, e := range s.entries {
+	for _, e := range from {
 		b := e.at(i)
 		to[next[b]] = e
 		next[b]++
 	}
-	s.entries, s.spare = to, s.entries
 }
 
 // sortEqual sorts those that begin alike by the rest of their keys.
-func (s *sorter) sortEqual(compare func(a, b uint32) int) {
-	for from := 0; from < len(s.entries); {
+func sortEqual(entries []sortedEntry, compare func(a, b uint32) int) {
+	for from := 0; from < len(entries); {
 		to := from + 1
-		for to < len(s.entries) && s.entries[to].high == s.entries[from].high && s.entries[to].low == s.entries[from].low {
+		for to < len(entries) && entries[to].high == entries[from].high && entries[to].low == entries[from].low {
 			to++
 		}
 		if to-from > 1 {
-			slices.SortStableFunc(s.entries[from:to], func(a, b sortedEntry) int { return compare(a.place, b.place) })
+			slices.SortStableFunc(entries[from:to], func(a, b sortedEntry) int { return compare(a.place, b.place) })
 		}
 		from = to
 	}

@@ -18,14 +18,14 @@ func TestSorter(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 1000, 300} {
 		keys := make([][]byte, n)
 		want := make([]uint32, n)
-		s.entries = s.entries[:0]
+		s.reset(n)
 		for i := range keys {
 			key := bytes.Repeat([]byte{byte(r.IntN(3))}, r.IntN(24))
 			if r.IntN(3) == 0 {
 				key = fmt.Appendf(key, "%d", r.IntN(50))
 			}
 			keys[i], want[i] = key, uint32(i)
-			s.entries = append(s.entries, newSortedEntry(key, uint32(i)))
+			s.add(key, uint32(i))
 		}
 		compare := func(a, b uint32) int { return bytes.Compare(keys[a], keys[b]) }
 		slices.SortStableFunc(want, compare)

@@ -27,6 +27,7 @@ type buffer struct {
 	// unsealed: something was staged, which is not known to be in the log yet.
 	unsealed bool
 	hashes   []uint64     // of the present group of keys
+	onDisk   uint64       // which of them Pebble may have, a bit for each
 	touched  uint64       // as in a memtable
 	missing  []missingKey // of the present Lookup
 	keys     []byte       // of missing
@@ -73,7 +74,7 @@ func (b *buffer) full() bool {
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
-// touch has what is known of the present hashes come into the cache.
+// touch has what is known of the present hashes come into the cache, and asks the filter.
 func (b *buffer) touch() {
 	b.touched ^= b.recent.touch(b.hashes)
 	if b.spill != nil {
@@ -82,13 +83,14 @@ func (b *buffer) touch() {
 	for _, m := range b.older {
 		b.touched ^= m.touch(b.hashes)
 	}
+	b.onDisk = ^uint64(0)
 	if b.build == nil {
-		b.touched ^= b.filter.touch(b.hashes)
+		b.onDisk = b.filter.mayHaveOf(b.hashes)
 	}
 }
 
-// get returns the value of a key, nil if it is not there; known is false if Pebble is to
-// be asked.
+// get returns the value of a key, nil if it was deleted; known is false if it is not in
+// memory.
 func (b *buffer) get(hash uint64, key []byte) (value []byte, known bool) {
 	if value, ok := b.recent.get(hash, key); ok {
 		return value, true
@@ -103,7 +105,7 @@ func (b *buffer) get(hash uint64, key []byte) (value []byte, known bool) {
 			return value, true
 		}
 	}
-	return nil, b.build == nil && !b.filter.mayHave(hash)
+	return nil, false
 }
 
 // Stage has look-ups find n entries that the log may or may not come to have: Seal
@@ -270,7 +272,7 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 			if err := found(i, value); err != nil {
 				return err
 			}
-		case !known:
+		case !known && b.onDisk>>(i%touchAtATime)&1 == 1:
 			from := len(b.keys)
 			b.keys = append(b.keys, k...)
 			b.missing = append(b.missing, missingKey{i, from, len(b.keys)})

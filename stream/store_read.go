@@ -10,10 +10,11 @@ import (
 // Find reads one key: found is called with its value, if it is there. The value is
 // valid during the call only.
 func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
-	if s.buffer != nil {
-		if value, known := s.buffer.get(s.buffer.hash(key), key); value != nil {
+	if b := s.buffer; b != nil {
+		hash := b.hash(key)
+		if value, known := b.get(hash, key); value != nil {
 			return true, found(value)
-		} else if known {
+		} else if known || b.build == nil && !b.filter.mayHave(hash) {
 			return false, nil
 		}
 	}

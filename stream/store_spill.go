@@ -18,7 +18,7 @@ const spillFile = "spill"
 const compactionPause = 20 * time.Millisecond
 
 // writeOut brings a spill to disk, as one of Pebble's files. Of the buffer it touches only
-// what the store's owner does not meanwhile: seed and filter.
+// what the store's owner does not change meanwhile: the filter.
 func (s *Store) writeOut(b *buffer, sp *spill) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
 	if err := s.writeSpill(path, b, sp); err != nil {
@@ -62,7 +62,7 @@ func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 		local = nil
 		return w.Set(key, encodeLocal(sp.id, sp.offset))
 	}
-	sp.entries.eachHash(b.hash, b.filter.add)
+	sp.entries.eachHash(b.filter.add)
 	b.budget.sorting.Lock()
 	defer b.budget.sorting.Unlock()
 	err = sp.entries.sorted(&b.budget.sorter, func(key, value []byte) error {

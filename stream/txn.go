@@ -155,13 +155,13 @@ type Transaction struct {
 // the client's until Commit returns, or for good if it fails.
 func (x *Transaction) Send(records []*kgo.Record) {
 	x.left.Add(int64(len(records)))
-	now := time.Now()
+	now, acknowledged := time.Now(), x.acknowledged // made once: there is one for each record otherwise
 	for _, rec := range records {
 		x.any = rec
 		if rec.Timestamp.IsZero() {
 			rec.Timestamp = now // the client would ask the clock for each
 		}
-		x.t.cl.Produce(x.ctx, rec, x.acknowledged)
+		x.t.cl.Produce(x.ctx, rec, acknowledged)
 	}
 }
 

@@ -69,10 +69,12 @@ type Folder struct {
 	deltas []postDelta
 	sorted []schema.Delta
 
-	pairIndex  map[PairKey]int32
-	postIndex  map[uint64]int32
-	deltaIndex map[deltaKey]int32
-	lastDelta  []int32 // of each post: the one that was counted in last; -1: none
+	seed       seed
+	pairIndex  index[PairKey]
+	postIndex  index[uint64]
+	deltaIndex index[deltaKey]
+	deltaKeys  []deltaKey // of deltas
+	lastDelta  []int32    // of each post: the one that was counted in last; -1: none
 	result     Result
 }
 
@@ -116,20 +118,16 @@ func (f *Folder) Fold(events []Event, state State) (*Result, error) {
 // assign tells the pair of each event and the post of each pair. By hashing: a batch has
 // tens of thousands of events, and sorting them would take several times as long.
 func (f *Folder) assign(events []Event) {
-	if f.pairIndex == nil {
-		f.pairIndex, f.postIndex, f.deltaIndex = map[PairKey]int32{}, map[uint64]int32{}, map[deltaKey]int32{}
-	}
-	clear(f.pairIndex)
-	clear(f.postIndex)
-	clear(f.deltaIndex)
+	f.seed = newSeed()
+	f.pairIndex.reset()
+	f.postIndex.reset()
+	f.deltaIndex.reset()
 	f.pairOf, f.keys, f.pairs = f.pairOf[:0], f.keys[:0], f.pairs[:0]
-	f.posts, f.lastDelta, f.deltas = f.posts[:0], f.lastDelta[:0], f.deltas[:0]
+	f.posts, f.lastDelta, f.deltas, f.deltaKeys = f.posts[:0], f.lastDelta[:0], f.deltas[:0], f.deltaKeys[:0]
 	for i := range events {
 		key := PairKey{events[i].PostID, events[i].UserID}
-		p, ok := f.pairIndex[key]
+		p, ok := f.pairIndex.place(f.seed.pair(key), key, f.keys)
 		if !ok {
-			p = int32(len(f.keys))
-			f.pairIndex[key] = p
 			f.keys = append(f.keys, key)
 			f.pairs = append(f.pairs, pair{post: f.assignPost(key.PostID)})
 		}
@@ -141,10 +139,8 @@ func (f *Folder) assignPost(id uint64) int32 {
 	if n := len(f.keys) - 2; n >= 0 && f.keys[n].PostID == id {
 		return f.pairs[n].post // a hot one
 	}
-	post, ok := f.postIndex[id]
+	post, ok := f.postIndex.place(f.seed.post(id), id, f.posts)
 	if !ok {
-		post = int32(len(f.posts))
-		f.postIndex[id] = post
 		f.posts = append(f.posts, id)
 		f.lastDelta = append(f.lastDelta, -1)
 	}
@@ -201,10 +197,9 @@ func (f *Folder) delta(post int32, minute int64, region schema.Region) *postDelt
 		return &f.deltas[i]
 	}
 	key := deltaKey{minute, post, region}
-	i, ok := f.deltaIndex[key]
+	i, ok := f.deltaIndex.place(f.seed.delta(key), key, f.deltaKeys)
 	if !ok {
-		i = int32(len(f.deltas))
-		f.deltaIndex[key] = i
+		f.deltaKeys = append(f.deltaKeys, key)
 		f.deltas = append(f.deltas, postDelta{post, schema.Delta{Region: region, Minute: minute}})
 	}
 	f.lastDelta[post] = i
