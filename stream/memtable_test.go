@@ -111,9 +111,23 @@ func TestKeyFilter(t *testing.T) {
 			passed++
 		}
 	}
+	for i := 0; i < 2*n; i += touchAtATime {
+		which := f.mayHaveOf(hashesOf(hash, i))
+		for j := range touchAtATime {
+			require.Equal(t, f.mayHave(hash(i+j)), which>>j&1 == 1)
+		}
+	}
 	require.NotZero(t, passed, "a Bloom filter of this size lets some pass")
 	require.Less(t, float64(passed)/n, filterError*float64(len(*f.parts.Load())))
 	room := f.room
 	f.add(all)
 	require.Equal(t, room, f.room, "what is there takes no more room")
+}
+
+// hashesOf are those of a group of keys from i on.
+func hashesOf(hash func(int) uint64, i int) (hashes []uint64) {
+	for j := range touchAtATime {
+		hashes = append(hashes, hash(i+j))
+	}
+	return hashes
 }

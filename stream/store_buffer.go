@@ -28,6 +28,7 @@ type buffer struct {
 	unsealed bool
 	hashes   []uint64     // of the present group of keys
 	onDisk   uint64       // which of them Pebble may have, a bit for each
+	spilling bool         // see isSpilling
 	touched  uint64       // as in a memtable
 	missing  []missingKey // of the present Lookup
 	keys     []byte       // of missing
@@ -74,31 +75,40 @@ func (b *buffer) full() bool {
 
 func (b *buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
-// touch has what is known of the present hashes come into the cache, and asks the filter.
+// touch asks the filter for the present hashes, and has what is known of them come into the
+// cache.
 func (b *buffer) touch() {
-	b.touched ^= b.recent.touch(b.hashes)
-	if b.spill != nil {
-		b.touched ^= b.spill.entries.touch(b.hashes)
-	}
-	for _, m := range b.older {
-		b.touched ^= m.touch(b.hashes)
-	}
+	b.spilling = b.isSpilling() // before the filter is asked, which has all that was spilled by now
 	b.onDisk = ^uint64(0)
 	if b.build == nil {
 		b.onDisk = b.filter.mayHaveOf(b.hashes)
 	}
+	b.touched ^= b.recent.touch(b.hashes)
+	if b.spilling {
+		b.touched ^= b.spill.entries.touch(b.hashes)
+	}
+}
+
+// isSpilling tells that the filter may not have all of the last spill: it is under way, or
+// has failed.
+func (b *buffer) isSpilling() bool {
+	return b.spill != nil && (!isClosed(b.spill.done) || b.spill.err != nil)
 }
 
 // get returns the value of a key, nil if it was deleted; known is false if it is not in
-// memory.
-func (b *buffer) get(hash uint64, key []byte) (value []byte, known bool) {
+// memory. onDisk: Pebble may have it, and so may what is kept of what went there; that, and
+// spilling, are as of the last touch.
+func (b *buffer) get(hash uint64, key []byte, onDisk bool) (value []byte, known bool) {
 	if value, ok := b.recent.get(hash, key); ok {
 		return value, true
 	}
-	if b.spill != nil {
+	if b.spill != nil && (onDisk || b.spilling) {
 		if value, ok := b.spill.entries.get(hash, key); ok {
 			return value, true
 		}
+	}
+	if !onDisk {
+		return nil, false
 	}
 	for _, m := range b.older {
 		if value, ok := m.get(hash, key); ok {
@@ -265,14 +275,14 @@ func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []
 			}
 			b.touch()
 		}
-		k := key(i)
-		value, known := b.get(b.hashes[i%touchAtATime], k)
+		k, onDisk := key(i), b.onDisk>>(i%touchAtATime)&1 == 1
+		value, known := b.get(b.hashes[i%touchAtATime], k, onDisk)
 		switch {
 		case value != nil:
 			if err := found(i, value); err != nil {
 				return err
 			}
-		case !known && b.onDisk>>(i%touchAtATime)&1 == 1:
+		case !known && onDisk:
 			from := len(b.keys)
 			b.keys = append(b.keys, k...)
 			b.missing = append(b.missing, missingKey{i, from, len(b.keys)})

@@ -11,10 +11,12 @@ import (
 // valid during the call only.
 func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
 	if b := s.buffer; b != nil {
-		hash := b.hash(key)
-		if value, known := b.get(hash, key); value != nil {
+		b.hashes = append(b.hashes[:0], b.hash(key))
+		b.touch()
+		onDisk := b.onDisk&1 == 1
+		if value, known := b.get(b.hashes[0], key, onDisk); value != nil {
 			return true, found(value)
-		} else if known || b.build == nil && !b.filter.mayHave(hash) {
+		} else if known || !onDisk {
 			return false, nil
 		}
 	}

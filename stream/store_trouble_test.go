@@ -122,6 +122,8 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	require.NoError(t, s.beginSpill())
 	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "on its way")
 	<-s.buffer.spill.done
+	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "the filter does not know of it")
+	require.Equal(t, "b", get(t, s, "b"))
 	w := s.NewWrite()
 	require.NoError(t, w.Set([]byte("c"), []byte("c")))
 	require.Error(t, w.Commit(9))
