@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -140,9 +141,10 @@ func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
 	if err != nil {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
-	out := &output{progress: w.progress}
+	out := &output{progress: w.progress, began: time.Now()}
 	if err := w.transact(x, b, out); err != nil {
 		x.Drop()
+		w.metrics.foldFailed(err, out.committing)
 		w.store.Abandon() // whether Kafka has it or not is found out by opening again
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
@@ -165,6 +167,11 @@ type output struct {
 	last    *kgo.Record   // for the state table, of the batch: its progress
 
 	rooms []*recordRoom
+
+	// began is when the batch did, folded when all of it was with the client: only the
+	// commit was left, which it is committing since.
+	began, folded time.Time
+	committing    bool
 
 	progress                              schema.Progress
 	updates, forwards, capped, badRegions int
@@ -277,6 +284,9 @@ func (w *folder) count(records int, out *output) {
 	m.badRegions.Add(float64(out.badRegions))
 	m.updates.Add(float64(out.updates))
 	m.transactions.Inc()
+	m.batchRecords.WithLabelValues(schema.GroupFold).Observe(float64(records))
+	m.foldSeconds.Observe(out.folded.Sub(out.began).Seconds())
+	m.kafkaCommitSeconds.Observe(time.Since(out.folded).Seconds())
 	for _, reason := range out.reasons {
 		m.deadLetters.WithLabelValues(string(reason)).Inc()
 	}

@@ -100,9 +100,13 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 		return err
 	}
 	to.NextOffset, to.LeaderEpoch = b.Next.Offset, b.Next.Epoch
+	began := time.Now()
 	if err := w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly); err != nil {
+		w.metrics.applyFailed(err)
 		return parkMySQL(err)
 	}
+	w.metrics.mysqlCommitSeconds.Observe(time.Since(began).Seconds())
+	w.metrics.batchRecords.WithLabelValues(schema.GroupApply).Observe(float64(len(b.Records)))
 	w.position, w.checked = to, time.Now()
 	w.metrics.applied.Add(float64(len(b.Records)))
 	w.metrics.rows.Add(float64(len(w.counts)))

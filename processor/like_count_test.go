@@ -64,6 +64,15 @@ func TestARangeIsAppliedOnce(t *testing.T) {
 	p.waitReady()
 	p.waitIdle()
 	require.Equal(t, applied+2, p.metric("kudos_updates_applied_total"), "only the batch that came after was applied here")
+	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupApply, "moved"))
+	for metric, transactions := range map[string]string{
+		"kudos_fold_seconds": "kudos_fold_transactions_total", "kudos_kafka_commit_seconds": "kudos_fold_transactions_total",
+		"kudos_mysql_commit_seconds": "kudos_mysql_transactions_total",
+	} {
+		require.Equal(t, p.metric(transactions), p.metric(metric), metric)
+	}
+	require.Equal(t, p.metric("kudos_fold_transactions_total"), p.metric("kudos_batch_records", schema.GroupFold))
+	require.Equal(t, p.metric("kudos_mysql_transactions_total"), p.metric("kudos_batch_records", schema.GroupApply))
 }
 
 // dump is what a backup, or a replica that lags, has of the tables.
@@ -154,6 +163,7 @@ func TestACommitOfUnknownOutcomeIsNeitherLostNorDoubled(t *testing.T) {
 		tape.checkExact()
 		p.waitReady()
 	}
+	require.NotZero(t, p.metric("kudos_transactions_failed_total", schema.GroupApply, "unknown"))
 }
 
 // The slower MySQL is, the larger its batches and the fewer its writes.

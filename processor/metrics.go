@@ -1,10 +1,14 @@
 package processor
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
 )
 
 // metrics of the role. Counters count what is committed: work that was repeated after
@@ -20,12 +24,28 @@ type metrics struct {
 	applied      prometheus.Counter
 	rows         prometheus.Counter
 	applies      prometheus.Counter
+	failed       *prometheus.CounterVec   // by group and outcome
+	batchRecords *prometheus.HistogramVec // by group
+
+	foldSeconds, kafkaCommitSeconds, mysqlCommitSeconds prometheus.Histogram
 }
+
+// How a transaction fails.
+const (
+	outcomeFenced  = "fenced"  // another process owns the partition
+	outcomeUnknown = "unknown" // it failed while being committed: opening again finds out
+	outcomeMoved   = "moved"   // MySQL's position is another's by now
+	outcomeAborted = "aborted"
+)
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Namespace: "kudos", Name: name, Help: help})
+	}
+	seconds := func(name, help string) prometheus.Histogram {
+		return f.NewHistogram(prometheus.HistogramOpts{Namespace: "kudos", Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}) // 1 ms to 16 s
 	}
 	m := &metrics{
 		events:       counter("events_folded_total", "Records of likes that were judged, whatever came of them."),
@@ -39,9 +59,48 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		applies:      counter("mysql_transactions_total", "MySQL transactions committed by like-count."),
 		deadLetters: f.NewCounterVec(prometheus.CounterOpts{Namespace: "kudos", Name: "dead_letters_total",
 			Help: "Records of likes that can never be events, moved to likes.dlt."}, []string{"reason"}),
+		failed: f.NewCounterVec(prometheus.CounterOpts{Namespace: "kudos", Name: "transactions_failed_total",
+			Help: "Transactions that failed, by group and by how: fenced (another process owns the partition), unknown (it failed while it was being committed; the outcome is found out by opening again), moved (MySQL's position is another's), aborted."}, []string{"group", "outcome"}),
+		batchRecords: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "kudos", Name: "batch_records",
+			Help:    "Records in a batch that was committed, by group: under load batches grow, up to processor.max_batch.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 10)}, []string{"group"}), // 1 to 262,144
+		foldSeconds:        seconds("fold_seconds", "Seconds from the beginning of a batch of likes until all of its records are with the Kafka client."),
+		kafkaCommitSeconds: seconds("kafka_commit_seconds", "Seconds from then until Kafka has committed the batch's transaction."),
+		mysqlCommitSeconds: seconds("mysql_commit_seconds", "Seconds of a transaction in MySQL, its repetitions after deadlocks included."),
+	}
+	for _, outcome := range []string{outcomeFenced, outcomeUnknown, outcomeAborted} {
+		m.failed.WithLabelValues(schema.GroupFold, outcome)
+	}
+	for _, outcome := range []string{outcomeMoved, outcomeUnknown, outcomeAborted} {
+		m.failed.WithLabelValues(schema.GroupApply, outcome)
 	}
 	for _, reason := range schema.PoisonReasons {
 		m.deadLetters.WithLabelValues(string(reason))
 	}
 	return m
+}
+
+// foldFailed counts a transaction of Kafka that failed.
+func (m *metrics) foldFailed(err error, committing bool) {
+	outcome := outcomeAborted
+	switch {
+	case errors.Is(err, stream.ErrFenced):
+		outcome = outcomeFenced
+	case committing:
+		outcome = outcomeUnknown
+	}
+	m.failed.WithLabelValues(schema.GroupFold, outcome).Inc()
+}
+
+// applyFailed counts a transaction of MySQL that failed.
+func (m *metrics) applyFailed(err error) {
+	outcome := outcomeAborted
+	var unknown *sql.UnknownOutcomeError
+	switch {
+	case errors.Is(err, sql.ErrPositionMoved):
+		outcome = outcomeMoved
+	case errors.As(err, &unknown):
+		outcome = outcomeUnknown
+	}
+	m.failed.WithLabelValues(schema.GroupApply, outcome).Inc()
 }

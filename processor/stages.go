@@ -2,6 +2,7 @@ package processor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -38,6 +39,7 @@ func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) e
 		w.store.Stage(out.state, func(i int) (key, value []byte) { return out.records[i].Key, out.records[i].Value })
 	}
 	sent()
+	out.folded, out.committing = time.Now(), true
 	return x.Commit(b.Next)
 }
 

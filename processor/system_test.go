@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -196,7 +197,8 @@ func stateDir(dir string) func(*processor.Options) {
 	return func(o *processor.Options) { o.StateDir = dir }
 }
 
-// metric sums a counter over its labels, or over those that have this label value.
+// metric sums a counter, or how much a histogram has seen, over its labels, or over those
+// that have all of these label values.
 func (p *instance) metric(name string, label ...string) int {
 	families, err := p.reg.Gather()
 	require.NoError(p.s.t, err)
@@ -206,10 +208,13 @@ func (p *instance) metric(name string, label ...string) int {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			if len(label) > 0 && (len(m.GetLabel()) != 1 || m.GetLabel()[0].GetValue() != label[0]) {
+			lacks := func(value string) bool {
+				return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value })
+			}
+			if slices.ContainsFunc(label, lacks) {
 				continue
 			}
-			sum += m.GetCounter().GetValue()
+			sum += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return int(sum)

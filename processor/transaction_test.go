@@ -175,6 +175,7 @@ func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	})
 	require.Equal(t, int64(1), s.counts()[postIn(2)].Likes)
 	require.Zero(t, inits.Hits(), "initialisations after the fencing")
+	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupFold, "fenced"))
 	// A second processor makes the group assign anew.
 	s.run()
 	tape.waitDrained()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -164,9 +165,11 @@ func TestFilterIsUsedWhenItIsWhole(t *testing.T) {
 	defer func() { require.NoError(t, s.Close()) }()
 	<-s.buffer.build.done
 	underWay := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
+	finish := sync.OnceFunc(func() { close(underWay.done) })
+	defer finish() // whatever fails: Close waits for it
 	s.buffer.build, s.buffer.filter = underWay, newKeyFilter(0)
 	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "x"), "being made")
-	close(underWay.done)
+	finish()
 	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "x"), "not made")
 	underWay.ok = true
 	require.Empty(t, lookup(t, s, "a", "x"), "it decides, and this one is empty")

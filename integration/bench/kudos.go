@@ -61,7 +61,7 @@ func (k *Kudos) Start(s *Servers, dir string) (Running, error) {
 	r.init(k.Name(), dir)
 	c := k.on(s, 0)
 	c.Args = append([]string{"processor"}, c.Args...)
-	c.Env = append(c.Env, "KUDOS_PROCESSOR_STATE_DIR="+r.stateDir, "KUDOS_ADMIN_ADDR=127.0.0.1:0")
+	c.Env = append(c.Env, "KUDOS_PROCESSOR_STATE_DIR="+r.stateDir, "KUDOS_ADMIN_ADDR=127.0.0.1:0", fmt.Sprintf("KUDOS_ADMIN_PROFILES=%t", k.Profiles != ""))
 	return r, r.process.start(c, true, r.line)
 }
 

@@ -33,10 +33,10 @@ const index = `kudos admin
 /livez         200 while the process answers
 /readyz        200 when every check passes, 503 otherwise; JSON names each check
 /metrics       Prometheus metrics
-/debug/pprof/  Go profiles
+/debug/pprof/  Go profiles, with admin.profiles=true
 `
 
-func newHandler(reg *prometheus.Registry, checks []Check) http.Handler {
+func newHandler(opts Options, reg *prometheus.Registry, checks []Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", text(index))
 	mux.HandleFunc("GET /livez", text("ok\n"))
@@ -47,13 +47,19 @@ func newHandler(reg *prometheus.Registry, checks []Check) http.Handler {
 		Timeout:             answerTimeout,
 		EnableOpenMetrics:   true,
 	}))
+	if opts.Profiles {
+		addProfiles(mux)
+	}
+	return mux
+}
+
+func addProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return mux
 }
 
 func text(body string) http.HandlerFunc {

@@ -9,9 +9,11 @@ import (
 
 // Options of the admin server.
 type Options struct {
-	// Addr is where it listens, host:port; port 0 takes a free one. It serves
-	// profiles, so it belongs on a private address.
+	// Addr is where it listens, host:port; port 0 takes a free one. It asks nobody who
+	// they are, so it belongs on a private address.
 	Addr string `mapstructure:"addr"`
+	// Profiles: /debug/pprof is served. A profile costs CPU time for as long as it is taken.
+	Profiles bool `mapstructure:"profiles"`
 	// ShutdownTimeout bounds the answers in hand when it stops.
 	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
 }

@@ -1,7 +1,7 @@
 // Package admin is the HTTP server beside every role, for those who operate it. In
 // come probes, scrapes and profile requests; out go /livez (the process answers),
 // /readyz (each check by name, and why it fails), /metrics (Prometheus) and
-// /debug/pprof. Nothing here belongs to a role, and no user of the service sees it.
+// /debug/pprof if that is wanted. Nothing here belongs to a role, and no user of the service sees it.
 package admin
 
 import (
@@ -48,7 +48,7 @@ func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logge
 		log:   log,
 		Point: listen.New("admin server", "admin.addr", opts.Addr),
 		http: &http.Server{
-			Handler:           newHandler(reg, checks),
+			Handler:           newHandler(opts, reg, checks),
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,

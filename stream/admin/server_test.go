@@ -18,7 +18,11 @@ import (
 // start runs a server on a free port until the test ends, and returns its URL.
 func start(t *testing.T, reg *prometheus.Registry, checks ...Check) string {
 	t.Helper()
-	opts := DefaultOptions()
+	return startWith(t, DefaultOptions(), reg, checks...)
+}
+
+func startWith(t *testing.T, opts Options, reg *prometheus.Registry, checks ...Check) string {
+	t.Helper()
 	opts.Addr = "127.0.0.1:0"
 	s := New(opts, reg, checks, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -86,16 +90,24 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	}
 }
 
-func TestProfilesAndUnknownPaths(t *testing.T) {
-	url := start(t, NewRegistry())
-	for path, want := range map[string]int{
-		"/":                            http.StatusOK,
-		"/debug/pprof/":                http.StatusOK,
-		"/debug/pprof/goroutine?debug": http.StatusOK,
-		"/v1/posts":                    http.StatusNotFound,
-	} {
-		status, _ := get(t, url+path)
-		require.Equal(t, want, status, path)
+func TestProfilesAreServedIfWanted(t *testing.T) {
+	for _, wanted := range []bool{false, true} {
+		opts := DefaultOptions()
+		opts.Profiles = wanted
+		url := startWith(t, opts, NewRegistry())
+		profiles := http.StatusNotFound
+		if wanted {
+			profiles = http.StatusOK
+		}
+		for path, want := range map[string]int{
+			"/":                            http.StatusOK,
+			"/debug/pprof/":                profiles,
+			"/debug/pprof/goroutine?debug": profiles,
+			"/v1/posts":                    http.StatusNotFound,
+		} {
+			status, _ := get(t, url+path)
+			require.Equal(t, want, status, "%s, wanted: %t", path, wanted)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func startProducer(t testing.TB) (addr, adminAddr string) {
 	}
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: "producer", Path: shared.Kudos(t), Dir: t.TempDir(),
-		Args:  []string{"producer", "--brokers", brokers, "--set", "producer.http_addr=" + at[0], "--set", "admin.addr=" + at[1]},
+		Args:  []string{"producer", "--brokers", brokers, "--set", "producer.http_addr=" + at[0], "--set", "admin.addr=" + at[1], "--set", "admin.profiles=true"},
 		Probe: func(ctx context.Context) error { return admin.Ask(ctx, at[1]) },
 	})
 	require.NoError(t, p.Start(t.Context()))
