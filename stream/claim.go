@@ -95,6 +95,8 @@ type claim struct {
 
 		current  *Batch // with goka
 		lastDone time.Time
+		// movedAt is when a batch or a tick went well last.
+		movedAt time.Time
 	}
 }
 
@@ -112,7 +114,7 @@ func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, 
 		messages: make(chan *sarama.ConsumerMessage),
 		changed:  make(chan struct{}, 1),
 	}
-	c.mu.state, c.mu.since = StateStarting, time.Now()
+	c.mu.state, c.mu.since, c.mu.movedAt = StateStarting, time.Now(), time.Now()
 	c.mu.position = Position{Offset: -1, Epoch: -1}
 	return c
 }

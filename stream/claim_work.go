@@ -45,7 +45,7 @@ func (c *claim) process(ctx context.Context) {
 func (c *claim) worked(next Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.position, c.mu.failures = next, 0
+	c.mu.position, c.mu.failures, c.mu.movedAt = next, 0, time.Now()
 	if c.mu.doubt.reason != "" {
 		c.log.Info("partition goes on", "offset", next.Offset)
 		c.mu.doubt.reason, c.mu.doubt.remedy = "", ""

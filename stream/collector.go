@@ -13,8 +13,12 @@ type collector struct{ processors []*Processor }
 func NewCollector(processors ...*Processor) prometheus.Collector { return collector{processors} }
 
 var (
-	lagDesc = prometheus.NewDesc("kudos_lag_records",
-		"Records behind the position of an assigned partition.", []string{"group", "partition"}, nil)
+	// Named as exporters of Kafka's groups name it. It is exact where theirs are not: markers of
+	// transactions at the end of the log are no lag.
+	lagDesc = prometheus.NewDesc("kafka_consumergroup_lag",
+		"Records behind the position of an assigned partition.", []string{"consumergroup", "topic", "partition"}, nil)
+	standsDesc = prometheus.NewDesc("kudos_position_age_seconds",
+		"Seconds for which the position of an assigned partition has not moved although there is a lag; otherwise 0.", []string{"group", "partition"}, nil)
 	positionDesc = prometheus.NewDesc("kudos_position",
 		"Next offset that an assigned partition reads.", []string{"group", "partition"}, nil)
 	stateDesc = prometheus.NewDesc("kudos_partition_state",
@@ -30,11 +34,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		for _, s := range statuses {
 			partition := strconv.Itoa(int(s.Partition))
 			gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{p.opts.Group, partition}, labels...)...)
+				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 			}
-			gauge(lagDesc, float64(s.Lag))
-			gauge(positionDesc, float64(s.Position.Offset))
-			gauge(stateDesc, 1, s.State)
+			gauge(lagDesc, float64(s.Lag), p.opts.Group, s.Topic, partition)
+			gauge(standsDesc, s.Stands.Seconds(), p.opts.Group, partition)
+			gauge(positionDesc, float64(s.Position.Offset), p.opts.Group, partition)
+			gauge(stateDesc, 1, p.opts.Group, partition, s.State)
 		}
 	}
 }

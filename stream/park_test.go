@@ -41,7 +41,11 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	var trouble atomic.Pointer[error]
 	set(&trouble, Park("turn it off and on again", "the %s is full", "basket"))
 	l.process = failing(&trouble)
-	p, _ := c.run(l, nil)
+	const stallTimeout = 2 * time.Second
+	p, _ := c.run(l, func(o *ProcessorOptions) {
+		o.watchInterval, o.stallTimeout = 10*time.Millisecond, stallTimeout
+		o.stalled = func(why string) { t.Errorf("neither is stalled: %s", why) }
+	})
 	l.waitProcessed(1, offsets(0, 10))
 	waitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.claim(0).status().State == StateParked })
 	require.EqualError(t, p.Ready(), "group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
@@ -58,6 +62,10 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	require.Empty(t, l.processed(0))
 	require.Error(t, p.Ready())
 	require.Equal(t, 1, l.count(1, "Fence"), "the other partition does not notice")
+	waitFor(t, "the lag of what is not read", func() bool {
+		statuses, err := p.Status()
+		return err == nil && statuses[0].Lag == 20 && statuses[0].Stands > stallTimeout
+	})
 
 	set(&trouble, nil)
 	l.waitProcessed(0, offsets(0, 20))

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -47,6 +48,11 @@ type ProcessorOptions struct {
 	SessionTimeout time.Duration
 	// ShutdownTimeout bounds the batch in hand when the session ends.
 	ShutdownTimeout time.Duration
+
+	// Of the watchdog; tests have others. stalled is called when a partition stands still
+	// for no known reason.
+	watchInterval, stallTimeout time.Duration
+	stalled                     func(why string)
 }
 
 // Processor runs one goka group until it is told to stop. goka ends a processor at
@@ -65,6 +71,10 @@ type Processor struct {
 
 // NewProcessor makes a processor; newWorker is called for each assigned partition.
 func NewProcessor(opts ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *Processor {
+	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval), cmp.Or(opts.stallTimeout, stallTimeout)
+	if opts.stalled == nil {
+		opts.stalled = die
+	}
 	p := &Processor{opts: opts, newWorker: newWorker, log: log.With("group", opts.Group)}
 	p.mu.err = errors.New("not started")
 	return p

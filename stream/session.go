@@ -96,6 +96,7 @@ func (s *session) consume(h sarama.ConsumerGroupHandler) error {
 	if s.opts.CommitPositions {
 		wg.Go(s.commitPositions)
 	}
+	wg.Go(s.watch)
 	if len(s.claims) == 0 {
 		<-s.ctx.Done()
 	}

@@ -1,0 +1,81 @@
+package stream
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStall: a batch that does not end is told of, and a partition that has nothing to do is not.
+func TestStall(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.produce(records(input, 0, 0, 10)...)
+	l := newLab(t)
+	g := newGate()
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		if len(b.Records) == 0 {
+			return nil
+		}
+		return g.pass(ctx, b.Partition)
+	}
+	stalls := make(chan string, 1)
+	_, _ = c.run(l, func(o *ProcessorOptions) {
+		o.watchInterval, o.stallTimeout = 10*time.Millisecond, 100*time.Millisecond
+		o.stalled = func(why string) {
+			select {
+			case stalls <- why:
+			default:
+			}
+		}
+	})
+	g.wait(t)
+	select {
+	case why := <-stalls:
+		require.Regexp(t, `^input/0 running has stood at offset 0 for .*s, with 10 records before it, and nothing says why$`, why)
+	case <-time.After(patience):
+		t.Fatal("nothing was told")
+	}
+	close(g.open)
+	l.waitProcessed(0, offsets(0, 10))
+}
+
+// TestStallBeginsWhenThePartitionRuns: one that was parked for long has not stalled when it
+// goes on, nor has one without a lag.
+func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	var stalls int
+	s := &session{opts: &ProcessorOptions{stallTimeout: time.Minute, stalled: func(string) { stalls++ }}}
+	longAgo := time.Now().Add(-time.Hour)
+	c.mu.movedAt, c.mu.since = longAgo, longAgo
+	s.look(c)
+	require.Zero(t, stalls, "there is nothing to do")
+	c.push(fetchOf(5, nil, "a"))
+	c.mu.since = time.Now()
+	s.look(c)
+	require.Zero(t, stalls, "it was parked until now")
+	c.mu.since = longAgo
+	s.look(c)
+	require.Equal(t, 1, stalls)
+}
+
+// TestTheEndShowsWhy: the process ends with the stacks of all goroutines.
+func TestTheEndShowsWhy(t *testing.T) {
+	const child = "KUDOS_TEST_WATCHDOG"
+	if os.Getenv(child) != "" {
+		go stuckHere()
+		die("input/0 does not move")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), child+"=1", "GOTRACEBACK=single")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "panic: watchdog: input/0 does not move")
+	require.Contains(t, string(out), "stuckHere")
+}
+
+func stuckHere() { select {} }
