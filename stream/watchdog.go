@@ -12,8 +12,9 @@ import (
 
 const (
 	watchInterval = 5 * time.Second
-	// stallTimeout is longer than any batch can take: what waits within has a bound.
-	stallTimeout = 5 * time.Minute
+	// stallTimeout is longer than a batch can take: Kafka allows a transaction 15 minutes at
+	// most, and a batch on the slowest MySQL must not be ended to begin again, for ever.
+	stallTimeout = 20 * time.Minute
 )
 
 // watch looks again and again until the session ends.
