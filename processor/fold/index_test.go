@@ -1,0 +1,38 @@
+package fold
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestIndexOfEqualHashes: keys are told apart whatever their hashes are, also when there are
+// more than the index had room for, and after it was emptied.
+func TestIndexOfEqualHashes(t *testing.T) {
+	const n = 3 * leastSlots
+	for name, hash := range map[string]func(uint64) uint64{
+		"all the same":   func(uint64) uint64 { return 7 << 32 },
+		"the last slots": func(uint64) uint64 { return 1<<64 - 1 },
+		"a few":          func(key uint64) uint64 { return key % 3 << 61 },
+		"all different":  func(key uint64) uint64 { return key << 40 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var x index[uint64]
+			for range 2 {
+				x.reset()
+				var keys []uint64
+				for key := range uint64(n) {
+					place, known := x.place(hash(key), key, keys)
+					require.False(t, known)
+					require.EqualValues(t, key, place)
+					keys = append(keys, key)
+				}
+				for key := range uint64(n) {
+					place, known := x.place(hash(key), key, keys)
+					require.True(t, known)
+					require.EqualValues(t, key, place)
+				}
+			}
+		})
+	}
+}
