@@ -9,7 +9,7 @@ import (
 // TestIndexOfEqualHashes: keys are told apart whatever their hashes are, also when there are
 // more than the index had room for, and after it was emptied.
 func TestIndexOfEqualHashes(t *testing.T) {
-	const n = 3 * leastSlots
+	const n = leastSlots
 	for name, hash := range map[string]func(uint64) uint64{
 		"all the same":   func(uint64) uint64 { return 7 << 32 },
 		"the last slots": func(uint64) uint64 { return 1<<64 - 1 },
