@@ -87,6 +87,9 @@ type claim struct {
 		// fullSince is when pending reached its bound; zero below that.
 		fullSince time.Time
 		pending   []*kgo.Record
+		// handed is what the records in hand are the start of; spare is what those before
+		// were in, to be used again.
+		handed, spare []*kgo.Record
 		// fetched is behind the last record that arrived, control records included: one
 		// of those may be of a later leader epoch than the records before it. lso is the
 		// end of the log as of then.
@@ -216,8 +219,10 @@ func (c *claim) next(now time.Time) *Batch {
 		}
 	case len(c.mu.pending) > 0:
 		n := min(len(c.mu.pending), c.opts.MaxBatch)
-		b.Records = c.mu.pending[:n:n]
-		c.mu.pending = c.mu.pending[n:]
+		c.mu.handed = c.mu.pending
+		b.Records = c.mu.handed[:n:n]
+		c.mu.pending = append(c.mu.spare, c.mu.handed[n:]...)
+		c.mu.spare = nil
 		if c.mu.paused {
 			c.loop.wake() // it may be time to resume
 		} else {

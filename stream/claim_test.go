@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -42,6 +43,38 @@ func opened(t *testing.T, offset int64) (*claim, *countingLoop, *lab) {
 	require.Nil(t, c.next(time.Now()))
 	c.sought(kgo.EpochOffset{Offset: offset, Epoch: 1})
 	return c, loop, l
+}
+
+// TestMemoryOfABatchIsUsedAgain: by what waits, of which nothing is lost or mixed up, and not
+// before the batch has been worked off.
+func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	var got []string
+	offset := int64(5)
+	for round := range 20 {
+		for range round % 4 { // more and less than a batch
+			c.push(fetchOf(offset, nil, fmt.Sprint(offset)))
+			offset++
+		}
+		b := c.next(time.Now())
+		if b == nil {
+			continue
+		}
+		handed := c.mu.handed
+		c.push(fetchOf(offset, nil, fmt.Sprint(offset))) // while it is in hand
+		offset++
+		for _, rec := range b.Records {
+			got = append(got, string(rec.Value))
+		}
+		c.process(t.Context())
+		require.Nil(t, handed[0], "nobody has it any more")
+		require.Equal(t, cap(handed), cap(c.mu.spare))
+		c.done()
+	}
+	require.Greater(t, len(got), 20)
+	for i, value := range got {
+		require.Equal(t, fmt.Sprint(5+i), value)
+	}
 }
 
 func TestClaimGivesOneBatchAtATime(t *testing.T) {

@@ -30,6 +30,7 @@ func (c *claim) process(ctx context.Context) {
 	case err == nil:
 		c.worked(b.Next)
 		recycle(b.Records)
+		c.reuse()
 	case canceled(ctx, err):
 		c.log.Warn("the batch in hand was given up at the end of the session; it is done anew by the next owner", "error", err)
 		c.worker.Close()
@@ -51,6 +52,17 @@ func (c *claim) worked(next Position) {
 		c.mu.doubt.reason, c.mu.doubt.remedy = "", ""
 		c.mu.since = time.Now()
 	}
+}
+
+// reuse keeps the memory of a batch that nobody has any more.
+func (c *claim) reuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.handed == nil {
+		return // a tick
+	}
+	clear(c.mu.handed) // or the records would be kept, too
+	c.mu.handed, c.mu.spare = nil, c.mu.handed[:0]
 }
 
 // outlive returns a context that goes on for d after ctx ended: the batch in hand is
