@@ -8,7 +8,6 @@ import (
 	"kudos/processor"
 	"kudos/producer"
 	"kudos/sql"
-	"kudos/stream/admin"
 )
 
 func (a *app) producerCommand() *cobra.Command {
@@ -35,7 +34,7 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 		if err != nil {
 			return err
 		}
-		log, reg := a.logger(cfg), admin.NewRegistry()
+		log, reg := a.logger(cfg), observe(&cfg.Config)
 		p, err := producer.New(cfg.Producer, cfg.Kafka, log, reg)
 		if err != nil {
 			return err
@@ -72,12 +71,13 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		if err := cfg.RequireMySQL(); err != nil {
 			return usageError{err}
 		}
-		log, reg := a.logger(cfg), admin.NewRegistry()
+		log, reg := a.logger(cfg), observe(&cfg.Config)
 		store, err := sql.New(cfg.MySQL, log)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, store.Close()) }()
+		reg.MustRegister(store.Collectors()...)
 		p, err := processor.New(cfg.Processor, cfg.Kafka, store, log, reg)
 		if err != nil {
 			return err

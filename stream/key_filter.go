@@ -15,6 +15,7 @@ import (
 // the same as one's in 0.2 %.
 type keyFilter struct {
 	parts atomic.Pointer[[]*blobloom.SyncFilter]
+	keys  atomic.Uint64 // that were added
 
 	mu   sync.Mutex // of those who add
 	room uint64     // in the last one, in keys
@@ -76,6 +77,7 @@ func (f *keyFilter) add(hashes []uint64) {
 			f.room, f.next = f.next, min(filterGrowth*f.next, maxFilterKeys)
 		}
 		f.room--
+		f.keys.Add(1)
 		parts := *f.parts.Load()
 		parts[len(parts)-1].Add(spread(hash))
 	}

@@ -193,7 +193,7 @@ func TestErrorsAreClassified(t *testing.T) {
 	for _, e := range []error{nil, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionAbortable, context.Canceled} {
 		require.Equal(t, e, asFenced(e))
 	}
-	park := Park("do this", "that is wrong: %w", kerr.OffsetOutOfRange)
+	park := Park(CauseState, "do this", "that is wrong: %w", kerr.OffsetOutOfRange)
 	require.ErrorIs(t, park, kerr.OffsetOutOfRange)
 	require.EqualError(t, park, "that is wrong: "+kerr.OffsetOutOfRange.Error())
 	require.ErrorIs(t, Reopen("why not"), errReopen)
