@@ -50,7 +50,10 @@ type kafkaNode struct {
 	// With a front, the node's second listener and the address that its clients are told.
 	fronted       bool
 	behind, front port
-	jvm           javaCommand
+	// With an authority, the listener whose clients it vouches for.
+	authority *Authority
+	secure    port
+	jvm       javaCommand
 }
 
 func (n *kafkaNode) writeConfiguration(controllers []string, extra map[string]string) error {
@@ -61,6 +64,9 @@ func (n *kafkaNode) writeConfiguration(controllers []string, extra map[string]st
 		return err
 	}
 	properties := n.properties(controllers)
+	if err := n.addSecure(properties); err != nil {
+		return err
+	}
 	maps.Copy(properties, extra)
 	var text bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
