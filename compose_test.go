@@ -160,15 +160,26 @@ func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {
 	require.Equal(t, "apache/kafka:"+string(version[1]), composeServices(t)["kafka"].Image)
 }
 
+// imageSettings are the variables that the image sets.
+func imageSettings(t *testing.T) map[string]string {
+	t.Helper()
+	dockerfile, err := os.ReadFile("deploy/Dockerfile")
+	require.NoError(t, err)
+	settings := map[string]string{}
+	for _, s := range regexp.MustCompile(`\b(KUDOS_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
+		settings[s[1]] = s[2]
+	}
+	require.NotEmpty(t, settings)
+	return settings
+}
+
 // TestImageSettings: what the image sets are settings, and it leaves kudos dev out.
 func TestImageSettings(t *testing.T) {
 	dockerfile, err := os.ReadFile("deploy/Dockerfile")
 	require.NoError(t, err)
 	require.Contains(t, string(dockerfile), "-tags nodev")
-	settings := regexp.MustCompile(`\b(KUDOS_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(string(dockerfile), -1)
-	require.NotEmpty(t, settings)
-	for _, s := range settings {
-		t.Setenv(s[1], s[2])
+	for name, value := range imageSettings(t) {
+		t.Setenv(name, value)
 	}
 	_, err = config.Load(config.Sources{})
 	require.NoError(t, err)
