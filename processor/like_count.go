@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/tracing"
 )
 
 // counter is the worker of like-count for one partition: it applies updates to MySQL.
@@ -101,7 +103,10 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 	}
 	to.NextOffset, to.LeaderEpoch = b.Next.Offset, b.Next.Epoch
 	began := time.Now()
-	if err := w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly); err != nil {
+	spans := follow(b.Records, "apply", began)
+	err = w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly)
+	tracing.End(spans, err)
+	if err != nil {
 		w.metrics.applyFailed(err)
 		return parkMySQL(err)
 	}
@@ -112,6 +117,16 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 	w.metrics.rows.Add(float64(len(w.counts)))
 	w.metrics.applies.Inc()
 	return nil
+}
+
+// follow begins a step of each update that a like is followed by.
+func follow(records []*kgo.Record, step string, began time.Time) (spans []trace.Span) {
+	for _, rec := range records {
+		if sc, ok := tracing.Of(rec); ok {
+			spans = append(spans, tracing.Begin(sc, step, rec, began))
+		}
+	}
+	return spans
 }
 
 // collapse sums the updates up to one net delta a post and one an hour and region, and

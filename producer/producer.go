@@ -28,6 +28,7 @@ import (
 
 	"kudos/stream"
 	"kudos/stream/listen"
+	"kudos/stream/tracing"
 )
 
 // Producer is the role.
@@ -60,7 +61,7 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 		Point:    listen.New("producer", "producer.http_addr", o.HTTPAddr),
 	}
 	p.publisher = newPublisher(o, kafka, log, p.metrics)
-	p.handler = p.routes()
+	p.handler = tracing.Handler(p.routes(), "producer")
 	if err := p.metrics.register(reg, p.publisher.bufferedRecords); err != nil {
 		return nil, fmt.Errorf("registering the producer's metrics: %w", err)
 	}
