@@ -11,6 +11,7 @@ import (
 
 	"kudos/config"
 	"kudos/dev"
+	"kudos/producer"
 )
 
 // devFlags are what `kudos dev` has besides settings.
@@ -73,6 +74,9 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	}
 	if realMySQL(cfg) && cmd.Flags().Changed("mysql-addr") {
 		errs = append(errs, fmt.Errorf("--mysql-addr is for the embedded MySQL, but mysql.dsn is set (%s)", cfg.Origin("mysql.dsn")))
+	}
+	if cfg.Producer.Auth != producer.AuthNone || cfg.Producer.TLSCert != "" || cfg.Reader.TLSCert != "" {
+		errs = append(errs, errors.New("producer.auth and tls_cert are not for kudos dev: its simulator, its dashboard and the commands that it prints have neither a name nor a certificate; start the roles by themselves"))
 	}
 	if cmd.Flags().Changed("simulate") {
 		opts := dev.DefaultSimulatorOptions()

@@ -17,7 +17,8 @@ func (a *app) producerCommand() *cobra.Command {
 		Long: `Take likes over HTTP and bring them to Kafka.
 
 A like is answered with 202 and its place once Kafka has it, and with what is wrong
-otherwise. It asks nobody who they are: put it behind what does.
+otherwise. producer.auth says how it knows who sends a like: from a gateway's header, or
+from a token; by default it asks nobody, and belongs behind what does.
 
 It runs until SIGTERM or SIGINT, and then answers the requests in hand
 (producer.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
@@ -35,6 +36,9 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 			return err
 		}
 		log, reg := a.logger(cfg), observe(&cfg.Config)
+		if cfg.Producer.Auth == producer.AuthNone {
+			log.Warn("whoever reaches this producer can like in anybody's name (producer.auth is none); docs/security.md has the other ways")
+		}
 		p, err := producer.New(cfg.Producer, cfg.Kafka, log, reg)
 		if err != nil {
 			return err
