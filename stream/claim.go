@@ -87,8 +87,8 @@ type claim struct {
 		// fullSince is when pending reached its bound; zero below that.
 		fullSince time.Time
 		pending   []*kgo.Record
-		// handed is what the records in hand are the start of; spare is what those before
-		// were in, to be used again.
+		// handed begins with the records in hand; spare is the memory that those before them
+		// were in.
 		handed, spare []*kgo.Record
 		// fetched is behind the last record that arrived, control records included: one
 		// of those may be of a later leader epoch than the records before it. lso is the
@@ -205,6 +205,7 @@ func (c *claim) next(now time.Time) *Batch {
 	if c.mu.seek || c.kickDue(now) {
 		c.loop.wake() // the client was not ready for it at the first try
 	}
+	c.mu.handed = nil // of a batch that failed
 	b := &Batch{Topic: c.assignment.Topic, Partition: c.assignment.Partition, Next: c.mu.position}
 	switch {
 	case c.mu.state == StateFenced:

@@ -45,8 +45,8 @@ func opened(t *testing.T, offset int64) (*claim, *countingLoop, *lab) {
 	return c, loop, l
 }
 
-// TestMemoryOfABatchIsUsedAgain: by what waits, of which nothing is lost or mixed up, and not
-// before the batch has been worked off.
+// TestMemoryOfABatchIsUsedAgain once it has been worked off; nothing that waits is lost or mixed
+// up by that.
 func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 	c, _, _ := opened(t, 5)
 	var got []string
