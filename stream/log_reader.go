@@ -32,7 +32,7 @@ const (
 	fetchPartitionBytes = 4 << 20
 	// groupPartitionBytes is less: the records of a fetch take several times as much memory,
 	// for each partition of a process.
-	groupPartitionBytes = 2 << 20
+	groupPartitionBytes = 1 << 20
 	fetchRetryMin       = 50 * time.Millisecond
 	fetchRetryMax       = 2 * time.Second
 )

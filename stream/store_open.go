@@ -24,6 +24,9 @@ const memtableBytes = 32 << 20
 // written.
 const l0Stop = 20
 
+// memtablesStop is how many memtables may wait for the disk before nothing more is written.
+const memtablesStop = 4
+
 const (
 	// lBaseBytes: up to so much one level holds all of a store, and is written anew by each
 	// compaction; a level more would write everything once more on its way.
@@ -146,7 +149,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		DisableWAL:                  true,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                s.memtableBytes,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: memtablesStop,
 		L0CompactionThreshold:       l0Compact,
 		L0StopWritesThreshold:       l0Stop,
 		LBaseMaxBytes:               lBaseBytes,

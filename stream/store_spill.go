@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -33,9 +34,20 @@ func (s *Store) writeOut(b *buffer, sp *spill) error {
 // waitForCompactions holds the next spill back while too many lie one over the other: each
 // look-up in Pebble asks them all.
 func (s *Store) waitForCompactions() error {
+	return s.waitWhile(func(m *pebble.Metrics) bool { return m.Levels[0].Sublevels >= l0Stop })
+}
+
+// waitForRoom waits as Pebble itself would in the middle of a write, before it comes to that.
+func (s *Store) waitForRoom() error {
+	return s.waitWhile(func(m *pebble.Metrics) bool {
+		return m.Levels[0].Sublevels >= l0Stop-2 || m.MemTable.Size >= (memtablesStop-1)*s.memtableBytes
+	})
+}
+
+func (s *Store) waitWhile(full func(*pebble.Metrics) bool) error {
 	pause := time.NewTicker(compactionPause)
 	defer pause.Stop()
-	for s.db.Metrics().Levels[0].Sublevels >= l0Stop {
+	for full(s.db.Metrics()) {
 		select {
 		case <-pause.C:
 		case <-s.background.failed: // nothing compacts any more

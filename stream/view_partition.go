@@ -264,6 +264,11 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 		w.Discard()
 		return err
 	}
+	// Readers wait for the write, but not for what that would wait for.
+	if err := p.store.waitForRoom(); err != nil {
+		w.Discard()
+		return err
+	}
 	p.snap.Lock()
 	defer p.snap.Unlock()
 	if err := w.Commit(covered); err != nil {

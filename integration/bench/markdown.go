@@ -181,13 +181,16 @@ func (r *Report) writeFailures(b *strings.Builder) {
 }
 
 func (r *Report) writeConditions(b *strings.Builder) {
-	rounds := 0
+	rounds, commit := 0, r.Commit
 	for _, run := range r.Runs {
 		rounds = max(rounds, run.Round)
+		if of := run.measured() + ": " + run.Commit; run.Commit != "" && !strings.Contains(commit, of) {
+			commit += ", " + of
+		}
 	}
 	b.WriteString("## Conditions\n\n")
 	fmt.Fprintf(b, "%s; commit %s; rounds: %d. All processes share one machine: %s, %d cores, %.1f GiB; %s.\n\n",
-		r.Date.Format("2006-01-02"), r.Commit, rounds, r.Machine.CPU, r.Machine.Cores, float64(r.Machine.MemoryBytes)/(1<<30), r.Machine.System)
+		r.Date.Format("2006-01-02"), commit, rounds, r.Machine.CPU, r.Machine.Cores, float64(r.Machine.MemoryBytes)/(1<<30), r.Machine.System)
 	b.WriteString("| | |\n|---|---|\n")
 	for _, part := range []map[string]string{r.Versions, r.Settings} {
 		for _, name := range slices.Sorted(maps.Keys(part)) {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type Report struct {
 
 // Run is one run of one contender. Exactly one of the results is there, or none and an error.
 type Run struct {
-	Round     int              `json:"round"` // from 1
+	Round     int              `json:"round"`            // from 1
+	Commit    string           `json:"commit,omitempty"` // if not the report's
 	Contender string           `json:"contender"`
 	Load      Workload         `json:"load"`
 	Drain     *Drain           `json:"drain,omitempty"`
@@ -73,27 +75,52 @@ func ReadReport(path string) (*Report, error) {
 }
 
 // Add takes over the runs of another report: a measurement of hours may be made in parts, which must be of the same
-// program on the same machine, and each run of one part only.
+// machine, and each run of one part only. What is measured again after the program has changed is of the later commit in
+// all its rounds.
 func (r *Report) Add(part *Report) error {
-	if r.Commit != part.Commit || r.Machine != part.Machine {
-		return fmt.Errorf("parts of one report are of the same commit and machine: %s on %+v is not %s on %+v", part.Commit, part.Machine, r.Commit, r.Machine)
+	if r.Machine != part.Machine {
+		return fmt.Errorf("parts of one report are of the same machine: %+v is not %+v", part.Machine, r.Machine)
 	}
-	for _, run := range part.Runs {
-		same := func(o Run) bool { return o.place() == run.place() }
-		if slices.ContainsFunc(r.Runs, same) {
-			return fmt.Errorf("round %d, %s, %s is in more than one part", run.Round, run.Load.Shape.Name, run.Contender)
+	added := slices.Clone(part.Runs)
+	for i := range added {
+		run := &added[i]
+		if run.Commit = cmp.Or(run.Commit, part.Commit); run.Commit == r.Commit {
+			run.Commit = ""
+		}
+		for _, o := range r.Runs {
+			if o.place() == run.place() {
+				return fmt.Errorf("round %d, %s, %s is in more than one part", run.Round, run.Load.Shape.Name, run.Contender)
+			}
+			if o.measured() == run.measured() && o.Commit != run.Commit {
+				return fmt.Errorf("%s is of commit %s in one part and of %s in another: its rounds are of the same program", run.measured(), cmp.Or(o.Commit, r.Commit), cmp.Or(run.Commit, r.Commit))
+			}
 		}
 	}
-	r.Runs = append(r.Runs, part.Runs...)
+	r.Runs = append(r.Runs, added...)
 	maps.Copy(r.Versions, part.Versions)
 	maps.Copy(r.Settings, part.Settings)
 	maps.Copy(r.Contenders, part.Contenders)
 	return nil
 }
 
+// measured says what a run is one of.
+func (r *Run) measured() string {
+	switch {
+	case r.Drain != nil:
+		return "draining"
+	case r.Latency != nil:
+		return "from publishing to visible"
+	case r.Recovery != nil:
+		return "recovery"
+	case r.Producer != nil:
+		return "accepting"
+	}
+	return "a run without a result"
+}
+
 // place is what there is one run of.
 func (r *Run) place() string {
-	return fmt.Sprint(r.Round, r.Contender, r.Load, r.Drain != nil, r.Latency != nil, r.Recovery != nil, r.Producer != nil)
+	return fmt.Sprint(r.Round, r.Contender, r.Load, r.measured())
 }
 
 // Write writes the report to a file, which is whole at any time.

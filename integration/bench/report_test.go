@@ -47,8 +47,8 @@ func rounds() *Report {
 	return r
 }
 
-// TestReportOfParts: rounds that were measured at different times are one report, if they are
-// of the same program, machine and load.
+// TestReportOfParts: what was measured at different times is one report, if it is of the same machine, and each
+// measurement of one commit.
 func TestReportOfParts(t *testing.T) {
 	first, second := rounds(), rounds()
 	first.Runs, second.Runs = first.Runs[:2], second.Runs[2:]
@@ -66,11 +66,24 @@ func TestReportOfParts(t *testing.T) {
 		latency.Runs[i].Drain, latency.Runs[i].Latency = nil, &Latency{}
 	}
 	require.NoError(t, first.Add(latency), "the same round of something else")
-	second.Commit = "another"
-	require.ErrorContains(t, first.Add(second), "of the same commit and machine")
 	second = rounds()
 	second.Machine.Cores++
-	require.ErrorContains(t, first.Add(second), "of the same commit and machine")
+	require.ErrorContains(t, first.Add(second), "of the same machine")
+}
+
+func TestReportOfCommits(t *testing.T) {
+	first, second := rounds(), rounds()
+	first.Commit, first.Runs = "e0182e6", first.Runs[:2]
+	second.Commit, second.Runs = "1234567", second.Runs[2:]
+	require.EqualError(t, first.Add(second), "draining is of commit e0182e6 in one part and of 1234567 in another: its rounds are of the same program")
+	require.Len(t, first.Runs, 2, "nothing of it was taken")
+	for i := range second.Runs {
+		second.Runs[i].Drain, second.Runs[i].Latency = nil, &Latency{}
+	}
+	require.NoError(t, first.Add(second))
+	var text strings.Builder
+	require.NoError(t, first.WriteMarkdown(&text))
+	require.Contains(t, text.String(), "; commit e0182e6, from publishing to visible: 1234567; rounds: 3.")
 }
 
 // TestRatiosAreWithinARound: 4, 2.67 and 4.44, though the medians are 75,000 and 200,000.
