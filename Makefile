@@ -7,6 +7,8 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 TEST_TIMEOUT ?= 45m
 # The peers of the benchmark: a module of its own, checked with all of the program.
 PEERS := integration/bench/peers
+# Reads alert rules and dashboards as Prometheus does: likewise, because of what that takes.
+PROMCHECK := integration/promcheck
 # What to test: make test PKG=./processor/...
 PKG ?= ./...
 
@@ -32,6 +34,7 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) vet -race -pgo=off $(PKG)
 	GOFLAGS="$$($(GO) env GOFLAGS) -race -pgo=off" $$($(TOOL) -n staticcheck) $(PKG)
 	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(PEERS) && $(GO) vet -race ./... && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck ./...)
+	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(PROMCHECK) && $(GO) vet ./... && $$staticcheck ./...)
 
 # Into a folder beside, so that it fails and changes nothing.
 generated: ## is the generated code that of the .proto files?

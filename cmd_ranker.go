@@ -10,7 +10,6 @@ import (
 	"kudos/config"
 	"kudos/ranker"
 	"kudos/sql"
-	"kudos/stream/admin"
 )
 
 func (a *app) rankerCommand() *cobra.Command {
@@ -53,7 +52,7 @@ func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, new
 		if err != nil {
 			return err
 		}
-		log, reg := a.logger(cfg), admin.NewRegistry()
+		log, reg := a.logger(cfg), observe(&cfg.Config)
 		var store *sql.Store
 		if cfg.RequireMySQL() != nil {
 			log.Info(without + ": mysql.dsn is not set")
@@ -62,6 +61,7 @@ func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, new
 				return err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
+			reg.MustRegister(store.Collectors()...)
 		}
 		r, err := newRole(cfg.Config, store, log, reg)
 		if err != nil {

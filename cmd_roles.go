@@ -10,7 +10,6 @@ import (
 	"kudos/processor"
 	"kudos/producer"
 	"kudos/sql"
-	"kudos/stream/admin"
 )
 
 func (a *app) producerCommand() *cobra.Command {
@@ -37,7 +36,7 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 		if err != nil {
 			return err
 		}
-		log, reg := a.logger(cfg), admin.NewRegistry()
+		log, reg := a.logger(cfg), observe(&cfg.Config)
 		p, err := producer.New(cfg.Producer, cfg.Kafka, log, reg)
 		if err != nil {
 			return err
@@ -78,12 +77,13 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		if err := cfg.RequireMySQL(); err != nil {
 			return usageError{err}
 		}
-		log, reg := a.logger(cfg), admin.NewRegistry()
+		log, reg := a.logger(cfg), observe(&cfg.Config)
 		store, err := sql.New(cfg.MySQL, log)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, store.Close()) }()
+		reg.MustRegister(store.Collectors()...)
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(processorGC)
 		}

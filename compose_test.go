@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,6 +22,8 @@ type service struct {
 	Command     []string
 	Environment map[string]string
 	Ports       []string
+	Profiles    []string
+	Volumes     []string
 	Healthcheck *struct {
 		Test    []string
 		Timeout string
@@ -100,6 +104,52 @@ func checkHealthcheck(t *testing.T, s service) {
 	timeout, err := time.ParseDuration(s.Healthcheck.Timeout)
 	require.NoError(t, err)
 	require.Greater(t, timeout, healthTimeout, "the command would be killed before it says what is wrong")
+}
+
+// TestComposeFoldersAreThere: what is mounted from here is here, and those who only watch are
+// not started with the rest.
+func TestComposeFoldersAreThere(t *testing.T) {
+	mounted := 0
+	for name, s := range composeServices(t) {
+		for _, v := range s.Volumes {
+			if from, _, _ := strings.Cut(v, ":"); strings.HasPrefix(from, "./") {
+				mounted++
+				require.True(t, fileExists(from), "%s: there is no %s", name, from)
+				require.NotEmpty(t, s.Profiles, name)
+			}
+		}
+	}
+	require.NotZero(t, mounted)
+	var prometheus struct {
+		RuleFiles []string `yaml:"rule_files"`
+		Scrapes   []struct {
+			DNS []struct {
+				Names []string
+				Port  int
+			} `yaml:"dns_sd_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	text, err := os.ReadFile("deploy/prometheus/prometheus.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &prometheus))
+	for _, file := range prometheus.RuleFiles {
+		require.FileExists(t, filepath.Join("deploy/prometheus", file))
+	}
+	var roles []string
+	for name, s := range composeServices(t) {
+		if s.Build != nil && s.Healthcheck != nil {
+			roles = append(roles, name)
+		}
+	}
+	require.ElementsMatch(t, roles, prometheus.Scrapes[0].DNS[0].Names, "what is scraped are the roles")
+	dockerfile, err := os.ReadFile("deploy/Dockerfile")
+	require.NoError(t, err)
+	require.Contains(t, string(dockerfile), fmt.Sprintf("KUDOS_ADMIN_ADDR=:%d", prometheus.Scrapes[0].DNS[0].Port))
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {

@@ -187,12 +187,13 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
-	reg := admin.NewRegistry()
+	reg := observe(&d.cfg)
 	store, err := sql.New(d.cfg.MySQL, d.log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	reg.MustRegister(store.Collectors()...)
 	likesIn, readsOut, err := d.listen(ctx)
 	if err != nil {
 		return err
@@ -217,9 +218,7 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 		return err
 	}
 	checks := []admin.Check{
-		{Name: "producer", Ready: api.Ready}, {Name: "processor", Ready: p.Ready},
-		{Name: "ranker", Ready: r.Ready}, {Name: "reader", Ready: reads.Ready},
-		notStopping(ctx),
+		checkOf("producer", api), checkOf("processor", p), checkOf("ranker", r), checkOf("reader", reads), notStopping(ctx),
 	}
 	adm := admin.New(d.cfg.Admin, reg, checks, d.log)
 	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }

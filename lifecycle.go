@@ -8,6 +8,8 @@ import (
 	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kudos/config"
+	"kudos/stream"
 	"kudos/stream/admin"
 )
 
@@ -21,13 +23,29 @@ type role interface {
 
 // runRole runs a role, and an admin server beneath it.
 func runRole(ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger) error {
-	server := admin.New(opts, reg, []admin.Check{{Name: name, Ready: r.Ready}, notStopping(ctx)}, log)
+	server := admin.New(opts, reg, []admin.Check{checkOf(name, r), notStopping(ctx)}, log)
 	log.Info("starting", "role", name, "version", buildVersion().Version)
 	err := runOver(ctx, r.Run, server.Run)
 	if err == nil {
 		log.Info("stopped", "role", name)
 	}
 	return err
+}
+
+// checkOf is a role's readiness, with what it tells beside.
+func checkOf(name string, r role) admin.Check {
+	check := admin.Check{Name: name, Ready: r.Ready}
+	if d, ok := r.(interface{ Detail() any }); ok {
+		check.Detail = d.Detail
+	}
+	return check
+}
+
+// observe returns the registry of a process, and has its clients of Kafka count there.
+func observe(cfg *config.Config) *prometheus.Registry {
+	reg := admin.NewRegistry()
+	cfg.Kafka.Hooks = append(cfg.Kafka.Hooks, stream.NewClientMetrics(reg))
+	return reg
 }
 
 // notStopping is the check that fails from the first signal on.

@@ -18,7 +18,11 @@ func settings(c *Config) []setting { return appendSettings(nil, "", reflect.Valu
 
 func appendSettings(list []setting, prefix string, v reflect.Value) []setting {
 	for i := range v.NumField() {
-		key := prefix + v.Type().Field(i).Tag.Get("mapstructure")
+		tag := v.Type().Field(i).Tag.Get("mapstructure")
+		if tag == "-" { // set by the program
+			continue
+		}
+		key := prefix + tag
 		if v.Field(i).Kind() == reflect.Struct {
 			list = appendSettings(list, key+".", v.Field(i))
 			continue

@@ -68,7 +68,7 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, err
 	}
 	if !ok {
-		return stream.Position{}, stream.Park(applyAgain, noProgress, w.partition)
+		return stream.Position{}, stream.Park(stream.CauseState, applyAgain, noProgress, w.partition)
 	}
 	if err := w.verify(ctx, &progress); err != nil {
 		return stream.Position{}, w.unlessTaken(ctx, err)
@@ -96,7 +96,7 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		return err
 	}
 	if p.ClusterID != topics.ClusterID {
-		return stream.Park(restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
+		return stream.Park(stream.CauseTopics, restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
 	for _, t := range []struct {
 		name   string
@@ -105,7 +105,7 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 	}{{schema.TopicLikes, p.SourceID, acceptLoss}, {schema.TopicState, p.StateID, restore}, {schema.TopicUpdates, p.UpdatesID, updatesLost}} {
 		have := topics.ByName[t.name]
 		if t.id != have.ID {
-			return stream.Park(t.remedy, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
+			return stream.Park(stream.CauseTopics, t.remedy, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
 			return parkPartitions(topics, t.name, p.Partitions)
@@ -120,14 +120,14 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		if p.NextOffset > committed { // chaos has seen it: see Kafka in docs/design.md
 			why = "Kafka committed a transaction in part, or the group's offset was set back"
 		}
-		return stream.Park(stateLost, "the state table stands at offset %d of likes/%d, but the group has committed %d: %s", p.NextOffset, w.partition, committed, why)
+		return stream.Park(stream.CauseState, stateLost, "the state table stands at offset %d of likes/%d, but the group has committed %d: %s", p.NextOffset, w.partition, committed, why)
 	}
 	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err
 	}
 	if p.NextOffset < start || p.NextOffset > end {
-		return stream.Park(acceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+		return stream.Park(stream.CauseLoss, acceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	}
 	return nil
 }
@@ -174,6 +174,7 @@ type output struct {
 	committing    bool
 
 	progress                              schema.Progress
+	events, transitions                   int // folded; those that changed a reaction
 	updates, forwards, capped, badRegions int
 	deadLetters                           []*kgo.Record
 	reasons                               []schema.PoisonReason
@@ -210,6 +211,8 @@ func (out *output) add(v *verdict) {
 // progress.
 func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Position, last bool) {
 	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(v.forwards)+len(v.deadLetters)+2)
+	out.events += len(v.events)
+	out.transitions += r.Transitions
 	room := w.newRoom(cap(out.records))
 	out.rooms = append(out.rooms, room)
 	slab, bytes := room.records, room.bytes[:0]
@@ -280,6 +283,8 @@ func (w *folder) count(records int, out *output) {
 	m := w.metrics
 	m.events.Add(float64(records))
 	m.forwarded.Add(float64(out.forwards))
+	m.transitions.Add(float64(out.transitions))
+	m.duplicates.Add(float64(out.events - out.transitions))
 	m.capped.Add(float64(out.capped))
 	m.badRegions.Add(float64(out.badRegions))
 	m.updates.Add(float64(out.updates))

@@ -66,7 +66,7 @@ func (w *counter) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, err
 	}
 	if w.position.NextOffset < start || w.position.NextOffset > end {
-		return stream.Position{}, stream.Park(rebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
+		return stream.Position{}, stream.Park(stream.CauseMySQL, rebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
 	}
 	w.checked = time.Now()
 	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
@@ -77,9 +77,9 @@ func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
 	switch {
 	case errors.Is(err, sql.ErrPositionMissing):
-		return stream.Park(rebuild, "%w", err)
+		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
 	case errors.As(err, &changed):
-		return stream.Park(rebuild, "%w", err)
+		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
 		return stream.Reopen("the position in MySQL has moved")
 	}
@@ -123,10 +123,10 @@ func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 	seq := w.position.NextSeq
 	for _, rec := range records {
 		if err := schema.DecodeUpdate(rec.Value, &w.update); err != nil {
-			return sql.Position{}, stream.Park("run the version that wrote it, or a later one", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+			return sql.Position{}, stream.Park(stream.CauseRecord, "run the version that wrote it, or a later one", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
 		}
 		if w.update.Seq != seq {
-			return sql.Position{}, stream.Park(rebuild, "like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) or repeated (the log was truncated)", w.partition, rec.Offset, w.update.Seq, seq)
+			return sql.Position{}, stream.Park(stream.CauseLoss, rebuild, "like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) or repeated (the log was truncated)", w.partition, rec.Offset, w.update.Seq, seq)
 		}
 		seq++
 		if string(rec.Key) == schema.ProgressKey {
@@ -134,7 +134,7 @@ func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 		}
 		post, err := schema.ParsePostKey(rec.Key)
 		if err != nil {
-			return sql.Position{}, stream.Park("find out who else writes to like-updates", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+			return sql.Position{}, stream.Park(stream.CauseRecord, "find out who else writes to like-updates", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
 		}
 		w.add(post, w.update.Deltas)
 	}

@@ -17,6 +17,8 @@ type metrics struct {
 	events       prometheus.Counter
 	deadLetters  *prometheus.CounterVec // by reason
 	forwarded    prometheus.Counter
+	transitions  prometheus.Counter
+	duplicates   prometheus.Counter
 	capped       prometheus.Counter
 	badRegions   prometheus.Counter
 	transactions prometheus.Counter
@@ -50,6 +52,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		events:       counter("events_folded_total", "Records of likes that were judged, whatever came of them."),
 		forwarded:    counter("events_forwarded_total", "Events found in the wrong partition and forwarded to the right one. Above zero: a writer does not use Kafka's default partitioner (murmur2)."),
+		transitions:  counter("transitions_total", "Events that changed somebody's reaction."),
+		duplicates:   counter("duplicates_total", "Events that changed nobody's reaction: they said what was known already, or came after a later one of the same user."),
 		capped:       counter("events_capped_total", "Events whose time was more than 60 s ahead of the log-append time."),
 		badRegions:   counter("events_bad_region_total", "Events whose region is no ISO 3166 code; they count under ZZ."),
 		transactions: counter("fold_transactions_total", "Kafka transactions committed by latest-like-action."),

@@ -51,7 +51,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
 	applyOpts.CommitPositions, applyOpts.LossRemedy = true, rebuild
 	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
-	reg.MustRegister(stream.NewCollector(p.fold, p.apply))
+	reg.MustRegister(stream.NewCollector(p.fold, p.apply), stream.NewSizeCollector("processor", p.stores))
 	return p, nil
 }
 
@@ -95,6 +95,9 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 
 // Ready is nil when every assigned partition of both groups is being worked on.
 func (p *Processor) Ready() error { return errors.Join(p.fold.Ready(), p.apply.Ready()) }
+
+// Detail tells of each assigned partition.
+func (p *Processor) Detail() any { return stream.Detail(p.fold, p.apply) }
 
 // Lag returns how many records both groups have before them.
 func (p *Processor) Lag() int64 {

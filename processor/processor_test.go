@@ -43,4 +43,5 @@ func TestLikesBecomeCounts(t *testing.T) {
 	tape.waitDrained()
 	require.Equal(t, want, tape.checkExact().Counts, "the oracle of these tests agrees")
 	require.Equal(t, len(records), p.metric("kudos_events_folded_total"))
+	require.Equal(t, len(records), p.metric("kudos_transitions_total")+p.metric("kudos_duplicates_total"))
 }

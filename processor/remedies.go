@@ -44,7 +44,7 @@ func parkPartitions(topics stream.Topics, name string, was int32) error {
 	if name == schema.TopicLikes {
 		how += " (" + schema.TopicDLT + " must have as many: kafka-topics.sh --alter)"
 	}
-	return stream.Park(how, "topic %s has %d partitions, the state table was made for %d", name, topics.ByName[name].Partitions, was)
+	return stream.Park(stream.CauseTopics, how, "topic %s has %d partitions, the state table was made for %d", name, topics.ByName[name].Partitions, was)
 }
 
 // checkPartitions looks at what goka would refuse the whole group for, without knowing

@@ -37,7 +37,7 @@ func TestATakeoverIsNoDamage(t *testing.T) {
 	kafka := &beatingKafka{}
 	w := &folder{txn: stream.NewTxn(stream.TxnOptions{ID: "a", Kafka: kafka, Timeout: 1e9}, slog.New(slog.DiscardHandler))}
 	require.NoError(t, w.txn.Fence(t.Context()))
-	damage := stream.Park("mend it", "the state table went back")
+	damage := stream.Park(stream.CauseState, "mend it", "the state table went back")
 	require.Equal(t, error(damage), w.unlessTaken(t.Context(), damage), "ours")
 	kafka.code = kerr.UnknownMemberID.Code
 	require.ErrorIs(t, w.unlessTaken(t.Context(), damage), stream.ErrFenced, "taken")

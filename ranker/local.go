@@ -224,11 +224,11 @@ func (w *local) finish(ctx context.Context, out *output, next stream.Position) e
 func (w *local) countRecord(rec *kgo.Record, out *output) error {
 	u := &w.update
 	if err := schema.DecodeUpdate(rec.Value, u); err != nil {
-		return stream.Park(laterVersion, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
+		return stream.Park(stream.CauseRecord, laterVersion, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
 	}
 	if u.Seq != out.nextSeq {
 		if u.Seq < out.nextSeq || out.nextSeq != 0 && w.arrived.Sub(rec.Timestamp) < compacted {
-			return stream.Park(makeAnew, "%s/%d offset %d has seq %d where %d was expected: records are missing or repeated", w.input, w.partition, rec.Offset, u.Seq, out.nextSeq)
+			return stream.Park(stream.CauseLoss, makeAnew, "%s/%d offset %d has seq %d where %d was expected: records are missing or repeated", w.input, w.partition, rec.Offset, u.Seq, out.nextSeq)
 		}
 		// Compaction was ahead of us, or the ranker is younger than the log.
 		w.gap = max(w.gap, schema.Minute(rec.Timestamp.Unix()/60))
@@ -239,7 +239,7 @@ func (w *local) countRecord(rec *kgo.Record, out *output) error {
 	}
 	post, err := schema.ParsePostKey(rec.Key)
 	if err != nil {
-		return stream.Park("find out who else writes to "+w.input, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
+		return stream.Park(stream.CauseRecord, "find out who else writes to "+w.input, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
 	}
 	for i := range u.Deltas {
 		u.Deltas[i].Region = w.config.Home(u.Deltas[i].Region)

@@ -214,7 +214,7 @@ func readRanking(rec *kgo.Record) (sql.Ranking, error) {
 
 // unreadable parks at a record.
 func unreadable(rec *kgo.Record, why error) error {
-	return stream.Park(fmt.Sprintf("run the version of kudos that wrote it, or a later one; if something else did, keep it from writing there and go on behind the record: "+
+	return stream.Park(stream.CauseRecord, fmt.Sprintf("run the version of kudos that wrote it, or a later one; if something else did, keep it from writing there and go on behind the record: "+
 		"UPDATE trending_position SET next_offset = %d WHERE topic = '%s' AND partition_id = %d", rec.Offset+1, rec.Topic, rec.Partition),
 		"%s/%d offset %d: %w", rec.Topic, rec.Partition, rec.Offset, why)
 }

@@ -55,7 +55,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 			return newMySQLWriter(a, kafka, db, m, log)
 		})
 	}
-	reg.MustRegister(stream.NewCollector(r.groups...))
+	reg.MustRegister(stream.NewCollector(r.groups...), stream.NewSizeCollector("ranker", r.stores))
 	return r, nil
 }
 
@@ -78,6 +78,9 @@ func (r *Ranker) Ready() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Detail tells of each assigned partition.
+func (r *Ranker) Detail() any { return stream.Detail(r.groups...) }
 
 // Lag returns how many records all groups have before them.
 func (r *Ranker) Lag() int64 {

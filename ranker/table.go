@@ -77,7 +77,7 @@ func (t *table) position(ctx context.Context) (stream.Position, error) {
 	input := topics.ByName[t.input]
 	for _, name := range []string{t.topic(), t.output} {
 		if n := topics.ByName[name].Partitions; n != input.Partitions {
-			return stream.Position{}, stream.Park(makeAnew, "topic %s has %d partitions, %s has %d", name, n, t.input, input.Partitions)
+			return stream.Position{}, stream.Park(stream.CauseTopics, makeAnew, "topic %s has %d partitions, %s has %d", name, n, t.input, input.Partitions)
 		}
 	}
 	now := schema.Progress{
@@ -100,20 +100,20 @@ func (t *table) position(ctx context.Context) (stream.Position, error) {
 	}
 	p := schema.Progress{}
 	if err := schema.DecodeProgress(value, &p); err != nil {
-		return stream.Position{}, stream.Park(laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
+		return stream.Position{}, stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
 	}
 	now.NextOffset, now.LeaderEpoch, now.NextSeq = p.NextOffset, p.LeaderEpoch, p.NextSeq
 	if now != p {
-		return stream.Position{}, stream.Park(makeAnew, "%s, %s or %s was deleted and created again, or has another number of partitions, since the rankings were made", t.input, t.topic(), t.output)
+		return stream.Position{}, stream.Park(stream.CauseTopics, makeAnew, "%s, %s or %s was deleted and created again, or has another number of partitions, since the rankings were made", t.input, t.topic(), t.output)
 	}
 	committed, ok, err := stream.CommittedOffset(ctx, cl, t.group, t.input, t.partition)
 	switch {
 	case err != nil:
 		return stream.Position{}, err
 	case ok && committed != p.NextOffset:
-		return stream.Position{}, stream.Park(makeAnew, "%s stands at offset %d of %s/%d, but the group has committed %d", t.topic(), p.NextOffset, t.input, t.partition, committed)
+		return stream.Position{}, stream.Park(stream.CauseState, makeAnew, "%s stands at offset %d of %s/%d, but the group has committed %d", t.topic(), p.NextOffset, t.input, t.partition, committed)
 	case p.NextOffset < start || p.NextOffset > end:
-		return stream.Position{}, stream.Park(makeAnew, "offset %d is next, but %s/%d holds %d to %d", p.NextOffset, t.input, t.partition, start, end)
+		return stream.Position{}, stream.Park(stream.CauseLoss, makeAnew, "offset %d is next, but %s/%d holds %d to %d", p.NextOffset, t.input, t.partition, start, end)
 	}
 	t.progress = p
 	return stream.Position{Offset: p.NextOffset, Epoch: p.LeaderEpoch}, nil
@@ -182,7 +182,7 @@ func (e *rowError) Unwrap() error { return e.error }
 func (t *table) parkRows(err error) error {
 	var row *rowError
 	if errors.As(err, &row) {
-		return stream.Park(laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
+		return stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
 	}
 	return err
 }

@@ -180,7 +180,7 @@ func (w *trending) take(records []*kgo.Record, out *output) error {
 			err = w.takeList(key, p, rec.Value, out)
 		}
 		if err != nil {
-			return stream.Park(laterVersion, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
+			return stream.Park(stream.CauseRecord, laterVersion, "%s/%d offset %d: %w", w.input, w.partition, rec.Offset, err)
 		}
 	}
 	for p := range touched {

@@ -20,7 +20,7 @@ var (
 	viewPositionDesc = prometheus.NewDesc("kudos_reader_position",
 		"The offset in likes that a partition's answers are as of.", []string{"partition"}, nil)
 	viewBehindDesc = prometheus.NewDesc("kudos_reader_behind_records",
-		"Records of the state table that a partition which cannot be answered from is behind.", []string{"partition"}, nil)
+		"Records of the state table that a partition is behind as long as it cannot be answered from; then 0.", []string{"partition"}, nil)
 	viewEventsDesc = prometheus.NewDesc("kudos_reader_lag_events",
 		"Events in likes that no answer has yet.", nil, nil)
 	viewLagDesc = prometheus.NewDesc("kudos_reader_lag_seconds",
@@ -47,6 +47,7 @@ func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
 		switch {
 		case err == nil:
 			gauge(viewReadyDesc, 1, partition)
+			gauge(viewBehindDesc, 0, partition)
 			gauge(viewPositionDesc, float64(asOf.Offset), partition)
 		case errors.As(err, &notReady):
 			gauge(viewReadyDesc, 0, partition)

@@ -61,7 +61,7 @@ func New(o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, 
 	if err != nil {
 		return nil, err
 	}
-	if err := reg.Register(newViewCollector(r.likes)); err != nil {
+	if err := errors.Join(reg.Register(newViewCollector(r.likes)), reg.Register(r.likes.Sizes())); err != nil {
 		return nil, fmt.Errorf("registering the metrics of the local copies: %w", err)
 	}
 	r.handler = routes(o, api, r.hub)

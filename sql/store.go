@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -16,7 +17,9 @@ type Store struct {
 	log     *slog.Logger
 	db      *sqlx.DB
 	packet  *packetLimit
-	server  string // host:port/database, for messages
+	// conflicts counts transactions that are done again.
+	conflicts atomic.Uint64
+	server    string // host:port/database, for messages
 }
 
 // New does no I/O: the first call that needs MySQL connects.

@@ -67,6 +67,7 @@ func (s *Store) transactOnce(ctx context.Context, steps func(context.Context, *s
 			return nil
 		case hasNumber(err, errDeadlock), hasNumber(err, errLockWaitTimeout):
 			s.log.Debug("mysql transaction lost a lock conflict", "error", err)
+			s.conflicts.Add(1)
 			return retry.RetryableError(err)
 		}
 		return err
@@ -77,6 +78,7 @@ func (s *Store) transactOnce(ctx context.Context, steps func(context.Context, *s
 		ended = true
 		return nil
 	case hasNumber(err, errDeadlock): // of a cluster's nodes; it says that the transaction was rolled back
+		s.conflicts.Add(1)
 		return retry.RetryableError(err)
 	}
 	return &UnknownOutcomeError{Err: err}

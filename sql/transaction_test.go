@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/mysqlproxy"
@@ -49,6 +50,8 @@ func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}}))
 			require.Equal(t, 2, countQueries(proxy.seen(), "START TRANSACTION"))
 			require.EqualValues(t, 1, db.count1(t))
+			conflicts := s.Collectors()[1]
+			require.InDelta(t, 1, testutil.ToFloat64(conflicts), 0)
 		})
 	}
 }

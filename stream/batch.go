@@ -8,8 +8,8 @@ import (
 // leader epoch of the record before it (-1: not known), by which Kafka tells a log
 // that was truncated and written again from the one that the offset speaks of.
 type Position struct {
-	Offset int64
-	Epoch  int32
+	Offset int64 `json:"offset"`
+	Epoch  int32 `json:"leader_epoch"`
 }
 
 // Batch is what a partition has to offer at one time: everything that arrived while

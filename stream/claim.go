@@ -68,14 +68,14 @@ type claim struct {
 
 	mu struct {
 		sync.Mutex
-		state          string
-		reason, remedy string
-		since          time.Time
-		retryAt        time.Time
-		failures       int
-		// doubt is the reason of the last park, until a batch or a tick has gone well
+		state    string
+		trouble  Trouble
+		since    time.Time
+		retryAt  time.Time
+		failures int
+		// doubt is the trouble of the last park, until a batch or a tick has gone well
 		// since: what only Process finds must not look mended by opening.
-		doubt struct{ reason, remedy string }
+		doubt Trouble
 
 		position Position
 		// seek is set from opening until the poll loop has moved the client to the
@@ -98,7 +98,7 @@ type claim struct {
 
 		current  *Batch // with goka
 		lastDone time.Time
-		// movedAt is when a batch or a tick went well last.
+		// movedAt is when the position moved last, or a tick found nothing before it.
 		movedAt time.Time
 	}
 }

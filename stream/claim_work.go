@@ -46,10 +46,13 @@ func (c *claim) process(ctx context.Context) {
 func (c *claim) worked(next Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.position, c.mu.failures, c.mu.movedAt = next, 0, time.Now()
-	if c.mu.doubt.reason != "" {
+	if next != c.mu.position || c.lagLocked() == 0 { // a tick that leaves records lying is no progress
+		c.mu.movedAt = time.Now()
+	}
+	c.mu.position, c.mu.failures = next, 0
+	if c.mu.doubt != (Trouble{}) {
 		c.log.Info("partition goes on", "offset", next.Offset)
-		c.mu.doubt.reason, c.mu.doubt.remedy = "", ""
+		c.mu.doubt = Trouble{}
 		c.mu.since = time.Now()
 	}
 }
@@ -97,9 +100,9 @@ func (c *claim) open(ctx context.Context, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.state == StateParked {
-		c.mu.doubt.reason, c.mu.doubt.remedy = c.mu.reason, c.mu.remedy
+		c.mu.doubt = c.mu.trouble
 	}
-	c.setState(StateRunning, "", "")
+	c.setState(StateRunning, Trouble{})
 	c.mu.position, c.mu.seek, c.mu.pending = pos, true, nil
 	c.mu.fetched, c.mu.lastDone = pos, time.Now()
 	c.log.Info("partition is running", "offset", pos.Offset) // benchmarks count from here (integration/bench)
@@ -138,22 +141,22 @@ func (c *claim) parkLocked(err error) {
 	if errors.Is(err, ErrFenced) {
 		c.log.Warn("gave the partition up", "error", err)
 		c.mu.retryAt = time.Now().Add(c.rejoinAfter())
-		c.setState(StateFenced, err.Error(), "")
+		c.setState(StateFenced, Trouble{Reason: err.Error()})
 		return
 	}
 	var park *ParkError
-	reason, remedy := err.Error(), ""
+	why := Trouble{Cause: causeOf(err), Reason: err.Error()}
 	if errors.As(err, &park) {
-		remedy = park.Remedy
-		if park.lost {
-			remedy = cmp.Or(c.opts.LossRemedy, remedy)
+		why.Remedy = park.Remedy
+		if park.Cause == CauseLoss {
+			why.Remedy = cmp.Or(c.opts.LossRemedy, park.Remedy)
 		}
 	}
 	c.mu.retryAt = time.Now().Add(c.backoffLocked(park != nil))
-	if c.mu.reason != reason && c.mu.doubt.reason != reason {
-		c.log.Warn("partition is parked", "reason", reason, "remedy", cmp.Or(remedy, byItself), "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
+	if c.mu.trouble.Reason != why.Reason && c.mu.doubt.Reason != why.Reason {
+		c.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason, "remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
 	}
-	c.setState(StateParked, reason, remedy)
+	c.setState(StateParked, why)
 	c.notify()
 }
 
@@ -175,9 +178,9 @@ func (c *claim) backoffLocked(park bool) time.Duration {
 }
 
 // setState is called with mu held.
-func (c *claim) setState(state, reason, remedy string) {
-	if c.mu.state != state || c.mu.reason != reason {
+func (c *claim) setState(state string, why Trouble) {
+	if c.mu.state != state || c.mu.trouble.Reason != why.Reason {
 		c.mu.since = time.Now()
 	}
-	c.mu.state, c.mu.reason, c.mu.remedy = state, reason, remedy
+	c.mu.state, c.mu.trouble = state, why
 }

@@ -23,6 +23,8 @@ var (
 		"Next offset that an assigned partition reads.", []string{"group", "partition"}, nil)
 	stateDesc = prometheus.NewDesc("kudos_partition_state",
 		"1 for the state that an assigned partition is in: starting, running, parked or fenced.", []string{"group", "partition", "state"}, nil)
+	parkedDesc = prometheus.NewDesc("kudos_parked_partitions",
+		"Assigned partitions that wait for their cause to be mended.", []string{"group", "cause"}, nil)
 )
 
 // Describe tells nothing: the roles of one process each have a collector of the same metrics.
@@ -31,7 +33,11 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.processors {
 		statuses, _ := p.Status() // none: nothing is assigned
+		parked := map[Cause]int{}
 		for _, s := range statuses {
+			if s.State == StateParked {
+				parked[s.Cause]++
+			}
 			partition := strconv.Itoa(int(s.Partition))
 			gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -40,6 +46,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(standsDesc, s.Stands.Seconds(), p.opts.Group, partition)
 			gauge(positionDesc, float64(s.Position.Offset), p.opts.Group, partition)
 			gauge(stateDesc, 1, p.opts.Group, partition, s.State)
+		}
+		for _, cause := range causes { // all of them: an alert needs a 0 to come back to
+			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), p.opts.Group, string(cause))
 		}
 	}
 }

@@ -12,16 +12,38 @@ import (
 // claim stays, nothing is consumed) until it is found mended. The other partitions
 // go on. Reason says what is the matter, Remedy what a person can do.
 type ParkError struct {
+	Cause          Cause
 	Reason, Remedy string
 	Err            error
-
-	lost bool // records of the input are gone: the group knows the remedy
 }
 
-// Park makes a ParkError.
-func Park(remedy, format string, args ...any) *ParkError {
+// Cause is the kind of trouble that parks a partition: what an alert goes by.
+type Cause string
+
+// What parks. CauseUnavailable is all that is tried again by itself.
+const (
+	CauseUnavailable Cause = "unavailable" // a server is away, or does not do what it is asked
+	CausePermission  Cause = "permission"  // a server refuses this user
+	CauseTopics      Cause = "topics"      // a topic is missing, was made anew, or has other partitions
+	CauseState       Cause = "state"       // the state table is not what it was
+	CauseLoss        Cause = "loss"        // records that were to be read, or had been, are gone
+	CauseMySQL       Cause = "mysql"       // MySQL's position does not fit the updates
+	CauseRecord      Cause = "record"      // a record that this version does not understand
+)
+
+// Trouble is why a partition is not worked on.
+type Trouble struct {
+	Cause  Cause  `json:"cause,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+var causes = []Cause{CauseUnavailable, CausePermission, CauseTopics, CauseState, CauseLoss, CauseMySQL, CauseRecord}
+
+// Park makes a ParkError. Of CauseLoss the group knows the remedy (ProcessorOptions.LossRemedy).
+func Park(cause Cause, remedy, format string, args ...any) *ParkError {
 	err := fmt.Errorf(format, args...)
-	return &ParkError{Reason: err.Error(), Remedy: remedy, Err: err}
+	return &ParkError{Cause: cause, Reason: err.Error(), Remedy: remedy, Err: err}
 }
 
 func (e *ParkError) Error() string { return e.Reason }
@@ -34,6 +56,25 @@ func remedyOf(err error) string {
 		return park.Remedy
 	}
 	return ""
+}
+
+// causeOf tells what kind of trouble err is.
+func causeOf(err error) Cause {
+	var park *ParkError
+	if errors.As(err, &park) {
+		return park.Cause
+	}
+	for _, refusal := range refusals {
+		if errors.Is(err, refusal) {
+			return CausePermission
+		}
+	}
+	return CauseUnavailable
+}
+
+var refusals = []error{
+	kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+	kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed,
 }
 
 // remedyNote is what stands behind a reason for a person to read.
@@ -59,14 +100,7 @@ func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
 
 // dataLost parks for an unclean election.
 func dataLost(err error) *ParkError {
-	return lost("compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
-}
-
-// lost parks with the remedy of the group, if it has one.
-func lost(remedy, format string, args ...any) *ParkError {
-	park := Park(remedy, format, args...)
-	park.lost = true
-	return park
+	return Park(CauseLoss, "compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
 }
 
 // fencing lists Kafka's answers that mean: not yours any more. The last three come

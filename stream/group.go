@@ -282,9 +282,9 @@ func fetchError(err error) error {
 	case errors.As(err, &loss):
 		return dataLost(err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return lost("raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
+		return Park(CauseLoss, "raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
-		return Park("grant READ on the topic to this user", "%w", err)
+		return Park(CausePermission, "grant READ on the topic to this user", "%w", err)
 	}
 	return err
 }

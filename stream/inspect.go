@@ -54,7 +54,7 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 		err := kerr.ErrorForCode(t.ErrorCode)
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return Topics{}, Park("kudos topics apply", "there is no topic %s: %w", *t.Topic, err)
+			return Topics{}, Park(CauseTopics, "kudos topics apply", "there is no topic %s: %w", *t.Topic, err)
 		case err != nil:
 			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
 		}
@@ -78,27 +78,36 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 // Bounds returns the first offset of a partition that is there, and the last stable
 // one, which is the end of what readers of committed data can see.
 func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (start, end int64, err error) {
-	const earliest, latest = -2, -1
-	if start, err = listOffset(ctx, cl, topic, partition, earliest); err != nil {
+	if start, err = listOffset(ctx, cl, topic, partition, earliestOffset); err != nil {
 		return 0, 0, err
 	}
-	end, err = listOffset(ctx, cl, topic, partition, latest)
+	end, err = listOffset(ctx, cl, topic, partition, latestOffset)
 	return start, end, err
 }
 
-// listOffset asks for this one partition: the answer of a whole topic would be an
-// error wherever one of its brokers is away.
-func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
+// What Kafka calls the first offset that is there, and the end of the log.
+const earliestOffset, latestOffset = -2, -1
+
+// listOffsetsRequest asks for offsets that readers of committed data can see.
+func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	req.IsolationLevel = 1 // read_committed
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = topic
-	rp := kmsg.NewListOffsetsRequestTopicPartition()
-	rp.Partition, rp.Timestamp = partition, at
-	rt.Partitions = append(rt.Partitions, rp)
+	for _, p := range partitions {
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.Timestamp = p, at
+		rt.Partitions = append(rt.Partitions, rp)
+	}
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, cl)
+	return req
+}
+
+// listOffset asks for this one partition: the answer of a whole topic would be an
+// error wherever one of its brokers is away.
+func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
+	resp, err := listOffsetsRequest(topic, at, partition).RequestWith(ctx, cl)
 	switch {
 	case err != nil:
 	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:

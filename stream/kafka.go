@@ -23,6 +23,8 @@ type KafkaOptions struct {
 	DialTimeout time.Duration `mapstructure:"dial_timeout"`
 	// RequestTimeout bounds one request, over all of its retries.
 	RequestTimeout time.Duration `mapstructure:"request_timeout"`
+	// Hooks are told of what clients do. Not a setting.
+	Hooks []kgo.Hook `mapstructure:"-"`
 }
 
 // DefaultKafkaOptions are for a broker on this machine.
@@ -61,6 +63,7 @@ func (o KafkaOptions) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client
 		kgo.ClientID(o.ClientID),
 		kgo.WithLogger(quietClient{kslog.New(log.With("component", "kafka"))}),
 		kgo.DisableClientMetrics(),
+		kgo.WithHooks(o.Hooks...),
 		kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, host)
 		}),

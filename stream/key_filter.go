@@ -15,6 +15,7 @@ import (
 // the same as one's in 0.2 %.
 type keyFilter struct {
 	parts atomic.Pointer[[]*blobloom.SyncFilter]
+	keys  atomic.Uint64 // that were added
 
 	mu   sync.Mutex // of those who add
 	room uint64     // in the last one, in keys
@@ -65,6 +66,8 @@ func (f *keyFilter) mayHaveOf(hashes []uint64) (which uint64) {
 func (f *keyFilter) add(hashes []uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	added := uint64(0)
+	defer func() { f.keys.Add(added) }()
 	for _, hash := range hashes {
 		if f.mayHave(hash) {
 			continue
@@ -76,6 +79,7 @@ func (f *keyFilter) add(hashes []uint64) {
 			f.room, f.next = f.next, min(filterGrowth*f.next, maxFilterKeys)
 		}
 		f.room--
+		added++
 		parts := *f.parts.Load()
 		parts[len(parts)-1].Add(spread(hash))
 	}

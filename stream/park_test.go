@@ -39,7 +39,7 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
 	l := newLab(t)
 	var trouble atomic.Pointer[error]
-	set(&trouble, Park("turn it off and on again", "the %s is full", "basket"))
+	set(&trouble, Park(CauseTopics, "turn it off and on again", "the %s is full", "basket"))
 	l.process = failing(&trouble)
 	const stallTimeout = 2 * time.Second
 	p, _ := c.run(l, func(o *ProcessorOptions) {
@@ -52,7 +52,11 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	statuses, err := p.Status()
 	require.NoError(t, err)
 	require.Equal(t, StateParked, statuses[0].State)
-	require.Equal(t, "the basket is full", statuses[0].Reason)
+	require.Equal(t, Trouble{CauseTopics, "the basket is full", "turn it off and on again"}, statuses[0].Trouble)
+	got := gauges(t, NewCollector(p))
+	require.EqualValues(t, 1, got["kudos_parked_partitions topics group"])
+	require.Contains(t, got, "kudos_parked_partitions loss group")
+	require.Zero(t, got["kudos_parked_partitions loss group"])
 	require.Equal(t, StateRunning, statuses[1].State)
 
 	// It is looked at again, over and over; what comes meanwhile waits in Kafka.
@@ -79,7 +83,7 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 		err  error
 		want []time.Duration // at least, between the failures and the looks after them
 	}{
-		"park":          {Park("none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
+		"park":          {Park(CauseState, "none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
 		"unknown error": {errors.New("what is that"), []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {

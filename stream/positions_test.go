@@ -71,7 +71,7 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 	l := newLab(t)
 	l.open = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 {
-			return Park("wait", "not yet")
+			return Park(CauseState, "wait", "not yet")
 		}
 		return nil
 	}
@@ -83,7 +83,8 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 	require.EqualValues(t, -1, statuses[0].Position.Offset)
 }
 
-// TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else.
+// TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else but a look at the ends of the
+// logs now and then.
 func TestIdleGroupIsQuiet(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committing positions %v", commit), func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 			c.transact("t", committed(), records(input, 0, 0, 10)...)
 			l := newLab(t)
 			p, _ := c.run(l, func(o *ProcessorOptions) {
-				o.CommitPositions, o.SessionTimeout = commit, 500*time.Millisecond
+				o.CommitPositions, o.SessionTimeout, o.watchInterval = commit, 500*time.Millisecond, time.Hour
 			})
 			l.waitProcessed(0, offsets(0, 10))
 			if commit {
@@ -116,6 +117,26 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 	}
 }
 
+// gauges collects by name and labels.
+func gauges(t *testing.T, c prometheus.Collector) map[string]float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, label := range m.Label {
+				name += " " + label.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue()
+		}
+	}
+	return got
+}
+
 // TestLagIsWhatIsLeft: what waits here, what is in hand, and what the broker has.
 func TestLagIsWhatIsLeft(t *testing.T) {
 	c := newCluster(t)
@@ -137,19 +158,12 @@ func TestLagIsWhatIsLeft(t *testing.T) {
 	require.EqualValues(t, 1901, statuses[0].Lag, "with the marker, which has not been read yet")
 	require.Equal(t, Position{Offset: 100, Epoch: 0}, statuses[0].Position)
 
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(NewCollector(p))
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			name := f.GetName()
-			for _, label := range m.Label {
-				name += " " + label.GetValue()
-			}
-			got[name] = m.GetGauge().GetValue()
-		}
+	got := gauges(t, NewCollector(p))
+	for _, cause := range causes {
+		name := fmt.Sprintf("kudos_parked_partitions %s group", cause)
+		require.Contains(t, got, name)
+		require.Zero(t, got[name])
+		delete(got, name)
 	}
 	require.Positive(t, got["kudos_position_age_seconds group 0"])
 	delete(got, "kudos_position_age_seconds group 0")

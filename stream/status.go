@@ -16,14 +16,14 @@ func (c *claim) status() PartitionStatus {
 	lag := c.lagLocked()
 	status := PartitionStatus{
 		Topic: c.assignment.Topic, Partition: c.assignment.Partition,
-		State: c.mu.state, Reason: c.mu.reason, Remedy: c.mu.remedy, Since: c.mu.since,
+		State: c.mu.state, Trouble: c.mu.trouble, Since: c.mu.since,
 		Position: c.mu.position, Lag: lag,
 	}
 	if lag > 0 {
 		status.Stands = time.Since(c.mu.movedAt)
 	}
-	if c.mu.state == StateRunning && c.mu.doubt.reason != "" {
-		status.State, status.Reason, status.Remedy = StateParked, c.mu.doubt.reason, c.mu.doubt.remedy
+	if c.mu.state == StateRunning && c.mu.doubt != (Trouble{}) {
+		status.State, status.Trouble = StateParked, c.mu.doubt
 	}
 	return status
 }
@@ -45,17 +45,39 @@ func (c *claim) lagLocked() int64 {
 
 // PartitionStatus tells how one assigned partition is doing.
 type PartitionStatus struct {
-	Topic          string
-	Partition      int32
-	State          string
-	Reason, Remedy string
-	Since          time.Time
-	Position       Position
-	// Lag counts the records behind the position, control records not included at
-	// the end of the log; with those, as of some seconds ago, unless it is running.
-	Lag int64
+	Topic     string    `json:"topic"`
+	Partition int32     `json:"partition"`
+	State     string    `json:"state"`
+	Trouble             // why, of a parked or fenced one
+	Since     time.Time `json:"since"`
+	Position  Position  `json:"position"`
+	// Lag counts the records behind the position, as far as fetches and a look every
+	// few seconds have told. Control records that have been fetched are not included; where
+	// nothing is fetched they are.
+	Lag int64 `json:"lag_records"`
 	// Stands is how long the position has not moved although there is a lag.
-	Stands time.Duration
+	Stands time.Duration `json:"-"`
+}
+
+// GroupStatus tells how a group's assigned partitions are doing.
+type GroupStatus struct {
+	Group      string            `json:"group"`
+	Waits      string            `json:"waits,omitempty"` // why there is no assignment
+	Partitions []PartitionStatus `json:"partitions"`
+}
+
+// Detail tells how groups are doing, for people.
+func Detail(processors ...*Processor) []GroupStatus {
+	groups := make([]GroupStatus, 0, len(processors))
+	for _, p := range processors {
+		g := GroupStatus{Group: p.opts.Group}
+		var err error
+		if g.Partitions, err = p.Status(); err != nil {
+			g.Waits = err.Error()
+		}
+		groups = append(groups, g)
+	}
+	return groups
 }
 
 func (s PartitionStatus) String() string {

@@ -41,6 +41,7 @@ type Store struct {
 
 	lock    *pebble.Lock
 	db      *pebble.DB
+	shown   shownStore
 	corrupt atomic.Bool // set where a file does not read right
 	// background is of the db that is open, or was last.
 	background *background

@@ -92,8 +92,7 @@ func (s *Store) refresh() error {
 	s.log.Warn("local state is opened again", "dir", s.dir, "error", trouble)
 	if s.db != nil {
 		s.closeBuffer()
-		_ = s.db.Close() // of what does not work, nothing that it says matters
-		s.db = nil
+		_ = s.closeDB() // of what does not work, nothing that it says matters
 	}
 	if s.lock != nil { // its file may be gone
 		_ = s.lock.Close()
@@ -138,7 +137,15 @@ func (s *Store) load() error {
 	if err := s.loadLocal(); err != nil {
 		return err
 	}
-	return s.openBuffer()
+	if err := s.openBuffer(); err != nil {
+		return err
+	}
+	if s.buffer == nil {
+		s.shown.show(db, nil)
+		return nil
+	}
+	s.shown.show(db, s.buffer.filter)
+	return nil
 }
 
 func (s *Store) pebbleOptions() *pebble.Options {
@@ -241,8 +248,7 @@ func (s *Store) giveUp(b *background, err error) {
 func (s *Store) rebuild() error {
 	if s.db != nil {
 		s.closeBuffer()
-		_ = s.db.Close() // of damaged files, nothing that it says matters
-		s.db = nil
+		_ = s.closeDB() // of damaged files, nothing that it says matters
 	}
 	names, err := s.fs.List(s.dir)
 	if err != nil {
@@ -303,11 +309,10 @@ func (s *Store) Close() error {
 	if s.db != nil {
 		err = s.flush()
 		s.closeBuffer()
-		err = errors.Join(err, s.db.Close())
+		err = errors.Join(err, s.closeDB())
 		if s.corrupt.Load() {
 			err = nil // the files are marked: they are built again, whatever this says
 		}
-		s.db = nil
 	}
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())

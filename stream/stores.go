@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -88,6 +89,13 @@ func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Bui
 		s.mu.open[topicPartition{topic, partition}] = st
 		return st, nil
 	}
+}
+
+// all returns the stores that goka opened last, by partition; some may be closed.
+func (s *Stores) all() map[topicPartition]*Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.mu.open)
 }
 
 // Get returns the store that goka opened last for a partition, or nil.

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -193,7 +194,10 @@ func TestErrorsAreClassified(t *testing.T) {
 	for _, e := range []error{nil, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionAbortable, context.Canceled} {
 		require.Equal(t, e, asFenced(e))
 	}
-	park := Park("do this", "that is wrong: %w", kerr.OffsetOutOfRange)
+	require.Equal(t, CausePermission, causeOf(fmt.Errorf("asking: %w", kerr.GroupAuthorizationFailed)))
+	require.Equal(t, CauseUnavailable, causeOf(fmt.Errorf("asking: %w", kerr.CoordinatorNotAvailable)))
+	require.Equal(t, CauseState, causeOf(fmt.Errorf("opening: %w", Park(CauseState, "", "%w", kerr.GroupAuthorizationFailed))))
+	park := Park(CauseState, "do this", "that is wrong: %w", kerr.OffsetOutOfRange)
 	require.ErrorIs(t, park, kerr.OffsetOutOfRange)
 	require.EqualError(t, park, "that is wrong: "+kerr.OffsetOutOfRange.Error())
 	require.ErrorIs(t, Reopen("why not"), errReopen)

@@ -3,12 +3,16 @@ package stream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// This file is what a session sees of its partitions from outside: how far behind those are
-// that fetch nothing, and whether one stands still that should not.
+// This file is what a session sees of its partitions from outside: where their logs end, which a
+// client that fetches nothing does not tell, and whether one stands still that should not.
 
 const (
 	watchInterval = 5 * time.Second
@@ -22,6 +26,7 @@ func (s *session) watch() {
 	ticker := time.NewTicker(s.opts.watchInterval)
 	defer ticker.Stop()
 	for {
+		s.askForEnds()
 		for _, c := range s.claims {
 			s.look(c)
 		}
@@ -39,28 +44,45 @@ func (s *session) look(c *claim) {
 	if status.State == StateRunning && min(status.Stands, time.Since(status.Since)) > s.opts.stallTimeout {
 		s.opts.stalled(fmt.Sprintf("%s has stood at offset %d for %s, with %d records before it, and nothing says why", status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
 	}
-	if !c.needsEnd() {
+}
+
+// askForEnds asks for the ends of all logs, one request a broker. A broker that does not answer
+// tells nothing new.
+func (s *session) askForEnds() {
+	if len(s.claims) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, watchInterval)
 	defer cancel()
-	if _, end, err := Bounds(ctx, s.cl, s.topic, c.Partition()); err == nil {
-		c.endsAt(end)
+	req := listOffsetsRequest(s.topic, latestOffset, slices.Collect(maps.Keys(s.claims))...)
+	before := map[int32]int64{}
+	for p, c := range s.claims {
+		before[p] = c.HighWaterMarkOffset()
+	}
+	for _, shard := range s.cl.RequestSharded(ctx, req) {
+		resp, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
+		if shard.Err != nil || !ok {
+			continue
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if c := s.claims[p.Partition]; c != nil && p.ErrorCode == 0 {
+					c.endsAt(p.Offset, before[p.Partition])
+				}
+			}
+		}
 	}
 }
 
-// needsEnd tells that nothing is fetched that would tell where the log ends.
-func (c *claim) needsEnd() bool {
+// endsAt notes where the log ended a moment ago, which is sooner than was known before the
+// question if records went missing.
+func (c *claim) endsAt(end, before int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.state != StateRunning
-}
-
-// endsAt notes where the log ended a moment ago.
-func (c *claim) endsAt(end int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.lso = max(c.mu.lso, end)
+	if c.mu.lso != before { // a fetch has told more since
+		end = max(end, c.mu.lso)
+	}
+	c.mu.lso = end
 }
 
 // die ends the process with the stacks of all goroutines: a partition that stands still for

@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestStall: a batch that does not end is told of, and a partition that has nothing to do is not.
@@ -61,6 +63,61 @@ func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
 	c.mu.since = longAgo
 	s.look(c)
 	require.Equal(t, 1, stalls)
+}
+
+// TestStallOfAClientThatFetchesNothing: the partition has nothing to do as far as it was told,
+// and its ticks go well.
+func TestStallOfAClientThatFetchesNothing(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	c.produce(records(input, 0, 0, 10)...)
+	l := newLab(t)
+	stalls := make(chan string, 1)
+	p, _ := c.run(l, func(o *ProcessorOptions) {
+		o.TickInterval, o.watchInterval, o.stallTimeout = 5*time.Millisecond, 10*time.Millisecond, 300*time.Millisecond
+		o.stalled = func(why string) {
+			select {
+			case stalls <- why:
+			default:
+			}
+		}
+	})
+	l.waitProcessed(0, offsets(0, 10))
+	var deaf atomic.Bool
+	deaf.Store(true)
+	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if !deaf.Load() {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		return resp, nil, true
+	})
+	c.produce(records(input, 0, 10, 5)...)
+	select {
+	case why := <-stalls:
+		require.Regexp(t, `^input/0 running has stood at offset 10 for .*s, with 5 records before it, and nothing says why$`, why)
+	case <-time.After(patience):
+		t.Fatal("nothing was told")
+	}
+	statuses, err := p.Status()
+	require.NoError(t, err)
+	require.EqualValues(t, 5, statuses[0].Lag)
+	deaf.Store(false)
+	l.waitProcessed(0, offsets(0, 15))
+}
+
+// TestTheEndIsTheLatestToldOf: a question that was under way when a fetch told more says nothing
+// new; one after it does, of a log that was cut short, too.
+func TestTheEndIsTheLatestToldOf(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	before := c.HighWaterMarkOffset()
+	c.push(fetchOf(5, nil, "a", "b"))
+	require.EqualValues(t, 8, c.HighWaterMarkOffset())
+	c.endsAt(6, before)
+	require.EqualValues(t, 8, c.HighWaterMarkOffset())
+	c.endsAt(7, 8)
+	require.EqualValues(t, 7, c.HighWaterMarkOffset())
 }
 
 // TestTheEndShowsWhy: the process ends with the stacks of all goroutines.

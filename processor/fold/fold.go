@@ -37,6 +37,9 @@ type Result struct {
 	// Updates are the net changes: posts whose events cancel each other out within
 	// the batch have none.
 	Updates []PostUpdate
+	// Transitions counts the events that changed somebody's reaction; the other ones said
+	// what was known, or what had been said later.
+	Transitions int
 }
 
 // PairState is the new state of a pair.
@@ -76,6 +79,8 @@ type Folder struct {
 	deltaKeys  []deltaKey // of deltas
 	lastDelta  []int32    // of each post: the one that was counted in last; -1: none
 	result     Result
+
+	transitions int
 }
 
 type pair struct {
@@ -99,13 +104,14 @@ type deltaKey struct {
 // Fold applies the events to the state.
 func (f *Folder) Fold(events []Event, state State) (*Result, error) {
 	f.assign(events)
+	f.transitions = 0
 	if err := f.load(state); err != nil {
 		return nil, err
 	}
 	for i := range events {
 		f.apply(&f.pairs[f.pairOf[i]], &events[i])
 	}
-	f.result = Result{Pairs: f.result.Pairs[:0], Counts: f.result.Counts[:0], Updates: f.result.Updates[:0]}
+	f.result = Result{Pairs: f.result.Pairs[:0], Counts: f.result.Counts[:0], Updates: f.result.Updates[:0], Transitions: f.transitions}
 	for i := range f.pairs {
 		if f.pairs[i].changed {
 			f.result.Pairs = append(f.result.Pairs, PairState{f.keys[i], f.pairs[i].Pair})
@@ -171,6 +177,9 @@ func (f *Folder) apply(p *pair, e *Event) {
 	p.TimeMs, p.Offset = e.TimeMs, e.Offset
 	if same {
 		return
+	}
+	if reaction != p.Reaction { // not so of the first event, if it takes a reaction back
+		f.transitions++
 	}
 	// What was counted is taken back where it was counted.
 	f.count(p, -1)

@@ -19,6 +19,8 @@ type memory struct {
 	counts map[uint64]schema.Counts
 	// sums are the deltas added up by post, minute and region.
 	sums map[deltaKey][2]int64
+	// transitions are events that changed a reaction.
+	transitions int
 }
 
 type deltaKey struct {
@@ -55,6 +57,7 @@ func (m *memory) fold(t testing.TB, events []fold.Event, size int) {
 	for batch := range slices.Chunk(events, size) {
 		r, err := f.Fold(batch, m)
 		require.NoError(t, err)
+		m.transitions += r.Transitions
 		for _, p := range r.Pairs {
 			m.pairs[p.Key] = p.Pair
 		}
@@ -91,6 +94,9 @@ func naive(events []fold.Event) *memory {
 		p := schema.Pair{Reaction: map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Unlike: schema.NoReaction, schema.Dislike: schema.Disliked}[e.Action], TimeMs: e.TimeMs, Offset: e.Offset, SinceMs: e.TimeMs, Region: e.Region}
 		if known && p.Reaction == old.Reaction {
 			p.SinceMs, p.Region = old.SinceMs, old.Region
+		}
+		if p.Reaction != old.Reaction {
+			m.transitions++
 		}
 		m.pairs[k] = p
 	}
@@ -153,6 +159,7 @@ func TestFoldEqualsNaiveFoldInAnyBatching(t *testing.T) {
 			if d := m.diff(want); d != "" {
 				t.Fatalf("seed %d, batches of %d (-want +got):\n%s", seed, size, d)
 			}
+			require.Equal(t, want.transitions, m.transitions, "seed %d, batches of %d", seed, size)
 		}
 	}
 }

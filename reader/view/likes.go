@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"kudos/reader/wire"
@@ -52,6 +53,9 @@ func NewLikes(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Likes 
 	l.lag = &lagProbe{kafka: kafka, log: log, partitions: l.Partitions, asOf: l.AsOf, wait: l.Wait}
 	return l
 }
+
+// Sizes makes a Prometheus collector of what the copy takes.
+func (l *Likes) Sizes() prometheus.Collector { return stream.NewSizeCollector("reader", l.stores) }
 
 // copy makes a partition's part.
 func (l *Likes) copy(partition int32) stream.Copy {

@@ -15,6 +15,8 @@ import (
 type Check struct {
 	Name  string
 	Ready func() error
+	// Detail is what /readyz?verbose shows beside; nil: nothing.
+	Detail func() any
 }
 
 // readiness is the answer of /readyz.
@@ -27,11 +29,14 @@ type checkResult struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
 	Error string `json:"error,omitempty"`
+	// Detail is there if it was asked for.
+	Detail any `json:"detail,omitempty"`
 }
 
 const index = `kudos admin
 /livez         200 while the process answers
-/readyz        200 when every check passes, 503 otherwise; JSON names each check
+/readyz        200 when every check passes, 503 otherwise; JSON names each check;
+               /readyz?verbose tells of each partition, too
 /metrics       Prometheus metrics
 /debug/pprof/  Go profiles, with admin.profiles=true
 `
@@ -70,13 +75,17 @@ func text(body string) http.HandlerFunc {
 }
 
 func readyz(checks []Check) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		verbose := r.URL.Query().Has("verbose")
 		answer := readiness{Ready: true, Checks: make([]checkResult, 0, len(checks))}
 		for _, c := range checks {
 			result := checkResult{Name: c.Name, Ready: true}
 			if err := c.Ready(); err != nil {
 				result.Ready, result.Error = false, err.Error()
 				answer.Ready = false
+			}
+			if verbose && c.Detail != nil {
+				result.Detail = c.Detail()
 			}
 			answer.Checks = append(answer.Checks, result)
 		}

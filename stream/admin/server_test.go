@@ -76,6 +76,17 @@ func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "a process that is not ready is still alive")
 }
 
+func TestVerboseShowsTheDetail(t *testing.T) {
+	url := start(t, NewRegistry(),
+		Check{Name: "plain", Ready: func() error { return nil }},
+		Check{Name: "processor", Ready: func() error { return nil }, Detail: func() any { return []int{1, 2} }})
+	_, body := get(t, url+"/readyz")
+	require.NotContains(t, string(body), "detail")
+	status, body := get(t, url+"/readyz?verbose")
+	require.Equal(t, http.StatusOK, status)
+	require.JSONEq(t, `{"ready": true, "checks": [{"name": "plain", "ready": true}, {"name": "processor", "ready": true, "detail": [1, 2]}]}`, string(body))
+}
+
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	reg := NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "kudos_test_total", Help: "of this test"})

@@ -1,0 +1,35 @@
+package stream
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+// TestClientMetricsAreOfAllClients: one that is closed takes nothing away from the others.
+func TestClientMetricsAreOfAllClients(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 1)
+	reg := prometheus.NewRegistry()
+	c.kafka.Hooks = append(c.kafka.Hooks, NewClientMetrics(reg))
+	c.produce(records(input, 0, 0, 10)...)
+	c.produce(records(input, 0, 10, 5)...)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	sums := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			sums[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	require.EqualValues(t, 15, sums["kudos_kafka_produce_records_total"])
+	for _, name := range []string{"kudos_kafka_connects_total", "kudos_kafka_disconnects_total", "kudos_kafka_write_bytes_total", "kudos_kafka_request_duration_e2e_seconds"} {
+		require.Positive(t, sums[name], name)
+	}
+	require.NotContains(t, sums, "kudos_kafka_buffered_produce_bytes", "of one client only")
+	problems, err := testutil.GatherAndLint(reg)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
