@@ -56,6 +56,9 @@ func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	// Where both are one terminal, log lines go above the status line.
 	d.log = quietLogger(cfg, a.stderr)
 	if isTerminal(a.stdout) && isTerminal(a.stderr) {
+		if cfg.Log.Format == "auto" {
+			cfg.Log.Format = "text" // the console is the terminal
+		}
 		d.log = quietLogger(cfg, d.console)
 	}
 	if !realKafka(cfg) {

@@ -86,7 +86,7 @@ func (s *settings) collect(into map[string]config.Flag) error {
 }
 
 // logger makes the logger of a role.
-func (a *app) logger(cfg *config.Loaded) *slog.Logger { return cfg.Log.New(a.stderr) }
+func (a *app) logger(cfg *config.Loaded) *slog.Logger { return cfg.Log.New(a.stderr, isTerminal(a.stderr)) }
 
 // quietLogger is for a command that has its own words for what it does: unless told
 // otherwise it logs from warnings on.
@@ -95,5 +95,5 @@ func quietLogger(cfg *config.Loaded, w io.Writer) *slog.Logger {
 	if cfg.Origin("log.level").Kind == "default" {
 		log.Level = "warn"
 	}
-	return log.New(w)
+	return log.New(w, isTerminal(w))
 }

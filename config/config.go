@@ -48,7 +48,7 @@ type Topics struct {
 type Log struct {
 	// Level is the least that is logged: debug, info, warn or error.
 	Level string `mapstructure:"level"`
-	// Format is text or json.
+	// Format is text, json, or auto: text on a terminal, json elsewhere.
 	Format string `mapstructure:"format"`
 }
 
@@ -63,7 +63,7 @@ func Default() Config {
 		Ranker:    ranker.DefaultOptions(),
 		Reader:    reader.DefaultOptions(),
 		Admin:     admin.DefaultOptions(),
-		Log:       Log{Level: "info", Format: "text"},
+		Log:       Log{Level: "info", Format: "auto"},
 	}
 }
 

@@ -13,8 +13,8 @@ func (l Log) Validate() error {
 	if _, err := l.level(); err != nil {
 		errs = append(errs, err)
 	}
-	if l.Format != "text" && l.Format != "json" {
-		errs = append(errs, fmt.Errorf("log.format: %q is neither text nor json", l.Format))
+	if l.Format != "auto" && l.Format != "text" && l.Format != "json" {
+		errs = append(errs, fmt.Errorf("log.format: %q is none of auto, text, json", l.Format))
 	}
 	return errors.Join(errs...)
 }
@@ -26,11 +26,11 @@ func (l Log) level() (level slog.Level, err error) {
 	return level, nil
 }
 
-// New makes the logger that valid options describe.
-func (l Log) New(w io.Writer) *slog.Logger {
+// New makes the logger that valid options describe; terminal: a person reads along.
+func (l Log) New(w io.Writer, terminal bool) *slog.Logger {
 	level, _ := l.level() // validated
 	opts := &slog.HandlerOptions{Level: level}
-	if l.Format == "json" {
+	if l.Format == "json" || l.Format == "auto" && !terminal {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
