@@ -86,7 +86,9 @@ func (s *settings) collect(into map[string]config.Flag) error {
 }
 
 // logger makes the logger of a role.
-func (a *app) logger(cfg *config.Loaded) *slog.Logger { return cfg.Log.New(a.stderr, isTerminal(a.stderr)) }
+func (a *app) logger(cfg *config.Loaded) *slog.Logger {
+	return cfg.Log.New(a.stderr, isTerminal(a.stderr))
+}
 
 // quietLogger is for a command that has its own words for what it does: unless told
 // otherwise it logs from warnings on.
