@@ -51,7 +51,7 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 }
 
 // assigned is what a processor logs when it gets partitions.
-const assigned = `msg="partitions assigned" group=latest-like-action`
+const assigned = `"msg":"partitions assigned","group":"latest-like-action"`
 
 // atWork tells whether a processor has had partitions since it was started.
 func (u *unit) atWork() bool { return strings.Contains(u.logSince(u.begin.Load()), assigned) }
