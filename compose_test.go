@@ -114,7 +114,8 @@ func TestComposeFoldersAreThere(t *testing.T) {
 		for _, v := range s.Volumes {
 			if from, _, _ := strings.Cut(v, ":"); strings.HasPrefix(from, "./") {
 				mounted++
-				require.True(t, fileExists(from), "%s: there is no %s", name, from)
+				_, err := os.Stat(from)
+				require.NoError(t, err, name)
 				require.NotEmpty(t, s.Profiles, name)
 			}
 		}
@@ -145,11 +146,6 @@ func TestComposeFoldersAreThere(t *testing.T) {
 	dockerfile, err := os.ReadFile("deploy/Dockerfile")
 	require.NoError(t, err)
 	require.Contains(t, string(dockerfile), fmt.Sprintf("KUDOS_ADMIN_ADDR=:%d", prometheus.Scrapes[0].DNS[0].Port))
-}
-
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -13,18 +12,13 @@ import (
 // TestReadersDoNotWaitForCompactions: while nothing can be written they read what was there
 // before.
 func TestReadersDoNotWaitForCompactions(t *testing.T) {
-	stores := NewStoresOn(vfs.NewMem(), "state", 1<<20, testLog())
-	t.Cleanup(stores.Close)
-	st, err := stores.Builder(func(string) (LogID, error) { return testLogID, nil })(table, 0)
-	require.NoError(t, err)
-	s := st.(*Store)
-	require.NoError(t, s.Open())
-	require.NoError(t, s.db.Close())
+	s := openStore(t, t.TempDir(), testLogID)
+	require.NoError(t, s.db.Close()) // and opened again, to compact only when it is told to
 	opts := s.pebbleOptions()
 	opts.DisableAutomaticCompactions = true
-	s.db, err = pebble.Open(s.dir, opts)
+	db, err := pebble.Open(s.dir, opts)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
+	s.db = db
 	offset := int64(0)
 	for ; s.db.Metrics().Levels[0].Sublevels < l0Stop-2; offset++ {
 		require.Less(t, offset, int64(3*l0Stop))
