@@ -13,7 +13,7 @@ PROMCHECK := integration/promcheck
 PKG ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps test simulate mutants chaos fuzz facts bench pgo microbench creep stack screenshots streams
+.PHONY: help build generate lint generated deps test vuln simulate mutants chaos fuzz facts bench pgo microbench creep stack screenshots streams
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -50,6 +50,12 @@ test: deps lint generated ## all checks and the whole suite, with the race detec
 	$(if $(filter ./...,$(PKG)),$(GO) test -vet=off -count=1 ./integration/simulation) # 20,000 schedules: without the detector
 	$(if $(filter ./...,$(PKG)),cd $(PEERS) && $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) ./...)
 	$(if $(filter ./...,$(PKG)),@$(MAKE) --no-print-directory streams)
+
+# With its version govulncheck tells when the database was updated, if it can be reached.
+vuln: ## does the program call anything that is known to be vulnerable?
+	@govulncheck=$$($(TOOL) -n govulncheck) && \
+	if $$govulncheck -version | grep -q '^DB updated:'; then $$govulncheck ./...; \
+	else echo 'vuln: the vulnerability database cannot be reached: nothing was checked'; fi
 
 # Offline first, which takes no look at the network; what it says is only shown if the second try fails as well.
 streams: ## tests of the Kafka Streams peer, in Java

@@ -92,7 +92,13 @@ SET GLOBAL userstat = 1.`,
 			return err
 		}
 		plan.Contenders = []bench.Contender{kudos}
-		plan.Site = &bench.NamedSite{Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor, Keep: b.keep, Log: quietLogger(cfg, a.stderr)}
+		site := &bench.NamedSite{Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor, Keep: b.keep, Log: quietLogger(cfg, a.stderr)}
+		if cfg.MySQL.TLS {
+			if site.MySQL, err = cfg.MySQL.Connector(site.Log); err != nil {
+				return usageError{err}
+			}
+		}
+		plan.Site = site
 		return a.bench(cmd.Context(), cfg, plan, b)
 	}
 	return cmd

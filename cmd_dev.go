@@ -74,6 +74,12 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	if realMySQL(cfg) && cmd.Flags().Changed("mysql-addr") {
 		errs = append(errs, fmt.Errorf("--mysql-addr is for the embedded MySQL, but mysql.dsn is set (%s)", cfg.Origin("mysql.dsn")))
 	}
+	if !realKafka(cfg) && (cfg.Kafka.TLS || cfg.Kafka.SASLMechanism != "") {
+		errs = append(errs, errors.New("kafka.tls and kafka.sasl_mechanism are for a Kafka of your own: give --brokers, or leave them out"))
+	}
+	if !realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.MigrateDSN != "") {
+		errs = append(errs, errors.New("mysql.tls and mysql.migrate_dsn are for a MySQL of your own: give --mysql-dsn, or leave them out"))
+	}
 	if cmd.Flags().Changed("simulate") {
 		opts := dev.DefaultSimulatorOptions()
 		opts.Rate = f.simulate

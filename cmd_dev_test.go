@@ -127,6 +127,8 @@ func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
 	for _, args := range [][]string{
 		{"dev", "--brokers", "a:1", "--kafka-addr", "b:2"},
 		{"dev", "--mysql-dsn", "root@tcp(db:3306)/kudos", "--mysql-addr", "b:2"},
+		{"dev", "--set", "kafka.tls=true"},
+		{"dev", "--set", "mysql.tls=true"},
 		{"dev", "--simulate", "-1"},
 	} {
 		code, _, stderr := kudos(t, "", args...)

@@ -53,6 +53,9 @@ func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, new
 			return err
 		}
 		log, reg := a.logger(cfg), observe(&cfg.Config)
+		if err := checkConnections(&cfg.Config, log); err != nil {
+			return err
+		}
 		var store *sql.Store
 		if cfg.RequireMySQL() != nil {
 			log.Info(without + ": mysql.dsn is not set")

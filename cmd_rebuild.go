@@ -42,7 +42,8 @@ an earlier position, from which the processors catch up. The old ones are kept a
 Those three write to Kafka: stop all processors before, start them after.
 
 It can be stopped at any point and run again: MySQL changes in one step, and each
-partition of the topics in one transaction; what was done already is left as it is.`,
+partition of the topics in one transaction; what was done already is left as it is.
+Its user in MySQL is that of mysql.migrate_dsn, if there is one.`,
 		Example: `  kudos rebuild --dry-run --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos rebuild --yes --config kudos.yaml
 
@@ -68,6 +69,7 @@ partition of the topics in one transaction; what was done already is left as it 
 		if err != nil {
 			return err
 		}
+		cfg.MySQL = cfg.MySQL.OfMigrations() // it makes tables, and puts them in place
 		opts.Depth = depthOf(*updates, *events, *loss)
 		asks := !*yes && !opts.DryRun
 		if asks && !readsTerminal(a.stdin) {

@@ -37,6 +37,9 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 			return err
 		}
 		log, reg := a.logger(cfg), observe(&cfg.Config)
+		if err := checkConnections(&cfg.Config, log); err != nil {
+			return err
+		}
 		p, err := producer.New(cfg.Producer, cfg.Kafka, log, reg)
 		if err != nil {
 			return err
@@ -78,6 +81,9 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 			return usageError{err}
 		}
 		log, reg := a.logger(cfg), observe(&cfg.Config)
+		if err := checkConnections(&cfg.Config, log); err != nil {
+			return err
+		}
 		store, err := sql.New(cfg.MySQL, log)
 		if err != nil {
 			return err

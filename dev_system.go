@@ -264,7 +264,7 @@ func (d *devSystem) listen(ctx context.Context) (likesIn, readsOut net.Listener,
 func (d *devSystem) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
 	defer cancel()
-	if err := sql.Migrate(ctx, d.cfg.MySQL, d.log); err != nil {
+	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
 	if _, err := processor.ApplyTopics(ctx, d.cfg.Kafka, d.cfg.Topics.Partitions, d.cfg.Topics.ReplicationFactor, d.log); err != nil {

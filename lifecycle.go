@@ -48,6 +48,18 @@ func observe(cfg *config.Config) *prometheus.Registry {
 	return reg
 }
 
+// checkConnections reads the files that a role connects with, so that it does not start
+// only to find out, and warns of a password that goes over the network as it is.
+func checkConnections(cfg *config.Config, log *slog.Logger) error {
+	if err := errors.Join(cfg.Kafka.CheckFiles(), cfg.MySQL.CheckFiles()); err != nil {
+		return usageError{err}
+	}
+	if cfg.Kafka.PasswordReadable() {
+		log.Warn("kafka.sasl_mechanism is PLAIN and kafka.tls is false: whoever is on the way to Kafka can read the password; set kafka.tls, or a SCRAM mechanism")
+	}
+	return nil
+}
+
 // notStopping is the check that fails from the first signal on.
 func notStopping(ctx context.Context) admin.Check {
 	return admin.Check{Name: "lifecycle", Ready: func() error {

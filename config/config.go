@@ -92,7 +92,7 @@ func (c Config) RequireMySQL() error {
 	if c.MySQL.DSN != "" {
 		return nil
 	}
-	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database")
+	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it")
 }
 
 // named puts the section before each error that does not begin with it, so that

@@ -83,8 +83,9 @@ func Load(src Sources) (*Loaded, error) {
 			errs = append(errs, fmt.Errorf("%s (%s): %w", s.key, origin, err))
 		}
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	errs = append(errs, l.readSecrets(tree))
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	if err := l.Validate(); err != nil {
 		return nil, err

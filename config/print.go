@@ -30,14 +30,15 @@ func (l *Loaded) Entries() []Entry {
 	entries := make([]Entry, len(tree))
 	for i, s := range tree {
 		origin := l.origins[s.key]
-		entries[i] = Entry{Key: s.key, Value: shown(s), From: origin.Kind, Name: origin.Name, Env: EnvName(s.key)}
+		_, secret := fileOf(tree, s.key)
+		entries[i] = Entry{Key: s.key, Value: shown(s, secret), From: origin.Kind, Name: origin.Name, Env: EnvName(s.key)}
 	}
 	return entries
 }
 
-func shown(s setting) any {
-	if s.key == "mysql.dsn" {
-		return maskDSN(s.value.String())
+func shown(s setting, secret bool) any {
+	if secret {
+		return masked(s)
 	}
 	switch v := s.value.Interface().(type) {
 	case time.Duration:
@@ -66,6 +67,18 @@ func durationText(d time.Duration) string {
 }
 
 const mask = "***"
+
+// masked shows that a secret is set, and of a DSN what is none.
+func masked(s setting) string {
+	text := s.value.String()
+	switch {
+	case text == "":
+		return ""
+	case strings.HasSuffix(s.key, "dsn"):
+		return maskDSN(text)
+	}
+	return mask
+}
 
 // maskDSN hides the password, and all of a DSN in which it cannot be told where the
 // password is.

@@ -117,7 +117,7 @@ func watchedSystem(t *testing.T) map[string]bool {
 	return names
 }
 
-func scrape(t *testing.T, admin string) map[string]*dto.MetricFamily {
+func scrape(t testing.TB, admin string) map[string]*dto.MetricFamily {
 	resp, err := http.Get("http://" + admin + "/metrics")
 	require.NoError(t, err)
 	defer resp.Body.Close()

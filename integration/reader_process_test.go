@@ -34,11 +34,14 @@ func (s *system) address() string {
 	return at.Address()
 }
 
-// role makes a process that is asked over HTTP; it is stopped at the end of the test.
+// role makes a process that is asked over HTTP.
 func (s *system) role(name, role, dir string, args ...string) *stack.Server {
-	p := stack.NewProgram(stack.ProgramOptions{
-		Name: name, Path: s.program, Dir: dir, Log: s.log, Args: append([]string{role, "--brokers", s.brokerList()}, args...),
-	})
+	return s.process(name, dir, append([]string{role, "--brokers", s.brokerList()}, args...)...)
+}
+
+// process makes a process of the program, which is stopped at the end of the test.
+func (s *system) process(name, dir string, args ...string) *stack.Server {
+	p := stack.NewProgram(stack.ProgramOptions{Name: name, Path: s.program, Dir: dir, Log: s.log, Args: args})
 	s.t.Cleanup(func() {
 		if p.Running() {
 			require.NoError(s.t, p.Stop())

@@ -85,6 +85,8 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 			return fmt.Errorf("%s; run: %s", refusal.Reason, refusal.Remedy)
 		}
 		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
+		p.fold.NotYet(err)
+		p.apply.NotYet(err)
 		select {
 		case <-ctx.Done():
 			return nil

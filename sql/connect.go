@@ -81,7 +81,7 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	if o.IdleTimeout > 0 {
 		c.Params["wait_timeout"] = strconv.FormatInt(int64(o.IdleTimeout/time.Second), 10)
 	}
-	return c, nil
+	return c, o.secure(c)
 }
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {

@@ -95,6 +95,8 @@ const (
 	errDeadlock        = 1213
 	errDuplicateKey    = 1062
 	errNoSuchTable     = 1146
+
+	errInsecureTransport = 3159
 )
 
 func hasNumber(err error, number uint16) bool {
@@ -127,7 +129,9 @@ func advice(err error) string {
 	if errors.As(err, &answer) {
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
-			return "check user, password and grants: kudos needs SELECT, INSERT, UPDATE and DELETE on its database, `kudos migrate` also CREATE and ALTER"
+			return "check user, password and grants: docs/security.md has what each role and command needs"
+		case errInsecureTransport:
+			return "the server takes encrypted connections only: set mysql.tls"
 		case 1049:
 			return "create the database, then run `kudos migrate`"
 		case errNoSuchTable, 1054:
@@ -144,6 +148,9 @@ func advice(err error) string {
 			return "a count would leave the range of BIGINT, which likes cannot do: run `kudos audit`"
 		}
 		return ""
+	}
+	if errors.Is(err, mysql.ErrNoTLS) {
+		return "set up TLS on the server, or leave mysql.tls out"
 	}
 	if errors.Is(err, driver.ErrBadConn) {
 		return "the server closed the connection, or is read-only"

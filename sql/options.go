@@ -12,6 +12,21 @@ type Options struct {
 	// DSN is user:password@tcp(host:port)/database?tls=true, as go-sql-driver/mysql reads it. It holds a password:
 	// never print it.
 	DSN string `mapstructure:"dsn"`
+	// DSNFile is a file that holds it, from which config reads it.
+	DSNFile string `mapstructure:"dsn_file"`
+
+	// MigrateDSN is for whoever makes and changes tables (OfMigrations), so that DSN may be of a user who reads and
+	// writes rows and nothing else. Empty: DSN.
+	MigrateDSN     string `mapstructure:"migrate_dsn"`
+	MigrateDSNFile string `mapstructure:"migrate_dsn_file"`
+
+	// TLS has connections encrypted and the server verified, by the certificates in TLSCA, or else by those that the
+	// system trusts, whatever the DSN says. TLSCert and TLSKey are the client's own, for servers that want one. All are
+	// PEM files, and read anew for each connection. Without TLS the DSN's own tls=… holds.
+	TLS     bool   `mapstructure:"tls"`
+	TLSCA   string `mapstructure:"tls_ca"`
+	TLSCert string `mapstructure:"tls_cert"`
+	TLSKey  string `mapstructure:"tls_key"`
 
 	// MaxOpenConns bounds the connections of this process. Each busy partition needs one; the others wait for it.
 	// 1 is allowed, and right for a server without row locks.
@@ -77,6 +92,10 @@ func (o Options) Validate() error {
 	if _, err := parseDSN(o.DSN); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := parseDSN(o.MigrateDSN); err != nil && o.MigrateDSN != "" {
+		errs = append(errs, fmt.Errorf("migrate_%w", err))
+	}
+	errs = append(errs, o.files().Validate(o.TLS))
 	refuse(o.MaxOpenConns < 1, "max_open_conns is %d; at least 1 is needed", o.MaxOpenConns)
 	refuse(o.ConnectTimeout <= 0, "connect_timeout is %s; it must be above 0", o.ConnectTimeout)
 	refuse(o.ReadTimeout <= 0, "read_timeout is %s; it must be above 0", o.ReadTimeout)
@@ -92,6 +111,14 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// OfMigrations are the options of whoever makes and changes tables: `kudos migrate` and `kudos rebuild`.
+func (o Options) OfMigrations() Options {
+	if o.MigrateDSN != "" {
+		o.DSN = o.MigrateDSN
+	}
+	return o
+}
+
 // wholeSeconds: 0, or a positive number of seconds.
 func wholeSeconds(d time.Duration) bool { return d >= 0 && d%time.Second == 0 }
 
@@ -99,6 +126,7 @@ func wholeSeconds(d time.Duration) bool { return d >= 0 && d%time.Second == 0 }
 func (o Options) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("server", serverName(o.DSN)),
+		slog.Bool("tls", o.TLS),
 		slog.Int("max_open_conns", o.MaxOpenConns),
 		slog.Int("max_statement_bytes", o.MaxStatementBytes),
 	)

@@ -145,14 +145,11 @@ func (c *claim) parkLocked(err error) {
 		return
 	}
 	var park *ParkError
-	why := Trouble{Cause: causeOf(err), Reason: err.Error()}
-	if errors.As(err, &park) {
-		why.Remedy = park.Remedy
-		if park.Cause == CauseLoss {
-			why.Remedy = cmp.Or(c.opts.LossRemedy, park.Remedy)
-		}
+	why := Trouble{Cause: causeOf(err), Reason: err.Error(), Remedy: remedyOf(err)}
+	if why.Cause == CauseLoss {
+		why.Remedy = cmp.Or(c.opts.LossRemedy, why.Remedy)
 	}
-	c.mu.retryAt = time.Now().Add(c.backoffLocked(park != nil))
+	c.mu.retryAt = time.Now().Add(c.backoffLocked(errors.As(err, &park)))
 	if c.mu.trouble.Reason != why.Reason && c.mu.doubt.Reason != why.Reason {
 		c.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason, "remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
 	}

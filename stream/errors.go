@@ -49,11 +49,17 @@ func Park(cause Cause, remedy, format string, args ...any) *ParkError {
 func (e *ParkError) Error() string { return e.Reason }
 func (e *ParkError) Unwrap() error { return e.Err }
 
+// grantAccess is for what Kafka refuses this user, which it asks for again by itself.
+const grantAccess = "see to this user's password and to its ACLs: docs/security.md has those of each role"
+
 // remedyOf returns what a person can do about err, or "" if nothing is known.
 func remedyOf(err error) string {
 	var park *ParkError
-	if errors.As(err, &park) {
+	switch {
+	case errors.As(err, &park):
 		return park.Remedy
+	case causeOf(err) == CausePermission:
+		return grantAccess
 	}
 	return ""
 }
@@ -74,7 +80,8 @@ func causeOf(err error) Cause {
 
 var refusals = []error{
 	kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
-	kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed,
+	kerr.TransactionalIDAuthorizationFailed,
+	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 }
 
 // remedyNote is what stands behind a reason for a person to read.

@@ -284,7 +284,7 @@ func fetchError(err error) error {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return Park(CauseLoss, "raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
-		return Park(CausePermission, "grant READ on the topic to this user", "%w", err)
+		return Park(CausePermission, grantAccess, "%w", err)
 	}
 	return err
 }

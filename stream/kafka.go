@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +22,21 @@ type KafkaOptions struct {
 	DialTimeout time.Duration `mapstructure:"dial_timeout"`
 	// RequestTimeout bounds one request, over all of its retries.
 	RequestTimeout time.Duration `mapstructure:"request_timeout"`
+
+	// TLS has connections encrypted and brokers verified, by the certificates in TLSCA, or else by those that the system
+	// trusts. TLSCert and TLSKey are the client's own, for brokers that want one. All are PEM files, and read anew for
+	// each connection.
+	TLS     bool   `mapstructure:"tls"`
+	TLSCA   string `mapstructure:"tls_ca"`
+	TLSCert string `mapstructure:"tls_cert"`
+	TLSKey  string `mapstructure:"tls_key"`
+	// SASLMechanism is how the client says who it is: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: not at all.
+	SASLMechanism string `mapstructure:"sasl_mechanism"`
+	SASLUser      string `mapstructure:"sasl_user"`
+	// SASLPassword is never to be printed. Config reads it from SASLPasswordFile, if that is given.
+	SASLPassword     string `mapstructure:"sasl_password"`
+	SASLPasswordFile string `mapstructure:"sasl_password_file"`
+
 	// Hooks are told of what clients do. Not a setting.
 	Hooks []kgo.Hook `mapstructure:"-"`
 }
@@ -51,26 +65,29 @@ func (o KafkaOptions) Validate() error {
 	if o.DialTimeout <= 0 || o.RequestTimeout <= 0 {
 		errs = append(errs, errors.New("kafka.dial_timeout and kafka.request_timeout must be above zero"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.files().Validate(o.TLS), o.validateSASL())...)
 }
 
 // NewClient makes a client with these options and extra ones. It connects on first
 // use; Close it.
 func (o KafkaOptions) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, error) {
-	dialer := &net.Dialer{Timeout: o.DialTimeout}
+	if err := o.CheckFiles(); err != nil {
+		return nil, err
+	}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...),
 		kgo.ClientID(o.ClientID),
 		kgo.WithLogger(quietClient{kslog.New(log.With("component", "kafka"))}),
 		kgo.DisableClientMetrics(),
 		kgo.WithHooks(o.Hooks...),
-		kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
-			return dialer.DialContext(ctx, network, host)
-		}),
+		kgo.Dialer(o.dial),
 		kgo.RetryTimeout(o.RequestTimeout),
 		// A leader that moved is looked for at this pace; the client's own 5 s would
 		// be as long a pause.
 		kgo.MetadataMinAge(250 * time.Millisecond),
+	}
+	if mechanism := o.mechanism(); mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
 	}
 	cl, err := kgo.NewClient(append(opts, extra...)...)
 	if err != nil {

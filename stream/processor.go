@@ -164,6 +164,9 @@ func (p *Processor) check(ctx context.Context, cl *kgo.Client) error {
 	return p.opts.Check(ctx, cl)
 }
 
+// NotYet has Ready say why the group is not joined, before Run.
+func (p *Processor) NotYet(why error) { p.setRunning(nil, why) }
+
 func (p *Processor) setRunning(g *group, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -110,6 +110,7 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "GROUP_AUTHORIZATION_FAILED")
 	})
 	require.ErrorContains(t, p.Ready(), "group group: waits for its group to assign partitions")
+	require.ErrorContains(t, p.Ready(), "docs/security.md", "the remedy")
 	fault.Remove()
 	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }

@@ -39,7 +39,7 @@ func (k *Kudos) on(s *Servers, partitions int32) Command {
 	c := k.Program
 	c.Env = append(c.Env[:len(c.Env):len(c.Env)],
 		"KUDOS_KAFKA_BROKERS="+strings.Join(s.Kafka.Brokers, ","),
-		"KUDOS_MYSQL_DSN="+s.DSN,
+		"KUDOS_MYSQL_DSN="+s.DSN, "KUDOS_MYSQL_DSN_FILE=", // not both
 		"KUDOS_LOG_FORMAT=json", "KUDOS_LOG_LEVEL=info",
 	)
 	if partitions > 0 {

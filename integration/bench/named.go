@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,7 @@ func Tables() []string {
 type NamedSite struct {
 	Kafka       stream.KafkaOptions
 	DSN         string
+	MySQL       driver.Connector // as Servers have it
 	Replication int16
 	// Keep leaves topics and tables of the last run.
 	Keep bool
@@ -56,7 +58,7 @@ func (n *NamedSite) Open(ctx context.Context, redis bool) (*Servers, error) {
 	if redis {
 		return nil, &UnusableError{errors.New("there is no Redis on servers that are named")}
 	}
-	s := &Servers{Kafka: n.Kafka, DSN: n.DSN, Replication: n.Replication, Log: n.Log}
+	s := &Servers{Kafka: n.Kafka, DSN: n.DSN, MySQL: n.MySQL, Replication: n.Replication, Log: n.Log}
 	err := n.with(s, func(cl *kgo.Client, db *sql.DB) error {
 		cluster, marked, err := n.survey(ctx, cl, db)
 		if err == nil && marked {
@@ -87,7 +89,7 @@ func (n *NamedSite) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
 	defer cancel()
-	return n.with(&Servers{Kafka: n.Kafka, DSN: n.DSN, Log: n.Log}, func(cl *kgo.Client, db *sql.DB) error { return n.clear(ctx, cl, db) })
+	return n.with(&Servers{Kafka: n.Kafka, DSN: n.DSN, MySQL: n.MySQL, Log: n.Log}, func(cl *kgo.Client, db *sql.DB) error { return n.clear(ctx, cl, db) })
 }
 
 func (n *NamedSite) with(s *Servers, do func(*kgo.Client, *sql.DB) error) error {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"log/slog"
 
@@ -27,6 +28,8 @@ type Servers struct {
 	Kafka stream.KafkaOptions
 	// DSN is of a database that holds nothing.
 	DSN string
+	// MySQL makes connections to it, where a DSN cannot say how (TLS by files); nil: by the DSN.
+	MySQL driver.Connector
 	// Redis is host:port; empty if there is none.
 	Redis string
 	// Processes are the ids of the servers' processes by name, where they run on this machine.
@@ -43,6 +46,9 @@ func (s *Servers) client(opts ...kgo.Opt) (*kgo.Client, error) {
 
 // open is a pool of connections to the database. Close it.
 func (s *Servers) open() (*sql.DB, error) {
+	if s.MySQL != nil {
+		return sql.OpenDB(s.MySQL), nil
+	}
 	db, err := sql.Open("mysql", s.DSN)
 	if err != nil {
 		return nil, fmt.Errorf("the database: %w", err)

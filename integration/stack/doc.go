@@ -8,6 +8,7 @@
 //
 //	file          what is in it
 //	kafka.go      a cluster of one or three nodes, from formatting to Close
+//	kafka_secure.go  a listener that asks who is there; authority.go: certificates
 //	topics.go     what tests ask of a cluster: back to empty, all replicas in sync
 //	database.go   one SQL server; mariadb.go and mysql.go are the two kinds
 //	replica.go    a MariaDB server that follows another one, for failovers

@@ -30,6 +30,9 @@ type KafkaOptions struct {
 	Heap string
 	// Fronted gives each node a second listener, whose clients are told to come by way of another address: see Fronts.
 	Fronted bool
+	// Secure gives each node another listener, for clients with certificates of this authority, who log in by SCRAM and may
+	// do what ACLs allow: see Kafka.Secure. Not together with Fronted.
+	Secure *Authority
 	// ExtraProperties are added to each node's server.properties and win over what this package sets.
 	ExtraProperties map[string]string
 	// StartTimeout and StopTimeout bound Start and Stop of a node. Defaults: DefaultStartTimeout, DefaultStopTimeout.
@@ -47,6 +50,8 @@ func (o KafkaOptions) Validate() error {
 		return fmt.Errorf("kafka: nodes %d: give 1 or 3", o.Nodes)
 	case o.Heap != "" && !heapSize.MatchString(o.Heap):
 		return fmt.Errorf("kafka: heap %q: give a size as -Xmx takes it, such as 512m", o.Heap)
+	case o.Secure != nil && o.Fronted:
+		return errors.New("kafka: a secure cluster has no fronts")
 	case o.StartTimeout < 0 || o.StopTimeout < 0:
 		return fmt.Errorf("kafka: start timeout %v, stop timeout %v: neither may be negative", o.StartTimeout, o.StopTimeout)
 	}
@@ -146,6 +151,11 @@ func (k *Kafka) prepare(o KafkaOptions, jvm javaCommand) error {
 		}
 		if n.controller, err = reservePort(); err != nil {
 			return err
+		}
+		if n.authority = o.Secure; n.authority != nil {
+			if n.secure, err = reservePort(); err != nil {
+				return err
+			}
 		}
 		if !o.Fronted {
 			continue
@@ -266,7 +276,7 @@ func (k *Kafka) Close() error {
 		if n.Server != nil {
 			n.end()
 		}
-		errs = append(errs, n.broker.release(), n.controller.release(), n.behind.release(), n.front.release())
+		errs = append(errs, n.broker.release(), n.controller.release(), n.behind.release(), n.front.release(), n.secure.release())
 	}
 	if !k.keep {
 		errs = append(errs, os.RemoveAll(k.dir))

@@ -37,6 +37,11 @@ logger.configuration.name = org.apache.kafka.common.config.AbstractConfig
 logger.configuration.level = warn
 `
 
+// authorizerProperties has the log tell what was allowed to whom; without it, it tells only what was not.
+const authorizerProperties = `logger.authorizer.name = kafka.authorizer.logger
+logger.authorizer.level = debug
+`
+
 // kafkaNode is one broker and controller. Its directory holds the configuration, the log and, under data, what it stores.
 type kafkaNode struct {
 	*Server
@@ -50,17 +55,27 @@ type kafkaNode struct {
 	// With a front, the node's second listener and the address that its clients are told.
 	fronted       bool
 	behind, front port
-	jvm           javaCommand
+	// With an authority, the listener whose clients it vouches for.
+	authority *Authority
+	secure    port
+	jvm       javaCommand
 }
 
 func (n *kafkaNode) writeConfiguration(controllers []string, extra map[string]string) error {
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(log4j2Properties), 0o644); err != nil {
+	logging := log4j2Properties
+	if n.authority != nil {
+		logging += authorizerProperties
+	}
+	if err := os.WriteFile(filepath.Join(n.dir, "log4j2.properties"), []byte(logging), 0o644); err != nil {
 		return err
 	}
 	properties := n.properties(controllers)
+	if err := n.addSecure(properties); err != nil {
+		return err
+	}
 	maps.Copy(properties, extra)
 	var text bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(properties)) {

@@ -239,6 +239,7 @@ func TestKafkaOptions(t *testing.T) {
 		"heap":    {Heap: "-Xmx1g"},
 		"newline": {ExtraProperties: map[string]string{"a": "b\nc"}},
 		"timeout": {StartTimeout: -1},
+		"fronts":  {Fronted: true, Secure: &stack.Authority{}},
 	} {
 		t.Run(name, func(t *testing.T) { require.Error(t, o.Validate()) })
 	}

@@ -180,6 +180,9 @@ func (c *Comparison) lookUp(ctx context.Context) error {
 		return fmt.Errorf("reading the settings of topic %s: %w", schema.TopicUpdates, err)
 	}
 	for _, resource := range configs {
+		if resource.Err != nil { // not allowed, for one: no setting would be told from none that may be seen
+			return fmt.Errorf("reading the settings of topic %s: %w", schema.TopicUpdates, resource.Err)
+		}
 		for _, config := range resource.Configs {
 			if config.Key == "min.compaction.lag.ms" {
 				ms, err := strconv.ParseInt(config.MaybeValue(), 10, 64)

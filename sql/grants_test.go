@@ -1,0 +1,182 @@
+package sql
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"kudos/schema"
+)
+
+// securityDoc has the grants that operators give.
+const securityDoc = "../docs/security.md"
+
+// granted is db with the users that the docs have, whose names get an end of this test's own. Servers are shared.
+type granted struct {
+	database
+	end string
+}
+
+// grantsOfTheDocs are the statements of docs/security.md: those of before the tables are there, and those of after.
+func grantsOfTheDocs(t testing.TB) (before, after []string) {
+	t.Helper()
+	text, err := os.ReadFile(securityDoc)
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 2, "those of kudos migrate, and those of the roles")
+	statements := func(block string) (list []string) {
+		for statement := range strings.SplitSeq(block, ";") {
+			if statement = strings.TrimSpace(statement); statement != "" {
+				list = append(list, statement)
+			}
+		}
+		return list
+	}
+	return statements(blocks[0][1]), statements(blocks[1][1])
+}
+
+var docUser = regexp.MustCompile(`'(kudos_\w+)'@'%'`)
+
+// run executes statements of the docs for this database. These servers have no certificates.
+func (g granted) run(t testing.TB, statements []string) {
+	t.Helper()
+	raw := g.raw(t)
+	for _, statement := range statements {
+		user := docUser.FindStringSubmatch(statement)
+		require.NotNil(t, user, statement)
+		mine := "'" + user[1] + g.end + "'@'%'"
+		statement = docUser.ReplaceAllLiteralString(statement, mine)
+		statement = strings.NewReplacer("'…'", "'secret'", " REQUIRE SSL", "", "ON kudos.", "ON "+g.name(t)+".").Replace(statement)
+		raw.MustExec(statement)
+		if strings.HasPrefix(statement, "CREATE USER") {
+			t.Cleanup(func() { raw.MustExec("DROP USER " + mine) })
+		}
+	}
+}
+
+func (d database) name(t testing.TB) string {
+	t.Helper()
+	config, err := mysql.ParseDSN(d.options.DSN)
+	require.NoError(t, err)
+	return config.DBName
+}
+
+// as is the database as one of the docs' users sees it.
+func (g granted) as(t testing.TB, user string) database {
+	t.Helper()
+	config, err := mysql.ParseDSN(g.options.DSN)
+	require.NoError(t, err)
+	config.User, config.Passwd = "kudos_"+user+g.end, "secret"
+	g.options.DSN = config.FormatDSN()
+	return g.database
+}
+
+// TestGrantsOfTheDocs: what the roles and commands do, as users with the grants that the docs have for them. None of the roles'
+// users may make or drop a table, or touch those of the others.
+func TestGrantsOfTheDocs(t *testing.T) {
+	onRealServers(t, func(t *testing.T, db database) {
+		g := granted{db, db.name(t)[len("kudos_test"):]}
+		before, after := grantsOfTheDocs(t)
+		g.run(t, before)
+		owner := g.as(t, "migrate")
+		owner.migrated(t)
+		g.run(t, after)
+
+		t.Run("processor", g.processor)
+		t.Run("ranker", g.ranker)
+		t.Run("reader", g.reader)
+		t.Run("audit", g.audit)
+		t.Run("rebuild", g.rebuild)
+		t.Run("processor after a rebuild", g.processorAgain)
+	})
+}
+
+func (g granted) processor(t *testing.T) {
+	d := g.as(t, "processor")
+	s := d.store(t)
+	for partition := range likesTopic().Partitions {
+		_, err := s.Position(t.Context(), likesTopic(), partition)
+		require.NoError(t, err)
+	}
+	hours := []HourDelta{{hourOf(2), "DE", 1, 0}}
+	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, hours))
+	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), oneLike, hours))
+	position, err := s.PeekPosition(t.Context(), likesTopic(), 0)
+	require.NoError(t, err)
+	require.Equal(t, at(2, 2), position)
+	d.refused(t, "CREATE TABLE more (id INT)", "ALTER TABLE like_count ADD COLUMN more INT", "DROP TABLE like_count", "TRUNCATE TABLE like_count",
+		"SELECT * FROM trending", "DELETE FROM like_count")
+}
+
+func (g granted) ranker(t *testing.T) {
+	d := g.as(t, "ranker")
+	s := d.store(t)
+	_, err := s.RankingPosition(t.Context(), rankingsTopic(), 0)
+	require.NoError(t, err)
+	for i, posts := range []int{3, 2} { // the second time it deletes one
+		list := []Ranking{ranked("DE", "1h", posts, 42), ranked("DE", "day", posts, 42)}
+		require.NoError(t, s.ReplaceRankings(t.Context(), rankingsTopic(), 0, offset(int64(i)), offset(int64(i+1)), list))
+	}
+	d.refused(t, "CREATE TABLE more (id INT)", "DROP TABLE trending", "SELECT * FROM like_count", "UPDATE like_count SET `count` = 1")
+}
+
+func (g granted) reader(t *testing.T) {
+	d := g.as(t, "reader")
+	_, err := d.store(t).LikesByHour(t.Context(), regionNamed(t, "DE"), timeOf(0), timeOf(24))
+	require.NoError(t, err)
+	_, err = d.store(t).LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(24))
+	require.NoError(t, err)
+	d.refused(t, "CREATE TABLE more (id INT)", "DELETE FROM like_hourly", "SELECT * FROM like_count")
+}
+
+func (g granted) audit(t *testing.T) {
+	d := g.as(t, "audit")
+	posts, hours := 0, 0
+	require.NoError(t, d.store(t).Snapshot(t.Context(), func(v *Snapshot) error {
+		if _, err := v.Positions(t.Context()); err != nil {
+			return err
+		}
+		if err := v.EachCount(t.Context(), func(PostCount) error { posts++; return nil }); err != nil {
+			return err
+		}
+		return v.EachHour(t.Context(), func(HourCount) error { hours++; return nil })
+	}))
+	require.Equal(t, []int{1, 1}, []int{posts, hours})
+	d.refused(t, "UPDATE like_count SET `count` = 1", "SELECT * FROM trending")
+}
+
+func (g granted) rebuild(t *testing.T) {
+	d := g.as(t, "migrate")
+	require.NoError(t, d.store(t).CheckSchema(t.Context()))
+	h, err := NewShadow(t.Context(), d.options, discardLog())
+	require.NoError(t, err)
+	require.NoError(t, h.AddCounts(t.Context(), oneLike))
+	positions := make([]Position, likesTopic().Partitions)
+	positions[0] = at(5, 5)
+	require.NoError(t, h.SetPositions(t.Context(), likesTopic(), positions))
+	require.NoError(t, h.Swap(t.Context(), false))
+	require.NoError(t, h.Close())
+}
+
+// processorAgain: grants are of names, and the tables of a rebuild have those of the old ones.
+func (g granted) processorAgain(t *testing.T) {
+	d := g.as(t, "processor")
+	require.NoError(t, d.store(t).Apply(t.Context(), likesTopic(), 0, at(5, 5), at(6, 6), oneLike, nil))
+	d.refused(t, "SELECT * FROM like_count_before_rebuild")
+}
+
+// refused wants the server not to allow statements, whatever they would do.
+func (d database) refused(t testing.TB, statements ...string) {
+	t.Helper()
+	raw := d.raw(t)
+	for _, statement := range statements {
+		_, err := raw.Exec(statement)
+		var answer *mysql.MySQLError
+		require.ErrorAs(t, err, &answer, statement)
+		require.Contains(t, []uint16{1044, 1142, 1143, 1227}, answer.Number, "%s: %v", statement, err)
+	}
+}
