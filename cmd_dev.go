@@ -11,6 +11,7 @@ import (
 
 	"kudos/config"
 	"kudos/dev"
+	"kudos/producer"
 )
 
 // devFlags are what `kudos dev` has besides settings.
@@ -79,6 +80,9 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	}
 	if !realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.MigrateDSN != "") {
 		errs = append(errs, errors.New("mysql.tls and mysql.migrate_dsn are for a MySQL of your own: give --mysql-dsn, or leave them out"))
+	}
+	if cfg.Producer.Auth != producer.AuthNone || cfg.Producer.TLSCert != "" || cfg.Reader.TLSCert != "" {
+		errs = append(errs, errors.New("producer.auth and tls_cert are not for kudos dev: its simulator, its dashboard and the commands that it prints have neither a name nor a certificate; start the roles by themselves"))
 	}
 	if cmd.Flags().Changed("simulate") {
 		opts := dev.DefaultSimulatorOptions()

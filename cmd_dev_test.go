@@ -136,6 +136,19 @@ func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
 	}
 }
 
+// TestDevKnowsNobody: what it shows and prints would not work with credentials.
+func TestDevKnowsNobody(t *testing.T) {
+	for _, set := range [][]string{
+		{"--set", "producer.auth=gateway", "--set", "producer.auth_trusted_cidrs=127.0.0.1"},
+		{"--set", "producer.tls_cert=cert.pem", "--set", "producer.tls_key=key.pem"},
+		{"--set", "reader.tls_cert=cert.pem", "--set", "reader.tls_key=key.pem"},
+	} {
+		code, _, stderr := kudos(t, "", append([]string{"dev"}, set...)...)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Contains(t, stderr, "are not for kudos dev")
+	}
+}
+
 // TestDevRanksQuickly: but not where somebody said otherwise, and not on a Kafka that may
 // have other rankers.
 func TestDevRanksQuickly(t *testing.T) {

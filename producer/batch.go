@@ -3,7 +3,9 @@ package producer
 import (
 	"errors"
 	"net/http"
+	"time"
 
+	"kudos/schema"
 	"kudos/schema/problem"
 )
 
@@ -11,7 +13,7 @@ import (
 // with the same members in a problem.
 type batchResult struct {
 	Accepted int `json:"accepted"` // Kafka has them
-	Rejected int `json:"rejected"` // they are no events
+	Rejected int `json:"rejected"` // they are no events, or not the caller's to send
 	Failed   int `json:"failed"`   // Kafka has not acknowledged them: repeat them
 	// FirstUnacceptedLine is the first that failed; what was before it is settled.
 	FirstUnacceptedLine int          `json:"first_unaccepted_line,omitempty"`
@@ -30,7 +32,7 @@ type unacknowledgedBatch struct {
 
 // postBatch serves POST of many likes: read all of it, then write all of it. What is
 // wrong with the request as a whole is thereby known before anything is written.
-func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request) {
+func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller) {
 	if !p.batches.TryAcquire(1) {
 		p.fail(w, tooManyRequests("as many batches are in hand as the producer takes"))
 		return
@@ -54,6 +56,7 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, problem.InvalidRequest(fieldError{Field: "body", Reason: problem.Empty, Detail: "has no line"}))
 		return
 	}
+	b.refuse(func(e *schema.Event) (*fieldError, time.Duration) { return p.refusal(who, e) })
 	p.publishBatch(w, r, b, fb.timeMs, errorsOnly)
 }
 
@@ -94,7 +97,10 @@ func (p *Producer) publishBatch(w http.ResponseWriter, r *http.Request, b *batch
 	case result.Failed > 0:
 		p.failWith(w, http.StatusServiceUnavailable, unacknowledgedBatch{p.notAcknowledged(firstErr, timeMs), result})
 	case result.Accepted == 0:
-		prob := problem.New(http.StatusBadRequest, "invalid-request", "The request is not valid", "no line is an event; lines tells why")
+		prob := nothingTaken(result.Lines)
+		if prob.Status == http.StatusTooManyRequests {
+			retryIn(w, b.wait)
+		}
 		p.failWith(w, prob.Status, batchProblem{prob, result})
 	default:
 		problem.Answer(w, http.StatusAccepted, result)

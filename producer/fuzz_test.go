@@ -59,7 +59,9 @@ func FuzzAPI(f *testing.F) {
 		p.Handler().ServeHTTP(w, r)
 		accepted := int64(0)
 		switch {
-		case w.Code == http.StatusAccepted && path == "/v1/likes:batch", w.Code == http.StatusOK:
+		case w.Code == http.StatusOK:
+			require.Equal(t, document, w.Body.String())
+		case w.Code == http.StatusAccepted && path == "/v1/likes:batch":
 			var answer struct{ Accepted int64 }
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body)
 			accepted = answer.Accepted

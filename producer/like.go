@@ -9,22 +9,22 @@ import (
 
 // react serves PUT and DELETE of a user's reaction to a post: both ids stand in the
 // path, and the body is not read.
-func (p *Producer) react(action schema.Action) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (p *Producer) react(reaction schema.Action) action {
+	return func(w http.ResponseWriter, r *http.Request, who caller) {
 		fb, errs := p.fallbackOf(r)
 		ids, idErrs := pathIDs(r, "post_id", "user_id")
 		if errs = append(errs, idErrs...); len(errs) > 0 {
 			p.fail(w, problem.InvalidRequest(errs...))
 			return
 		}
-		e := schema.Event{PostID: ids[0], UserID: ids[1], Action: action, Region: schema.UnknownRegion}
+		e := schema.Event{PostID: ids[0], UserID: ids[1], Action: reaction, Region: schema.UnknownRegion}
 		fb.complete(&e)
-		p.publishOne(w, r, e)
+		p.publishOne(w, r, who, e)
 	}
 }
 
 // postLike serves POST to a post's likes, with the user in the body.
-func (p *Producer) postLike(w http.ResponseWriter, r *http.Request) {
+func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) {
 	fb, errs := p.fallbackOf(r)
 	if prob := problem.RequireMediaType(r, "application/json"); prob != nil {
 		p.fail(w, prob)
@@ -41,11 +41,15 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fb.complete(&e)
-	p.publishOne(w, r, e)
+	p.publishOne(w, r, who, e)
 }
 
-// publishOne writes one event and answers with its place.
-func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, e schema.Event) {
+// publishOne writes one event, if it is the caller's to write, and answers with its place.
+func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, who caller, e schema.Event) {
+	if wrong, wait := p.refusal(who, &e); wrong != nil {
+		p.refuse(w, wrong, wait)
+		return
+	}
 	if e.RegionMalformed {
 		p.metrics.regionMalformed.Inc()
 	}

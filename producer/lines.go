@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"kudos/schema"
 	"kudos/schema/problem"
@@ -25,6 +26,8 @@ type batch struct {
 	events []schema.Event
 	// lineOf is the index in lines of each event.
 	lineOf []int
+	// wait is the longest that a user in it has to wait whose likes came too fast.
+	wait time.Duration
 }
 
 // errTooManyLines ends the reading of a batch.

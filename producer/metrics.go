@@ -17,6 +17,7 @@ type metrics struct {
 	accepted        prometheus.Counter
 	unacknowledged  prometheus.Counter
 	rejected        *prometheus.CounterVec // reason
+	refused         *prometheus.CounterVec // kind
 	regionMalformed prometheus.Counter
 }
 
@@ -32,26 +33,41 @@ func newMetrics() *metrics {
 			Help:    "Seconds from handing a request's events to the Kafka client to the answer for the last of them.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14), // 1 ms to 8 s
 		}),
-		accepted:        prometheus.NewCounter(opts("accepted_total", "Events that Kafka has acknowledged.")),
-		unacknowledged:  prometheus.NewCounter(opts("unacknowledged_total", "Events whose request was told that Kafka had not acknowledged them.")),
-		rejected:        prometheus.NewCounterVec(opts("rejected_total", "Events and lines that were no event, by reason."), []string{"reason"}),
+		accepted:       prometheus.NewCounter(opts("accepted_total", "Events that Kafka has acknowledged.")),
+		unacknowledged: prometheus.NewCounter(opts("unacknowledged_total", "Events whose request was told that Kafka had not acknowledged them.")),
+		rejected:       prometheus.NewCounterVec(opts("rejected_total", "Events and lines that were not taken, by reason."), []string{"reason"}),
+		refused: prometheus.NewCounterVec(opts("refused_total",
+			"Requests whose sender is not known (unauthenticated) or whose address is too fast (address_rate); events in the name of another (forbidden) or of a user who is too fast (user_rate)."),
+			[]string{"kind"}),
 		regionMalformed: prometheus.NewCounter(opts("region_malformed_total", "Events taken whose region was none and became ZZ.")),
 	}
-	for _, reason := range []string{
-		string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
-		string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty,
-	} {
+	for _, reason := range rejectReasons() {
 		m.rejected.WithLabelValues(reason)
+	}
+	for _, kind := range []string{refusedUnauthenticated, refusedForbidden, refusedAddressRate, refusedUserRate} {
+		m.refused.WithLabelValues(kind)
 	}
 	return m
 }
 
-func (m *metrics) register(reg prometheus.Registerer, buffered func() float64) error {
+// rejectReasons are why an event is not taken, before anybody asks Kafka.
+func rejectReasons() []string {
+	return []string{
+		string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
+		string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty, reasonForbidden, reasonRateLimited,
+	}
+}
+
+func (m *metrics) register(reg prometheus.Registerer, buffered, keysRead func() float64) error {
 	for _, c := range []prometheus.Collector{
-		m.requests, m.publishSeconds, m.accepted, m.unacknowledged, m.rejected, m.regionMalformed,
+		m.requests, m.publishSeconds, m.accepted, m.unacknowledged, m.rejected, m.refused, m.regionMalformed,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "kudos", Subsystem: "producer", Name: "buffered_records", Help: "Events that wait for Kafka.",
 		}, buffered),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "kudos", Subsystem: "producer", Name: "keys_read_timestamp_seconds",
+			Help: "When the issuer's keys were last read, in Unix time; 0: never, or producer.auth is not jwt.",
+		}, keysRead),
 	} {
 		if err := reg.Register(c); err != nil {
 			return err

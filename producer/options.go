@@ -8,13 +8,50 @@ import (
 
 	"kudos/schema"
 	"kudos/schema/origin"
+	"kudos/stream/listen"
 )
 
 // Options of the producer role.
 type Options struct {
-	// HTTPAddr is where to listen, host:port. Port 0 takes a free one. There is no
-	// authentication here: whoever reaches the address can like in anybody's name.
+	// HTTPAddr is where to listen, host:port. Port 0 takes a free one. Unless Auth says
+	// otherwise, whoever reaches the address can like in anybody's name.
 	HTTPAddr string `mapstructure:"http_addr"`
+	// TLSCert and TLSKey are PEM files, read again when they change. Empty: plain HTTP.
+	TLSCert string `mapstructure:"tls_cert"`
+	TLSKey  string `mapstructure:"tls_key"`
+
+	// Auth is how to know who sends a request: none, gateway or jwt (AuthNone, …).
+	Auth string `mapstructure:"auth"`
+	// AuthHeader is where a gateway says who the user is; it is believed from the networks
+	// of AuthTrustedCIDRs.
+	AuthHeader       string   `mapstructure:"auth_header"`
+	AuthTrustedCIDRs []string `mapstructure:"auth_trusted_cidrs"`
+	// JWKS is where the keys of the issuer of tokens are: a file, or an https address. It
+	// is read again each JWKSRefreshInterval, and for a token with a key that is not there.
+	JWKS                string        `mapstructure:"jwks"`
+	JWKSRefreshInterval time.Duration `mapstructure:"jwks_refresh_interval"`
+	// JWTIssuer and JWTAudience are what a token must have in iss and aud.
+	JWTIssuer   string `mapstructure:"jwt_issuer"`
+	JWTAudience string `mapstructure:"jwt_audience"`
+	// JWTAlgorithms are those that a token may be signed with; asymmetric ones only.
+	JWTAlgorithms []string `mapstructure:"jwt_algorithms"`
+	// JWTLeeway is how far the issuer's clock may differ.
+	JWTLeeway time.Duration `mapstructure:"jwt_leeway"`
+	// JWTUserClaim names the claim with the user id.
+	JWTUserClaim string `mapstructure:"jwt_user_claim"`
+	// ServiceScope is the scope of tokens that may act for every user. Empty: none may.
+	ServiceScope string `mapstructure:"service_scope"`
+
+	// UserRate is how many events a second are taken of a user, after UserBurst at once;
+	// AddressRate how many requests of a client's address. 0: no limit.
+	UserRate     float64 `mapstructure:"user_rate"`
+	UserBurst    int     `mapstructure:"user_burst"`
+	AddressRate  float64 `mapstructure:"address_rate"`
+	AddressBurst int     `mapstructure:"address_burst"`
+	// TrustedProxies are the networks whose word on a client's address (X-Forwarded-For)
+	// is believed.
+	TrustedProxies []string `mapstructure:"trusted_proxies"`
+
 	// RegionHeader names a request header that a trusted proxy sets to the client's
 	// region. Empty: no header is trusted.
 	RegionHeader string `mapstructure:"region_header"`
@@ -68,6 +105,17 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr:              "127.0.0.1:8080",
+		Auth:                  AuthNone,
+		AuthHeader:            "X-User-Id",
+		AuthTrustedCIDRs:      []string{},
+		JWKSRefreshInterval:   5 * time.Minute,
+		JWTAlgorithms:         []string{"RS256", "ES256", "EdDSA"},
+		JWTLeeway:             30 * time.Second,
+		JWTUserClaim:          "sub",
+		ServiceScope:          "kudos:write",
+		UserBurst:             30,
+		AddressBurst:          300,
+		TrustedProxies:        []string{},
 		Origins:               []string{},
 		MaxBodyBytes:          schema.MaxEventBytes,
 		MaxBatchBytes:         4 << 20,
@@ -97,6 +145,11 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
 		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
 	}
+	if err := listen.CheckPair(o.TLSCert, o.TLSKey); err != nil {
+		bad("tls_cert", "%w", err)
+	}
+	o.validateAuth(bad)
+	o.validateRates(bad)
 	if err := origin.Check(o.Origins); err != nil {
 		bad("origins", "%w", err)
 	}

@@ -37,6 +37,16 @@ func tooLarge(format string, args ...any) *problem.Problem {
 	return unwritten(problem.TooLarge(format, args...))
 }
 
+// forbidden is for a caller who is known, and may not do this.
+func forbidden(format string, args ...any) *problem.Problem {
+	return problem.New(http.StatusForbidden, "forbidden", "Not in the name of another user", format, args...)
+}
+
+// rateLimited is for a caller who is too fast; the header Retry-After says how much.
+func rateLimited(format string, args ...any) *problem.Problem {
+	return problem.New(http.StatusTooManyRequests, "rate-limited", "Too fast", format, args...)
+}
+
 func tooManyRequests(what string) *problem.Problem {
 	return problem.TooManyRequests("%s; nothing of this one was written", what)
 }
@@ -83,7 +93,8 @@ func (p *Producer) fail(w http.ResponseWriter, prob *problem.Problem) {
 }
 
 func (p *Producer) failWith(w http.ResponseWriter, status int, body any) {
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+	again := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if again && w.Header().Get("Retry-After") == "" { // otherwise it is known better
 		w.Header().Set("Retry-After", strconv.Itoa(int(p.options.RetryAfter.Seconds())))
 	}
 	problem.WriteBody(w, status, body)

@@ -1,13 +1,13 @@
 // Package producer takes likes in over HTTP and writes them to the likes topic.
 //
-// In come requests, single or NDJSON batches (docs/http.md lists them). Out go
+// In come requests, single or NDJSON batches (openapi.yaml and docs/http.md list them). Out go
 // records in Kafka, keyed by post, and for each request an answer that claims no
 // more than is known: 202 only once Kafka has the event, with its place; otherwise
 // what is wrong, or that it was not acknowledged and is safe to repeat.
 //
-//	request ─► parse (request.go, lines.go) ─► publish (publish.go) ─► Kafka
-//	   ▲                                             │
-//	   └── 202 {partition, offset}, or a problem ◄───┘
+//	request ─► who is it (access.go) ─► parse (request.go, lines.go) ─► publish (publish.go) ─► Kafka
+//	   ▲                                                                     │
+//	   └── 202 {partition, offset}, or a problem ◄───────────────────────────┘
 //
 // An event is stamped with the time of its receipt before anything else is done with
 // it, so that a retry inside the client or a late delivery keeps its place.
@@ -36,11 +36,13 @@ type Producer struct {
 	log       *slog.Logger
 	metrics   *metrics
 	publisher *publisher
+	access    *access
 	handler   http.Handler
 
 	requests, batches *semaphore.Weighted // places for requests, and for batches among them
 
-	stopping atomic.Bool
+	stopping    atomic.Bool
+	certificate *listen.Certificate // nil: plain HTTP
 	*listen.Point
 }
 
@@ -52,16 +54,21 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 	}
 	log = log.With("role", "producer")
 	p := &Producer{
-		options:  o,
-		log:      log,
-		metrics:  newMetrics(),
-		requests: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
-		batches:  semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
-		Point:    listen.New("producer", "producer.http_addr", o.HTTPAddr),
+		options:     o,
+		log:         log,
+		metrics:     newMetrics(),
+		requests:    semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
+		batches:     semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
+		certificate: listen.NewCertificate("producer", o.TLSCert, o.TLSKey, log),
+		Point:       listen.New("producer", "producer.http_addr", o.HTTPAddr),
+	}
+	var err error
+	if p.access, err = newAccess(o, log); err != nil {
+		return nil, fmt.Errorf("producer options: %w", err)
 	}
 	p.publisher = newPublisher(o, kafka, log, p.metrics)
 	p.handler = p.routes()
-	if err := p.metrics.register(reg, p.publisher.bufferedRecords); err != nil {
+	if err := p.metrics.register(reg, p.publisher.bufferedRecords, p.access.keys.readTimestamp); err != nil {
 		return nil, fmt.Errorf("registering the producer's metrics: %w", err)
 	}
 	return p, nil
@@ -71,10 +78,16 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 // likes only while Run runs.
 func (p *Producer) Handler() http.Handler { return p.handler }
 
-// Ready is nil while Kafka answers, and otherwise says what is wrong.
+// Ready is nil while Kafka answers and callers can be told apart, and otherwise says what
+// is wrong.
 func (p *Producer) Ready() error {
 	if p.stopping.Load() {
 		return errors.New("producer: shutting down")
+	}
+	if p.access.keys != nil {
+		if err := p.access.keys.ready(); err != nil {
+			return err
+		}
 	}
 	return p.publisher.ready()
 }
@@ -95,12 +108,6 @@ func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 	if err := p.Begin(); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	if err := p.publisher.open(); err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	p.Tell(ln)
-	p.log.Info("taking likes", "addr", p.Addr()) // benchmarks find it by this (integration/bench)
-
 	server := &http.Server{
 		Handler:           p.handler,
 		ReadHeaderTimeout: p.options.ReadHeaderTimeout,
@@ -110,14 +117,27 @@ func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:    p.options.MaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelWarn),
 	}
+	if err := p.certificate.Load(server); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	if err := p.publisher.open(); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	p.Tell(ln)
+	p.log.Info("taking likes", "addr", p.Addr()) // benchmarks find it by this (integration/bench)
+
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := p.certificate.Serve(server, ln); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("producer: serving on %s: %w", p.Addr(), err)
 		}
 		return nil
 	})
 	g.Go(func() error { p.publisher.watch(running); return nil })
+	g.Go(func() error { p.certificate.Watch(running); return nil })
+	if p.access.keys != nil {
+		g.Go(func() error { p.access.keys.run(running); return nil })
+	}
 	g.Go(func() error { <-running.Done(); return p.shutdown(ctx, server) })
 	return g.Wait()
 }

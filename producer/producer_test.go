@@ -185,6 +185,9 @@ func TestHandlerMountedElsewhere(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	r := start(t, nil)
 	require.Zero(t, r.metric("kudos_producer_rejected_total", "reason", string(schema.OverSize)), "known reasons start at zero")
+	for _, kind := range []string{"unauthenticated", "forbidden", "address_rate", "user_rate"} {
+		require.Zero(t, r.metric("kudos_producer_refused_total", "kind", kind), "known kinds start at zero")
+	}
 	r.put("/v1/posts/7/likes/9").place(t)
 	r.put("/v1/posts/0/likes/9")
 	r.postLines("", line(1, 1), "{}")

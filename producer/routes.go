@@ -1,6 +1,8 @@
 package producer
 
 import (
+	_ "embed" // openapi.yaml
+	"io"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,30 +13,45 @@ import (
 	"kudos/schema/problem"
 )
 
-// routes is all that the producer serves.
-func (p *Producer) routes() http.Handler {
-	mux := http.NewServeMux()
-	for path, methods := range map[string]map[string]http.HandlerFunc{
+// document describes the API; a test holds the two against each other.
+//
+//go:embed openapi.yaml
+var document string
+
+// served is all that the producer serves, by path and method.
+func (p *Producer) served() map[string]map[string]http.HandlerFunc {
+	return map[string]map[string]http.HandlerFunc{
 		"/v1/posts/{post_id}/likes/{user_id}": {
-			http.MethodPut:    p.react(schema.Like),
-			http.MethodDelete: p.react(schema.Unlike),
+			http.MethodPut:    p.known(p.react(schema.Like)),
+			http.MethodDelete: p.known(p.react(schema.Unlike)),
 		},
 		"/v1/posts/{post_id}/dislikes/{user_id}": {
-			http.MethodPut:    p.react(schema.Dislike),
-			http.MethodDelete: p.react(schema.Unlike),
+			http.MethodPut:    p.known(p.react(schema.Dislike)),
+			http.MethodDelete: p.known(p.react(schema.Unlike)),
 		},
-		"/v1/posts/{post_id}/likes": {http.MethodPost: p.postLike},
-		"/v1/likes:batch":           {http.MethodPost: p.postBatch},
+		"/v1/posts/{post_id}/likes": {http.MethodPost: p.known(p.postLike)},
+		"/v1/likes:batch":           {http.MethodPost: p.known(p.postBatch)},
+		"/openapi.yaml":             {http.MethodGet: getDocument},
 		"/":                         nil,
-	} {
+	}
+}
+
+func (p *Producer) routes() http.Handler {
+	mux := http.NewServeMux()
+	for path, methods := range p.served() {
 		mux.Handle(path, p.counted(path, p.limited(problem.ByMethod(methods))))
 	}
 	return origin.Access{
 		Origins: p.options.Origins,
 		Methods: []string{http.MethodPut, http.MethodDelete, http.MethodPost},
-		Headers: []string{"Content-Type"},
-		Exposed: []string{"Retry-After"},
+		Headers: []string{"Content-Type", "Authorization"},
+		Exposed: []string{"Retry-After", "WWW-Authenticate"},
 	}.Handler(mux)
+}
+
+func getDocument(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = io.WriteString(w, document) // a client that is gone needs no answer
 }
 
 // limited bounds how many requests are in hand.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kudos/schema/origin"
+	"kudos/stream/listen"
 )
 
 // Options of the reader role.
@@ -15,6 +16,9 @@ type Options struct {
 	// HTTPAddr is where to listen, host:port. Port 0 takes a free one. There is no
 	// authentication here: whoever reaches the address can read everything.
 	HTTPAddr string `mapstructure:"http_addr"`
+	// TLSCert and TLSKey are PEM files, read again when they change. Empty: plain HTTP.
+	TLSCert string `mapstructure:"tls_cert"`
+	TLSKey  string `mapstructure:"tls_key"`
 	// StateDir holds the local copies of the state table and of trending, a folder per
 	// partition. It is a cache: deleting it costs a recovery from Kafka and nothing else.
 	StateDir string `mapstructure:"state_dir"`
@@ -96,6 +100,9 @@ func (o Options) Validate() error {
 	}
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
 		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
+	}
+	if err := listen.CheckPair(o.TLSCert, o.TLSKey); err != nil {
+		bad("tls_cert", "%w", err)
 	}
 	if o.StateDir == "" {
 		bad("state_dir", "must name a folder")

@@ -30,7 +30,8 @@ type Reader struct {
 	hub      *live.Hub
 	handler  http.Handler
 
-	stopping atomic.Bool
+	stopping    atomic.Bool
+	certificate *listen.Certificate // nil: plain HTTP
 	*listen.Point
 }
 
@@ -44,7 +45,8 @@ func New(o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, 
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
 	r := &Reader{
 		options: o, log: log, Point: listen.New("reader", "reader.http_addr", o.HTTPAddr),
-		likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
+		certificate: listen.NewCertificate("reader", o.TLSCert, o.TLSKey, log),
+		likes:       view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
 	}
 	var h history
 	if db != nil {
@@ -120,8 +122,6 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 	if err := r.Begin(); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	r.Tell(ln)
-	r.log.Info("answering", "addr", r.Addr()) // benchmarks find it by this (integration/bench)
 	server := &http.Server{
 		Handler:        r.handler,
 		ReadTimeout:    r.options.ReadTimeout,
@@ -130,6 +130,11 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(r.log.Handler(), slog.LevelWarn),
 	}
+	if err := r.certificate.Load(server); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	r.Tell(ln)
+	r.log.Info("answering", "addr", r.Addr()) // benchmarks find it by this (integration/bench)
 	// The copies outlive the requests that read them.
 	copies, close := context.WithCancel(context.WithoutCancel(ctx))
 	defer close()
@@ -137,8 +142,9 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return r.likes.Run(copies) })
 	g.Go(func() error { return r.rankings.Run(copies) })
 	g.Go(func() error { return r.hub.Run(running) })
+	g.Go(func() error { r.certificate.Watch(running); return nil })
 	g.Go(func() error {
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := r.certificate.Serve(server, ln); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("reader: serving on %s: %w", r.Addr(), err)
 		}
 		return nil

@@ -1,5 +1,8 @@
-// Package listen tells where the HTTP server of a role listens: in comes its setting,
-// out goes a listener, and for whoever waits the address once there is one.
+// Package listen tells where the HTTP server of a role listens, and what it shows of itself.
+//
+//   - listen.go: in comes a setting, out goes a listener, and for whoever waits the address
+//     once there is one;
+//   - tls.go: in come the files of a certificate, out goes a server that has the present one.
 package listen
 
 import (

@@ -1,0 +1,56 @@
+package producer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
+)
+
+// maxBuckets bounds the memory of a limiter: some 30 MB.
+const maxBuckets = 100_000
+
+// limiter holds each key to a rate, with a bucket of tokens each. It keeps the buckets of
+// those who came last: one that has gone is full again when its key comes back.
+type limiter[K comparable] struct {
+	perSecond rate.Limit
+	burst     int
+	now       func() time.Time
+
+	mu struct {
+		sync.Mutex
+		buckets *simplelru.LRU[K, *rate.Limiter]
+	}
+}
+
+// newLimiter makes a limiter with size buckets at most. A rate of 0 gives nil: no limit.
+func newLimiter[K comparable](perSecond float64, burst, size int) *limiter[K] {
+	if perSecond == 0 {
+		return nil
+	}
+	l := &limiter[K]{perSecond: rate.Limit(perSecond), burst: burst, now: time.Now}
+	l.mu.buckets, _ = simplelru.NewLRU[K, *rate.Limiter](size, nil) // fails for a size of 0 only
+	return l
+}
+
+// take takes one of the key's tokens, and returns 0. If there is none it returns after
+// how long there will be one.
+func (l *limiter[K]) take(key K) (wait time.Duration) {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	bucket, ok := l.mu.buckets.Get(key)
+	if !ok {
+		bucket = rate.NewLimiter(l.perSecond, l.burst)
+		l.mu.buckets.Add(key, bucket)
+	}
+	if bucket.AllowN(now, 1) {
+		return 0
+	}
+	missing := 1 - bucket.TokensAt(now)
+	return max(1, time.Duration(missing/float64(l.perSecond)*float64(time.Second)))
+}

@@ -1,0 +1,162 @@
+package producer
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// Every way in which a token is not one of the issuer's, for kudos, now, and of a user.
+func TestTokens(t *testing.T) {
+	key, other, stranger := newECSigner(t, "1"), newRSASigner(t, "2"), newECSigner(t, "1")
+	issuer := newIssuer(t, key, other)
+	r := newRig(t, issuer.options)
+	r.access.keys.now = newClock().now // time stands: there is no second look
+	r.runUntilReady()
+	// The public key, which everybody has, as the secret of a MAC.
+	public, err := x509.MarshalPKIXPublicKey(&other.secret.(*rsa.PrivateKey).PublicKey)
+	require.NoError(t, err)
+	mac := signer{"2", jwt.SigningMethodHS256, public, nil}
+	unsigned := signer{"1", jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil}
+	unknown, nameless := key, key
+	unknown.kid, nameless.kid = "3", ""
+	set := func(claim string, value any) func(jwt.MapClaims) {
+		return func(c jwt.MapClaims) { c[claim] = value }
+	}
+	without := func(claim string) func(jwt.MapClaims) { return func(c jwt.MapClaims) { delete(c, claim) } }
+	in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
+
+	for name, tt := range map[string]struct {
+		token  string
+		detail string // "": it is taken
+	}{
+		"valid":                {key.token(t, nil), ""},
+		"valid, RSA":           {other.token(t, nil), ""},
+		"one of the audiences": {key.token(t, set("aud", []string{"feed", "kudos"})), ""},
+		"ended within leeway":  {key.token(t, set("exp", in(-10*time.Second))), ""},
+		"begins within leeway": {key.token(t, set("nbf", in(10*time.Second))), ""},
+
+		"ended":                     {key.token(t, set("exp", in(-time.Minute))), "has expired"},
+		"never ends":                {key.token(t, without("exp")), "lacks one of exp, iss and aud"},
+		"not yet":                   {key.token(t, set("nbf", in(time.Minute))), "is not valid yet"},
+		"another issuer":            {key.token(t, set("iss", "https://evil.example.com")), "is another issuer's"},
+		"no issuer":                 {key.token(t, without("iss")), "lacks one of"},
+		"another audience":          {key.token(t, set("aud", "feed")), "is for another audience"},
+		"no audience":               {key.token(t, without("aud")), "lacks one of"},
+		"another key, same name":    {stranger.token(t, nil), "signature of the token is not valid"},
+		"HMAC with the public key":  {mac.token(t, nil), "or of an algorithm that is not allowed"},
+		"no signature":              {unsigned.token(t, nil), "or of an algorithm that is not allowed"},
+		"unknown key":               {unknown.token(t, nil), "no key of the issuer is for this token"},
+		"no name, and two keys":     {nameless.token(t, nil), "no key of the issuer is for this token"},
+		"signature of another":      {swapSignature(key.token(t, nil), key.token(t, set("sub", "8"))), "signature of the token is not valid"},
+		"no token":                  {"me", "cannot be read"},
+		"user that is no number":    {key.token(t, set("sub", "me")), "names no user"},
+		"user in another form":      {key.token(t, set("sub", "09")), "names no user"},
+		"user 0":                    {key.token(t, set("sub", "0")), "names no user"},
+		"no user":                   {key.token(t, without("sub")), "names no user"},
+		"scope of another name":     {key.token(t, func(c jwt.MapClaims) { c["sub"], c["scope"] = "feed", "kudos:writer" }), "names no user"},
+		"a list where a text is":    {key.token(t, set("sub", []string{"9"})), "names no user"},
+		"time that is none":         {key.token(t, set("exp", "tomorrow")), "cannot be read"},
+		"a user id with a fraction": {key.token(t, set("sub", json.Number("9.0"))), "names no user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := r.putAs(tt.token, "/v1/posts/7/likes/9")
+			if tt.detail == "" {
+				a.place(t)
+				return
+			}
+			a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", tt.detail)
+			require.Contains(t, a.header.Get("WWW-Authenticate"), `Bearer realm="kudos", error="invalid_token", error_description="`)
+		})
+	}
+	r.consume(5)
+	require.EqualValues(t, 1, issuer.asked.Load(), "within the pause unknown keys are not looked for")
+}
+
+// swapSignature has a token's claims under another's signature.
+func swapSignature(token, other string) string {
+	return token[:strings.LastIndexByte(token, '.')] + other[strings.LastIndexByte(other, '.'):]
+}
+
+// A token stands in the header, once, and nowhere else.
+func TestTokenComesInOneHeader(t *testing.T) {
+	key := newECSigner(t, "1")
+	r := start(t, newIssuer(t, key).options)
+	token := key.token(t, nil)
+	for authorization, detail := range map[string]string{
+		"Basic OTo5":     "is not Bearer TOKEN",
+		"Bearer":         "is not Bearer TOKEN",
+		"Bearer ":        "is not Bearer TOKEN",
+		token:            "is not Bearer TOKEN",
+		"Bearer " + "a.": "cannot be read",
+	} {
+		a := r.send("PUT", "/v1/posts/7/likes/9", "", "Authorization", authorization)
+		a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", detail)
+		require.True(t, strings.HasPrefix(a.header.Get("WWW-Authenticate"), `Bearer realm="kudos"`))
+	}
+	a := r.put("/v1/posts/7/likes/9?access_token=" + token)
+	a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", "there are 0 headers Authorization, not one")
+	require.Equal(t, `Bearer realm="kudos"`, a.header.Get("WWW-Authenticate"), "RFC 6750, 3.1: no error for who has shown nothing")
+	resp, _ := r.raw("PUT /v1/posts/7/likes/9 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token + "\r\nAuthorization: Bearer x\r\n\r\n")
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	require.Zero(t, r.written())
+
+	r.send("PUT", "/v1/posts/7/likes/9", "", "Authorization", "bearer  "+token).place(t)
+}
+
+// A user acts as themselves; a service as everybody, in batches too.
+func TestTokensOfUsersAndServices(t *testing.T) {
+	key := newECSigner(t, "1")
+	r := start(t, newIssuer(t, key).options)
+	user := key.token(t, nil)
+	r.putAs(user, "/v1/posts/7/likes/8").requireProblem(t, http.StatusForbidden, "forbidden", "user_id is 8")
+	r.putAs(user, "/v1/posts/7/likes/9").place(t)
+
+	for name, service := range map[string]string{
+		"scope":            key.serviceToken(t),
+		"scp, a list":      key.token(t, func(c jwt.MapClaims) { c["sub"], c["scp"] = "feed", []string{"x", serviceScope} }),
+		"scp, a text":      key.token(t, func(c jwt.MapClaims) { c["sub"], c["scp"] = "feed", serviceScope }),
+		"without any name": key.token(t, func(c jwt.MapClaims) { delete(c, "sub"); c["scope"] = serviceScope }),
+	} {
+		r.putAs(service, "/v1/posts/7/likes/8").place(t)
+		a := r.send("POST", "/v1/likes:batch", line(7, 1)+"\n"+line(7, 2), "Content-Type", "application/x-ndjson", "Authorization", "Bearer "+service)
+		require.Equal(t, http.StatusAccepted, a.status, "%s: %s", name, a.body)
+	}
+	a := r.send("POST", "/v1/likes:batch", line(7, 9)+"\n"+line(7, 2), "Content-Type", "application/x-ndjson", "Authorization", "Bearer "+user)
+	require.Equal(t, 1, decodeBatch(t, a).Rejected)
+	r.consume(1 + 4*3 + 1)
+}
+
+// No scope makes a service where none is named.
+func TestNoServiceWithoutAScope(t *testing.T) {
+	key := newECSigner(t, "1")
+	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.ServiceScope = "" })
+	for _, scope := range []string{"", " ", serviceScope} {
+		token := key.token(t, func(c jwt.MapClaims) { c["scope"], c["scp"] = scope, []string{scope} })
+		require.Equal(t, http.StatusForbidden, r.putAs(token, "/v1/posts/7/likes/8").status)
+	}
+}
+
+// A user id may be a number of another claim, and keeps all of its 64 bits.
+func TestUserClaim(t *testing.T) {
+	key := newECSigner(t, "1")
+	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.JWTUserClaim = "https://example.com/uid" })
+	token := func(id any) string {
+		return key.token(t, func(c jwt.MapClaims) { c["https://example.com/uid"] = id })
+	}
+	const most = "18446744073709551615"
+	r.putAs(token(json.Number(most)), "/v1/posts/7/likes/"+most).place(t)
+	r.putAs(token(most), "/v1/posts/7/likes/"+most).place(t)
+	require.Equal(t, http.StatusForbidden, r.putAs(token(json.Number("18446744073709551614")), "/v1/posts/7/likes/"+most).status)
+	r.putAs(token(math.MaxInt32), "/v1/posts/7/likes/2147483647").place(t)
+	r.putAs(key.token(t, nil), "/v1/posts/7/likes/9").
+		requireProblem(t, http.StatusUnauthorized, "unauthenticated", "its claim https://example.com/uid is no user id")
+}
