@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +12,7 @@ import (
 	"kudos/config"
 	"kudos/stream"
 	"kudos/stream/admin"
+	"kudos/stream/tracing"
 )
 
 // role is one of the program's long-running parts.
@@ -21,11 +23,25 @@ type role interface {
 	Ready() error
 }
 
+// traceTimeout bounds the sending of what is left of traces at the end.
+const traceTimeout = 5 * time.Second
+
 // runRole runs a role, and an admin server beneath it.
 func runRole(ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger) error {
+	stopTracing, err := tracing.Setup(ctx, "kudos-"+name, buildVersion().Version)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
+		defer cancel()
+		if err := stopTracing(ctx); err != nil {
+			log.Warn("traces could not be sent", "error", err)
+		}
+	}()
 	server := admin.New(opts, reg, []admin.Check{checkOf(name, r), notStopping(ctx)}, log)
 	log.Info("starting", "role", name, "version", buildVersion().Version)
-	err := runOver(ctx, r.Run, server.Run)
+	err = runOver(ctx, r.Run, server.Run)
 	if err == nil {
 		log.Info("stopped", "role", name)
 	}

@@ -3,11 +3,14 @@ package processor
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"kudos/processor/fold"
 	"kudos/schema"
+	"kudos/stream/tracing"
 )
 
 // verdict is what becomes of the records of a batch: each is an event, is forwarded
@@ -18,10 +21,18 @@ type verdict struct {
 	forwards, deadLetters []*kgo.Record
 	reasons               []schema.PoisonReason // of deadLetters
 	capped, badRegions    int
+	// traced are the steps of the events that are followed, in spans.
+	traced []traced
+}
+
+// traced is an event that is followed.
+type traced struct {
+	key  fold.PairKey
+	span trace.Span
 }
 
 func (v *verdict) reset() {
-	*v = verdict{events: v.events[:0], forwards: v.forwards[:0], deadLetters: v.deadLetters[:0], reasons: v.reasons[:0]}
+	*v = verdict{events: v.events[:0], forwards: v.forwards[:0], deadLetters: v.deadLetters[:0], reasons: v.reasons[:0], traced: v.traced[:0]}
 }
 
 // judge looks at one record. It depends on nothing but the record and the partition
@@ -43,6 +54,9 @@ func (v *verdict) judge(rec *kgo.Record, partitions int32) {
 		return
 	}
 	e.Offset = rec.Offset
+	if sc, ok := tracing.Of(rec); ok && len(v.traced) < tracing.PerBatch {
+		v.traced = append(v.traced, traced{fold.PairKey{PostID: e.PostID, UserID: e.UserID}, tracing.Begin(sc, "fold", rec, time.Now())})
+	}
 	v.events = append(v.events, e)
 }
 
@@ -54,7 +68,7 @@ func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32) {
 			Detail: fmt.Sprintf("was forwarded and still is in partition %d instead of %d", rec.Partition, home)})
 		return
 	}
-	v.forwards = append(v.forwards, &kgo.Record{
+	forwarded := &kgo.Record{
 		Topic:     schema.TopicLikes,
 		Partition: home,
 		Key:       schema.AppendPostKey(nil, e.PostID),
@@ -63,7 +77,11 @@ func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32) {
 			Key:   schema.HeaderForwarded,
 			Value: fmt.Appendf(nil, "%d@%d", rec.Partition, rec.Offset),
 		}},
-	})
+	}
+	if sc, ok := tracing.Of(rec); ok {
+		tracing.GiveTo(forwarded, sc)
+	}
+	v.forwards = append(v.forwards, forwarded)
 }
 
 // bury makes a dead letter: the original, and why and whence in its headers.

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"kudos/processor/fold"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/tracing"
 )
 
 // folder is the worker of latest-like-action for one partition.
@@ -142,7 +144,9 @@ func (w *folder) Process(ctx context.Context, b *stream.Batch) error {
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
 	out := &output{progress: w.progress, began: time.Now()}
-	if err := w.transact(x, b, out); err != nil {
+	err = w.transact(x, b, out)
+	tracing.End(out.spans, err)
+	if err != nil {
 		x.Drop()
 		w.metrics.foldFailed(err, out.committing)
 		w.store.Abandon() // whether Kafka has it or not is found out by opening again
@@ -178,6 +182,21 @@ type output struct {
 	updates, forwards, capped, badRegions int
 	deadLetters                           []*kgo.Record
 	reasons                               []schema.PoisonReason
+	spans                                 []trace.Span // of the events that are followed
+}
+
+// follow takes in the events of a part that are followed, and returns the last one of each post
+// and each pair.
+func (out *output) follow(v *verdict) (posts map[uint64]trace.Span, pairs map[fold.PairKey]trace.Span) {
+	if len(v.traced) == 0 {
+		return nil, nil
+	}
+	posts, pairs = map[uint64]trace.Span{}, map[fold.PairKey]trace.Span{}
+	for _, t := range v.traced {
+		out.spans = append(out.spans, t.span)
+		posts[t.key.PostID], pairs[t.key] = t.span, t.span
+	}
+	return posts, pairs
 }
 
 // recordRoom is the memory of the records of a part: one piece each for records and bytes,
@@ -217,7 +236,8 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 	out.rooms = append(out.rooms, room)
 	slab, bytes := room.records, room.bytes[:0]
 	defer func() { room.bytes = bytes }()
-	add := func(topic string, key, value []byte) {
+	posts, pairs := out.follow(v)
+	add := func(topic string, key, value []byte) *kgo.Record {
 		if len(slab) == 0 {
 			slab = make([]kgo.Record, 64)
 		}
@@ -225,6 +245,7 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 		slab = slab[1:]
 		*rec = kgo.Record{Topic: topic, Partition: w.partition, Key: key, Value: value}
 		out.records = append(out.records, rec)
+		return rec
 	}
 	cut := func(n int) []byte { return bytes[n:len(bytes):len(bytes)] }
 
@@ -235,7 +256,10 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 		key := cut(n)
 		n = len(bytes)
 		bytes = schema.AppendPair(bytes, &p.Pair)
-		add(schema.TopicState, key, cut(n))
+		rec := add(schema.TopicState, key, cut(n))
+		if span, ok := pairs[p.Key]; ok {
+			tracing.GiveTo(rec, span.SpanContext())
+		}
 	}
 	for _, c := range r.Counts {
 		n := len(bytes)
@@ -251,13 +275,13 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 	}
 	out.state = len(out.records)
 
-	update := func(key []byte, u schema.Update) {
+	update := func(key []byte, u schema.Update) *kgo.Record {
 		u.Seq, u.SourceOffset = out.progress.NextSeq, next.Offset
 		out.progress.NextSeq++
 		out.updates++
 		n := len(bytes)
 		bytes = schema.AppendUpdate(bytes, &u)
-		add(schema.TopicUpdates, key, cut(n))
+		return add(schema.TopicUpdates, key, cut(n))
 	}
 	for i := range r.Updates {
 		u := &r.Updates[i]
@@ -266,7 +290,10 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 		key := cut(n)
 		for deltas := u.Deltas; len(deltas) > 0; {
 			n := min(len(deltas), schema.MaxDeltas)
-			update(key, schema.Update{Counts: u.Counts, Deltas: deltas[:n]})
+			rec := update(key, schema.Update{Counts: u.Counts, Deltas: deltas[:n]})
+			if span, ok := posts[u.PostID]; ok {
+				tracing.GiveTo(rec, span.SpanContext())
+			}
 			deltas = deltas[n:]
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/tracing"
 )
 
 // counter is the worker of like-count for one partition: it applies updates to MySQL.
@@ -101,7 +102,10 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 	}
 	to.NextOffset, to.LeaderEpoch = b.Next.Offset, b.Next.Epoch
 	began := time.Now()
-	if err := w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly); err != nil {
+	spans := tracing.Follow(b.Records, "apply", began)
+	err = w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly)
+	tracing.End(spans, err)
+	if err != nil {
 		w.metrics.applyFailed(err)
 		return parkMySQL(err)
 	}

@@ -28,6 +28,7 @@ import (
 
 	"kudos/stream"
 	"kudos/stream/listen"
+	"kudos/stream/tracing"
 )
 
 // Producer is the role.
@@ -67,7 +68,7 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 		return nil, fmt.Errorf("producer options: %w", err)
 	}
 	p.publisher = newPublisher(o, kafka, log, p.metrics)
-	p.handler = p.routes()
+	p.handler = tracing.Handler(p.routes(), "producer")
 	if err := p.metrics.register(reg, p.publisher.bufferedRecords, p.access.keys.readTimestamp); err != nil {
 		return nil, fmt.Errorf("registering the producer's metrics: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/tracing"
 )
 
 // publisher writes events to the likes topic and says what became of each.
@@ -58,6 +59,7 @@ func (p *publisher) open() error {
 		// its time. At least kgo's minimum.
 		kgo.RecordDeliveryTimeout(max(time.Second, p.options.AckTimeout*3/4)),
 		kgo.ProduceRequestTimeout(max(100*time.Millisecond, p.options.AckTimeout/2)),
+		kgo.WithHooks(tracing.Hooks()...),
 	)
 	if err != nil {
 		return fmt.Errorf("producer: %w", err)
@@ -116,6 +118,7 @@ func (p *publisher) publish(ctx context.Context, events []schema.Event) ([]ack, 
 		return nil, errBufferFull
 	}
 	began := time.Now()
+	traced := tracing.Detach(ctx)
 	f := newFlight(len(events))
 	buf := make([]byte, 0, len(events)*maxRecordBytes)
 	records := make([]kgo.Record, len(events))
@@ -125,7 +128,7 @@ func (p *publisher) publish(ctx context.Context, events []schema.Event) ([]ack, 
 		r.Key, r.Value, buf = appendRecord(buf, &events[i])
 		// Not the request's context: kgo fails a partition's whole buffer, the events
 		// of others too, when the context of a record in it ends.
-		client.TryProduce(context.Background(), r, func(r *kgo.Record, err error) {
+		client.TryProduce(traced, r, func(r *kgo.Record, err error) {
 			f.land(i, position{r.Partition, r.Offset}, err)
 			p.room.Release(1)
 		})

@@ -5,12 +5,15 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/tracing"
 )
 
 // likesCopy is one partition of Likes.
@@ -23,6 +26,7 @@ type likesCopy struct {
 	next struct {
 		state   likesState
 		changes []Change
+		spans   []trace.Span // of the likes in it that are followed
 	}
 
 	mu struct {
@@ -85,6 +89,7 @@ func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Recor
 	c.mu.Unlock()
 	counts := map[uint64]schema.Counts{}
 	var key, value []byte
+	c.next.spans = tracing.Follow(records, "reader", time.Now())
 	for _, rec := range records {
 		var err error
 		switch len(rec.Key) {
@@ -172,6 +177,7 @@ func (c *likesCopy) Applied() {
 	defer c.mu.Unlock()
 	c.mu.state = c.next.state
 	c.mu.moved.tell()
+	tracing.End(c.next.spans, nil)
 }
 
 // Published tells the live streams.

@@ -71,8 +71,8 @@ var mutants = []mutant{
 	{1, "a withdrawal counts where the reaction did", one(foldGo,
 		"f.count(p, -1)", "f.count(&pair{Pair: schema.Pair{Reaction: p.Reaction, Region: e.Region, SinceMs: e.TimeMs}, post: p.post}, -1)"), simulation},
 	{1, "no reaction is a state and not a tombstone", one(folderGo,
-		"		add(schema.TopicState, key, cut(n))\n	}\n	for _, c := range r.Counts {",
-		"		if p.Reaction == schema.NoReaction {\n			add(schema.TopicState, key, nil)\n			continue\n		}\n		add(schema.TopicState, key, cut(n))\n	}\n	for _, c := range r.Counts {"), simulation},
+		"		rec := add(schema.TopicState, key, cut(n))\n",
+		"		value := cut(n)\n		if p.Reaction == schema.NoReaction {\n			value = nil\n		}\n		rec := add(schema.TopicState, key, value)\n"), simulation},
 
 	{2, "one transactional id for each partition, whoever owns it", one(folderGo,
 		"schema.FoldTransactionalID(w.partition),\n		Member", "schema.FoldTransactionalID(w.partition) + w.member.ID,\n		Member"), real("TestRule2")},
