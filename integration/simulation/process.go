@@ -232,6 +232,9 @@ func (c *claim) check() {
 	if st.State != stream.StateParked || st.Remedy == "" || w.excused[c.name()] {
 		return
 	}
+	if st.Cause == stream.CausePermission {
+		return // Kafka refused, as it does here; it is asked again without anybody's help
+	}
 	s := c.session
 	if s.g.member(s.member, s.generation) != nil && strings.Contains(st.Reason, "the position is not in the log any more") {
 		return // of one that has been taken over, while nobody has told it
