@@ -145,7 +145,7 @@ func (c *claim) parkLocked(err error) {
 		return
 	}
 	var park *ParkError
-	why := Trouble{Cause: causeOf(err), Reason: err.Error(), Remedy: remedyOf(err)}
+	why := TroubleOf(err)
 	if why.Cause == CauseLoss {
 		why.Remedy = cmp.Or(c.opts.LossRemedy, why.Remedy)
 	}

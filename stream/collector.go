@@ -6,11 +6,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector shows the assigned partitions of processors as metrics.
-type collector struct{ processors []*Processor }
+// collector shows partitions that are worked on as metrics.
+type collector []shownGroup
+
+type shownGroup struct {
+	name   string
+	status func() ([]PartitionStatus, error)
+}
 
 // NewCollector makes a Prometheus collector of the processors' partitions.
-func NewCollector(processors ...*Processor) prometheus.Collector { return collector{processors} }
+func NewCollector(processors ...*Processor) prometheus.Collector {
+	var c collector
+	for _, p := range processors {
+		c = append(c, shownGroup{p.opts.Group, p.Status})
+	}
+	return c
+}
+
+// NewRoleCollector makes one of a role that reads all partitions itself: the same metrics, by
+// the role's name.
+func NewRoleCollector(name string, status func() ([]PartitionStatus, error)) prometheus.Collector {
+	return collector{{name, status}}
+}
 
 var (
 	// Named as exporters of Kafka's groups name it. It is exact where theirs are not: markers of
@@ -31,8 +48,8 @@ var (
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range c.processors {
-		statuses, _ := p.Status() // none: nothing is assigned
+	for _, g := range c {
+		statuses, _ := g.status() // none: nothing is assigned
 		parked := map[Cause]int{}
 		for _, s := range statuses {
 			if s.State == StateParked {
@@ -42,13 +59,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 			}
-			gauge(lagDesc, float64(s.Lag), p.opts.Group, s.Topic, partition)
-			gauge(standsDesc, s.Stands.Seconds(), p.opts.Group, partition)
-			gauge(positionDesc, float64(s.Position.Offset), p.opts.Group, partition)
-			gauge(stateDesc, 1, p.opts.Group, partition, s.State)
+			gauge(lagDesc, float64(s.Lag), g.name, s.Topic, partition)
+			gauge(standsDesc, s.Stands.Seconds(), g.name, partition)
+			gauge(positionDesc, float64(s.Position.Offset), g.name, partition)
+			gauge(stateDesc, 1, g.name, partition, s.State)
 		}
 		for _, cause := range causes { // all of them: an alert needs a 0 to come back to
-			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), p.opts.Group, string(cause))
+			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), g.name, string(cause))
 		}
 	}
 }

@@ -49,6 +49,11 @@ func Park(cause Cause, remedy, format string, args ...any) *ParkError {
 func (e *ParkError) Error() string { return e.Reason }
 func (e *ParkError) Unwrap() error { return e.Err }
 
+// TroubleOf tells what kind of trouble err is, and what helps.
+func TroubleOf(err error) Trouble {
+	return Trouble{Cause: causeOf(err), Reason: err.Error(), Remedy: remedyOf(err)}
+}
+
 // grantAccess is for what Kafka refuses this user, which it asks for again by itself.
 const grantAccess = "see to this user's password and to its ACLs: docs/security.md has those of each role"
 

@@ -21,6 +21,8 @@ type logReader struct {
 	partition int32
 	// maxWait is how long the broker may wait for data at the end of the log.
 	maxWait time.Duration
+	// fetchBytes is how much the broker may answer with; a first batch that is larger comes whole.
+	fetchBytes int32
 
 	decompress kgo.Decompressor
 	topicID    [16]byte
@@ -39,7 +41,7 @@ const (
 
 func newLogReader(cl kmsg.Requestor, topic string, partition int32, maxWait time.Duration) *logReader {
 	return &logReader{
-		cl: cl, topic: topic, partition: partition, maxWait: maxWait,
+		cl: cl, topic: topic, partition: partition, maxWait: maxWait, fetchBytes: fetchPartitionBytes,
 		decompress: kgo.DefaultDecompressor(), leader: -1, backoff: fetchRetryMin,
 	}
 }
@@ -97,7 +99,7 @@ func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error
 	req.ReplicaID = -1
 	req.MaxWaitMillis = int32(r.maxWait.Milliseconds())
 	req.MinBytes = 1
-	req.MaxBytes = fetchPartitionBytes
+	req.MaxBytes = r.fetchBytes
 	req.IsolationLevel = 1 // read_committed
 	req.SessionEpoch = -1  // no fetch session
 	t := kmsg.NewFetchRequestTopic()
@@ -105,7 +107,7 @@ func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition = r.partition
 	p.FetchOffset = offset
-	p.PartitionMaxBytes = fetchPartitionBytes
+	p.PartitionMaxBytes = r.fetchBytes
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 

@@ -251,3 +251,34 @@ func TestReadingFollowsTheLeader(t *testing.T) {
 		require.EqualValues(t, i, r.leader)
 	}
 }
+
+// TestReadLogSmall asks for less at a time, and reads the same.
+func TestReadLogSmall(t *testing.T) {
+	c := newCluster(t)
+	c.topic(table, 1)
+	c.produce(records(table, 0, 0, 5)...)
+	cl := c.client()
+	for name, read := range map[string]struct {
+		log  func(context.Context, kmsg.Requestor, string, int32, int64, func(LogChunk) (bool, error)) error
+		asks int32
+	}{"ReadLog": {ReadLog, fetchPartitionBytes}, "ReadLogSmall": {ReadLogSmall, groupPartitionBytes}} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan []int32, 1)
+			c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				f := r.(*kmsg.FetchRequest)
+				select {
+				case asked <- []int32{f.MaxBytes, f.Topics[0].Partitions[0].PartitionMaxBytes}:
+				default:
+				}
+				return nil, nil, false
+			})
+			got := 0
+			require.NoError(t, read.log(testContext(t), cl, table, 0, 0, func(chunk LogChunk) (bool, error) {
+				got += len(chunk.Records)
+				return chunk.Next < chunk.End, nil
+			}))
+			require.Equal(t, 5, got)
+			require.Equal(t, []int32{read.asks, read.asks}, <-asked)
+		})
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"hash"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -201,16 +200,7 @@ func (p *Processor) Ready() error {
 	if err != nil {
 		return fmt.Errorf("group %s: %w%s", p.opts.Group, err, remedyNote(remedyOf(err)))
 	}
-	var not []string
-	for _, s := range statuses {
-		if s.State != StateRunning {
-			not = append(not, s.String())
-		}
-	}
-	if len(not) > 0 {
-		return fmt.Errorf("group %s: %s", p.opts.Group, strings.Join(not, "; "))
-	}
-	return nil
+	return ReadyOf(p.opts.Group, statuses)
 }
 
 // batchCodec is goka's goka.Codec for the message that stands for a batch: the bytes

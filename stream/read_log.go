@@ -25,7 +25,18 @@ const readLogPatience = 30 * time.Second
 // That a position has been reached is told by LogChunk.Next; a record may not be
 // there (control records, compaction).
 func ReadLog(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64, each func(LogChunk) (more bool, err error)) error {
+	return readLog(ctx, newLogReader(cl, topic, partition, 0), from, each)
+}
+
+// ReadLogSmall is ReadLog with small fetches: for who reads all partitions beside each
+// other, each with the memory of a fetch.
+func ReadLogSmall(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, from int64, each func(LogChunk) (more bool, err error)) error {
 	r := newLogReader(cl, topic, partition, 0)
+	r.fetchBytes = groupPartitionBytes
+	return readLog(ctx, r, from, each)
+}
+
+func readLog(ctx context.Context, r *logReader, from int64, each func(LogChunk) (more bool, err error)) error {
 	for next := from; ; {
 		fetchCtx, cancel := context.WithTimeout(ctx, readLogPatience)
 		f, err := r.fetch(fetchCtx, next)

@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -64,6 +65,21 @@ type GroupStatus struct {
 	Group      string            `json:"group"`
 	Waits      string            `json:"waits,omitempty"` // why there is no assignment
 	Partitions []PartitionStatus `json:"partitions"`
+}
+
+// ReadyOf is nil if all partitions of a group are being worked on, and otherwise names those that
+// are not, why, and what helps.
+func ReadyOf(group string, statuses []PartitionStatus) error {
+	var not []string
+	for _, s := range statuses {
+		if s.State != StateRunning {
+			not = append(not, s.String())
+		}
+	}
+	if len(not) > 0 {
+		return fmt.Errorf("group %s: %s", group, strings.Join(not, "; "))
+	}
+	return nil
 }
 
 // Detail tells how groups are doing, for people.
