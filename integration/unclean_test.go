@@ -13,40 +13,85 @@ import (
 	"kudos/schema"
 )
 
+// twoReplicas has a partition of a topic on the first two of three brokers, led by the first, with
+// unclean elections allowed.
+type twoReplicas struct {
+	*system
+	adm           *kadm.Client
+	topic         string
+	partition     int32
+	first, second *stack.Server
+}
+
+func newTwoReplicas(t *testing.T, topic string, partition int32) *twoReplicas {
+	r := &twoReplicas{system: newOwnSystem(t, partitions, stack.KafkaOptions{Nodes: 3}), topic: topic, partition: partition}
+	r.adm = kadm.NewClient(r.client())
+	r.first, r.second = r.kafka.Node(0), r.kafka.Node(1)
+	r.configure(r.adm, map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}, topic)
+	var order kadm.AlterPartitionAssignmentsReq
+	order.Assign(topic, partition, []int32{0, 1})
+	_, err := r.adm.AlterPartitionAssignments(t.Context(), order)
+	require.NoError(t, err)
+	_, err = r.adm.ElectLeaders(t.Context(), kadm.ElectPreferredReplica, r.set())
+	require.NoError(t, err)
+	r.waitReplicas(0, 2)
+	return r
+}
+
+func (r *twoReplicas) set() kadm.TopicsSet {
+	var set kadm.TopicsSet
+	set.Add(r.topic, r.partition)
+	return set
+}
+
+// electUncleanly has the second, which was down, lead without what only the first has.
+func (r *twoReplicas) electUncleanly() {
+	r.t.Helper()
+	require.NoError(r.t, r.first.Kill())
+	require.NoError(r.t, r.second.Start(r.t.Context()))
+	waitFor(r.t, time.Minute, "the second to lead", func() bool {
+		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := r.adm.ElectLeaders(ctx, kadm.ElectLiveReplica, r.set()) // kafka-leader-election.sh --election-type unclean
+		return err == nil && r.leader() == 1
+	})
+}
+
+func (r *twoReplicas) leader() int32 {
+	topics, err := r.adm.ListTopics(r.t.Context(), r.topic)
+	if err != nil {
+		return -1
+	}
+	return topics[r.topic].Partitions[r.partition].Leader
+}
+
+// waitReplicas waits until a broker leads with so many in sync.
+func (r *twoReplicas) waitReplicas(leader int32, inSync int) {
+	r.t.Helper()
+	waitFor(r.t, time.Minute, "the replicas of "+r.topic, func() bool {
+		topics, err := r.adm.ListTopics(r.t.Context(), r.topic)
+		if err != nil {
+			return false
+		}
+		p := topics[r.topic].Partitions[r.partition]
+		return p.Leader == leader && len(p.ISR) == inSync && slices.Contains(p.ISR, leader)
+	})
+}
+
 // An unclean leader election takes events away that were folded and counted, and gives
 // their offsets to others. Three brokers; likes/2 is on two of them. The second is down
 // while the first takes events, then the first is lost, and somebody has the second lead.
 func TestParkAfterAnUncleanElection(t *testing.T) {
-	s := newOwnSystem(t, partitions, stack.KafkaOptions{Nodes: 3})
-	adm := kadm.NewClient(s.client())
-	s.configure(adm, map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}, schema.TopicLikes)
-	var order kadm.AlterPartitionAssignmentsReq
-	order.Assign(schema.TopicLikes, 2, []int32{0, 1})
-	_, err := adm.AlterPartitionAssignments(t.Context(), order)
-	require.NoError(t, err)
-	first, second := s.kafka.Node(0), s.kafka.Node(1)
-	var set kadm.TopicsSet
-	set.Add(schema.TopicLikes, 2)
-	_, err = adm.ElectLeaders(t.Context(), kadm.ElectPreferredReplica, set)
-	require.NoError(t, err)
-	s.waitReplicas(adm, 2, 0, 2)
-
-	p := newParks(s)
-	require.NoError(t, second.Kill())
-	s.waitReplicas(adm, 2, 0, 1)
+	r := newTwoReplicas(t, schema.TopicLikes, 2)
+	p := newParks(r.system)
+	require.NoError(t, r.second.Kill())
+	r.waitReplicas(0, 1)
 	p.like(20)
 	p.waitCounted()
 
 	p.stop()
-	require.NoError(t, first.Kill())
-	require.NoError(t, second.Start(t.Context()))
-	waitFor(t, time.Minute, "the second to lead", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		_, err := adm.ElectLeaders(ctx, kadm.ElectLiveReplica, set) // kafka-leader-election.sh --election-type unclean
-		return err == nil && s.leaderOf(adm, 2) == 1
-	})
-	require.NoError(t, first.Start(t.Context()))
+	r.electUncleanly()
+	require.NoError(t, r.first.Start(t.Context()))
 	p.like(30) // to beyond where it was folded to: the offset alone does not tell
 	p.start()
 	p.waitParked("likes/2", "data was lost by an unclean leader election", "kudos rebuild --accept-loss")
@@ -56,25 +101,4 @@ func TestParkAfterAnUncleanElection(t *testing.T) {
 	require.Contains(t, out.stdout, "partition 2: offsets 20 to 39 were folded, and then cut off by an unclean leader election")
 	p.start()
 	p.mended() // what was counted stays counted
-}
-
-func (s *system) leaderOf(adm *kadm.Client, partition int32) int32 {
-	topics, err := adm.ListTopics(s.t.Context(), schema.TopicLikes)
-	if err != nil {
-		return -1
-	}
-	return topics[schema.TopicLikes].Partitions[partition].Leader
-}
-
-// waitReplicas waits until a broker leads a partition of likes with so many in sync.
-func (s *system) waitReplicas(adm *kadm.Client, partition, leader int32, inSync int) {
-	s.t.Helper()
-	waitFor(s.t, time.Minute, "the replicas of likes", func() bool {
-		topics, err := adm.ListTopics(s.t.Context(), schema.TopicLikes)
-		if err != nil {
-			return false
-		}
-		p := topics[schema.TopicLikes].Partitions[partition]
-		return p.Leader == leader && len(p.ISR) == inSync && slices.Contains(p.ISR, leader)
-	})
 }
