@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"kudos/processor"
+	"kudos/processor/archive"
 	"kudos/producer"
 	"kudos/ranker"
 	"kudos/reader"
@@ -31,6 +32,7 @@ type Config struct {
 	Processor processor.Options   `mapstructure:"processor"`
 	Ranker    ranker.Options      `mapstructure:"ranker"`
 	Reader    reader.Options      `mapstructure:"reader"`
+	Archive   archive.Options     `mapstructure:"archive"`
 	Admin     admin.Options       `mapstructure:"admin"`
 	Log       Log                 `mapstructure:"log"`
 }
@@ -62,6 +64,7 @@ func Default() Config {
 		Processor: processor.DefaultOptions(),
 		Ranker:    ranker.DefaultOptions(),
 		Reader:    reader.DefaultOptions(),
+		Archive:   archive.DefaultOptions(),
 		Admin:     admin.DefaultOptions(),
 		Log:       Log{Level: "info", Format: "auto"},
 	}
@@ -82,6 +85,7 @@ func (c Config) Validate() error {
 		named("processor", c.Processor.Validate()),
 		named("ranker", c.Ranker.Validate()),
 		named("reader", c.Reader.Validate()),
+		named("archive", c.Archive.Validate()),
 		named("admin", c.Admin.Validate()),
 		named("log", c.Log.Validate()),
 	)

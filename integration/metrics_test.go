@@ -89,7 +89,8 @@ func watchedSystem(t *testing.T) map[string]bool {
 	admins = append(admins, strings.TrimPrefix(r.admin, "http://"))
 	api := s.address()
 	producer := s.role("producer", "producer", t.TempDir(), "--set", "producer.http_addr="+api, "--set", "admin.addr="+admin())
-	for _, p := range []*stack.Server{processor, ranker, r.Server, producer} {
+	archive := s.role("archive", "archive", t.TempDir(), "--set", "archive.dir="+t.TempDir(), "--set", "admin.addr="+admin())
+	for _, p := range []*stack.Server{processor, ranker, r.Server, producer, archive} {
 		require.NoError(t, p.Start(t.Context()))
 	}
 	for _, at := range admins {

@@ -193,7 +193,7 @@ func (s *secured) grantInMySQL(before bool) {
 // TestTheTableOfACLsIsComplete: every role and every topic is in it.
 func TestTheTableOfACLsIsComplete(t *testing.T) {
 	all := permissionsOfTheDocs(t)
-	require.Subset(t, usersOf(all), []string{"producer", "processor", "ranker", "reader", "topics"})
+	require.Subset(t, usersOf(all), []string{"producer", "processor", "ranker", "reader", "archive", "topics"})
 	var named []string
 	for _, p := range all {
 		if p.user == "topics" && p.resource == "topic" && slices.Contains(p.operations, kadm.OpCreate) {
