@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"kudos/integration/child"
 )
@@ -41,6 +42,8 @@ type ProgramOptions struct {
 	Path string
 	Args []string
 	Dir  string // working directory, where the log file goes too
+	// Account changes under whose account it runs. Default: as this process.
+	Account func(*syscall.SysProcAttr)
 	// Probe tells whether it answers; nil: as soon as it runs.
 	Probe func(context.Context) error
 	// Log tells of starts and ends. Default: nothing.
@@ -57,7 +60,7 @@ func NewProgram(o ProgramOptions) *Server {
 	}
 	return &Server{
 		command: child.Command{
-			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir,
+			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir, Account: o.Account,
 			Log: filepath.Join(o.Dir, o.Name+".log"),
 		},
 		probe:        o.Probe,
