@@ -4,7 +4,7 @@ GO   ?= go
 TOOL := $(GO) tool -modfile=tools/go.mod
 
 # Longer than the suite needs, shorter than a hang may last.
-TEST_TIMEOUT ?= 45m
+TEST_TIMEOUT ?= 60m
 # The peers of the benchmark: a module of its own, checked with all of the program.
 PEERS := integration/bench/peers
 # Reads alert rules and dashboards as Prometheus does: likewise, because of what that takes.

@@ -129,6 +129,8 @@ func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
 		{"dev", "--mysql-dsn", "root@tcp(db:3306)/kudos", "--mysql-addr", "b:2"},
 		{"dev", "--set", "kafka.tls=true"},
 		{"dev", "--set", "mysql.tls=true"},
+		{"dev", "--set", "mysql.shards=root@tcp(a:3306)/kudos,root@tcp(b:3306)/kudos", "--mysql-addr", "b:2"},
+		{"dev", "--set", "mysql.migrate_shards=root@tcp(a:3306)/kudos"},
 		{"dev", "--simulate", "-1"},
 	} {
 		code, _, stderr := kudos(t, "", args...)

@@ -109,16 +109,16 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		if err := checkConnections(&cfg.Config, log); err != nil {
 			return err
 		}
-		store, err := sql.New(cfg.MySQL, log)
+		db, err := sql.Open(cfg.MySQL, log)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, store.Close()) }()
-		reg.MustRegister(store.Collectors()...)
+		defer func() { err = errors.Join(err, db.Close()) }()
+		reg.MustRegister(db.Collectors()...)
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(processorGC)
 		}
-		p, err := processor.New(cfg.Processor, cfg.Kafka, store, log, reg)
+		p, err := processor.New(cfg.Processor, cfg.Kafka, db, log, reg)
 		if err != nil {
 			return err
 		}

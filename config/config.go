@@ -73,13 +73,9 @@ func Default() Config {
 // Validate says what is wrong with the settings, all of it. A DSN may be missing: not
 // every command needs one. Those that do ask RequireMySQL.
 func (c Config) Validate() error {
-	mysql := c.MySQL
-	if mysql.DSN == "" {
-		mysql.DSN = "user@tcp(host:3306)/database"
-	}
 	return errors.Join(
 		named("kafka", c.Kafka.Validate()),
-		named("mysql", mysql.Validate()),
+		named("mysql", c.MySQL.ValidateOptional()),
 		named("topics", c.Topics.Validate()),
 		named("producer", c.Producer.Validate()),
 		named("processor", c.Processor.Validate()),
@@ -93,10 +89,10 @@ func (c Config) Validate() error {
 
 // RequireMySQL refuses a configuration without a database.
 func (c Config) RequireMySQL() error {
-	if c.MySQL.DSN != "" {
+	if c.MySQL.HasServer() {
 		return nil
 	}
-	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it")
+	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it; or several in mysql.shards")
 }
 
 // named puts the section before each error that does not begin with it, so that

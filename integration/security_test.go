@@ -271,6 +271,7 @@ func (s *secured) commands() {
 	s.as("rebuild", "rebuild", "--yes")
 	s.counted()
 	s.as("processor", "config")
+	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
 }
 
 // mend loses the state table, then like-updates, and makes them anew, and what the ranker had made of it: the commands that want the roles stopped.

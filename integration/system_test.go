@@ -34,8 +34,10 @@ type system struct {
 	program                 string
 	brokers                 []string
 	dsn                     string
-	http                    string // empty where no producer runs
+	shards                  []string // of several databases, in place of dsn
+	http                    string   // empty where no producer runs
 	db                      *sqlx.DB
+	dbs                     []*sqlx.DB   // of all databases, db the first of them
 	kafka                   *stack.Kafka // nil where it is shared or embedded
 	partitions, replication int          // of every topic
 	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
@@ -63,10 +65,26 @@ func newSystem(t testing.TB) *system {
 }
 
 func (s *system) connect() {
-	var err error
-	s.db, err = sqlx.Open("mysql", s.dsn)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { s.db.Close() })
+	dsns := s.shards
+	if len(dsns) == 0 {
+		dsns = []string{s.dsn}
+	}
+	s.dbs = nil
+	for _, dsn := range dsns {
+		db, err := sqlx.Open("mysql", dsn)
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() { db.Close() })
+		s.dbs = append(s.dbs, db)
+	}
+	s.db = s.dbs[0]
+}
+
+// mysql is the setting that names the database, or databases.
+func (s *system) mysql() string {
+	if len(s.shards) > 0 {
+		return "mysql.shards=" + strings.Join(s.shards, ",")
+	}
+	return "mysql.dsn=" + s.dsn
 }
 
 // newRealSystem has a real Kafka and a real MariaDB, with topics and tables made, and
@@ -156,7 +174,7 @@ func newEmbeddedServers(t testing.TB) *system {
 func (s *system) prepare() {
 	s.t.Helper()
 	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", fmt.Sprintf("topics.replication_factor=%d", s.replication))
-	s.command("migrate", "--mysql-dsn", s.dsn)
+	s.command("migrate", "--set", s.mysql())
 	s.connect()
 }
 
@@ -168,7 +186,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	dir := s.t.TempDir()
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
-		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
+		Args: append([]string{"processor", "--brokers", s.brokerList(), "--set", s.mysql(),
 			"--set", "processor.state_dir=" + cmp.Or(s.stateDir, filepath.Join(dir, "state")), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=" + s.admin}, args...),
 	})
 	s.t.Cleanup(func() {

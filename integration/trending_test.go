@@ -36,7 +36,7 @@ func (s *system) ranker(name string, args ...string) *stack.Server {
 	dir := cmp.Or(s.stateDir, s.t.TempDir())
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
-		Args: append([]string{"ranker", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn, "--set", "admin.addr=" + s.admin,
+		Args: append([]string{"ranker", "--brokers", s.brokerList(), "--set", s.mysql(), "--set", "admin.addr=" + s.admin,
 			"--set", "ranker.state_dir=" + filepath.Join(dir, "state"), "--set", "ranker.session_timeout=" + s.sessionTimeout,
 			"--set", "ranker.emit_interval=" + cmp.Or(s.emitInterval, "50ms")}, args...),
 	})

@@ -76,11 +76,14 @@ func (w *counter) Open(ctx context.Context) (stream.Position, error) {
 // parkMySQL tells what no retry repairs from a server that is away.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
+	var other *sql.ShardError
 	switch {
 	case errors.Is(err, sql.ErrPositionMissing):
 		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
 	case errors.As(err, &changed):
 		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
+	case errors.As(err, &other):
+		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
 		return stream.Reopen("the position in MySQL has moved")
 	}
@@ -109,7 +112,7 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 		w.metrics.applyFailed(err)
 		return parkMySQL(err)
 	}
-	w.metrics.mysqlCommitSeconds.Observe(time.Since(began).Seconds())
+	w.metrics.mysqlCommitSeconds.WithLabelValues(w.db.Shard().Label()).Observe(time.Since(began).Seconds())
 	w.metrics.batchRecords.WithLabelValues(schema.GroupApply).Observe(float64(len(b.Records)))
 	w.position, w.checked = to, time.Now()
 	w.metrics.applied.Add(float64(len(b.Records)))

@@ -19,7 +19,7 @@ const (
 	// startOver folds again what likes still holds.
 	startOver = "stop the processors and rankers, " + anew
 	anew      = "delete " + schema.TopicState + " and " + schema.TopicUpdates + ", and what rankers have made of them (" + rankings +
-		"), empty like_count, like_hourly and applied_offset in MySQL, then: kudos topics apply"
+		"), empty like_count, like_hourly and applied_offset in MySQL (in each database of mysql.shards), then: kudos topics apply"
 	// rankings are the topics that hold positions in like-updates, and are made anew with it.
 	rankings = schema.TopicTrending + ", " + schema.TopicTrendingTable + ", " + schema.TopicTrendingLocal + ", " + schema.TopicTrendingLocalTable
 	// restore is for a state table that does not belong to the topics there are.

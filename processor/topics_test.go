@@ -272,7 +272,7 @@ func TestAClusterThatIsTooOldIsRefused(t *testing.T) {
 
 	o := sql.DefaultOptions()
 	o.DSN = "user@tcp(127.0.0.1:1)/none"
-	store, err := sql.New(o, s.log)
+	store, err := sql.Open(o, s.log)
 	require.NoError(t, err)
 	defer store.Close()
 	options := processor.DefaultOptions()

@@ -130,7 +130,7 @@ type writer struct {
 
 // run starts the group; parked partitions and idle positions are looked at often.
 func (s *system) run() *writer {
-	store, err := sql.New(s.mysql, s.log)
+	store, err := sql.Open(s.mysql, s.log)
 	require.NoError(s.t, err)
 	w := &writer{reg: prometheus.NewRegistry()}
 	w.Processor = stream.NewProcessor(stream.ProcessorOptions{

@@ -12,7 +12,7 @@ import (
 	"kudos/sql"
 )
 
-// history is what the API needs of MySQL (sql.Store).
+// history is what the API needs of MySQL (sql.Shards).
 type history interface {
 	// LikesByHour has the hours of event time from `from` to before `to` that have rows,
 	// in order. schema.Global is all regions together.

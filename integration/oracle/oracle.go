@@ -61,10 +61,10 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 // Saw tells a position that MySQL was seen at; the next check holds it against the log.
 func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
 
-// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the database, not the program;
+// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the databases, not the program;
 // and the updates before the events: what it finds folded then is all there is, forwarded events included, since they
 // come in one transaction with the update.
-func (o *Oracle) Left(ctx context.Context, db *sql.DB) (string, error) {
+func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 	updates, err := o.lastRecords(ctx, topicUpdates)
 	if err != nil {
 		return "", err
@@ -73,9 +73,13 @@ func (o *Oracle) Left(ctx context.Context, db *sql.DB) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	applied, err := Positions(ctx, db)
-	if err != nil {
-		return "", err
+	applied := map[int32]Position{}
+	for _, db := range dbs {
+		positions, err := Positions(ctx, db)
+		if err != nil {
+			return "", err
+		}
+		maps.Copy(applied, positions)
 	}
 	if len(likes) == 0 {
 		return "no events", nil
@@ -105,11 +109,11 @@ type Verdict struct {
 
 // Check reads what is new in the topics, up to where MySQL stands, and compares. Nothing may be under way: all that is in
 // the log is folded and applied (Left says ""), and nobody writes.
-func (o *Oracle) Check(ctx context.Context, db *sql.DB) (*Verdict, error) {
+func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
-	have, err := readSnapshot(ctx, db)
+	have, err := readSnapshot(ctx, dbs)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (o Options) Validate() error {
 }
 
 // Run compares MySQL with the stream and reports, without stopping or changing anything.
-func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger) (_ *Report, err error) {
+func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (_ *Report, err error) {
 	c, err := Compare(ctx, o, kafka, db, log)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Stor
 	return c.Report, nil
 }
 
-// Comparison is MySQL and the stream beside each other, as of one snapshot of MySQL.
+// Comparison is MySQL and the stream beside each other, as of one snapshot of each shard.
 // Close removes its temporary files.
 type Comparison struct {
 	Report *Report
@@ -77,7 +77,7 @@ type Comparison struct {
 
 	opts          Options
 	kafka         stream.KafkaOptions
-	db            *sql.Store
+	db            *sql.Shards
 	log           *slog.Logger
 	dir           string
 	ledger        *Ledger
@@ -104,7 +104,7 @@ type part struct {
 }
 
 // Compare does it. ctx bounds all of it; each single wait is bounded, too.
-func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger) (_ *Comparison, err error) {
+func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (_ *Comparison, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.
 	r := c.Report
 	for _, p := range c.parts {
 		r.Partitions = append(r.Partitions, PartitionReport{
-			Partition: p.id, Compared: p.placed, NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq, StateSeq: p.progress.NextSeq,
+			Partition: p.id, Shard: c.db.Of(p.id).Shard().Index, Compared: p.placed, NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq, StateSeq: p.progress.NextSeq,
 		})
 	}
 	r.Equal = r.Differences() == 0
