@@ -16,14 +16,18 @@ func TestClientMetricsAreOfAllClients(t *testing.T) {
 	c.kafka.Hooks = append(c.kafka.Hooks, NewClientMetrics(reg))
 	c.produce(records(input, 0, 0, 10)...)
 	c.produce(records(input, 0, 10, 5)...)
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	sums := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			sums[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	var sums map[string]float64
+	waitFor(t, "the records to be counted", func() bool { // which kgo does after it has acknowledged them
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		sums = map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				sums[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
 		}
-	}
+		return sums["kudos_kafka_produce_records_total"] >= 15
+	})
 	require.EqualValues(t, 15, sums["kudos_kafka_produce_records_total"])
 	for _, name := range []string{"kudos_kafka_connects_total", "kudos_kafka_disconnects_total", "kudos_kafka_write_bytes_total", "kudos_kafka_request_duration_e2e_seconds"} {
 		require.Positive(t, sums[name], name)
