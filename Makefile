@@ -9,6 +9,8 @@ TEST_TIMEOUT ?= 60m
 PEERS := integration/bench/peers
 # Reads alert rules and dashboards as Prometheus does: likewise, because of what that takes.
 PROMCHECK := integration/promcheck
+# Reads what is shipped to deploy kudos as Kubernetes and BuildKit do: likewise.
+DEPLOYCHECK := integration/deploycheck
 # What to test: make test PKG=./processor/...
 PKG ?= ./...
 
@@ -35,6 +37,7 @@ lint: ## gofmt, go vet, staticcheck
 	GOFLAGS="$$($(GO) env GOFLAGS) -race -pgo=off" $$($(TOOL) -n staticcheck) $(PKG)
 	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(PEERS) && $(GO) vet -race ./... && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck ./...)
 	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(PROMCHECK) && $(GO) vet ./... && $$staticcheck ./...)
+	$(if $(filter ./...,$(PKG)),staticcheck=$$($(TOOL) -n staticcheck) && cd $(DEPLOYCHECK) && $(GO) vet ./... && $$staticcheck ./...)
 
 # Into a folder beside, so that it fails and changes nothing.
 generated: ## is the generated code that of the .proto files?

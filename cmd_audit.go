@@ -52,12 +52,12 @@ Exit codes: 0 no difference, 3 a difference, 1 something could not be compared.
 		}
 		opts.Progress.Out, opts.Progress.Terminal = a.stderr, isTerminal(a.stderr)
 		log := quietLogger(cfg, a.stderr)
-		store, err := sql.New(cfg.MySQL, log)
+		db, err := sql.Open(cfg.MySQL, log)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, store.Close()) }()
-		report, err := audit.Run(cmd.Context(), opts, cfg.Kafka, store, log)
+		defer func() { err = errors.Join(err, db.Close()) }()
+		report, err := audit.Run(cmd.Context(), opts, cfg.Kafka, db, log)
 		if err != nil {
 			return err
 		}

@@ -53,11 +53,11 @@ func (a *app) benchCommand() *cobra.Command {
 All counts are compared with those expected; a wrong one is a failure. The processor,
 the reader and the producer are this program, on this machine, with your settings.
 
-It needs a Kafka cluster without topics of kudos and a database without its tables, and
-refuses otherwise. It makes both, with topics.partitions and topics.replication_factor
-as they are set, and removes them at the end (--keep leaves those of the last run); what
-one that was interrupted has left, the next one removes. The hot post's topics have one
-partition, since a post lives in one.
+It needs a Kafka cluster without topics of kudos and one database (not mysql.shards)
+without its tables, and refuses otherwise. It makes both, with topics.partitions and
+topics.replication_factor as they are set, and removes them at the end (--keep leaves
+those of the last run); what one that was interrupted has left, the next one removes. The
+hot post's topics have one partition, since a post lives in one.
 
 Rows written are counted where the server tells: MySQL does, MariaDB after
 SET GLOBAL userstat = 1.`,
@@ -84,7 +84,7 @@ SET GLOBAL userstat = 1.`,
 			b.parts = benchParts
 		}
 		plan, err := b.plan(cfg)
-		if err := errors.Join(err, cfg.RequireMySQL()); err != nil {
+		if err := errors.Join(err, cfg.RequireMySQL(), oneDatabase(cfg)); err != nil {
 			return usageError{err}
 		}
 		kudos, err := settings.asContender()
@@ -102,6 +102,14 @@ SET GLOBAL userstat = 1.`,
 		return a.bench(cmd.Context(), cfg, plan, b)
 	}
 	return cmd
+}
+
+// oneDatabase: what is counted and compared is asked of one.
+func oneDatabase(cfg *config.Loaded) error {
+	if len(cfg.MySQL.Shards) > 0 {
+		return fmt.Errorf("kudos bench measures on one database, and mysql.shards is set (%s): give mysql.dsn in its place", cfg.Origin("mysql.shards"))
+	}
+	return nil
 }
 
 func addBenchFlags(cmd *cobra.Command) *benchFlags {

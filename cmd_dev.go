@@ -73,13 +73,13 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 		errs = append(errs, fmt.Errorf("--kafka-addr is for the embedded Kafka, but kafka.brokers is set (%s)", cfg.Origin("kafka.brokers")))
 	}
 	if realMySQL(cfg) && cmd.Flags().Changed("mysql-addr") {
-		errs = append(errs, fmt.Errorf("--mysql-addr is for the embedded MySQL, but mysql.dsn is set (%s)", cfg.Origin("mysql.dsn")))
+		errs = append(errs, fmt.Errorf("--mysql-addr is for the embedded MySQL, but %s is set (%s)", mysqlKey(cfg), cfg.Origin(mysqlKey(cfg))))
 	}
 	if !realKafka(cfg) && (cfg.Kafka.TLS || cfg.Kafka.SASLMechanism != "") {
 		errs = append(errs, errors.New("kafka.tls and kafka.sasl_mechanism are for a Kafka of your own: give --brokers, or leave them out"))
 	}
-	if !realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.MigrateDSN != "") {
-		errs = append(errs, errors.New("mysql.tls and mysql.migrate_dsn are for a MySQL of your own: give --mysql-dsn, or leave them out"))
+	if !realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.OfMigrations().HasServer()) {
+		errs = append(errs, errors.New("mysql.tls, mysql.migrate_dsn and mysql.migrate_shards are for a MySQL of your own: give --mysql-dsn, or leave them out"))
 	}
 	if cfg.Producer.Auth != producer.AuthNone || cfg.Producer.TLSCert != "" || cfg.Reader.TLSCert != "" {
 		errs = append(errs, errors.New("producer.auth and tls_cert are not for kudos dev: its simulator, its dashboard and the commands that it prints have neither a name nor a certificate; start the roles by themselves"))
@@ -96,7 +96,15 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 
 // A server of your own is used where its address was set in any way.
 func realKafka(cfg *config.Loaded) bool { return cfg.Origin("kafka.brokers").Kind != "default" }
-func realMySQL(cfg *config.Loaded) bool { return cfg.MySQL.DSN != "" }
+func realMySQL(cfg *config.Loaded) bool { return cfg.MySQL.HasServer() }
+
+// mysqlKey is the setting that names the database, or databases.
+func mysqlKey(cfg *config.Loaded) string {
+	if cfg.MySQL.DSN == "" {
+		return "mysql.shards"
+	}
+	return "mysql.dsn"
+}
 
 // stopped is a context that has ended: work that was started ends with it.
 func stopped() context.Context {

@@ -124,15 +124,21 @@ func TestDevCountsALike(t *testing.T) {
 }
 
 func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
-	for _, args := range [][]string{
-		{"dev", "--brokers", "a:1", "--kafka-addr", "b:2"},
-		{"dev", "--mysql-dsn", "root@tcp(db:3306)/kudos", "--mysql-addr", "b:2"},
-		{"dev", "--set", "kafka.tls=true"},
-		{"dev", "--set", "mysql.tls=true"},
-		{"dev", "--simulate", "-1"},
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--brokers", "a:1", "--kafka-addr", "b:2"}, "kafka.brokers is set (flag --brokers)"},
+		{[]string{"--mysql-dsn", "root@tcp(db:3306)/kudos", "--mysql-addr", "b:2"}, "mysql.dsn is set (flag --mysql-dsn)"},
+		{[]string{"--set", "kafka.tls=true"}, "kafka.tls"},
+		{[]string{"--set", "mysql.tls=true"}, "mysql.tls"},
+		{[]string{"--set", "mysql.shards=root@tcp(a:3306)/kudos,root@tcp(b:3306)/kudos", "--mysql-addr", "b:2"}, "mysql.shards is set (flag --set)"},
+		{[]string{"--set", "mysql.migrate_shards=root@tcp(a:3306)/kudos"}, "mysql.migrate_shards are for a MySQL of your own"},
+		{[]string{"--simulate", "-1"}, "--simulate"},
 	} {
-		code, _, stderr := kudos(t, "", args...)
+		code, _, stderr := kudos(t, "", append([]string{"dev"}, c.args...)...)
 		require.Equal(t, exitUsage, code, stderr)
+		require.Contains(t, stderr, c.says)
 	}
 }
 

@@ -82,6 +82,7 @@ func (a *app) forgetRun(cmd *cobra.Command, kind forget.Kind) *cobra.Command {
 			phase := progress.Begin(what, unit, total)
 			return phase.Add, phase.End
 		}
+		opts.Layout = cfg.Topics.Layout()
 		f, err := forget.New(opts, cfg.Kafka, quietLogger(cfg, a.stderr))
 		if err != nil {
 			return err

@@ -52,7 +52,7 @@ exit code is 1; all others are imported.`,
 		if err != nil {
 			return err
 		}
-		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr)}
+		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr), Layout: cfg.Topics.Layout()}
 		if opts.Format, err = importer.ParseFormat(*format); err != nil {
 			return usageError{err}
 		}

@@ -16,7 +16,10 @@ func (a *app) migrateCommand() *cobra.Command {
 
 The database must exist, and the user may CREATE and ALTER in it: that of
 mysql.migrate_dsn, if there is one, so that the roles' own need not. Doing it again
-changes nothing; several at once take turns. Run it before a new version's processors.`,
+changes nothing; several at once take turns. Run it before a new version's processors.
+
+Each database records which of mysql.shards it is, mysql.dsn that it is the only one. From
+then on another list is refused, by all that use it.`,
 		Example: `  kudos migrate --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
 
   # The password not on the command line

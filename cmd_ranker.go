@@ -36,16 +36,16 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
   kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
 		Args: cobra.NoArgs,
 	}
-	a.runWithOptionalStore(cmd, "ranker", "rankings are in Kafka only", func(cfg config.Config, store *sql.Store, log *slog.Logger, reg prometheus.Registerer) (role, error) {
-		return ranker.New(cfg.Ranker, cfg.Kafka, store, log, reg)
+	a.runWithOptionalStore(cmd, "ranker", "rankings are in Kafka only", func(cfg config.Config, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (role, error) {
+		return ranker.New(cfg.Ranker, cfg.Kafka, db, log, reg)
 	})
 	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand(), a.rankerResetCommand())
 	return cmd
 }
 
 // runWithOptionalStore has a command run a role that can do without a database: the
-// store is nil if none is set, and the log says what there is not.
-func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, newRole func(config.Config, *sql.Store, *slog.Logger, prometheus.Registerer) (role, error)) {
+// db is nil if none is set, and the log says what there is not.
+func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, newRole func(config.Config, *sql.Shards, *slog.Logger, prometheus.Registerer) (role, error)) {
 	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		cfg, err := settings.load()
@@ -56,17 +56,17 @@ func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, new
 		if err := checkConnections(&cfg.Config, log); err != nil {
 			return err
 		}
-		var store *sql.Store
+		var db *sql.Shards
 		if cfg.RequireMySQL() != nil {
-			log.Info(without + ": mysql.dsn is not set")
+			log.Info(without + ": neither mysql.dsn nor mysql.shards is set")
 		} else {
-			if store, err = sql.New(cfg.MySQL, log); err != nil {
+			if db, err = sql.Open(cfg.MySQL, log); err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			reg.MustRegister(store.Collectors()...)
+			defer func() { err = errors.Join(err, db.Close()) }()
+			reg.MustRegister(db.Collectors()...)
 		}
-		r, err := newRole(cfg.Config, store, log, reg)
+		r, err := newRole(cfg.Config, db, log, reg)
 		if err != nil {
 			return err
 		}

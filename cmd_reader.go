@@ -43,8 +43,8 @@ SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeou
   kudos reader --set reader.producer_url=https://likes.example.com`,
 		Args: cobra.NoArgs,
 	}
-	a.runWithOptionalStore(cmd, "reader", "there are no likes over time", func(cfg config.Config, store *sql.Store, log *slog.Logger, reg prometheus.Registerer) (role, error) {
-		return reader.New(cfg.Reader, cfg.Kafka, store, log, reg)
+	a.runWithOptionalStore(cmd, "reader", "there are no likes over time", func(cfg config.Config, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (role, error) {
+		return reader.New(cfg.Reader, cfg.Kafka, db, log, reg)
 	})
 	return cmd
 }

@@ -41,8 +41,9 @@ an earlier position, from which the processors catch up. The old ones are kept a
 
 Those three write to Kafka: stop all processors before, start them after.
 
-It can be stopped at any point and run again: MySQL changes in one step, and each
-partition of the topics in one transaction; what was done already is left as it is.
+It can be stopped at any point and run again: a database in MySQL changes in one step,
+and a partition of the topics in one transaction; what was done already is left as it is.
+Of mysql.shards all databases are made anew, one after the other.
 Its user in MySQL is that of mysql.migrate_dsn, if there is one.`,
 		Example: `  kudos rebuild --dry-run --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
   kudos rebuild --yes --config kudos.yaml
@@ -99,6 +100,7 @@ func depthOf(updates, events, loss bool) rebuild.Depth {
 // rebuild does it, and prints what was done. yes: nobody is asked.
 func (a *app) rebuild(ctx context.Context, cfg *config.Loaded, opts rebuild.Options, yes bool, format output) error {
 	opts.Audit.Progress.Out, opts.Audit.Progress.Terminal = a.stderr, isTerminal(a.stderr)
+	opts.UserBuckets = cfg.Topics.Layout().UserBuckets()
 	person := &person{in: a.stdin, out: a.stdout, yes: yes}
 	if format == "json" {
 		person.out = a.stderr

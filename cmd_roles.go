@@ -52,6 +52,7 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 		if cfg.Producer.Auth == producer.AuthNone {
 			log.Warn("whoever reaches this producer can like in anybody's name (producer.auth is none); docs/security.md has the other ways")
 		}
+		cfg.Producer.UserBuckets = cfg.Topics.Layout().UserBuckets()
 		p, err := producer.New(cfg.Producer, cfg.Kafka, log, reg)
 		if err != nil {
 			return err
@@ -109,16 +110,16 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		if err := checkConnections(&cfg.Config, log); err != nil {
 			return err
 		}
-		store, err := sql.New(cfg.MySQL, log)
+		db, err := sql.Open(cfg.MySQL, log)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, store.Close()) }()
-		reg.MustRegister(store.Collectors()...)
+		defer func() { err = errors.Join(err, db.Close()) }()
+		reg.MustRegister(db.Collectors()...)
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(processorGC)
 		}
-		p, err := processor.New(cfg.Processor, cfg.Kafka, store, log, reg)
+		p, err := processor.New(cfg.Processor, cfg.Kafka, db, log, reg)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kudos/processor"
+	"kudos/schema"
 	"kudos/stream"
 )
 
@@ -18,7 +19,7 @@ import (
 const topicsTimeout = 2 * time.Minute
 
 func (a *app) topicsCommand() *cobra.Command {
-	return group("topics", "Set up the topics in Kafka, or check them", a.topicsApplyCommand(), a.topicsCheckCommand())
+	return group("topics", "Set up the topics in Kafka, check them, or add partitions", a.topicsApplyCommand(), a.topicsCheckCommand(), a.topicsRepartitionCommand())
 }
 
 func (a *app) topicsApplyCommand() *cobra.Command {
@@ -29,7 +30,8 @@ func (a *app) topicsApplyCommand() *cobra.Command {
 progress record of each partition. Doing it again changes nothing; a retention that was
 made longer stays.
 
-The partition count (topics.partitions) is for ever: it decides where a post lives.`,
+The partition count (topics.partitions) decides where a post lives, so this does not change
+it: "kudos topics repartition" adds partitions.`,
 		Example: `  kudos topics apply --brokers kafka:9092
 
   # One broker, to play with
@@ -51,7 +53,7 @@ It changes nothing. Exit code 1 if there is a difference.`,
 	return a.topicsRun(cmd, processor.CheckTopics, "topics are as they must be", true)
 }
 
-type topicsFunc func(context.Context, stream.KafkaOptions, int32, int16, *slog.Logger) (*processor.TopicsReport, error)
+type topicsFunc func(context.Context, stream.KafkaOptions, schema.Layout, int16, *slog.Logger) (*processor.TopicsReport, error)
 
 // topicsRun completes a command that reports on topics. failOnLines: a line in the
 // report is a fault and not a deed.
@@ -65,7 +67,7 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), topicsTimeout)
 		defer cancel()
-		report, err := run(ctx, cfg.Kafka, cfg.Topics.Partitions, cfg.Topics.ReplicationFactor, quietLogger(cfg, a.stderr))
+		report, err := run(ctx, cfg.Kafka, cfg.Topics.Layout(), cfg.Topics.ReplicationFactor, quietLogger(cfg, a.stderr))
 		if report != nil {
 			err = errors.Join(err, a.printReport(report, *out, nothing, err == nil))
 		}

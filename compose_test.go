@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -24,6 +25,9 @@ type service struct {
 	Ports       []string
 	Profiles    []string
 	Volumes     []string
+	ReadOnly    bool     `yaml:"read_only"`
+	CapDrop     []string `yaml:"cap_drop"`
+	SecurityOpt []string `yaml:"security_opt"`
 	Healthcheck *struct {
 		Test    []string
 		Timeout string
@@ -64,13 +68,24 @@ func TestComposeFitsTheProgram(t *testing.T) {
 }
 
 func checkOwnService(t *testing.T, s service) {
-	require.FileExists(t, s.Build.Dockerfile)
 	cmd, rest, err := (&app{}).rootCommand().Find(s.Command)
 	require.NoError(t, err)
 	require.Empty(t, rest, "%v is no command", s.Command)
 	require.True(t, cmd.HasParent(), "no command is given")
 	if cmd.GroupID == "roles" {
 		checkHealthcheck(t, s)
+	}
+	require.Equal(t, dockerfilePath, s.Build.Dockerfile)
+	require.True(t, s.ReadOnly)
+	require.Equal(t, []string{"ALL"}, s.CapDrop)
+	require.Equal(t, []string{"no-new-privileges:true"}, s.SecurityOpt)
+	if cmd.GroupID == "roles" && cmd.Name() != "producer" {
+		require.Len(t, s.Volumes, 1)
+		_, target, named := strings.Cut(s.Volumes[0], ":")
+		if !named {
+			target = s.Volumes[0]
+		}
+		require.Equal(t, imageOf(t).WorkingDir, target, "it has nowhere to write to")
 	}
 
 	for key, value := range s.Environment {
@@ -94,9 +109,7 @@ func checkHealthcheck(t *testing.T, s service) {
 	test := s.Healthcheck.Test
 	require.Greater(t, len(test), 2)
 	require.Equal(t, "CMD", test[0], "there is no shell in the image")
-	dockerfile, err := os.ReadFile(s.Build.Dockerfile)
-	require.NoError(t, err)
-	require.Contains(t, string(dockerfile), `ENTRYPOINT ["`+test[1]+`"]`)
+	require.Equal(t, []string{test[1]}, imageOf(t).Entrypoint)
 	cmd, rest, err := (&app{}).rootCommand().Find(test[2:])
 	require.NoError(t, err)
 	require.Empty(t, rest)
@@ -143,9 +156,7 @@ func TestComposeFoldersAreThere(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, roles, prometheus.Scrapes[0].DNS[0].Names, "what is scraped are the roles")
-	dockerfile, err := os.ReadFile("deploy/Dockerfile")
-	require.NoError(t, err)
-	require.Contains(t, string(dockerfile), fmt.Sprintf("KUDOS_ADMIN_ADDR=:%d", prometheus.Scrapes[0].DNS[0].Port))
+	require.Equal(t, fmt.Sprintf(":%d", prometheus.Scrapes[0].DNS[0].Port), imageOf(t).Env["KUDOS_ADMIN_ADDR"])
 }
 
 func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {
@@ -156,18 +167,24 @@ func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {
 	require.Equal(t, "apache/kafka:"+string(version[1]), composeServices(t)["kafka"].Image)
 }
 
-// TestImageSettings: what the image sets are settings, and it leaves kudos dev out.
+// TestImageSettings: what the image sets are settings, what it writes is below its volume, it leaves kudos dev out, and
+// nobody in particular runs it.
 func TestImageSettings(t *testing.T) {
-	dockerfile, err := os.ReadFile("deploy/Dockerfile")
+	image := imageOf(t)
+	for name, value := range image.Env {
+		t.Setenv(name, value)
+	}
+	cfg, err := config.Load(config.Sources{})
+	require.NoError(t, err)
+	for _, dir := range []string{cfg.Processor.StateDir, cfg.Ranker.StateDir, cfg.Reader.StateDir, cfg.Archive.Dir} {
+		require.Equal(t, image.WorkingDir, path.Dir(dir))
+	}
+	require.Equal(t, image.WorkingDir, os.TempDir(), "an image made from scratch has no /tmp")
+	require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, image.User, "a number: Kubernetes could not tell otherwise that it is not root")
+	require.Equal(t, "SIGTERM", image.StopSignal)
+	dockerfile, err := os.ReadFile(dockerfilePath)
 	require.NoError(t, err)
 	require.Contains(t, string(dockerfile), "-tags nodev")
-	settings := regexp.MustCompile(`\b(KUDOS_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(string(dockerfile), -1)
-	require.NotEmpty(t, settings)
-	for _, s := range settings {
-		t.Setenv(s[1], s[2])
-	}
-	_, err = config.Load(config.Sources{})
-	require.NoError(t, err)
 	gomod, err := os.ReadFile("go.mod")
 	require.NoError(t, err)
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)

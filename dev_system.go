@@ -139,11 +139,15 @@ func (d *devSystem) startServers() (servers []work, err error) {
 		servers = append(servers, database.Run)
 		return servers, d.useDatabase(database)
 	}
-	dsn, err := mysql.ParseDSN(d.cfg.MySQL.DSN)
-	if err != nil {
-		return servers, errors.New("mysql.dsn cannot be read") // the driver's words may hold the password
+	var addresses []string
+	for _, one := range d.cfg.MySQL.Each() {
+		dsn, err := mysql.ParseDSN(one.DSN)
+		if err != nil {
+			return servers, errors.New("mysql.dsn cannot be read") // the driver's words may hold the password
+		}
+		addresses = append(addresses, dsn.Addr)
 	}
-	d.banner.MySQL = dsn.Addr
+	d.banner.MySQL = strings.Join(addresses, ",")
 	return servers, nil
 }
 
@@ -191,12 +195,12 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 		return err
 	}
 	reg := observe(&d.cfg)
-	store, err := sql.New(d.cfg.MySQL, d.log)
+	db, err := sql.Open(d.cfg.MySQL, d.log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	reg.MustRegister(store.Collectors()...)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	reg.MustRegister(db.Collectors()...)
 	likesIn, readsOut, err := d.listen(ctx)
 	if err != nil {
 		return err
@@ -204,19 +208,20 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	defer func() { // those who serve on them close them too
 		_, _ = likesIn.Close(), readsOut.Close()
 	}()
-	p, err := processor.New(d.cfg.Processor, d.cfg.Kafka, store, d.log, reg)
+	p, err := processor.New(d.cfg.Processor, d.cfg.Kafka, db, d.log, reg)
 	if err != nil {
 		return err
 	}
+	d.cfg.Producer.UserBuckets = d.cfg.Topics.Layout().UserBuckets()
 	api, err := producer.New(d.cfg.Producer, d.cfg.Kafka, d.log, reg)
 	if err != nil {
 		return err
 	}
-	r, err := ranker.New(d.cfg.Ranker, d.cfg.Kafka, store, d.log, reg)
+	r, err := ranker.New(d.cfg.Ranker, d.cfg.Kafka, db, d.log, reg)
 	if err != nil {
 		return err
 	}
-	reads, err := reader.New(d.cfg.Reader, d.cfg.Kafka, store, d.log, reg)
+	reads, err := reader.New(d.cfg.Reader, d.cfg.Kafka, db, d.log, reg)
 	if err != nil {
 		return err
 	}
@@ -267,7 +272,7 @@ func (d *devSystem) setUp(ctx context.Context) error {
 	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
-	if _, err := processor.ApplyTopics(ctx, d.cfg.Kafka, d.cfg.Topics.Partitions, d.cfg.Topics.ReplicationFactor, d.log); err != nil {
+	if _, err := processor.ApplyTopics(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log); err != nil {
 		return fmt.Errorf("topics: %w", err)
 	}
 	return nil

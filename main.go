@@ -117,7 +117,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand())
-	add("about", a.benchCommand(), a.trendingCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
+	add("about", a.benchCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
 	return root
 }
 

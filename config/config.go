@@ -25,25 +25,16 @@ import (
 
 // Config is every setting of the program. The tags of the fields are the keys.
 type Config struct {
-	Kafka     stream.KafkaOptions `mapstructure:"kafka"`
-	MySQL     sql.Options         `mapstructure:"mysql"`
-	Topics    Topics              `mapstructure:"topics"`
-	Producer  producer.Options    `mapstructure:"producer"`
-	Processor processor.Options   `mapstructure:"processor"`
-	Ranker    ranker.Options      `mapstructure:"ranker"`
-	Reader    reader.Options      `mapstructure:"reader"`
-	Archive   archive.Options     `mapstructure:"archive"`
-	Admin     admin.Options       `mapstructure:"admin"`
-	Log       Log                 `mapstructure:"log"`
-}
-
-// Topics is how `kudos topics` sets topics up.
-type Topics struct {
-	// Partitions of every topic. Fixed once there is data: it decides where a post
-	// lives.
-	Partitions int32 `mapstructure:"partitions"`
-	// ReplicationFactor of every topic.
-	ReplicationFactor int16 `mapstructure:"replication_factor"`
+	Kafka     stream.KafkaOptions     `mapstructure:"kafka"`
+	MySQL     sql.Options             `mapstructure:"mysql"`
+	Topics    processor.TopicsOptions `mapstructure:"topics"`
+	Producer  producer.Options        `mapstructure:"producer"`
+	Processor processor.Options       `mapstructure:"processor"`
+	Ranker    ranker.Options          `mapstructure:"ranker"`
+	Reader    reader.Options          `mapstructure:"reader"`
+	Archive   archive.Options         `mapstructure:"archive"`
+	Admin     admin.Options           `mapstructure:"admin"`
+	Log       Log                     `mapstructure:"log"`
 }
 
 // Log is how the program logs, to standard error.
@@ -59,7 +50,7 @@ func Default() Config {
 	return Config{
 		Kafka:     stream.DefaultKafkaOptions(),
 		MySQL:     sql.DefaultOptions(),
-		Topics:    Topics{Partitions: 8, ReplicationFactor: 3},
+		Topics:    processor.DefaultTopicsOptions(),
 		Producer:  producer.DefaultOptions(),
 		Processor: processor.DefaultOptions(),
 		Ranker:    ranker.DefaultOptions(),
@@ -73,13 +64,9 @@ func Default() Config {
 // Validate says what is wrong with the settings, all of it. A DSN may be missing: not
 // every command needs one. Those that do ask RequireMySQL.
 func (c Config) Validate() error {
-	mysql := c.MySQL
-	if mysql.DSN == "" {
-		mysql.DSN = "user@tcp(host:3306)/database"
-	}
 	return errors.Join(
 		named("kafka", c.Kafka.Validate()),
-		named("mysql", mysql.Validate()),
+		named("mysql", c.MySQL.ValidateOptional()),
 		named("topics", c.Topics.Validate()),
 		named("producer", c.Producer.Validate()),
 		named("processor", c.Processor.Validate()),
@@ -93,10 +80,10 @@ func (c Config) Validate() error {
 
 // RequireMySQL refuses a configuration without a database.
 func (c Config) RequireMySQL() error {
-	if c.MySQL.DSN != "" {
+	if c.MySQL.HasServer() {
 		return nil
 	}
-	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it")
+	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it; or several in mysql.shards")
 }
 
 // named puts the section before each error that does not begin with it, so that
@@ -113,16 +100,4 @@ func named(section string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s.%w", section, err)
-}
-
-// Validate says what is wrong with the options, all of it.
-func (t Topics) Validate() error {
-	var errs []error
-	if t.Partitions < 1 {
-		errs = append(errs, fmt.Errorf("topics.partitions: %d is too few, at least 1", t.Partitions))
-	}
-	if t.ReplicationFactor < 1 {
-		errs = append(errs, fmt.Errorf("topics.replication_factor: %d is too few, at least 1", t.ReplicationFactor))
-	}
-	return errors.Join(errs...)
 }

@@ -69,7 +69,14 @@ func durationText(d time.Duration) string {
 const mask = "***"
 
 // masked shows that a secret is set, and of a DSN what is none.
-func masked(s setting) string {
+func masked(s setting) any {
+	if dsns, ok := s.value.Interface().([]string); ok {
+		list := make([]string, len(dsns))
+		for i, dsn := range dsns {
+			list[i] = maskDSN(dsn)
+		}
+		return list
+	}
 	text := s.value.String()
 	switch {
 	case text == "":

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 )
 
@@ -37,7 +38,7 @@ func (l *Loaded) readSecrets(tree []setting) error {
 		switch {
 		case direct.strength() > from.strength():
 			continue
-		case direct.strength() == from.strength() && s.value.String() != "":
+		case direct.strength() == from.strength() && s.value.Len() > 0:
 			errs = append(errs, fmt.Errorf("%s (%s) and %s (%s) are both given: give one", s.key, direct, file.key, from))
 			continue
 		}
@@ -46,10 +47,23 @@ func (l *Loaded) readSecrets(tree []setting) error {
 			errs = append(errs, fmt.Errorf("%s (%s): %w", file.key, from, err))
 			continue
 		}
-		s.value.SetString(text)
+		s.setSecret(text)
 		l.origins[s.key] = from
 	}
 	return errors.Join(errs...)
+}
+
+// setSecret takes what a file holds; of a list, each line.
+func (s setting) setSecret(text string) {
+	if s.value.Kind() != reflect.Slice {
+		s.value.SetString(text)
+		return
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSuffix(line, "\r")
+	}
+	s.value.Set(reflect.ValueOf(lines))
 }
 
 // strength orders sources: what is stronger holds.

@@ -98,7 +98,7 @@ func TestWhatSoundsSecretIs(t *testing.T) {
 	c := Default()
 	tree, found := settings(&c), 0
 	for _, s := range tree {
-		for _, word := range []string{"password", "secret", "token", "dsn"} {
+		for _, word := range []string{"password", "secret", "token", "dsn", "shards"} {
 			if strings.HasSuffix(s.key, word) {
 				found++
 				_, ok := fileOf(tree, s.key)
@@ -106,7 +106,7 @@ func TestWhatSoundsSecretIs(t *testing.T) {
 			}
 		}
 	}
-	require.GreaterOrEqual(t, found, 3, "kafka.sasl_password, mysql.dsn, mysql.migrate_dsn")
+	require.GreaterOrEqual(t, found, 5, "kafka.sasl_password, mysql.dsn, mysql.migrate_dsn, mysql.shards, mysql.migrate_shards")
 }
 
 // TestPrintShowsNoSecret: neither those given by themselves nor those of files.
@@ -134,4 +134,38 @@ func TestPrintShowsNoSecret(t *testing.T) {
 		require.Regexp(t, `(?m)^kafka\.sasl_password +\*\*\* +flag --set$`, table.String())
 		require.Regexp(t, `(?m)^mysql\.migrate_dsn +kudos:\*\*\*@tcp\(db:3306\)/kudos +flag --set$`, table.String())
 	}
+}
+
+// TestShardsShowNoSecret: a list of DSNs, by commas or by lines.
+func TestShardsShowNoSecret(t *testing.T) {
+	clearEnv(t)
+	const a, b, odd = "kudos:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos", "kudos:hun,ter2@tcp(b:3306)/kudos"
+	for name, c := range map[string]struct {
+		flags map[string]Flag
+		want  []string
+	}{
+		"direct": {map[string]Flag{"mysql.shards": {"--set", a + "," + b}, "mysql.migrate_shards": {"--set", a + "," + b}}, []string{a, b}},
+		"files":  {map[string]Flag{"mysql.shards_file": {"--set", secretFile(t, a+"\r\n"+odd+"\r\n")}, "mysql.migrate_shards_file": {"--set", secretFile(t, a+"\n"+odd)}}, []string{a, odd}},
+	} {
+		l, err := Load(Sources{Flags: c.flags})
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, l.MySQL.Shards, name)
+		require.Equal(t, c.want, l.MySQL.MigrateShards, name)
+		require.Equal(t, "flag", l.Origin("mysql.shards").Kind)
+		require.NoError(t, l.RequireMySQL())
+		var table, script bytes.Buffer
+		require.NoError(t, l.WriteTable(&table))
+		require.NoError(t, l.WriteJSON(&script))
+		for _, out := range []string{table.String(), script.String()} {
+			require.NotContains(t, out, "hunter2", name)
+			require.NotContains(t, out, "ter2", name)
+		}
+		require.Regexp(t, `(?m)^mysql\.shards +kudos:\*\*\*@tcp\(a:3306\)/kudos,kudos:\*\*\*@tcp\(b:3306\)/kudos +flag --set$`, table.String())
+		require.Regexp(t, `(?m)^mysql\.migrate_shards +kudos:\*\*\*@`, table.String())
+	}
+	_, err := Load(Sources{Flags: map[string]Flag{"mysql.shards_file": {"--set", secretFile(t, a+"\n\n"+b)}}})
+	require.ErrorContains(t, err, "mysql.shards[1]: dsn is empty")
+	_, err = Load(Sources{Flags: map[string]Flag{"mysql.shards_file": {"--set", secretFile(t, a)}, "mysql.shards": {"--set", b}}})
+	require.ErrorContains(t, err, "mysql.shards (flag --set) and mysql.shards_file (flag --set) are both given: give one")
+	require.NotContains(t, err.Error(), "hunter2")
 }

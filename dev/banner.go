@@ -77,9 +77,10 @@ func whose(embedded bool, how string) string {
 }
 
 func (b Banner) mysqlCommand() string {
-	host, port, err := net.SplitHostPort(b.MySQL)
+	first, _, _ := strings.Cut(b.MySQL, ",") // of several
+	host, port, err := net.SplitHostPort(first)
 	if err != nil {
-		host, port = b.MySQL, "3306"
+		host, port = first, "3306"
 	}
 	login := "-uroot " + databaseName
 	if !b.EmbeddedMySQL {

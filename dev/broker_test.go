@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -28,13 +29,7 @@ func startBroker(t testing.TB) *Broker {
 	o.Address = "127.0.0.1:0"
 	b := NewBroker(o, discardLog())
 	require.NoError(t, b.Start())
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- b.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	testrun.Start(t, "the broker", time.Minute, b.Run)
 	return b
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/integration/testrun"
 	"kudos/sql"
 )
 
@@ -38,13 +39,7 @@ func startDatabase(t *testing.T, change ...func(*DatabaseOptions)) *Database {
 	}
 	d := NewDatabase(o, discardLog())
 	require.NoError(t, d.Start())
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	testrun.Start(t, "the database", time.Minute, d.Run)
 	return d
 }
 

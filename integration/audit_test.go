@@ -60,7 +60,14 @@ type auditReport struct {
 			MySQL, Stream struct{ Likes, Dislikes int64 }
 		}
 	}
-	State             struct{ Compared, Different int64 }
+	State  struct{ Compared, Different int64 }
+	Strays struct {
+		Different int64
+		Rows      []struct {
+			Table, Row                string
+			Partition, Shard, Belongs int32
+		}
+	}
 	Problems, Unknown []string
 	Seconds           float64
 }
@@ -68,7 +75,7 @@ type auditReport struct {
 // audit runs `kudos audit` and expects it to end with this code.
 func (s *system) audit(code int, args ...string) (r auditReport) {
 	s.t.Helper()
-	out := s.run(append([]string{"audit", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn, "--output", "json"}, args...)...)
+	out := s.run(append([]string{"audit", "--brokers", s.brokerList(), "--set", s.mysql(), "--output", "json"}, args...)...)
 	require.Equal(s.t, code, out.code, "kudos audit %v: %s%s", args, out.stdout, out.stderr)
 	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), &r), "%s", out.stdout)
 	return r
@@ -185,7 +192,7 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 	n := stop()
 	t.Logf("events %d", n)
 	s.drain(time.Minute)
-	out := s.run("audit", "--deep", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn)
+	out := s.run("audit", "--deep", "--brokers", s.brokerList(), "--set", s.mysql())
 	require.Equal(t, 3, out.code)
 	require.Contains(t, out.stdout, "2 of ")
 	require.Contains(t, out.stdout, "kudos rebuild")

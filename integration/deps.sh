@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, valgrind, Redis (for the benchmarks' peer), Kafka's jars, Chromium and Node
+# Brings what the tests on real servers need: Java, Maven, MariaDB, kcat, curl, valgrind, Redis (for the benchmarks' peer), Kafka's jars, Chromium and Node
 # for those of the dashboard; and MySQL itself, some 550 MB, if called as `deps.sh mysql` or in CI. Installs as root on Debian and its kin; elsewhere it says what to install.
 # Quick when all is there, so that every `make test` may call it.
 set -euo pipefail
@@ -37,6 +37,7 @@ have mvn || packages+=(maven)
 # The -core packages are the programs without the system service, which no test uses and which would start at boot.
 { have mariadbd && have mariadb-install-db && have mariadb; } || packages+=(mariadb-server-core mariadb-client-core)
 have kcat || packages+=(kcat)
+have curl || packages+=(curl)
 [ "$(uname -s)" != Linux ] || have valgrind || packages+=(valgrind)
 have redis-server || packages+=(redis-server) # a peer in the benchmarks
 have chromium || have chromium-browser || have google-chrome || packages+=(chromium)

@@ -61,17 +61,17 @@ func (s *system) undrained() string {
 }
 
 func (s *system) appliedSeq() map[int32]uint64 {
-	rows, err := s.db.QueryContext(s.t.Context(), "SELECT partition_id, next_seq FROM applied_offset")
-	require.NoError(s.t, err)
-	defer rows.Close()
 	applied := map[int32]uint64{}
-	for rows.Next() {
-		var p int32
-		var seq uint64
-		require.NoError(s.t, rows.Scan(&p, &seq))
-		applied[p] = seq
+	for _, db := range s.dbs {
+		var rows []struct {
+			Partition int32  `db:"partition_id"`
+			Seq       uint64 `db:"next_seq"`
+		}
+		require.NoError(s.t, db.SelectContext(s.t.Context(), &rows, "SELECT partition_id, next_seq FROM applied_offset"))
+		for _, row := range rows {
+			applied[row.Partition] = row.Seq
+		}
 	}
-	require.NoError(s.t, rows.Err())
 	return applied
 }
 

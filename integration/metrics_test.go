@@ -2,7 +2,9 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -27,12 +29,13 @@ const (
 	rulesFile     = "../deploy/prometheus/kudos.rules.yaml"
 	dashboardFile = "../deploy/grafana/kudos.json"
 	operationsDoc = "../docs/operations.md"
+	autoscaling   = "../deploy/kubernetes/overlays/production/autoscaling.yaml"
 )
 
-// TestWhatIsWatchedIsThere: every metric that alerts, dashboard and docs name is one of the running
+// TestWhatIsWatchedIsThere: every metric that alerts, dashboard, autoscalers and docs name is one of the running
 // system, and every one of the system is in the docs.
 func TestWhatIsWatchedIsThere(t *testing.T) {
-	names := watchedSystem(t)
+	names, series := watchedSystem(t)
 	docs, err := os.ReadFile(operationsDoc)
 	require.NoError(t, err)
 	own := regexp.MustCompile(`^(kudos_|kafka_consumergroup_)`)
@@ -69,10 +72,55 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 			t.Errorf("a rule or the dashboard asks for %s, which is not there", name)
 		}
 	}
+	for _, asked := range autoscaled(t) {
+		if !series[asked] {
+			t.Errorf("%s asks for %s, which is not there", autoscaling, asked)
+		}
+	}
 }
 
-// watchedSystem runs every role, has each do its work, and returns the names of what they show.
-func watchedSystem(t *testing.T) map[string]bool {
+// autoscaled are the labels of metrics by which processes are made more or fewer, as labelled writes them.
+func autoscaled(t *testing.T) (asked []string) {
+	file, err := os.Open(autoscaling)
+	require.NoError(t, err)
+	defer file.Close()
+	for objects := yaml.NewDecoder(file); ; {
+		var scaler struct {
+			Spec struct {
+				Metrics []struct {
+					External struct {
+						Metric struct {
+							Name     string
+							Selector struct {
+								MatchLabels map[string]string `yaml:"matchLabels"`
+							}
+						}
+					}
+				}
+			}
+		}
+		err := objects.Decode(&scaler)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		for _, m := range scaler.Spec.Metrics {
+			for label, value := range m.External.Metric.Selector.MatchLabels {
+				asked = append(asked, labelled(m.External.Metric.Name, label, value))
+			}
+		}
+	}
+	require.NotEmpty(t, asked)
+	return asked
+}
+
+func labelled(metric, label, value string) string {
+	return fmt.Sprintf("%s{%s=%q}", metric, label, value)
+}
+
+// watchedSystem runs every role, has each do its work, and returns the names of what they show, and each with each of
+// its labels.
+func watchedSystem(t *testing.T) (names, series map[string]bool) {
 	s := newRealSystem(t)
 	nobody := s.address() // a broker that is away: connections fail
 	s.brokers = append(s.brokers, nobody)
@@ -82,7 +130,9 @@ func watchedSystem(t *testing.T) map[string]bool {
 		return admins[len(admins)-1]
 	}
 	s.admin = admin()
-	processor := s.processor("processor")
+	processor := s.processor("processor", "--set", "processor.standby=true")
+	s.admin = admin()
+	another := s.processor("another", "--set", "processor.standby=true") // which the copies are of
 	s.admin = admin()
 	ranker := s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s")
 	r := s.reader("reader")
@@ -90,7 +140,7 @@ func watchedSystem(t *testing.T) map[string]bool {
 	api := s.address()
 	producer := s.role("producer", "producer", t.TempDir(), "--set", "producer.http_addr="+api, "--set", "admin.addr="+admin())
 	archive := s.role("archive", "archive", t.TempDir(), "--set", "archive.dir="+t.TempDir(), "--set", "admin.addr="+admin())
-	for _, p := range []*stack.Server{processor, ranker, r.Server, producer, archive} {
+	for _, p := range []*stack.Server{processor, another, ranker, r.Server, producer, archive} {
 		require.NoError(t, p.Start(t.Context()))
 	}
 	for _, at := range admins {
@@ -101,21 +151,25 @@ func watchedSystem(t *testing.T) map[string]bool {
 	_, err := ask[any](t.Context(), http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/nobody", api), nil, http.StatusBadRequest)
 	require.NoError(t, err)
 
-	var names map[string]bool
-	waitFor(t, time.Minute, "a ranking to be published", func() bool {
-		names = map[string]bool{}
+	waitFor(t, time.Minute, "the like to be in MySQL, a ranking to be published, and standby copies to follow", func() bool {
+		names, series = map[string]bool{}, map[string]bool{}
 		rankings := 0.0
 		for _, at := range admins {
 			for name, f := range scrape(t, at) {
 				maps.Copy(names, samples(name, f))
+				for _, m := range f.GetMetric() {
+					for _, l := range m.GetLabel() {
+						series[labelled(name, l.GetName(), l.GetValue())] = true
+					}
+				}
 				if name == "kudos_rankings_published_total" {
 					rankings = f.GetMetric()[0].GetCounter().GetValue()
 				}
 			}
 		}
-		return rankings > 0
+		return names["kudos_mysql_commit_seconds"] && rankings > 0 && names["kudos_standby_behind_records"]
 	})
-	return names
+	return names, series
 }
 
 func scrape(t testing.TB, admin string) map[string]*dto.MetricFamily {

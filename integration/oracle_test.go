@@ -2,9 +2,12 @@ package integration
 
 import (
 	"context"
+	"database/sql"
+	"maps"
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -52,19 +55,28 @@ func (s *system) readAll(topic string, each func(*kgo.Record)) {
 // mysqlCounts reads like_count; posts without any reaction are left out.
 func (s *system) mysqlCounts() map[uint64]count {
 	s.t.Helper()
-	rows, err := s.db.QueryContext(s.t.Context(), "SELECT post_id, count, dislike_count FROM like_count")
-	require.NoError(s.t, err)
+	counts := map[uint64]count{}
+	for _, db := range s.dbs {
+		maps.Copy(counts, countsIn(s.t, db))
+	}
+	return counts
+}
+
+func countsIn(t testing.TB, db *sqlx.DB) map[uint64]count {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT post_id, count, dislike_count FROM like_count")
+	require.NoError(t, err)
 	defer rows.Close()
 	counts := map[uint64]count{}
 	for rows.Next() {
 		var post uint64
 		var c count
-		require.NoError(s.t, rows.Scan(&post, &c.likes, &c.dislikes))
+		require.NoError(t, rows.Scan(&post, &c.likes, &c.dislikes))
 		if c != (count{}) {
 			counts[post] = c
 		}
 	}
-	require.NoError(s.t, rows.Err())
+	require.NoError(t, rows.Err())
 	return counts
 }
 
@@ -83,12 +95,17 @@ func (s *system) check() *oracle.Differences {
 	o, err := oracle.New(s.brokers)
 	require.NoError(s.t, err)
 	defer o.Close()
+	o.UserBuckets = s.userBuckets
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
-	left, err := o.Left(ctx, s.db.DB)
+	var dbs []*sql.DB
+	for _, db := range s.dbs {
+		dbs = append(dbs, db.DB)
+	}
+	left, err := o.Left(ctx, dbs...)
 	require.NoError(s.t, err)
 	require.Empty(s.t, left)
-	v, err := o.Check(ctx, s.db.DB)
+	v, err := o.Check(ctx, dbs...)
 	require.NoError(s.t, err)
 	return &v.Differences
 }

@@ -308,7 +308,7 @@ func TestParkWhereEventsAreGone(t *testing.T) {
 	p.mended()
 }
 
-// More partitions: posts live elsewhere, and nothing may go on.
+// Somebody has added partitions: posts live elsewhere, and nothing may go on until they have moved.
 func TestParkAtAnotherPartitionCount(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
@@ -321,7 +321,7 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 		return err == nil && len(topics[schema.TopicLikes].Partitions) == 6
 	})
 	p.start()
-	remedy := "kudos topics apply --set topics.partitions=6"
+	remedy := "kudos topics repartition --set topics.partitions=6"
 	p.waitSaid("readiness to say so", func() (bool, any) {
 		ready, text := p.ready()
 		return !ready && strings.Contains(text, "topic likes has 6 partitions, the state table was made for 4") && strings.Contains(text, remedy), text
@@ -330,20 +330,9 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(log), remedy)
 	require.Equal(t, before, p.counts())
-	p.stop()
-	for _, topic := range []string{
-		schema.TopicState, schema.TopicUpdates,
-		schema.TopicTrending, schema.TopicTrendingTable, schema.TopicTrendingLocal, schema.TopicTrendingLocalTable,
-	} {
-		p.deleteTopic(topic)
-	}
-	for _, table := range []string{"like_count", "like_hourly", "applied_offset"} {
-		p.db.MustExec("DELETE FROM " + table)
-	}
-	out := p.run("topics", "apply", "--brokers", p.brokerList(), "--set", "topics.partitions=6", "--set", "topics.replication_factor=1")
-	require.Zero(t, out.code, out.stderr)
-	p.start()
-	p.waitCounted() // from the log's beginning
+	p.repartition(6)
+	p.partitions = 6
+	p.mended()
 }
 
 // MySQL is away: the counts wait, and nothing else does.

@@ -56,7 +56,7 @@ func (s *system) reader(name string, args ...string) *reader {
 	s.t.Helper()
 	dir, http := s.t.TempDir(), s.address()
 	r := &reader{t: s.t, base: "http://" + http, admin: "http://" + s.address(), stateDir: filepath.Join(dir, "state")}
-	r.Server = s.role(name, "reader", dir, append([]string{"--mysql-dsn", s.dsn, "--set", "reader.http_addr=" + http, "--set", "admin.addr=" + r.admin[len("http://"):],
+	r.Server = s.role(name, "reader", dir, append([]string{"--set", s.mysql(), "--set", "reader.http_addr=" + http, "--set", "admin.addr=" + r.admin[len("http://"):],
 		"--set", "reader.state_dir=" + r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"}, args...)...)
 	return r
 }

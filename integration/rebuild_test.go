@@ -18,7 +18,7 @@ import (
 // rebuild runs `kudos rebuild` and expects it to work.
 func (s *system) rebuild(args ...string) outcome {
 	s.t.Helper()
-	out := s.run(append([]string{"rebuild", "--yes", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn}, args...)...)
+	out := s.run(append([]string{"rebuild", "--yes", "--brokers", s.brokerList(), "--set", s.mysql()}, args...)...)
 	require.Zero(s.t, out.code, "kudos rebuild %v: %s%s", args, out.stdout, out.stderr)
 	return out
 }
@@ -26,7 +26,7 @@ func (s *system) rebuild(args ...string) outcome {
 // refused runs `kudos rebuild` and expects it to say why it does not.
 func (s *system) refused(says string, args ...string) {
 	s.t.Helper()
-	out := s.run(append([]string{"rebuild", "--yes", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn}, args...)...)
+	out := s.run(append([]string{"rebuild", "--yes", "--brokers", s.brokerList(), "--set", s.mysql()}, args...)...)
 	require.Equal(s.t, 1, out.code, "%s%s", out.stdout, out.stderr)
 	require.Contains(s.t, out.stderr, says)
 }
@@ -113,10 +113,10 @@ func TestRebuildAsksFirst(t *testing.T) {
 	s.drain(time.Minute)
 	s.damageMySQL()
 	before := s.mysqlCounts()
-	out := s.run("rebuild", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn)
+	out := s.run("rebuild", "--brokers", s.brokerList(), "--set", s.mysql())
 	require.Equal(t, 2, out.code)
 	require.Contains(t, out.stderr, "give --yes")
-	out = s.run("rebuild", "--dry-run", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn)
+	out = s.run("rebuild", "--dry-run", "--brokers", s.brokerList(), "--set", s.mysql())
 	require.Zero(t, out.code, out.stderr)
 	require.Contains(t, out.stdout, "posts differ")
 	require.Contains(t, out.stdout, "nothing was changed")
@@ -153,14 +153,14 @@ func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
 		s.db.MustExec("DELETE FROM " + table)
 	}
 	s.toggles(4, 2000)
-	out := s.run("audit", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn)
+	out := s.run("audit", "--brokers", s.brokerList(), "--set", s.mysql())
 	require.NotZero(t, out.code, out.stdout)
 	s.rebuild()
 	s.toggles(5, 2000)
 	s.drain(time.Minute)
 	s.requireCounted()
 	s.audit(0, "--deep")
-	out = s.run("audit", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn)
+	out = s.run("audit", "--brokers", s.brokerList(), "--set", s.mysql())
 	require.Equal(t, 1, out.code, "the counts of posts that have not changed since are not in like-updates: %s", out.stdout)
 	require.Contains(t, out.stdout, "kudos audit --deep")
 }

@@ -29,7 +29,7 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	s.brokers, s.dsn = s.kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
 	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
-	_, err := processor.ApplyTopics(t.Context(), kafka, int32(partitions), 1, s.log)
+	_, err := processor.ApplyTopics(t.Context(), kafka, schema.Layout{Partitions: int32(partitions)}, 1, s.log)
 	require.NoError(t, err)
 	require.NoError(t, sql.Migrate(t.Context(), database, s.log))
 	s.connect()
@@ -44,7 +44,7 @@ func (s *system) inProcess() (p *processor.Processor, stop func()) {
 	o.ParkInterval, o.PositionCheckInterval, o.SessionTimeout = 200*time.Millisecond, 200*time.Millisecond, 6*time.Second
 	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
-	store, err := sql.New(database, s.log)
+	store, err := sql.Open(database, s.log)
 	require.NoError(s.t, err)
 	p, err = processor.New(o, kafka, store, s.log, prometheus.NewRegistry())
 	require.NoError(s.t, err)

@@ -43,7 +43,7 @@ type secured struct {
 // mysqlSetting is how those who ask MySQL are told as whom; commands that make tables by another setting.
 var mysqlSetting = map[string]string{
 	"processor": "dsn_file", "ranker": "dsn_file", "reader": "dsn_file", "audit": "dsn_file",
-	"migrate": "migrate_dsn_file", "rebuild": "migrate_dsn_file",
+	"migrate": "migrate_dsn_file", "rebuild": "migrate_dsn_file", "repartition": "migrate_dsn_file",
 }
 
 func newSecured(t *testing.T) *secured {
@@ -238,6 +238,9 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	s.mend()
 	s.refusals()
 	s.park()
+	s.as("repartition", "topics", "repartition", "--set", fmt.Sprintf("topics.partitions=%d", partitions+2))
+	s.like(10)
+	s.counted()
 	s.leastPermissions(permissionsOfTheDocs(t))
 	for role, p := range s.roles {
 		log, err := os.ReadFile(p.LogPath())
@@ -271,6 +274,7 @@ func (s *secured) commands() {
 	s.as("rebuild", "rebuild", "--yes")
 	s.counted()
 	s.as("processor", "config")
+	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
 }
 
 // mend loses the state table, then like-updates, and makes them anew, and what the ranker had made of it: the commands that want the roles stopped.

@@ -21,6 +21,7 @@ import (
 
 	"kudos/dev"
 	"kudos/integration/stack"
+	"kudos/integration/testrun"
 	"kudos/schema"
 )
 
@@ -34,15 +35,18 @@ type system struct {
 	program                 string
 	brokers                 []string
 	dsn                     string
-	http                    string // empty where no producer runs
+	shards                  []string // of several databases, in place of dsn
+	http                    string   // empty where no producer runs
 	db                      *sqlx.DB
+	dbs                     []*sqlx.DB   // of all databases, db the first of them
 	kafka                   *stack.Kafka // nil where it is shared or embedded
 	partitions, replication int          // of every topic
 	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
 	sessionTimeout string
-	admin          string // where a processor tells of its readiness
-	stateDir       string // of a processor or ranker, for tests that lose it; one of its own if empty
-	emitInterval   string // of rankers; 50ms if empty
+	admin          string         // where a processor tells of its readiness
+	stateDir       string         // of a processor or ranker, for tests that lose it; one of its own if empty
+	emitInterval   string         // of rankers; 50ms if empty
+	userBuckets    map[uint64]int // of posts that are in several partitions
 }
 
 // command runs the program to its end and returns what it printed.
@@ -63,10 +67,26 @@ func newSystem(t testing.TB) *system {
 }
 
 func (s *system) connect() {
-	var err error
-	s.db, err = sqlx.Open("mysql", s.dsn)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { s.db.Close() })
+	dsns := s.shards
+	if len(dsns) == 0 {
+		dsns = []string{s.dsn}
+	}
+	s.dbs = nil
+	for _, dsn := range dsns {
+		db, err := sqlx.Open("mysql", dsn)
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() { db.Close() })
+		s.dbs = append(s.dbs, db)
+	}
+	s.db = s.dbs[0]
+}
+
+// mysql is the setting that names the database, or databases.
+func (s *system) mysql() string {
+	if len(s.shards) > 0 {
+		return "mysql.shards=" + strings.Join(s.shards, ",")
+	}
+	return "mysql.dsn=" + s.dsn
 }
 
 // newRealSystem has a real Kafka and a real MariaDB, with topics and tables made, and
@@ -138,15 +158,10 @@ func newEmbeddedServers(t testing.TB) *system {
 	brokerOptions, databaseOptions := dev.DefaultBrokerOptions(), dev.DefaultDatabaseOptions()
 	brokerOptions.Address, databaseOptions.Address = "127.0.0.1:0", "127.0.0.1:0"
 	broker, database := dev.NewBroker(brokerOptions, s.log), dev.NewDatabase(databaseOptions, s.log)
-	run := func(start func() error, run func(context.Context) error) {
-		require.NoError(t, start())
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- run(ctx) }()
-		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
-	}
-	run(broker.Start, broker.Run)
-	run(database.Start, database.Run)
+	require.NoError(t, broker.Start())
+	testrun.Start(t, "the broker", time.Minute, broker.Run)
+	require.NoError(t, database.Start())
+	testrun.Start(t, "the database", time.Minute, database.Run)
 	s.brokers, s.dsn, s.sessionTimeout = []string{broker.Address()}, database.DSN(), "6s"
 	s.prepare()
 	return s
@@ -155,9 +170,18 @@ func newEmbeddedServers(t testing.TB) *system {
 // prepare makes topics and tables.
 func (s *system) prepare() {
 	s.t.Helper()
-	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", fmt.Sprintf("topics.replication_factor=%d", s.replication))
-	s.command("migrate", "--mysql-dsn", s.dsn)
+	s.command("topics", "apply", "--brokers", s.brokerList(), "--set", s.buckets(), "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", fmt.Sprintf("topics.replication_factor=%d", s.replication))
+	s.command("migrate", "--set", s.mysql())
 	s.connect()
+}
+
+// buckets is the setting that names the posts with user buckets.
+func (s *system) buckets() string {
+	var list []string
+	for post, n := range s.userBuckets {
+		list = append(list, fmt.Sprintf("%d:%d", post, n))
+	}
+	return "topics.user_buckets=" + strings.Join(list, ",")
 }
 
 func (s *system) brokerList() string { return strings.Join(s.brokers, ",") }
@@ -168,7 +192,7 @@ func (s *system) processor(name string, args ...string) *stack.Server {
 	dir := s.t.TempDir()
 	p := stack.NewProgram(stack.ProgramOptions{
 		Name: name, Path: s.program, Dir: dir, Log: s.log,
-		Args: append([]string{"processor", "--brokers", s.brokerList(), "--mysql-dsn", s.dsn,
+		Args: append([]string{"processor", "--brokers", s.brokerList(), "--set", s.mysql(),
 			"--set", "processor.state_dir=" + cmp.Or(s.stateDir, filepath.Join(dir, "state")), "--set", "processor.session_timeout=" + s.sessionTimeout, "--set", "admin.addr=" + s.admin}, args...),
 	})
 	s.t.Cleanup(func() {

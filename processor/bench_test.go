@@ -56,16 +56,16 @@ func BenchmarkJudgeAndPublish(b *testing.B) {
 			for b.Loop() {
 				v.reset()
 				for _, rec := range records {
-					v.judge(rec, testPartitions)
+					v.judge(rec, testLayout)
 				}
 			}
 			require.Len(b, v.events, benchBatch)
 			perEvent(b, benchBatch)
 		})
 		b.Run("publish/"+shape.name, func(b *testing.B) {
-			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
+			w := &folder{progress: testProgress(), layout: testLayout, rooms: &sync.Pool{}}
 			for _, rec := range records {
-				w.verdicts[0].judge(rec, testPartitions)
+				w.verdicts[0].judge(rec, testLayout)
 			}
 			result, err := w.fold.Fold(w.verdicts[0].events, &memory{})
 			require.NoError(b, err)
@@ -84,7 +84,7 @@ func BenchmarkBatch(b *testing.B) {
 	for _, shape := range shapes {
 		records := benchRecords(shape.posts)
 		b.Run(shape.name, func(b *testing.B) {
-			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
+			w := &folder{progress: testProgress(), layout: testLayout, rooms: &sync.Pool{}}
 			state := &memory{pairs: map[fold.PairKey]schema.Pair{}}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -99,7 +99,7 @@ func BenchmarkBatch(b *testing.B) {
 func BenchmarkCollapse(b *testing.B) {
 	for _, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
-			w := &folder{progress: testProgress(), rooms: &sync.Pool{}}
+			w := &folder{progress: testProgress(), layout: testLayout, rooms: &sync.Pool{}}
 			var updates []*kgo.Record
 			records := benchRecords(shape.posts)
 			for i := 0; i < len(records); i += 1000 {

@@ -3,6 +3,7 @@ package processor
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -86,4 +87,26 @@ func TestWhatMySQLSaysParksOrOpensAgain(t *testing.T) {
 	require.Contains(t, parkMySQL(fmt.Errorf("x: %w", sql.ErrPositionMoved)).Error(), reopen[:len(reopen)-2])
 	require.Contains(t, parkMySQL(fmt.Errorf("x: %w", &sql.UnknownOutcomeError{Err: away})).Error(), reopen[:len(reopen)-2])
 	require.Equal(t, away, parkMySQL(away), "what passes by itself is tried again as it is")
+}
+
+// What has moved from one partition to another has changed nobody's reaction; only where it comes to another database, or
+// leaves one, is it counted there.
+func TestWhatHasMovedIsNotCountedAgain(t *testing.T) {
+	options := sql.DefaultOptions()
+	options.DSN, options.Shard = "kudos@tcp(127.0.0.1:1)/kudos", sql.Shard{Index: 0, Shards: 2}
+	db, err := sql.New(options, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer db.Close()
+	w := &counter{partition: 2, db: db}
+	to, err := w.collapse([]*kgo.Record{
+		updateRecord(schema.ProgressKey, schema.Update{Seq: 0, Buckets: 1, Moved: true}),
+		updateRecord("7", schema.Update{Seq: 1, Counts: schema.Counts{Likes: 5}, Deltas: []schema.Delta{delta("US", 59, 5, 0)}, Moved: true, Other: 0}),
+		updateRecord("9", schema.Update{Seq: 2, Counts: schema.Counts{Likes: 6}, Deltas: []schema.Delta{delta("US", 59, 6, 0)}, Moved: true, Other: 3}),
+		updateRecord("11", schema.Update{Seq: 3, Deltas: []schema.Delta{delta("FR", 59, -7, 0)}, Moved: true, Other: 1}),
+		updateRecord("7", schema.Update{Seq: 4, Counts: schema.Counts{Likes: 6}, Deltas: []schema.Delta{delta("DE", 59, 1, 0)}}),
+	})
+	require.NoError(t, err)
+	require.Equal(t, uint64(5), to.NextSeq)
+	require.Equal(t, []sql.CountDelta{{PostID: 9, Likes: 6}, {PostID: 11, Likes: -7}, {PostID: 7, Likes: 1}}, w.counts)
+	require.Equal(t, []sql.HourDelta{{Region: "US", Likes: 6}, {Region: "FR", Likes: -7}, {Region: "DE", Likes: 1}}, w.hourly)
 }

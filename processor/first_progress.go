@@ -20,7 +20,18 @@ type firstProgress struct {
 	kafka     stream.KafkaOptions
 	log       *slog.Logger
 	topics    stream.Topics
+	layout    schema.Layout
 	partition int32
+	// layouts were before this one; moving: reactions are on their way to it.
+	layouts uint32
+	moving  bool
+}
+
+// AddFirstProgress gives a partition that was added its first progress record, by which nothing is folded until
+// reactions have moved to their layout. It does nothing if there is one.
+func AddFirstProgress(ctx context.Context, kafka stream.KafkaOptions, topics stream.Topics, partition int32, layout schema.Layout, layouts uint32, log *slog.Logger) error {
+	first := firstProgress{kafka: kafka, log: log, topics: topics, partition: partition, layout: layout, layouts: layouts, moving: true}
+	return first.write(ctx, &TopicsReport{})
 }
 
 const (
@@ -96,7 +107,7 @@ func (f *firstProgress) writeOnce(ctx context.Context) (start int64, written boo
 func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64) error {
 	likes := f.topics.ByName[schema.TopicLikes]
 	progress := schema.Progress{
-		NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID, Partitions: likes.Partitions,
+		NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID, Partitions: f.layout.Partitions, UserBuckets: f.layout.UserBuckets(), Layouts: f.layouts, Moving: f.moving,
 		SourceID: likes.ID, StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID,
 	}
 	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)

@@ -2,7 +2,9 @@ package processor
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,6 +25,8 @@ type verdict struct {
 	capped, badRegions    int
 	// traced are the steps of the events that are followed, in spans.
 	traced []traced
+	// layouts is how many there were before the one that is judged by; reset leaves it.
+	layouts uint32
 }
 
 // traced is an event that is followed.
@@ -32,12 +36,12 @@ type traced struct {
 }
 
 func (v *verdict) reset() {
-	*v = verdict{events: v.events[:0], forwards: v.forwards[:0], deadLetters: v.deadLetters[:0], reasons: v.reasons[:0], traced: v.traced[:0]}
+	*v = verdict{events: v.events[:0], forwards: v.forwards[:0], deadLetters: v.deadLetters[:0], reasons: v.reasons[:0], traced: v.traced[:0], layouts: v.layouts}
 }
 
-// judge looks at one record. It depends on nothing but the record and the partition
-// count, so that it says the same whoever asks, and when.
-func (v *verdict) judge(rec *kgo.Record, partitions int32) {
+// judge looks at one record. It depends on nothing but the record and the layout, so that
+// it says the same whoever asks, and when.
+func (v *verdict) judge(rec *kgo.Record, layout schema.Layout) {
 	var e fold.Event
 	if err := schema.DecodeEvent(rec.Key, rec.Value, &e.Event); err != nil {
 		v.bury(rec, err.(*schema.PoisonError))
@@ -49,8 +53,8 @@ func (v *verdict) judge(rec *kgo.Record, partitions int32) {
 	if e.ResolveTime(rec.Timestamp.UnixMilli()) {
 		v.capped++
 	}
-	if home := schema.PartitionFor(e.PostID, partitions); home != rec.Partition {
-		v.forward(rec, &e.Event, home)
+	if home := layout.Home(e.PostID, e.UserID); home != rec.Partition {
+		v.forward(rec, &e.Event, home, layout)
 		return
 	}
 	e.Offset = rec.Offset
@@ -61,9 +65,10 @@ func (v *verdict) judge(rec *kgo.Record, partitions int32) {
 }
 
 // forward sends an event home, with its time settled: the time at which it arrives
-// there must not count.
-func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32) {
-	if header(rec, schema.HeaderForwarded) != "" {
+// there must not count. It does so once in each layout: one that was on its way when
+// partitions were added may have to go on.
+func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32, layout schema.Layout) {
+	if from := header(rec, schema.HeaderForwarded); from != "" && forwardedIn(from) >= uint64(v.layouts) {
 		v.bury(rec, &schema.PoisonError{Reason: schema.Misplaced,
 			Detail: fmt.Sprintf("was forwarded and still is in partition %d instead of %d", rec.Partition, home)})
 		return
@@ -71,17 +76,33 @@ func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32) {
 	forwarded := &kgo.Record{
 		Topic:     schema.TopicLikes,
 		Partition: home,
-		Key:       schema.AppendPostKey(nil, e.PostID),
+		Key:       layout.AppendKey(nil, e.PostID, e.UserID),
 		Value:     schema.AppendEvent(nil, e),
 		Headers: []kgo.RecordHeader{{
 			Key:   schema.HeaderForwarded,
 			Value: fmt.Appendf(nil, "%d@%d", rec.Partition, rec.Offset),
 		}},
 	}
+	if v.layouts > 0 {
+		forwarded.Headers[0].Value = fmt.Appendf(forwarded.Headers[0].Value, "/%d", v.layouts)
+	}
 	if sc, ok := tracing.Of(rec); ok {
 		tracing.GiveTo(forwarded, sc)
 	}
 	v.forwards = append(v.forwards, forwarded)
+}
+
+// forwardedIn reads in which layout an event was forwarded.
+func forwardedIn(header string) uint64 {
+	_, layouts, found := strings.Cut(header, "/")
+	if !found {
+		return 0
+	}
+	n, err := strconv.ParseUint(layouts, 10, 32)
+	if err != nil {
+		return math.MaxUint64 // nothing of ours: it goes nowhere
+	}
+	return n
 }
 
 // bury makes a dead letter: the original, and why and whence in its headers.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"kudos/processor/fold"
 	"kudos/schema"
+	"kudos/stream"
 )
 
 const (
@@ -30,7 +32,7 @@ func logRecord(partition int32, offset int64, key, value string, headers ...kgo.
 
 func judgeOne(rec *kgo.Record) *verdict {
 	v := &verdict{}
-	v.judge(rec, testPartitions)
+	v.judge(rec, testLayout)
 	return v
 }
 
@@ -222,9 +224,104 @@ func TestAnEventAtHomeIsFolded(t *testing.T) {
 // A verdict is used again for the next batch, and must carry nothing over.
 func TestAVerdictStartsAnew(t *testing.T) {
 	v := judgeOne(logRecord(1, 8, "0", "{}"))
-	v.judge(logRecord(1, 9, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testPartitions)
-	v.judge(logRecord(1, 10, fmt.Sprint(postAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testPartitions)
+	v.judge(logRecord(1, 9, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testLayout)
+	v.judge(logRecord(1, 10, fmt.Sprint(postAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testLayout)
 	require.Equal(t, []int{1, 1, 1, 1, 1, 1}, []int{len(v.events), len(v.forwards), len(v.deadLetters), len(v.reasons), v.capped, v.badRegions})
 	v.reset()
 	require.Equal(t, []int{0, 0, 0, 0, 0, 0}, []int{len(v.events), len(v.forwards), len(v.deadLetters), len(v.reasons), v.capped, v.badRegions})
+}
+
+// An event of a post with user buckets belongs where its user's bucket lives, whatever its
+// key says; forwarded, it has the key of that bucket.
+func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
+	layout, err := schema.NewLayout(testPartitions, "42:16")
+	require.NoError(t, err)
+	atHome, forwarded := 0, 0
+	for user := uint64(1); user <= 200; user++ {
+		home := layout.Home(42, user)
+		for p := range int32(testPartitions) {
+			for _, key := range []string{"42", "42/0", string(layout.AppendKey(nil, 42, user))} {
+				v := &verdict{}
+				v.judge(logRecord(p, 17, key, fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)), layout)
+				require.Empty(t, v.deadLetters)
+				if p == home {
+					require.Len(t, v.events, 1)
+					require.Empty(t, v.forwards)
+					atHome++
+					continue
+				}
+				require.Empty(t, v.events)
+				require.Len(t, v.forwards, 1)
+				require.Equal(t, home, v.forwards[0].Partition)
+				require.Equal(t, string(layout.AppendKey(nil, 42, user)), string(v.forwards[0].Key))
+				forwarded++
+				again := &verdict{}
+				again.judge(v.forwards[0], layout)
+				require.Empty(t, again.deadLetters)
+			}
+		}
+	}
+	require.Equal(t, 3*atHome, forwarded)
+}
+
+// Updates of a post with user buckets say so.
+func TestUpdatesTellOfUserBuckets(t *testing.T) {
+	layout, err := schema.NewLayout(testPartitions, "42:16")
+	require.NoError(t, err)
+	user := uint64(1)
+	for layout.Home(42, user) != 2 {
+		user++
+	}
+	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
+	w.progress.UserBuckets = layout.UserBuckets()
+	other := postAt(2, 0)
+	require.NotEqual(t, uint64(42), other)
+	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 102},
+		logRecord(2, 100, "42", fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)),
+		logRecord(2, 101, fmt.Sprint(other), `{"user_id":1,"action":"LIKE"}`))
+	buckets := map[string]int32{}
+	for _, rec := range out.records {
+		if rec.Topic == schema.TopicUpdates {
+			var u schema.Update
+			require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
+			buckets[string(rec.Key)] = u.Buckets
+		}
+	}
+	require.Equal(t, map[string]int32{"42": 16, fmt.Sprint(other): 0, schema.ProgressKey: 0}, buckets)
+}
+
+// An event that was forwarded before partitions were added may have to go on, once in each layout; what comes back is a
+// dead letter.
+func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
+	rec := logRecord(1, 8, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":1}`)
+	for _, c := range []struct {
+		header  string
+		layouts uint32
+		next    string // "": buried
+	}{
+		{"", 0, "1@8"},
+		{"3@5", 0, ""},
+		{"", 2, "1@8/2"},
+		{"3@5", 2, "1@8/2"},
+		{"3@5/1", 2, "1@8/2"},
+		{"3@5/2", 2, ""},
+		{"3@5/3", 2, ""},
+		{"3@5/x", 2, ""},
+		{"nothing of ours", 1, "1@8/1"},
+	} {
+		rec.Headers = nil
+		if c.header != "" {
+			rec.Headers = []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte(c.header)}}
+		}
+		v := &verdict{layouts: c.layouts}
+		v.judge(rec, testLayout)
+		if c.next == "" {
+			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, v.reasons, "%+v", c)
+			continue
+		}
+		require.Len(t, v.forwards, 1, "%+v", c)
+		require.Equal(t, c.next, header(v.forwards[0], schema.HeaderForwarded))
+		v.reset()
+		require.Equal(t, c.layouts, v.layouts)
+	}
 }

@@ -32,6 +32,7 @@ type folder struct {
 	txn      *stream.Txn
 	store    *stream.Store
 	progress schema.Progress
+	layout   schema.Layout // of progress
 	verdicts [2]verdict
 	fold     fold.Folder
 }
@@ -75,7 +76,7 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 	if err := w.verify(ctx, &progress); err != nil {
 		return stream.Position{}, w.unlessTaken(ctx, err)
 	}
-	w.progress = progress
+	w.progress, w.layout = progress, progress.Layout()
 	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 
@@ -100,6 +101,9 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 	if p.ClusterID != topics.ClusterID {
 		return stream.Park(stream.CauseTopics, restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
+	if p.Moving {
+		return parkMoving(p)
+	}
 	for _, t := range []struct {
 		name   string
 		id     schema.TopicID
@@ -110,7 +114,7 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 			return stream.Park(stream.CauseTopics, t.remedy, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
-			return parkPartitions(topics, t.name, p.Partitions)
+			return parkPartitions(t.name, have.Partitions, p.Partitions)
 		}
 	}
 	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, w.partition)
@@ -226,6 +230,28 @@ func (out *output) add(v *verdict) {
 	out.reasons = append(out.reasons, v.reasons...)
 }
 
+// sheet is where the records of a part of the batch are laid out.
+type sheet struct {
+	out       *output
+	partition int32
+	slab      []kgo.Record // that nothing is in yet
+	bytes     []byte
+}
+
+// cut is what has been appended since there were n bytes.
+func (s *sheet) cut(n int) []byte { return s.bytes[n:len(s.bytes):len(s.bytes)] }
+
+func (s *sheet) add(topic string, key, value []byte) *kgo.Record {
+	if len(s.slab) == 0 {
+		s.slab = make([]kgo.Record, 64)
+	}
+	rec := &s.slab[0]
+	s.slab = s.slab[1:]
+	*rec = kgo.Record{Topic: topic, Partition: s.partition, Key: key, Value: value}
+	s.out.records = append(s.out.records, rec)
+	return rec
+}
+
 // publish lays out the records of a part of the batch; after the last one comes the
 // progress.
 func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Position, last bool) {
@@ -234,76 +260,74 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 	out.transitions += r.Transitions
 	room := w.newRoom(cap(out.records))
 	out.rooms = append(out.rooms, room)
-	slab, bytes := room.records, room.bytes[:0]
-	defer func() { room.bytes = bytes }()
+	s := &sheet{out: out, partition: w.partition, slab: room.records, bytes: room.bytes[:0]}
+	defer func() { room.bytes = s.bytes }()
 	posts, pairs := out.follow(v)
-	add := func(topic string, key, value []byte) *kgo.Record {
-		if len(slab) == 0 {
-			slab = make([]kgo.Record, 64)
-		}
-		rec := &slab[0]
-		slab = slab[1:]
-		*rec = kgo.Record{Topic: topic, Partition: w.partition, Key: key, Value: value}
-		out.records = append(out.records, rec)
-		return rec
+	s.layState(r, pairs)
+	if last {
+		out.last = s.add(schema.TopicState, []byte(schema.StateProgressKey), nil) // value below
 	}
-	cut := func(n int) []byte { return bytes[n:len(bytes):len(bytes)] }
+	out.state = len(out.records)
+	s.layUpdates(r, w.layout, next, posts)
+	if last {
+		s.update(next, []byte(schema.ProgressKey), schema.ProgressUpdate(out.progress.Layouts, false))
+		out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
+		out.last.Value = schema.AppendProgress(nil, &out.progress)
+	}
+	out.records = append(out.records, v.forwards...)
+	out.records = append(out.records, v.deadLetters...)
+}
 
+// layState lays out the pairs and counts that have changed.
+func (s *sheet) layState(r *fold.Result, pairs map[fold.PairKey]trace.Span) {
 	for i := range r.Pairs {
 		p := &r.Pairs[i]
-		n := len(bytes)
-		bytes = schema.AppendPairKey(bytes, p.Key.PostID, p.Key.UserID)
-		key := cut(n)
-		n = len(bytes)
-		bytes = schema.AppendPair(bytes, &p.Pair)
-		rec := add(schema.TopicState, key, cut(n))
+		n := len(s.bytes)
+		s.bytes = schema.AppendPairKey(s.bytes, p.Key.PostID, p.Key.UserID)
+		key := s.cut(n)
+		n = len(s.bytes)
+		s.bytes = schema.AppendPair(s.bytes, &p.Pair)
+		rec := s.add(schema.TopicState, key, s.cut(n))
 		if span, ok := pairs[p.Key]; ok {
 			tracing.GiveTo(rec, span.SpanContext())
 		}
 	}
 	for _, c := range r.Counts {
-		n := len(bytes)
-		bytes = schema.AppendCountsKey(bytes, c.PostID)
-		key := cut(n)
-		n = len(bytes)
-		bytes = schema.AppendCounts(bytes, c.Counts)
-		add(schema.TopicState, key, cut(n))
+		n := len(s.bytes)
+		s.bytes = schema.AppendCountsKey(s.bytes, c.PostID)
+		key := s.cut(n)
+		n = len(s.bytes)
+		s.bytes = schema.AppendCounts(s.bytes, c.Counts)
+		s.add(schema.TopicState, key, s.cut(n))
 	}
-	if last {
-		add(schema.TopicState, []byte(schema.StateProgressKey), nil) // value below
-		out.last = out.records[len(out.records)-1]
-	}
-	out.state = len(out.records)
+}
 
-	update := func(key []byte, u schema.Update) *kgo.Record {
-		u.Seq, u.SourceOffset = out.progress.NextSeq, next.Offset
-		out.progress.NextSeq++
-		out.updates++
-		n := len(bytes)
-		bytes = schema.AppendUpdate(bytes, &u)
-		return add(schema.TopicUpdates, key, cut(n))
-	}
+// layUpdates lays out what the posts' changes come to.
+func (s *sheet) layUpdates(r *fold.Result, layout schema.Layout, next stream.Position, posts map[uint64]trace.Span) {
 	for i := range r.Updates {
 		u := &r.Updates[i]
-		n := len(bytes)
-		bytes = schema.AppendPostKey(bytes, u.PostID)
-		key := cut(n)
+		n := len(s.bytes)
+		s.bytes = schema.AppendPostKey(s.bytes, u.PostID)
+		key := s.cut(n)
 		for deltas := u.Deltas; len(deltas) > 0; {
 			n := min(len(deltas), schema.MaxDeltas)
-			rec := update(key, schema.Update{Counts: u.Counts, Deltas: deltas[:n]})
+			rec := s.update(next, key, schema.Update{Counts: u.Counts, Deltas: deltas[:n], Buckets: layout.Buckets(u.PostID)})
 			if span, ok := posts[u.PostID]; ok {
 				tracing.GiveTo(rec, span.SpanContext())
 			}
 			deltas = deltas[n:]
 		}
 	}
-	if last {
-		update([]byte(schema.ProgressKey), schema.Update{})
-		out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
-		out.last.Value = schema.AppendProgress(nil, &out.progress)
-	}
-	out.records = append(out.records, v.forwards...)
-	out.records = append(out.records, v.deadLetters...)
+}
+
+// update adds an update with the next number.
+func (s *sheet) update(next stream.Position, key []byte, u schema.Update) *kgo.Record {
+	u.Seq, u.SourceOffset = s.out.progress.NextSeq, next.Offset
+	s.out.progress.NextSeq++
+	s.out.updates++
+	n := len(s.bytes)
+	s.bytes = schema.AppendUpdate(s.bytes, &u)
+	return s.add(schema.TopicUpdates, key, s.cut(n))
 }
 
 func (w *folder) count(records int, out *output) {

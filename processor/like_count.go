@@ -76,11 +76,16 @@ func (w *counter) Open(ctx context.Context) (stream.Position, error) {
 // parkMySQL tells what no retry repairs from a server that is away.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
+	var other *sql.ShardError
 	switch {
 	case errors.Is(err, sql.ErrPositionMissing):
 		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
+	case errors.As(err, &changed) && changed.Stored.TopicID == changed.Given.TopicID && changed.Stored.Partitions < changed.Given.Partitions:
+		return stream.Park(stream.CauseTopics, Repartition, "%w", err)
 	case errors.As(err, &changed):
 		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
+	case errors.As(err, &other):
+		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
 		return stream.Reopen("the position in MySQL has moved")
 	}
@@ -109,7 +114,7 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 		w.metrics.applyFailed(err)
 		return parkMySQL(err)
 	}
-	w.metrics.mysqlCommitSeconds.Observe(time.Since(began).Seconds())
+	w.metrics.mysqlCommitSeconds.WithLabelValues(w.db.Shard().Label()).Observe(time.Since(began).Seconds())
 	w.metrics.batchRecords.WithLabelValues(schema.GroupApply).Observe(float64(len(b.Records)))
 	w.position, w.checked = to, time.Now()
 	w.metrics.applied.Add(float64(len(b.Records)))
@@ -139,6 +144,9 @@ func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 		post, err := schema.ParsePostKey(rec.Key)
 		if err != nil {
 			return sql.Position{}, stream.Park(stream.CauseRecord, "find out who else writes to like-updates", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+		}
+		if w.update.Moved && w.db.Shard().Has(w.update.Other) {
+			continue // nobody's reaction has changed, and the rows are in this database before and after
 		}
 		w.add(post, w.update.Deltas)
 	}

@@ -29,7 +29,8 @@ type metrics struct {
 	failed       *prometheus.CounterVec   // by group and outcome
 	batchRecords *prometheus.HistogramVec // by group
 
-	foldSeconds, kafkaCommitSeconds, mysqlCommitSeconds prometheus.Histogram
+	foldSeconds, kafkaCommitSeconds prometheus.Histogram
+	mysqlCommitSeconds              *prometheus.HistogramVec // by shard
 }
 
 // How a transaction fails.
@@ -45,9 +46,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Namespace: "kudos", Name: name, Help: help})
 	}
-	seconds := func(name, help string) prometheus.Histogram {
-		return f.NewHistogram(prometheus.HistogramOpts{Namespace: "kudos", Name: name, Help: help,
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}) // 1 ms to 16 s
+	seconds := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "kudos", Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)} // 1 ms to 16 s
 	}
 	m := &metrics{
 		events:       counter("events_folded_total", "Records of likes that were judged, whatever came of them."),
@@ -68,9 +69,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		batchRecords: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "kudos", Name: "batch_records",
 			Help:    "Records in a batch that was committed, by group: under load batches grow, up to processor.max_batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10)}, []string{"group"}), // 1 to 262,144
-		foldSeconds:        seconds("fold_seconds", "Seconds from the beginning of a batch of likes until all of its records are with the Kafka client."),
-		kafkaCommitSeconds: seconds("kafka_commit_seconds", "Seconds from then until Kafka has committed the batch's transaction."),
-		mysqlCommitSeconds: seconds("mysql_commit_seconds", "Seconds of a transaction in MySQL, its repetitions after deadlocks included."),
+		foldSeconds:        f.NewHistogram(seconds("fold_seconds", "Seconds from the beginning of a batch of likes until all of its records are with the Kafka client.")),
+		kafkaCommitSeconds: f.NewHistogram(seconds("kafka_commit_seconds", "Seconds from then until Kafka has committed the batch's transaction.")),
+		mysqlCommitSeconds: f.NewHistogramVec(seconds("mysql_commit_seconds", "Seconds of a transaction in MySQL, its repetitions after deadlocks included, by the shard that it was in."), []string{"shard"}),
 	}
 	for _, outcome := range []string{outcomeFenced, outcomeUnknown, outcomeAborted} {
 		m.failed.WithLabelValues(schema.GroupFold, outcome)

@@ -18,6 +18,9 @@ type Options struct {
 	// partitions. Of a process that is killed, a fourth of it at most is read again from
 	// Kafka.
 	BufferBytes int64 `mapstructure:"buffer_bytes"`
+	// Standby has a process keep copies of the partitions of the state table that others
+	// own, too: taking one over then reads only what was not followed yet.
+	Standby bool `mapstructure:"standby"`
 	// TransactionTimeout is how long Kafka keeps a transaction of a dead process
 	// open, and with it readers of committed data back.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`

@@ -2,7 +2,6 @@ package processor_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -18,7 +17,7 @@ import (
 
 // applyTopics is `kudos topics apply`.
 func (s *system) applyTopics() (*processor.TopicsReport, error) {
-	return processor.ApplyTopics(s.t.Context(), s.kafka, partitions, 1, s.log)
+	return processor.ApplyTopics(s.t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 }
 
 // startOver is the remedy when the state is lost: all that was made of likes is made
@@ -208,7 +207,7 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 		{"of likes", []string{schema.TopicLikes}, false, likesGrew},
 		{"of the state table", []string{schema.TopicState}, false, "topic latest-like-action-table has 6 partitions, the state table was made for 4"},
 		{"of all", all, false, likesGrew},
-		// The group notices by itself after some minutes, or at a rebalance.
+		// The group notices by itself after some seconds, or at a rebalance.
 		{"of all, under a running processor", all, true, likesGrew},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,11 +219,7 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 			counts := s.counts()
 			_, err := s.adm.CreatePartitions(t.Context(), 2, c.topics...)
 			require.NoError(t, err)
-			after := 4
-			if slices.Contains(c.topics, schema.TopicLikes) {
-				after = 6
-			}
-			says := []string{c.says, "remedy: stop the processors", fmt.Sprintf("kudos topics apply --set topics.partitions=%d", after)}
+			says := []string{c.says, "remedy: kudos topics repartition --set topics.partitions=6"}
 			second := s.run()
 			second.waitParked(says...)
 			if c.running {
@@ -235,21 +230,29 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 	}
 }
 
-// What the readiness says is to be done when likes has grown, done.
-func TestLikesThatHasGrownIsFoldedAnew(t *testing.T) {
+// What the readiness says is to be done when topics have grown, done, while the processor waits for it.
+func TestTopicsThatHaveGrownAreFoldedOn(t *testing.T) {
 	t.Parallel()
-	s, _, p := busySystem(t)
-	p.stop()
-	counts := s.counts()
-	_, err := s.adm.CreatePartitions(t.Context(), 2, schema.TopicLikes, schema.TopicDLT)
-	require.NoError(t, err)
-	_, err = s.adm.DeleteTopics(t.Context(), schema.TopicState, schema.TopicUpdates,
-		schema.TopicTrending, schema.TopicTrendingTable, schema.TopicTrendingLocal, schema.TopicTrendingLocalTable)
-	require.NoError(t, err)
-	s.emptyTables()
-	_, err = processor.ApplyTopics(t.Context(), s.kafka, 6, 1, s.log)
-	require.NoError(t, err)
-	p = s.run()
-	s.waitFor("all counts to be back", func() (bool, any) { return maps.Equal(counts, s.counts()), s.counts() })
-	p.waitReady()
+	for _, topics := range [][]string{
+		{schema.TopicLikes}, {schema.TopicState, schema.TopicTrendingLocalTable}, {schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT},
+	} {
+		t.Run(topics[0], func(t *testing.T) {
+			t.Parallel()
+			s := newRepartitioned(t)
+			p := s.run()
+			s.react(500)
+			s.waitCounted()
+			_, err := s.adm.CreatePartitions(t.Context(), 2, topics...)
+			require.NoError(t, err)
+			s.react(100)
+			p.stop()
+			p = s.run()
+			p.waitParked("remedy: kudos topics repartition --set topics.partitions=6")
+			_, err = s.repartition(t.Context(), s.options(6))
+			require.NoError(t, err)
+			s.layout.Partitions = 6
+			p.waitReady()
+			s.checkExact(1)
+		})
+	}
 }

@@ -21,13 +21,14 @@ type Processor struct {
 	kafka   stream.KafkaOptions
 	log     *slog.Logger
 	stores  *stream.Stores
+	standby *stream.Stores // nil: no copies of what others own
 	workers *Workers
 
 	fold, apply *stream.Processor
 }
 
 // New makes a processor. It starts nothing.
-func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) (*Processor, error) {
+func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Processor, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
@@ -46,23 +47,35 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossRemedy = checkPartitions, acceptLoss
 	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
+	if opts.Standby {
+		p.standby = p.stores.Standby()
+		foldOpts.Standby = p.standby
+	}
 	p.fold = stream.NewProcessor(foldOpts, p.workers.Fold, log)
 	applyOpts := common
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
 	applyOpts.CommitPositions, applyOpts.LossRemedy = true, rebuild
 	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
-	reg.MustRegister(stream.NewCollector(p.fold, p.apply), stream.NewSizeCollector("processor", p.stores))
+	reg.MustRegister(stream.NewCollector(p.fold, p.apply), stream.NewSizeCollector("processor", p.stores), shardCollector{p.apply, db})
+	if opts.Standby {
+		reg.MustRegister(stream.NewStandbyCollector(p.fold), stream.NewSizeCollector("standby", p.standby))
+	}
 	return p, nil
 }
 
 // Run works until ctx ends, and then finishes the batches in hand. Of the servers'
-// troubles it ends over none, but a cluster that can never do.
+// troubles it ends over none, but a cluster that can never do, and databases that are
+// not those of the settings.
 func (p *Processor) Run(ctx context.Context) error {
 	defer p.stores.Close()
+	if p.standby != nil {
+		defer p.standby.Close()
+	}
 	if err := p.checkCluster(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.workers.db.CheckShards(ctx) })
 	g.Go(func() error { return p.fold.Run(ctx) })
 	g.Go(func() error { return p.apply.Run(ctx) })
 	return g.Wait()

@@ -40,9 +40,10 @@ func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
 
 // publishBatch is Process up to the commit.
 func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Position, records ...*kgo.Record) *output {
+	w.layout = w.progress.Layout()
 	w.verdicts[0].reset()
 	for _, rec := range records {
-		w.verdicts[0].judge(rec, w.progress.Partitions)
+		w.verdicts[0].judge(rec, w.layout)
 	}
 	result, err := w.fold.Fold(w.verdicts[0].events, state)
 	require.NoError(t, err)
@@ -51,6 +52,8 @@ func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Positio
 	w.publish(out, &w.verdicts[0], result, next, true)
 	return out
 }
+
+var testLayout = schema.Layout{Partitions: testPartitions}
 
 func testProgress() schema.Progress {
 	return schema.Progress{

@@ -19,7 +19,7 @@ const (
 	// startOver folds again what likes still holds.
 	startOver = "stop the processors and rankers, " + anew
 	anew      = "delete " + schema.TopicState + " and " + schema.TopicUpdates + ", and what rankers have made of them (" + rankings +
-		"), empty like_count, like_hourly and applied_offset in MySQL, then: kudos topics apply"
+		"), empty like_count, like_hourly and applied_offset in MySQL (in each database of mysql.shards), then: kudos topics apply"
 	// rankings are the topics that hold positions in like-updates, and are made anew with it.
 	rankings = schema.TopicTrending + ", " + schema.TopicTrendingTable + ", " + schema.TopicTrendingLocal + ", " + schema.TopicTrendingLocalTable
 	// restore is for a state table that does not belong to the topics there are.
@@ -37,14 +37,22 @@ const (
 const noProgress = "partition %d of the state table has no progress record"
 
 // parkPartitions: with another count of partitions, posts live elsewhere. Since a count
-// only ever grows, the one that likes has now is the one to start over with.
-func parkPartitions(topics stream.Topics, name string, was int32) error {
-	likes := topics.ByName[schema.TopicLikes].Partitions
-	how := restore + " --set topics.partitions=" + strconv.Itoa(int(likes))
-	if name == schema.TopicLikes {
-		how += " (" + schema.TopicDLT + " must have as many: kafka-topics.sh --alter)"
+// only ever grows, somebody has added some, and what lives elsewhere now is to be moved.
+func parkPartitions(name string, have, was int32) error {
+	if have < was {
+		return stream.Park(stream.CauseTopics, restore, "topic %s has %d partitions, the state table was made for %d", name, have, was)
 	}
-	return stream.Park(stream.CauseTopics, how, "topic %s has %d partitions, the state table was made for %d", name, topics.ByName[name].Partitions, was)
+	return stream.Park(stream.CauseTopics, Repartition+" --set topics.partitions="+strconv.Itoa(int(have)),
+		"topic %s has %d partitions, the state table was made for %d", name, have, was)
+}
+
+// Repartition is for partitions that were added, and for a repartition that has not ended.
+const Repartition = "kudos topics repartition"
+
+// parkMoving: a repartition is at work, or was stopped.
+func parkMoving(p *schema.Progress) error {
+	return stream.Park(stream.CauseTopics, Repartition+" (if it is not at work: it goes on where it was stopped)",
+		"a repartition to %d partitions has not ended; nothing is folded until it has", p.Partitions)
 }
 
 // checkPartitions looks at what goka would refuse the whole group for, without knowing
@@ -57,9 +65,9 @@ func checkPartitions(ctx context.Context, cl *kgo.Client) error {
 	likes, state := topics.ByName[schema.TopicLikes].Partitions, topics.ByName[schema.TopicState].Partitions
 	switch {
 	case likes > state:
-		return parkPartitions(topics, schema.TopicLikes, state)
+		return parkPartitions(schema.TopicLikes, likes, state)
 	case state > likes:
-		return parkPartitions(topics, schema.TopicState, likes)
+		return parkPartitions(schema.TopicState, state, likes)
 	}
 	return nil
 }

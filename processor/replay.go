@@ -15,22 +15,22 @@ import (
 // over: it has its place in the log already.
 type Replay struct {
 	store      *stream.Store
-	partitions int32
+	layout     schema.Layout
 	verdict    verdict
 	fold       fold.Folder
 	key, value []byte
 }
 
 // NewReplay begins with what the store has: nothing, for a log from its start on.
-func NewReplay(store *stream.Store, partitions int32) *Replay {
-	return &Replay{store: store, partitions: partitions}
+func NewReplay(store *stream.Store, layout schema.Layout) *Replay {
+	return &Replay{store: store, layout: layout}
 }
 
 // Fold takes the next records of the log; through is the last offset that they cover.
 func (r *Replay) Fold(records []*kgo.Record, through int64) error {
 	r.verdict.reset()
 	for _, rec := range records {
-		r.verdict.judge(rec, r.partitions)
+		r.verdict.judge(rec, r.layout)
 	}
 	result, err := r.fold.Fold(r.verdict.events, &tableState{store: r.store})
 	if err != nil {

@@ -48,8 +48,9 @@ func (w *folder) judge(part int, records []*kgo.Record) (wait func()) {
 	v := &w.verdicts[part%2]
 	return w.beside(func() {
 		v.reset()
+		v.layouts = w.progress.Layouts
 		for _, rec := range records[:min(w.atATime, len(records))] {
-			v.judge(rec, w.progress.Partitions)
+			v.judge(rec, w.layout)
 		}
 	})
 }

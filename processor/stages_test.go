@@ -33,7 +33,7 @@ func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
 	store.Stage(1, func(int) (key, value []byte) {
 		return schema.AppendPairKey(nil, postAt(2, 0), 1), []byte("no pair at all")
 	})
-	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}, atATime: 1, store: store}
+	w := &folder{partition: 2, progress: testProgress(), layout: testLayout, rooms: &sync.Pool{}, atATime: 1, store: store}
 	underWay := 0
 	w.beside = func(f func()) func() {
 		underWay++

@@ -88,7 +88,7 @@ type system struct {
 func newSystem(t testing.TB) *system {
 	s := newBroker(t)
 	s.startDatabase()
-	_, err := processor.ApplyTopics(t.Context(), s.kafka, partitions, 1, s.log)
+	_, err := processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 	require.NoError(t, err)
 	return s
 }
@@ -116,6 +116,12 @@ func newBroker(t testing.TB, opts ...kfake.Opt) *system {
 
 // startDatabase makes a database for this test alone.
 func (s *system) startDatabase() {
+	s.db = s.newDatabase()
+	s.migrate()
+}
+
+// newDatabase makes an empty database for this test alone, and has processors use it.
+func (s *system) newDatabase() *sqlx.DB {
 	s.mysql = sql.DefaultOptions()
 	dsn := os.Getenv(realServer)
 	if dsn == "" {
@@ -123,19 +129,24 @@ func (s *system) startDatabase() {
 	}
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(s.t, err, realServer)
-	config.DBName = ""
+	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for a transaction that was left open
 	admin, err := sqlx.Connect("mysql", config.FormatDSN())
 	require.NoError(s.t, err, realServer)
 	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
 	admin.MustExec("CREATE DATABASE " + config.DBName)
 	s.t.Cleanup(func() {
-		admin.MustExec("DROP DATABASE " + config.DBName)
+		_, err := admin.Exec("DROP DATABASE " + config.DBName)
+		require.NoError(s.t, err, "is a transaction on it still open?")
 		require.NoError(s.t, admin.Close())
 	})
 	s.mysql.DSN = config.FormatDSN()
-	s.db, err = sqlx.Open("mysql", s.mysql.DSN)
+	db, err := sqlx.Open("mysql", s.mysql.DSN)
 	require.NoError(s.t, err)
-	s.t.Cleanup(func() { require.NoError(s.t, s.db.Close()) })
+	s.t.Cleanup(func() { require.NoError(s.t, db.Close()) })
+	return db
+}
+
+func (s *system) migrate() {
 	embedded.migrating.Lock()
 	defer embedded.migrating.Unlock()
 	require.NoError(s.t, sql.Migrate(s.t.Context(), s.mysql, s.log))
@@ -160,7 +171,7 @@ func (s *system) run(change ...func(*processor.Options)) *instance {
 	for _, f := range change {
 		f(&o)
 	}
-	store, err := sql.New(s.mysql, s.log)
+	store, err := sql.Open(s.mysql, s.log)
 	require.NoError(s.t, err)
 	p := &instance{s: s, reg: prometheus.NewRegistry()}
 	p.Processor, err = processor.New(o, s.kafka, store, s.log, p.reg)

@@ -28,9 +28,9 @@ func (r *TopicsReport) add(format string, args ...any) {
 
 // ApplyTopics creates the topics that are missing, sets what is set otherwise, and
 // writes the first progress record of each partition. A longer retention is left alone.
-// It can be run at any time and any number of times; what cannot be changed (a partition
-// count) is an error.
-func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int32, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
+// It can be run at any time and any number of times; another partition count is an error
+// (`kudos topics repartition` adds partitions).
+func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
 	cl, err := kafka.NewClient(log)
 	if err != nil {
 		return nil, err
@@ -40,8 +40,15 @@ func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 		return nil, refusal(err)
 	}
 	report := &TopicsReport{}
+	have, err := layoutOf(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	if have != nil && (have.Moving || have.Partitions != layout.Partitions || have.UserBuckets != layout.UserBuckets()) {
+		return nil, layoutError(have, layout)
+	}
 	a := &topicAdmin{cl: cl, adm: kadm.NewClient(cl), report: report}
-	for _, t := range schema.Topics(partitions, replicationFactor) {
+	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {
 		if err := a.apply(ctx, t); err != nil {
 			return report, err
 		}
@@ -50,8 +57,11 @@ func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 	if err != nil {
 		return report, err
 	}
-	for p := range partitions {
-		first := firstProgress{kafka: kafka, log: log, topics: topics, partition: p}
+	for p := range layout.Partitions {
+		first := firstProgress{kafka: kafka, log: log, topics: topics, layout: layout, partition: p}
+		if have != nil {
+			first.layouts = have.Layouts
+		}
 		if err := first.write(ctx, report); err != nil {
 			return report, err
 		}
@@ -59,9 +69,45 @@ func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 	return report, nil
 }
 
+// layoutOf is a progress record of the layout by which the state table is folded, that of a repartition under way
+// before any other; nil: there is none yet.
+func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err error) {
+	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicState)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for p := range topics.ByName[schema.TopicState].Partitions {
+		progress, err := LastProgress(ctx, cl, p)
+		if err != nil {
+			return nil, err
+		}
+		if progress != nil && progress.StateID == topics.ByName[schema.TopicState].ID && (layout == nil || progress.Moving) {
+			layout = progress
+		}
+	}
+	return layout, nil
+}
+
+// layoutError says why topics are not to be set up for another number of partitions, or not now.
+func layoutError(have *schema.Progress, layout schema.Layout) error {
+	want := layout.Partitions
+	switch {
+	case have.Moving:
+		return fmt.Errorf("a repartition to %d partitions has not ended; finish it first: %s", have.Partitions, Repartition)
+	case have.Partitions == want:
+		return fmt.Errorf("the state table has the user buckets [%s], and topics.user_buckets are [%s]: they decide where a reaction lives; to change them, run `%s`, or set topics.user_buckets back", have.UserBuckets, layout.UserBuckets(), Repartition)
+	case have.Partitions < want:
+		return fmt.Errorf("the state table has %d partitions, not %d, and a partition count decides where a post lives: to add partitions, run `%s`; or set topics.partitions to %d", have.Partitions, want, Repartition, have.Partitions)
+	}
+	return fmt.Errorf("the state table has %d partitions, not %d, and Kafka takes none away: set topics.partitions to %d", have.Partitions, want, have.Partitions)
+}
+
 // CheckTopics compares the topics with what they have to be. It changes nothing; an
 // empty report means that all is well.
-func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int32, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
+func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
 	cl, err := kafka.NewClient(log)
 	if err != nil {
 		return nil, err
@@ -75,7 +121,7 @@ func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, partitions int3
 		report.add("%v", refusal(err))
 	}
 	a := &topicAdmin{cl: cl, adm: kadm.NewClient(cl), report: report}
-	for _, t := range schema.Topics(partitions, replicationFactor) {
+	for _, t := range schema.Topics(layout.Partitions, replicationFactor) {
 		if err := a.check(ctx, t); err != nil {
 			return report, err
 		}
@@ -92,6 +138,12 @@ func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOption
 	}
 	if err != nil {
 		return err
+	}
+	if layout, err := layoutOf(ctx, cl); err != nil {
+		return err
+	} else if layout != nil && layout.Moving {
+		report.add("a repartition to %d partitions has not ended; run: %s", layout.Partitions, Repartition)
+		return nil
 	}
 	for p := range topics.ByName[schema.TopicState].Partitions {
 		first := firstProgress{kafka: kafka, log: log, partition: p}
@@ -136,11 +188,14 @@ func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
 		a.report.add("created %s with %d partitions, replication factor %d", want.Name, want.Partitions, want.ReplicationFactor)
 		return a.waitFor(ctx, want.Name)
 	}
-	if have.partitions != want.Partitions {
+	if have.partitions != want.Partitions && !keepsFewer(want, have.partitions) {
 		if want.Name == schema.TopicExclusions {
 			return fmt.Errorf("topic %s has %d partitions, and must have one: read what is excluded (kudos ranker exclusions), delete it, and exclude the posts anew", want.Name, have.partitions)
 		}
-		return fmt.Errorf("topic %s has %d partitions, not %d; a partition count is never changed, since it decides where a post lives: set topics.partitions to %d", want.Name, have.partitions, want.Partitions, have.partitions)
+		if have.partitions < want.Partitions {
+			return fmt.Errorf("topic %s has %d partitions, not %d; a partition count decides where a post lives: to add partitions, run `%s`; or set topics.partitions to %d", want.Name, have.partitions, want.Partitions, Repartition, have.partitions)
+		}
+		return fmt.Errorf("topic %s has %d partitions, not %d, and Kafka takes none away: set topics.partitions to %d", want.Name, have.partitions, want.Partitions, have.partitions)
 	}
 	var alter []kadm.AlterConfig
 	for _, k := range slices.Sorted(maps.Keys(want.Configs)) {
@@ -160,6 +215,11 @@ func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
 		return fmt.Errorf("setting up topic %s: %w", want.Name, err)
 	}
 	return nil
+}
+
+// keepsFewer: the topics of rankings may have fewer partitions than the others have by now.
+func keepsFewer(want schema.Topic, have int32) bool {
+	return schema.KeepsPartitions(want.Name) && want.Name != schema.TopicExclusions && have < want.Partitions
 }
 
 // waitFor waits until all partitions of a new topic have a leader.
@@ -186,8 +246,12 @@ func (a *topicAdmin) check(ctx context.Context, want schema.Topic) error {
 		a.report.add("topic %s is missing; run: kudos topics apply", want.Name)
 		return nil
 	}
-	if have.partitions != want.Partitions {
-		a.report.add("topic %s has %d partitions, it must have %d", want.Name, have.partitions, want.Partitions)
+	if have.partitions != want.Partitions && !keepsFewer(want, have.partitions) {
+		line := fmt.Sprintf("topic %s has %d partitions, it must have %d", want.Name, have.partitions, want.Partitions)
+		if have.partitions < want.Partitions && !schema.KeepsPartitions(want.Name) {
+			line += "; to add partitions, run: " + Repartition
+		}
+		a.report.add("%s", line)
 	}
 	if have.replicas != int(want.ReplicationFactor) {
 		a.report.add("topic %s has replication factor %d, not %d; reassign its partitions with kafka-reassign-partitions.sh", want.Name, have.replicas, want.ReplicationFactor)

@@ -16,7 +16,7 @@ type Workers struct {
 	opts    Options
 	kafka   stream.Kafka
 	stores  *stream.Stores
-	db      *sql.Store
+	db      *sql.Shards
 	log     *slog.Logger
 	metrics *metrics
 
@@ -33,7 +33,7 @@ type Workers struct {
 
 // NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been
 // made yet.
-func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) *Workers {
+func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) *Workers {
 	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
 	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg), FoldAtATime: foldAtATime, Beside: beside}
 }
@@ -51,7 +51,7 @@ const foldAtATime = 25_000
 // Count makes a worker of like-count.
 func (w *Workers) Count(a stream.Assignment) stream.Worker {
 	return &counter{
-		partition: a.Partition, opts: &w.opts, kafka: w.kafka, db: w.db,
+		partition: a.Partition, opts: &w.opts, kafka: w.kafka, db: w.db.Of(a.Partition),
 		metrics: w.metrics, log: w.log,
 	}
 }

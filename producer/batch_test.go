@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -164,7 +165,8 @@ func TestBatchLimits(t *testing.T) {
 // A full batch on one post stays in order, and in record batches that the topic takes;
 // each is asked to be on every in-sync replica, and to be written once.
 func TestFullBatch(t *testing.T) {
-	r := start(t, nil)
+	// Long enough that on the slowest machine a record batch is sent because it is full.
+	r := start(t, func(o *Options) { o.Linger = 200 * time.Millisecond })
 	var mu sync.Mutex
 	largest, unsafe := 0, 0
 	r.cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -58,6 +58,9 @@ type Options struct {
 	// Origins are the web pages of other hosts that may send likes from a browser, such
 	// as https://www.example.com (a reader's dashboard is one); "*" is all.
 	Origins []string `mapstructure:"origins"`
+	// UserBuckets are the posts in whose keys the bucket of the user is named. Where that
+	// is left out, the processors forward.
+	UserBuckets schema.UserBuckets `mapstructure:"-"`
 
 	// MaxBodyBytes bounds the body of a single like.
 	MaxBodyBytes int64 `mapstructure:"max_body_bytes"`

@@ -86,7 +86,12 @@ func TestWhatEachAuthNeeds(t *testing.T) {
 func TestMaxRecordBytes(t *testing.T) {
 	const most = 1<<64 - 1
 	e := schema.Event{PostID: most, UserID: most, Action: schema.Dislike, TimeMs: 1<<63 - 1, Region: schema.Region{'G', 'B', '-', 'E', 'N', 'G'}}
-	key, value, all := appendRecord(make([]byte, 0, maxRecordBytes), &e)
+	layout, err := schema.NewLayout(1, "18446744073709551615:1024")
+	require.NoError(t, err)
+	key, _, all := appendRecord(make([]byte, 0, maxRecordBytes), layout, &e)
+	require.LessOrEqual(t, len(all), maxRecordBytes)
+	require.Equal(t, "18446744073709551615/357", string(key), "the user's bucket")
+	key, value, all := appendRecord(make([]byte, 0, maxRecordBytes), schema.Layout{}, &e)
 	require.LessOrEqual(t, len(all), maxRecordBytes)
 	require.Equal(t, "18446744073709551615", string(key))
 	require.Equal(t, schema.AppendEvent(nil, &e), value)

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"kudos/schema"
 	"kudos/stream"
 	"kudos/stream/listen"
 	"kudos/stream/tracing"
@@ -67,7 +68,11 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 	if p.access, err = newAccess(o, log); err != nil {
 		return nil, fmt.Errorf("producer options: %w", err)
 	}
-	p.publisher = newPublisher(o, kafka, log, p.metrics)
+	layout, err := schema.NewLayout(1, o.UserBuckets) // how many partitions does not matter to keys
+	if err != nil {
+		return nil, fmt.Errorf("producer options: %w", err)
+	}
+	p.publisher = newPublisher(o, layout, kafka, log, p.metrics)
 	p.handler = tracing.Handler(p.routes(), "producer")
 	if err := p.metrics.register(reg, p.publisher.bufferedRecords, p.access.keys.readTimestamp); err != nil {
 		return nil, fmt.Errorf("registering the producer's metrics: %w", err)

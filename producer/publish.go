@@ -23,15 +23,16 @@ type publisher struct {
 	kafka   stream.KafkaOptions
 	log     *slog.Logger
 	metrics *metrics
+	layout  schema.Layout // names buckets in keys
 	health  health
 
 	client atomic.Pointer[kgo.Client] // nil unless running
 	room   *semaphore.Weighted        // of MaxBufferedRecords
 }
 
-func newPublisher(o Options, kafka stream.KafkaOptions, log *slog.Logger, m *metrics) *publisher {
+func newPublisher(o Options, layout schema.Layout, kafka stream.KafkaOptions, log *slog.Logger, m *metrics) *publisher {
 	return &publisher{
-		options: o, kafka: kafka, log: log, metrics: m,
+		options: o, layout: layout, kafka: kafka, log: log, metrics: m,
 		room: semaphore.NewWeighted(int64(o.MaxBufferedRecords)),
 	}
 }
@@ -40,7 +41,7 @@ func newPublisher(o Options, kafka stream.KafkaOptions, log *slog.Logger, m *met
 func (p *publisher) open() error {
 	client, err := p.kafka.NewClient(p.log,
 		// Kafka's own partitioning, spelled out: murmur2 of the key. Every writer of a
-		// post must choose the same partition (schema.PartitionFor).
+		// post must choose the same partition (schema.Layout).
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		// An acknowledged event is on every in-sync replica, and the client's own
 		// retries write it once (idempotence is kgo's default).
@@ -125,7 +126,7 @@ func (p *publisher) publish(ctx context.Context, events []schema.Event) ([]ack, 
 	for i := range events {
 		r := &records[i]
 		r.Topic = schema.TopicLikes
-		r.Key, r.Value, buf = appendRecord(buf, &events[i])
+		r.Key, r.Value, buf = appendRecord(buf, p.layout, &events[i])
 		// Not the request's context: kgo fails a partition's whole buffer, the events
 		// of others too, when the context of a record in it ends.
 		client.TryProduce(traced, r, func(r *kgo.Record, err error) {
@@ -138,13 +139,14 @@ func (p *publisher) publish(ctx context.Context, events []schema.Event) ([]ack, 
 	return acks, nil
 }
 
-// maxRecordBytes is the most that a record's key (20 digits) and value take.
-const maxRecordBytes = 20 + 11 + 11 + 3 + 11 + 8
+// maxRecordBytes is the most that a record's key (20 digits, and 5 of a bucket) and value
+// take.
+const maxRecordBytes = 25 + 11 + 11 + 3 + 11 + 8
 
 // appendRecord appends the record's key and value to buf, and returns both with it.
-func appendRecord(buf []byte, e *schema.Event) (key, value, rest []byte) {
+func appendRecord(buf []byte, layout schema.Layout, e *schema.Event) (key, value, rest []byte) {
 	start := len(buf)
-	buf = schema.AppendPostKey(buf, e.PostID)
+	buf = layout.AppendKey(buf, e.PostID, e.UserID)
 	mid := len(buf)
 	buf = schema.AppendEvent(buf, e)
 	return buf[start:mid:mid], buf[mid:len(buf):len(buf)], buf

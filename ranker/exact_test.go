@@ -2,12 +2,12 @@ package ranker_test
 
 import (
 	"cmp"
-	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +19,7 @@ import (
 
 	"kudos/integration/rankings"
 	"kudos/integration/rankings/day"
+	"kudos/integration/testrun"
 	"kudos/ranker"
 	"kudos/schema"
 	"kudos/stream"
@@ -88,19 +89,7 @@ func (a *arena) start() {
 	var err error
 	r.Ranker, err = ranker.New(a.opts, a.kafka, nil, a.log, r.reg)
 	require.NoError(a.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			require.NoError(a.t, err)
-		case <-time.After(patience):
-			a.t.Errorf("the ranker did not stop within %s", patience)
-		}
-	})
-	a.t.Cleanup(r.stop)
+	r.stop = testrun.Start(a.t, "the ranker", patience, r.Run)
 	a.run = r
 }
 
@@ -199,6 +188,26 @@ func aDay(events int, batching day.Batching) func(testing.TB) [][]rankings.Recor
 	}
 }
 
+// sharedDay is aDay in which every third of the 60 most active posts has user buckets.
+func sharedDay(events, first int) func(testing.TB) [][]rankings.Record {
+	return func(t testing.TB) [][]rankings.Record {
+		active := map[uint64]int{}
+		for e := range day.Events(day.DefaultOptions(events)) {
+			active[e.PostID]++
+		}
+		posts := slices.SortedFunc(maps.Keys(active), func(a, b uint64) int { return cmp.Or(active[b]-active[a], cmp.Compare(a, b)) })
+		batching := day.DefaultBatching(partitions)
+		var list []string
+		for i := first; i < 60; i += 3 {
+			list = append(list, fmt.Sprintf("%d:%d", posts[i], 2+i))
+		}
+		var err error
+		batching.UserBuckets, err = schema.ParseUserBuckets(list)
+		require.NoError(t, err)
+		return aDay(events, batching)(t)
+	}
+}
+
 // movieLens is the updates of the ratings, in the order of their times, every so manieth.
 func movieLens(user func(uint64) uint64, batching day.Batching, each int) func(testing.TB) [][]rankings.Record {
 	return func(t testing.TB) [][]rankings.Record {
@@ -233,7 +242,7 @@ func records(t testing.TB, tapes []*rankings.Tape) (all [][]rankings.Record) {
 // closing is a last update, at the same time in all partitions: a window that has gone on
 // without those that lag behind waits for them to come there.
 func closing(t testing.TB, tape *rankings.Tape, partition int32) rankings.Record {
-	post := uint64(1)
+	post := uint64(1 << 40) // none of those that others like
 	for schema.PartitionFor(post, partitions) != partition {
 		post++
 	}
@@ -269,6 +278,8 @@ func TestRankingsAreExact(t *testing.T) {
 			o.Windows = []time.Duration{time.Minute, 90 * time.Minute, 12 * time.Hour}
 			o.AllowedLateness, o.MinLikes = 0, 2
 		}, aDay(40_000, day.DefaultBatching(partitions))},
+		{"the most liked posts shared", func(o *ranker.Options) { o.MaxBatch, o.TopN = 2000, 5 }, sharedDay(20_000, 0)},
+		{"some posts shared, decay", func(o *ranker.Options) { o.Score, o.TopN, o.MinLikes = "decay", 3, 2 }, sharedDay(10_000, 1)},
 		{"MovieLens, each person", nil, movieLens(day.EachPerson, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 8)},
 		{"MovieLens, people who change their minds", func(o *ranker.Options) { o.MaxBatch = 100 }, movieLens(day.ChangingMinds, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 30)},
 	} {

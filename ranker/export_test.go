@@ -18,10 +18,10 @@ const MySQLMaxBatch = mysqlMaxBatch
 
 // NewMySQLWriters returns what makes the workers of trending-mysql. They compare their
 // position with MySQL's every checkEvery while idle.
-func NewMySQLWriters(kafka stream.Kafka, db *sql.Store, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration) func(stream.Assignment) stream.Worker {
+func NewMySQLWriters(kafka stream.Kafka, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration) func(stream.Assignment) stream.Worker {
 	metrics := newMySQLMetrics(reg)
 	return func(a stream.Assignment) stream.Worker {
-		w := newMySQLWriter(a, kafka, db, metrics, log)
+		w := newMySQLWriter(a, kafka, db.Of(a.Partition), metrics, log)
 		w.(*mysqlWriter).checkEvery = checkEvery
 		return w
 	}

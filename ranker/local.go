@@ -3,6 +3,7 @@ package ranker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -61,6 +62,17 @@ func (w *local) load() error {
 			return err
 		}
 		return w.windows.LoadRow(row, value)
+	})
+	if err != nil {
+		return err
+	}
+	err = w.scan(rowShared, func(key, _ []byte) error {
+		post, err := parseSharedKey(key)
+		if err == nil {
+			w.windows.Share(post, true)
+			w.totals.shared[post] = map[schema.Region]window.Post{}
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -235,6 +247,7 @@ func (w *local) countRecord(rec *kgo.Record, out *output) error {
 	}
 	out.nextSeq = u.Seq + 1
 	if string(rec.Key) == schema.ProgressKey {
+		w.progress.Layouts, w.progress.Moving = u.Layouts(), u.Moved
 		return nil
 	}
 	post, err := schema.ParsePostKey(rec.Key)
@@ -244,9 +257,31 @@ func (w *local) countRecord(rec *kgo.Record, out *output) error {
 	for i := range u.Deltas {
 		u.Deltas[i].Region = w.config.Home(u.Deltas[i].Region)
 	}
+	if err := w.share(post, u.Buckets > 1, out); err != nil {
+		return err
+	}
+	var late []int64
+	if u.Moved { // they are counted as late, or not, in the partition where they came
+		late = slices.Clone(w.windows.Late)
+	}
 	w.windows.Add(post, u.Deltas, rec.Offset)
+	copy(w.windows.Late, late)
 	w.totals.add(post, u, rec.Timestamp.UnixMilli())
 	return nil
+}
+
+// share notes whether a post is in other partitions too, which its updates tell.
+func (w *local) share(post uint64, shared bool, out *output) error {
+	if _, was := w.totals.shared[post]; shared == was {
+		return nil
+	}
+	value := []byte{wireVersion}
+	if !shared {
+		value = nil
+	}
+	out.set(appendSharedKey(nil, post), value)
+	w.windows.Share(post, shared)
+	return w.totals.share(&w.table, post, shared, w.config.TopN, w.exclusions.has)
 }
 
 // compacted is the age from which a record may be missing: like-updates is not compacted
@@ -269,7 +304,7 @@ func (w *local) seal(next stream.Position, out *output) error {
 	last := map[window.Key]*localList{}
 	for _, v := range append(w.windows.Versions, lists...) {
 		l := &localList{Version: v, Exclusions: w.exclusions.next, Origin: from}
-		partition := schema.KeyPartition([]byte(schema.RankingKey(schema.RankingRegion(v.Region), v.Window)), w.progress.Partitions)
+		partition := schema.KeyPartition([]byte(schema.RankingKey(schema.RankingRegion(v.Region), v.Window)), w.outputs)
 		out.records = append(out.records, &kgo.Record{
 			Topic: w.output, Partition: partition, Key: listKey(v.Key, w.partition), Value: appendList(nil, l),
 		})
@@ -283,7 +318,7 @@ func (w *local) seal(next stream.Position, out *output) error {
 			out.set(rowKey, appendList(nil, l))
 		}
 	}
-	s := localSeal{Gap: w.gap, Origin: from, Seal: window.Seal{
+	s := localSeal{Gap: w.gap, Origin: from, layout: layout{w.progress.Layouts, w.progress.Moving}, Seal: window.Seal{
 		Clock: w.windows.Clock(), Watermark: w.windows.Watermark(), Idle: w.windows.Idle(),
 		Offset: next.Offset, Exclusions: w.exclusions.next,
 	}}
@@ -291,7 +326,7 @@ func (w *local) seal(next stream.Position, out *output) error {
 		s.Marks = append(s.Marks, window.SealedMark{Mark: m, Exclusions: w.exclusions.next})
 	}
 	value := appendSeal(nil, &s)
-	for p := range w.progress.Partitions {
+	for p := range w.outputs {
 		out.records = append(out.records, &kgo.Record{Topic: w.output, Partition: p, Key: sealKey(w.partition), Value: value})
 	}
 	w.windows.Versions, w.windows.Marks = w.windows.Versions[:0], w.windows.Marks[:0]

@@ -2,6 +2,7 @@ package ranker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -130,10 +131,14 @@ func (w *mysqlWriter) startAnew(ctx context.Context, start int64) error {
 	return nil
 }
 
-// openAgain has the position read again where that is what helps.
+// openAgain has the position read again where that is what helps, and parks where nothing does.
 func openAgain(err error) error {
-	if sql.PositionInDoubt(err) {
+	var other *sql.ShardError
+	switch {
+	case sql.PositionInDoubt(err):
 		return stream.Reopen(err.Error())
+	case errors.As(err, &other):
+		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
 	}
 	return err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev"
+	"kudos/integration/testrun"
 	"kudos/ranker"
 	"kudos/schema"
 	"kudos/sql"
@@ -103,13 +104,14 @@ func (s *system) startDatabase() {
 	}
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(s.t, err, realServer)
-	config.DBName = ""
+	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for a transaction that was left open
 	admin, err := sqlx.Connect("mysql", config.FormatDSN())
 	require.NoError(s.t, err, realServer)
 	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
 	admin.MustExec("CREATE DATABASE " + config.DBName)
 	s.t.Cleanup(func() {
-		admin.MustExec("DROP DATABASE " + config.DBName)
+		_, err := admin.Exec("DROP DATABASE " + config.DBName)
+		require.NoError(s.t, err, "is a transaction on it still open?")
 		require.NoError(s.t, admin.Close())
 	})
 	s.mysql.DSN = config.FormatDSN()
@@ -130,7 +132,7 @@ type writer struct {
 
 // run starts the group; parked partitions and idle positions are looked at often.
 func (s *system) run() *writer {
-	store, err := sql.New(s.mysql, s.log)
+	store, err := sql.Open(s.mysql, s.log)
 	require.NoError(s.t, err)
 	w := &writer{reg: prometheus.NewRegistry()}
 	w.Processor = stream.NewProcessor(stream.ProcessorOptions{
@@ -138,17 +140,9 @@ func (s *system) run() *writer {
 		Kafka: s.kafka, MaxBatch: ranker.MySQLMaxBatch, TickInterval: 50 * time.Millisecond, ParkInterval: 200 * time.Millisecond,
 		SessionTimeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 	}, ranker.NewMySQLWriters(s.kafka, store, w.reg, s.log, 100*time.Millisecond), s.log)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	stop := testrun.Start(s.t, "the group", patience, w.Run)
 	w.stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			require.NoError(s.t, err)
-		case <-time.After(patience):
-			s.t.Errorf("the group did not stop within %s", patience)
-		}
+		stop()
 		require.NoError(s.t, store.Close())
 	})
 	s.t.Cleanup(w.stop)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
+	"kudos/sql"
 )
 
 func TestRankingsComeToMySQL(t *testing.T) {
@@ -243,4 +244,21 @@ func TestARecordThatCannotBeReadParks(t *testing.T) {
 			s.waitReady()
 		})
 	}
+}
+
+// TestAnotherShardParksRankings: a database that is another one than the settings say gets none, until the list is as it was.
+func TestAnotherShardParksRankings(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.db.MustExec("UPDATE kudos_shard SET shard = 1, shards = 2")
+	w := s.run()
+	s.produce(ranking("US", "1h", 3, 1, 2))
+	s.waitFor("all partitions to park", func() (bool, any) {
+		err := w.Ready()
+		said := fmt.Sprint(err)
+		return strings.Count(said, "this database is shard 1 of 2, but the settings name it as shard 0 of 1") >= partitions && strings.Contains(said, "remedy: "+sql.ShardRemedy), err
+	})
+	s.waitTable(map[string][]uint64{})
+	s.db.MustExec("UPDATE kudos_shard SET shard = 0, shards = 1")
+	s.waitTable(map[string][]uint64{"US/1h": {3, 1, 2}})
 }

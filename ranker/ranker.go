@@ -17,16 +17,17 @@ import (
 
 // Ranker is the role: its groups in one process.
 type Ranker struct {
+	db     *sql.Shards // nil: rankings are in Kafka only
 	stores *stream.Stores
 	groups []*stream.Processor
 }
 
 // New makes a ranker. It starts nothing. Without a database rankings are in Kafka only.
-func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) (*Ranker, error) {
+func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Ranker, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
-	r := &Ranker{stores: stream.NewStores(opts.StateDir, opts.CacheBytes, log)}
+	r := &Ranker{db: db, stores: stream.NewStores(opts.StateDir, opts.CacheBytes, log)}
 	workers := NewWorkers(opts, kafka, r.stores, log, reg)
 	common := stream.ProcessorOptions{
 		LossRemedy:      makeAnew,
@@ -52,7 +53,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 		m := newMySQLMetrics(reg)
 		common.MaxBatch, common.LossRemedy = mysqlMaxBatch, ""
 		add(schema.GroupTrendingMySQL, schema.TopicTrending, false, func(a stream.Assignment) stream.Worker {
-			return newMySQLWriter(a, kafka, db, m, log)
+			return newMySQLWriter(a, kafka, db.Of(a.Partition), m, log)
 		})
 	}
 	reg.MustRegister(stream.NewCollector(r.groups...), stream.NewSizeCollector("ranker", r.stores))
@@ -60,10 +61,13 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logge
 }
 
 // Run works until ctx ends, and then finishes the batches in hand. Over the servers'
-// troubles it does not end.
+// troubles it does not end, but over databases that are not those of the settings.
 func (r *Ranker) Run(ctx context.Context) error {
 	defer r.stores.Close()
 	g, ctx := errgroup.WithContext(ctx)
+	if r.db != nil {
+		g.Go(func() error { return r.db.CheckShards(ctx) })
+	}
 	for _, p := range r.groups {
 		g.Go(func() error { return p.Run(ctx) })
 	}
@@ -121,8 +125,10 @@ func (w *Workers) table(group, input, output string, a stream.Assignment) table 
 
 // Local makes a worker of trending-local.
 func (w *Workers) Local(a stream.Assignment) stream.Worker {
+	t := w.table(schema.GroupTrendingLocal, schema.TopicUpdates, schema.TopicTrendingLocal, a)
+	t.grows = true
 	return &local{
-		table:  w.table(schema.GroupTrendingLocal, schema.TopicUpdates, schema.TopicTrendingLocal, a),
+		table:  t,
 		config: w.config, metrics: w.metrics, now: w.now,
 	}
 }

@@ -15,6 +15,7 @@ const (
 	rowLeaders = "b" // region: who is most liked of all time
 	rowList    = "l" // key of the list: its last version
 	rowClock   = "c" // nothing: the clock
+	rowShared  = "s" // post: it is in other partitions too
 )
 
 const regionSize = len(schema.Region{})
@@ -31,6 +32,18 @@ func parseRowKey(b []byte) (window.RowKey, error) {
 		return window.RowKey{}, fmt.Errorf("row key %x is none of a region and a post", b)
 	}
 	return window.RowKey{Region: schema.Region(b), Post: binary.BigEndian.Uint64(b[regionSize:])}, nil
+}
+
+func appendSharedKey(b []byte, post uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, rowShared...), post)
+}
+
+// parseSharedKey reads what is behind the kind.
+func parseSharedKey(b []byte) (post uint64, err error) {
+	if len(b) != 8 {
+		return 0, fmt.Errorf("row key %x is of no post", b)
+	}
+	return binary.BigEndian.Uint64(b), nil
 }
 
 func appendTotal(b []byte, t *total) []byte {

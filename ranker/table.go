@@ -15,16 +15,20 @@ import (
 // and position are one transaction.
 type table struct {
 	group, input, output string
-	partition            int32
-	member               stream.Member
-	opts                 *Options
-	kafka                stream.Kafka
-	stores               *stream.Stores
-	log                  *slog.Logger
+	// grows: partitions may be added to the input, and to the table with it, while the output keeps its number.
+	grows     bool
+	partition int32
+	member    stream.Member
+	opts      *Options
+	kafka     stream.Kafka
+	stores    *stream.Stores
+	log       *slog.Logger
 
 	txn      *stream.Txn
 	store    *stream.Store
 	progress schema.Progress
+	// outputs is how many partitions the output has.
+	outputs int32
 }
 
 func (t *table) topic() string { return t.group + "-table" }
@@ -76,10 +80,11 @@ func (t *table) position(ctx context.Context) (stream.Position, error) {
 	}
 	input := topics.ByName[t.input]
 	for _, name := range []string{t.topic(), t.output} {
-		if n := topics.ByName[name].Partitions; n != input.Partitions {
+		if n := topics.ByName[name].Partitions; n != input.Partitions && !t.grows {
 			return stream.Position{}, stream.Park(stream.CauseTopics, makeAnew, "topic %s has %d partitions, %s has %d", name, n, t.input, input.Partitions)
 		}
 	}
+	t.outputs = topics.ByName[t.output].Partitions
 	now := schema.Progress{
 		LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,
 		SourceID: input.ID, StateID: topics.ByName[t.topic()].ID, UpdatesID: topics.ByName[t.output].ID,
@@ -103,6 +108,10 @@ func (t *table) position(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
 	}
 	now.NextOffset, now.LeaderEpoch, now.NextSeq = p.NextOffset, p.LeaderEpoch, p.NextSeq
+	now.Layouts, now.Moving = p.Layouts, p.Moving
+	if t.grows && p.Partitions < now.Partitions {
+		p.Partitions = now.Partitions
+	}
 	if now != p {
 		return stream.Position{}, stream.Park(stream.CauseTopics, makeAnew, "%s, %s or %s was deleted and created again, or has another number of partitions, since the rankings were made", t.input, t.topic(), t.output)
 	}

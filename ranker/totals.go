@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 
 	"kudos/ranker/window"
@@ -18,6 +19,9 @@ type totals struct {
 	dirty   map[schema.Region]bool // regions whose list may have changed
 	// touched are the regions that have other leaders after the batch.
 	touched map[schema.Region]bool
+	// shared are posts that are in other partitions too, with what they have here by region:
+	// they are in each list, and not among the leaders.
+	shared map[uint64]map[schema.Region]window.Post
 
 	changes map[window.RowKey]*total
 	keys    []window.RowKey // of changes, in the order of their rows
@@ -37,7 +41,7 @@ type total struct {
 func newTotals() *totals {
 	return &totals{
 		leaders: map[schema.Region]*window.Leaders{}, listed: map[window.Key][]window.Post{}, dirty: map[schema.Region]bool{},
-		touched: map[schema.Region]bool{}, changes: map[window.RowKey]*total{}, sums: map[schema.Region]int64{},
+		touched: map[schema.Region]bool{}, shared: map[uint64]map[schema.Region]window.Post{}, changes: map[window.RowKey]*total{}, sums: map[schema.Region]int64{},
 	}
 }
 
@@ -62,6 +66,50 @@ func (t *totals) load(tab *table, region schema.Region, row []byte) error {
 	}
 	slices.SortFunc(l.Best, window.Better)
 	t.leaders[region], t.dirty[region] = l, true
+	for post := range t.shared {
+		if err := t.loadShared(tab, region, post); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadShared finds what a shared post has here in a region.
+func (t *totals) loadShared(tab *table, region schema.Region, post uint64) error {
+	value, err := tab.store.Get(string(appendRowKey(nil, rowTotal, window.RowKey{Region: region, Post: post})))
+	if err != nil || value == nil {
+		return err
+	}
+	had, err := decodeTotal(value)
+	if err != nil {
+		return fmt.Errorf("total of post %d in %s: %w", post, schema.RankingRegion(region), err)
+	}
+	t.shared[post][region] = window.LeaderOf(post, had.likes, had.reached)
+	return nil
+}
+
+// share says whether a post is in other partitions too.
+func (t *totals) share(tab *table, post uint64, shared bool, topN int, excluded func(uint64) bool) error {
+	before, was := t.shared[post]
+	if shared == was {
+		return nil
+	}
+	delete(t.shared, post)
+	if shared {
+		t.shared[post] = map[schema.Region]window.Post{}
+	}
+	for region, l := range t.leaders {
+		leader := before[region] // none: it leaves
+		leader.ID = post
+		if shared {
+			if err := t.loadShared(tab, region, post); err != nil {
+				return err
+			}
+		}
+		_, members := l.Update(leader, topN, excluded)
+		t.dirty[region] = true
+		t.touched[region] = t.touched[region] || members
+	}
 	return nil
 }
 
@@ -152,8 +200,14 @@ func (t *totals) settleOne(out *output, key window.RowKey, had total, topN int, 
 	if l == nil {
 		l = &window.Leaders{}
 		t.leaders[key.Region] = l
+		t.touched[key.Region] = true // so that the region is known to the next one
 	}
-	listed, members := l.Update(window.LeaderOf(key.Post, c.likes, c.reached), topN, excluded)
+	post := window.LeaderOf(key.Post, c.likes, c.reached)
+	if regions, ok := t.shared[key.Post]; ok {
+		regions[key.Region], t.dirty[key.Region] = post, true
+		return
+	}
+	listed, members := l.Update(post, topN, excluded)
 	if listed {
 		t.dirty[key.Region] = true
 	}
@@ -177,6 +231,7 @@ func (t *totals) lists(tab *table, config *window.Config, excluded func(uint64) 
 			t.leaders[region], t.touched[region] = l, true
 			posts, _ = l.List(config.TopN, config.MinLikes, excluded)
 		}
+		posts = t.addShared(posts, region)
 		key := window.Key{Region: region, Window: schema.LeaderboardAll}
 		if !slices.Equal(posts, t.listed[key]) {
 			t.listed[key] = posts
@@ -187,10 +242,24 @@ func (t *totals) lists(tab *table, config *window.Config, excluded func(uint64) 
 	return lists, nil
 }
 
+// addShared adds what shared posts have here, however little that is. Those excluded as well: they
+// leave where lists are merged, and there is no time at which only some partitions have left them out.
+func (t *totals) addShared(posts []window.Post, region schema.Region) []window.Post {
+	for _, id := range slices.Sorted(maps.Keys(t.shared)) {
+		if post := t.shared[id][region]; post.Likes > 0 {
+			posts = append(posts, post)
+		}
+	}
+	return posts
+}
+
 // search looks all posts of a region through: those in the table, and those of the batch.
 func (t *totals) search(tab *table, region schema.Region, topN int, excluded func(uint64) bool) (*window.Leaders, error) {
 	l := &window.Leaders{}
 	take := func(post uint64, likes, reached int64) {
+		if _, shared := t.shared[post]; shared {
+			return
+		}
 		l.Update(window.LeaderOf(post, likes, reached), topN, excluded)
 	}
 	prefix := rowTotal + string(region[:])

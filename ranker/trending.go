@@ -36,6 +36,7 @@ type source struct {
 	window.Clock
 	gap    schema.Minute
 	origin origin
+	layout
 	// pending are keys whose new lists are not sealed yet.
 	pending map[window.Key]bool
 }
@@ -53,9 +54,9 @@ func (w *trending) Open(ctx context.Context) (stream.Position, error) {
 	if err != nil {
 		return position, err
 	}
-	w.sources = make([]source, w.progress.Partitions)
-	for i := range w.sources {
-		w.sources[i].forget()
+	w.sources = nil
+	if err := w.findSources(ctx); err != nil {
+		return position, err
 	}
 	w.settings = w.config.Settings()
 	w.keys, w.ends, w.exclusions = map[window.Key]*ranking{}, map[string]schema.Minute{}, newExclusions()
@@ -64,6 +65,19 @@ func (w *trending) Open(ctx context.Context) (stream.Position, error) {
 	}
 	w.emitted, w.due = -1, false
 	return position, w.pollExclusions(ctx)
+}
+
+// findSources asks how many partitions like-updates has; there may be more than before.
+func (w *trending) findSources(ctx context.Context) error {
+	topics, err := stream.LookUpTopics(ctx, w.txn.Client(), schema.TopicUpdates)
+	if err != nil {
+		return err
+	}
+	for len(w.sources) < int(topics.ByName[schema.TopicUpdates].Partitions) {
+		w.sources = append(w.sources, source{})
+		w.sources[len(w.sources)-1].forget()
+	}
+	return nil
 }
 
 // forget is for a source that has not been heard of.
@@ -138,7 +152,7 @@ func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 	}
 	if len(b.Records) > 0 {
 		out := w.newOutput()
-		if err := w.take(b.Records, out); err != nil {
+		if err := w.take(ctx, b.Records, out); err != nil {
 			return err
 		}
 		if err := w.commit(ctx, out, b.Next); err != nil {
@@ -166,16 +180,27 @@ func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 }
 
 // take keeps what the partitions report.
-func (w *trending) take(records []*kgo.Record, out *output) error {
+func (w *trending) take(ctx context.Context, records []*kgo.Record, out *output) error {
 	touched := map[int32]bool{}
 	for _, rec := range records {
 		key, p, seal, err := parseLocalKey(rec.Key)
+		if err == nil && int(p) >= len(w.sources) {
+			if err := w.findSources(ctx); err != nil {
+				return err
+			}
+		}
 		if err == nil && int(p) >= len(w.sources) {
 			err = fmt.Errorf("partition %d of %d", p, len(w.sources))
 		}
 		if err == nil && seal {
 			touched[p] = true
-			err = w.takeSeal(p, rec.Value, out)
+			before := w.sources[p].layout
+			if err = w.takeSeal(p, rec.Value, out); err == nil && w.sources[p].layout != before {
+				// Before rankings are made of this, those partitions count of which nothing was heard.
+				if err := w.findSources(ctx); err != nil {
+					return err
+				}
+			}
 		} else if err == nil {
 			err = w.takeList(key, p, rec.Value, out)
 		}
@@ -215,7 +240,7 @@ func (w *trending) takeSeal(p int32, value []byte, out *output) error {
 	if !s.heard {
 		s.heard, s.Since = true, l.Watermark
 	}
-	s.Seal, s.gap, s.Marks = l.Seal, l.Gap, append(s.Marks, l.Marks...)
+	s.Seal, s.gap, s.layout, s.Marks = l.Seal, l.Gap, l.layout, append(s.Marks, l.Marks...)
 	w.keepMarks(p, l.Marks, out)
 	for key := range s.pending {
 		w.key(key).dirty = true
@@ -264,6 +289,9 @@ func (w *trending) publish(out *output) error {
 	for i := range w.sources {
 		if s := &w.sources[i]; !s.heard || s.origin.Settings != w.settings {
 			return nil // its lists are on their way
+		}
+		if w.sources[i].moving || w.sources[i].layout != w.sources[0].layout {
+			return nil // posts are on their way from one partition to another
 		}
 		clocks[i] = w.sources[i].Clock
 	}
@@ -356,7 +384,7 @@ func (w *trending) rank(key window.Key, win *window.Window, end schema.Minute, b
 			lists = append(lists, posts)
 		}
 	}
-	posts := window.Merge(lists, w.config.TopN, w.exclusions.has)
+	posts := window.Merge(lists, w.config.TopN, w.config.MinLikes, w.exclusions.has)
 	r := w.ranking(key, win, basis, posts, k.last)
 	if !changed(k.last, r) {
 		return nil

@@ -89,7 +89,7 @@ func (w *trending) keepSource(p int32, out *output) {
 	} {
 		b = binary.AppendVarint(b, n)
 	}
-	out.set(partitionKey(rowSource, p), b)
+	out.set(partitionKey(rowSource, p), appendLayout(b, s.layout))
 }
 
 func (w *trending) loadSource(key, value []byte) error {
@@ -102,6 +102,7 @@ func (w *trending) loadSource(key, value []byte) error {
 	s.origin = r.origin()
 	s.Since, s.Seal.Clock, s.Seal.Watermark, s.Seal.Offset = r.minute(), r.minute(), r.minute(), r.varint()
 	s.Seal.Idle, s.Seal.Exclusions, s.gap = r.minute(), r.varint(), r.minute()
+	s.layout = r.layout()
 	return r.err
 }
 

@@ -94,3 +94,29 @@ func TestABeginningAnewIsForgotten(t *testing.T) {
 	}
 	require.Nil(t, last, "deleted from the table, too")
 }
+
+// TestRankingsWaitForOneLayout: while posts are on their way from one partition to another, and until all partitions tell
+// that they have arrived, nothing is made of their lists.
+func TestRankingsWaitForOneLayout(t *testing.T) {
+	w, out := newMerge(2)
+	at := schema.Minute(100)
+	seals := func(a, b layout) bool {
+		t.Helper()
+		at += 10
+		for p, l := range []layout{a, b} {
+			s := sealAt(w, at)
+			s.layout = l
+			w.mustTake(t, int32(p), s, out)
+			require.Equal(t, l, w.sources[p].layout)
+		}
+		before := w.ends["10m"]
+		require.NoError(t, w.publish(out))
+		return w.ends["10m"] != before
+	}
+	require.True(t, seals(layout{}, layout{}))
+	require.False(t, seals(layout{1, true}, layout{}), "locked")
+	require.False(t, seals(layout{1, true}, layout{1, true}), "moving")
+	require.False(t, seals(layout{1, false}, layout{1, true}), "arrived here, and not there")
+	require.False(t, seals(layout{1, false}, layout{}), "there it has not begun")
+	require.True(t, seals(layout{1, false}, layout{1, false}))
+}

@@ -40,6 +40,33 @@ type localSeal struct {
 	// sums of all time begin there. NoMinute: they are complete.
 	Gap    schema.Minute
 	Origin origin
+	layout
+}
+
+// layout is where the posts of a partition live: how many layouts there were before, and whether some are on their
+// way (`kudos topics repartition`). Lists of one and of another do not go together: a post would be in both, or in none.
+type layout struct {
+	layouts uint32
+	moving  bool
+}
+
+// appendLayout appends nothing for the first layout, as before there were others.
+func appendLayout(b []byte, l layout) []byte {
+	if l == (layout{}) {
+		return b
+	}
+	moving := uint64(0)
+	if l.moving {
+		moving = 1
+	}
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.layouts)), moving)
+}
+
+func (r *reader) layout() (l layout) {
+	if r.err == nil && len(r.b) > 0 {
+		l.layouts, l.moving = uint32(r.uvarint()), r.uvarint() == 1
+	}
+	return l
 }
 
 const sealRegion = "_"
@@ -106,7 +133,7 @@ func appendSeal(b []byte, s *localSeal) []byte {
 	for _, n := range []int64{int64(s.Clock), int64(s.Watermark), s.Offset, int64(s.Idle), s.Exclusions, int64(s.Gap)} {
 		b = binary.AppendVarint(b, n)
 	}
-	return appendMarks(b, s.Marks)
+	return appendLayout(appendMarks(b, s.Marks), s.layout)
 }
 
 func appendMarks(b []byte, marks []window.SealedMark) []byte {
@@ -218,5 +245,6 @@ func decodeSeal(b []byte, s *localSeal) error {
 	s.Origin = r.origin()
 	s.Clock, s.Watermark, s.Offset, s.Idle, s.Exclusions, s.Gap = r.minute(), r.minute(), r.varint(), r.minute(), r.varint(), r.minute()
 	s.Marks = r.marks()
+	s.layout = r.layout()
 	return r.err
 }

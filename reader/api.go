@@ -28,7 +28,8 @@ var document string
 // likesCopy is what the API needs of the copy of the state table (view.Likes).
 type likesCopy interface {
 	Partitions() (int32, error)
-	Partition(post uint64) (int32, error)
+	Homes(post uint64) ([]int32, error)
+	HomesOfUser(post, user uint64) ([]int32, error)
 	AsOf(partition int32) (wire.Position, error)
 	Wait(ctx context.Context, want wire.Position) error
 	Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error)

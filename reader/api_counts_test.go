@@ -116,6 +116,9 @@ func TestInvalidCounts(t *testing.T) {
 		{"/v1/posts/1/likes?min_offset=-1", "min_offset", "undecodable", `"-1"` + number},
 		{"/v1/posts/1/likes?min_offset=", "min_offset", "empty", "is empty"},
 		{"/v1/posts/1/likes?min_offset=9223372036854775807", "min_offset", "undecodable", `"9223372036854775807"` + number},
+		{"/v1/posts/1/likes?min_offset=1:x", "min_offset", "undecodable", `"1:x" is not partition:offset`},
+		{"/v1/posts/1/likes?min_offset=4:1", "min_offset", "out_of_range", "partition 4 does not exist; the topic likes has 4, from 0 on"},
+		{"/v1/posts/77/likes?min_offset=1", "min_offset", "out_of_range", "names no partition, and the post is in 2 of them (it has user buckets): give partition:offset"},
 		{"/v1/posts/1/likes?min_offset=1&min_offset=2", "min_offset", "repeated", "is given more than once"},
 		{"/v1/posts/1/likes?min_ofset=1", "min_ofset", "unknown_field", "is not known here; known are min_offset"},
 		{"/v1/posts/1/likes?min_offset=%zz", "min_offset", "undecodable", `is not encoded as the value of a query: invalid URL escape "%zz"`},
@@ -306,4 +309,28 @@ func TestInternal(t *testing.T) {
 	require.NotContains(t, detail, "secret")
 	require.Contains(t, r.logged.String(), "disk is gone at /secret")
 	require.Contains(t, r.logged.String(), "/v1/posts/1/likes")
+}
+
+// A post with user buckets is in several partitions: a place names one of them, unless the
+// user tells which.
+func TestPlacesOfASharedPost(t *testing.T) {
+	r := newRig(t, nil, nil)
+	target := fmt.Sprintf("/v1/posts/%d/", sharedPost)
+	r.likes.set(func() { r.likes.mu.counts[sharedPost] = schema.Counts{Likes: 7} })
+	var answer wire.PostLikes
+	a := r.get(target + "likes?min_offset=3:39")
+	a.decode(&answer)
+	require.Equal(t, wire.PostLikes{PostID: sharedPost, Likes: 7, AsOf: wire.Position{Partition: 1, Offset: 20}}, answer)
+	require.Equal(t, "1:20,3:40", a.header.Get("Kudos-As-Of"), "each partition that it is in")
+	require.Empty(t, r.likes.mu.waits)
+
+	for user, home := range map[uint64]int32{8: 1, 9: 3} {
+		at := int64(20 * (1 + home/2)) // where the copy is
+		require.Equal(t, http.StatusOK, r.get(fmt.Sprintf("%slikes/%d?min_offset=%d", target, user, at-1)).status)
+		require.Empty(t, r.likes.mu.waits)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.askWithin(gone, http.MethodGet, target+"likes/9?min_offset=40", "").requireProblem(http.StatusServiceUnavailable, "not-covered")
+	require.Equal(t, wire.Position{Partition: 3, Offset: 41}, <-r.likes.mu.waits)
 }

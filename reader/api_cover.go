@@ -14,16 +14,26 @@ import (
 	"kudos/schema/problem"
 )
 
-// coverPost waits until the post's partition is covered up to an offset; 0: any will do.
-func (a *api) coverPost(ctx context.Context, post uint64, offset int64) error {
-	if offset == 0 {
-		return nil
+// coverOne waits until a place is covered which may name no partition: then it is in the
+// only one of homes.
+func (a *api) coverOne(ctx context.Context, want []wire.Position, homes func() ([]int32, error)) error {
+	if len(want) == 1 && want[0].Partition == someHome {
+		partitions, err := homes()
+		if err != nil {
+			return err
+		}
+		if len(partitions) > 1 {
+			return invalid(problem.FieldError{Field: minOffset, Reason: query.OutOfRange,
+				Detail: fmt.Sprintf("names no partition, and the post is in %d of them (it has user buckets): give partition:offset", len(partitions))})
+		}
+		want[0].Partition = partitions[0]
 	}
-	partition, err := a.likes.Partition(post)
-	if err != nil {
-		return err
-	}
-	return a.cover(ctx, []wire.Position{{Partition: partition, Offset: offset}})
+	return a.cover(ctx, want)
+}
+
+// coverPost is coverOne of an event of the post.
+func (a *api) coverPost(ctx context.Context, post uint64, want []wire.Position) error {
+	return a.coverOne(ctx, want, func() ([]int32, error) { return a.likes.Homes(post) })
 }
 
 // cover waits, MaxWait at most, until the copy is as of these positions or later.

@@ -29,6 +29,9 @@ import (
 // patience bounds every wait of a test.
 const patience = 20 * time.Second
 
+// sharedPost is in two partitions.
+const sharedPost = 77
+
 var (
 	_ likesCopy    = (*view.Likes)(nil)
 	_ rankingsCopy = (*view.Rankings)(nil)
@@ -81,9 +84,17 @@ func (f *fakeLikes) Partitions() (int32, error) {
 	return 4, f.mu.partitions
 }
 
-func (f *fakeLikes) Partition(post uint64) (int32, error) {
+func (f *fakeLikes) Homes(post uint64) ([]int32, error) {
 	_, err := f.Partitions()
-	return f.partition(post), err
+	if post == sharedPost {
+		return []int32{1, 3}, err
+	}
+	return []int32{f.partition(post)}, err
+}
+
+func (f *fakeLikes) HomesOfUser(post, user uint64) ([]int32, error) {
+	homes, err := f.Homes(post)
+	return homes[user%uint64(len(homes)):][:1], err
 }
 
 func (f *fakeLikes) AsOf(partition int32) (wire.Position, error) {
@@ -115,11 +126,13 @@ func (f *fakeLikes) Wait(ctx context.Context, want wire.Position) error {
 func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error) {
 	var concerned [4]bool
 	for _, post := range posts {
-		p, err := f.Partition(post)
+		homes, err := f.Homes(post)
 		if err != nil {
 			return nil, nil, err
 		}
-		concerned[p] = true
+		for _, p := range homes {
+			concerned[p] = true
+		}
 		f.mu.Lock()
 		counts = append(counts, f.mu.counts[post])
 		f.mu.Unlock()

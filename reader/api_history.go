@@ -12,7 +12,7 @@ import (
 	"kudos/sql"
 )
 
-// history is what the API needs of MySQL (sql.Store).
+// history is what the API needs of MySQL (sql.Shards).
 type history interface {
 	// LikesByHour has the hours of event time from `from` to before `to` that have rows,
 	// in order. schema.Global is all regions together.
@@ -92,7 +92,7 @@ func (in input) time(name, s string) time.Time {
 func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 	if a.history == nil {
 		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "This reader has no MySQL",
-			"likes over time come from MySQL, and mysql.dsn is not set here; all else needs none"))
+			"likes over time come from MySQL, and neither mysql.dsn nor mysql.shards is set here; all else needs none"))
 	}
 	bounded, cancel := context.WithTimeout(ctx, min(historyTimeout, a.options.WriteTimeout/2))
 	defer cancel()

@@ -30,19 +30,22 @@ const (
 	maxOffset = 1<<63 - 2 // one more can still be said
 )
 
-// minOffset reads the offset of an event that the answer must cover. covered is the
-// least "as of" that does: 0 if none is asked for.
-func (in input) minOffset() (covered int64) {
+// someHome is the partition of a place that does not name it.
+const someHome = -1
+
+// minOffset reads the place of an event that the answer must cover, as the least "as of"
+// that does; none if none is asked for. With one post, the partition may be left out.
+func (in input) minOffset() (covered []wire.Position) {
 	s := in.Value(minOffset)
-	if s == "" {
-		return 0
+	if s == "" || strings.Contains(s, ":") && !strings.Contains(s, ",") {
+		return in.minOffsets()
 	}
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil || n > maxOffset {
 		in.Add(*problem.NotANumber(minOffset, s))
-		return 0
+		return nil
 	}
-	return int64(n) + 1
+	return []wire.Position{{Partition: someHome, Offset: int64(n) + 1}}
 }
 
 // minOffsets reads the places of events that the answer must cover, as the least "as of"

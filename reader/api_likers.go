@@ -22,7 +22,8 @@ func (a *api) getReaction(w http.ResponseWriter, r *http.Request) error {
 	if err := in.refusal(); err != nil {
 		return err
 	}
-	if err := a.coverPost(r.Context(), post, covered); err != nil {
+	err := a.coverOne(r.Context(), covered, func() ([]int32, error) { return a.likes.HomesOfUser(post, user) })
+	if err != nil {
 		return err
 	}
 	reaction, asOf, err := a.likes.Reaction(post, user)

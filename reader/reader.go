@@ -24,6 +24,7 @@ import (
 // Reader is the role.
 type Reader struct {
 	options  Options
+	db       *sql.Shards // nil: no likes over time
 	log      *slog.Logger
 	likes    *view.Likes
 	rankings *view.Rankings
@@ -37,14 +38,14 @@ type Reader struct {
 
 // New makes a reader; it does no I/O. Without a database it does not answer likes over
 // time. The metrics are registered with reg.
-func New(o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger, reg prometheus.Registerer) (*Reader, error) {
+func New(o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Reader, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, fmt.Errorf("reader options: %w", err)
 	}
 	log = log.With("role", "reader")
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
 	r := &Reader{
-		options: o, log: log, Point: listen.New("reader", "reader.http_addr", o.HTTPAddr),
+		options: o, db: db, log: log, Point: listen.New("reader", "reader.http_addr", o.HTTPAddr),
 		certificate: listen.NewCertificate("reader", o.TLSCert, o.TLSKey, log),
 		likes:       view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
 	}
@@ -143,6 +144,9 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return r.rankings.Run(copies) })
 	g.Go(func() error { return r.hub.Run(running) })
 	g.Go(func() error { r.certificate.Watch(running); return nil })
+	if r.db != nil {
+		g.Go(func() error { return r.db.CheckShards(running) })
+	}
 	g.Go(func() error {
 		if err := r.certificate.Serve(server, ln); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("reader: serving on %s: %w", r.Addr(), err)

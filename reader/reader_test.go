@@ -182,7 +182,7 @@ func TestReaderServesEverythingOnOneAddress(t *testing.T) {
 	require.Equal(t, listed, a.header.Get("Access-Control-Allow-Origin"))
 	require.Contains(t, a.header.Get("Access-Control-Expose-Headers"), "Kudos-As-Of")
 	r.get("/v1/posts").requireProblem(http.StatusNotFound, "not-found")
-	require.Contains(t, r.get("/v1/analytics/likes").requireProblem(http.StatusServiceUnavailable, "no-mysql"), "mysql.dsn is not set")
+	require.Contains(t, r.get("/v1/analytics/likes").requireProblem(http.StatusServiceUnavailable, "no-mysql"), "neither mysql.dsn nor mysql.shards is set")
 
 	for path, contentType := range map[string]string{
 		"/":              "text/html; charset=utf-8",

@@ -107,7 +107,7 @@ func DecodeEvent(key, value []byte, e *Event) error {
 		return err
 	}
 	if len(key) > 0 {
-		id, err := ParsePostKey(key)
+		id, err := ParseLikeKey(key)
 		if err != nil {
 			return poison(KeyMismatch, "key", "%v", err)
 		}

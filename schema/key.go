@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,6 +28,19 @@ func ParsePostKey(key []byte) (uint64, error) {
 		return 0, fmt.Errorf("key %q is not a decimal post id: %w", key, errors.Unwrap(err))
 	}
 	return id, nil
+}
+
+// ParseLikeKey reads a record key of likes: <post>, or <post>/<bucket> of a post that has
+// buckets (Layout.AppendKey). Which bucket follows from the user, and is not looked at: in
+// the wrong one, an event is forwarded.
+func ParseLikeKey(key []byte) (uint64, error) {
+	post, bucket, cut := bytes.Cut(key, []byte("/"))
+	if cut {
+		if _, err := strconv.ParseUint(string(bucket), 10, 32); err != nil {
+			return 0, fmt.Errorf("key %q has no number behind the slash: %w", key[:min(len(key), 64)], errors.Unwrap(err))
+		}
+	}
+	return ParsePostKey(post)
 }
 
 // State-table keys: a pair has 16 bytes, a post 8, and what belongs to the program

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/binary"
+	"fmt"
 )
 
 // Reaction is what a user has for a post now.
@@ -42,6 +43,12 @@ type Pair struct {
 // Counts are a post's totals. Signed: a negative one is a defect to be seen.
 type Counts struct{ Likes, Dislikes int64 }
 
+// Plus is the sum of both.
+func (c Counts) Plus(o Counts) Counts { return Counts{c.Likes + o.Likes, c.Dislikes + o.Dislikes} }
+
+// Minus is c without o.
+func (c Counts) Minus(o Counts) Counts { return Counts{c.Likes - o.Likes, c.Dislikes - o.Dislikes} }
+
 // Progress says how far a partition's fold has come, and in which topics: one
 // record per partition, written in every transaction.
 type Progress struct {
@@ -56,19 +63,37 @@ type Progress struct {
 	ClusterID                    string
 	SourceID, StateID, UpdatesID TopicID
 	Partitions                   int32
+	// UserBuckets and Partitions are the layout (NewLayout), Layouts how many others there
+	// were before it.
+	UserBuckets UserBuckets
+	Layouts     uint32
+	// Moving: what lived elsewhere by the layout before is on its way (`kudos topics
+	// repartition`), and nothing is folded meanwhile.
+	Moving bool
 }
 
 // TopicID is Kafka's id of a topic; a topic deleted and created anew has another.
 type TopicID [16]byte
 
-const progressVersion = 1
+// Version 2 came with layouts that change; version 1 is written where there is nothing
+// that it could not say.
+const progressVersion1, progressVersion = 1, 2
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
+// maxUserBuckets is how long UserBuckets can be: for each post 20 digits, 4 of the number
+// of buckets, colon and comma.
+const maxUserBuckets = MaxBucketedPosts * 26
+
 // AppendProgress appends the value of a progress record: version, next offset,
-// leader epoch, next seq, the three topic ids, partition count, cluster id.
+// leader epoch, next seq, the three topic ids, partition count; from version 2 on moving
+// (0 or 1), layouts before, length of the user buckets (4 bytes each) and these; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
-	b = append(b, progressVersion)
+	version := byte(progressVersion1)
+	if p.UserBuckets != "" || p.Layouts != 0 || p.Moving {
+		version = progressVersion
+	}
+	b = append(b, version)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.NextOffset))
 	b = binary.BigEndian.AppendUint32(b, uint32(p.LeaderEpoch))
 	b = binary.BigEndian.AppendUint64(b, p.NextSeq)
@@ -76,21 +101,64 @@ func AppendProgress(b []byte, p *Progress) []byte {
 	b = append(b, p.StateID[:]...)
 	b = append(b, p.UpdatesID[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(p.Partitions))
+	if version == progressVersion {
+		moving := uint32(0)
+		if p.Moving {
+			moving = 1
+		}
+		b = binary.BigEndian.AppendUint32(b, moving)
+		b = binary.BigEndian.AppendUint32(b, p.Layouts)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(p.UserBuckets)))
+		b = append(b, p.UserBuckets...)
+	}
 	return append(b, p.ClusterID...)
 }
 
 // DecodeProgress is the inverse of AppendProgress.
 func DecodeProgress(b []byte, p *Progress) error {
-	if err := checkState("progress record", b, progressVersion, max(progressFixed, len(b))); err != nil {
+	version := byte(progressVersion)
+	if len(b) > 0 && b[0] == progressVersion1 {
+		version = progressVersion1
+	}
+	if err := checkState("progress record", b, version, max(progressFixed, len(b))); err != nil {
 		return err
 	}
-	p.NextOffset = int64(binary.BigEndian.Uint64(b[1:]))
-	p.LeaderEpoch = int32(binary.BigEndian.Uint32(b[9:]))
-	p.NextSeq = binary.BigEndian.Uint64(b[13:])
-	p.SourceID = TopicID(b[21:])
-	p.StateID = TopicID(b[37:])
-	p.UpdatesID = TopicID(b[53:])
-	p.Partitions = int32(binary.BigEndian.Uint32(b[69:]))
-	p.ClusterID = string(b[progressFixed:])
+	got := Progress{
+		NextOffset:  int64(binary.BigEndian.Uint64(b[1:])),
+		LeaderEpoch: int32(binary.BigEndian.Uint32(b[9:])),
+		NextSeq:     binary.BigEndian.Uint64(b[13:]),
+		SourceID:    TopicID(b[21:]),
+		StateID:     TopicID(b[37:]),
+		UpdatesID:   TopicID(b[53:]),
+		Partitions:  int32(binary.BigEndian.Uint32(b[69:])),
+	}
+	rest := b[progressFixed:]
+	if version == progressVersion {
+		r := valueReader{b: rest}
+		moving := r.uint32()
+		got.Moving, got.Layouts = moving == 1, r.uint32()
+		size := r.uint32()
+		if moving > 1 || size > maxUserBuckets {
+			r.bad = true
+		} else {
+			got.UserBuckets = UserBuckets(r.bytes(int(size)))
+		}
+		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Moving // would be of version 1
+		if _, err := NewLayout(got.Partitions, got.UserBuckets); err != nil || r.bad || empty {
+			return fmt.Errorf("state table: progress record of version %d has %d bytes, which are not what it says", version, len(b))
+		}
+		rest = r.b
+	}
+	got.ClusterID = string(rest)
+	*p = got
 	return nil
+}
+
+// Layout is where reactions live, as of the progress record.
+func (p *Progress) Layout() Layout {
+	l, err := NewLayout(p.Partitions, p.UserBuckets)
+	if err != nil { // DecodeProgress has looked, and so did ParseUserBuckets
+		panic(err)
+	}
+	return l
 }

@@ -27,6 +27,11 @@ const (
 		"02020202020202020202020202020202" + // of the state table
 		"03030303030303030303030303030303" + // of like-updates
 		"00000010" + "4d6b5533" // partitions, cluster id
+	goldenProgressV2 = "02" + "0000000000000309" + "00000004" + "0000000000000203" +
+		"01010101010101010101010101010101" + "02020202020202020202020202020202" + "03030303030303030303030303030303" +
+		"00000010" + "00000001" + "00000003" + // partitions, moving, layouts before
+		"0000000a" + "373a322c34323a313030" + // user buckets: 7:2,42:100
+		"4d6b5533"
 )
 
 var (
@@ -97,6 +102,31 @@ func TestGoldenProgress(t *testing.T) {
 	require.Equal(t, goldenProgress, got)
 }
 
+func TestGoldenProgressOfAnotherLayout(t *testing.T) {
+	want := goldenProgress
+	want.UserBuckets, want.Layouts, want.Moving = "7:2,42:100", 3, true
+	require.Equal(t, goldenProgressV2, hex.EncodeToString(AppendProgress(nil, &want)))
+	var got Progress
+	require.NoError(t, DecodeProgress(unhex(t, goldenProgressV2), &got))
+	require.Equal(t, want, got)
+	layout := got.Layout()
+	require.Equal(t, int32(16), layout.Partitions)
+	require.Equal(t, want.UserBuckets, layout.UserBuckets())
+
+	behind := goldenProgressV2[:2*progressFixed]
+	for _, rest := range []string{
+		"00000002" + "00000003" + "00000000", // neither moving nor not
+		"00000000" + "00000000" + "00000000", // nothing that version 1 could not say
+		"00000000" + "00000003" + "000000ff", // longer than it is
+		"00000000" + "00000003" + "7fffffff",
+		"00000000" + "00000003" + "00000004" + "34323a31",           // 42:1
+		"00000000" + "00000003" + "00000009" + "34323a322c373a3130", // 42:2,7:10, not in order
+		"00000000" + "00000003" + "00000003" + "782c79",             // x,y
+	} {
+		require.ErrorContains(t, DecodeProgress(unhex(t, behind+rest), &Progress{}), "which are not what it says", rest)
+	}
+}
+
 func TestProgressBeforeTheFirstRecord(t *testing.T) {
 	want := Progress{LeaderEpoch: -1, Partitions: 4} // and no cluster id
 	var got Progress
@@ -126,7 +156,8 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"pair", goldenPairV2, pair, 2, true},
 		{"counts", goldenCountsV1, counts, 2, true},
 		{"counts", goldenCountsV2, counts, 2, true},
-		{"progress record", goldenProgressV1, func(b []byte) error { p := Progress{}; err := DecodeProgress(b, &p); require.Zero(t, p); return err }, 1, false},
+		{"progress record", goldenProgressV2, func(b []byte) error { p := Progress{}; err := DecodeProgress(b, &p); require.Zero(t, p); return err }, 2, false},
+		{"progress record", goldenProgressV1, func(b []byte) error { p := Progress{}; err := DecodeProgress(b, &p); require.Zero(t, p); return err }, 2, false},
 	}
 	for _, k := range kinds {
 		t.Run(fmt.Sprintf("%s_%s", strings.ReplaceAll(k.name, " ", "_"), k.golden[:2]), func(t *testing.T) {
@@ -142,7 +173,7 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 			shortest := len(golden)
 			if !k.fixed {
 				shortest = progressFixed
-				require.ErrorContains(t, k.decode(golden[:progressFixed-1]), "progress record of version 1 has 72 bytes, not 73")
+				require.ErrorContains(t, k.decode(golden[:progressFixed-1]), fmt.Sprintf("progress record of version %d has 72 bytes, not 73", golden[0]))
 			}
 			for n := 1; n < shortest; n++ {
 				require.ErrorContains(t, k.decode(golden[:n]), of, "cut to %d bytes", n)

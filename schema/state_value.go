@@ -166,6 +166,14 @@ func (r *valueReader) byte() byte {
 	return v
 }
 
+func (r *valueReader) uint32() uint32 {
+	b := r.bytes(4)
+	if b == nil {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
 func (r *valueReader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	r.skip(n)

@@ -37,7 +37,7 @@ const (
 // Headers of records. A forwarded event names its origin; a dead letter, why and
 // from where it came.
 const (
-	HeaderForwarded    = "kudos.forwarded" // <partition>@<offset>
+	HeaderForwarded    = "kudos.forwarded" // <partition>@<offset>, and /<layouts> once the layout has changed
 	HeaderDLTError     = "kudos.error"
 	HeaderDLTTopic     = "kudos.topic"
 	HeaderDLTPartition = "kudos.partition"
@@ -55,11 +55,25 @@ func TransactionalID(group string, partition int32) string {
 	return group + "-" + strconv.Itoa(int(partition))
 }
 
+// RepartitionTransactionalID is that of the moves of `kudos topics repartition`, of all partitions: a
+// second one fences the first.
+const RepartitionTransactionalID = GroupFold + "-repartition"
+
+// KeepsPartitions tells whether a topic keeps the number of partitions that it was made with while the
+// others grow (`kudos topics repartition`): where a ranking lives has nothing to do with where posts live.
+func KeepsPartitions(topic string) bool {
+	switch topic {
+	case TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions:
+		return true
+	}
+	return false
+}
+
 // Topic is how a topic must be set up.
 type Topic struct {
 	Name string
-	// Partitions are the same for all topics but trending-exclusions, which has one;
-	// ReplicationFactor is for all.
+	// Partitions are the same for all topics but trending-exclusions, which has one, until
+	// partitions are added (KeepsPartitions); ReplicationFactor is for all.
 	Partitions        int32
 	ReplicationFactor int16
 	Configs           map[string]string

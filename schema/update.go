@@ -22,7 +22,25 @@ type Update struct {
 	Deltas []Delta
 	// SourceOffset is the exclusive end of the likes that the poll batch covered.
 	SourceOffset int64
+	// Buckets, if above 1 (else nothing is said), is over how many buckets the post's users are dealt: the counts
+	// are of those in this partition, the post's are the sum over all partitions. In a progress
+	// record (ProgressKey): how many layouts there have been, this one included (ProgressUpdate).
+	Buckets int32
+	// Moved: the reactions went to, or came from, the partition Other. Nobody's reaction has
+	// changed; over both partitions the deltas come to nothing. In a progress record: such
+	// reactions are on their way.
+	Moved bool
+	Other int32
 }
+
+// ProgressUpdate is the update that ends a transaction of a partition: layouts were before the present one, and moving
+// tells that reactions are on their way to it.
+func ProgressUpdate(layouts uint32, moving bool) Update {
+	return Update{Buckets: int32(layouts) + 1, Moved: moving}
+}
+
+// Layouts is how many layouts there were before the one of a ProgressUpdate.
+func (u *Update) Layouts() uint32 { return uint32(max(0, u.Buckets-1)) }
 
 // MaxDeltas is how many deltas a record carries; a post with more has more records.
 const MaxDeltas = 1000
@@ -36,6 +54,8 @@ const (
 	fieldDislikeCount
 	fieldDeltas
 	fieldSourceOffset
+	fieldBuckets
+	fieldMoved
 )
 
 const (
@@ -62,7 +82,14 @@ func AppendUpdate(b []byte, u *Update) []byte {
 		b = appendVarint(b, fieldDeltaDislikes, protowire.EncodeZigZag(d.Dislikes))
 		b[at] = byte(len(b) - at - 1)
 	}
-	return appendVarint(b, fieldSourceOffset, uint64(u.SourceOffset))
+	b = appendVarint(b, fieldSourceOffset, uint64(u.SourceOffset))
+	if u.Buckets > 1 {
+		b = appendVarint(b, fieldBuckets, uint64(u.Buckets))
+	}
+	if u.Moved { // 0 is a partition
+		b = protowire.AppendVarint(protowire.AppendTag(b, fieldMoved, protowire.VarintType), uint64(u.Other))
+	}
+	return b
 }
 
 // DecodeUpdate reads a record of like-updates into u, whose Deltas are used again.
@@ -78,6 +105,10 @@ func DecodeUpdate(b []byte, u *Update) error {
 			u.Counts.Dislikes = protowire.DecodeZigZag(v)
 		case fieldSourceOffset:
 			u.SourceOffset = int64(v)
+		case fieldBuckets:
+			u.Buckets = int32(v)
+		case fieldMoved:
+			u.Moved, u.Other = true, int32(v)
 		}
 	}, func(num protowire.Number, nested []byte) error {
 		if num != fieldDeltas {

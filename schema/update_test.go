@@ -49,7 +49,18 @@ var updateCases = []struct {
 			Deltas: []Delta{{Region: Region{'G', 'B', '-', 'E', 'N', 'G'}, Minute: math.MinInt64, Likes: math.MinInt64, Dislikes: math.MaxInt64}},
 		},
 	},
+	{
+		"of a post with user buckets, gone to the first partition",
+		&kudosv1.LikeUpdate{Seq: 3, UserBuckets: 16, Moved: proto.Int32(0)},
+		Update{Seq: 3, Buckets: 16, Moved: true},
+	},
+	{"come from another partition", &kudosv1.LikeUpdate{Seq: 3, LikeCount: 1, Moved: proto.Int32(7)}, Update{Seq: 3, Counts: Counts{Likes: 1}, Moved: true, Other: 7}},
 	{"nothing", &kudosv1.LikeUpdate{}, Update{}},
+}
+
+// Nearly all posts are in one partition: nothing is said of that.
+func TestOneBucketIsNone(t *testing.T) {
+	require.Equal(t, AppendUpdate(nil, &Update{Seq: 1}), AppendUpdate(nil, &Update{Seq: 1, Buckets: 1}))
 }
 
 func TestUpdateAgainstGeneratedCode(t *testing.T) {
@@ -135,5 +146,22 @@ func TestDecodeUpdateErrors(t *testing.T) {
 func TestMinuteOf(t *testing.T) {
 	for ms, minute := range map[int64]int64{0: 0, 59_999: 0, 60_000: 1, 1_700_000_000_000: 28_333_333} {
 		require.Equal(t, minute, MinuteOf(ms))
+	}
+}
+
+// TestProgressUpdate: each number of layouts is told, and the first one takes no bytes.
+func TestProgressUpdate(t *testing.T) {
+	plain := AppendUpdate(nil, &Update{Seq: 3})
+	for layouts := range uint32(4) {
+		for _, moving := range []bool{false, true} {
+			u := ProgressUpdate(layouts, moving)
+			u.Seq = 3
+			b := AppendUpdate(nil, &u)
+			require.Equal(t, layouts == 0 && !moving, len(b) == len(plain))
+			var got Update
+			require.NoError(t, DecodeUpdate(b, &got))
+			require.Equal(t, layouts, got.Layouts())
+			require.Equal(t, moving, got.Moved)
+		}
 	}
 }

@@ -31,13 +31,13 @@ type HourDelta struct {
 func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to Position, counts []CountDelta, hours []HourDelta) error {
 	err := s.apply(ctx, src, partition, from, to, counts, hours)
 	if err != nil {
-		return describe(err, "apply %s/%d [%d, %d)", src.Topic, partition, from.NextOffset, to.NextOffset)
+		return describe(err, "apply %s/%d [%d, %d) to MySQL at %s", src.Topic, partition, from.NextOffset, to.NextOffset, s)
 	}
 	return nil
 }
 
 func (s *Store) apply(ctx context.Context, src Source, partition int32, from, to Position, counts []CountDelta, hours []HourDelta) error {
-	if err := src.check(partition); err != nil {
+	if err := s.check(src, partition); err != nil {
 		return err
 	}
 	if err := checkRange(from, to); err != nil {

@@ -16,6 +16,7 @@
 //   - ranking.go, ranking_position.go: the tables of the topic trending, replaced by what it says newest;
 //   - transaction.go: isolation, retries, and what a failed COMMIT means;
 //   - errors.go: which failures pass by themselves, and what to do about the others;
+//   - shards.go, shard.go, dsns.go: several databases that share the partitions, and how each says which of them it is;
 //   - migrate.go, schema.go: the tables, created by `kudos migrate` and checked at start.
 //
 // Non-obvious:

@@ -32,6 +32,21 @@ func (e *SourceChangedError) Error() string {
 		e.Given.Topic, hex.EncodeToString(e.Given.TopicID[:]), e.Given.Partitions)
 }
 
+// ErrShardMissing: the database has no record of which shard it is.
+var ErrShardMissing = errors.New("the database does not say which shard it is: run `kudos migrate`")
+
+// ShardError: the database is another shard than the settings take it for. With another list of databases, partitions
+// would be counted in two places. No rule can repair that.
+type ShardError struct{ Stored, Given Shard }
+
+func (e *ShardError) Error() string {
+	return fmt.Sprintf("this database is %s, but the settings name it as %s: mysql.shards must name the same databases in the same order in every process, "+
+		"for as long as there are counts (of one alone, mysql.dsn); %s", e.Stored, e.Given, ShardRemedy)
+}
+
+// ShardRemedy is what a person should do about a ShardError.
+const ShardRemedy = "put the list back as it was; to have another number of them, see docs/scaling.md"
+
 // UnknownOutcomeError: the answer to COMMIT was lost, so the range may or may not have been applied. Read Position
 // again: it waits until the server has decided.
 type UnknownOutcomeError struct{ Err error }

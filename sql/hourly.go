@@ -23,8 +23,8 @@ const maxHours = 100_000
 func (s *Store) LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
 	hours, err := s.likesByHour(ctx, region, from, to)
 	if err != nil {
-		return nil, describe(err, "read like_hourly of %s from %s to %s", schema.RankingRegion(region),
-			from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+		return nil, describe(err, "read like_hourly of %s from %s to %s in MySQL at %s", schema.RankingRegion(region),
+			from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339), s)
 	}
 	return hours, nil
 }
@@ -43,6 +43,9 @@ func (s *Store) likesByHour(ctx context.Context, region schema.Region, from, to 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.ReadTimeout)
 	defer cancel()
+	if err := s.checkShardOnce(ctx); err != nil {
+		return nil, err
+	}
 	if region == schema.Global {
 		text := appendHourText([]byte(selectHours+"hour BETWEEN "), first)
 		text = appendHourText(append(text, " AND "...), end-1)

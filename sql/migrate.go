@@ -3,6 +3,7 @@ package sql
 import (
 	"context"
 	stdsql "database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -21,7 +22,8 @@ const (
 	migrationLockWait = 15 * time.Minute
 )
 
-// Migrate brings the tables to what this program needs, and says on log what it does. Doing it again changes nothing.
+// Migrate brings the tables of every database to what this program needs, and says on log what it does. Then each that has
+// not been told which shard it is records it; one that is another fails with *ShardError. Doing it again changes nothing.
 // Several processes may do it at once: one works, the others wait and find it done.
 //
 // It needs CREATE and ALTER on the database. Each migration is a single statement, since MySQL cannot undo one.
@@ -29,6 +31,21 @@ func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("mysql options: %w", err)
 	}
+	var errs []error
+	for _, one := range o.Each() {
+		errs = append(errs, migrateOne(ctx, one, log))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	shards, err := Open(o, log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(shards.record(ctx, log), shards.Close())
+}
+
+func migrateOne(ctx context.Context, o Options, log *slog.Logger) error {
 	config, err := migrationConfig(o, log)
 	if err != nil {
 		return fmt.Errorf("mysql options: %w", err)
@@ -40,9 +57,9 @@ func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
 	// One connection holds the lock, the other works.
 	db, _ := openPool(connections, config.Timeout, 2, 0)
 	defer db.Close()
-	log = log.With("server", serverName(o.DSN))
+	log = log.With("server", o.server())
 	if err := migrateLocked(ctx, db, log); err != nil {
-		return describe(err, "migrate MySQL at %s", serverName(o.DSN))
+		return describe(err, "migrate MySQL at %s", o.server())
 	}
 	return nil
 }

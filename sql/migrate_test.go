@@ -20,16 +20,16 @@ func TestMigrateMakesTheTablesOnce(t *testing.T) {
 		err := s.CheckSchema(t.Context())
 		var schema *SchemaError
 		require.ErrorAs(t, err, &schema)
-		require.Equal(t, SchemaError{Have: 0, Need: 6}, *schema)
+		require.Equal(t, SchemaError{Have: 0, Need: 7}, *schema)
 		require.ErrorContains(t, err, "run `kudos migrate`")
 
 		var progress bytes.Buffer
 		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
 		require.NoError(t, s.CheckSchema(t.Context()))
-		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql", "migration=00006_trending_position.sql", `msg="schema is up to date"`, "version=6"} {
+		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql", "migration=00007_kudos_shard.sql", `msg="schema is up to date"`, "version=7"} {
 			require.Contains(t, progress.String(), line)
 		}
-		require.Equal(t, 6, strings.Count(progress.String(), "msg=migrated"))
+		require.Equal(t, 7, strings.Count(progress.String(), "msg=migrated"))
 
 		progress.Reset()
 		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
@@ -61,7 +61,7 @@ func TestMigrateSeveralAtOnce(t *testing.T) {
 			})
 		}
 		processes.Wait()
-		require.Equal(t, "7", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and six migrations")
+		require.Equal(t, "8", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and seven migrations")
 	})
 }
 
@@ -126,6 +126,7 @@ func TestCheckSchemaLooksAtTheTables(t *testing.T) {
 		"column dropped":                      "ALTER TABLE applied_offset DROP COLUMN next_seq",
 		"trending dropped":                    "DROP TABLE trending",
 		"leaderboard dropped":                 "DROP TABLE leaderboard",
+		"kudos_shard dropped":                 "DROP TABLE kudos_shard",
 		"column of trending_position dropped": "ALTER TABLE trending_position DROP COLUMN leader_epoch",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -20,6 +21,17 @@ type Options struct {
 	MigrateDSN     string `mapstructure:"migrate_dsn"`
 	MigrateDSNFile string `mapstructure:"migrate_dsn_file"`
 
+	// Shards, in place of DSN, are the DSNs of several databases that share the partitions: of so many, number i (from 0)
+	// has partition p of each topic if p modulo their number is i. Which and in what order must not change. ShardsFile has
+	// one a line.
+	Shards     []string `mapstructure:"shards"`
+	ShardsFile string   `mapstructure:"shards_file"`
+	// MigrateShards is to Shards what MigrateDSN is to DSN.
+	MigrateShards     []string `mapstructure:"migrate_shards"`
+	MigrateShardsFile string   `mapstructure:"migrate_shards_file"`
+	// Shard is the place of DSN among those; Each sets it.
+	Shard Shard `mapstructure:"-"`
+
 	// TLS has connections encrypted and the server verified, by the certificates in TLSCA, or else by those that the
 	// system trusts, whatever the DSN says. TLSCert and TLSKey are the client's own, for servers that want one. All are
 	// PEM files, and read anew for each connection. Without TLS the DSN's own tls=… holds.
@@ -28,7 +40,7 @@ type Options struct {
 	TLSCert string `mapstructure:"tls_cert"`
 	TLSKey  string `mapstructure:"tls_key"`
 
-	// MaxOpenConns bounds the connections of this process. Each busy partition needs one; the others wait for it.
+	// MaxOpenConns bounds the connections of this process to a server. Each busy partition needs one; the others wait for it.
 	// 1 is allowed, and right for a server without row locks.
 	MaxOpenConns int `mapstructure:"max_open_conns"`
 
@@ -62,9 +74,11 @@ const (
 	maxStatementBytes = 1<<24 - 1024 // a statement stays within one packet of the protocol
 )
 
-// DefaultOptions are right for a server in the same data centre. Only the DSN is missing.
+// DefaultOptions are right for a server in the same data centre. Only the DSN, or those of the shards, is missing.
 func DefaultOptions() Options {
 	return Options{
+		Shards:          []string{},
+		MigrateShards:   []string{},
 		MaxOpenConns:    16,
 		ConnectTimeout:  5 * time.Second,
 		ReadTimeout:     30 * time.Second,
@@ -83,18 +97,22 @@ func DefaultOptions() Options {
 
 // Validate tells every setting that cannot work, by its name in the configuration.
 func (o Options) Validate() error {
+	if !o.HasServer() {
+		_, err := parseDSN(o.DSN)
+		return errors.Join(err, o.ValidateOptional())
+	}
+	return o.ValidateOptional()
+}
+
+// ValidateOptional is Validate where no database need be named.
+func (o Options) ValidateOptional() error {
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if _, err := parseDSN(o.DSN); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := parseDSN(o.MigrateDSN); err != nil && o.MigrateDSN != "" {
-		errs = append(errs, fmt.Errorf("migrate_%w", err))
-	}
+	errs = append(errs, o.validateDSNs()...)
 	errs = append(errs, o.files().Validate(o.TLS))
 	refuse(o.MaxOpenConns < 1, "max_open_conns is %d; at least 1 is needed", o.MaxOpenConns)
 	refuse(o.ConnectTimeout <= 0, "connect_timeout is %s; it must be above 0", o.ConnectTimeout)
@@ -111,21 +129,17 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// OfMigrations are the options of whoever makes and changes tables: `kudos migrate` and `kudos rebuild`.
-func (o Options) OfMigrations() Options {
-	if o.MigrateDSN != "" {
-		o.DSN = o.MigrateDSN
-	}
-	return o
-}
-
 // wholeSeconds: 0, or a positive number of seconds.
 func wholeSeconds(d time.Duration) bool { return d >= 0 && d%time.Second == 0 }
 
 // LogValue keeps the password out of logs.
 func (o Options) LogValue() slog.Value {
+	var servers []string
+	for _, one := range o.Each() {
+		servers = append(servers, one.server())
+	}
 	return slog.GroupValue(
-		slog.String("server", serverName(o.DSN)),
+		slog.String("server", strings.Join(servers, ", ")),
 		slog.Bool("tls", o.TLS),
 		slog.Int("max_open_conns", o.MaxOpenConns),
 		slog.Int("max_statement_bytes", o.MaxStatementBytes),

@@ -19,11 +19,11 @@ type Position struct {
 var start = Position{LeaderEpoch: -1}
 
 // Position reads where to go on, under the row's lock: it waits for a transaction on this partition whose outcome is
-// still open. In a database to which nothing was ever applied it first inserts the rows of ALL partitions at offset 0.
+// still open. In a database to which nothing was ever applied it first inserts the rows of ALL its partitions at offset 0.
 //
-// Fails with ErrPositionMissing and *SourceChangedError, which park the partition.
+// Fails with ErrPositionMissing, *SourceChangedError and *ShardError, which park the partition.
 func (s *Store) Position(ctx context.Context, src Source, partition int32) (Position, error) {
-	if err := src.check(partition); err != nil {
+	if err := s.check(src, partition); err != nil {
 		return Position{}, err
 	}
 	position, err := s.lockPosition(ctx, src, partition)
@@ -32,13 +32,16 @@ func (s *Store) Position(ctx context.Context, src Source, partition int32) (Posi
 		position, err = s.lockPosition(ctx, src, partition)
 	}
 	if err != nil {
-		return Position{}, describe(err, "read the applied position of %s/%d", src.Topic, partition)
+		return Position{}, describe(err, "read the applied position of %s/%d in MySQL at %s", src.Topic, partition, s)
 	}
 	return position, nil
 }
 
 func (s *Store) lockPosition(ctx context.Context, src Source, partition int32) (position Position, _ error) {
 	err := s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
+		if err := checkShard(ctx, tx, s.options.Shard); err != nil {
+			return err
+		}
 		// First what was there before, then the row. The other way round, a process that starts beside us could insert
 		// the rows and apply to them in between, and its fresh traces would look like traces without a position.
 		before, err := selectTraces(ctx, tx, src)
@@ -56,7 +59,7 @@ func (s *Store) lockPosition(ctx context.Context, src Source, partition int32) (
 			return err
 		}
 		position = start
-		return insertStart(ctx, tx, src)
+		return insertStart(ctx, tx, src, s.options.Shard, 0)
 	})
 	return position, err
 }
@@ -64,7 +67,7 @@ func (s *Store) lockPosition(ctx context.Context, src Source, partition int32) (
 // PeekPosition reads the position without a lock, for the check while nothing arrives. ErrPositionMissing only tells
 // that there is no row; Position tells an empty database from a damaged one.
 func (s *Store) PeekPosition(ctx context.Context, src Source, partition int32) (Position, error) {
-	if err := src.check(partition); err != nil {
+	if err := s.check(src, partition); err != nil {
 		return Position{}, err
 	}
 	position, err := selectPosition(ctx, s.db, src, partition, "")
@@ -72,12 +75,12 @@ func (s *Store) PeekPosition(ctx context.Context, src Source, partition int32) (
 		err = ErrPositionMissing
 	}
 	if err != nil {
-		return Position{}, describe(err, "look at the applied position of %s/%d", src.Topic, partition)
+		return Position{}, describe(err, "look at the applied position of %s/%d in MySQL at %s", src.Topic, partition, s)
 	}
 	return position, nil
 }
 
-// traces of earlier counting. The rows of all partitions come into being together, before anything is counted: so one
+// traces of earlier counting. The rows of all partitions of a shard come into being together, before anything is counted: so one
 // trace beside a missing row is damage.
 type traces struct {
 	counted bool
@@ -130,9 +133,12 @@ func selectPosition(ctx context.Context, q sqlx.QueryerContext, src Source, part
 	return Position{NextOffset: row.NextOffset, NextSeq: row.NextSeq, LeaderEpoch: row.LeaderEpoch}, nil
 }
 
-// insertStart makes the rows of all partitions, or none. The primary key refuses a second start.
-func insertStart(ctx context.Context, tx *sqlx.Tx, src Source) error {
-	for partition := range src.Partitions {
+// insertStart makes the rows of all partitions of the shard from one on, or none. The primary key refuses a second start.
+func insertStart(ctx context.Context, tx *sqlx.Tx, src Source, shard Shard, from int32) error {
+	for partition := from; partition < src.Partitions; partition++ {
+		if !shard.Has(partition) {
+			continue
+		}
 		_, err := tx.ExecContext(ctx,
 			"INSERT INTO applied_offset (topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch)"+
 				" VALUES (?, ?, ?, ?, ?, ?, ?)",

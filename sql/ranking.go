@@ -38,13 +38,13 @@ type RankedPost struct {
 func (s *Store) ReplaceRankings(ctx context.Context, src Source, partition int32, from, to Position, rankings []Ranking) error {
 	err := s.replaceRankings(ctx, src, partition, from, to, rankings)
 	if err != nil {
-		return describe(err, "replace rankings by %s/%d [%d, %d)", src.Topic, partition, from.NextOffset, to.NextOffset)
+		return describe(err, "replace rankings by %s/%d [%d, %d) in MySQL at %s", src.Topic, partition, from.NextOffset, to.NextOffset, s)
 	}
 	return nil
 }
 
 func (s *Store) replaceRankings(ctx context.Context, src Source, partition int32, from, to Position, rankings []Ranking) error {
-	if err := src.check(partition); err != nil {
+	if err := s.check(src, partition); err != nil {
 		return err
 	}
 	if err := checkRankingRange(from, to); err != nil {

@@ -16,7 +16,7 @@ import (
 // be damaged. So a row that is missing, or of another log, is no reason to stop: the partition starts anew at offset 0.
 // What another log has left in the tables goes first, for this one may not have all of its keys.
 func (s *Store) RankingPosition(ctx context.Context, src Source, partition int32) (Position, error) {
-	if err := src.check(partition); err != nil {
+	if err := s.check(src, partition); err != nil {
 		return Position{}, err
 	}
 	position, err := s.lockRankingPosition(ctx, src, partition)
@@ -25,13 +25,16 @@ func (s *Store) RankingPosition(ctx context.Context, src Source, partition int32
 		position, err = s.lockRankingPosition(ctx, src, partition)
 	}
 	if err != nil {
-		return Position{}, describe(err, "read the position of %s/%d in trending_position", src.Topic, partition)
+		return Position{}, describe(err, "read the position of %s/%d in trending_position in MySQL at %s", src.Topic, partition, s)
 	}
 	return position, nil
 }
 
 func (s *Store) lockRankingPosition(ctx context.Context, src Source, partition int32) (position Position, _ error) {
 	err := s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
+		if err := checkShard(ctx, tx, s.options.Shard); err != nil {
+			return err
+		}
 		var row positionRow
 		err := tx.GetContext(ctx, &row, "SELECT topic_id, partitions, next_offset, leader_epoch FROM trending_position"+
 			" WHERE topic = ? AND partition_id = ? FOR UPDATE", src.Topic, partition)

@@ -51,13 +51,12 @@ func TestDeadlockIsRetried(t *testing.T) {
 		s := through.startedStore(t)
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), []CountDelta{{1, 10, 0}, {2, 10, 0}}, nil))
 
-		other, err := db.raw(t).Beginx()
-		require.NoError(t, err)
+		other := db.begin(t)
 		for post := range 100 { // InnoDB rolls back whoever has changed less
-			_, err = other.Exec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 0, 0)", 1000+post)
+			_, err := other.Exec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 0, 0)", 1000+post)
 			require.NoError(t, err)
 		}
-		_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 2")
+		_, err := other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 2")
 		require.NoError(t, err)
 
 		proxy.seen()
@@ -80,9 +79,8 @@ func TestDeadlockIsRetried(t *testing.T) {
 func TestLockWaitTimeoutIsOfTheSession(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		s := db.startedStore(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
-		other, err := db.raw(t).Beginx()
-		require.NoError(t, err)
-		_, err = other.Exec("SELECT * FROM applied_offset FOR UPDATE")
+		other := db.begin(t)
+		_, err := other.Exec("SELECT * FROM applied_offset FOR UPDATE")
 		require.NoError(t, err)
 		began := time.Now()
 		err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)

@@ -47,6 +47,7 @@ func checkSchema(ctx context.Context, db *sqlx.DB) error {
 		"SELECT region, `window`, `rank`, post_id, score, likes, as_of FROM trending LIMIT 0",
 		"SELECT region, period, `rank`, post_id, likes, as_of FROM leaderboard LIMIT 0",
 		"SELECT topic, partition_id, topic_id, partitions, next_offset, leader_epoch, updated_at FROM trending_position LIMIT 0",
+		"SELECT id, shard, shards, recorded_at FROM kudos_shard LIMIT 0",
 	} {
 		if _, err := db.ExecContext(ctx, probe); IsTransient(err) || ctx.Err() != nil {
 			return err

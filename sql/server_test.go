@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 	os.Exit(shared.Main(m))
 }
 
+// rawTimeout bounds each statement that goes past the Store: a server waits a day, or a year, for a transaction that a test
+// has left open on what it drops.
+const rawTimeout = time.Minute
+
 // database is an empty database on some server, for one test.
 type database struct {
 	options Options
@@ -84,13 +88,14 @@ func realDatabase(t testing.TB, dsn string) database {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err, serverVariable)
-	config.DBName = ""
+	config.DBName, config.ReadTimeout = "", rawTimeout
 	admin, err := sqlx.Connect("mysql", config.FormatDSN())
 	require.NoError(t, err, serverVariable)
 	name := fmt.Sprintf("kudos_test_%08x", rand.Uint32())
 	admin.MustExec("CREATE DATABASE " + name)
 	t.Cleanup(func() {
-		admin.MustExec("DROP DATABASE " + name)
+		_, err := admin.Exec("DROP DATABASE " + name)
+		require.NoError(t, err, "is a transaction on it still open?")
 		require.NoError(t, admin.Close())
 	})
 	config.DBName = name
@@ -147,11 +152,23 @@ func (d database) store(t testing.TB, change ...func(*Options)) *Store {
 // raw is a connection past the Store, for looking and for breaking things.
 func (d database) raw(t testing.TB) *sqlx.DB {
 	t.Helper()
-	db, err := sqlx.Open("mysql", d.options.DSN)
+	config, err := mysql.ParseDSN(d.options.DSN)
+	require.NoError(t, err)
+	config.ReadTimeout = rawTimeout
+	db, err := sqlx.Open("mysql", config.FormatDSN())
 	require.NoError(t, err)
 	db.SetMaxIdleConns(0)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
+}
+
+// begin is a transaction past the Store. It ends with the test, if that has failed before.
+func (d database) begin(t testing.TB) *sqlx.Tx {
+	t.Helper()
+	tx, err := d.raw(t).Beginx()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // most have ended by then
+	return tx
 }
 
 type postCounts struct{ Likes, Dislikes int64 }

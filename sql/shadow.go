@@ -27,6 +27,7 @@ type Shadow struct {
 	log       *slog.Logger
 	packet    *packetLimit
 	statement int // longest statement in bytes
+	shard     Shard
 	server    string
 }
 
@@ -70,7 +71,7 @@ func NewShadow(ctx context.Context, o Options, log *slog.Logger) (_ *Shadow, err
 		return nil, fmt.Errorf("mysql options: %w", err)
 	}
 	db, packet := openPool(connections, config.Timeout, 2, 0) // one works, the other looks when the first was lost
-	h := &Shadow{db: db, log: log, packet: packet, statement: o.MaxStatementBytes, server: serverName(o.DSN)}
+	h := &Shadow{db: db, log: log, packet: packet, statement: o.MaxStatementBytes, shard: o.Shard, server: o.server()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(h.describe(err, "make shadow tables"), h.Close())
@@ -89,6 +90,9 @@ func NewShadow(ctx context.Context, o Options, log *slog.Logger) (_ *Shadow, err
 	if err := checkSchema(ctx, db); err != nil {
 		return nil, err
 	}
+	if err := checkShard(ctx, h.conn, o.Shard); err != nil {
+		return nil, err
+	}
 	for _, table := range shadowed {
 		if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+shadowSuffix); err != nil {
 			return nil, err
@@ -99,6 +103,9 @@ func NewShadow(ctx context.Context, o Options, log *slog.Logger) (_ *Shadow, err
 	}
 	return h, nil
 }
+
+// String tells people which database it is, without user and password.
+func (h *Shadow) String() string { return h.server }
 
 func (h *Shadow) exec(ctx context.Context, statement string) error {
 	_, err := h.conn.ExecContext(ctx, statement)
@@ -174,7 +181,8 @@ func (h *Shadow) writeOnce(ctx context.Context, do func(*sqlx.Tx) error) error {
 	return tx.Commit()
 }
 
-// SetPositions fills applied_offset: up to where what was added counts, for each partition of the log.
+// SetPositions fills applied_offset: up to where what was added counts, for each partition of the log that is of this
+// shard. positions are those of all.
 func (h *Shadow) SetPositions(ctx context.Context, src Source, positions []Position) error {
 	if len(positions) != int(src.Partitions) {
 		return fmt.Errorf("%d positions for %d partitions", len(positions), src.Partitions)
@@ -184,6 +192,9 @@ func (h *Shadow) SetPositions(ctx context.Context, src Source, positions []Posit
 			return err
 		}
 		for partition, at := range positions {
+			if !h.shard.Has(int32(partition)) {
+				continue
+			}
 			_, err := tx.ExecContext(ctx,
 				"INSERT INTO applied_offset"+shadowSuffix+" (topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch)"+
 					" VALUES (?, ?, ?, ?, ?, ?, ?)",

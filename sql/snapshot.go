@@ -82,6 +82,9 @@ func (s *Store) snapshot(ctx context.Context, read func(*Snapshot) error) error 
 			return err
 		}
 	}
+	if err := checkShard(ctx, conn, s.options.Shard); err != nil {
+		return err
+	}
 	if err := read(&Snapshot{conn: conn}); err != nil {
 		return err
 	}

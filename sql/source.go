@@ -26,6 +26,14 @@ func (s Source) same(topicID string, partitions int32) error {
 }
 
 // check refuses what only a defect of the caller can give.
+func (s *Store) check(src Source, partition int32) error {
+	if err := src.check(partition); err != nil {
+		return err
+	}
+	return s.options.Shard.check(partition)
+}
+
+// check refuses what only a defect of the caller can give.
 func (s Source) check(partition int32) error {
 	switch {
 	case s.Topic == "" || len(s.Topic) > 249:

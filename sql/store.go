@@ -10,7 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Store applies ranges of the updates log to MySQL. It is safe for concurrent use; one partition should have one
+// Store applies ranges of the updates log to one MySQL database. It is safe for concurrent use; one partition should have one
 // caller at a time (two do no harm, the compare-and-swap refuses one of them).
 type Store struct {
 	options Options
@@ -19,10 +19,12 @@ type Store struct {
 	packet  *packetLimit
 	// conflicts counts transactions that are done again.
 	conflicts atomic.Uint64
-	server    string // host:port/database, for messages
+	// isShard: the database has said that it is the shard of the options.
+	isShard atomic.Bool
+	server  string // host:port/database, and which shard it is of several; for messages
 }
 
-// New does no I/O: the first call that needs MySQL connects.
+// New is for one database; Open for all. It does no I/O: the first call that needs MySQL connects.
 func New(o Options, log *slog.Logger) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
@@ -43,8 +45,17 @@ func New(o Options, log *slog.Logger) (*Store, error) {
 func NewOn(connections driver.Connector, o Options, log *slog.Logger) *Store {
 	// Half of the server's patience: the pool drops an idle connection before the server does.
 	db, packet := openPool(connections, o.ConnectTimeout, o.MaxOpenConns, o.IdleTimeout/2)
-	return &Store{options: o, log: log, db: db, packet: packet, server: serverName(o.DSN)}
+	return &Store{options: o, log: log, db: db, packet: packet, server: o.server()}
 }
+
+// String tells people which database it is, without user and password.
+func (s *Store) String() string { return s.server }
+
+// Server is host:port/database.
+func (s *Store) Server() string { return serverName(s.options.DSN) }
+
+// Shard is its place among those that share the partitions, as the options have it.
+func (s *Store) Shard() Shard { return s.options.Shard }
 
 // Close ends the connections. Calls still running fail.
 func (s *Store) Close() error { return s.db.Close() }

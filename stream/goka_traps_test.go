@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash"
 	"hash/fnv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
+	"github.com/lovoo/goka/storage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -148,6 +150,50 @@ func TestTrapDefaultsAreSaramas(t *testing.T) {
 	defer func() { require.NoError(t, consumer.Close()) }()
 	waitFor(t, "sarama's connection", func() bool { return len(w.seen()) > 0 })
 	require.NotContains(t, w.seen(), "kgo")
+}
+
+// setupGroup is a consumer group that is assigned a partition once, and keeps what goka made of it.
+type setupGroup struct {
+	oneShotGroup
+	setup chan error
+}
+
+func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
+	s := &session{ctx: ctx, topic: input, claims: map[int32]*claim{0: newClaim(Assignment{Topic: input}, nil, &ProcessorOptions{}, testLog(), driverLoop{}, nil)}}
+	err := h.Setup(s)
+	g.setup <- err
+	return errors.Join(err, h.Cleanup(s))
+}
+
+// goka's hot standby sets up the copies with what is assigned: a partition waits for those that
+// others own, and fails with them. Ours are followed beside (standby.go).
+func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	c.topic(table, 2)
+	cl := c.client()
+	tm := &topicManager{cl: cl, timeout: patience}
+	stores := NewStores(t.TempDir(), 8<<20, testLog())
+	t.Cleanup(stores.Close)
+	build := stores.Builder(tm.identify)
+	g := &setupGroup{setup: make(chan error, 1)}
+	p, err := goka.NewProcessor(c.kafka.Brokers,
+		goka.DefineGroup(testGroup, goka.Input(input, batchCodec{}, func(goka.Context, any) {}), goka.Persist(batchCodec{})),
+		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return g, nil }),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return newTableConsumer(cl, stores), nil }),
+		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
+		goka.WithProducerBuilder(refuse),
+		goka.WithLogger(gokaLogger{testLog()}),
+		goka.WithStorageBuilder(func(topic string, partition int32) (storage.Storage, error) {
+			if partition == 1 {
+				return nil, errors.New("the copy's disk is full")
+			}
+			return build(topic, partition)
+		}),
+		goka.WithHotStandby())
+	require.NoError(t, err)
+	require.Error(t, p.Run(testContext(t)))
+	require.ErrorContains(t, <-g.setup, "the copy's disk is full", "only partition 0 was assigned")
 }
 
 func refuse([]string, string, func() hash.Hash32) (goka.Producer, error) {

@@ -22,6 +22,7 @@ import (
 type group struct {
 	opts      *ProcessorOptions
 	newWorker func(Assignment) Worker
+	standby   *standby // nil: no copies of what others own
 	log       *slog.Logger
 
 	errs chan error // never written to: Consume returns its errors
@@ -49,6 +50,8 @@ func (g *group) Resume(map[string][]int32) {}
 func (g *group) PauseAll()                 {}
 func (g *group) ResumeAll()                {}
 
+const groupMetadataMaxAge = 10 * time.Second
+
 // Consume joins the group and stays through all rebalances until ctx ends or
 // something fails that a new session would not mend. (goka would wait 5 seconds if
 // it returned at each rebalance.)
@@ -65,6 +68,8 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		kgo.Balancers(kgo.StickyBalancer()),
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.SessionTimeout/5),
+		// Partitions that were added are found at this pace.
+		kgo.MetadataMaxAge(groupMetadataMaxAge),
 		// A revocation waits for the batch in hand.
 		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second),
 		kgo.BlockRebalanceOnPoll(),
@@ -107,13 +112,14 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	g.end(fail) // the client revokes first; this only makes sure
 	id, generation := cl.GroupMetadata()
 	s := &session{
-		cl:     cl,
-		opts:   g.opts,
-		member: Member{Group: g.opts.Group, ID: id, Generation: generation},
-		topic:  topic,
-		claims: map[int32]*claim{},
-		opened: make(chan struct{}),
-		done:   make(chan struct{}),
+		cl:      cl,
+		opts:    g.opts,
+		member:  Member{Group: g.opts.Group, ID: id, Generation: generation},
+		topic:   topic,
+		claims:  map[int32]*claim{},
+		standby: g.standby,
+		opened:  make(chan struct{}),
+		done:    make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {

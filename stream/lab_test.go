@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/testrun"
 )
 
 // lab makes fake workers, stands for what they keep (positions, as a database would),
@@ -231,25 +233,7 @@ func (c *cluster) run(l *lab, change func(*ProcessorOptions)) (p *Processor, sto
 		change(&o)
 	}
 	p = NewProcessor(o, l.worker, testLog())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		select {
-		case err := <-done:
-			require.NoError(c.t, err)
-		case <-time.After(patience):
-			c.t.Fatal("the processor did not stop")
-		}
-	}
-	c.t.Cleanup(stop)
-	return p, stop
+	return p, testrun.Start(c.t, "the processor", patience, p.Run)
 }
 
 func (l *lab) waitProcessed(p int32, want []int64) {

@@ -130,6 +130,7 @@ func TestCatchUpReadsALargeTable(t *testing.T) {
 	s, err := c.catchUp(t.TempDir())
 	require.NoError(t, err)
 	require.Len(t, contents(t, s), 1200)
+	require.EqualValues(t, 1200, s.replayed.Load(), "what it read")
 	offset, _ := s.Offset()
 	require.Equal(t, c.end(table, 0)-1, offset)
 	require.Less(t, counts.of(kmsg.Fetch), int64(50), "by fetches, not by records")

@@ -173,8 +173,8 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(fenced), 900*time.Millisecond, "a rebalance is waited for first")
 	require.NotSame(t, session, p.claim(0), "by a new assignment")
 	calls, _ := l.callsOf(0)
-	first := slices.Index(calls, "Process")
-	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[:7], "the second Close is the session's end; %d", first)
+	calls = calls[slices.Index(calls, "Process")-2:] // so short a session may be lost before it
+	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[:7], "the second Close is the session's end")
 	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 

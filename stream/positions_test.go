@@ -131,7 +131,9 @@ func gauges(t *testing.T, c prometheus.Collector) map[string]float64 {
 			for _, label := range m.Label {
 				name += " " + label.GetValue()
 			}
-			got[name] = m.GetGauge().GetValue()
+			if m.Gauge != nil {
+				got[name] = m.Gauge.GetValue()
+			}
 		}
 	}
 	return got

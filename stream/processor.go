@@ -27,6 +27,9 @@ type ProcessorOptions struct {
 	Hasher func() hash.Hash32
 	// Stores open the table's local copies; needed with Table.
 	Stores *Stores
+	// Standby, made of Stores: the partitions of the table that others own are copied
+	// there. nil: they are not.
+	Standby *Stores
 	// Check is asked before the group is joined; its error keeps the process out of the
 	// group, and is asked for again. nil: nothing is to be checked.
 	Check func(context.Context, *kgo.Client) error
@@ -150,6 +153,10 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("setting up group %s: %w", p.opts.Group, err)
 	}
+	if g.standby, err = newStandby(ctx, &p.opts, tm, p.log); err != nil {
+		return err
+	}
+	defer g.standby.close()
 	p.setRunning(g, nil)
 	return proc.Run(ctx)
 }

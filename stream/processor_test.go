@@ -5,13 +5,14 @@ import (
 	"encoding/binary"
 	"hash"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/testrun"
 )
 
 // firstBytes is a table's hasher: the partition is the key's first byte.
@@ -105,23 +106,7 @@ func (c *cluster) runCopier(dir string) (p *Processor, stores *Stores, stop func
 		SessionTimeout: time.Second, ShutdownTimeout: 5 * time.Second,
 	}
 	p = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: stores} }, testLog())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			select {
-			case err := <-done:
-				require.NoError(c.t, err)
-			case <-time.After(patience):
-				c.t.Fatal("the processor did not stop")
-			}
-		})
-	}
-	c.t.Cleanup(stop)
-	return p, stores, stop
+	return p, stores, testrun.Start(c.t, "the processor", patience, p.Run)
 }
 
 // copierCluster has the copier's topics.

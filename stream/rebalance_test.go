@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -79,6 +80,40 @@ func TestGroupWithoutWorkForAMember(t *testing.T) {
 	waitFor(t, "the takeover", func() bool { return assigned(second) == 1 })
 	c.produce(records(input, 0, 5, 5)...)
 	l.waitProcessed(0, offsets(0, 10))
+}
+
+// TestSeriesGoWithThePartition: whoever has a partition shows its series, and nobody else.
+func TestSeriesGoWithThePartition(t *testing.T) {
+	c := newCluster(t)
+	c.topic(input, 2)
+	l := newLab(t)
+	shown := func(p *Processor) (partitions []int32) {
+		all := gauges(t, NewCollector(p))
+		for _, partition := range []int32{0, 1} {
+			series := 0
+			for name := range all {
+				if strings.Contains(name+" ", fmt.Sprintf(" group %d ", partition)) {
+					series++
+				}
+			}
+			if series >= 3 { // lag, position and state at least
+				partitions = append(partitions, partition)
+			} else if series > 0 {
+				return nil // on its way
+			}
+		}
+		return partitions
+	}
+	first, _ := c.run(l, quick)
+	waitFor(t, "the first member", func() bool { return slices.Equal(shown(first), []int32{0, 1}) })
+	second, stopSecond := c.run(l, quick)
+	waitFor(t, "one partition for each", func() bool {
+		of := append(shown(first), shown(second)...)
+		slices.Sort(of)
+		return len(shown(first)) == 1 && slices.Equal(of, []int32{0, 1})
+	})
+	stopSecond()
+	waitFor(t, "both to come back", func() bool { return slices.Equal(shown(first), []int32{0, 1}) && shown(second) == nil })
 }
 
 // TestLostMembershipComesBack: the group has thrown the member out.

@@ -16,13 +16,14 @@ import (
 // session is one assignment, from the group's callback to its revocation. It is
 // goka's sarama.ConsumerGroupSession.
 //
-//	assigned ─► fence ─► Setup (goka recovers) ─► open ─► ConsumeClaim … ─► Cleanup
+//	assigned ─► fence ─► release (of standby copies) ─► Setup (goka recovers) ─► open ─► ConsumeClaim … ─► Cleanup
 type session struct {
-	cl     *kgo.Client
-	opts   *ProcessorOptions
-	member Member
-	topic  string
-	claims map[int32]*claim
+	cl      *kgo.Client
+	opts    *ProcessorOptions
+	member  Member
+	topic   string
+	claims  map[int32]*claim
+	standby *standby // nil: no copies of what others own
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -37,9 +38,13 @@ type session struct {
 func (s *session) run(h sarama.ConsumerGroupHandler) {
 	defer close(s.done)
 	defer s.closeWorkers()
-	err := h.Setup(s)
+	err := s.standby.release(s.ctx, s.claims)
+	if err == nil {
+		err = h.Setup(s)
+	}
 	if err == nil && s.ctx.Err() == nil {
 		s.openClaims()
+		s.standby.follow(s.claims) // not before: what is owned is opened first
 		err = s.consume(h)
 	}
 	s.cancel(errEndedItself)

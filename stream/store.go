@@ -34,6 +34,7 @@ type Store struct {
 	log   *slog.Logger
 
 	memtableBytes uint64
+	replayed      *atomic.Int64 // of all of its Stores
 	budget        *bufferBudget // nil: each Write goes to Pebble at once
 	buffer        *buffer       // while open, with a budget
 	spillOptions  sstable.WriterOptions

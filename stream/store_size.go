@@ -48,12 +48,12 @@ func (s *Store) closeDB() error {
 }
 
 type sizeCollector struct {
-	stores      *Stores
-	bytes, keys *prometheus.Desc
+	stores                *Stores
+	bytes, keys, replayed *prometheus.Desc
 }
 
-// NewSizeCollector makes a Prometheus collector of the sizes of the stores that are open. role
-// tells them from those of others in the same process.
+// NewSizeCollector makes a Prometheus collector of the sizes of the stores that are open, and of
+// what was read to bring them up to date. role tells them from those of others in the same process.
 func NewSizeCollector(role string, stores *Stores) prometheus.Collector {
 	constant := prometheus.Labels{"role": role}
 	return sizeCollector{
@@ -62,12 +62,19 @@ func NewSizeCollector(role string, stores *Stores) prometheus.Collector {
 			"What the local copy of a table topic's partition takes on disk.", []string{"topic", "partition"}, constant),
 		keys: prometheus.NewDesc("kudos_state_entries",
 			"Keys that the local copy of a table topic's partition has on disk, within some 1 %, those since deleted included. While it has just been opened, fewer: they are being counted.", []string{"topic", "partition"}, constant),
+		replayed: prometheus.NewDesc("kudos_state_replayed_records_total",
+			"Records of changelogs that were read to bring local copies up to date.", nil, constant),
 	}
 }
 
-func (c sizeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.bytes; ch <- c.keys }
+func (c sizeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.bytes
+	ch <- c.keys
+	ch <- c.replayed
+}
 
 func (c sizeCollector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(c.replayed, prometheus.CounterValue, float64(c.stores.replayed.Load()))
 	for id, s := range c.stores.all() {
 		bytes, keys, open := s.shown.size()
 		if !open {

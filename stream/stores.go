@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,6 +31,8 @@ type Stores struct {
 	log   *slog.Logger
 
 	budget bufferBudget
+	// replayed counts the records of changelogs that were read to bring stores up to date.
+	replayed atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -77,6 +80,7 @@ func (s *Stores) Builder(identify func(topic string) (LogID, error)) storage.Bui
 			log:   s.log,
 
 			memtableBytes: s.MemtableBytes,
+			replayed:      &s.replayed,
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

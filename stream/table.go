@@ -71,6 +71,7 @@ func (c *tableConsumer) update(ctx goka.UpdateContext, _ storage.Storage, _ stri
 	if !ok {
 		return fmt.Errorf("%s/%d: nothing was fetched up to offset %d", tp.topic, tp.partition, ctx.Offset())
 	}
+	store.replayed.Add(int64(len(records)))
 	return applyRecords(store, records, ctx.Offset())
 }
 
@@ -123,6 +124,7 @@ func (s *Store) readOn(ctx context.Context, cl kmsg.Requestor, topic string, par
 			return err
 		}
 		if f.next > next {
+			s.replayed.Add(int64(len(f.records)))
 			if err := apply(f); err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -15,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/integration/testrun"
 )
 
 // view is goka's own table code (PartitionTable) on this package's ports.
@@ -40,25 +41,7 @@ func (c *cluster) view(dir string, options ...goka.ViewOption) *view {
 		goka.WithViewLogger(gokaLogger{testLog()}),
 	}, options...)...)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- v.Run(ctx) }()
-	stopped := false
-	stop := func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		select {
-		case err := <-done:
-			require.NoError(t, err)
-		case <-time.After(patience):
-			t.Fatal("the view did not stop")
-		}
-	}
-	t.Cleanup(stop)
-	return &view{v, stores, stop}
+	return &view{v, stores, testrun.Start(t, "the view", patience, v.Run)}
 }
 
 // shows tells whether the view has exactly these pairs.

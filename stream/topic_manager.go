@@ -41,7 +41,7 @@ func (m *topicManager) ensure(topic string, partitions int) error {
 		return err
 	}
 	if len(have) != partitions {
-		return fmt.Errorf("topic %s has %d partitions, its input has %d: they must be the same, and can never be changed", topic, len(have), partitions)
+		return fmt.Errorf("topic %s has %d partitions, its input has %d: they must be the same (`kudos topics repartition` adds partitions to all of them)", topic, len(have), partitions)
 	}
 	return nil
 }

@@ -8,10 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // slowNotes is a client that is held, when it learns of a topic, between sending what
-// waited for that and noting the topic's partitions; until it is asked about them.
+// waited for that and noting the topic's partitions; until it is asked about them. Its
+// partitioner holds it, so both records have to wait for the topic.
 type slowNotes struct {
 	*kgo.Client
 	once  sync.Once
@@ -39,7 +41,10 @@ func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
 				if rec != waits {
 					return 0
 				}
-				<-cl.asked
+				select {
+				case <-cl.asked:
+				case <-ctx.Done():
+				}
 				return n // there is none such: it is not sent
 			}
 		})))
@@ -47,9 +52,19 @@ func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
 	t.Cleanup(cl.Close)
 	t.Cleanup(cl.goOn)
 	require.NoError(t, cl.BeginTransaction())
+	produced := make(chan struct{})
+	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		select {
+		case <-produced:
+		case <-ctx.Done():
+		}
+		return nil, nil, false
+	})
 	acknowledged := make(chan error, 1)
 	cl.Produce(ctx, record(output, 0, "k", "1"), func(_ *kgo.Record, err error) { acknowledged <- err })
 	cl.Produce(ctx, waits, func(*kgo.Record, error) {})
+	close(produced)
 	require.NoError(t, <-acknowledged)
 	require.NoError(t, CommitTransaction(ctx, cl, output, 0))
 	require.Equal(t, []string{"1"}, c.values(output, 0))

@@ -95,10 +95,10 @@ const (
 	viewMaxHeld = 400_000
 	// viewPoll is how often a partition where nothing comes is looked after.
 	viewPoll = time.Second
-	// viewIdlePolls is after how many of these it is looked whether the topic is still the same.
-	viewIdlePolls = 3
-	viewRetryMin  = 50 * time.Millisecond
-	viewRetryMax  = 5 * time.Second
+	// viewCheck is how often it is looked whether the topic is still the same.
+	viewCheck    = 3 * time.Second
+	viewRetryMin = 50 * time.Millisecond
+	viewRetryMax = 5 * time.Second
 )
 
 // Run follows the topic until ctx ends. Over Kafka's troubles it does not end.
@@ -189,7 +189,7 @@ func (v *View) Read(partition int32, pin func(*Store, Copy) error, use func() er
 		return err
 	}
 	if partition < 0 || int(partition) >= len(*ps) {
-		return fmt.Errorf("%s has no partition %d", v.opts.Topic, partition)
+		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1, Reason: "there is no copy of this partition yet: it does not exist, or was added"}
 	}
 	return (*ps)[partition].read(pin, use)
 }

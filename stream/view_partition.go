@@ -109,7 +109,7 @@ func (p *viewPartition) follow(ctx context.Context) error {
 		return err
 	}
 	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{p.view.opts.Topic: {p.partition: kgo.NewOffset().At(p.next)}})
-	for idle := 0; ; {
+	for checked := time.Now(); ; {
 		pollCtx, cancel := context.WithTimeout(ctx, viewPoll)
 		fetches := cl.PollRecords(pollCtx, p.view.pollRecords)
 		cancel()
@@ -120,18 +120,31 @@ func (p *viewPartition) follow(ctx context.Context) error {
 			return err
 		}
 		records := fetches.Records()
-		if len(records) == 0 {
-			if idle++; idle%viewIdlePolls == 0 {
-				if err := p.checkLog(ctx, cl); err != nil {
-					return err
-				}
+		if now := time.Now(); now.Sub(checked) >= viewCheck || p.speakOfMore(records) {
+			if err := p.checkLog(ctx, cl); err != nil {
+				return err
 			}
+			checked = now
+		}
+		if len(records) == 0 {
 			continue
 		}
 		if err := p.take(records, records[len(records)-1].Offset+1); err != nil {
 			return err
 		}
 	}
+}
+
+// PartitionsOf may be a Copy's, too: how many partitions the topic has, or is about to have, by records that follow
+// those applied last. What was in one partition may be in one that was added then, and is not to be missed in between.
+type PartitionsOf interface {
+	PartitionsOf(records []*kgo.Record) int32
+}
+
+// speakOfMore tells whether there may be partitions of which there is no copy.
+func (p *viewPartition) speakOfMore(records []*kgo.Record) bool {
+	c, ok := p.copy.(PartitionsOf)
+	return ok && len(records) > 0 && c.PartitionsOf(records) > p.of
 }
 
 // checkLog looks whether the topic is still the one that is followed. The client itself

@@ -16,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/testrun"
 )
 
 // testCopy keeps records under their keys; a transaction of its ends with the key "end".
@@ -101,23 +103,8 @@ func (c *cluster) runView(dir string, change ...func(*View)) *testView {
 	for _, f := range change {
 		f(v.View)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- v.Run(ctx) }()
-	var once sync.Once
-	v.stop = func() {
-		once.Do(func() {
-			cancel()
-			select {
-			case err := <-done:
-				require.NoError(c.t, err)
-			case <-time.After(patience):
-				c.t.Error("the view did not stop")
-			}
-			stores.Close()
-		})
-	}
-	c.t.Cleanup(v.stop)
+	c.t.Cleanup(stores.Close)
+	v.stop = testrun.Start(c.t, "the view", patience, v.Run)
 	return v
 }
 
@@ -275,7 +262,7 @@ func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
 	c.produce(record(table, 0, "end", "2"), record(table, 1, "end", "2"))
 	v.waitPartitions(2)
 	v.waitValue("end", "2")
-	require.ErrorContains(t, v.Read(2, nil, nil), "has no partition 2")
+	require.ErrorContains(t, v.Read(2, nil, nil), "there is no copy of this partition yet")
 }
 
 func TestViewReaderKeepsItsSnapshot(t *testing.T) {

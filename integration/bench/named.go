@@ -30,7 +30,7 @@ const (
 
 // Tables are those that `kudos migrate` makes.
 func Tables() []string {
-	return []string{"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position", "kudos_schema_version"}
+	return []string{"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position", "kudos_shard", "kudos_schema_version"}
 }
 
 // NamedSite is servers that somebody named: they hold nothing of kudos but what an earlier benchmark left.

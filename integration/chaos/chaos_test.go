@@ -33,7 +33,7 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	openUp(t, o.Dir)
 	o.Out, o.Log = t.Output(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
-	o.Program, err = stack.BuildKudos(t.Context(), o.Dir)
+	o.Program, err = stack.BuildKudos(t.Context(), o.Dir, stack.WithoutProfile)
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -13,21 +13,37 @@ type snapshot struct {
 	hours     map[Hour]Count
 }
 
-// readSnapshot reads everything in one consistent snapshot.
-func readSnapshot(ctx context.Context, db *sql.DB) (*snapshot, error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading MySQL: %w", err)
-	}
-	defer conn.Close()
-	s := &snapshot{posts: map[uint64]Count{}, hours: map[Hour]Count{}}
-	for _, statement := range []string{"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return nil, fmt.Errorf("reading MySQL: %s: %w", statement, err)
+// readSnapshot reads everything, of each database in one consistent snapshot. What two of them have adds up.
+func readSnapshot(ctx context.Context, dbs []*sql.DB) (*snapshot, error) {
+	s := &snapshot{positions: map[int32]Position{}, posts: map[uint64]Count{}, hours: map[Hour]Count{}}
+	for _, db := range dbs {
+		if err := s.read(ctx, db); err != nil {
+			return nil, err
 		}
 	}
-	if s.positions, err = Positions(ctx, conn); err != nil {
-		return nil, err
+	return s, nil
+}
+
+func (s *snapshot) read(ctx context.Context, db *sql.DB) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("reading MySQL: %w", err)
+	}
+	defer conn.Close()
+	for _, statement := range []string{"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("reading MySQL: %s: %w", statement, err)
+		}
+	}
+	positions, err := Positions(ctx, conn)
+	if err != nil {
+		return err
+	}
+	for p, at := range positions {
+		if _, twice := s.positions[p]; twice {
+			return fmt.Errorf("two databases have a position of like-updates/%d", p)
+		}
+		s.positions[p] = at
 	}
 	err = each(ctx, conn, "SELECT post_id, count, dislike_count FROM like_count", func(rows *sql.Rows) error {
 		var post uint64
@@ -37,7 +53,7 @@ func readSnapshot(ctx context.Context, db *sql.DB) (*snapshot, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = each(ctx, conn, "SELECT TIMESTAMPDIFF(HOUR, '1970-01-01', hour), region, partition_id, likes, dislikes FROM like_hourly", func(rows *sql.Rows) error {
 		var h Hour
@@ -47,12 +63,12 @@ func readSnapshot(ctx context.Context, db *sql.DB) (*snapshot, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
-		return nil, fmt.Errorf("reading MySQL: %w", err)
+		return fmt.Errorf("reading MySQL: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
 type queryer interface {

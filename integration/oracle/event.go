@@ -75,7 +75,8 @@ func decode(key, value []byte) (e Event, poison string) {
 		e = Event{Post: m.PostId, User: m.UserId, Action: m.Action, TimeMs: m.TimeMs, Region: region(m.Region)}
 	}
 	if len(key) > 0 {
-		post, err := strconv.ParseUint(string(key), 10, 64)
+		id, _, _ := strings.Cut(string(key), "/") // behind it, a user bucket
+		post, err := strconv.ParseUint(id, 10, 64)
 		if err != nil || len(key) > 64 || e.Post != 0 && e.Post != post {
 			return e, "key_mismatch"
 		}
@@ -165,6 +166,10 @@ func (e *Event) settle(rec *kgo.Record) {
 
 // home is the partition that a post lives in: what franz-go's default partitioner makes of the key.
 func home(post uint64, partitions int32) int32 {
-	key := strconv.AppendUint(nil, post, 10)
-	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: key}, int(partitions)))
+	return int32(partition(strconv.FormatUint(post, 10), int(partitions)))
+}
+
+// partition is the one that Kafka's clients choose by default, of n.
+func partition(key string, n int) int {
+	return kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: []byte(key)}, n)
 }

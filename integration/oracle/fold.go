@@ -2,6 +2,8 @@ package oracle
 
 import (
 	"cmp"
+	"fmt"
+	"strconv"
 
 	"kudos/schema/kudosv1"
 )
@@ -37,6 +39,7 @@ type pair struct {
 // fold is who likes what, by the log up to a position.
 type fold struct {
 	partitions int32
+	buckets    map[uint64]int  // of posts whose users are dealt over so many
 	next       map[int32]int64 // the position
 	pairs      map[pairKey]pair
 	homes      map[uint64]int32
@@ -46,7 +49,17 @@ func newFold(partitions int32) *fold {
 	return &fold{partitions: partitions, next: map[int32]int64{}, pairs: map[pairKey]pair{}, homes: map[uint64]int32{}}
 }
 
-// home is the partition of a post.
+// homeOf is the partition of a user's reaction to a post.
+func (f *fold) homeOf(post, user uint64) int32 {
+	n := f.buckets[post]
+	if n == 0 {
+		return f.home(post)
+	}
+	bucket := partition(strconv.FormatUint(user, 10), n)
+	return int32(partition(fmt.Sprintf("%d/%d", post, bucket), int(f.partitions)))
+}
+
+// home is the partition of a post without user buckets.
 func (f *fold) home(post uint64) int32 {
 	p, ok := f.homes[post]
 	if !ok {
@@ -92,7 +105,7 @@ func (f *fold) sums() sums {
 		minute := p.sinceMs / 60_000
 		add(s.posts, k.post, one)
 		add(s.cells, Cell{k.post, p.region, minute}, one)
-		add(s.hours, Hour{minute / 60, p.region, f.home(k.post)}, one)
+		add(s.hours, Hour{minute / 60, p.region, f.homeOf(k.post, k.user)}, one)
 	}
 	return s
 }

@@ -22,6 +22,10 @@ type Oracle struct {
 	cl      *kgo.Client
 	admin   *kadm.Client
 
+	// UserBuckets are the posts whose users are dealt over so many buckets; set before the first
+	// check.
+	UserBuckets map[uint64]int
+
 	fold   *fold // nil before the first check
 	out    *published
 	table  *table
@@ -61,10 +65,10 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 // Saw tells a position that MySQL was seen at; the next check holds it against the log.
 func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
 
-// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the database, not the program;
+// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the databases, not the program;
 // and the updates before the events: what it finds folded then is all there is, forwarded events included, since they
 // come in one transaction with the update.
-func (o *Oracle) Left(ctx context.Context, db *sql.DB) (string, error) {
+func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 	updates, err := o.lastRecords(ctx, topicUpdates)
 	if err != nil {
 		return "", err
@@ -73,9 +77,13 @@ func (o *Oracle) Left(ctx context.Context, db *sql.DB) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	applied, err := Positions(ctx, db)
-	if err != nil {
-		return "", err
+	applied := map[int32]Position{}
+	for _, db := range dbs {
+		positions, err := Positions(ctx, db)
+		if err != nil {
+			return "", err
+		}
+		maps.Copy(applied, positions)
 	}
 	if len(likes) == 0 {
 		return "no events", nil
@@ -105,11 +113,11 @@ type Verdict struct {
 
 // Check reads what is new in the topics, up to where MySQL stands, and compares. Nothing may be under way: all that is in
 // the log is folded and applied (Left says ""), and nobody writes.
-func (o *Oracle) Check(ctx context.Context, db *sql.DB) (*Verdict, error) {
+func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
 	}
-	have, err := readSnapshot(ctx, db)
+	have, err := readSnapshot(ctx, dbs)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +130,10 @@ func (o *Oracle) Check(ctx context.Context, db *sql.DB) (*Verdict, error) {
 	Compare(d, "I1", "like_count", want.posts, have.posts)
 	Compare(d, "I1", "like_hourly", want.hours, have.hours)
 	Compare(d, "I2", "pairs of the state table", o.fold.pairs, o.table.pairs)
-	Compare(d, "I2", "counts of the state table against the fold", want.posts, o.table.counts)
-	Compare(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), o.table.counts)
+	Compare(d, "I2", "counts of the state table against the fold", want.posts, sumOver(o.table.counts))
+	Compare(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), sumOver(o.table.counts))
 	Compare(d, "I5", "deltas of like-updates by post, region and minute", want.cells, o.out.cells)
-	Compare(d, "I5", "counts that like-updates carry", want.posts, o.out.posts)
+	Compare(d, "I5", "counts that like-updates carry", want.posts, sumOver(o.out.posts))
 	o.ledger.settle(o.fold.next, d)
 	v.Events, v.Pairs, v.Posts = o.events, len(o.fold.pairs), len(want.posts)
 	return v, nil
@@ -144,6 +152,7 @@ func (o *Oracle) begin(ctx context.Context) error {
 		return errors.New("oracle: topic likes has no partitions")
 	}
 	o.fold = newFold(int32(n))
+	o.fold.buckets = o.UserBuckets
 	return nil
 }
 
@@ -197,7 +206,7 @@ func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 			origin = string(h.Value)
 		}
 	}
-	misplaced := o.fold.home(e.Post) != rec.Partition
+	misplaced := o.fold.homeOf(e.Post, e.User) != rec.Partition
 	switch {
 	case misplaced && origin != "":
 		o.ledger.poison[at] = "misplaced"

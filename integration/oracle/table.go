@@ -17,11 +17,26 @@ type table struct {
 	source map[int32]int64 // progress: the next offset of likes
 	seq    map[int32]uint64
 	pairs  map[pairKey]pair
-	counts map[uint64]Count
+	counts map[share]Count
 }
 
 func newTable() *table {
-	return &table{next: map[int32]int64{}, source: map[int32]int64{}, seq: map[int32]uint64{}, pairs: map[pairKey]pair{}, counts: map[uint64]Count{}}
+	return &table{next: map[int32]int64{}, source: map[int32]int64{}, seq: map[int32]uint64{}, pairs: map[pairKey]pair{}, counts: map[share]Count{}}
+}
+
+// share is what a partition has of a post: all of it, unless its users are dealt over buckets.
+type share struct {
+	partition int32
+	post      uint64
+}
+
+// sumOver sums up what the partitions have of each post.
+func sumOver(shares map[share]Count) map[uint64]Count {
+	sums := map[uint64]Count{}
+	for s, c := range shares {
+		add(sums, s.post, c)
+	}
+	return sums
 }
 
 // add takes a record in. The layout of values is that of schema/state_value.go (pairs and counts, version 2: varints) and
@@ -41,14 +56,14 @@ func (t *table) read(rec *kgo.Record) error {
 		case 16:
 			delete(t.pairs, pairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])})
 		case 8:
-			delete(t.counts, binary.BigEndian.Uint64(rec.Key))
+			delete(t.counts, share{rec.Partition, binary.BigEndian.Uint64(rec.Key)})
 		}
 		return nil
 	}
 	switch {
 	case string(rec.Key) == "_progress":
-		if len(v) < 21 || v[0] != 1 {
-			return errors.New("no progress of version 1")
+		if len(v) < 21 || v[0] != 1 && v[0] != 2 { // what they begin with is the same
+			return errors.New("no progress of version 1 or 2")
 		}
 		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
 		t.seq[rec.Partition] = binary.BigEndian.Uint64(v[13:])
@@ -67,7 +82,7 @@ func (t *table) read(rec *kgo.Record) error {
 		if n <= 0 || k <= 0 || 1+n+k != len(v) {
 			return fmt.Errorf("counts of %d bytes", len(v))
 		}
-		post := binary.BigEndian.Uint64(rec.Key)
+		post := share{rec.Partition, binary.BigEndian.Uint64(rec.Key)}
 		if c := (Count{likes, dislikes}); c == (Count{}) {
 			delete(t.counts, post)
 		} else {

@@ -22,8 +22,8 @@ type published struct {
 	next  map[int32]int64 // offsets
 	parts map[int32]*publishedPart
 	cells map[Cell]Count
-	// posts are the counts that each post's last update carries.
-	posts map[uint64]Count
+	// posts are the counts that each post's last update carries, in each partition.
+	posts map[share]Count
 }
 
 type publishedPart struct {
@@ -35,7 +35,7 @@ type publishedPart struct {
 }
 
 func newPublished() *published {
-	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{}, posts: map[uint64]Count{}}
+	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{}, posts: map[share]Count{}}
 }
 
 func (u *published) part(p int32) *publishedPart {
@@ -77,9 +77,9 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 		add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
 	}
 	if c := (Count{m.LikeCount, m.DislikeCount}); c == (Count{}) {
-		delete(u.posts, post)
+		delete(u.posts, share{rec.Partition, post})
 	} else {
-		u.posts[post] = c
+		u.posts[share{rec.Partition, post}] = c
 	}
 }
 

@@ -14,6 +14,8 @@ type place struct {
 	// reached says when the score was reached: the newest bucket with likes in the window, or for all time the append
 	// time since which the count is what it is.
 	reached int64
+	// shared: other partitions have likes of the post, too.
+	shared bool
 }
 
 // compare puts the better one first.
@@ -32,6 +34,9 @@ type top struct {
 	n      int
 	places []place
 	best   int // so many of places are in order, and the best of those that were there
+	// shared are sums over the partitions so far, of posts that are in several.
+	shared   map[uint64]place
+	minLikes int64
 }
 
 // add takes a place in. They are put in order when they have become too many, and by sorted.
@@ -52,6 +57,17 @@ func (t *top) sorted() []place {
 	return t.places
 }
 
+// finish is sorted, when all partitions' lists were merged.
+func (t *top) finish() []place {
+	for _, p := range t.shared {
+		if p.likes >= t.minLikes && p.score > 0 {
+			t.add(p)
+		}
+	}
+	t.shared = nil
+	return t.sorted()
+}
+
 // question asks for the best posts of a region in a window.
 type question struct {
 	kind     *kind
@@ -65,9 +81,16 @@ type question struct {
 // best answers a question.
 func (p *partition) best(q question) []place {
 	t := top{n: q.top}
+	var shared []place // all of them, excluded ones as well: who has little here may have much elsewhere
 	take := func(post int32, score, likes, reached int64) {
+		if p.shared[post] {
+			if likes > 0 {
+				shared = append(shared, place{p.posts[post], score, likes, reached, true})
+			}
+			return
+		}
 		if likes >= q.minLikes && score > 0 && !q.excluded[p.posts[post]] {
-			t.add(place{p.posts[post], score, likes, reached})
+			t.add(place{p.posts[post], score, likes, reached, false})
 		}
 	}
 	if q.kind.size > 0 {
@@ -76,7 +99,7 @@ func (p *partition) best(q question) []place {
 			a := &p.sum.all[post]
 			take(post, a.score, a.likes, a.newest)
 		}
-		return t.sorted()
+		return append(t.sorted(), shared...)
 	}
 	totals := p.total
 	if q.region != schema.GlobalName {
@@ -88,7 +111,7 @@ func (p *partition) best(q question) []place {
 	for post, s := range totals {
 		take(int32(post), s.likes*one, s.likes, s.since)
 	}
-	return t.sorted()
+	return append(t.sorted(), shared...)
 }
 
 // sum adds the buckets of a window up; its memory is used again.

@@ -166,7 +166,7 @@ func (c *check) posts(p *published) {
 			c.d.Add("posts", "%s: post %d stands at %d and has rank %d", p.name, have.PostID, i+1, have.Rank)
 		}
 	}
-	if differ := compare(p.want.sorted(), p.Posts); differ != "" {
+	if differ := compare(p.want.finish(), p.Posts); differ != "" {
 		c.d.Add("posts", "%s (%v to %v): %s", p.name, p.From, p.To, differ)
 	}
 }

@@ -76,7 +76,7 @@ func (c *check) clocksAtEnd(end *End, last *published) []int64 {
 // where it did, which the last ranking names.
 func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks []int64, last *published) []place {
 	excluded := c.exclusions.before(c.exclusions.end())
-	merged := top{n: c.config.TopN}
+	merged := top{n: c.config.TopN, minLikes: c.config.MinLikes}
 	for i, part := range c.parts {
 		if k.size > 0 && last != nil && last.To == to && k.own(clocks[i], c.lateness) > int64(to) {
 			merged.merge(last.lists[i], excluded)
@@ -85,7 +85,7 @@ func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks 
 		merged.merge(part.best(question{
 			kind: k, region: region, from: int64(from), to: int64(to),
 			excluded: excluded, minLikes: c.config.MinLikes, top: c.config.TopN,
-		}), nil)
+		}), excluded)
 	}
-	return merged.sorted()
+	return merged.finish()
 }

@@ -19,6 +19,7 @@ type partition struct {
 	index   map[uint64]int32 // into posts
 	regions map[string]*region
 	total   []standing // by post: the count that the last update carries
+	shared  []bool     // by post: it is in several partitions
 	sum     sum
 	moved   map[*region]int64 // by the record in hand
 }
@@ -63,6 +64,7 @@ func (p *partition) add(rec Record) (fault string) {
 		return fmt.Sprintf("offset %d has key %q", rec.Offset, rec.Key)
 	}
 	post := p.post(id)
+	p.shared[post] = m.UserBuckets > 1
 	p.total[post].move(m.LikeCount-p.total[post].likes, rec.TimeMs)
 	clear(p.moved)
 	for _, d := range m.Deltas {
@@ -86,7 +88,7 @@ func (p *partition) post(id uint64) int32 {
 		i = int32(len(p.posts))
 		p.index[id] = i
 		p.posts = append(p.posts, id)
-		p.total = append(p.total, standing{})
+		p.total, p.shared = append(p.total, standing{}), append(p.shared, false)
 	}
 	return i
 }

@@ -38,7 +38,7 @@ func (c *check) read(records []Record) {
 			continue
 		}
 		p := &published{Ranking: r, name: name, kind: c.kinds[r.Window], last: c.last[key], clocks: make([]int64, len(c.log.Updates)), lists: make([][]place, len(c.log.Updates))}
-		p.want.n = c.config.TopN
+		p.want.n, p.want.minLikes = c.config.TopN, c.config.MinLikes
 		if c.header(p, key) {
 			c.bounds(p)
 			c.positions(p)
@@ -173,11 +173,19 @@ func (p *published) merge(list []place, excluded map[uint64]bool) {
 	p.want.merge(list, excluded)
 }
 
-// merge takes a list in, without those excluded.
+// merge takes a partition's list in, without those excluded.
 func (t *top) merge(list []place, excluded map[uint64]bool) {
-	for _, place := range list {
-		if !excluded[place.post] {
-			t.add(place)
+	if t.shared == nil {
+		t.shared = map[uint64]place{}
+	}
+	for _, p := range list {
+		switch {
+		case excluded[p.post]:
+		case !p.shared:
+			t.add(p)
+		default:
+			sum := t.shared[p.post]
+			t.shared[p.post] = place{post: p.post, score: sum.score + p.score, likes: sum.likes + p.likes, reached: max(sum.reached, p.reached)}
 		}
 	}
 }

@@ -22,6 +22,8 @@ func (c *conn) QueryContext(_ context.Context, query string, args []driver.Named
 		return nil, err
 	}
 	switch {
+	case query == "SELECT shard, shards FROM kudos_shard WHERE id = 1":
+		return &answer{[]string{"shard", "shards"}, [][]driver.Value{{int64(0), int64(1)}}}, nil
 	case strings.HasPrefix(query, "SELECT EXISTS"):
 		found := int64(0)
 		for key := range c.db.rows {

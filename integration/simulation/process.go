@@ -23,7 +23,7 @@ type process struct {
 	disk   *vfs.MemFS
 	old    *vfs.MemFS // the disk as it was some time ago; nil: not kept
 	stores *stream.Stores
-	db     *sql.Store
+	db     *sql.Shards
 
 	workers  *processor.Workers
 	sessions [2]*session // by group; nil: none
@@ -82,7 +82,7 @@ func (w *world) start(disk *vfs.MemFS) *process {
 	o := sql.DefaultOptions()
 	o.DSN = "simulated@tcp(mysql:3306)/kudos"
 	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
-	p.db = sql.NewOn(connector{p}, o, w.log)
+	p.db = sql.NewShards(sql.NewOn(connector{p}, o, w.log))
 	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
 	p.workers.FoldAtATime = 3 // most batches are of several parts
 	// In one goroutine, so that the same seed is the same schedule.

@@ -7,14 +7,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"syscall"
 
 	"kudos/integration/child"
 )
 
+// WithoutProfile builds the program without default.pgo: for whoever measures nothing. With it all packages are compiled
+// for this program alone, which takes two cores five minutes the first time.
+const WithoutProfile = "-pgo=off"
+
 // BuildKudos makes the program anew from its source, as `make build` does, in a folder, and returns its path.
-func BuildKudos(ctx context.Context, dir string) (string, error) {
+func BuildKudos(ctx context.Context, dir string, flags ...string) (string, error) {
 	path := filepath.Join(dir, "kudos")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "kudos").CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath"}, flags, []string{"-o", path, "kudos"})...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
@@ -27,7 +35,7 @@ func buildKudos(ctx context.Context) (b builtKudos, err error) {
 	if b.dir, err = os.MkdirTemp("", "kudos-test-"); err != nil {
 		return b, err
 	}
-	if b.path, err = BuildKudos(ctx, b.dir); err != nil {
+	if b.path, err = BuildKudos(ctx, b.dir, WithoutProfile); err != nil {
 		_ = b.Close() // the build's failure is what matters
 	}
 	return b, err
@@ -41,6 +49,8 @@ type ProgramOptions struct {
 	Path string
 	Args []string
 	Dir  string // working directory, where the log file goes too
+	// Account changes under whose account it runs. Default: as this process.
+	Account func(*syscall.SysProcAttr)
 	// Probe tells whether it answers; nil: as soon as it runs.
 	Probe func(context.Context) error
 	// Log tells of starts and ends. Default: nothing.
@@ -57,7 +67,7 @@ func NewProgram(o ProgramOptions) *Server {
 	}
 	return &Server{
 		command: child.Command{
-			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir,
+			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir, Account: o.Account,
 			Log: filepath.Join(o.Dir, o.Name+".log"),
 		},
 		probe:        o.Probe,

@@ -186,6 +186,20 @@ func (s *Server) PID() int {
 	return 0
 }
 
+// Exit is nil if the process ended well (exit code 0), or else how it ended. It is an error, too, while the server runs.
+func (s *Server) Exit() error {
+	s.mu.Lock()
+	p := s.mu.proc
+	s.mu.Unlock()
+	switch {
+	case p == nil:
+		return fmt.Errorf("exit of %s: it was never started", s.command.Name)
+	case p.Running():
+		return fmt.Errorf("exit of %s: it runs, pid %d", s.command.Name, p.PID())
+	}
+	return p.Exit()
+}
+
 // Running tells whether the process is there; a paused one is.
 func (s *Server) Running() bool { return s.PID() != 0 }
 

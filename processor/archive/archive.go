@@ -67,6 +67,17 @@ func (a *Archive) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	for {
+		err := a.run(ctx, f)
+		if !errors.Is(err, errMore) {
+			return err
+		}
+		a.log.Info("begins again with those that were added", "reason", err)
+	}
+}
+
+// run archives the partitions that there are, until ctx ends or there are more.
+func (a *Archive) run(ctx context.Context, f *folder) error {
 	topics, err := a.lookUp(ctx)
 	if err != nil || ctx.Err() != nil {
 		return err

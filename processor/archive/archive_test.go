@@ -224,17 +224,6 @@ func TestATopicMadeAnewUnderOnesHands(t *testing.T) {
 	w.waitArchived()
 }
 
-// TestMorePartitionsAreNoticed while it runs: nobody would archive them.
-func TestMorePartitionsAreNoticed(t *testing.T) {
-	w := newWorld(t)
-	p := w.start()
-	p.waitReady()
-	_, err := kadm.NewClient(w.client()).UpdatePartitions(t.Context(), partitions+1, schema.TopicUpdates)
-	require.NoError(t, err)
-	waitFor(t, "all to park", func() bool { return p.metric("kudos_parked_partitions", "cause", "topics") == partitions })
-	require.ErrorContains(t, p.Ready(), "5 partitions")
-}
-
 // TestADiskInTroubleLosesNothing: the partition is parked, and goes on when there is room again.
 func TestADiskInTroubleLosesNothing(t *testing.T) {
 	w := newWorld(t)
@@ -291,4 +280,35 @@ func TestOptions(t *testing.T) {
 	}
 	_, err = New(Options{}, stream.DefaultKafkaOptions(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.Error(t, err)
+}
+
+// TestGoesOnWithPartitionsThatWereAdded, in the same folder; what has moved there is no row: nobody's reaction has changed.
+func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
+	w := newWorld(t)
+	w.commit(1, 3)
+	p := w.start()
+	w.waitArchived()
+	_, err := kadm.NewClient(w.client()).CreatePartitions(t.Context(), 2, schema.TopicUpdates)
+	require.NoError(t, err)
+	w.connect()
+	require.NoError(t, w.writer.BeginTransaction())
+	moved := schema.Update{Counts: schema.Counts{Likes: 1}, Deltas: []schema.Delta{{Region: schema.Region{'D', 'E'}, Likes: 1}}, Moved: true, Other: 1}
+	rec := &kgo.Record{Partition: 5, Key: schema.AppendPostKey(nil, 7), Value: schema.AppendUpdate(nil, &moved), Timestamp: w.at}
+	last := progress(0, 1, w.at)
+	last.Partition = 5
+	require.NoError(t, w.writer.ProduceSync(t.Context(), rec, last).FirstErr())
+	require.NoError(t, w.writer.EndTransaction(t.Context(), kgo.TryCommit))
+	w.next[5] = 2
+	w.commit(5, 2)
+	w.commit(1, 1)
+	w.waitArchived()
+	waitFor(t, "all partitions to be ready", func() bool {
+		statuses, err := p.status()
+		return err == nil && len(statuses) == partitions+2 && p.Ready() == nil
+	})
+	p.stop()
+	w.commit(4, 1)
+	p = w.start()
+	w.waitArchived()
+	p.stop()
 }

@@ -93,6 +93,8 @@ func (f *folder) belongTo(id identity) error {
 		return err
 	case !found:
 		return f.write(identityName, id)
+	case have.ClusterID == id.ClusterID && have.TopicID == id.TopicID && have.Partitions < id.Partitions:
+		return f.write(identityName, id) // partitions were added
 	case have != id:
 		return anotherLog(f.dir, have, id)
 	}

@@ -46,11 +46,14 @@ func newPartition(a *Archive, f *folder, id identity, number int32) *partition {
 	return p
 }
 
+// errMore: all begin again, with those that were added.
+var errMore = errors.New("partitions were added")
+
 // run archives until ctx ends, and then finishes the file in hand: its error is that of this.
 func (p *partition) run(ctx context.Context) error {
 	for {
 		err := p.follow(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errMore) {
 			return err
 		}
 		p.park(err)
@@ -149,6 +152,9 @@ func (p *partition) lookUp(ctx context.Context, cl *kgo.Client) error {
 		return err
 	}
 	if is := identityOf(topics); is != p.id {
+		if is.ClusterID == p.id.ClusterID && is.TopicID == p.id.TopicID && is.Partitions > p.id.Partitions {
+			return fmt.Errorf("%w: %s has %d, and had %d", errMore, schema.TopicUpdates, is.Partitions, p.id.Partitions)
+		}
 		return anotherLog(p.folder.dir, p.id, is)
 	}
 	return nil

@@ -32,7 +32,7 @@ type world struct {
 	writer *kgo.Client
 	opts   Options
 	at     time.Time // of records
-	next   [partitions]uint64
+	next   [2 * partitions]uint64
 	want   []Row
 }
 

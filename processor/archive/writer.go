@@ -86,7 +86,7 @@ func (w *writer) add(rec *kgo.Record, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if !progress && len(w.update.Deltas) > 0 {
+	if !progress && !w.update.Moved && len(w.update.Deltas) > 0 { // nobody's reaction has changed if it has moved
 		hour := rec.Timestamp.UTC().Truncate(time.Hour)
 		if w.out != nil && (!hour.Equal(w.hour) || int(w.out.rows)+len(w.rows)+len(w.update.Deltas) > w.opts.MaxRows) {
 			if err := w.commit(); err != nil {

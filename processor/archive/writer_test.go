@@ -433,9 +433,11 @@ func TestTheFolderIsGuarded(t *testing.T) {
 		id := identity{"cluster", "topic", 4}
 		require.NoError(t, f.belongTo(id))
 		require.NoError(t, f.belongTo(id))
-		for _, other := range []identity{{"x", "topic", 4}, {"cluster", "x", 4}, {"cluster", "topic", 5}} {
+		for _, other := range []identity{{"x", "topic", 4}, {"cluster", "x", 4}, {"cluster", "topic", 3}, {"cluster", "x", 5}, {"x", "topic", 5}} {
 			says(t, f.belongTo(other), stream.CauseTopics, "another like-updates")
 		}
+		require.NoError(t, f.belongTo(identity{"cluster", "topic", 5}), "partitions were added")
+		says(t, f.belongTo(id), stream.CauseTopics, "another like-updates")
 	})
 	t.Run("two processes", func(t *testing.T) {
 		o, f := archived(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -58,7 +59,7 @@ func (o Options) Validate() error {
 }
 
 // Run compares MySQL with the stream and reports, without stopping or changing anything.
-func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger) (_ *Report, err error) {
+func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (_ *Report, err error) {
 	c, err := Compare(ctx, o, kafka, db, log)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Stor
 	return c.Report, nil
 }
 
-// Comparison is MySQL and the stream beside each other, as of one snapshot of MySQL.
+// Comparison is MySQL and the stream beside each other, as of one snapshot of each shard.
 // Close removes its temporary files.
 type Comparison struct {
 	Report *Report
@@ -77,13 +78,15 @@ type Comparison struct {
 
 	opts          Options
 	kafka         stream.KafkaOptions
-	db            *sql.Store
+	db            *sql.Shards
 	log           *slog.Logger
 	dir           string
 	ledger        *Ledger
 	cl            *kgo.Client
 	topics        stream.Topics
 	compactionLag time.Duration
+	layout        schema.Layout // of the state table, as it said at the beginning
+	layouts       uint32        // how many layouts there were before
 	parts         []*part
 
 	mu sync.Mutex // guards Report while partitions are read beside each other
@@ -99,12 +102,14 @@ type part struct {
 	// progress is that of the state table, in a deep comparison.
 	progress    schema.Progress
 	hasProgress bool
+	// layout is that of what was laid down.
+	layout layout
 	// totals of MySQL's two tables; they are the same where nothing is wrong.
 	posts, hours schema.Counts
 }
 
 // Compare does it. ctx bounds all of it; each single wait is bounded, too.
-func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Store, log *slog.Logger) (_ *Comparison, err error) {
+func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (_ *Comparison, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -133,13 +138,14 @@ func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.
 	if err := c.readStream(ctx); err != nil {
 		return nil, err
 	}
+	c.checkLayouts()
 	if err := c.compare(); err != nil {
 		return nil, err
 	}
 	r := c.Report
 	for _, p := range c.parts {
 		r.Partitions = append(r.Partitions, PartitionReport{
-			Partition: p.id, Compared: p.placed, NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq, StateSeq: p.progress.NextSeq,
+			Partition: p.id, Shard: c.db.Of(p.id).Shard().Index, Compared: p.placed, NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq, StateSeq: p.progress.NextSeq,
 		})
 	}
 	r.Equal = r.Differences() == 0
@@ -174,6 +180,15 @@ func (c *Comparison) lookUp(ctx context.Context) error {
 	c.Source = sql.Source{Topic: schema.TopicUpdates, TopicID: t.ID, Partitions: t.Partitions}
 	for id := range t.Partitions {
 		c.parts = append(c.parts, &part{id: id, applied: sql.Position{LeaderEpoch: -1}})
+	}
+	progress, err := processor.LastProgress(ctx, c.cl, 0)
+	if err != nil {
+		return err
+	}
+	c.layout = schema.Layout{Partitions: t.Partitions}
+	if progress != nil {
+		c.layouts, c.layout = progress.Layouts, progress.Layout()
+		c.layout.Partitions = t.Partitions // if they differ, the partitions say so
 	}
 	configs, err := kadm.NewClient(c.cl).DescribeTopicConfigs(ctx, schema.TopicUpdates)
 	if err != nil {

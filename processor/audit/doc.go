@@ -1,6 +1,6 @@
 // Package audit compares MySQL with the stream while everything runs.
 //
-//	MySQL, one snapshot ─────► like_count, like_hourly ─┐
+//	MySQL, snapshots ────────► like_count, like_hourly ─┐
 //	                     └──► applied_offset            ├─► ledger (on disk, by post) ─► Report
 //	                              │ as of this position │
 //	like-updates ────────────► the last counts of each ─┤  plain
@@ -12,6 +12,9 @@
 // somewhat further) without what the updates since have changed: there nothing is
 // taken on trust but who likes what.
 //
-// In come Kafka and a sql.Store, out goes a Report. Nothing is written but temporary
+// Each shard has a snapshot of its own, which says so of its own partitions; what is in
+// one and belongs to another is a difference.
+//
+// In come Kafka and sql.Shards, out goes a Report. Nothing is written but temporary
 // files; memory does not grow with the number of posts.
 package audit

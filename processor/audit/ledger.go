@@ -16,7 +16,7 @@ import (
 // Ledger lays what MySQL holds and what the stream says beside each other: on disk,
 // in the order of posts, so that memory does not grow with their number. All of it is
 // sums of likes and dislikes under a key of one byte (whose, see kind) and a suffix
-// (of what: a post, or a cell of like_hourly).
+// (of what: a post and shard, or a cell of like_hourly).
 type Ledger struct {
 	db    *pebble.DB
 	cache *pebble.Cache
@@ -34,6 +34,9 @@ const (
 	streamHour  kind = 'S'
 	laterCount  kind = 'l'
 	laterHour   kind = 'L'
+	// lastCount is what the last update of a post in a partition carries, under partition and post: posts that have
+	// moved have one in each partition where they were.
+	lastCount kind = 'p'
 )
 
 const ledgerMemtable = 32 << 20
@@ -175,7 +178,41 @@ func leastSuffix(iters []*pebble.Iterator, buf []byte) ([]byte, error) {
 	return append(buf[:0], least...), nil
 }
 
-// cell is a row of like_hourly.
+// appendCount appends the suffix of a post's counts at a shard: a post that is in several partitions has a row in each shard
+// that has one of them.
+func appendCount(b []byte, post uint64, shard int32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, post), uint32(shard))
+}
+
+func decodeCount(b []byte) (post uint64, shard int32) {
+	return binary.BigEndian.Uint64(b), int32(binary.BigEndian.Uint32(b[8:]))
+}
+
+// sumUp adds what the kind has of a partition to another kind, by post and the partition's shard.
+func (l *Ledger) sumUp(from kind, partition, shard int32, page *page, to kind) (err error) {
+	prefix := binary.BigEndian.AppendUint32([]byte{byte(from)}, uint32(partition))
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: binary.BigEndian.AppendUint32([]byte{byte(from)}, uint32(partition)+1)})
+	if err != nil {
+		return fmt.Errorf("reading temporary files: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var suffix []byte
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			suffix = appendCount(suffix[:0], binary.BigEndian.Uint64(it.Key()[len(prefix):]), shard)
+			err = page.add(to, suffix, decodeSum(value))
+		}
+		if err != nil {
+			return fmt.Errorf("reading temporary files: %w", err)
+		}
+	}
+	return it.Error()
+}
+
+// cell is a row of like_hourly. Once reactions have moved, it is one of all rows of the hour and region at a database:
+// partition is then the first that the database has. (What was counted in one partition stays in its row, and is
+// taken back in another one's.)
 type cell struct {
 	Partition int32
 	Unix      int64 // of the hour's beginning
@@ -183,8 +220,16 @@ type cell struct {
 }
 
 // cellOf is where like-count adds what happened in this minute.
-func cellOf(partition int32, minute int64, region schema.Region) cell {
-	return cell{partition, minute / 60 * 3600, region}
+func (c *Comparison) cellOf(partition int32, minute int64, region schema.Region) cell {
+	return cell{c.hoursOf(partition), minute / 60 * 3600, region}
+}
+
+// hoursOf is under which partition a partition's hours are compared: see cell.
+func (c *Comparison) hoursOf(partition int32) int32 {
+	if c.layouts == 0 {
+		return partition
+	}
+	return c.db.Of(partition).Shard().Index
 }
 
 func (c cell) hour() time.Time { return time.Unix(c.Unix, 0).UTC() }
@@ -220,7 +265,7 @@ func newTally(p *page, k kind) *tally {
 }
 
 func (t *tally) add(c cell, n schema.Counts) error {
-	t.cells[c] = plus(t.cells[c], n)
+	t.cells[c] = t.cells[c].Plus(n)
 	if len(t.cells) < tallyCells {
 		return nil
 	}
@@ -236,14 +281,6 @@ func (t *tally) flush() error {
 	}
 	clear(t.cells)
 	return t.page.flush()
-}
-
-func plus(a, b schema.Counts) schema.Counts {
-	return schema.Counts{Likes: a.Likes + b.Likes, Dislikes: a.Dislikes + b.Dislikes}
-}
-
-func minus(a, b schema.Counts) schema.Counts {
-	return schema.Counts{Likes: a.Likes - b.Likes, Dislikes: a.Dislikes - b.Dislikes}
 }
 
 const sumSize = 16
@@ -269,7 +306,7 @@ func (s *sum) MergeNewer(value []byte) error {
 	if len(value) != sumSize {
 		return fmt.Errorf("a sum of %d bytes", len(value))
 	}
-	s.c = plus(s.c, decodeSum(value))
+	s.c = s.c.Plus(decodeSum(value))
 	return nil
 }
 

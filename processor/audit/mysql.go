@@ -2,8 +2,8 @@ package audit
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -18,12 +18,12 @@ const (
 	snapshotBackoff = 200 * time.Millisecond
 )
 
-// copyMySQL lays down what MySQL holds, as of one moment. The snapshot is held for as
-// long as the copying takes, and no longer.
+// copyMySQL lays down what MySQL holds, of each shard as of one moment. Its snapshot is
+// held for as long as the copying takes, and no longer.
 func (c *Comparison) copyMySQL(ctx context.Context) error {
 	backoff := retry.WithMaxRetries(snapshotRetries, retry.NewExponential(snapshotBackoff))
 	return retry.Do(ctx, backoff, func(ctx context.Context) error {
-		err := c.copySnapshot(ctx)
+		err := c.copySnapshots(ctx)
 		if sql.IsTransient(err) {
 			return retry.RetryableError(err)
 		}
@@ -31,7 +31,7 @@ func (c *Comparison) copyMySQL(ctx context.Context) error {
 	})
 }
 
-func (c *Comparison) copySnapshot(ctx context.Context) error {
+func (c *Comparison) copySnapshots(ctx context.Context) error {
 	if err := c.ledger.db.DeleteRange([]byte{byte(mysqlHour)}, []byte{byte(mysqlHour) + 1}, pebble.NoSync); err != nil {
 		return fmt.Errorf("writing temporary files: %w", err)
 	}
@@ -41,13 +41,22 @@ func (c *Comparison) copySnapshot(ctx context.Context) error {
 	for _, p := range c.parts {
 		p.posts, p.hours, p.placed = schema.Counts{}, schema.Counts{}, false
 	}
-	c.Report.Problems = []string{}
-	return c.db.Snapshot(ctx, func(v *sql.Snapshot) error {
+	c.Report.Problems, c.Report.Strays = []string{}, Section[StrayRow]{Rows: []StrayRow{}}
+	for _, store := range c.db.All() {
+		if err := c.copySnapshot(ctx, store); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Comparison) copySnapshot(ctx context.Context, store *sql.Store) error {
+	return store.Snapshot(ctx, func(v *sql.Snapshot) error {
 		rows, err := v.Positions(ctx)
 		if err != nil {
 			return err
 		}
-		phase := c.opts.Progress.Begin("copying MySQL", "rows", v.Rows(ctx))
+		phase := c.opts.Progress.Begin("copying MySQL at "+store.String(), "rows", v.Rows(ctx))
 		defer phase.End()
 		page := c.ledger.newPage()
 		defer page.close()
@@ -55,7 +64,7 @@ func (c *Comparison) copySnapshot(ctx context.Context) error {
 		err = v.EachCount(ctx, func(row sql.PostCount) error {
 			any = true
 			phase.Add(1)
-			return c.copyCount(page, row)
+			return c.copyCount(page, store, row)
 		})
 		if err != nil {
 			return err
@@ -63,40 +72,61 @@ func (c *Comparison) copySnapshot(ctx context.Context) error {
 		err = v.EachHour(ctx, func(row sql.HourCount) error {
 			any = true
 			phase.Add(1)
-			return c.copyHour(page, row)
+			return c.copyHour(page, store, row)
 		})
 		if err != nil {
 			return err
 		}
-		c.place(rows, any)
+		c.place(store, rows, any)
 		return page.flush()
 	})
 }
 
-func (c *Comparison) copyCount(page *page, row sql.PostCount) error {
+func (c *Comparison) copyCount(page *page, store *sql.Store, row sql.PostCount) error {
 	counts := schema.Counts{Likes: row.Likes, Dislikes: row.Dislikes}
-	p := c.parts[schema.PartitionFor(row.PostID, c.Source.Partitions)]
-	p.posts = plus(p.posts, counts)
-	var suffix [8]byte
-	binary.BigEndian.PutUint64(suffix[:], row.PostID)
-	return page.set(mysqlCount, suffix[:], counts)
+	homes := c.layout.Homes(row.PostID)
+	p := c.parts[homes[0]]
+	c.Report.Strays.Compared++
+	if at := slices.IndexFunc(homes, store.Shard().Has); at >= 0 {
+		p = c.parts[homes[at]]
+	} else {
+		if counts == (schema.Counts{}) {
+			return nil // it has moved away from here
+		}
+		c.stray(store, "like_count", fmt.Sprintf("post %d", row.PostID), p.id, counts)
+		return nil
+	}
+	p.posts = p.posts.Plus(counts)
+	return page.set(mysqlCount, appendCount(nil, row.PostID, store.Shard().Index), counts)
 }
 
-func (c *Comparison) copyHour(page *page, row sql.HourCount) error {
+// stray notes a row of a partition that another shard has.
+func (c *Comparison) stray(store *sql.Store, table, row string, partition int32, counts schema.Counts) {
+	c.Report.Strays.found(StrayRow{
+		Table: table, Row: row, Partition: partition, Shard: store.Shard().Index, Belongs: c.db.Of(partition).Shard().Index, MySQL: shown(counts),
+	}, c.opts.Limit)
+}
+
+func (c *Comparison) copyHour(page *page, store *sql.Store, row sql.HourCount) error {
 	counts := schema.Counts{Likes: row.Likes, Dislikes: row.Dislikes}
 	if row.Partition < 0 || int(row.Partition) >= len(c.parts) {
 		c.problem("like_hourly has a row of partition %d (%s, %s: %s), but like-updates has %d partitions",
 			row.Partition, row.Hour.Format(time.DateTime), row.Region, shown(counts), len(c.parts))
 		return nil
 	}
-	c.parts[row.Partition].hours = plus(c.parts[row.Partition].hours, counts)
-	at := cell{Partition: row.Partition, Unix: row.Hour.Unix()}
+	c.Report.Strays.Compared++
+	if !store.Shard().Has(row.Partition) {
+		c.stray(store, "like_hourly", row.Hour.Format("2006-01-02 15:04")+" "+row.Region, row.Partition, counts)
+		return nil
+	}
+	c.parts[row.Partition].hours = c.parts[row.Partition].hours.Plus(counts)
+	at := cell{Partition: c.hoursOf(row.Partition), Unix: row.Hour.Unix()}
 	copy(at.Region[:], row.Region) // VARCHAR(6)
-	return page.set(mysqlHour, appendCell(nil, at), counts)
+	return page.add(mysqlHour, appendCell(nil, at), counts)
 }
 
-// place finds each partition's position. counted: MySQL holds counts.
-func (c *Comparison) place(rows []sql.StoredPosition, counted bool) {
+// place finds the position of each partition of a shard. counted: it holds counts.
+func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted bool) {
 	has := map[int32]bool{}
 	for _, row := range rows {
 		switch {
@@ -105,6 +135,9 @@ func (c *Comparison) place(rows []sql.StoredPosition, counted bool) {
 			continue
 		case row.Partition < 0 || int(row.Partition) >= len(c.parts):
 			c.problem("applied_offset has a row of partition %d, but like-updates has %d partitions", row.Partition, len(c.parts))
+			continue
+		case !store.Shard().Has(row.Partition):
+			c.problem("applied_offset at %s has a row of partition %d, which belongs to %s", store, row.Partition, c.db.Of(row.Partition).Shard())
 			continue
 		}
 		has[row.Partition] = true
@@ -118,7 +151,7 @@ func (c *Comparison) place(rows []sql.StoredPosition, counted bool) {
 	}
 	for _, p := range c.parts {
 		switch {
-		case has[p.id]:
+		case has[p.id], !store.Shard().Has(p.id):
 		case len(has) == 0 && !counted: // nothing was ever applied: that is the start
 			p.placed = true
 		default:

@@ -2,8 +2,8 @@ package audit
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
+	"slices"
 
 	"kudos/schema"
 	"kudos/stream"
@@ -26,6 +26,7 @@ func (c *Comparison) recount(ctx context.Context, p *part, phase *Phase) (err er
 		return err
 	}
 	p.progress, p.hasProgress = table.Progress, table.HasProgress
+	p.layout = layout{table.Progress.Layouts, table.Progress.Moving}
 	if err := c.sumUp(table, p); err != nil {
 		return err
 	}
@@ -44,18 +45,18 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 	page := c.ledger.newPage()
 	defer page.close()
 	hours := newTally(page, streamHour)
-	var suffix [8]byte
+	var suffix []byte
 	err := table.EachPost(
 		func(post uint64, pair *schema.Pair) error {
-			return hours.add(cellOf(p.id, schema.MinuteOf(pair.SinceMs), pair.Region), One(pair.Reaction))
+			return hours.add(c.cellOf(p.id, schema.MinuteOf(pair.SinceMs), pair.Region), One(pair.Reaction))
 		},
 		func(post Post) error {
 			c.checkPost(p, post)
 			if post.Counted == (schema.Counts{}) {
 				return nil
 			}
-			binary.BigEndian.PutUint64(suffix[:], post.ID)
-			return page.set(streamCount, suffix[:], post.Counted)
+			suffix = appendCount(suffix[:0], post.ID, c.shardOf(p.id))
+			return page.add(streamCount, suffix, post.Counted)
 		})
 	if err != nil {
 		return err
@@ -65,14 +66,14 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 
 // checkPost holds a post's own record against its pairs.
 func (c *Comparison) checkPost(p *part, post Post) {
-	home := schema.PartitionFor(post.ID, c.Source.Partitions)
+	homes := c.layout.Homes(post.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Report.State.Compared++
 	if post.Stored != post.Counted {
 		c.Report.State.found(StateRow{post.ID, p.id, shown(post.Stored), shown(post.Counted)}, c.opts.Limit)
 	}
-	if home != p.id {
-		c.Report.Problems = append(c.Report.Problems, discordf("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, home).Error())
+	if !slices.Contains(homes, p.id) {
+		c.Report.Problems = append(c.Report.Problems, discordf("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, homes[0]).Error())
 	}
 }

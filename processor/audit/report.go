@@ -21,6 +21,9 @@ type Report struct {
 	// State is about the state table itself: posts whose record of the counts is not
 	// what their pairs come to.
 	State Section[StateRow] `json:"state"`
+	// Strays are rows in another shard than that of their partition. Nothing adds to them,
+	// and nobody should read them.
+	Strays Section[StrayRow] `json:"strays"`
 	// Problems are differences that are none of a row.
 	Problems []string `json:"problems"`
 	// Unknown is what could not be compared, and why.
@@ -33,6 +36,7 @@ func newReport(deep bool) *Report {
 	return &Report{
 		Deep: deep, Partitions: []PartitionReport{}, Problems: []string{}, Unknown: []string{},
 		Posts: Section[PostRow]{Rows: []PostRow{}}, Hours: Section[HourRow]{Rows: []HourRow{}}, State: Section[StateRow]{Rows: []StateRow{}},
+		Strays: Section[StrayRow]{Rows: []StrayRow{}},
 	}
 }
 
@@ -47,6 +51,8 @@ type Section[R any] struct {
 // PartitionReport says as of when a partition was compared.
 type PartitionReport struct {
 	Partition int32 `json:"partition"`
+	// Shard has its counts.
+	Shard int32 `json:"shard"`
 	// Compared is false where a problem or an unknown stood in the way.
 	Compared bool `json:"compared"`
 	// NextOffset and NextSeq are MySQL's position in like-updates.
@@ -77,6 +83,17 @@ type StateRow struct {
 	Partition int32        `json:"partition"`
 	Stored    CountsReport `json:"stored"`
 	Pairs     CountsReport `json:"pairs"`
+}
+
+// StrayRow is a row that belongs to another shard.
+type StrayRow struct {
+	Table string `json:"table"`
+	// Row says which: its post, or its hour and region.
+	Row       string       `json:"row"`
+	Partition int32        `json:"partition"`
+	Shard     int32        `json:"shard"`
+	Belongs   int32        `json:"belongs"`
+	MySQL     CountsReport `json:"mysql"`
 }
 
 // Pair is two counts that should be the same.
@@ -114,7 +131,7 @@ func (s *Section[R]) found(row R, limit int) {
 
 // Differences is how many were found in all.
 func (r *Report) Differences() int64 {
-	return r.Posts.Different + r.Hours.Different + r.State.Different + int64(len(r.Problems))
+	return r.Posts.Different + r.Hours.Different + r.State.Different + r.Strays.Different + int64(len(r.Problems))
 }
 
 // WriteText prints the report for a person, and what to do next.
@@ -136,6 +153,7 @@ func (r *Report) WriteFindings(w io.Writer) error {
 	r.writePosts(t)
 	r.writeHours(t)
 	r.writeState(t)
+	r.writeStrays(t)
 	for _, p := range r.Problems {
 		fmt.Fprintf(t, "problem: %s\n", p)
 	}
@@ -179,6 +197,17 @@ func (r *Report) writeState(t io.Writer) {
 			fmt.Fprintf(t, "  %d\t%d\t%s\t%s\n", row.PostID, row.Partition, row.Stored, row.Pairs)
 		}
 		more(t, r.State.Different, len(r.State.Rows))
+	}
+}
+
+func (r *Report) writeStrays(t io.Writer) {
+	if r.Strays.Different > 0 {
+		fmt.Fprintf(t, "%d rows are in another shard than that of their partition (likes / dislikes):\n", r.Strays.Different)
+		fmt.Fprintln(t, "  table\trow\tpartition\tin shard\tbelongs to\tMySQL")
+		for _, row := range r.Strays.Rows {
+			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%d\t%s\n", row.Table, row.Row, row.Partition, row.Shard, row.Belongs, row.MySQL)
+		}
+		more(t, r.Strays.Different, len(r.Strays.Rows))
 	}
 }
 

@@ -176,7 +176,7 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		if err := turn(id); err != nil {
 			return err
 		}
-		now.Counted = plus(now.Counted, One(p.Reaction))
+		now.Counted = now.Counted.Plus(One(p.Reaction))
 		if pair == nil || p.Reaction == schema.NoReaction {
 			continue
 		}

@@ -59,7 +59,41 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *Phase) erro
 	if err != nil {
 		return err
 	}
+	p.layout = r.layout
+	if err := r.page.flush(); err != nil {
+		return err
+	}
+	if err := c.ledger.sumUp(lastCount, p.id, c.shardOf(p.id), r.page, streamCount); err != nil {
+		return err
+	}
 	return r.page.flush()
+}
+
+// layout is which one reactions were in, or on their way to.
+type layout struct {
+	number uint32
+	moving bool
+}
+
+// checkLayouts leaves the comparison to later where partitions are not all of one layout: a reaction that is on its way
+// from one to another would be in both, or in none.
+func (c *Comparison) checkLayouts() {
+	first, of := layout{}, (*part)(nil)
+	for _, p := range c.parts {
+		if !p.placed {
+			continue
+		}
+		if of == nil {
+			first, of = p.layout, p
+		}
+		if p.layout.moving || p.layout != first || p.layout.number != c.layouts {
+			for _, p := range c.parts {
+				p.placed = false
+			}
+			c.Report.Unknown = append(c.Report.Unknown, "reactions are on their way to other partitions (`kudos topics repartition`), or MySQL has not come to where they had arrived: run this again when that has ended, and MySQL is not behind")
+			return
+		}
+	}
 }
 
 // lastReader reads the updates before MySQL's position, and of those behind it as many
@@ -81,6 +115,7 @@ type lastReader struct {
 		inside bool // its transaction goes on behind it
 	}
 	behind bool // a record behind the position was seen
+	layout layout
 }
 
 // read takes a record; more is false when no other is needed.
@@ -101,13 +136,15 @@ func (r *lastReader) read(rec *kgo.Record) (more bool, err error) {
 	r.any = true
 	r.last.seq, r.last.post, r.last.source, r.last.inside = r.u.Seq, post, r.u.SourceOffset, !isProgress
 	if isProgress {
+		r.layout = layout{r.u.Layouts(), r.u.Moved}
 		return true, nil
 	}
-	return true, r.page.set(streamCount, r.postKey(post), r.u.Counts)
+	r.suffix = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(r.suffix[:0], uint32(r.p.id)), post)
+	return true, r.page.set(lastCount, r.suffix, r.u.Counts)
 }
 
 func (r *lastReader) postKey(post uint64) []byte {
-	r.suffix = binary.BigEndian.AppendUint64(r.suffix[:0], post)
+	r.suffix = appendCount(r.suffix[:0], post, r.c.shardOf(r.p.id))
 	return r.suffix
 }
 
@@ -196,12 +233,15 @@ func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *Phase) err
 			if err != nil {
 				return false, discordf("%s/%d offset %d: %v", schema.TopicUpdates, p.id, rec.Offset, err)
 			}
-			suffix = binary.BigEndian.AppendUint64(suffix[:0], post)
+			if u.Moved && c.db.Of(p.id) == c.db.Of(u.Other) {
+				continue // like-count passes it over, too
+			}
+			suffix = appendCount(suffix[:0], post, c.shardOf(p.id))
 			if err := page.add(laterCount, suffix, sumOf(u.Deltas)); err != nil {
 				return false, err
 			}
 			for _, d := range u.Deltas {
-				if err := hours.add(cellOf(p.id, d.Minute, d.Region), schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes}); err != nil {
+				if err := hours.add(c.cellOf(p.id, d.Minute, d.Region), schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes}); err != nil {
 					return false, err
 				}
 			}

@@ -25,7 +25,7 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	if start > 0 {
 		return fmt.Errorf("%s/%d begins at offset %d: the events before were deleted (retention), so the state table cannot be made from it; restore the state table, or accept the loss and start over from the events that are left, in empty topics (`kudos topics apply`)", schema.TopicLikes, j.partition, start)
 	}
-	progress, err := b.lastProgress(ctx, j.partition)
+	progress, err := processor.LastProgress(ctx, b.cl, j.partition)
 	if err != nil {
 		return err
 	}
@@ -38,6 +38,10 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 		return err
 	}
 	switch {
+	case progress != nil && progress.Moving:
+		return errMoving
+	case progress != nil && progress.Layouts > 0:
+		return fmt.Errorf("the state table of partition %d cannot be made from %s/%d: since `kudos topics repartition`, what was folded of other partitions before lives here, too, and the other way round; restore the state table from a backup, or start over in empty topics with the events that are left (`kudos topics apply`)", j.partition, schema.TopicLikes, j.partition)
 	case progress != nil && (progress.ClusterID != b.topics.ClusterID || progress.SourceID != b.topics.ByName[schema.TopicLikes].ID):
 		return fmt.Errorf("the state table of partition %d was folded from another %s than is there now, whose events are gone; start over in empty topics (`kudos topics apply`)", j.partition, schema.TopicLikes)
 	case !j.empty:
@@ -84,29 +88,6 @@ func (b *Rebuild) published(ctx context.Context, partition int32) (offset int64,
 	return offset, err
 }
 
-// lastProgress reads the last progress record of a partition's state table; nil if it
-// has none.
-func (b *Rebuild) lastProgress(ctx context.Context, partition int32) (last *schema.Progress, err error) {
-	start, _, err := stream.Bounds(ctx, b.cl, schema.TopicState, partition)
-	if err != nil {
-		return nil, err
-	}
-	err = stream.ReadLog(ctx, b.cl, schema.TopicState, partition, start, func(c stream.LogChunk) (bool, error) {
-		for _, rec := range c.Records {
-			if string(rec.Key) != schema.StateProgressKey {
-				continue
-			}
-			var p schema.Progress
-			if err := schema.DecodeProgress(rec.Value, &p); err != nil {
-				return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicState, partition, rec.Offset, err)
-			}
-			last = &p
-		}
-		return c.Next < c.End, nil
-	})
-	return last, err
-}
-
 // fromEvents makes a partition's state table from its events, and its updates from
 // that, in one transaction. old is the table as it stands.
 func (b *Rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.Table, dir string) (err error) {
@@ -120,7 +101,7 @@ func (b *Rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 		return err
 	}
 	w.progress = schema.Progress{
-		NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID, Partitions: b.partitions(),
+		NextOffset: j.until, LeaderEpoch: epoch, ClusterID: b.topics.ClusterID, Partitions: b.partitions(), UserBuckets: b.layout.UserBuckets(),
 		SourceID: b.topics.ByName[schema.TopicLikes].ID, StateID: b.topics.ByName[schema.TopicState].ID,
 	}
 	if !j.empty {
@@ -158,7 +139,7 @@ func (b *Rebuild) isSame(table *audit.Table, p schema.Progress) bool {
 func (b *Rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch int32, err error) {
 	phase := b.opts.Audit.Progress.Begin(fmt.Sprintf("folding the events of partition %d", j.partition), "offsets", j.until)
 	defer phase.End()
-	fold := processor.NewReplay(into.Store, b.partitions())
+	fold := processor.NewReplay(into.Store, b.layout)
 	epoch = -1
 	if j.until == 0 {
 		return epoch, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"kudos/processor"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -31,7 +32,7 @@ func (b *Rebuild) acceptLoss(ctx context.Context) error {
 	}
 	lost := make([]int32, 0, b.partitions())
 	for partition := range b.partitions() {
-		p, err := b.lastProgress(ctx, partition)
+		p, err := processor.LastProgress(ctx, b.cl, partition)
 		if err != nil {
 			return err
 		}
@@ -107,6 +108,8 @@ func (b *Rebuild) checkTable(p *schema.Progress, partition int32) error {
 	switch {
 	case p == nil:
 		return fmt.Errorf("partition %d of the state table has no progress record; run `kudos topics apply`, or, if the state table was lost, `kudos rebuild --from-events`", partition)
+	case p.Moving:
+		return errMoving
 	case p.ClusterID != b.topics.ClusterID || p.Partitions != b.partitions() || p.StateID != b.topics.ByName[schema.TopicState].ID:
 		return fmt.Errorf("partition %d of the state table was made for other topics than there are (cluster %s, %d partitions); restore those", partition, p.ClusterID, p.Partitions)
 	}
@@ -121,7 +124,7 @@ func (b *Rebuild) skipLoss(ctx context.Context, partition int32) (err error) {
 		return err
 	}
 	defer t.close()
-	p, err := b.lastProgress(ctx, partition)
+	p, err := processor.LastProgress(ctx, b.cl, partition)
 	if err != nil {
 		return err
 	}
@@ -135,7 +138,7 @@ func (b *Rebuild) skipLoss(ctx context.Context, partition int32) (err error) {
 	w.progress.SourceID = b.topics.ByName[schema.TopicLikes].ID
 	if p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
 		// Whoever reads the updates learns where their source goes on.
-		if err := w.update(ctx, []byte(schema.ProgressKey), schema.Update{}); err != nil {
+		if err := w.update(ctx, []byte(schema.ProgressKey), schema.ProgressUpdate(w.progress.Layouts, false)); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,10 @@ import (
 
 // rebuildMySQL makes the tables anew from the state table. Processors may run: what
 // they apply meanwhile to the old tables they apply again to the new ones, which
-// stand at an earlier position.
+// stand at an earlier position. One shard after the other: each has positions of its own,
+// so that it is right from its RENAME on, whatever becomes of the others.
 func (b *Rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
-	db, err := sql.New(b.mysql, b.log)
+	db, err := sql.Open(b.mysql, b.log)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,13 @@ func (b *Rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
 			return err
 		}
 	}
-	return b.replace(ctx, c, positions)
+	for _, shard := range b.mysql.Each() {
+		if err := b.replace(ctx, shard, c, positions); err != nil {
+			return err
+		}
+	}
+	b.result.Swapped = true
+	return nil
 }
 
 func (b *Rebuild) question() string {
@@ -53,18 +60,27 @@ func (b *Rebuild) question() string {
 	if b.opts.DropOld {
 		old = "The present ones are dropped."
 	}
-	return "Put tables made from the state table in the place of like_count, like_hourly and applied_offset? " + old
+	where := ""
+	if n := len(b.mysql.Each()); n > 1 {
+		where = fmt.Sprintf(", in all %d databases", n)
+	}
+	return "Put tables made from the state table in the place of like_count, like_hourly and applied_offset" + where + "? " + old
 }
 
 // positions finds where in like-updates the state table of each partition stands, and
 // refuses one that does not belong to it.
 func (b *Rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Position, error) {
 	positions := make([]sql.Position, c.Source.Partitions)
+	first, _ := c.State(0) // all partitions of the state table were read in the same layout, or counts are missing
 	for partition := range c.Source.Partitions {
 		p, ok := c.State(partition)
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("partition %d of the state table has no progress record, so there is nothing to make MySQL from; run `kudos topics apply`, or, if the state table was lost, `kudos rebuild --from-events`", partition)
+		case p.Moving:
+			return nil, errMoving
+		case first.Layouts != p.Layouts:
+			return nil, fmt.Errorf("a repartition has begun and ended while the state table was read; run this again")
 		case p.ClusterID != c.ClusterID || p.Partitions != c.Source.Partitions:
 			return nil, fmt.Errorf("partition %d of the state table is of cluster %s with %d partitions, this is cluster %s with %d; restore the topics that belong together", partition, p.ClusterID, p.Partitions, c.ClusterID, c.Source.Partitions)
 		case p.UpdatesID != c.Source.TopicID:
@@ -78,14 +94,14 @@ func (b *Rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 	return positions, nil
 }
 
-// replace fills shadow tables and puts them in place.
-func (b *Rebuild) replace(ctx context.Context, c *audit.Comparison, positions []sql.Position) (err error) {
-	shadow, err := sql.NewShadow(ctx, b.mysql, b.log)
+// replace fills shadow tables of a shard and puts them in place.
+func (b *Rebuild) replace(ctx context.Context, shard sql.Options, c *audit.Comparison, positions []sql.Position) (err error) {
+	shadow, err := sql.NewShadow(ctx, shard, b.log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shadow.Close()) }()
-	if err := b.fill(ctx, shadow, c); err != nil {
+	if err := b.fill(ctx, shadow, shard.Shard, c); err != nil {
 		return err
 	}
 	if err := shadow.SetPositions(ctx, c.Source, positions); err != nil {
@@ -97,20 +113,23 @@ func (b *Rebuild) replace(ctx context.Context, c *audit.Comparison, positions []
 		return err
 	}
 	if topics.ByName[schema.TopicUpdates].ID != c.Source.TopicID {
-		return fmt.Errorf("%s was deleted and created again meanwhile; nothing was changed", schema.TopicUpdates)
+		return fmt.Errorf("%s was deleted and created again meanwhile; nothing was changed in MySQL at %s", schema.TopicUpdates, shadow)
 	}
 	if err := shadow.Swap(ctx, b.opts.DropOld); err != nil {
 		return err
 	}
-	b.result.Swapped = true
-	return nil
+	if shard.Shard.Count() == 1 {
+		return nil // the result says so
+	}
+	return b.say("made anew: MySQL at %s", shadow)
 }
 
 // fillRows is how many rows are collected for the tables at a time.
 const fillRows = 20_000
 
-func (b *Rebuild) fill(ctx context.Context, shadow *sql.Shadow, c *audit.Comparison) error {
-	phase := b.opts.Audit.Progress.Begin("filling the new tables", "rows", c.Report.Posts.Compared+c.Report.Hours.Compared)
+func (b *Rebuild) fill(ctx context.Context, shadow *sql.Shadow, shard sql.Shard, c *audit.Comparison) error {
+	total := (c.Report.Posts.Compared + c.Report.Hours.Compared) / int64(shard.Count())
+	phase := b.opts.Audit.Progress.Begin("filling the new tables at "+shadow.String(), "rows", total)
 	defer phase.End()
 	counts := make([]sql.CountDelta, 0, fillRows)
 	flushCounts := func() error {
@@ -120,7 +139,10 @@ func (b *Rebuild) fill(ctx context.Context, shadow *sql.Shadow, c *audit.Compari
 		counts = counts[:0]
 		return err
 	}
-	err := c.EachCount(func(d sql.CountDelta) error {
+	err := c.EachCount(func(of int32, d sql.CountDelta) error {
+		if of != shard.Index {
+			return nil
+		}
 		if counts = append(counts, d); len(counts) < fillRows {
 			return nil
 		}
@@ -138,6 +160,9 @@ func (b *Rebuild) fill(ctx context.Context, shadow *sql.Shadow, c *audit.Compari
 		return err
 	}
 	err = c.EachHour(func(p int32, d sql.HourDelta) error {
+		if !shard.Has(p) {
+			return nil
+		}
 		if p != partition || len(hours) == fillRows {
 			if err := flushHours(); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor"
 	"kudos/processor/audit"
 	"kudos/schema"
 	"kudos/sql"
@@ -35,6 +36,8 @@ type Options struct {
 	Depth Depth
 	// Audit says how the difference to what is there is found and shown.
 	Audit audit.Options
+	// UserBuckets are those of the state table, for where that was lost.
+	UserBuckets schema.UserBuckets
 	// DryRun changes nothing.
 	DryRun bool
 	// DropOld drops the tables that were in use, instead of keeping them aside.
@@ -101,6 +104,7 @@ type Rebuild struct {
 
 	cl     *kgo.Client
 	topics stream.Topics
+	layout schema.Layout
 	result Result
 }
 
@@ -121,6 +125,9 @@ func (b *Rebuild) Run(ctx context.Context) (_ *Result, err error) {
 	defer b.cl.Close()
 	b.topics, err = stream.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.findLayout(ctx); err != nil {
 		return nil, err
 	}
 	agreed := false
@@ -161,6 +168,24 @@ func (b *Rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// findLayout asks the state table for the layout; if no partition knows any more, it is as
+// the settings say.
+func (b *Rebuild) findLayout(ctx context.Context) (err error) {
+	buckets := b.opts.UserBuckets
+	for partition := range b.partitions() {
+		last, err := processor.LastProgress(ctx, b.cl, partition)
+		if err != nil {
+			return err
+		}
+		if last != nil {
+			buckets = last.UserBuckets
+			break
+		}
+	}
+	b.layout, err = schema.NewLayout(b.partitions(), buckets)
+	return err
 }
 
 // partitions of every topic.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"kudos/processor"
 	"kudos/processor/audit"
 	"kudos/schema"
 	"kudos/stream"
@@ -70,6 +71,9 @@ func (b *Rebuild) newTable(dir string, partition int32) (*audit.Table, error) {
 	return audit.NewTable(dir, partition, id, b.log)
 }
 
+// errMoving: what is on its way must arrive before anything is made of the state table.
+var errMoving = errors.New("a repartition has not ended; finish it first: " + processor.Repartition)
+
 // checkProgress refuses a state table that is not of this cluster and these topics,
 // but for like-updates, and one that was lost in part.
 func (b *Rebuild) checkProgress(ctx context.Context, table *audit.Table, partition int32) error {
@@ -79,6 +83,8 @@ func (b *Rebuild) checkProgress(ctx context.Context, table *audit.Table, partiti
 		return fmt.Errorf("partition %d of the state table has no progress record: it was lost; `kudos rebuild --from-events` makes it anew if likes still has its start", partition)
 	case p.ClusterID != b.topics.ClusterID:
 		return fmt.Errorf("the state table of partition %d is of cluster %s, this is cluster %s", partition, p.ClusterID, b.topics.ClusterID)
+	case p.Moving:
+		return errMoving
 	case p.Partitions != b.partitions():
 		return fmt.Errorf("the state table of partition %d was made for %d partitions, there are %d", partition, p.Partitions, b.partitions())
 	case p.StateID != b.topics.ByName[schema.TopicState].ID, p.SourceID != b.topics.ByName[schema.TopicLikes].ID:
@@ -158,7 +164,7 @@ func (w *writer) publish(ctx context.Context, table *audit.Table, mend bool) err
 	if err != nil {
 		return err
 	}
-	if err := w.update(ctx, []byte(schema.ProgressKey), schema.Update{}); err != nil {
+	if err := w.update(ctx, []byte(schema.ProgressKey), schema.ProgressUpdate(w.progress.Layouts, false)); err != nil {
 		return err
 	}
 	if err := w.finish(ctx); err != nil {
@@ -185,7 +191,7 @@ func (w *writer) post(ctx context.Context, post audit.Post) error {
 	})
 	key := schema.AppendPostKey(nil, post.ID)
 	for part := range slices.Chunk(deltas, schema.MaxDeltas) {
-		if err := w.update(ctx, key, schema.Update{Counts: post.Counted, Deltas: part}); err != nil {
+		if err := w.update(ctx, key, schema.Update{Counts: post.Counted, Deltas: part, Buckets: w.b.layout.Buckets(post.ID)}); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,7 @@ const (
 // take. One goroutine uses it.
 type Sender struct {
 	client  *kgo.Client
+	layout  schema.Layout
 	timeout time.Duration
 	// records is the context of every record. Its cause is the first failure: kgo
 	// fails with it whatever is not on its way yet, and runs the promise before it
@@ -56,8 +57,8 @@ type Place struct {
 // sent, if it is the first.
 type Answer func(at Place, err error) (failure error)
 
-// Connect makes a sender, and refuses where there is no topic to send to. Close it.
-func Connect(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) (*Sender, error) {
+// Connect makes a sender to likes with a layout, and refuses where there is no topic to send to. Close it.
+func Connect(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, log *slog.Logger) (*Sender, error) {
 	client, err := kafka.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RequiredAcks(kgo.AllISRAcks()),                   // acknowledged is never lost
@@ -71,7 +72,7 @@ func Connect(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{client: client, timeout: kafka.RequestTimeout}
+	s := &Sender{client: client, layout: layout, timeout: kafka.RequestTimeout}
 	s.records, s.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := s.checkTopic(ctx, kafka); err != nil {
 		s.Close()
@@ -98,7 +99,7 @@ func (s *Sender) checkTopic(ctx context.Context, kafka stream.KafkaOptions) erro
 
 // Send hands an event to Kafka. It blocks while too many await their answer.
 func (s *Sender) Send(e *schema.Event, answer Answer) {
-	key := schema.AppendPostKey(make([]byte, 0, 64), e.PostID)
+	key := s.layout.AppendKey(make([]byte, 0, 64), e.PostID, e.UserID)
 	value := schema.AppendEvent(key[len(key):], e)
 	record := &kgo.Record{Key: key[:len(key):len(key)], Value: value}
 	s.answers.Add(1)

@@ -29,7 +29,7 @@ func broker(t *testing.T) (*kfake.Cluster, stream.KafkaOptions) {
 
 func connect(t *testing.T, kafka stream.KafkaOptions) *Sender {
 	t.Helper()
-	s, err := Connect(t.Context(), kafka, slog.New(slog.DiscardHandler))
+	s, err := Connect(t.Context(), kafka, schema.Layout{}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -111,5 +111,23 @@ func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	require.Len(t, a.failed, 2)
 	for _, p := range cluster.PartitionInfos(schema.TopicLikes) {
 		require.Zero(t, p.HighWatermark, "partition %d", p.Partition)
+	}
+}
+
+// The key names the user's bucket, so that the event comes to its home at once.
+func TestKeysNameBuckets(t *testing.T) {
+	_, kafka := broker(t)
+	layout, err := schema.NewLayout(4, "7:64")
+	require.NoError(t, err)
+	s, err := Connect(t.Context(), kafka, layout, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	a := newAnswers()
+	for user := uint64(1); user <= 100; user++ {
+		s.Send(&schema.Event{PostID: 7, UserID: user, Action: schema.Like}, a.of(user))
+	}
+	require.NoError(t, s.Flush())
+	for user := uint64(1); user <= 100; user++ {
+		require.Equal(t, layout.Home(7, user), a.places[user].Partition)
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	IDs  []uint64
 	// DryRun only counts what would be withdrawn.
 	DryRun bool
+	// Layout is that of likes.
+	Layout schema.Layout
 	// Timeout bounds each wait for the processors to fold what was sent.
 	Timeout time.Duration
 	// Begin shows a step of the work, of so many units (0: nobody knows how many): add
@@ -197,8 +199,12 @@ func (f *Forget) lookUpTopics(ctx context.Context) error {
 	}
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	concerned := map[int32]bool{}
+	layout := f.opts.Layout
+	layout.Partitions = n // as they are
 	for _, id := range f.opts.IDs {
-		concerned[schema.PartitionFor(id, n)] = true
+		for _, home := range layout.Homes(id) {
+			concerned[home] = true
+		}
 	}
 	for p := range n {
 		if f.opts.Kind == User || concerned[p] {
@@ -226,7 +232,7 @@ func (f *Forget) scan(ctx context.Context) error {
 				return err
 			}
 		}
-		return p.checkProgress(f.topics[schema.TopicLikes].ID)
+		return p.checkProgress(f.topics[schema.TopicLikes].ID, f.opts.Layout.UserBuckets())
 	})
 }
 
@@ -265,7 +271,7 @@ func (f *Forget) withdraw(ctx context.Context, r *Report) error {
 		return nil // perhaps there are likes that are not folded yet
 	}
 	r.Rounds++
-	sender, err := bulk.Connect(ctx, f.kafka, f.log)
+	sender, err := bulk.Connect(ctx, f.kafka, f.opts.Layout, f.log)
 	if err != nil {
 		return err
 	}

@@ -348,3 +348,29 @@ func TestOptionsAreChecked(t *testing.T) {
 	_, err = New(options(Post), newWorld(t).kafka, discardLog())
 	require.ErrorContains(t, err, "no id is given")
 }
+
+// A post with user buckets is in several partitions, all of which are looked through; the
+// setting must be that of the state table, or withdrawals would be looked for elsewhere.
+func TestForgetAPostWithUserBuckets(t *testing.T) {
+	layout, err := schema.NewLayout(testPartitions, "7:64")
+	require.NoError(t, err)
+	w := newWorldOf(t, layout.UserBuckets())
+	for user := uint64(1); user <= 40; user++ {
+		e := schema.Event{PostID: 7, UserID: user, Action: schema.Like, TimeMs: 1, Region: schema.UnknownRegion}
+		rec := eventRecord(e)
+		rec.Key, rec.Partition = layout.AppendKey(nil, 7, user), layout.Home(7, user)
+		w.produce(rec)
+	}
+	w.fold()
+	require.Eventually(t, func() bool { return len(w.reactions()) == 40 }, patience, 20*time.Millisecond)
+
+	opts := options(Post, 7)
+	_, err = w.run(opts)
+	require.ErrorContains(t, err, `is laid out with user buckets "7:64", but topics.user_buckets says ""`)
+	opts.Layout = layout
+	r, err := w.run(opts)
+	require.NoError(t, err)
+	require.Equal(t, Reactions{Likes: 40}, r.Withdrawn)
+	require.True(t, r.Complete)
+	require.Empty(t, standing(w.reactions()))
+}

@@ -107,13 +107,16 @@ func (p *part) keep(key, value []byte) error {
 }
 
 // checkProgress tells what no waiting helps against.
-func (p *part) checkProgress(likes schema.TopicID) error {
+func (p *part) checkProgress(likes schema.TopicID, buckets schema.UserBuckets) error {
 	switch {
 	case !p.hasProgress:
 		return fmt.Errorf(`partition %d of %s has no progress record; run "kudos topics apply"`, p.number, schema.TopicState)
 	case p.progress.SourceID != likes:
 		return fmt.Errorf("partition %d of %s belongs to another topic %s, which was deleted and made anew since: processors are parked there, and their /readyz and log name the remedy",
 			p.number, schema.TopicState, schema.TopicLikes)
+	case p.progress.UserBuckets != buckets:
+		return fmt.Errorf("partition %d of %s is laid out with user buckets %q, but topics.user_buckets says %q: give the setting that the processors run with",
+			p.number, schema.TopicState, p.progress.UserBuckets, buckets)
 	}
 	return nil
 }

@@ -26,10 +26,17 @@ type world struct {
 	t       *testing.T
 	cluster *kfake.Cluster
 	kafka   stream.KafkaOptions
+	buckets schema.UserBuckets
 	cl      *kgo.Client
 }
 
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorldOf(t, "")
+}
+
+// newWorldOf has posts with user buckets.
+func newWorldOf(t *testing.T, buckets schema.UserBuckets) *world {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(testPartitions, schema.TopicLikes, schema.TopicState, schema.TopicDLT),
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"})) // nothing is compacted
@@ -38,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	kafka := stream.DefaultKafkaOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	kafka.RequestTimeout = 5 * time.Second
-	w := &world{t: t, cluster: cluster, kafka: kafka}
+	w := &world{t: t, cluster: cluster, kafka: kafka, buckets: buckets}
 	w.cl = w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for p := range int32(testPartitions) {
 		w.produce(w.progress(p, 0))
@@ -70,7 +77,7 @@ func (w *world) topic(name string) stream.TopicInfo {
 
 // progress is a partition's progress record.
 func (w *world) progress(partition int32, next int64) *kgo.Record {
-	p := schema.Progress{NextOffset: next, LeaderEpoch: -1, SourceID: w.topic(schema.TopicLikes).ID, Partitions: testPartitions}
+	p := schema.Progress{NextOffset: next, LeaderEpoch: -1, SourceID: w.topic(schema.TopicLikes).ID, Partitions: testPartitions, UserBuckets: w.buckets}
 	return &kgo.Record{Topic: schema.TopicState, Partition: partition, Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &p)}
 }
 

@@ -34,6 +34,8 @@ type Options struct {
 	Progress io.Writer
 	// Terminal says that Progress is one: a bar is drawn instead of plain lines.
 	Terminal bool
+	// Layout is that of likes.
+	Layout schema.Layout
 }
 
 // Importer imports one source. Make it with New, then Run it once.
@@ -103,7 +105,7 @@ func (im *Importer) Run(ctx context.Context, src *Source, rejects *Rejects) (Sum
 }
 
 func (im *Importer) run(ctx context.Context, src *Source, rejects *Rejects, summary *Summary) (err error) {
-	sender, err := bulk.Connect(ctx, im.kafka, im.log)
+	sender, err := bulk.Connect(ctx, im.kafka, im.opts.Layout, im.log)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"slices"
 
 	"kudos/schema"
@@ -121,13 +122,26 @@ func (c *Clock) Forget(end schema.Minute) []SealedMark {
 	return gone
 }
 
-// Merge makes one list of the partitions' lists: exact, since each post is in one only.
-func Merge(lists [][]Post, topN int, excluded func(post uint64) bool) []Post {
+// Merge makes one list of the partitions' lists: exact, since each post is in one only, but
+// those shared, which are in the lists of all partitions where they have likes. Scores are
+// sums over likes, so that a shared post's is the sum of those.
+func Merge(lists [][]Post, topN int, minLikes int64, excluded func(post uint64) bool) []Post {
 	var all []Post
 	for _, l := range lists {
 		all = append(all, l...)
 	}
-	all = slices.DeleteFunc(all, func(p Post) bool { return excluded(p.ID) })
+	slices.SortFunc(all, func(a, b Post) int { return cmp.Compare(a.ID, b.ID) })
+	n := 0
+	for _, p := range all {
+		if n > 0 && all[n-1].ID == p.ID {
+			sum := &all[n-1]
+			sum.Likes, sum.Score, sum.Reached = sum.Likes+p.Likes, sum.Score+p.Score, max(sum.Reached, p.Reached)
+			continue
+		}
+		all[n] = p
+		n++
+	}
+	all = slices.DeleteFunc(all[:n], func(p Post) bool { return p.Likes < minLikes || p.Score <= 0 || excluded(p.ID) })
 	slices.SortFunc(all, Better)
 	return all[:min(len(all), topN)]
 }

@@ -56,6 +56,7 @@ type Partition struct {
 
 	changed  []RowKey
 	excluded map[uint64]bool
+	shared   []uint64       // posts that are in other partitions too, in order
 	listed   map[Key][]Post // the last versions' posts; none if empty
 
 	// Versions and Marks gather what was made, in order; the caller takes and empties

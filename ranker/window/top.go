@@ -42,6 +42,7 @@ func (p *Partition) makeVersions(window int, next int64) {
 			continue
 		}
 		b.dirty &^= bit
+		p.addShared(b, window)
 		key := Key{b.region, p.config.Windows[window].Name}
 		if !slices.Equal(b.best, p.listed[key]) {
 			p.Versions = append(p.Versions, Version{Key: key, End: p.ends[window], Offset: next, Posts: b.best})
@@ -122,7 +123,7 @@ func (p *Partition) consider(b *board, e uint32, window int) {
 		return
 	}
 	post := Post{ID: p.entries.items[e].post, Score: *p.score(e, window)}
-	if p.excluded[post.ID] {
+	if p.excluded[post.ID] || p.isShared(post.ID) {
 		return
 	}
 	if post.Likes, post.Reached = p.inWindow(e, window); post.Likes < p.config.MinLikes {
@@ -135,6 +136,44 @@ func (p *Partition) consider(b *board, e uint32, window int) {
 		}
 		b.best = slices.Insert(b.best, at, post)
 	}
+}
+
+// addShared adds the shared posts to the best of a board, however few likes they have here:
+// only the sum over all partitions tells how good they are. Those excluded leave where that is made.
+func (p *Partition) addShared(b *board, window int) {
+	for _, id := range p.shared {
+		e, ok := b.posts[id]
+		if !ok {
+			continue
+		}
+		post := Post{ID: id, Score: *p.score(e, window)}
+		if post.Likes, post.Reached = p.inWindow(e, window); post.Likes > 0 {
+			b.best = append(b.best, post)
+		}
+	}
+}
+
+func (p *Partition) isShared(post uint64) bool {
+	if len(p.shared) == 0 {
+		return false
+	}
+	_, shared := slices.BinarySearch(p.shared, post)
+	return shared
+}
+
+// Share says whether a post is in other partitions too (it has user buckets), from the next
+// versions on.
+func (p *Partition) Share(post uint64, shared bool) {
+	at, was := slices.BinarySearch(p.shared, post)
+	switch {
+	case shared == was:
+		return
+	case shared:
+		p.shared = slices.Insert(p.shared, at, post)
+	default:
+		p.shared = slices.Delete(p.shared, at, at+1)
+	}
+	p.changedEverywhere(post)
 }
 
 // inWindow is an entry's likes in a window, and the start of the newest bucket that has
@@ -171,6 +210,11 @@ func (p *Partition) Exclude(post uint64, excluded bool) {
 	} else {
 		delete(p.excluded, post)
 	}
+	p.changedEverywhere(post)
+}
+
+// changedEverywhere has all lists made anew that a post may be in.
+func (p *Partition) changedEverywhere(post uint64) {
 	if at, ok := p.regions[schema.Global]; !ok || !p.boards.items[at].has(post) {
 		return // it is active nowhere; all exclusions there are come by at each start
 	}

@@ -47,6 +47,7 @@ func newWorld(config *Config, partitions int) *world {
 
 func (w *world) add(p int, u update) {
 	w.logs[p] = append(w.logs[p], u)
+	w.parts[p].Share(u.post, u.post >= firstShared)
 	w.parts[p].Add(u.post, u.deltas, int64(len(w.logs[p])-1))
 }
 
@@ -83,6 +84,9 @@ func (w *world) seal(t *testing.T, p int) {
 func (w *world) restart(t *testing.T, p int) {
 	old := w.parts[p]
 	w.parts[p] = NewPartition(w.config)
+	for _, post := range old.shared {
+		w.parts[p].Share(post, true)
+	}
 	for key, value := range w.rows[p] {
 		require.NoError(t, w.parts[p].LoadRow(key, value))
 	}
@@ -122,7 +126,7 @@ func (w *world) check(t *testing.T) (made int) {
 					lists = append(lists, versions[at].Posts)
 				}
 			}
-			have := Merge(lists, w.config.TopN, func(uint64) bool { return false })
+			have := Merge(lists, w.config.TopN, w.config.MinLikes, func(uint64) bool { return false })
 			want := w.recompute(win, region, end, positions)
 			require.Equal(t, want, append([]Post{}, have...), "%s/%s to %s at %v", schema.RankingRegion(region), win.Name, end, positions)
 			made++
@@ -134,8 +138,8 @@ func (w *world) check(t *testing.T) (made int) {
 // recompute counts anew, from the logs alone.
 func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, positions []int64) []Post {
 	posts := []Post{}
+	likes := map[uint64]map[schema.Minute]int64{}
 	for p, log := range w.logs {
-		likes := map[uint64]map[schema.Minute]int64{}
 		for _, u := range log[:positions[p]] {
 			for _, d := range u.deltas {
 				m := schema.Minute(d.Minute)
@@ -147,24 +151,24 @@ func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, 
 				}
 			}
 		}
-		for id, buckets := range likes {
-			post := Post{ID: id, Reached: math.MinInt64}
-			for b, n := range buckets {
-				post.Likes += n
-				weight := int64(1_000_000)
-				if win.HalfLife > 0 {
-					// floating point is good enough for the few weights of this test
-					age := float64(int64(end-b) - win.Bucket)
-					weight = int64(math.Floor(1e6*math.Pow(2, -age/float64(win.HalfLife)) + 1e-9))
-				}
-				post.Score += schema.Score(n * weight)
-				if n > 0 {
-					post.Reached = max(post.Reached, int64(b))
-				}
+	}
+	for id, buckets := range likes {
+		post := Post{ID: id, Reached: math.MinInt64}
+		for b, n := range buckets {
+			post.Likes += n
+			weight := int64(1_000_000)
+			if win.HalfLife > 0 {
+				// floating point is good enough for the few weights of this test
+				age := float64(int64(end-b) - win.Bucket)
+				weight = int64(math.Floor(1e6*math.Pow(2, -age/float64(win.HalfLife)) + 1e-9))
 			}
-			if post.Likes >= w.config.MinLikes && post.Score > 0 {
-				posts = append(posts, post)
+			post.Score += schema.Score(n * weight)
+			if n > 0 {
+				post.Reached = max(post.Reached, int64(b))
 			}
+		}
+		if post.Likes >= w.config.MinLikes && post.Score > 0 {
+			posts = append(posts, post)
 		}
 	}
 	slices.SortFunc(posts, func(a, b Post) int {
@@ -217,9 +221,15 @@ func TestRankingsEqualTheRecount(t *testing.T) {
 	}
 }
 
+// firstShared is the first of the posts that are in all partitions.
+const firstShared = 1000
+
 // randomUpdate likes, or withdraws what was liked before.
 func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 	u := update{post: uint64(1 + p + len(w.parts)*r.IntN(8))}
+	if r.IntN(6) == 0 {
+		u.post = firstShared + uint64(r.IntN(3))
+	}
 	for range 1 + r.IntN(3) {
 		d := schema.Delta{Region: []schema.Region{{'D', 'E'}, {'U', 'S'}}[r.IntN(2)], Minute: int64(now) - int64(r.ExpFloat64()*8), Likes: 1 + r.Int64N(3)}
 		u.deltas = append(u.deltas, d)
@@ -236,4 +246,39 @@ func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 		}
 	}
 	return u
+}
+
+// A shared post is listed with what a partition has of it; only of its sum is asked whether it is
+// ranked, and whether it is excluded.
+func TestSharedPosts(t *testing.T) {
+	config := &Config{Windows: []Window{New(10, 0)}, TopN: 1, MinLikes: 2}
+	p := NewPartition(config)
+	like := []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: 100, Likes: 1}}
+	p.Share(9, true)
+	p.Share(8, true)
+	p.Add(9, like, 0)
+	p.Add(8, like, 1)
+	listed := func() (ids []uint64) {
+		p.Versions = nil
+		p.MakeVersions(2)
+		for _, v := range p.Versions {
+			if v.Region == schema.Global {
+				for _, post := range v.Posts {
+					ids = append(ids, post.ID)
+				}
+			}
+		}
+		return ids
+	}
+	require.Equal(t, []uint64{8, 9}, listed(), "fewer likes than are asked for, and more posts")
+	p.Exclude(8, true)
+	require.Empty(t, listed(), "no list has changed: where they are merged it leaves")
+	p.Share(9, false)
+	require.Equal(t, []uint64{8}, listed(), "as any other now")
+
+	nobody := func(uint64) bool { return false }
+	one, none := Post{ID: 1, Likes: 1, Score: 5, Reached: 3}, Post{ID: 2, Likes: 9}
+	require.Empty(t, Merge([][]Post{{one, none}}, 3, 2, nobody), "too few likes; no score")
+	require.Equal(t, []Post{{ID: 1, Likes: 2, Score: 10, Reached: 3}}, Merge([][]Post{{one, none}, {one}}, 3, 2, nobody))
+	require.Empty(t, Merge([][]Post{{one}, {one}}, 3, 2, func(post uint64) bool { return post == 1 }))
 }

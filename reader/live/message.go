@@ -36,6 +36,23 @@ func (v postValue) encode() (*message, error) {
 	return m, nil
 }
 
+// sharedValue is a post in several partitions, of which one has changed. Its counts are
+// their sum at the time when it is published: values are published one after another, so
+// that none is older than the one before, whichever partition that was of.
+type sharedValue struct {
+	postValue
+	likes Likes
+}
+
+func (v sharedValue) encode() (*message, error) {
+	counts, _, err := v.likes.Counts([]uint64{v.PostID})
+	if err != nil {
+		return nil, fmt.Errorf("counts of post %d: %w", v.PostID, err)
+	}
+	v.Likes, v.Dislikes = counts[0].Likes, counts[0].Dislikes
+	return v.postValue.encode()
+}
+
 // rankingValue is a ranking.
 type rankingValue view.Ranking
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"kudos/integration/testrun"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
@@ -63,9 +64,15 @@ func (f *fakeLikes) readyLocked(partition int32) error {
 	return nil
 }
 
-func (f *fakeLikes) Partition(post uint64) (int32, error) {
-	return int32(post % uint64(len(f.mu.asOf))), nil
+// Homes: a post above sharedPost has user buckets in all partitions.
+func (f *fakeLikes) Homes(post uint64) ([]int32, error) {
+	if post > sharedPost {
+		return []int32{0, 1, 2}[:len(f.mu.asOf)], nil
+	}
+	return []int32{int32(post % uint64(len(f.mu.asOf)))}, nil
 }
+
+const sharedPost = 1_000_000
 
 func (f *fakeLikes) Epoch(partition int32) (string, error) {
 	f.mu.Lock()
@@ -86,14 +93,16 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 	defer f.mu.Unlock()
 	f.mu.reads++
 	for _, post := range posts {
-		partition, _ := f.Partition(post)
-		if err := f.readyLocked(partition); err != nil {
-			return nil, nil, err
+		homes, _ := f.Homes(post)
+		for _, partition := range homes {
+			if err := f.readyLocked(partition); err != nil {
+				return nil, nil, err
+			}
+			if len(asOf) == 0 || asOf[len(asOf)-1].Partition < partition {
+				asOf = append(asOf, wire.Position{Partition: partition, Offset: f.mu.asOf[partition]})
+			}
 		}
 		counts = append(counts, f.mu.counts[post])
-		if len(asOf) == 0 || asOf[len(asOf)-1].Partition != partition {
-			asOf = append(asOf, wire.Position{Partition: partition, Offset: f.mu.asOf[partition]})
-		}
 	}
 	return counts, asOf, nil
 }
@@ -207,12 +216,9 @@ func start(t testing.TB, partitions int, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, likes: newLikes(partitions), rankings: newRankings(), metrics: prometheus.NewRegistry()}
 	r.Hub = newHub(t, r.likes, r.rankings, r.metrics, change)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
+	stop := testrun.Start(t, "the hub", patience, r.Run)
 	r.stop = sync.OnceFunc(func() {
-		cancel()
-		assert.NoError(t, <-ended)
+		stop()
 		assert.Zero(t, r.open(), "streams are left")
 		assert.Zero(t, r.subjects(), "subjects are left")
 	})

@@ -13,7 +13,7 @@ import (
 
 // Likes is what is needed of the copy of the state table, view.Likes.
 type Likes interface {
-	Partition(post uint64) (int32, error)
+	Homes(post uint64) ([]int32, error)
 	Epoch(partition int32) (string, error)
 	AsOf(partition int32) (wire.Position, error)
 	Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
@@ -67,11 +67,13 @@ func (h *Hub) subscribe(s *stream, q *wanted) (err error) {
 func (h *Hub) addPosts(s *stream, posts []uint64) error {
 	byPartition := map[int32][]uint64{}
 	for _, post := range posts {
-		partition, err := h.likes.Partition(post)
+		homes, err := h.likes.Homes(post)
 		if err != nil {
 			return err
 		}
-		byPartition[partition] = append(byPartition[partition], post)
+		for _, partition := range homes {
+			byPartition[partition] = append(byPartition[partition], post)
+		}
 	}
 	for _, partition := range slices.Sorted(maps.Keys(byPartition)) {
 		epoch, err := h.likes.Epoch(partition)
@@ -100,15 +102,15 @@ func (h *Hub) readPosts(partition int32, posts []uint64, atLeast int64) (int64, 
 	if err != nil {
 		return 0, nil, err
 	}
-	if len(positions) != 1 || positions[0].Partition != partition {
-		// Another number of partitions than a moment ago.
+	at := slices.IndexFunc(positions, func(p wire.Position) bool { return p.Partition == partition })
+	if at < 0 { // another layout than a moment ago
 		return 0, nil, &view.NotReadyError{Topic: schema.TopicState, Partition: partition, Behind: -1}
 	}
 	values := make([]value, len(posts))
 	for i, post := range posts {
-		values[i] = postValue{PostID: post, Likes: counts[i].Likes, Dislikes: counts[i].Dislikes, AsOf: positions[0]}
+		values[i] = postValue{PostID: post, Likes: counts[i].Likes, Dislikes: counts[i].Dislikes, AsOf: positions[at]}
 	}
-	return positions[0].Offset, values, nil
+	return positions[at].Offset, values, nil
 }
 
 // addRanking registers a stream with a ranking.
@@ -168,7 +170,12 @@ func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 	for i := range changes {
 		c := &changes[i]
 		if sub := w.mu.subjects[c.PostID]; sub != nil {
-			w.setLocked(sub, postValue{PostID: c.PostID, Likes: c.Likes, Dislikes: c.Dislikes, AsOf: asOf})
+			v := postValue{PostID: c.PostID, Likes: c.Likes, Dislikes: c.Dislikes, AsOf: asOf}
+			if homes, err := h.likes.Homes(c.PostID); err == nil && len(homes) > 1 {
+				w.setLocked(sub, sharedValue{v, h.likes})
+				continue
+			}
+			w.setLocked(sub, v)
 		}
 	}
 	if len(w.mu.changed) > 0 {

@@ -468,3 +468,23 @@ func TestRunDoesNotWaitForEver(t *testing.T) {
 		require.Equal(t, h.options.WriteTimeout+2*leaveTimeout, time.Since(began))
 	})
 }
+
+// What is shown of a post in several partitions is their sum, whichever of them has
+// changed.
+func TestASharedPostIsShownInAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 3, nil)
+		const post = sharedPost + 1
+		r.likes.commit(1, 10, likes(post, 5))
+		c := &fakeConn{}
+		leave := r.watch(c, posts(post))
+		wants(t, c,
+			fmt.Sprintf("00000001.0:0: %d has 5 as of 0:0", post), fmt.Sprintf("00000001.0:0,1:10: %d has 5 as of 1:10", post), fmt.Sprintf("00000001.0:0,1:10,2:0: %d has 5 as of 2:0", post))
+
+		r.likes.apply(2, 4, likes(post, 6)) // the sum of all
+		r.likes.watch(wire.Position{Partition: 2, Offset: 4}, []view.Change{likes(post, 1)})
+		wants(t, c, fmt.Sprintf("00000001.0:0,1:10,2:4: %d has 6 as of 2:4", post))
+		leave()
+		require.Zero(t, r.subjects())
+	})
+}

@@ -40,6 +40,7 @@ type Likes struct {
 	view   *stream.View
 	watch  func(asOf wire.Position, changes []Change)
 	lag    *lagProbe
+	homes  homes
 }
 
 // ErrNoReactions says that who likes what is not kept (reader.reactions).
@@ -59,7 +60,7 @@ func (l *Likes) Sizes() prometheus.Collector { return stream.NewSizeCollector("r
 
 // copy makes a partition's part.
 func (l *Likes) copy(partition int32) stream.Copy {
-	return &likesCopy{partition: partition, reactions: l.opts.Reactions, watch: l.watch}
+	return &likesCopy{partition: partition, reactions: l.opts.Reactions, watch: l.watch, homes: &l.homes}
 }
 
 // Watch has fn called with what has changed in a partition, after it can be read, from
@@ -126,13 +127,23 @@ func (l *Likes) Ready() error {
 // Partitions returns how many there are.
 func (l *Likes) Partitions() (int32, error) { return l.view.Partitions() }
 
-// Partition returns the one that a post is in.
-func (l *Likes) Partition(post uint64) (int32, error) {
+// Homes returns the partitions that a post's reactions are in, in order: one, unless it
+// has user buckets. While partitions are being added, they may be in any.
+func (l *Likes) Homes(post uint64) ([]int32, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return schema.PartitionFor(post, n), nil
+	return l.homes.of(post, n), nil
+}
+
+// HomesOfUser is Homes of one user's reaction.
+func (l *Likes) HomesOfUser(post, user uint64) ([]int32, error) {
+	n, err := l.view.Partitions()
+	if err != nil {
+		return nil, err
+	}
+	return l.homes.ofUser(post, user, n), nil
 }
 
 // AsOf returns the place in likes that a partition's answers are as of.

@@ -21,7 +21,7 @@ func TestAFailedApplyLeavesNoTrace(t *testing.T) {
 	require.NoError(t, store.Open())
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 
-	c := &likesCopy{}
+	c := &likesCopy{homes: &homes{}}
 	require.NoError(t, c.Open(store))
 	apply := func(records ...*kgo.Record) error {
 		w := store.NewWrite()

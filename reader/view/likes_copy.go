@@ -21,12 +21,14 @@ type likesCopy struct {
 	partition int32
 	reactions bool
 	watch     func(asOf wire.Position, changes []Change)
+	homes     *homes
 
 	// next is what Apply has laid out and Applied makes known.
 	next struct {
 		state   likesState
 		changes []Change
 		spans   []trace.Span // of the likes in it that are followed
+		moved   bool         // the layout is another, so that posts live elsewhere
 	}
 
 	mu struct {
@@ -64,6 +66,9 @@ func (c *likesCopy) Open(s *stream.Store) error {
 		return err
 	}
 	c.next.state, c.next.changes = state, nil
+	if known {
+		c.homes.tell(c.partition, &state.progress)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.state = state
@@ -80,6 +85,20 @@ func (c *likesCopy) Whole(records []*kgo.Record) int {
 	return 0
 }
 
+// PartitionsOf: each progress record says how many there are, and the first that speaks of more comes before anything
+// moves to them.
+func (c *likesCopy) PartitionsOf(records []*kgo.Record) int32 {
+	for _, rec := range slices.Backward(records) {
+		var p schema.Progress
+		if string(rec.Key) == schema.StateProgressKey && schema.DecodeProgress(rec.Value, &p) == nil {
+			return p.Partitions
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.state.progress.Partitions
+}
+
 // Apply lays the records out. Of each post only the last counts matter. (A record without
 // a value is of `kudos rebuild --from-events`, which takes away what likes does not have.)
 func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Record) error {
@@ -89,6 +108,7 @@ func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Recor
 	c.mu.Unlock()
 	counts := map[uint64]schema.Counts{}
 	var key, value []byte
+	before := c.next.state
 	c.next.spans = tracing.Follow(records, "reader", time.Now())
 	for _, rec := range records {
 		var err error
@@ -112,6 +132,7 @@ func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Recor
 			return fmt.Errorf("record at offset %d: %w", rec.Offset, err)
 		}
 	}
+	c.next.moved = before.known && !sameLayout(&before.progress, &c.next.state.progress)
 	return c.applyCounts(s, w, counts)
 }
 
@@ -176,6 +197,9 @@ func (c *likesCopy) Applied() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.state = c.next.state
+	if c.next.state.known {
+		c.homes.tell(c.partition, &c.next.state.progress)
+	}
 	c.mu.moved.tell()
 	tracing.End(c.next.spans, nil)
 }
@@ -187,7 +211,7 @@ func (c *likesCopy) Published(anew bool) {
 	}
 	asOf := c.next.state.asOf(c.partition)
 	switch {
-	case anew:
+	case anew || c.next.moved:
 		c.watch(asOf, nil)
 	case len(c.next.changes) > 0:
 		c.watch(asOf, c.next.changes)

@@ -11,18 +11,27 @@ import (
 )
 
 // Counts returns the counts of posts, in the order asked for, and a position for each
-// partition that they are in, in order.
+// partition that they are in, in order. Those of a post in several partitions are their
+// sum.
 func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(posts) == 1 {
-		return l.countsOf(posts[0], schema.PartitionFor(posts[0], n))
+		if partition, ok := l.homes.only(posts[0], n); ok {
+			return l.countsOf(posts[0], partition)
+		}
 	}
-	asked := make([]askedPost, len(posts))
+	asked := make([]askedPost, 0, len(posts))
 	for i, post := range posts {
-		asked[i] = askedPost{schema.PartitionFor(post, n), post, i}
+		if partition, ok := l.homes.only(post, n); ok {
+			asked = append(asked, askedPost{partition, post, i})
+			continue
+		}
+		for _, partition := range l.homes.of(post, n) {
+			asked = append(asked, askedPost{partition, post, i})
+		}
 	}
 	slices.SortFunc(asked, func(a, b askedPost) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.post, b.post))
@@ -71,14 +80,15 @@ func (l *Likes) countsOf(post uint64, partition int32) ([]schema.Counts, []wire.
 	return counts, asOf, nil
 }
 
-// countsIn reads the posts of one partition, in order, into counts.
+// countsIn adds what one partition has of posts, in order, to counts.
 func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Counts) (asOf wire.Position, err error) {
 	var key [9]byte
 	err = l.read(partition, &asOf, func(r *stream.StoreReader) error {
 		return r.Lookup(len(asked),
 			func(i int) []byte { return appendCountsKey(key[:0], asked[i].post) },
-			func(i int, value []byte) (err error) {
-				counts[asked[i].index], err = decodeCounts(value)
+			func(i int, value []byte) error {
+				c, err := decodeCounts(value)
+				counts[asked[i].index] = counts[asked[i].index].Plus(c)
 				return err
 			})
 	})
@@ -100,43 +110,90 @@ func (l *Likes) read(partition int32, asOf *wire.Position, use func(r *stream.St
 	})
 }
 
-// Reaction returns what a user has for a post.
+// Reaction returns what a user has for a post, and as of when. If it may be in several
+// partitions, it is as of the one that has it, or of the first.
 func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Position, err error) {
-	partition, err := l.Partition(post)
+	partitions, err := l.HomesOfUser(post, user)
 	if err != nil {
 		return reaction, asOf, err
 	}
 	if !l.opts.Reactions {
 		return reaction, asOf, ErrNoReactions
 	}
-	err = l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
-		if asOf, err = c.(*likesCopy).asOf(); err != nil {
+	for i, partition := range partitions {
+		var at wire.Position
+		found := false
+		err = l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+			if at, err = c.(*likesCopy).asOf(); err != nil {
+				return err
+			}
+			found, err = s.Find(appendReactionKey(nil, post, user), func(value []byte) (err error) {
+				reaction, err = decodeReaction(value)
+				return err
+			})
 			return err
+		}, nil)
+		if found || i == 0 {
+			asOf = at
 		}
-		_, err = s.Find(appendReactionKey(nil, post, user), func(value []byte) (err error) {
-			reaction, err = decodeReaction(value)
-			return err
-		})
-		return err
-	}, nil)
-	return reaction, asOf, err
+		if found || err != nil {
+			return reaction, asOf, err
+		}
+	}
+	return reaction, asOf, nil
 }
 
 // Likers returns up to limit users above after who like a post, in order, and the after
-// of the next page; 0: this was the last. It may return fewer and not be the last.
+// of the next page; 0: this was the last. It may return fewer and not be the last. asOf is
+// that of the first of the partitions that the post is in.
 func (l *Likes) Likers(post, after uint64, limit int) (page []Liker, next uint64, asOf wire.Position, err error) {
-	partition, err := l.Partition(post)
+	partitions, err := l.Homes(post)
 	if err != nil {
 		return nil, 0, asOf, err
 	}
 	if !l.opts.Reactions {
 		return nil, 0, asOf, ErrNoReactions
 	}
-	err = l.read(partition, &asOf, func(r *stream.StoreReader) (err error) {
-		page, next, err = likers(r, post, after, limit)
-		return err
-	})
-	return page, next, asOf, err
+	pages := make([]likersPage, len(partitions))
+	for i := len(partitions) - 1; i >= 0; i-- { // the first one last: asOf is its
+		err = l.read(partitions[i], &asOf, func(r *stream.StoreReader) (err error) {
+			pages[i].likers, pages[i].next, err = likers(r, post, after, limit)
+			return err
+		})
+		if err != nil {
+			return nil, 0, asOf, err
+		}
+	}
+	page, next = mergeLikers(pages, limit)
+	return page, next, asOf, nil
+}
+
+// likersPage is a page of one partition, as likers returns it.
+type likersPage struct {
+	likers []Liker
+	next   uint64
+}
+
+// mergeLikers makes one page of those of several partitions.
+func mergeLikers(pages []likersPage, limit int) (page []Liker, next uint64) {
+	if len(pages) == 1 {
+		return pages[0].likers, pages[0].next
+	}
+	for _, p := range pages {
+		if p.next != 0 && (next == 0 || p.next < next) {
+			next = p.next // behind it, that partition may have others
+		}
+		page = append(page, p.likers...)
+	}
+	slices.SortFunc(page, func(a, b Liker) int { return cmp.Compare(a.UserID, b.UserID) })
+	if next != 0 {
+		page = slices.DeleteFunc(page, func(l Liker) bool { return l.UserID > next })
+	}
+	if len(page) > limit {
+		page = page[:limit]
+		next = page[limit-1].UserID
+	}
+	return page, next
 }
 
 // scanFactor bounds what one page of likers looks through, for posts that nearly all

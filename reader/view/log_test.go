@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/testrun"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
@@ -204,23 +205,7 @@ func (f *fold) end(partition int32) wire.Position {
 // start runs a copy; stop returns when it has ended, and is called at the end anyway.
 func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			select {
-			case err := <-done:
-				require.NoError(t, err)
-			case <-time.After(patience):
-				t.Error("the copy did not stop")
-			}
-		})
-	}
-	t.Cleanup(stop)
-	return stop
+	return testrun.Start(t, "the copy", patience, run)
 }
 
 // newLikes makes a copy that runs.

@@ -78,7 +78,8 @@ func (Action) EnumDescriptor() ([]byte, []int) {
 	return file_kudos_v1_likes_proto_rawDescGZIP(), []int{0}
 }
 
-// LikeEvent is the value of a record in `likes` (key: post_id in decimal ASCII).
+// LikeEvent is the value of a record in `likes` (key: post_id in decimal ASCII;
+// of a post with user buckets <post_id>/<bucket>, where any other is forwarded).
 type LikeEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 or absent: taken from the record's key. Otherwise it must agree with the key.
@@ -167,12 +168,21 @@ type LikeUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts the records of a partition without a gap, progress records included.
 	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The post's counts after this update.
+	// The post's counts after this update, in this partition: see user_buckets.
 	LikeCount    int64    `protobuf:"zigzag64,2,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
 	DislikeCount int64    `protobuf:"zigzag64,3,opt,name=dislike_count,json=dislikeCount,proto3" json:"dislike_count,omitempty"`
 	Deltas       []*Delta `protobuf:"bytes,4,rep,name=deltas,proto3" json:"deltas,omitempty"`
 	// Exclusive end of the range of `likes` offsets that this update's poll batch covered.
-	SourceOffset  int64 `protobuf:"varint,5,opt,name=source_offset,json=sourceOffset,proto3" json:"source_offset,omitempty"`
+	SourceOffset int64 `protobuf:"varint,5,opt,name=source_offset,json=sourceOffset,proto3" json:"source_offset,omitempty"`
+	// Above 1: the post's users are dealt over so many buckets, which live in several
+	// partitions. Its counts are the sum of the last counts of each partition.
+	// In a progress record (key `_`): how many layouts there have been.
+	UserBuckets int32 `protobuf:"varint,6,opt,name=user_buckets,json=userBuckets,proto3" json:"user_buckets,omitempty"`
+	// Present: the reactions that deltas speak of went to, or came from, this other
+	// partition (kudos topics repartition). Nobody's reaction has changed: whoever sums
+	// deltas of all partitions passes it over, or takes both sides. In a progress record
+	// (key `_`): such reactions are on their way.
+	Moved         *int32 `protobuf:"varint,7,opt,name=moved,proto3,oneof" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +248,20 @@ func (x *LikeUpdate) GetDeltas() []*Delta {
 func (x *LikeUpdate) GetSourceOffset() int64 {
 	if x != nil {
 		return x.SourceOffset
+	}
+	return 0
+}
+
+func (x *LikeUpdate) GetUserBuckets() int32 {
+	if x != nil {
+		return x.UserBuckets
+	}
+	return 0
+}
+
+func (x *LikeUpdate) GetMoved() int32 {
+	if x != nil && x.Moved != nil {
+		return *x.Moved
 	}
 	return 0
 }
@@ -323,7 +347,7 @@ const file_kudos_v1_likes_proto_rawDesc = "" +
 	"\auser_id\x18\x02 \x01(\x04R\x06userId\x12(\n" +
 	"\x06action\x18\x03 \x01(\x0e2\x10.kudos.v1.ActionR\x06action\x12\x17\n" +
 	"\atime_ms\x18\x04 \x01(\x03R\x06timeMs\x12\x16\n" +
-	"\x06region\x18\x05 \x01(\fR\x06region\"\xb0\x01\n" +
+	"\x06region\x18\x05 \x01(\fR\x06region\"\xf8\x01\n" +
 	"\n" +
 	"LikeUpdate\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1d\n" +
@@ -331,7 +355,10 @@ const file_kudos_v1_likes_proto_rawDesc = "" +
 	"like_count\x18\x02 \x01(\x12R\tlikeCount\x12#\n" +
 	"\rdislike_count\x18\x03 \x01(\x12R\fdislikeCount\x12'\n" +
 	"\x06deltas\x18\x04 \x03(\v2\x0f.kudos.v1.DeltaR\x06deltas\x12#\n" +
-	"\rsource_offset\x18\x05 \x01(\x03R\fsourceOffset\"i\n" +
+	"\rsource_offset\x18\x05 \x01(\x03R\fsourceOffset\x12!\n" +
+	"\fuser_buckets\x18\x06 \x01(\x05R\vuserBuckets\x12\x19\n" +
+	"\x05moved\x18\a \x01(\x05H\x00R\x05moved\x88\x01\x01B\b\n" +
+	"\x06_moved\"i\n" +
 	"\x05Delta\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\fR\x06region\x12\x16\n" +
 	"\x06minute\x18\x02 \x01(\x03R\x06minute\x12\x14\n" +
@@ -379,6 +406,7 @@ func file_kudos_v1_likes_proto_init() {
 	if File_kudos_v1_likes_proto != nil {
 		return
 	}
+	file_kudos_v1_likes_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -100,7 +100,7 @@ func likesOf(t *testing.T, n int64) map[uint64]int {
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	addr, _ := startProducer(t)
 	o := DefaultOptions()
-	o.Addr = addr
+	o.Addr, o.LatencyLimit = addr, time.Minute // so that none is given up, however slow the machine is
 	likes := newLikes(1, o.Posts)
 	single := &load{options: &o, likes: likes, connections: 32}
 	batch := &load{options: &o, likes: likes, lines: 100, connections: 8}

@@ -13,6 +13,8 @@ import (
 // Batching is how the fold cuts events into transactions.
 type Batching struct {
 	Partitions int
+	// UserBuckets are the posts that are in several partitions.
+	UserBuckets schema.UserBuckets
 	// MaxEvents of a batch; each has a size between 1 and that, by chance.
 	MaxEvents int
 	// WaitMs is how long a batch waits for more events at most.
@@ -28,19 +30,23 @@ func DefaultBatching(partitions int) Batching {
 // Updates are the partitions of like-updates that come of events: what the fold makes of them, as latest-like-action writes
 // it, progress records and the offsets of markers included. A record's append time is when its batch was complete.
 func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
+	layout, err := schema.NewLayout(int32(b.Partitions), b.UserBuckets)
+	if err != nil {
+		return nil, err
+	}
 	partitions := make([]*partition, b.Partitions)
 	tapes := make([]*rankings.Tape, b.Partitions)
 	for i := range partitions {
 		tapes[i] = &rankings.Tape{}
 		partitions[i] = &partition{
-			b: b, rng: rand.New(rand.NewPCG(b.Seed, uint64(i))), tape: tapes[i],
+			b: b, layout: layout, rng: rand.New(rand.NewPCG(b.Seed, uint64(i))), tape: tapes[i],
 			state: state{map[fold.PairKey]schema.Pair{}, map[uint64]schema.Counts{}},
 		}
 		partitions[i].size = partitions[i].nextSize()
 	}
 	for e := range events {
 		e.ResolveTime(e.ArrivalMs)
-		if err := partitions[schema.PartitionFor(e.PostID, int32(b.Partitions))].add(e); err != nil {
+		if err := partitions[layout.Home(e.PostID, e.UserID)].add(e); err != nil {
 			return nil, err
 		}
 	}
@@ -54,9 +60,10 @@ func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 
 // partition folds its events.
 type partition struct {
-	b    Batching
-	rng  *rand.Rand
-	tape *rankings.Tape
+	b      Batching
+	layout schema.Layout
+	rng    *rand.Rand
+	tape   *rankings.Tape
 
 	batch           []fold.Event
 	size            int   // at which the batch is complete
@@ -103,7 +110,7 @@ func (p *partition) flush(appendMs int64) error {
 		p.key = schema.AppendPostKey(p.key[:0], u.PostID)
 		for deltas := u.Deltas; len(deltas) > 0; {
 			n := min(len(deltas), schema.MaxDeltas)
-			p.write(appendMs, schema.Update{Counts: u.Counts, Deltas: deltas[:n]})
+			p.write(appendMs, schema.Update{Counts: u.Counts, Deltas: deltas[:n], Buckets: p.layout.Buckets(u.PostID)})
 			deltas = deltas[n:]
 		}
 	}

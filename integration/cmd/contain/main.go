@@ -1,0 +1,74 @@
+//go:build linux
+
+// Command contain becomes another program as a container of an image runs it: in a root that is read-only but for one
+// folder, as nobody in particular, with no rights and no way to get any. It takes root's rights to begin with, and mounts
+// of its own (CLONE_NEWNS). What is to run is its only argument, as JSON:
+//
+//	contain '{"Root": "/tmp/image", "WorkingDir": "/var/lib/kudos", "Volume": "/tmp/volume", "UID": 65532, "GID": 65532, "Args": ["/usr/local/bin/kudos", "version"]}'
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+type container struct {
+	Root, WorkingDir string
+	Volume           string // what is writable, mounted at WorkingDir; empty: nothing is
+	UID, GID         int
+	Args, Env        []string
+}
+
+func main() {
+	err := errors.New("one argument is wanted: what is to run")
+	if len(os.Args) == 2 {
+		var c container
+		if err = json.Unmarshal([]byte(os.Args[1]), &c); err == nil {
+			err = c.become()
+		}
+	}
+	fmt.Fprintln(os.Stderr, "contain:", err)
+	os.Exit(125)
+}
+
+// become returns only if it cannot become the program.
+func (c *container) become() error {
+	runtime.LockOSThread() // what is set is the thread's, and stays with the one that starts the program
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"keep mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"mount the root", func() error { return unix.Mount(c.Root, c.Root, "", unix.MS_BIND, "") }},
+		{"make it read-only", func() error { return unix.Mount("", c.Root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") }},
+		{"mount the volume", c.mountVolume},
+		{"change the root", func() error { return unix.Chroot(c.Root) }},
+		{"change the folder", func() error { return unix.Chdir(c.WorkingDir) }},
+		{"forgo new rights", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
+		{"leave all groups", func() error { return syscall.Setgroups(nil) }},
+		{"change the group", func() error { return syscall.Setgid(c.GID) }},
+		{"change the user", func() error { return syscall.Setuid(c.UID) }},
+		// With the user that was forgotten.
+		{"die with the parent", func() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }},
+		{"start the program", func() error { return syscall.Exec(c.Args[0], c.Args, c.Env) }},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+func (c *container) mountVolume() error {
+	if c.Volume == "" {
+		return nil
+	}
+	return unix.Mount(c.Volume, filepath.Join(c.Root, c.WorkingDir), "", unix.MS_BIND, "")
+}

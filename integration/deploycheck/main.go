@@ -1,0 +1,91 @@
+// Command deploycheck reads what is shipped to deploy kudos as those do that it is for: it builds kustomizations as kubectl does,
+// takes each object as Kubernetes' API server would, with all that this says of it, holds pods against the Pod Security
+// Standard that their namespace enforces, and parses a Dockerfile as BuildKit does, and what an image is built from. It
+// prints what it has read as JSON: a list for each argument, by its path. What would be refused is an error, with its place.
+//
+//	deploycheck deploy/kubernetes/overlays/production rule.yaml deploy/Dockerfile .dockerignore
+//
+// It is a module of its own: the code of Kubernetes and BuildKit is for this, and not for the program.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+func main() {
+	read := map[string][]json.RawMessage{}
+	var errs []error
+	for _, path := range os.Args[1:] {
+		list, err := load(path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
+		read[path] = list
+	}
+	err := errors.Join(errs...)
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(read)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// load builds a folder, or reads a file: a Dockerfile, a .dockerignore, or one object as it is.
+func load(path string) ([]json.RawMessage, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return build(path)
+	}
+	if filepath.Base(path) == ".dockerignore" {
+		return readContext(path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if filepath.Base(path) == "Dockerfile" {
+		image, err := readDockerfile(text)
+		return []json.RawMessage{image}, err
+	}
+	o, err := readObject(text)
+	if err != nil {
+		return nil, err
+	}
+	return []json.RawMessage{o.json}, nil
+}
+
+// build tells everything that is wrong with a kustomization, and not only the first of it.
+func build(dir string) ([]json.RawMessage, error) {
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*object
+	var texts []json.RawMessage
+	var errs []error
+	for _, r := range built.Resources() {
+		text, err := r.AsYAML()
+		if err != nil {
+			return nil, err
+		}
+		o, err := readObject(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", r.CurId(), err))
+			continue
+		}
+		objects, texts = append(objects, o), append(texts, o.json)
+	}
+	return texts, errors.Join(append(errs, checkSecurity(objects))...)
+}

@@ -1,0 +1,233 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/stack"
+)
+
+// image is what the Dockerfile makes: files, and how one of them is run.
+type image struct {
+	t          testing.TB
+	root       string // a folder with the files
+	contain    string // the program that runs it
+	WorkingDir string
+	User       string
+	Env        map[string]string
+	Entrypoint []string
+	Runs       []string // what builds it
+}
+
+// buildImage does what the Dockerfile says, with the files that .dockerignore lets through.
+func buildImage(t testing.TB) *image {
+	t.Helper()
+	i := deployed[*image](t, "../deploy/Dockerfile")[0]
+	i.t, i.root = t, t.TempDir()
+	source := t.TempDir()
+	for _, file := range deployed[string](t, "../.dockerignore") {
+		require.NoError(t, os.MkdirAll(filepath.Join(source, filepath.Dir(file)), 0o755))
+		text, err := os.ReadFile(filepath.Join("..", file))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(source, file), text, 0o644))
+	}
+	for _, command := range i.Runs {
+		if !strings.Contains(command, "/out/") {
+			continue // it downloads modules, which are here
+		}
+		// Without the profile of default.pgo, which takes a compilation of everything and changes nothing here.
+		run := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command, "/out/", i.root+"/"))
+		run.Dir, run.Env = source, append(os.Environ(), "GOFLAGS=-pgo=off", "VERSION=v1.2.3")
+		out, err := run.CombinedOutput()
+		require.NoError(t, err, "%s\n%s", command, out)
+	}
+	i.contain = filepath.Join(t.TempDir(), "contain")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", i.contain, "./cmd/contain").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return i
+}
+
+// volume is a folder that only the image's user may write to, as an orchestrator gives it.
+func (i *image) volume() string {
+	i.t.Helper()
+	dir := i.t.TempDir()
+	uid, gid := i.user()
+	require.NoError(i.t, os.Chown(dir, uid, gid))
+	return dir
+}
+
+func (i *image) user() (uid, gid int) {
+	i.t.Helper()
+	_, err := fmt.Sscanf(i.User, "%d:%d", &uid, &gid)
+	require.NoError(i.t, err, i.User)
+	return uid, gid
+}
+
+// container makes a program of the image, with settings besides those of the image. It is stopped at the end of the test.
+func (i *image) container(name, volume string, settings map[string]string, args ...string) *stack.Server {
+	i.t.Helper()
+	uid, gid := i.user()
+	env := maps.Clone(i.Env)
+	maps.Copy(env, settings)
+	var variables []string
+	for name, value := range env {
+		variables = append(variables, name+"="+value)
+	}
+	text, err := json.Marshal(map[string]any{
+		"Root": i.root, "WorkingDir": i.WorkingDir, "Volume": volume, "UID": uid, "GID": gid, "Args": slices.Concat(i.Entrypoint, args), "Env": variables,
+	})
+	require.NoError(i.t, err)
+	p := stack.NewProgram(stack.ProgramOptions{
+		Name: name, Path: i.contain, Args: []string{string(text)}, Dir: i.t.TempDir(),
+		Account: func(a *syscall.SysProcAttr) { a.Cloneflags |= syscall.CLONE_NEWNS },
+	})
+	i.t.Cleanup(func() {
+		if p.Running() {
+			require.NoError(i.t, p.Stop())
+		}
+		if i.t.Failed() {
+			i.t.Logf("log of %s:\n%s", p, p.LogTail())
+		}
+	})
+	return p
+}
+
+// run runs a command to its end, and returns what it printed and how it ended.
+func (i *image) run(volume string, settings map[string]string, args ...string) (output string, ended error) {
+	i.t.Helper()
+	p := i.container(args[0], volume, settings, args...)
+	require.NoError(i.t, p.Start(i.t.Context()))
+	select {
+	case <-p.Done():
+	case <-time.After(2 * time.Minute):
+		require.Fail(i.t, "it does not end", "kudos %s\n%s", strings.Join(args, " "), p.LogTail())
+	}
+	text, err := os.ReadFile(p.LogPath())
+	require.NoError(i.t, err)
+	return string(text), p.Exit()
+}
+
+func (i *image) mustRun(volume string, settings map[string]string, args ...string) {
+	i.t.Helper()
+	output, err := i.run(volume, settings, args...)
+	require.NoError(i.t, err, "kudos %s\n%s", strings.Join(args, " "), output)
+}
+
+// member is a role that runs in the image.
+type member struct {
+	*stack.Server
+	volume   string
+	admin    string // http://host:port
+	settings map[string]string
+}
+
+// member starts a role with a volume of its own, if it is to have one.
+func (s *system) member(i *image, role string, hasVolume bool, settings map[string]string) *member {
+	s.t.Helper()
+	admin := s.address()
+	m := &member{admin: "http://" + admin, settings: map[string]string{
+		"KUDOS_KAFKA_BROKERS": s.brokerList(), "KUDOS_MYSQL_DSN": s.dsn, "KUDOS_ADMIN_ADDR": admin,
+	}}
+	maps.Copy(m.settings, settings)
+	if hasVolume {
+		m.volume = i.volume()
+	}
+	m.Server = i.container(role, m.volume, m.settings, role)
+	require.NoError(s.t, m.Start(s.t.Context()))
+	waitFor(s.t, time.Minute, role+" to answer", func() bool { return answers(s.t, m.admin+"/livez") })
+	return m
+}
+
+// TestTheImageRuns builds what the Dockerfile says, and runs every role of it on a real Kafka and MariaDB as a container
+// would: as nobody in particular, without rights, all but a volume read-only. They start before there are topics and
+// tables, and work once there are; what they leave behind is in their folders.
+func TestTheImageRuns(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts, and changes the user: needs root's rights")
+	}
+	i := buildImage(t)
+	output, err := i.run("", nil, "dev")
+	require.Error(t, err)
+	require.Contains(t, output, `unknown command "dev"`)
+	output, err = i.run("", nil, "version")
+	require.NoError(t, err, output)
+	require.Contains(t, output, "v1.2.3")
+
+	s := newSystem(t)
+	kafka := shared.Kafka(t)
+	require.NoError(t, kafka.Reset(t.Context()))
+	s.brokers, s.dsn = kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
+	s.connect()
+	writes, reads := s.address(), s.address()
+	producer := s.member(i, "producer", false, map[string]string{"KUDOS_PRODUCER_HTTP_ADDR": writes})
+	processor := s.member(i, "processor", true, nil)
+	ranker := s.member(i, "ranker", true, map[string]string{"KUDOS_RANKER_IDLE_AFTER": "1s", "KUDOS_RANKER_ALLOWED_LATENESS": "0s"})
+	reader := s.member(i, "reader", true, map[string]string{"KUDOS_READER_HTTP_ADDR": reads})
+	archive := s.member(i, "archive", true, nil)
+	members := []*member{producer, processor, ranker, reader, archive}
+	for _, m := range members {
+		requireConfined(t, i, m.PID())
+		require.False(t, answers(t, m.admin+"/readyz"), "%s is ready without topics", m)
+	}
+	i.mustRun("", producer.settings, "migrate")
+	i.mustRun("", producer.settings, "topics", "apply", "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", "topics.replication_factor=1")
+	for _, m := range members {
+		waitFor(t, time.Minute, m.String()+" to be ready", func() bool { return answers(t, m.admin+"/readyz") })
+		i.mustRun("", m.settings, "health")
+	}
+
+	mustAsk[place](t, http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/2", writes), nil, http.StatusAccepted)
+	want := map[uint64]count{1: {likes: 1}}
+	waitFor(t, time.Minute, "the like to be in MySQL", func() bool { return maps.Equal(want, s.mysqlCounts()) })
+	waitFor(t, time.Minute, "the like to be read", func() bool {
+		answer := mustAsk[likes](t, http.MethodGet, fmt.Sprintf("http://%s/v1/posts/1/likes", reads), nil, http.StatusOK)
+		return answer.Likes == 1
+	})
+	i.mustRun(processor.volume, processor.settings, "audit", "--deep")
+
+	for m, dir := range map[*member]string{producer: "", processor: "state", ranker: "ranker-state", reader: "reader-state", archive: "archive"} {
+		require.NoError(t, m.Stop())
+		require.NoError(t, m.Exit(), m.LogTail())
+		if m.volume != "" {
+			left, err := os.ReadDir(m.volume)
+			require.NoError(t, err)
+			require.Len(t, left, 1, m.String())
+			require.Equal(t, dir, left[0].Name())
+		}
+	}
+	elsewhere := s.member(i, "processor", true, map[string]string{"KUDOS_PROCESSOR_STATE_DIR": "/elsewhere"})
+	waitFor(t, time.Minute, "a state that is not on the volume to be refused", func() bool {
+		log, err := os.ReadFile(elsewhere.LogPath())
+		require.NoError(t, err)
+		return strings.Contains(string(log), "mkdir /elsewhere: read-only file system")
+	})
+}
+
+// requireConfined: a process is the image's user, has no rights and can get none.
+func requireConfined(t *testing.T, i *image, pid int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	uid, gid := i.user()
+	for field, value := range map[string]string{
+		"Uid": strings.Repeat(fmt.Sprintf("\t%d", uid), 4), "Gid": strings.Repeat(fmt.Sprintf("\t%d", gid), 4),
+		"CapEff": "\t0000000000000000", "CapPrm": "\t0000000000000000", "NoNewPrivs": "\t1",
+	} {
+		require.Contains(t, string(status), "\n"+field+":"+value+"\n")
+	}
+	root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", pid))
+	require.NoError(t, err)
+	require.Equal(t, i.root, root)
+}

@@ -1,0 +1,151 @@
+package sizing
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"kudos/schema"
+)
+
+// Load is what has to be carried.
+type Load struct {
+	Posts, Users float64
+	// LikesAUser are the pairs that a user has in the end, LikesADay what a user sends.
+	LikesAUser, LikesADay float64
+	// Peak is how many times the day's average the busiest hour has.
+	Peak float64
+	// Hot likes a second of a single post, on top of all else; Buckets are its user buckets.
+	Hot     float64
+	Buckets int
+	// Reads of counts a second, a page of 50 posts counting as 50.
+	Reads float64
+}
+
+// Largest is the load that the design speaks of.
+func Largest() Load {
+	return Load{Posts: 1e9, Users: 1e8, LikesAUser: 300, LikesADay: 10, Peak: 5, Hot: 1e5, Buckets: 256, Reads: 1e8}
+}
+
+// Validate says what is wrong with a load.
+func (l Load) Validate() error {
+	if min(l.Posts, l.Users, l.LikesAUser, l.LikesADay, l.Reads) < 1 || l.Peak < 1 || l.Hot < 0 || l.Posts > 1e15 || l.Users > 1e15 {
+		return errors.New("posts, users, likes and reads must be 1 at least, the peak 1 at least, and hot not negative")
+	}
+	if l.Buckets < 1 || l.Buckets > schema.MaxBuckets {
+		return fmt.Errorf("%d buckets; 1 to %d", l.Buckets, schema.MaxBuckets)
+	}
+	return nil
+}
+
+// Validate says what is wrong with choices.
+func (c Choices) Validate() error {
+	if c.Cores < 1 || c.Utilization <= 0 || c.Utilization > 1 {
+		return errors.New("a machine has 1 core at least, of which more than 0 and at most 1 is used")
+	}
+	return nil
+}
+
+// Choices are the machines, and how much of them is planned to be used.
+type Choices struct {
+	Cores       int     // of a processor's machine
+	Utilization float64 // of its cores in the busiest hour, and of a partition's rate
+	// StateADisk is the state that one processor holds at most, in bytes, before what compactions take.
+	StateADisk float64
+	// Outage is how long counts of a partition may stand when the machine of its processor is lost with its disk; with
+	// copies (processor.standby) only what is not followed yet has to be read.
+	Outage      time.Duration
+	Replicas    float64 // of Kafka's records
+	LikesKept   time.Duration
+	RowsADB     float64 // of like_count that one server holds
+	ReaderCores int
+}
+
+// Usual are those of the plan in docs/scaling.md.
+func Usual() Choices {
+	return Choices{
+		Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3, LikesKept: 7 * 24 * time.Hour, RowsADB: 250e6, ReaderCores: 8,
+	}
+}
+
+// Plan is what that takes.
+type Plan struct {
+	Load    Load
+	Choices Choices
+	Units   Units
+
+	Average, Peak       float64 // events a second, of all posts; the hot one comes on top
+	Pairs, StateBytes   float64
+	Processors          int
+	Partitions          int
+	PairsAPartition     float64
+	StateADisk          float64       // bytes, with what compactions take
+	Memory              float64       // of a processor
+	Recovery            time.Duration // of one processor's partitions, by the others
+	RecoveryAlone       time.Duration // of one partition
+	KafkaCores          float64       // of brokers and databases together
+	Kafka               float64       // bytes of its disks
+	KafkaNetwork        float64       // bytes a second in, at the peak, replicas included
+	Databases           int
+	DatabaseBytes       float64 // of like_count on each
+	RowsASecond         float64 // on each
+	Producers           int
+	ReadersSingle       int
+	ReadersPages        int
+	ReaderMemory        float64
+	CoresTotal          float64
+	PartitionsAProcess  int
+	HotAPartition       float64 // events a second of the hot post in one of its partitions
+	PartitionsOfHotPost int
+}
+
+// New makes the plan.
+func New(l Load, c Choices, u Units) Plan {
+	p := Plan{Load: l, Choices: c, Units: u}
+	p.Average = l.Users * l.LikesADay / (24 * 3600)
+	p.Peak = p.Average*l.Peak + l.Hot
+	p.Pairs = l.Users * l.LikesAUser
+	p.StateBytes = p.Pairs * u.BytesAPair.Value
+
+	byCPU := p.Peak * u.OwnCPU.Value / 1e6 / (float64(c.Cores) * c.Utilization)
+	byDisk := p.StateBytes / c.StateADisk
+	p.Processors = up(math.Max(byCPU, byDisk))
+	// A lost processor's state is read by all others, each its part.
+	lost := p.Pairs / float64(p.Processors)
+	p.Processors = max(2, p.Processors, up(lost/(u.Recovery.Value*c.Outage.Seconds()))+1)
+	// Some partitions each, so that those of one that is lost go to several, and a power of two beyond.
+	p.Partitions = 1 << up(math.Log2(float64(8*p.Processors)))
+	p.PartitionsAProcess = up(float64(p.Partitions) / float64(p.Processors))
+	p.PairsAPartition = p.Pairs / float64(p.Partitions)
+	p.StateADisk = 2 * p.StateBytes / float64(p.Processors)
+	takers := math.Min(float64(p.PartitionsAProcess), float64(p.Processors-1))
+	p.Recovery = seconds(p.PairsAPartition * float64(p.PartitionsAProcess) / takers / u.Recovery.Value)
+	p.RecoveryAlone = seconds(p.PairsAPartition / u.Recovery.Value)
+
+	p.Memory = u.Memory.Value*(1<<20) + p.Pairs/float64(p.Processors)*u.FilterBytes.Value
+	p.KafkaCores = c.Replicas * p.Peak * u.OthersCPU.Value / 1e6 / c.Utilization
+	week := c.LikesKept.Seconds() * p.Average
+	p.Kafka = c.Replicas * (week*(u.EventBytes.Value+u.UpdateBytes.Value) + 2*p.Pairs*u.TableBytes.Value)
+	p.KafkaNetwork = c.Replicas * p.Peak * (u.EventBytes.Value + u.TableBytes.Value + u.UpdateBytes.Value)
+	p.Databases = up(l.Posts / c.RowsADB)
+	p.DatabaseBytes = l.Posts / float64(p.Databases) * u.RowBytes.Value
+	p.RowsASecond = p.Peak * u.RowsAnEvent.Value / float64(p.Databases)
+
+	perCores := float64(c.ReaderCores) / cores * c.Utilization
+	p.Producers = up(p.Peak / (u.Accepted.Value * perCores))
+	p.ReadersSingle = up(l.Reads / (u.Reads.Value * perCores))
+	p.ReadersPages = up(l.Reads / (u.Pages.Value * perCores))
+	p.ReaderMemory = l.Posts * u.ViewBytes.Value
+	p.CoresTotal = float64(p.Processors*c.Cores+(p.Producers+p.ReadersPages)*c.ReaderCores) + p.KafkaCores
+	homes := layoutOf(p).Homes(hotPost)
+	p.PartitionsOfHotPost = len(homes)
+	p.HotAPartition = l.Hot / float64(len(homes))
+	return p
+}
+
+func up(x float64) int { return int(math.Ceil(x)) }
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Second)
+}

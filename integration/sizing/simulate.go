@@ -1,0 +1,133 @@
+package sizing
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"kudos/schema"
+)
+
+// hotPost is the one that all the world likes.
+const hotPost = 42
+
+// layoutOf is where reactions live by a plan.
+func layoutOf(p Plan) schema.Layout {
+	buckets, err := schema.ParseUserBuckets([]string{fmt.Sprintf("%d:%d", hotPost, max(p.Load.Buckets, 2))})
+	if err == nil && p.Load.Buckets < 2 {
+		buckets = ""
+	}
+	layout, errLayout := schema.NewLayout(int32(p.Partitions), buckets)
+	if err != nil || errLayout != nil {
+		panic(fmt.Sprint(err, errLayout)) // of a plan's own making
+	}
+	return layout
+}
+
+// Outcome is what a simulated busiest hour came to.
+type Outcome struct {
+	// Busiest is the largest share of its cores that a processor needed before the loss, and the largest share of what a
+	// partition can do.
+	BusiestProcessor, BusiestPartition float64
+	// Worst is how old the oldest like was that was not counted yet; Caught how long after the loss nothing waited
+	// longer than a second.
+	Worst, Caught time.Duration
+	// Over: at the end of the hour likes wait longer than a second.
+	Over bool
+}
+
+const (
+	hour  = 3600 // steps of a second
+	loses = 600  // when the processor dies
+	draws = 300_000
+)
+
+// Simulate has likes come for an hour at the peak's rate: of posts by Zipf's law, each in its partition, and of the hot
+// post from users by chance, each in its bucket's. Processors take what waits, a partition no more than one can, and all
+// of a process no more than its cores. After ten minutes one dies with its disk; its partitions wait for as long as the
+// others read their state, and for the session timeout before.
+func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
+	arrivals := arrive(p, seed)
+	owner := make([]int, p.Partitions)
+	for i := range owner {
+		owner[i] = i % p.Processors
+	}
+	capacity := float64(p.Choices.Cores) / (p.Units.OwnCPU.Value / 1e6)
+	var o Outcome
+	o.BusiestProcessor, o.BusiestPartition = busiest(p, arrivals, owner, capacity)
+
+	waits := make([]float64, p.Partitions) // events
+	away := int(session.Seconds() + p.Recovery.Seconds())
+	caught := -1
+	for now := range hour {
+		if now == loses {
+			for i, next := 0, 1; i < p.Partitions; i++ {
+				if owner[i] == 0 {
+					owner[i] = 1 + next%(p.Processors-1)
+					next++
+				}
+			}
+		}
+		step(p, arrivals, waits, owner, capacity, now >= loses && now < loses+away)
+		oldest := 0.0
+		for i := range waits {
+			oldest = max(oldest, waits[i]/arrivals[i])
+		}
+		o.Worst = max(o.Worst, seconds(oldest))
+		switch o.Over = oldest > 1; {
+		case o.Over:
+			caught = -1
+		case caught < 0:
+			caught = now
+		}
+	}
+	o.Caught = time.Duration(max(caught-loses, 0)) * time.Second
+	return o
+}
+
+// arrive is the events a second of each partition.
+func arrive(p Plan, seed uint64) []float64 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	layout := layoutOf(p)
+	arrivals := make([]float64, p.Partitions)
+	// Of a thousand million posts few are ever drawn; an exponent just above 1 has one post take some percent of all.
+	zipf := rand.NewZipf(r, 1.05, 1, uint64(p.Load.Posts)-1)
+	for range draws {
+		arrivals[layout.Home(1000+zipf.Uint64(), 1)] += (p.Peak - p.Load.Hot) / draws
+	}
+	for range draws {
+		arrivals[layout.Home(hotPost, 1+r.Uint64N(uint64(p.Load.Users)))] += p.Load.Hot / draws
+	}
+	return arrivals
+}
+
+func busiest(p Plan, arrivals []float64, owner []int, capacity float64) (processor, partition float64) {
+	of := make([]float64, p.Processors)
+	for i, n := range arrivals {
+		of[owner[i]] += n / capacity
+		partition = max(partition, n/p.Units.HotRate.Value)
+	}
+	for _, share := range of {
+		processor = max(processor, share)
+	}
+	return processor, partition
+}
+
+// step is a second: what arrives, and what is taken. lost: those that the dead one had are not taken yet.
+func step(p Plan, arrivals, waits []float64, owner []int, capacity float64, lost bool) {
+	left := make([]float64, p.Processors)
+	for i := range left {
+		left[i] = capacity
+	}
+	for i := range waits {
+		waits[i] += arrivals[i]
+	}
+	for i := range waits {
+		if lost && i%p.Processors == 0 {
+			continue
+		}
+		take := min(waits[i], left[owner[i]], p.Units.HotRate.Value)
+		waits[i] -= take
+		left[owner[i]] -= take
+	}
+}

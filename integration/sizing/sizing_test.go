@@ -1,0 +1,74 @@
+package sizing
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Whoever measures anew puts the new figures into Measured, and the new plan into the page.
+func TestUnitsStandInTheDocs(t *testing.T) {
+	for _, u := range Measured().All() {
+		require.Contains(t, page(t, u.Source), u.Quote, "%s, of %s", u.What, u.Source)
+		require.Positive(t, u.Value)
+	}
+}
+
+func TestThePageHasThePlan(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteMarkdown(&b, New(Largest(), Usual(), Measured())))
+	require.NoError(t, WriteUnits(&b, Measured()))
+	require.Contains(t, page(t, "scaling.md"), b.String(), "go run ./integration/cmd/sizing has the new one")
+}
+
+// The plan keeps what it promises in the simulated hours.
+func TestThePlanHolds(t *testing.T) {
+	p := New(Largest(), Usual(), Measured())
+	o := Worst(p)
+	require.False(t, o.Over)
+	require.LessOrEqual(t, o.BusiestProcessor, p.Choices.Utilization)
+	require.LessOrEqual(t, o.BusiestPartition, p.Choices.Utilization)
+	require.LessOrEqual(t, o.Worst, sessionTimeout+p.Recovery+time.Minute)
+	require.GreaterOrEqual(t, o.Worst, p.Recovery, "those of the lost one waited")
+	require.LessOrEqual(t, p.Recovery, p.Choices.Outage)
+}
+
+// Plans that do not hold are found out.
+func TestPlansThatDoNotHold(t *testing.T) {
+	for name, change := range map[string]func(*Plan){
+		"a post that outgrows its partition": func(p *Plan) { p.Load.Hot, p.Peak, p.Load.Buckets = 5e5, p.Peak+4e5, 1 },
+		"too few processors":                 func(p *Plan) { p.Load.Hot, p.Peak = 4e6, p.Peak+4e6; p.Processors = 2 },
+	} {
+		p := New(Largest(), Usual(), Measured())
+		change(&p)
+		o := Simulate(p, 1, sessionTimeout)
+		require.True(t, o.Over, name)
+		require.Greater(t, max(o.BusiestProcessor, o.BusiestPartition), 1.0, name)
+	}
+	p := New(Largest(), Usual(), Measured())
+	p.Load.Hot, p.Peak = 5e5, p.Peak+4e5
+	require.False(t, Simulate(p, 1, sessionTimeout).Over, "with buckets the same post has room")
+}
+
+func TestLoadsAreChecked(t *testing.T) {
+	for _, l := range []Load{{}, {Posts: 1, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1}, {Posts: 1e16, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1, Buckets: 1}} {
+		require.Error(t, l.Validate())
+	}
+	require.NoError(t, Largest().Validate())
+	require.NoError(t, Usual().Validate())
+	require.Error(t, Choices{Cores: 8}.Validate())
+	small := Load{Posts: 1, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1, Buckets: 1}
+	require.NoError(t, small.Validate())
+	require.Equal(t, 2, New(small, Usual(), Measured()).Processors, "one can be lost")
+}

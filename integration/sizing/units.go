@@ -1,0 +1,55 @@
+package sizing
+
+// Unit is a figure that was measured.
+type Unit struct {
+	What  string
+	Value float64
+	Of    string // its unit
+	// Source is the page of docs/ that has it, and Quote how it stands there.
+	Source, Quote string
+}
+
+// Units are what the plan is made from. All were measured on a machine of 2 cores (2.5 GHz) that ran Kafka and MariaDB
+// as well.
+type Units struct {
+	OwnCPU       Unit // of a processor, each event
+	OthersCPU    Unit // of Kafka and MariaDB
+	HotRate      Unit // of one partition
+	BytesAPair   Unit
+	FilterBytes  Unit
+	Memory       Unit
+	Recovery     Unit
+	RowsAnEvent  Unit
+	EventBytes   Unit
+	TableBytes   Unit
+	UpdateBytes  Unit
+	RowBytes     Unit
+	Reads, Pages Unit
+	ViewBytes    Unit
+	Accepted     Unit
+}
+
+// Measured are the figures of docs/benchmarks.md and docs/performance.md; those of the slower of the machines.
+func Measured() Units {
+	return Units{
+		OwnCPU:      Unit{"processor, CPU time of a million events (1,000,000 posts, Zipf)", 4.39, "s", "benchmarks.md", "4.39 (3.79–5.15)"},
+		OthersCPU:   Unit{"Kafka and MariaDB beside it (all less the processor's own)", 8.82 - 4.39, "s", "benchmarks.md", "8.82 (7.67–10.4)"},
+		HotRate:     Unit{"one partition with one post", 419_947, "events/s", "benchmarks.md", "419,947 (240,528–517,747)"},
+		BytesAPair:  Unit{"state on disk, a pair of user and post", 23.8, "bytes", "benchmarks.md", "23.8 (23.8–23.8)"},
+		FilterBytes: Unit{"filter of known pairs in a processor's memory, a pair", 2.5, "bytes", "performance.md", "25 and not 100 MB at 10,000,000 pairs"},
+		Memory:      Unit{"resident memory of a processor with 10,008,347 pairs", 911, "MiB", "benchmarks.md", "911 (837–951)"},
+		Recovery:    Unit{"recovery of a processor from Kafka", 909_503, "pairs/s", "benchmarks.md", "909,503 (744,309–1,150,437)"},
+		RowsAnEvent: Unit{"rows that MySQL changes for an event (1,000,000 posts, Zipf)", 0.27, "rows", "benchmarks.md", "0.27 (0.27–0.27)"},
+		EventBytes:  Unit{"an event in likes", 25.5, "bytes", "performance.md", "| `likes` | 25.5 |"},
+		TableBytes:  Unit{"a record of the state table's topic", 16.8, "bytes", "performance.md", "| `latest-like-action-table` | 16.8 |"},
+		UpdateBytes: Unit{"a record of like-updates", 17.0, "bytes", "performance.md", "| `like-updates` | 17.0 |"},
+		RowBytes:    Unit{"a row of like_count", 105.7, "bytes", "performance.md", "| `like_count` (InnoDB, a row) | 105.7 |"},
+		Reads:       Unit{"a reader, counts of one post", 30_400, "reads/s", "performance.md", "| reader | 30,400 |"},
+		Pages:       Unit{"a reader, pages of 50 posts", 263_000, "counts/s", "performance.md", "263,000 posts/s"},
+		ViewBytes:   Unit{"counts of a post in a reader, in memory", 12.2, "bytes", "performance.md", "| snowflake | 11.3 | 12.2 |"},
+		Accepted:    Unit{"a producer, single likes", 15_808, "likes/s", "benchmarks.md", "15,808 (12,320–16,878)"},
+	}
+}
+
+// cores of the machine that the units are of.
+const cores = 2

@@ -1,0 +1,44 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/schema"
+	"kudos/stream"
+)
+
+// progressWindow is how many offsets LastProgress looks at first; progressGrowth, how many times as
+// many each time that nothing was there.
+const progressWindow, progressGrowth = 1 << 12, 16
+
+// LastProgress reads the last progress record of a partition of the state table; nil if it has none.
+// It looks backwards from the end: each transaction ends with one.
+func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (last *schema.Progress, err error) {
+	start, end, err := stream.Bounds(ctx, cl, schema.TopicState, partition)
+	if err != nil {
+		return nil, err
+	}
+	for window := int64(progressWindow); last == nil; window *= progressGrowth {
+		from := max(start, end-window)
+		err = stream.ReadLog(ctx, cl, schema.TopicState, partition, from, func(c stream.LogChunk) (bool, error) {
+			for _, rec := range c.Records {
+				if string(rec.Key) != schema.StateProgressKey {
+					continue
+				}
+				p := schema.Progress{}
+				if err := schema.DecodeProgress(rec.Value, &p); err != nil {
+					return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicState, partition, rec.Offset, err)
+				}
+				last = &p
+			}
+			return c.Next < c.End, nil
+		})
+		if err != nil || from == start {
+			break
+		}
+	}
+	return last, err
+}

@@ -1,0 +1,52 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+
+	"kudos/schema"
+)
+
+// TopicsOptions are how `kudos topics` sets topics up.
+type TopicsOptions struct {
+	// Partitions of the topics. They decide where a post lives.
+	Partitions int32 `mapstructure:"partitions"`
+	// ReplicationFactor of every topic.
+	ReplicationFactor int16 `mapstructure:"replication_factor"`
+	// UserBuckets are the posts that outgrow a partition, each with the number of buckets
+	// over which its users are dealt: <post>:<buckets>.
+	UserBuckets []string `mapstructure:"user_buckets"`
+}
+
+// DefaultTopicsOptions are for three brokers or more.
+func DefaultTopicsOptions() TopicsOptions {
+	return TopicsOptions{Partitions: 8, ReplicationFactor: 3, UserBuckets: []string{}}
+}
+
+// Validate says what is wrong with the options, all of it.
+func (o TopicsOptions) Validate() error {
+	var errs []error
+	if o.Partitions < 1 {
+		errs = append(errs, fmt.Errorf("partitions: %d is too few, at least 1", o.Partitions))
+	}
+	if o.ReplicationFactor < 1 {
+		errs = append(errs, fmt.Errorf("replication_factor: %d is too few, at least 1", o.ReplicationFactor))
+	}
+	if _, err := schema.ParseUserBuckets(o.UserBuckets); err != nil {
+		errs = append(errs, fmt.Errorf("user_buckets: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// Layout is where reactions live. The options must be valid.
+func (o TopicsOptions) Layout() schema.Layout {
+	buckets, err := schema.ParseUserBuckets(o.UserBuckets)
+	if err != nil {
+		panic(err)
+	}
+	layout, err := schema.NewLayout(o.Partitions, buckets)
+	if err != nil {
+		panic(err)
+	}
+	return layout
+}

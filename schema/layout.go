@@ -1,0 +1,143 @@
+package schema
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Layout says in which partition of likes, and of all that is made of it, a reaction
+// lives. The zero Layout is none.
+type Layout struct {
+	Partitions int32
+	buckets    map[uint64]int32
+}
+
+// UserBuckets are the posts that have outgrown a partition, each with the number of buckets
+// over which its users are dealt: "<post>:<buckets>", in the order of posts, with commas
+// between. A bucket lives in a partition as a post does.
+type UserBuckets string
+
+const (
+	// MaxBuckets is how many buckets a post may have.
+	MaxBuckets = 1024
+	// MaxBucketedPosts bounds the posts: each transaction of the fold names them.
+	MaxBucketedPosts = 100
+)
+
+// ParseUserBuckets reads a list of "<post>:<buckets>".
+func ParseUserBuckets(list []string) (UserBuckets, error) {
+	buckets := map[uint64]int32{}
+	for _, s := range list {
+		id, count, _ := strings.Cut(strings.TrimSpace(s), ":")
+		post, err := strconv.ParseUint(id, 10, 64)
+		n, errCount := strconv.ParseInt(count, 10, 32)
+		switch {
+		case err != nil || errCount != nil || post == 0:
+			return "", fmt.Errorf("%q is not <post>:<buckets>, such as 42:16", s)
+		case n < 2 || n > MaxBuckets:
+			return "", fmt.Errorf("%q: a post has 2 to %d buckets", s, MaxBuckets)
+		case buckets[post] != 0:
+			return "", fmt.Errorf("post %d is listed twice", post)
+		}
+		buckets[post] = int32(n)
+	}
+	if len(buckets) > MaxBucketedPosts {
+		return "", fmt.Errorf("%d posts; at most %d can have buckets", len(buckets), MaxBucketedPosts)
+	}
+	return formatUserBuckets(buckets), nil
+}
+
+func formatUserBuckets(buckets map[uint64]int32) UserBuckets {
+	var posts []uint64
+	for post := range buckets {
+		posts = append(posts, post)
+	}
+	slices.Sort(posts)
+	var b []byte
+	for i, post := range posts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendUint(b, post, 10), ':')
+		b = strconv.AppendInt(b, int64(buckets[post]), 10)
+	}
+	return UserBuckets(b)
+}
+
+// List is the inverse of ParseUserBuckets.
+func (u UserBuckets) List() []string {
+	if u == "" {
+		return nil
+	}
+	return strings.Split(string(u), ",")
+}
+
+var errBuckets = errors.New("user buckets are not written as this program writes them")
+
+// NewLayout makes a layout.
+func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
+	l := Layout{Partitions: partitions}
+	if u == "" {
+		return l, nil
+	}
+	l.buckets = map[uint64]int32{}
+	for _, s := range u.List() {
+		id, count, _ := strings.Cut(s, ":")
+		post, err := strconv.ParseUint(id, 10, 64)
+		n, errCount := strconv.ParseInt(count, 10, 32)
+		if err != nil || errCount != nil || n < 2 || n > MaxBuckets {
+			return Layout{}, errBuckets
+		}
+		l.buckets[post] = int32(n)
+	}
+	if u != formatUserBuckets(l.buckets) {
+		return Layout{}, errBuckets
+	}
+	return l, nil
+}
+
+// UserBuckets returns the posts that have buckets.
+func (l Layout) UserBuckets() UserBuckets { return formatUserBuckets(l.buckets) }
+
+// Buckets is over how many buckets a post's users are dealt; 1: all are in one partition.
+func (l Layout) Buckets(post uint64) int32 { return cmp.Or(l.buckets[post], 1) }
+
+// AppendKey appends the key of the records of likes that are about a user's reaction to
+// a post: <post>, or <post>/<bucket>. Kafka's default partitioning of it is Home.
+func (l Layout) AppendKey(b []byte, post, user uint64) []byte {
+	b = AppendPostKey(b, post)
+	if n := l.buckets[post]; n != 0 {
+		var id [20]byte
+		b = strconv.AppendInt(append(b, '/'), int64(KeyPartition(AppendPostKey(id[:0], user), n)), 10)
+	}
+	return b
+}
+
+// Home is the partition in which a user's reaction to a post lives.
+func (l Layout) Home(post, user uint64) int32 {
+	if len(l.buckets) == 0 {
+		return PartitionFor(post, l.Partitions)
+	}
+	var key [32]byte
+	return KeyPartition(l.AppendKey(key[:0], post, user), l.Partitions)
+}
+
+// Homes returns the partitions in which a post lives, in order: one, unless it has
+// buckets.
+func (l Layout) Homes(post uint64) []int32 {
+	n := l.buckets[post]
+	if n == 0 {
+		return []int32{PartitionFor(post, l.Partitions)}
+	}
+	var homes []int32
+	for bucket := range n {
+		key := strconv.AppendInt(append(AppendPostKey(nil, post), '/'), int64(bucket), 10)
+		homes = append(homes, KeyPartition(key, l.Partitions))
+	}
+	slices.Sort(homes)
+	return slices.Compact(homes)
+}
