@@ -171,7 +171,7 @@ func TestAPostGetsUserBuckets(t *testing.T) {
 			return s.run("audit", "--deep", "--brokers", s.brokerList(), "--set", s.mysql()).code == 0
 		})
 		require.Equal(t, likes, s.mysqlCounts()[hot].likes)
-		waitFor(t, time.Minute, "the reader to have it", func() bool { return reader.counted([]uint64{hot})[hot].likes == likes })
+		waitFor(t, time.Minute, "the reader to have it", func() bool { return reader.ready() && reader.counted([]uint64{hot})[hot].likes == likes })
 		require.Len(t, reader.likersOf(hot), int(likes))
 	}
 }

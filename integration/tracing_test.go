@@ -82,7 +82,7 @@ func TestOneLikeIsTraced(t *testing.T) {
 	var spans map[string][]*tracepb.Span
 	waitFor(t, time.Minute, "all steps of the like", func() bool {
 		spans = c.named()
-		return len(spans["apply"]) > 0 && len(spans["reader"]) == len(f.readers) && len(spans["likes publish"]) > 0 && len(spans["PUT"]) > 0
+		return len(spans["fold"]) > 0 && len(spans["apply"]) > 0 && len(spans["reader"]) == len(f.readers) && len(spans["likes publish"]) > 0 && len(spans["PUT"]) > 0
 	})
 	parent := caller
 	for _, step := range []string{"PUT", "likes publish", "fold", "apply"} {

@@ -17,6 +17,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -143,7 +144,7 @@ func (s *system) run() *writer {
 	stop := testrun.Start(s.t, "the group", patience, w.Run)
 	w.stop = sync.OnceFunc(func() {
 		stop()
-		require.NoError(s.t, store.Close())
+		assert.NoError(s.t, store.Close()) // FailNow would have OnceFunc panic
 	})
 	s.t.Cleanup(w.stop)
 	s.writer = w

@@ -98,11 +98,11 @@ func (p *Processor) Run(ctx context.Context) error {
 		if err == nil {
 			err = errors.New("goka ended without an error")
 		}
-		p.setRunning(nil, err)
 		if time.Since(began) > time.Minute {
 			backoff = restartMin
 		}
 		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err), "in", backoff)
+		p.setRunning(nil, err)
 		select {
 		case <-ctx.Done():
 			return nil
