@@ -77,7 +77,7 @@ mutants: ## takes each clause of the rules out of the program, one at a time: is
 # The corpora under testdata/fuzz are part of every `make test`.
 FUZZTIME ?= 1m
 FUZZ_PKG ?= ./schema ./producer ./producer/importer ./processor
-fuzz: ## new inputs for every decoder and the HTTP API, FUZZTIME each
+fuzz: ## new inputs for every decoder and the HTTP API, FUZZTIME each (a time, or 20000x: so many of them)
 	@for pkg in $(FUZZ_PKG); do for target in $$($(GO) test $$pkg -list '^Fuzz' | grep '^Fuzz'); do \
 	echo "$$pkg $$target"; $(GO) test $$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
 
