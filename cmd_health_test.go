@@ -83,16 +83,16 @@ func TestHealthWithoutAnAnswer(t *testing.T) {
 	defer other.Close()
 
 	for _, c := range []struct {
-		name, addr, says string
+		name, addr, timeout, says string
 	}{
-		{"silent", silent.Addr().String(), "no answer from the admin server (admin.addr)"},
-		{"gone", gone.Addr().String(), "connection refused"},
-		{"somebody else", other.Listener.Addr().String(), `answers 200 OK, but not as kudos does: "hello"`},
-		{"any port", "127.0.0.1:0", "any free port"},
+		{"silent", silent.Addr().String(), "200ms", "no answer from the admin server (admin.addr)"},
+		{"gone", gone.Addr().String(), "20s", "connection refused"},
+		{"somebody else", other.Listener.Addr().String(), "20s", `answers 200 OK, but not as kudos does: "hello"`},
+		{"any port", "127.0.0.1:0", "20s", "any free port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			code, stdout, stderr := kudos(t, "", "health", "--admin-addr", c.addr, "--timeout", "200ms")
+			code, stdout, stderr := kudos(t, "", "health", "--admin-addr", c.addr, "--timeout", c.timeout)
 			require.Equal(t, exitFailed, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, c.says)

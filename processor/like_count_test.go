@@ -2,12 +2,14 @@ package processor_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/mysqlproxy"
+	"kudos/processor"
 	"kudos/schema"
 )
 
@@ -29,7 +31,8 @@ func (t *tape) waitFolded() {
 // lets only one of them.
 func TestARangeIsAppliedOnce(t *testing.T) {
 	t.Parallel()
-	s, tape, p := busySystem(t)
+	// A look at the position would find the change before the batch does.
+	s, tape, p := busySystem(t, func(o *processor.Options) { o.PositionCheckInterval = time.Hour })
 	p.waitIdle()
 	applied := p.metric("kudos_updates_applied_total")
 	position := s.positions()[0]

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor"
 	"kudos/schema"
 )
 
@@ -37,10 +38,10 @@ func (s *system) emptyTables() {
 }
 
 // busySystem has counted something in each partition.
-func busySystem(t *testing.T) (*system, *tape, *instance) {
+func busySystem(t *testing.T, change ...func(*processor.Options)) (*system, *tape, *instance) {
 	s := newSystem(t)
 	tape := s.tape()
-	p := s.run()
+	p := s.run(change...)
 	s.produce(likes(1, 10)...)
 	tape.waitDrained()
 	p.waitReady()

@@ -24,7 +24,7 @@ func TestBufferFull(t *testing.T) {
 		inHand <- a
 	}()
 	wait(t, held, "the first batch must reach the broker")
-	require.EqualValues(t, 2, r.metric("kudos_producer_buffered_records"))
+	require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == 2 }, patience, time.Millisecond)
 
 	full := `{"type":"urn:kudos:problem:buffer-full","title":"The buffer for Kafka is full","status":429,
 		"detail":"events come faster than Kafka takes them; nothing of this request was written"}`

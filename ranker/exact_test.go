@@ -417,7 +417,8 @@ func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 	}
 	likes := map[string]int64{}
 	deadline := time.Now().Add(patience)
-	for likes[schema.GlobalName] == 0 || likes["ZZ"] == 0 || likes[day.Regions[0].String()] == 0 {
+	// Rankings of one moment are read one after the other.
+	for likes["ZZ"] == 0 || likes[day.Regions[0].String()] == 0 || likes[schema.GlobalName] <= max(likes["ZZ"], likes[day.Regions[0].String()]) {
 		require.True(t, time.Now().Before(deadline), "rankings: %v; readiness: %v", likes, a.run.Ready())
 		for p := range int32(partitions) {
 			published, _ := a.read(schema.TopicTrending, p)
@@ -431,5 +432,4 @@ func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, likes[schema.GlobalName], max(likes["ZZ"], likes[day.Regions[0].String()]))
 }

@@ -62,7 +62,7 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 	c := newCluster(t)
 	c.topic(input, 1)
 	g := &oneShotGroup{}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	require.NoError(t, c.gokaOn(g).Run(ctx))
 	require.EqualValues(t, 1, g.consumed.Load())

@@ -119,8 +119,11 @@ func (w *fakeWorker) Process(ctx context.Context, b *Batch) error {
 	}
 	defer w.call(name)()
 	l, p := w.lab, w.a.Partition
-	if l.process != nil {
-		if err := l.process(ctx, w, b); err != nil {
+	l.mu.Lock()
+	process := l.process // a test may change it
+	l.mu.Unlock()
+	if process != nil {
+		if err := process(ctx, w, b); err != nil {
 			return err
 		}
 	}
@@ -242,10 +245,13 @@ func (l *lab) waitProcessed(p int32, want []int64) {
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
 }
 
-// claim returns a partition's claim in the present session.
+// claim returns a partition's claim in the present session, or nil if there is none.
 func (p *Processor) claim(partition int32) *claim {
 	p.mu.Lock()
 	g := p.mu.group
 	p.mu.Unlock()
+	if g == nil || g.present() == nil {
+		return nil
+	}
 	return g.present().claims[partition]
 }

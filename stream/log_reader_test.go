@@ -196,7 +196,7 @@ func TestReadingADeletedTopicSaysSo(t *testing.T) {
 	_, err := r.fetch(testContext(t), 0)
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteTopic(table))
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	_, err = r.fetch(ctx, 0)
 	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition, "the reason, and not that the time is over")

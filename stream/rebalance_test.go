@@ -61,7 +61,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	for p := range int32(partitions) {
 		l.waitProcessed(p, offsets(0, rounds*each))
 	}
-	require.NoError(t, third.Ready())
+	waitFor(t, "readiness", func() bool { return third.Ready() == nil })
 }
 
 // TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,13 @@ func (c *testCopy) Published(anew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.published = append(c.mu.published, anew)
+}
+
+// told is what Published was called with.
+func (c *testCopy) told() []bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.mu.published)
 }
 
 // testView is a view of table that runs.
@@ -201,11 +209,11 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 		}
 	}
 	copy := v.copyOf(0)
+	waitFor(t, "streams to be told that anything may have changed", func() bool { return slices.Equal(copy.told(), []bool{true, true}) })
 	copy.mu.Lock()
 	defer copy.mu.Unlock()
 	require.Equal(t, 1+202, copy.mu.applied, "each record once")
 	require.Equal(t, 2, copy.mu.opened, "it was caught up anew")
-	require.True(t, copy.mu.published[len(copy.mu.published)-1], "streams are told that anything may have changed")
 }
 
 func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
@@ -343,10 +351,10 @@ func TestViewOfALogThatWasCutOff(t *testing.T) {
 	waitFor(t, "a copy made anew", func() bool { return copy.timesOpened() > 1 })
 	lost.Store(false)
 	v.waitValue("a", "2")
+	waitFor(t, "streams to be told that anything may have changed", func() bool { told := copy.told(); return len(told) > 0 && told[len(told)-1] })
 	copy.mu.Lock()
 	defer copy.mu.Unlock()
 	require.GreaterOrEqual(t, copy.mu.applied, 2*4, "all was read again")
-	require.True(t, copy.mu.published[len(copy.mu.published)-1], "streams are told that anything may have changed")
 }
 
 // A partition whose folder cannot be opened is no reason for others to answer nothing.

@@ -179,9 +179,9 @@ func (p *partition) leave(ctx context.Context, w *writer, err error) error {
 
 // finished tells of a file.
 func (p *partition) finished(file string, rows, bytes int64) {
-	p.archive.rows.Add(float64(rows))
 	p.archive.files.Inc()
 	p.archive.bytes.Add(float64(bytes))
+	p.archive.rows.Add(float64(rows))
 	p.log.Info("file finished", "file", file, "rows", rows, "bytes", bytes, "lag", p.status().Lag)
 }
 
