@@ -213,7 +213,6 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 			return fmt.Errorf("flushing local state in %s: %w", p.store.dir, err)
 		}
 	}
-	anew = anew || !p.ready
 	p.life.Lock()
 	p.ready, p.reason = true, nil
 	p.life.Unlock()
