@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/crashdisk"
 )
 
 // bufferedStore makes a store whose buffer goes to Pebble after about 30 keys, and holds
@@ -41,7 +43,7 @@ func TestBufferedStoreIsATable(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			fs := vfs.NewCrashableMem()
+			fs := crashdisk.New()
 			s := bufferedStore(t, fs, "state")
 			table := map[string]string{}
 			history := []map[string]string{{}} // by offset + 1

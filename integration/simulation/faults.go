@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"kudos/integration/crashdisk"
 	"kudos/schema"
 )
 
@@ -99,7 +100,7 @@ func (w *world) crash(p *process) {
 	switch {
 	case w.rng.IntN(4) == 0:
 		w.count("process: disk lost")
-		disk = vfs.NewCrashableMem()
+		disk = crashdisk.New()
 	case p.old != nil && w.rng.IntN(2) == 0:
 		w.count("process: disk restored from an old copy")
 		disk = p.old
@@ -110,7 +111,7 @@ func (w *world) crash(p *process) {
 
 // copyDisk is what is left of a disk after a crash: all of what had not been synced, or
 // nothing of it. (The dice that the file system asks for have no say in either.)
-func copyDisk(disk *vfs.MemFS, unsynced int) *vfs.MemFS {
+func copyDisk(disk *crashdisk.Disk, unsynced int) *crashdisk.Disk {
 	return disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(0, 0))})
 }
 
@@ -153,7 +154,7 @@ func contains[T comparable](list []T, x T) bool {
 // startMissing starts processes in the place of those that are gone.
 func (w *world) startMissing(n int) (any bool) {
 	for ; n > 0 && len(w.processes) < w.plan.processes; n-- {
-		disk := vfs.NewCrashableMem()
+		disk := crashdisk.New()
 		if k := len(w.plan.disks); k > 0 && !w.plan.wipe {
 			disk, w.plan.disks = w.plan.disks[k-1], w.plan.disks[:k-1]
 		}

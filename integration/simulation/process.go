@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/crashdisk"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
@@ -20,8 +20,8 @@ import (
 type process struct {
 	w      *world
 	name   string
-	disk   *vfs.MemFS
-	old    *vfs.MemFS // the disk as it was some time ago; nil: not kept
+	disk   *crashdisk.Disk
+	old    *crashdisk.Disk // the disk as it was some time ago; nil: not kept
 	stores *stream.Stores
 	db     *sql.Shards
 
@@ -74,7 +74,7 @@ func (w *world) options() processor.Options {
 }
 
 // start begins a process on a disk.
-func (w *world) start(disk *vfs.MemFS) *process {
+func (w *world) start(disk *crashdisk.Disk) *process {
 	w.started++
 	p := &process{w: w, name: fmt.Sprintf("p%d", w.started), disk: disk}
 	p.stores = stream.NewStoresOn(disk, "state", 1<<20, w.log)

@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
+	"kudos/integration/crashdisk"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -26,8 +25,8 @@ type plan struct {
 	weights                          []int // of faults
 	weight                           int   // their sum
 	damage                           *damage
-	wipe                             bool         // processes start with an empty disk
-	disks                            []*vfs.MemFS // of crashed processes
+	wipe                             bool              // processes start with an empty disk
+	disks                            []*crashdisk.Disk // of crashed processes
 }
 
 // Tally counts what happened in schedules, by name.

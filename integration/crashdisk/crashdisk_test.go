@@ -1,0 +1,71 @@
+package crashdisk
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestNobodyWaitsForHimself changes names on a disk while crashes are looked at.
+func TestNobodyWaitsForHimself(t *testing.T) {
+	const times = 2000
+	works := map[string]func(d *Disk, i int) error{
+		"link": func(d *Disk, i int) error { return d.Link("a", fmt.Sprint("link", i)) },
+		"reuse": func(d *Disk, i int) error {
+			name := func(i int) string { return fmt.Sprint("reused", i) }
+			if i == 0 {
+				if err := d.Link("a", name(0)); err != nil {
+					return err
+				}
+			}
+			f, err := d.ReuseForWrite(name(i), name(i+1), vfs.WriteCategoryUnspecified)
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		},
+		"lock": func(d *Disk, i int) error {
+			l, err := d.Lock(fmt.Sprint("lock", i))
+			if err != nil {
+				return err
+			}
+			return l.Close()
+		},
+	}
+	for name, work := range works {
+		t.Run(name, func(t *testing.T) {
+			d := New()
+			f, err := d.Create("a", vfs.WriteCategoryUnspecified)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			done := make(chan struct{})
+			go func() { // which only a deadlock leaves behind
+				defer close(done)
+				var both sync.WaitGroup
+				both.Go(func() {
+					for i := range times {
+						if !assert.NoError(t, work(d, i)) {
+							return
+						}
+					}
+				})
+				both.Go(func() {
+					for range times {
+						d.CrashClone(vfs.CrashCloneCfg{})
+					}
+				})
+				both.Wait()
+			}()
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				t.Fatal("a disk that is written and looked at stands still")
+			}
+		})
+	}
+}
