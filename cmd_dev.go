@@ -18,7 +18,7 @@ import (
 type devFlags struct {
 	simulate             float64
 	kafkaAddr, mysqlAddr string
-	readyFile            string
+	readyFile, dataDir   string
 }
 
 func (a *app) devCommands() []*cobra.Command {
@@ -26,14 +26,19 @@ func (a *app) devCommands() []*cobra.Command {
 		Use:   "dev",
 		Short: "Run the whole system in this process, with nothing installed",
 		Long: `Run the whole system in this process, with nothing installed: a Kafka broker and a MySQL
-server that keep their data in memory, the topics and tables, every role as it runs in
-production, and likes that arrive by themselves, if you wish.
+server, the topics and tables, every role as it runs in production, and likes that arrive by
+themselves, if you wish.
 
 It prints where everything listens and what to try: first of all the dashboard, a page to
 see it all work. --brokers and --mysql-dsn (or their settings) put real servers in the
-place of the embedded ones. The data of embedded servers goes on exit, and grows until
-then; they are for development and no place for real likes.`,
+place of the embedded ones. It can stay on: logs are deleted up to what nobody needs any
+more, tables are compacted. The data of embedded servers goes on exit; --data-dir keeps it:
+Kafka's in files, from which MySQL is rebuilt at the next start. They are for development
+and no place for real likes.`,
 		Example: `  kudos dev --simulate 2000
+
+  # Everything is there again the next time
+  kudos dev --data-dir ~/kudos-dev
 
   # Any free ports, and a file that tells a script which, once all is up
   kudos dev --kafka-addr 127.0.0.1:0 --mysql-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 \
@@ -49,6 +54,7 @@ then; they are for development and no place for real likes.`,
 	f.Float64Var(&flags.simulate, "simulate", 0, "simulated events per second")
 	f.StringVar(&flags.kafkaAddr, "kafka-addr", dev.DefaultBrokerOptions().Address, "where the embedded Kafka listens; port 0 takes a free one")
 	f.StringVar(&flags.mysqlAddr, "mysql-addr", dev.DefaultDatabaseOptions().Address, "where the embedded MySQL listens")
+	f.StringVar(&flags.dataDir, "data-dir", "", "directory that keeps the data of the embedded servers over a restart")
 	f.StringVar(&flags.readyFile, "ready-file", "", "file that gets the addresses as JSON (kafka, mysql, http, reader, admin) once all is up")
 	settings := addSettings(cmd, brokersFlag(), mysqlFlag(),
 		shortFlag{name: "http-addr", key: "producer.http_addr", usage: "where the producer takes likes"},
@@ -71,6 +77,10 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	var errs []error
 	if realKafka(cfg) && cmd.Flags().Changed("kafka-addr") {
 		errs = append(errs, fmt.Errorf("--kafka-addr is for the embedded Kafka, but kafka.brokers is set (%s)", cfg.Origin("kafka.brokers")))
+	}
+	if cmd.Flags().Changed("data-dir") && (realKafka(cfg) || realMySQL(cfg)) {
+		errs = append(errs, errors.New("--data-dir is for the embedded Kafka and MySQL together; "+
+			"servers of your own keep their data themselves"))
 	}
 	if realMySQL(cfg) && cmd.Flags().Changed("mysql-addr") {
 		errs = append(errs, fmt.Errorf("--mysql-addr is for the embedded MySQL, but %s is set (%s)", mysqlKey(cfg), cfg.Origin(mysqlKey(cfg))))

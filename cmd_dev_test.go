@@ -146,6 +146,8 @@ func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
 		{[]string{"--set", "mysql.shards=root@tcp(a:3306)/kudos,root@tcp(b:3306)/kudos", "--mysql-addr", "b:2"}, "mysql.shards is set (flag --set)"},
 		{[]string{"--set", "mysql.migrate_shards=root@tcp(a:3306)/kudos"}, "mysql.migrate_shards are for a MySQL of your own"},
 		{[]string{"--simulate", "-1"}, "--simulate"},
+		{[]string{"--brokers", "a:1", "--data-dir", "d"}, "--data-dir is for the embedded Kafka and MySQL"},
+		{[]string{"--mysql-dsn", "root@tcp(db:3306)/kudos", "--data-dir", "d"}, "--data-dir is for the embedded Kafka and MySQL"},
 	} {
 		code, _, stderr := kudos(t, "", append([]string{"dev"}, c.args...)...)
 		require.Equal(t, exitUsage, code, stderr)
@@ -206,4 +208,69 @@ func TestDevUsesServersOfYourOwn(t *testing.T) {
 	require.Equal(t, first.MySQL, second.MySQL)
 	endSecond()
 	endFirst()
+}
+
+// TestDevKeepsItsData: what was counted before is there after a restart, and counts on.
+func TestDevKeepsItsData(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	const post, region = "18446744073709551615", "LI"
+	put := func(at dev.Addresses, user string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/"+user+"?region="+region, nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	}
+	shows := func(at dev.Addresses, path string, want ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			resp, err := http.Get("http://" + at.Reader + path)
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			for _, part := range want {
+				if !strings.Contains(string(text), part) {
+					return false
+				}
+			}
+			return err == nil
+		}, time.Minute, 50*time.Millisecond, "GET %s: %q", path, want)
+	}
+	all := func(at dev.Addresses, likes string) {
+		t.Helper()
+		shows(at, "/v1/posts/"+post+"/likes", `"likes":`+likes+`,`)
+		shows(at, "/v1/posts/"+post+"/likers", `"user_id":"7"`)
+		shows(at, "/v1/trending/"+region+"?window=1h", post)
+		shows(at, "/v1/analytics/likes?region="+region, `"likes":`+likes+`,`)
+		require.Eventually(t, func() bool {
+			code, _, _ := kudos(t, "", "audit", "--deep", "--brokers", at.Kafka, "--mysql-dsn", "root@tcp("+at.MySQL+")/kudos")
+			return code == exitDone
+		}, time.Minute, 100*time.Millisecond, "kudos audit --deep")
+	}
+	args := append([]string{"--data-dir", dir}, embedded...)
+	at, end := startDev(t, args...)
+	put(at, "7")
+	all(at, "1")
+	code, _, stderr := kudos(t, "", append([]string{"dev"}, args...)...)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "another kudos dev uses "+dir)
+	end()
+
+	at, end = startDev(t, args...)
+	all(at, "1")
+	put(at, "8")
+	all(at, "2")
+	end()
+
+	// As a run that was killed would leave the directory, if no transaction was open.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "running"), nil, 0o644))
+	at, end = startDev(t, args...)
+	all(at, "2")
+	end()
+	require.NoFileExists(t, filepath.Join(dir, "running"))
+	require.NoDirExists(t, filepath.Join(dir, "state"))
 }

@@ -39,7 +39,11 @@ an earlier position, from which the processors catch up. The old ones are kept a
                  made anew), the processors are to go on with those that are left. What
                  was counted stays counted.
 
-Those three write to Kafka: stop all processors before, start them after.
+  --offsets      makes nothing anew, either: commits again the offset that the state table
+                 stands at, where somebody reset the group latest-like-action, or Kafka
+                 lost its offset. Works whatever likes still holds.
+
+Those four write to Kafka: stop all processors before, start them after.
 
 It can be stopped at any point and run again: a database in MySQL changes in one step,
 and a partition of the topics in one transaction; what was done already is left as it is.
@@ -58,11 +62,12 @@ Its user in MySQL is that of mysql.migrate_dsn, if there is one.`,
 	updates := f.Bool("updates", false, "make like-updates anew from the state table, too")
 	events := f.Bool("from-events", false, "make the state table anew from likes, and like-updates from that, too")
 	loss := f.Bool("accept-loss", false, "go on without the events that are gone from likes; make nothing anew")
+	offsets := f.Bool("offsets", false, "commit again the offset that the state table stands at; make nothing anew")
 	yes := f.Bool("yes", false, "do not ask")
 	f.BoolVar(&opts.DryRun, "dry-run", false, "only show what would be done")
 	f.BoolVar(&opts.DropOld, "drop-old", false, "drop the old tables instead of keeping them as …_before_rebuild")
 	f.DurationVar(&opts.TransactionTimeout, "transaction-timeout", opts.TransactionTimeout, "how long Kafka leaves the transaction of a partition open")
-	cmd.MarkFlagsMutuallyExclusive("updates", "from-events", "accept-loss")
+	cmd.MarkFlagsMutuallyExclusive("updates", "from-events", "accept-loss", "offsets")
 	addAuditFlags(cmd, &opts.Audit)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +76,7 @@ Its user in MySQL is that of mysql.migrate_dsn, if there is one.`,
 			return err
 		}
 		cfg.MySQL = cfg.MySQL.OfMigrations() // it makes tables, and puts them in place
-		opts.Depth = depthOf(*updates, *events, *loss)
+		opts.Depth = depthOf(*updates, *events, *loss, *offsets)
 		asks := !*yes && !opts.DryRun
 		if asks && !readsTerminal(a.stdin) {
 			err = errors.New("nobody is here to say yes: give --yes, or --dry-run to see what would be done")
@@ -85,12 +90,14 @@ Its user in MySQL is that of mysql.migrate_dsn, if there is one.`,
 }
 
 // depthOf is what the flags, of which one at most is given, ask for.
-func depthOf(updates, events, loss bool) rebuild.Depth {
+func depthOf(updates, events, loss, offsets bool) rebuild.Depth {
 	switch {
 	case events:
 		return rebuild.Events
 	case loss:
 		return rebuild.Loss
+	case offsets:
+		return rebuild.Offsets
 	case updates:
 		return rebuild.Updates
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"kudos/integration/tier"
 )
 
 // What there is to deploy: the image, the folders that kubectl applies, and what the alerts are called here.
@@ -179,6 +181,7 @@ func deploycheck(ctx context.Context, paths ...string) ([]json.RawMessage, error
 // imageOf is the image as the Dockerfile makes it.
 func imageOf(t *testing.T) image {
 	t.Helper()
+	tier.Verify(t) // the code of Kubernetes and BuildKit takes minutes to compile
 	all, err := shipped()
 	require.NoError(t, err)
 	return all.image
@@ -186,6 +189,7 @@ func imageOf(t *testing.T) image {
 
 func objectsOf(t *testing.T, folder string) []object {
 	t.Helper()
+	tier.Verify(t)
 	all, err := shipped()
 	require.NoError(t, err)
 	require.NotEmpty(t, all.objects[folder], folder)

@@ -31,8 +31,9 @@ import (
 //
 //	simulator, status line              the top: it ends first
 //	producer, reader, … , admin         as in production
-//	Kafka, MySQL, trimmer               embedded, or somebody else's
+//	Kafka, MySQL, trimmer, compactor    embedded, or somebody else's
 type devSystem struct {
+	data    devData // with --data-dir
 	cfg     config.Config
 	flags   devFlags
 	console *dev.Console
@@ -47,8 +48,10 @@ const (
 	// devReadyTimeout bounds the start: seconds on a slow machine.
 	devReadyTimeout = 2 * time.Minute
 	devReadyPoll    = 20 * time.Millisecond
-	// devCacheBytes is enough for what the simulator does; three roles share a laptop here.
-	devCacheBytes = 32 << 20
+	// devCacheBytes and devBufferBytes are enough for what the simulator does; three roles
+	// share a laptop here, and larger ones would fill for an hour.
+	devCacheBytes  = 8 << 20
+	devBufferBytes = 16 << 20
 )
 
 func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
@@ -64,7 +67,9 @@ func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	if !realKafka(cfg) {
 		quickRankings(cfg, &d.cfg.Ranker)
 	}
-	d.banner = dev.Banner{EmbeddedKafka: !realKafka(cfg), EmbeddedMySQL: !realMySQL(cfg), Rate: flags.simulate}
+	d.banner = dev.Banner{
+		EmbeddedKafka: !realKafka(cfg), EmbeddedMySQL: !realMySQL(cfg), DataDir: flags.dataDir, Rate: flags.simulate,
+	}
 	return d
 }
 
@@ -119,15 +124,20 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	if d.banner.EmbeddedKafka {
 		opts := dev.DefaultBrokerOptions()
 		opts.Address = d.flags.kafkaAddr
+		if opts.DataDir, err = d.directories(); err != nil {
+			return servers, err
+		}
 		broker := dev.NewBroker(opts, d.log)
 		if err := broker.Start(); err != nil {
 			return servers, err
 		}
 		servers = append(servers, broker.Run)
-		if err := d.useBroker(broker); err != nil {
-			return servers, err
-		}
-		servers = append(servers, dev.NewTrimmer(dev.DefaultTrimmerOptions(), d.cfg.Kafka, d.log).Run)
+		d.cfg.Kafka.Brokers = []string{broker.Address()}
+		d.cfg.Topics.ReplicationFactor = 1
+		d.banner.Kafka = broker.Address()
+		servers = append(servers,
+			dev.NewTrimmer(dev.DefaultTrimmerOptions(), d.cfg.Kafka, d.log).Run,
+			dev.NewCompactor(dev.DefaultCompactorOptions(), broker, d.cfg.Kafka, d.log).Run)
 	}
 	if d.banner.EmbeddedMySQL {
 		opts := dev.DefaultDatabaseOptions()
@@ -151,12 +161,27 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	return servers, nil
 }
 
-// useBroker points the settings at the embedded broker. Its data is new, so the roles'
-// copies of their state tables are new too.
-func (d *devSystem) useBroker(broker *dev.Broker) error {
-	state, err := os.MkdirTemp("", "kudos-dev-state-")
-	if err != nil {
-		return fmt.Errorf("folder for the state tables: %w", err)
+// directories chooses where the roles' local copies of their tables are, and returns where the
+// embedded broker has its data: a directory that goes on exit, or that of --data-dir.
+// The copies always begin empty: the broker has all that they are made of.
+func (d *devSystem) directories() (kafka string, err error) {
+	var state string
+	if d.flags.dataDir == "" {
+		if state, err = os.MkdirTemp("", "kudos-dev-state-"); err != nil {
+			return "", fmt.Errorf("folder for the state tables: %w", err)
+		}
+		kafka = filepath.Join(state, "kafka")
+	} else {
+		data, done, err := openDevData(d.flags.dataDir)
+		if err != nil {
+			return "", err
+		}
+		d.data = data
+		d.undo = append(d.undo, done)
+		kafka, state = data.kafka(), data.state()
+		if err := os.RemoveAll(state); err != nil { // of a run that was killed
+			return "", fmt.Errorf("--data-dir: %w", err)
+		}
 	}
 	d.undo = append(d.undo, func() error { return os.RemoveAll(state) })
 	d.cfg.Processor.StateDir = filepath.Join(state, "processor")
@@ -165,10 +190,8 @@ func (d *devSystem) useBroker(broker *dev.Broker) error {
 	for _, cache := range []*int64{&d.cfg.Processor.CacheBytes, &d.cfg.Ranker.CacheBytes, &d.cfg.Reader.CacheBytes} {
 		*cache = min(*cache, devCacheBytes)
 	}
-	d.cfg.Kafka.Brokers = []string{broker.Address()}
-	d.cfg.Topics.ReplicationFactor = 1
-	d.banner.Kafka = broker.Address()
-	return nil
+	d.cfg.Processor.BufferBytes = min(d.cfg.Processor.BufferBytes, devBufferBytes)
+	return kafka, nil
 }
 
 // useDatabase points the settings at the embedded database, and the status line at a
@@ -232,7 +255,7 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }
 	show := func(ctx context.Context) error {
 		if err := waitUp(ctx, checks, api.Listening(), reads.Listening(), adm.Listening()); err != nil {
-			return err
+			return d.data.explain(ctx, err)
 		}
 		d.banner.HTTP, d.banner.Reader, d.banner.Admin = api.Addr(), reads.Addr(), adm.Addr()
 		return d.show(ctx)
@@ -269,13 +292,18 @@ func (d *devSystem) listen(ctx context.Context) (likesIn, readsOut net.Listener,
 func (d *devSystem) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
 	defer cancel()
+	if d.data.killed {
+		if err := dev.EndKilledTransactions(ctx, d.cfg.Kafka, d.log); err != nil {
+			return err
+		}
+	}
 	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
 	if _, err := processor.ApplyTopics(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log); err != nil {
 		return fmt.Errorf("topics: %w", err)
 	}
-	return nil
+	return d.data.restore(ctx, d.cfg, d.log)
 }
 
 // waitUp waits until all servers listen and every check passes.

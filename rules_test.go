@@ -258,6 +258,24 @@ func TestImagesHaveNoEmbeddedServers(t *testing.T) {
 	}
 }
 
+// TestFirstBuildStaysSmall: whoever tries kudos waits until all of this has been compiled.
+func TestFirstBuildStaysSmall(t *testing.T) {
+	for _, unwanted := range []struct {
+		what *regexp.Regexp
+		mend string
+	}{
+		{regexp.MustCompile(`^github\.com/tetratelabs/wazero(/|$)`), "dev/regex replaces go-icu-regex, which needs it"},
+		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`), "stream/tracing sends spans by itself"},
+	} {
+		if i := slices.IndexFunc(dependencies(t), unwanted.what.MatchString); i >= 0 {
+			t.Errorf("the program imports %s: %s", dependencies(t)[i], unwanted.mend)
+		}
+	}
+	for _, pkg := range dependencies(t, "-f", `{{if and .CFiles (not .Standard)}}{{.ImportPath}}{{end}}`) {
+		t.Errorf("%s is compiled from C, which takes longer than Go: stream/zstd shows how to replace it", pkg)
+	}
+}
+
 func dependencies(t *testing.T, flags ...string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"list", "-deps"}, flags...), ".")...)

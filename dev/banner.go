@@ -17,6 +17,8 @@ type Banner struct {
 	Addresses
 	// EmbeddedKafka and EmbeddedMySQL tell which servers are part of this process.
 	EmbeddedKafka, EmbeddedMySQL bool
+	// DataDir keeps the data of both. Empty: it ends with the process.
+	DataDir string
 	// Rate of simulated events per second; 0: none.
 	Rate float64
 }
@@ -59,6 +61,8 @@ func (b Banner) Print(w io.Writer) error {
 // volatile says what is lost at the end.
 func (b Banner) volatile() string {
 	switch {
+	case b.DataDir != "":
+		return " It is all in this process. Ctrl-C ends it; " + b.DataDir + " keeps its data."
 	case b.EmbeddedKafka && b.EmbeddedMySQL:
 		return " It is all in this process, and so is its data: both end with Ctrl-C."
 	case b.EmbeddedKafka:

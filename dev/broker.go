@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // BrokerOptions of the embedded Kafka broker.
@@ -24,14 +26,18 @@ type BrokerOptions struct {
 	// ClusterID is what the broker calls its cluster. Empty: a new one every time, as
 	// the data is new every time.
 	ClusterID string `mapstructure:"cluster_id"`
-	// SegmentBytes is the size of a log segment. Memory of deleted records comes back
+	// SegmentBytes is the size of a log segment. The space of deleted records comes back
 	// by whole segments.
 	SegmentBytes int `mapstructure:"segment_bytes"`
+	// DataDir is the directory of topics, logs, offsets and transactional ids. A broker
+	// that was closed comes up with all of it. One that was killed may have lost a part of
+	// the transaction that it was ending. Empty: everything is in memory.
+	DataDir string `mapstructure:"data_dir"`
 }
 
 // DefaultBrokerOptions listen on Kafka's port, on this machine only.
 func DefaultBrokerOptions() BrokerOptions {
-	return BrokerOptions{Address: "127.0.0.1:9092", SegmentBytes: 1 << 20}
+	return BrokerOptions{Address: "127.0.0.1:9092", SegmentBytes: 256 << 10}
 }
 
 // Validate says what is wrong with the options, all of it.
@@ -49,17 +55,18 @@ func (o BrokerOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Broker is a Kafka cluster of one node in this process: franz-go's kfake, with its
-// logs in memory. It has no topics until somebody creates them (replication factor 1).
+// Broker is a Kafka cluster of one node in this process: franz-go's kfake. It has no
+// topics until somebody creates them (replication factor 1).
 //
 // It has transactions as Kafka has them since transaction.version 2, classic groups,
 // topic ids, control records and the last stable offset. Not as a real broker:
 //   - Records keep the time that their producer gave them, also where a topic says
 //     LogAppendTime. Producer and broker share a clock here, and no part of kudos sets
 //     the time of a record.
-//   - Nothing is compacted, and retention is not applied: kfake would compact records
-//     of open transactions and of the last minute, and delete what nobody has read.
-//     Trimmer takes the place of retention.
+//   - It compacts nothing, and applies no retention: kfake would compact records of open
+//     transactions and what is younger than min.compaction.lag.ms, would keep every
+//     commit marker for good, and would delete what nobody has read. Trimmer and
+//     Compactor take their place.
 //   - A producer that comes back with an old epoch is given a new one, rather than
 //     fenced.
 type Broker struct {
@@ -67,6 +74,7 @@ type Broker struct {
 	log     *slog.Logger
 	cluster *kfake.Cluster
 	address string
+	held    atomic.Pointer[hold] // nil: no partition is held
 }
 
 // never is, in milliseconds, an interval that does not pass.
@@ -87,7 +95,7 @@ func (b *Broker) Start() error {
 	if id == "" {
 		id = newClusterID()
 	}
-	cluster, err := kfake.NewCluster(
+	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID(id),
 		kfake.WithLogger(brokerLogger{b.log.With("component", "embedded kafka")}),
@@ -97,11 +105,16 @@ func (b *Broker) Start() error {
 			// The pass that compacts and applies retention.
 			"log.cleaner.backoff.ms": strconv.FormatInt(never, 10),
 		}),
-	)
+	}
+	if b.options.DataDir != "" {
+		opts = append(opts, kfake.DataDir(b.options.DataDir))
+	}
+	cluster, err := kfake.NewCluster(opts...)
 	if err != nil {
 		return fmt.Errorf("embedded Kafka cannot listen on %s: %w (give another address, or port 0 for any free one)", b.options.Address, err)
 	}
 	b.cluster = cluster
+	cluster.ControlKey(int16(kmsg.Produce), b.waitWhileHeld)
 	b.address = cluster.ListenAddrs()[0]
 	return nil
 }
@@ -115,6 +128,15 @@ func newClusterID() string {
 
 // Address is where the broker listens, host:port. Known after Start.
 func (b *Broker) Address() string { return b.address }
+
+// size is how many bytes a partition's log has.
+func (b *Broker) size(topic string, partition int32) int64 {
+	p := b.cluster.PartitionInfo(topic, partition)
+	if p == nil {
+		return 0
+	}
+	return p.NumBytes
+}
 
 // Run serves until ctx ends, and closes the broker. Its connections are cut; their
 // goroutines end right after.

@@ -6,10 +6,11 @@
 //	Simulator ──► likes ─┐
 //	      └─► HTTP API ──┤     ┌─► Broker (kfake) ◄─► the roles ◄─► Database (go-mysql-server)
 //	                     └─────┘        ▲
-//	                                 Trimmer
+//	                           Trimmer, Compactor
 //
 // In come addresses and a rate; out go addresses (a banner, a ready file) and numbers
-// (a status line). All data is in memory and goes on exit.
+// (a status line). MySQL's data is in memory, Kafka's in a directory, from which the caller
+// can rebuild MySQL's.
 //
 // The two servers are stand-ins. They are exact enough for exact counts; what they do
 // not do as the real ones do stands at Broker and Database.

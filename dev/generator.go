@@ -3,6 +3,7 @@ package dev
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -15,9 +16,16 @@ type Shape struct {
 	Posts int `mapstructure:"posts"`
 	// Skew is the exponent of the Zipf distribution of popularity, above 1.
 	Skew float64 `mapstructure:"skew"`
-	// Users at the start, and how many join each second.
+	// Users at the start, how many join each second, and how many there are at most.
 	Users        int     `mapstructure:"users"`
 	NewUsersRate float64 `mapstructure:"new_users_rate"`
+	MaxUsers     int     `mapstructure:"max_users"`
+	// Reactions is how many there are of all users to all posts, at most, but for those to
+	// posts that go viral: each post has an audience, as large as it is popular.
+	Reactions int `mapstructure:"reactions"`
+	// Moods is how long a post is liked more and more, and then less and less: its audience
+	// is bounded, so that likes must be withdrawn for others to be given. 0: it never is.
+	Moods time.Duration `mapstructure:"moods"`
 	// Dislikes among first reactions.
 	Dislikes float64 `mapstructure:"dislikes"`
 	// ChangedMinds are events about a reaction of a short while ago: mostly it is
@@ -29,20 +37,25 @@ type Shape struct {
 	Late    float64       `mapstructure:"late"`
 	MaxLate time.Duration `mapstructure:"max_late"`
 	// ViralEvery is the mean time between two posts that go viral; one then draws
-	// ViralShare of all events for ViralFor.
-	ViralEvery time.Duration `mapstructure:"viral_every"`
-	ViralFor   time.Duration `mapstructure:"viral_for"`
-	ViralShare float64       `mapstructure:"viral_share"`
+	// ViralShare of all events for ViralFor. ViralPosts can, each with an audience of
+	// ViralAudience users.
+	ViralPosts    int           `mapstructure:"viral_posts"`
+	ViralAudience int           `mapstructure:"viral_audience"`
+	ViralEvery    time.Duration `mapstructure:"viral_every"`
+	ViralFor      time.Duration `mapstructure:"viral_for"`
+	ViralShare    float64       `mapstructure:"viral_share"`
 }
 
-// DefaultShape is a small network on a busy day. The embedded database scans its
-// tables, and memory grows with posts × users: so neither is large.
+// DefaultShape is a small network on a busy day. The embedded database scans its tables, and
+// the state table has a row for each reaction that there ever was: so all of it is bounded.
 func DefaultShape() Shape {
 	return Shape{
 		Posts: 2_000, Skew: 1.1,
-		Users: 50_000, NewUsersRate: 5,
+		Users: 50_000, NewUsersRate: 5, MaxUsers: 51_000,
+		Reactions: 60_000, Moods: 20 * time.Minute,
 		Dislikes: 0.05, ChangedMinds: 0.10, DoubleClicks: 0.03,
 		Late: 0.02, MaxLate: 10 * time.Minute,
+		ViralPosts: 20, ViralAudience: 5_000,
 		ViralEvery: 90 * time.Second, ViralFor: 20 * time.Second, ViralShare: 0.4,
 	}
 }
@@ -52,6 +65,12 @@ func (s Shape) Validate() error {
 	var errs []error
 	if s.Posts < 1 || s.Users < 1 || s.NewUsersRate < 0 {
 		errs = append(errs, errors.New("posts and users must be at least 1, and new_users_rate not below 0"))
+	}
+	if s.MaxUsers < s.Users || s.Reactions < 1 || s.Moods < 0 {
+		errs = append(errs, errors.New("max_users must be at least users, reactions at least 1, and moods not below 0"))
+	}
+	if s.ViralPosts < 1 || s.ViralAudience < 1 {
+		errs = append(errs, errors.New("viral_posts and viral_audience must be at least 1"))
 	}
 	if s.Skew <= 1 {
 		errs = append(errs, fmt.Errorf("skew is %g; it must be above 1", s.Skew))
@@ -84,13 +103,15 @@ type Generator struct {
 	shape  Shape
 	random *rand.Rand
 	posts  *rand.Zipf
+	weight float64 // of all posts together; the n-th has n^-Skew
 	begun  time.Time
 
 	again  []schema.Event // to be repeated next; one at most
 	recent [4096]schema.Event
 	made   uint64 // first reactions so far; they fill recent in turn
 
-	viral      uint64 // post, 0 for none
+	viral      uint64          // post, 0 for none
+	full       map[uint64]bool // the posts that nearly all of their viral audience like
 	viralUntil time.Time
 	viralNext  time.Time
 }
@@ -103,6 +124,10 @@ func NewGenerator(shape Shape, seed uint64, begun time.Time) *Generator {
 		random: random,
 		posts:  rand.NewZipf(random, shape.Skew, 1, uint64(shape.Posts-1)),
 		begun:  begun,
+		full:   map[uint64]bool{},
+	}
+	for n := range shape.Posts {
+		g.weight += math.Pow(float64(n+1), -shape.Skew)
 	}
 	g.viralNext = g.nextViral(begun)
 	return g
@@ -131,17 +156,71 @@ func (g *Generator) Next(now time.Time) schema.Event {
 	return e
 }
 
-// reaction is somebody's first reaction to a post (or a repeated one: users are few).
+// reaction is somebody's first reaction to a post, or a repeated one: audiences are small.
 func (g *Generator) reaction(now time.Time) schema.Event {
-	users := uint64(g.shape.Users) + uint64(g.shape.NewUsersRate*now.Sub(g.begun).Seconds())
-	e := schema.Event{PostID: g.post(now), UserID: 1 + g.random.Uint64N(users), Action: schema.Like}
+	post := g.post(now)
+	e := schema.Event{PostID: post, UserID: g.fan(post, now), Action: schema.Like}
 	e.Region = home(e.UserID)
-	if g.chance(g.shape.Dislikes) {
+	switch {
+	case !g.liked(post, now):
+		e.Action = schema.Unlike
+	case g.chance(g.shape.Dislikes):
 		e.Action = schema.Dislike
 	}
 	g.recent[g.made%uint64(len(g.recent))] = e
 	g.made++
 	return e
+}
+
+// Past is the i-th of n likes of the day before now, in the order of their times. Their users
+// are of the past too, so that nothing that comes later takes their likes away.
+func (g *Generator) Past(i, n int, now time.Time) schema.Event {
+	const day, wave = 24 * time.Hour, 0.1 // hours differ by up to four times
+	part := float64(i) / float64(n)
+	at := now.Add(-day + time.Duration((part+wave*math.Sin(2*math.Pi*part))*float64(day)))
+	e := schema.Event{
+		PostID: 1 + g.posts.Uint64(), UserID: uint64(g.shape.MaxUsers + 1 + i), Action: schema.Like, TimeMs: at.UnixMilli(),
+	}
+	e.Region = home(e.UserID)
+	if g.chance(g.shape.Dislikes) {
+		e.Action = schema.Dislike
+	}
+	return e
+}
+
+// fan is one of the audience of a post. Members that have not joined yet have others in
+// their place.
+func (g *Generator) fan(post uint64, now time.Time) uint64 {
+	size := max(1, int(float64(g.shape.Reactions)*math.Pow(float64(post), -g.shape.Skew)/g.weight))
+	if post == g.viral && now.Before(g.viralUntil) {
+		size = g.shape.ViralAudience
+	}
+	joined := uint64(g.shape.Users) + uint64(g.shape.NewUsersRate*now.Sub(g.begun).Seconds())
+	member := spread(post<<32 + g.random.Uint64N(uint64(min(size, g.shape.MaxUsers))))
+	if user := member % uint64(g.shape.MaxUsers); user < joined {
+		return 1 + user
+	}
+	return 1 + member%uint64(g.shape.Users)
+}
+
+// liked tells whether the next reaction to a post is one, rather than a withdrawal. Posts are
+// in fashion and out of it by turns. Who goes viral again meets the backlash.
+func (g *Generator) liked(post uint64, now time.Time) bool {
+	if g.shape.Moods == 0 {
+		return true
+	}
+	if post == g.viral && now.Before(g.viralUntil) {
+		return g.full[post]
+	}
+	turn := float64(now.Sub(g.begun))/float64(g.shape.Moods) + float64(spread(post)%1000)/1000
+	return g.chance(0.55 + 0.4*math.Sin(2*math.Pi*turn))
+}
+
+// spread is a number that looks random, always the same (the finalizer of splitmix64).
+func spread(n uint64) uint64 {
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
 }
 
 // changedMind withdraws a recent reaction, or turns it around.
@@ -161,6 +240,7 @@ func (g *Generator) changedMind() schema.Event {
 func (g *Generator) post(now time.Time) uint64 {
 	if !now.Before(g.viralNext) {
 		g.viral = g.unpopular()
+		g.full[g.viral] = !g.full[g.viral]
 		g.viralUntil = now.Add(g.shape.ViralFor)
 		g.viralNext = g.nextViral(g.viralUntil)
 	}
@@ -173,7 +253,8 @@ func (g *Generator) post(now time.Time) uint64 {
 // unpopular is a post that few have heard of until it goes viral.
 func (g *Generator) unpopular() uint64 {
 	popular := g.shape.Posts / 10
-	return 1 + uint64(popular+g.random.IntN(g.shape.Posts-popular))
+	few := min(g.shape.ViralPosts, g.shape.Posts-popular)
+	return 1 + uint64(popular+g.random.IntN(few)*((g.shape.Posts-popular)/few))
 }
 
 func (g *Generator) nextViral(after time.Time) time.Time {

@@ -30,7 +30,7 @@ func TestGeneratorIsPure(t *testing.T) {
 func TestGeneratorMakesWhatItsShapeSays(t *testing.T) {
 	const n = 200_000
 	shape := DefaultShape()
-	shape.ViralEvery = 1000 * time.Hour
+	shape.ViralEvery, shape.Moods = 1000*time.Hour, 0
 	var (
 		actions = map[schema.Action]int{}
 		posts   = map[uint64]int{}
@@ -98,6 +98,57 @@ func TestGeneratorLetsPostsGoViral(t *testing.T) {
 	require.Less(t, viral, 90)
 }
 
+// TestGeneratorIsBounded: a simulation that stays on comes to an end with new users and new
+// reactions, and still changes counts.
+func TestGeneratorIsBounded(t *testing.T) {
+	shape := DefaultShape()
+	shape.Posts, shape.Users, shape.MaxUsers, shape.Reactions = 200, 1_000, 1_500, 5_000
+	shape.ViralPosts, shape.ViralAudience = 4, 500
+	g, now := NewGenerator(shape, 5, begun), begun
+	reactions := map[[2]uint64]schema.Action{}
+	hour := func() (changes int) {
+		for range 72_000 { // 20 a second
+			now = now.Add(50 * time.Millisecond)
+			e := g.Next(now)
+			require.LessOrEqual(t, e.UserID, uint64(shape.MaxUsers))
+			key := [2]uint64{e.PostID, e.UserID}
+			if reactions[key] != e.Action {
+				reactions[key] = e.Action
+				changes++
+			}
+		}
+		return changes
+	}
+	for range 4 {
+		hour()
+	}
+	before := len(reactions)
+	changes := hour()
+	require.Less(t, before, 2*(shape.Reactions+shape.Posts+shape.ViralPosts*shape.ViralAudience))
+	require.InEpsilon(t, before, len(reactions), 0.05, "after hours there are hardly any new ones")
+	require.Greater(t, changes, 10_000, "but they change")
+}
+
+func TestPastIsADayInOrder(t *testing.T) {
+	g := NewGenerator(DefaultShape(), 1, begun)
+	const n = 24_000
+	hours, last, users := map[int64]int{}, begun.Add(-24*time.Hour).UnixMilli(), map[uint64]bool{}
+	for i := range n {
+		e := g.Past(i, n, begun)
+		require.NoError(t, e.Check())
+		require.GreaterOrEqual(t, e.TimeMs, last)
+		require.Less(t, e.TimeMs, begun.UnixMilli())
+		require.False(t, users[e.UserID], "nobody takes away what another event has given")
+		require.Greater(t, e.UserID, uint64(g.shape.MaxUsers))
+		last, users[e.UserID] = e.TimeMs, true
+		hours[(begun.UnixMilli()-1-e.TimeMs)/time.Hour.Milliseconds()]++
+	}
+	require.Len(t, hours, 24)
+	for ago, events := range hours {
+		require.Greater(t, events, 400, "%d hours ago", ago)
+	}
+}
+
 func TestShapeOfOne(t *testing.T) {
 	shape := DefaultShape()
 	shape.Posts, shape.Users = 1, 1
@@ -122,6 +173,9 @@ func TestShapeRefuses(t *testing.T) {
 	for _, wrong := range []func(*Shape){
 		func(s *Shape) { s.Posts = 0 },
 		func(s *Shape) { s.Skew = 1 },
+		func(s *Shape) { s.MaxUsers = s.Users - 1 },
+		func(s *Shape) { s.Reactions = 0 },
+		func(s *Shape) { s.ViralPosts = 0 },
 		func(s *Shape) { s.Late = 1.1 },
 		func(s *Shape) { s.ViralEvery = 0 },
 	} {

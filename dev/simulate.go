@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
@@ -34,7 +35,10 @@ type SimulatorOptions struct {
 	Linger time.Duration `mapstructure:"linger"`
 	// FlushTimeout bounds the wait for acknowledgements at the end.
 	FlushTimeout time.Duration `mapstructure:"flush_timeout"`
-	Shape        Shape         `mapstructure:"shape"`
+	// Yesterday is how many likes of the last 24 hours come first, as fast as Kafka takes
+	// them, if it has none yet: charts of hours have something to show then.
+	Yesterday int   `mapstructure:"yesterday"`
+	Shape     Shape `mapstructure:"shape"`
 }
 
 // DefaultSimulatorOptions lack only the rate.
@@ -44,6 +48,7 @@ func DefaultSimulatorOptions() SimulatorOptions {
 		MaxInFlight:  20_000,
 		Linger:       50 * time.Millisecond,
 		FlushTimeout: 5 * time.Second,
+		Yesterday:    36_000,
 		Shape:        DefaultShape(),
 	}
 }
@@ -68,8 +73,8 @@ func (o SimulatorOptions) Validate() error {
 	if o.HTTPShare < 0 || o.HTTPShare > 1 {
 		errs = append(errs, fmt.Errorf("http_share is %g; it must be between 0 and 1", o.HTTPShare))
 	}
-	if o.MaxInFlight < 1 || o.Linger < 0 || o.FlushTimeout <= 0 {
-		errs = append(errs, errors.New("max_in_flight must be at least 1, flush_timeout above 0, and linger not below 0"))
+	if o.MaxInFlight < 1 || o.Linger < 0 || o.FlushTimeout <= 0 || o.Yesterday < 0 {
+		errs = append(errs, errors.New("max_in_flight must be at least 1, flush_timeout above 0, linger and yesterday not below 0"))
 	}
 	return errors.Join(append(errs, o.Shape.Validate())...)
 }
@@ -126,6 +131,11 @@ func (s *Simulator) Run(ctx context.Context) error {
 		seed = uint64(time.Now().UnixNano())
 	}
 	s.log.Info("simulating likes", "events_per_second", s.options.Rate, "seed", seed)
+	begun := time.Now()
+	g := NewGenerator(s.options.Shape, seed, begun)
+	if err := s.fillYesterday(ctx, cl, g, begun); err != nil {
+		s.log.Info("the likes of yesterday are missing", "error", err)
+	}
 
 	var workers sync.WaitGroup
 	api := newAPIClient(s.options.HTTPAddress)
@@ -135,7 +145,7 @@ func (s *Simulator) Run(ctx context.Context) error {
 			workers.Go(func() { s.sendOverHTTP(ctx, api, events) })
 		}
 	}
-	s.publish(ctx, cl, NewGenerator(s.options.Shape, seed, time.Now()), events)
+	s.publish(ctx, cl, g, events)
 	close(events)
 	workers.Wait()
 
@@ -147,9 +157,37 @@ func (s *Simulator) Run(ctx context.Context) error {
 	return nil
 }
 
+// fillYesterday publishes the likes of the day before now, if there are no events yet. It waits
+// until Kafka has them: rankings leave out what comes after likes of the present.
+func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Generator, now time.Time) error {
+	if s.options.Yesterday == 0 {
+		return nil
+	}
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, schema.TopicLikes)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("finding out whether there are events: %w", err)
+	}
+	empty := true
+	ends.Each(func(end kadm.ListedOffset) { empty = empty && end.Offset == 0 })
+	if !empty {
+		return nil
+	}
+	for i := 0; i < s.options.Yesterday && ctx.Err() == nil; i++ {
+		e := g.Past(i, s.options.Yesterday, now)
+		s.send(ctx, cl, &e)
+	}
+	if err := cl.Flush(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("waiting until they are acknowledged: %w", err)
+	}
+	return nil
+}
+
 // publish sends what is due at each tick, until ctx ends.
 func (s *Simulator) publish(ctx context.Context, cl *kgo.Client, g *Generator, overHTTP chan<- schema.Event) {
-	pace := pacer{rate: s.options.Rate, begun: g.begun}
+	pace := pacer{rate: s.options.Rate, begun: time.Now()}
 	way := newShare(s.options.HTTPShare)
 	ticker := time.NewTicker(simulatorTick)
 	defer ticker.Stop()

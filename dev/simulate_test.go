@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -98,9 +99,39 @@ func TestSimulatorPublishes(t *testing.T) {
 	}
 }
 
+// TestSimulatorFillsYesterdayOnce: only a Kafka without events gets it.
+func TestSimulatorFillsYesterdayOnce(t *testing.T) {
+	b := startBroker(t)
+	createTopics(t, b, 4)
+	o := DefaultSimulatorOptions()
+	o.Rate, o.Yesterday = 1, 2_400
+	run := func(published uint64) {
+		t.Helper()
+		s := NewSimulator(o, kafkaOptions(b), discardLog())
+		stop := testrun.Start(t, "the simulator", 20*time.Second, s.Run)
+		require.Eventually(t, func() bool { return s.Counts().Published >= published }, 20*time.Second, time.Millisecond)
+		stop()
+		require.Less(t, s.Counts().Published, published+100)
+	}
+	started := time.Now()
+	run(2_401)
+	run(1)
+	hours := map[time.Time]int{}
+	for _, r := range read(t, newClient(t, b, kgo.ConsumeTopics(schema.TopicLikes)), 2_402) {
+		var e schema.Event
+		require.NoError(t, schema.DecodeEvent(r.Key, r.Value, &e))
+		hours[time.UnixMilli(e.TimeMs).Truncate(time.Hour)]++
+	}
+	for ago := 1; ago < 24; ago++ {
+		hour := started.Add(-time.Duration(ago) * time.Hour).Truncate(time.Hour)
+		require.Greater(t, hours[hour], 30, "events of %s", hour)
+	}
+}
+
 func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
 	o := DefaultSimulatorOptions()
 	o.Rate, o.MaxInFlight, o.FlushTimeout = 100_000, 10, 10*time.Millisecond
+	o.Yesterday = 0
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
 	require.NoError(t, err)
 	defer silent.Close()

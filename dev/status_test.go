@@ -48,6 +48,12 @@ kudos is up. It is all in this process, and so is its data: both end with Ctrl-C
 
 `, out.String())
 
+	b.DataDir = "/data"
+	out.Reset()
+	require.NoError(t, b.Print(&out))
+	require.Contains(t, out.String(), "kudos is up. It is all in this process. Ctrl-C ends it; /data keeps its data.\n")
+	b.DataDir = ""
+
 	b.EmbeddedKafka, b.EmbeddedMySQL, b.Rate = false, false, 0
 	out.Reset()
 	require.NoError(t, b.Print(&out))

@@ -34,25 +34,19 @@ type TrimRule struct {
 	KeepRecords int64
 }
 
-// DefaultTrimmerOptions keep the memory of 2,000 events/s bounded for the topics that grow
-// with time. The processor's state table is not trimmed: it grows with what it holds.
-//
-// The ranker's tables are written over and over, and a real broker would compact them. Here
-// the ranker in this process has its copy of them; one in another process could not
-// recover them whole, so that its rankings would lack what was trimmed.
+// DefaultTrimmerOptions keep the logs bounded that grow with time; Compactor does so with the
+// tables. Each log keeps some records for good: a broker that was killed takes the end of
+// a log from them, and would begin an empty one at 0.
 func DefaultTrimmerOptions() TrimmerOptions {
 	return TrimmerOptions{
 		Topics: map[string]TrimRule{
-			schema.TopicLikes:         {ReadBy: []string{schema.GroupFold}, Keep: 10 * time.Minute},
-			schema.TopicUpdates:       {ReadBy: []string{schema.GroupApply, schema.GroupTrendingLocal}, Keep: 10 * time.Minute},
-			schema.TopicTrendingLocal: {ReadBy: []string{schema.GroupTrending}, Keep: time.Minute},
-			// While nobody likes anything the windows alone move on, a few records a minute:
-			// the rankings that stay the same are to be found for hours.
-			schema.TopicTrending:           {Keep: 10 * time.Minute, KeepRecords: 1000},
-			schema.TopicTrendingTable:      {Keep: 30 * time.Second, KeepRecords: 1000},
-			schema.TopicTrendingLocalTable: {Keep: 30 * time.Second, KeepRecords: 1000},
+			schema.TopicLikes: {ReadBy: []string{schema.GroupFold}, Keep: time.Minute, KeepRecords: 1000},
+			schema.TopicUpdates: {
+				ReadBy: []string{schema.GroupApply, schema.GroupTrendingLocal}, Keep: 5 * time.Minute, KeepRecords: 1000,
+			},
+			schema.TopicTrendingLocal: {ReadBy: []string{schema.GroupTrending}, Keep: time.Minute, KeepRecords: 100},
 		},
-		Interval: 30 * time.Second,
+		Interval: 10 * time.Second,
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 	"kudos/schema/kudosv1"
 )
@@ -225,6 +226,8 @@ func (s *system) abort() {
 // time two are started at once; the processor is killed, too, so that transactions are left open
 // and aborted. The files have each row of like-updates once.
 func TestArchiveHasEachChangeOnce(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	events, wanted := fromEnv(t, "KUDOS_TEST_EVENTS", 150_000), fromEnv(t, "KUDOS_TEST_KILLS", 15)
 	s.toggles(1, events)
@@ -272,6 +275,8 @@ func TestArchiveHasEachChangeOnce(t *testing.T) {
 // TestArchiveStopsWithFilesInHand: what was read by then is there when it has ended. And the lag
 // is none at the end of the log, whose last record is a marker.
 func TestArchiveStopsWithFilesInHand(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	processor := s.processor("processor")
 	require.NoError(t, processor.Start(t.Context()))
@@ -316,6 +321,8 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 // TestArchiveParksWhereUpdatesAreGone: the partition says so, and the others go on. A new folder
 // has what there is.
 func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	dir := filepath.Join(t.TempDir(), "archive")
 	a := p.archiver("archive", dir, "50ms")
@@ -349,6 +356,8 @@ func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
 
 // TestArchiveOfUpdatesMadeAnew: an archive is of one log. The new one's begins with what stands.
 func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	dir := filepath.Join(t.TempDir(), "archive")
 	a := p.archiver("archive", dir, "50ms")
@@ -380,6 +389,8 @@ func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
 // TestArchiveNoticesAnUncleanElection: what was archived is gone from the log, and later others
 // have its offsets. (Who writes here is this test, in the place of the processors.)
 func TestArchiveNoticesAnUncleanElection(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	r := newTwoReplicas(t, schema.TopicUpdates, 2)
 	cl := r.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicUpdates))
 	seq := map[int32]uint64{}

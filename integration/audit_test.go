@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -124,6 +125,8 @@ func (s *system) keepToggling(seed uint64, posts, users uint64) (stop func() int
 // Audits are right while likes pour in and processors come and go, and name exactly
 // what is wrong when something is.
 func TestAuditWhileLikesPourIn(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	// Small batches: MySQL stands inside of transactions, and between many of them.
 	batch := []string{"--set", "processor.max_batch=700"}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -59,6 +60,8 @@ func writeCSV(t testing.TB, events []schema.Event) (path string) {
 // rankers are killed. MySQL has the sum in one row, readers answer with it and list everybody
 // once, and rankings have it in its place.
 func TestAPostWithUserBuckets(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	const hot, events = 1, 60_000 // post 1 has most of the day's likes
 	s := newSystem(t)
 	s.userBuckets = map[uint64]int{hot: 16, 1_000_000_007: 2}
@@ -131,6 +134,8 @@ func TestAPostWithUserBuckets(t *testing.T) {
 // A post that has reactions already gets user buckets, and loses them again: its counts are
 // the same in between, and go on from there.
 func TestAPostGetsUserBuckets(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	const hot, fans = 1, 3000
 	s := newRealSystem(t)
 	for i := range 2 {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/integration/tier"
 )
 
 // deployed is what deploycheck reads of a file or folder that is shipped to deploy kudos.
@@ -33,6 +35,7 @@ func deployed[T any](t testing.TB, path string) (read []T) {
 // TestStrimziUsersAreTheTableOfACLs: what Strimzi grants the roles and the job that makes topics is what docs/security.md
 // says, which TestRolesWithTheACLsOfTheDocs grants on a real broker.
 func TestStrimziUsersAreTheTableOfACLs(t *testing.T) {
+	tier.Verify(t)
 	type allowed struct {
 		user, operation, resource, name string
 		prefixed                        bool

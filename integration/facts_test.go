@@ -13,23 +13,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
 // What a real broker does over a long time, tried out: `make facts` runs these. Each
 // ends with the counts held against the oracle.
 
-func needsTime(t *testing.T) {
-	t.Helper()
-	if os.Getenv("KUDOS_TEST_FACTS") == "" {
-		t.Skip("takes minutes: make facts")
-	}
-}
-
 // TestEpochsRunOut: each transaction takes a producer epoch, of which there are 32,767;
 // then the broker hands out a new producer id. Processors are killed around that.
 func TestEpochsRunOut(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	// The broker retries every millisecond whether the transaction before is complete,
 	// and not every 20, so that 70,000 of them take minutes.
 	s := newOwnSystem(t, 1, stack.KafkaOptions{ExtraProperties: map[string]string{"add.partitions.to.txn.retry.backoff.ms": "1"}})
@@ -76,7 +70,7 @@ func (s *system) producerEpoch(adm *kadm.Client) (id int64, epoch int16) {
 // TestCoordinatorsMove: leaders of the topics and of Kafka's own, and so the
 // coordinators of transactions and groups, move from broker to broker under load.
 func TestCoordinatorsMove(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	s := newOwnSystem(t, 4, stack.KafkaOptions{Nodes: 3, ExtraProperties: map[string]string{
 		"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4",
 	}})
@@ -133,7 +127,7 @@ func (s *system) moveLeaders(adm *kadm.Client) (moved int) {
 // TestCompactionWhileRunning: the state table is compacted again and again while it is
 // written, and read by processors that lost their local state.
 func TestCompactionWhileRunning(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	s := newOwnSystem(t, 4, stack.KafkaOptions{ExtraProperties: map[string]string{"log.cleaner.backoff.ms": "200"}})
 	adm := kadm.NewClient(s.client())
 	s.configure(adm, map[string]string{"segment.bytes": "1048576", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}, schema.TopicState, schema.TopicUpdates)
@@ -189,7 +183,7 @@ func (s *system) configure(adm *kadm.Client, configs map[string]string, topics .
 // TestCommittedOffsetsExpire: a group without members loses its committed offsets
 // after a while. The progress record says where to go on.
 func TestCommittedOffsetsExpire(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	s := newOwnSystem(t, 4, stack.KafkaOptions{ExtraProperties: map[string]string{
 		"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000",
 	}})
@@ -225,7 +219,7 @@ func TestCommittedOffsetsExpire(t *testing.T) {
 // TestTransactionRate: three brokers, replication 3, transactions of one event each. How
 // many a second and partition? The brokers' default settings.
 func TestTransactionRate(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	s := newOwnSystem(t, 4, stack.KafkaOptions{Nodes: 3})
 	s.preload(fromEnv(t, "KUDOS_TEST_EVENTS", 8000), 1000)
 	_, end := s.standing(kadm.NewClient(s.client()))
@@ -251,7 +245,7 @@ func TestTransactionRate(t *testing.T) {
 // TestRecoveryTime: three brokers, replication 3. How long is a process away that was
 // killed, with its local state and without?
 func TestRecoveryTime(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	s := newOwnSystem(t, 4, stack.KafkaOptions{Nodes: 3})
 	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 2_000_000)
 	s.preload(pairs, 1_000_000)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -52,6 +53,8 @@ func (s *system) pairsInState() map[somebody]schema.Pair {
 // A post and a user are forgotten after the import of real input: the counts are those of
 // the input without them, and nobody else is touched. It is stopped on the way, and done again.
 func TestForgetOnTheRealStack(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	const post, user, other = 318, 15, 73 // the most liked film, and two who liked much
 	s := newRealSystem(t)
 	processor := s.processor("processor")
@@ -143,6 +146,8 @@ func TestForgetOnTheRealStack(t *testing.T) {
 
 // While others toggle, a user who does not is forgotten at once.
 func TestForgetWhileLikesPourIn(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	const posts, user, quiet = 50, 100_000, 77
 	s := newRealSystem(t)
 	for i := range 2 {

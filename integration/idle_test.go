@@ -8,12 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
 // An idle system writes nothing: not to Kafka, not to MySQL; and its groups show no
 // lag to whoever asks Kafka, though the updates end in a commit marker.
 func TestAnIdleSystemIsQuiet(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	s.toggles(7, 10_000)
 	require.NoError(t, s.processor("processor").Start(t.Context()))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // image is what the Dockerfile makes: files, and how one of them is run.
@@ -154,6 +155,8 @@ func (s *system) member(i *image, role string, hasVolume bool, settings map[stri
 // would: as nobody in particular, without rights, all but a volume read-only. They start before there are topics and
 // tables, and work once there are; what they leave behind is in their folders.
 func TestTheImageRuns(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("mounts, and changes the user: needs root's rights")
 	}

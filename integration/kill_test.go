@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -105,6 +106,8 @@ func fromEnv(t testing.TB, name string, otherwise int) int {
 // Two processors share a log; time and again one of them is killed in the middle of it
 // and started again on what it left. The long form: KUDOS_TEST_EVENTS=10000000.
 func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	events := fromEnv(t, "KUDOS_TEST_EVENTS", 1_000_000)
 	wanted := fromEnv(t, "KUDOS_TEST_KILLS", 20)
 	seed := uint64(fromEnv(t, "KUDOS_TEST_SEED", 1))

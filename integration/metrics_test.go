@@ -22,6 +22,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // What is shipped for those who watch over kudos.
@@ -35,6 +36,8 @@ const (
 // TestWhatIsWatchedIsThere: every metric that alerts, dashboard, autoscalers and docs name is one of the running
 // system, and every one of the system is in the docs.
 func TestWhatIsWatchedIsThere(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	names, series := watchedSystem(t)
 	docs, err := os.ReadFile(operationsDoc)
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -161,6 +162,8 @@ func (s *system) kcat(events []schema.Event) {
 }
 
 func TestMovieLensOnTheRealStack(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	for _, r := range readings {
 		for _, d := range deliveries {
 			t.Run(r.name+"/"+d.name, func(t *testing.T) {
@@ -175,6 +178,8 @@ func TestMovieLensOnTheRealStack(t *testing.T) {
 // TestMovieLensOnMySQL has MySQL 8.0 in MariaDB's place, for the reading with the most
 // changes of mind and the delivery that is the furthest from order.
 func TestMovieLensOnMySQL(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSystemOn(t, shared.MySQL(t))
 	var version string
 	require.NoError(t, s.db.Get(&version, "SELECT VERSION()"))
@@ -185,6 +190,8 @@ func TestMovieLensOnMySQL(t *testing.T) {
 }
 
 func TestMovieLensOnEmbeddedParts(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	for _, r := range readings {
 		for _, d := range deliveries {
 			t.Run(r.name+"/"+d.name, func(t *testing.T) {
@@ -199,6 +206,8 @@ func TestMovieLensOnEmbeddedParts(t *testing.T) {
 // processor after the other, each with larger batches. (KUDOS_TEST_BATCH folds all of
 // it in batches of one size; of size 1, that is 100,026 transactions and takes minutes.)
 func TestMovieLensInBatchesOfAnySize(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	for _, servers := range []struct {
 		name  string
 		start func(testing.TB) *system

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -190,6 +191,8 @@ func (p *parks) deleteBefore(topic string, partition int32, offset int64) {
 
 // The row of a partition is lost from MySQL.
 func TestParkAtAMissingPosition(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	p.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 2")
 	p.waitParked("like-updates/2", "no applied_offset row", "kudos rebuild")
@@ -200,6 +203,8 @@ func TestParkAtAMissingPosition(t *testing.T) {
 
 // like-updates of another making: of it deleted and created again.
 func TestParkAtUpdatesMadeAnew(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	p.stop()
 	p.deleteTopic(schema.TopicUpdates)
@@ -214,6 +219,8 @@ func TestParkAtUpdatesMadeAnew(t *testing.T) {
 }
 
 func TestParkAtAStateTableMadeAnew(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	p.stop()
 	p.deleteTopic(schema.TopicState)
@@ -230,6 +237,8 @@ func TestParkAtAStateTableMadeAnew(t *testing.T) {
 }
 
 func TestParkAtLikesMadeAnew(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	p.stop()
 	p.deleteTopic(schema.TopicLikes)
@@ -247,6 +256,8 @@ func TestParkAtLikesMadeAnew(t *testing.T) {
 
 // `kudos topics apply` could not write to the last partition.
 func TestParkAtAMissingProgressRecord(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
 		s.deleteTopic(topic)
@@ -272,27 +283,10 @@ func TestParkAtAMissingProgressRecord(t *testing.T) {
 	p.mended()
 }
 
-// The state table is not where the group's committed offset says.
-func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
-	p := newRealParks(t)
-	p.stop()
-	adm := kadm.NewClient(p.client())
-	offsets := kadm.Offsets{}
-	offsets.Add(kadm.Offset{Topic: schema.TopicLikes, Partition: 2, At: 5, LeaderEpoch: -1})
-	waitFor(t, time.Minute, "the group to be empty", func() bool {
-		return adm.CommitAllOffsets(t.Context(), schema.GroupFold, offsets) == nil
-	})
-	p.start()
-	p.waitParked("likes/2", "but the group has committed 5", "kudos rebuild --from-events")
-	p.othersGoOn(2)
-	p.stop()
-	p.rebuild("--from-events")
-	p.start()
-	p.mended()
-}
-
 // Retention deletes events that were not folded yet.
 func TestParkWhereEventsAreGone(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	p.stop()
 	p.like(20)
@@ -310,6 +304,8 @@ func TestParkWhereEventsAreGone(t *testing.T) {
 
 // Somebody has added partitions: posts live elsewhere, and nothing may go on until they have moved.
 func TestParkAtAnotherPartitionCount(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	p := newRealParks(t)
 	p.stop()
 	before := p.counts()
@@ -337,14 +333,11 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 
 // MySQL is away: the counts wait, and nothing else does.
 func TestParkWhileMySQLIsAway(t *testing.T) {
-	p := newRealParks(t)
-	database := shared.MariaDB(t)
+	tier.Verify(t)
+	t.Parallel()
+	database := stack.MariaDBForTest(t, stack.DatabaseOptions{})
+	p := newParks(newSystemOn(t, database))
 	require.NoError(t, database.Kill())
-	t.Cleanup(func() {
-		if !database.Running() {
-			require.NoError(t, database.Start(t.Context()))
-		}
-	})
 	p.like(20)
 	for partition := range p.partitions {
 		p.waitParked(fmt.Sprintf("like-updates/%d", partition), "applied position", "tried again until the cause is gone")

@@ -19,6 +19,7 @@ import (
 
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -66,6 +67,8 @@ func importFile(s *system, events []schema.Event) {
 // ratings: while the events come and it is killed, when it has all of them, and after it
 // was killed with its local store left, and without it while it was catching up.
 func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	for _, tt := range []struct {
 		reading
 		send func(*system, []schema.Event)
@@ -117,6 +120,8 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 // A reader shows a transaction whole or not at all, though it is so large that it comes
 // in many pieces.
 func TestReadersShowTransactionsWhole(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	const post, events = 1, 200_000
 	s := newRealSystem(t)
 	e := s.exactness()
@@ -198,6 +203,8 @@ func (f *followed) like(t testing.TB, post, user uint64) place {
 }
 
 func TestReadersFollowTheLog(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	f := newFollowed(t)
 	t.Run("own_likes", f.ownLikes)
 	t.Run("a_reader_that_is_behind", f.behind)

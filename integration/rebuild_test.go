@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -58,11 +59,15 @@ func (s *system) damageMySQL() {
 // MySQL is made anew again and again while likes pour in and the processor works: the
 // counts are exact after it.
 func TestRebuildWhileLikesPourIn(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	s.rebuildUnderLoad()
 }
 
 func TestRebuildOfMySQLItself(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSystemOn(t, shared.MySQL(t))
 	s.rebuildUnderLoad()
 }
@@ -106,6 +111,8 @@ func (s *system) rebuildUnderLoad() {
 
 // A dry run changes nothing, and without a yes nothing begins.
 func TestRebuildAsksFirst(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	s.toggles(5, 5000)
 	processor := s.processor("processor-0")
@@ -129,6 +136,8 @@ func TestRebuildAsksFirst(t *testing.T) {
 // MySQL has lost everything, and like-updates its beginning: what is left is the state
 // table, and that is enough.
 func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	adm := kadm.NewClient(s.client())
 	s.toggles(3, 30_000)
@@ -166,8 +175,11 @@ func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
 }
 
 // like-updates is compacted: plain audits go on, since the last update of each post
-// stays; and say that they cannot when MySQL is behind what may be compacted.
+// stays. (That they say so when MySQL is behind what may be compacted, a test of
+// processor/audit shows: TestCountsThatMayBeCompactedAreUnknown.)
 func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	adm := kadm.NewClient(s.client())
 	set := func(name, value string) {
@@ -214,6 +226,8 @@ func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 // like-updates was deleted: it is made anew from the state table, while the processors
 // are stopped.
 func TestRebuildUpdates(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	s.toggles(6, 40_000)
 	s.hotPost(2500)
@@ -254,6 +268,8 @@ func (s *system) hotPost(minutes int) {
 
 // The state table was damaged, and lost: it is made anew from the events.
 func TestRebuildFromEvents(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	s.toggles(9, 40_000)
 	s.misplaced(500)

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -252,6 +253,8 @@ func (s *system) requireHomes(r *reactions, layout schema.Layout) {
 // Partitions are added while likes pour in, twice, to numbers between which posts move in both ways, and each time it is killed twice
 // on the way: MySQL never shows a count that was not so, and everything is exact after it.
 func TestRepartitionWhileLikesPourIn(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	r := newReactions()
 	var processors []*stack.Server
@@ -375,6 +378,8 @@ func (s *system) requireLeaders(r *reactions) {
 // Several servers: where the number of servers does not divide the partitions, posts move from one to another, and are
 // counted at one of them.
 func TestRepartitionOfSeveralServers(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 3, 4)
 	r := newReactions()
 	s.startProcessors(1)

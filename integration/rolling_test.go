@@ -14,6 +14,7 @@ import (
 
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // interruptions are the longest that anybody had to wait in some stretch of time.
@@ -194,6 +195,8 @@ const quietSeconds = 5
 // producer for every like at any time, and in the end all counts are those of the likes that were sent. The log tells
 // how long anybody had to wait, which goes with the machine.
 func TestARollingRestartLosesNothing(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	rate := fromEnv(t, "KUDOS_TEST_RATE", 500)
 	seed := uint64(fromEnv(t, "KUDOS_TEST_SEED", 1))
 	f := newFleet(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/tier"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/stream"
@@ -174,6 +175,8 @@ func (s *system) likeAtHome(users ...uint64) {
 // takes the partition over meanwhile. What the first began must not count, and nothing
 // that it does later may disturb its successor.
 func TestRule2(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	s := newBareSystem(t, 1)
 	m, leave := s.joinFold()
 	a := s.own(m)

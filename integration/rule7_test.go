@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
@@ -112,6 +113,8 @@ func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
 // database, each in a partition of its own. That partition parks, for that reason; the one
 // that has none goes on; and what is mended is found mended.
 func TestRule7(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	s := newBareSystem(t, 8)
 	_, stop := s.inProcess()
 	s.likeEverywhere(1, 2, 3, 4, 5)
@@ -130,51 +133,66 @@ func TestRule7(t *testing.T) {
 		said := fmt.Sprint(p.Ready())
 		return !strings.Contains(said, "waits for its group") && !strings.Contains(said, "starting")
 	})
-	for partition, reason := range map[int32]string{
-		1: "partition 1 of the state table has no progress record",
-		2: "but the group has committed 1",
-		3: "topic likes was deleted and created again",
-		4: "the state table is of cluster another-cluster",
-		5: "topic likes has 8 partitions, the state table was made for 16",
-		6: fmt.Sprintf("offset %d is next, but likes/6 holds 8 to 8", right[6].NextOffset),
-		7: "data was lost by an unclean leader election",
-	} {
-		s.requireParked(p, schema.TopicLikes, partition, reason)
+	for _, damage := range damages(right) {
+		t.Run(fmt.Sprintf("%s %d: %s", damage.topic, damage.partition, damage.name), func(t *testing.T) {
+			s.requireParked(t, p, damage.topic, damage.partition, damage.reason)
+		})
 	}
-	for partition, reason := range map[int32]string{
-		1: fmt.Sprintf("has seq %d where %d was expected", right[1].NextSeq+1, right[1].NextSeq),
-		2: fmt.Sprintf("has seq %d where %d was expected", right[2].NextSeq-1, right[2].NextSeq),
-		3: "no applied_offset row",
-		4: "the counts in MySQL come from topic id",
-		5: "the counts in MySQL come from topic id",
-		6: "MySQL stands at offset",
-	} {
-		s.requireParked(p, schema.TopicUpdates, partition, reason)
-	}
-	waitFor(t, time.Minute, "the partition without damage to go on", func() bool {
-		return s.mysqlCounts()[s.postIn(0)].likes == 8
+	t.Run("the partition without damage goes on", func(t *testing.T) {
+		waitFor(t, time.Minute, "the partition without damage to go on", func() bool {
+			return s.mysqlCounts()[s.postIn(0)].likes == 8
+		})
 	})
 	for partition := int32(1); partition < 8; partition++ {
-		require.Equal(t, counts[s.postIn(partition)], s.mysqlCounts()[s.postIn(partition)], "counts of partition %d", partition)
+		t.Run(fmt.Sprintf("the counts of partition %d stay", partition), func(t *testing.T) {
+			require.Equal(t, counts[s.postIn(partition)], s.mysqlCounts()[s.postIn(partition)])
+		})
 	}
-
-	progress := right[4]
-	s.write(progressRecord(4, &progress))
-	waitFor(t, time.Minute, "likes/4, which is mended, to go on", func() bool {
-		return !strings.Contains(fmt.Sprint(p.Ready()), "likes/4 ")
+	t.Run("what is mended goes on", func(t *testing.T) {
+		progress := right[4]
+		s.write(progressRecord(4, &progress))
+		waitFor(t, time.Minute, "likes/4, which is mended, to go on", func() bool {
+			return !strings.Contains(fmt.Sprint(p.Ready()), "likes/4 ")
+		})
 	})
 }
 
+// damage is one that damageFold or damageCounts has done, and what its partition says of it.
+type damage struct {
+	topic        string
+	partition    int32
+	name, reason string
+}
+
+func damages(right map[int32]schema.Progress) []damage {
+	seqs := func(have, want uint64) string { return fmt.Sprintf("has seq %d where %d was expected", have, want) }
+	return []damage{
+		{schema.TopicLikes, 1, "no progress record", "partition 1 of the state table has no progress record"},
+		{schema.TopicLikes, 2, "another committed offset", "but the group has committed 1"},
+		{schema.TopicLikes, 3, "another topic", "topic likes was deleted and created again"},
+		{schema.TopicLikes, 4, "another cluster", "the state table is of cluster another-cluster"},
+		{schema.TopicLikes, 5, "another number of partitions", "topic likes has 8 partitions, the state table was made for 16"},
+		{schema.TopicLikes, 6, "records are gone", fmt.Sprintf("offset %d is next, but likes/6 holds 8 to 8", right[6].NextOffset)},
+		{schema.TopicLikes, 7, "an unclean election", "data was lost by an unclean leader election"},
+		{schema.TopicUpdates, 1, "a seq is missing", seqs(right[1].NextSeq+1, right[1].NextSeq)},
+		{schema.TopicUpdates, 2, "a seq comes twice", seqs(right[2].NextSeq-1, right[2].NextSeq)},
+		{schema.TopicUpdates, 3, "no position in MySQL", "no applied_offset row"},
+		{schema.TopicUpdates, 4, "MySQL of another topic", "the counts in MySQL come from topic id"},
+		{schema.TopicUpdates, 5, "MySQL of another number of partitions", "the counts in MySQL come from topic id"},
+		{schema.TopicUpdates, 6, "MySQL is ahead", "MySQL stands at offset"},
+	}
+}
+
 // requireParked waits for a partition to be parked, with a remedy.
-func (s *system) requireParked(p *processor.Processor, topic string, partition int32, reason string) {
-	s.t.Helper()
+func (s *system) requireParked(t *testing.T, p *processor.Processor, topic string, partition int32, reason string) {
+	t.Helper()
 	var last string
 	defer func() {
-		if s.t.Failed() {
-			s.t.Logf("readiness of %s/%d: %s", topic, partition, last)
+		if t.Failed() {
+			t.Logf("readiness of %s/%d: %s", topic, partition, last)
 		}
 	}()
-	waitFor(s.t, 20*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
+	waitFor(t, 20*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
 		for line := range strings.SplitSeq(strings.ReplaceAll(fmt.Sprint(p.Ready()), "; ", "\n"), "\n") {
 			if _, status, ok := strings.Cut(line, fmt.Sprintf("%s/%d ", topic, partition)); ok {
 				last = status

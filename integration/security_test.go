@@ -17,6 +17,7 @@ import (
 
 	"kudos/config"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -225,6 +226,8 @@ func (s *secured) ranked() {
 // is there, every role works, every command does, and nobody may do what another one
 // may; and each of those ACLs was needed.
 func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSecured(t)
 	s.startAll()
 	for user := range uint64(3) {

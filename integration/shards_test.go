@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -32,11 +33,8 @@ func newSharded(t *testing.T, servers, partitions int) *sharded {
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	s.brokers = kafka.Brokers()
-	for i := range servers {
-		server := shared.MariaDB(t)
-		if i > 0 {
-			server = stack.MariaDBForTest(t, stack.DatabaseOptions{Log: s.log})
-		}
+	for range servers {
+		server := stack.MariaDBForTest(t, stack.DatabaseOptions{Log: s.log})
 		s.servers, s.system.shards = append(s.servers, server), append(s.system.shards, server.NewDatabase(t))
 	}
 	s.prepare()
@@ -132,6 +130,8 @@ func (s *sharded) requireApart() {
 // One of three servers is killed while likes pour in: the posts of the others go on being counted, its own wait, and of
 // what waits metrics and readiness tell. When it is back, all is exact.
 func TestOneOfSeveralServersIsAway(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 3, 6)
 	s.startProcessors(2, "--set", "processor.max_batch=700")
 	stop := s.keepToggling(11, 3000, 400)
@@ -251,6 +251,8 @@ func (s *sharded) readerAddsUp() {
 
 // The same servers in another order, or another number of them: every command and role refuses, and nothing is counted.
 func TestAnotherListOfServersIsRefused(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1)
 	s.toggles(3, 5000)
@@ -290,6 +292,8 @@ func TestAnotherListOfServersIsRefused(t *testing.T) {
 // A server that was away when the processor began comes back, and is another one: its partitions park, nothing is counted
 // there, and the remedy is the list as it was.
 func TestParkAtAnotherShard(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1)
 	s.toggles(3, 5000)
@@ -317,6 +321,8 @@ func TestParkAtAnotherShard(t *testing.T) {
 
 // One of two databases is lost, without a backup, and made anew: the other one goes on meanwhile.
 func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1)
 	s.toggles(3, 20_000)
@@ -337,6 +343,8 @@ func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
 
 // What is at the wrong server is a difference, and a rebuild takes it away, while likes pour in.
 func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1, "--set", "processor.max_batch=700")
 	stop := s.keepToggling(5, 3000, 400)
@@ -372,6 +380,8 @@ func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
 // From one server to two, while likes pour in: new databases are filled from the stream beside the one in use, and the
 // processors are started anew with those. docs/scaling.md has the steps.
 func TestFromOneServerToTwo(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newSharded(t, 1, 4)
 	s.shards, s.dsn = nil, s.shards[0]
 	s.startProcessors(2, "--set", "processor.max_batch=700")

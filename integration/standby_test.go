@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -125,6 +126,8 @@ func (s *system) killUnderLoad(seed uint64, victim, survivor *metered) (recovere
 // copies the other one reads next to nothing to take its partitions over, and all of their state
 // tables without; the counts are exact with both. What was given up is followed, too.
 func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	pairs := fromEnv(t, "KUDOS_TEST_EVENTS", 300_000)
 	for _, standby := range []bool{false, true} {
 		t.Run(fmt.Sprintf("standby=%v", standby), func(t *testing.T) {

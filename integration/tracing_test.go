@@ -16,6 +16,8 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"kudos/integration/tier"
 )
 
 // traceCollector takes spans as an OpenTelemetry collector does.
@@ -62,6 +64,7 @@ func (c *traceCollector) named() map[string][]*tracepb.Span {
 
 // TestOneLikeIsTraced from the request to MySQL and the readers; others leave nothing.
 func TestOneLikeIsTraced(t *testing.T) {
+	tier.Test(t)
 	c := newTraceCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")

@@ -18,6 +18,7 @@ import (
 	"kudos/integration/rankings"
 	"kudos/integration/rankings/day"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -175,6 +176,8 @@ func aDay(events int) []schema.Event {
 // Every ranking is what the log says at the positions that it names, while two rankers
 // are killed time and again before they have caught up.
 func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		events func(testing.TB) []schema.Event
@@ -205,7 +208,7 @@ func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 
 // The same with ten million updates, which are written as the fold would write them.
 func TestADayOfTenMillionUpdates(t *testing.T) {
-	needsTime(t)
+	tier.Nightly(t)
 	s := newRealSystem(t)
 	o := day.DefaultOptions(fromEnv(t, "KUDOS_TEST_EVENTS", 12_000_000))
 	tapes, err := day.Updates(day.Events(o), day.DefaultBatching(partitions))
@@ -280,6 +283,8 @@ func (s *system) killRankers(kills int) {
 // TestOneUserMovesAPostByOne: however often somebody toggles, no ranking ever has more
 // than one like of theirs.
 func TestOneUserMovesAPostByOne(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	require.NoError(t, s.processor("processor", "--set", "processor.max_batch=25").Start(t.Context()))
 	require.NoError(t, s.ranker("ranker", busy...).Start(t.Context()))
@@ -316,6 +321,8 @@ func TestOneUserMovesAPostByOne(t *testing.T) {
 
 // TestAnIdleTopicClosesItsWindows: when nothing comes any more, time goes on all the same.
 func TestAnIdleTopicClosesItsWindows(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	require.NoError(t, s.processor("processor").Start(t.Context()))
 	config := rankingSettings
@@ -355,6 +362,8 @@ func (s *system) lastRanking(key string) *schema.Ranking {
 // TestModerationTakesAPostOut of rankings that nothing else changes, in Kafka and MySQL,
 // and puts it back.
 func TestModerationTakesAPostOut(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	s := newRealSystem(t)
 	s.emitInterval = "2s"
 	require.NoError(t, s.processor("processor").Start(t.Context()))

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -82,6 +83,8 @@ func (r *twoReplicas) waitReplicas(leader int32, inSync int) {
 // their offsets to others. Three brokers; likes/2 is on two of them. The second is down
 // while the first takes events, then the first is lost, and somebody has the second lead.
 func TestParkAfterAnUncleanElection(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	r := newTwoReplicas(t, schema.TopicLikes, 2)
 	p := newParks(r.system)
 	require.NoError(t, r.second.Kill())

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 const walkthroughsDoc = "../docs/walkthroughs.md"
@@ -38,6 +39,8 @@ const (
 // what all begin with and Deploy: what the blocks have to run is run as it stands there, what they show must be shown,
 // and at the end the counts are exact. Only the addresses in the first block are others.
 func TestWalkthroughs(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
 	text, err := os.ReadFile(walkthroughsDoc)
 	require.NoError(t, err)
 	chapters, err := readWalkthroughs(string(text))
@@ -95,16 +98,10 @@ func newWalk(t *testing.T) *walk {
 			t.Skipf("%v: make deps", err)
 		}
 	}
-	w := &walk{system: newSystem(t), primary: shared.MariaDB(t), dir: t.TempDir()}
+	w := &walk{system: newSystem(t), primary: stack.MariaDBForTest(t, stack.DatabaseOptions{}), dir: t.TempDir()}
 	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	w.brokers, w.dsn = kafka.Brokers(), w.primary.DSN(walkDatabase)
-	t.Cleanup(func() {
-		if !w.primary.Running() {
-			require.NoError(t, w.primary.Start(context.Background()))
-		}
-		require.NoError(t, w.primary.DropDatabase(context.Background(), walkDatabase))
-	})
 	w.addresses = map[string]string{"127.0.0.1:9092": w.brokers[0], "127.0.0.1:3306": w.primary.Address()}
 	w.openShell()
 	return w

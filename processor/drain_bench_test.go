@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
 	"kudos/processor"
 	"kudos/schema"
 )
@@ -40,8 +41,8 @@ func BenchmarkDrain(b *testing.B) {
 			})
 		})
 		b.Run(shape.name+"/to_mysql", func(b *testing.B) {
-			if shape.posts > 1000 && os.Getenv(realServer) == "" {
-				b.Skip("needs a real MariaDB or MySQL: set " + realServer)
+			if shape.posts > 1000 && os.Getenv(devtest.RealServer) == "" {
+				b.Skip("needs a real MariaDB or MySQL: set " + devtest.RealServer)
 			}
 			drain(b, shape.posts, events, func(s *system) func(*instance) {
 				return func(p *instance) {

@@ -117,23 +117,20 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 			return parkPartitions(t.name, have.Partitions, p.Partitions)
 		}
 	}
-	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, w.partition)
-	if err != nil {
-		return err
-	}
-	if ok && committed != p.NextOffset {
-		why := "the state table was lost or went back"
-		if p.NextOffset > committed { // chaos has seen it: see Kafka in docs/design.md
-			why = "Kafka committed a transaction in part, or the group's offset was set back"
-		}
-		return stream.Park(stream.CauseState, stateLost, "the state table stands at offset %d of likes/%d, but the group has committed %d: %s", p.NextOffset, w.partition, committed, why)
-	}
 	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err
 	}
-	if p.NextOffset < start || p.NextOffset > end {
+	other, err := FindDisagreement(ctx, cl, topics, w.partition, p)
+	switch {
+	case err != nil:
+		return err
+	case other != nil && !other.OffsetOnly:
+		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
+	case p.NextOffset < start || p.NextOffset > end: // the remedy sets the offset, too
 		return stream.Park(stream.CauseLoss, acceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+	case other != nil:
+		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
 	}
 	return nil
 }

@@ -42,3 +42,28 @@ func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (last
 	}
 	return last, err
 }
+
+// LastUpdate reads the last record of a partition of like-updates; nil if it has none.
+func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (last *schema.Update, err error) {
+	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, partition)
+	if err != nil {
+		return nil, err
+	}
+	for window := int64(1 << 10); last == nil; window *= progressGrowth {
+		from := max(start, end-window)
+		err = stream.ReadLog(ctx, cl, schema.TopicUpdates, partition, from, func(c stream.LogChunk) (bool, error) {
+			if n := len(c.Records); n > 0 {
+				u := schema.Update{}
+				if err := schema.DecodeUpdate(c.Records[n-1].Value, &u); err != nil {
+					return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicUpdates, partition, c.Records[n-1].Offset, err)
+				}
+				last = &u
+			}
+			return c.Next < c.End, nil
+		})
+		if err != nil || from == start {
+			break
+		}
+	}
+	return last, err
+}

@@ -24,8 +24,12 @@ const (
 	rankings = schema.TopicTrending + ", " + schema.TopicTrendingTable + ", " + schema.TopicTrendingLocal + ", " + schema.TopicTrendingLocalTable
 	// restore is for a state table that does not belong to the topics there are.
 	restore = "stop the processors and rankers, and restore the topics that the state table was made with; or, to start over with the events that likes still holds, " + anew
-	// stateLost is for a state table that is not what it was.
-	stateLost = "stop the processors, then: kudos rebuild --from-events; or, if likes has lost its start and the events before are lost for good, stop the rankers, too, " + anew
+	// offsetsAgain is for a group's offset that alone is wrong.
+	offsetsAgain = "stop the processors, then: kudos rebuild --offsets"
+	// fromEvents is for a state table that likes still explains.
+	fromEvents = "stop the processors, then: kudos rebuild --from-events"
+	// updatesAgain is for like-updates that is not of the state table, which likes goes on from.
+	updatesAgain = "stop the processors, delete " + schema.TopicUpdates + ", then: kudos topics apply, and kudos rebuild --updates"
 	// acceptLoss is for events that were lost before they were folded, or after.
 	acceptLoss = "if the missing events are lost for good, go on without them: stop the processors, then: kudos rebuild --accept-loss"
 	// updatesLost is for like-updates of another state table.

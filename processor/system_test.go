@@ -4,15 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -21,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/dev"
+	"kudos/dev/devtest"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
@@ -32,43 +29,10 @@ const (
 	partitions = 4
 	// patience bounds every wait of a test.
 	patience = 60 * time.Second
-	// realServer names the environment variable with the DSN of a MariaDB or MySQL,
-	// of a user who may create databases. Without it the embedded database serves.
-	realServer = "KUDOS_TEST_MYSQL_DSN"
 )
 
-// embedded is the database server in this process. There is one for all tests, which
-// run beside each other: go-mysql-server cannot be started beside itself.
-var embedded struct {
-	dsn string
-	// migrating is held by one test at a time. GET_LOCK would do the same, but there
-	// it holds all other statements up while it waits.
-	migrating sync.Mutex
-}
-
 func TestMain(m *testing.M) {
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	o := dev.DefaultDatabaseOptions()
-	o.Address = "127.0.0.1:0"
-	database := dev.NewDatabase(o, slog.New(slog.DiscardHandler))
-	if err := database.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- database.Run(ctx) }()
-	embedded.dsn = database.DSN()
-	code := m.Run()
-	cancel()
-	if err := <-done; err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	os.Exit(devtest.Main(m))
 }
 
 // system is a broker and a database in this process, with topics and tables made.
@@ -95,20 +59,8 @@ func newSystem(t testing.TB) *system {
 
 // newBroker is a system of an empty broker alone.
 func newBroker(t testing.TB, opts ...kfake.Opt) *system {
-	s := &system{t: t, log: slog.New(slog.DiscardHandler)}
-	if os.Getenv("KUDOS_TEST_LOG") != "" {
-		s.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	broker, err := kfake.NewCluster(append(opts,
-		kfake.NumBrokers(1),
-		kfake.GroupMinSessionTimeout(time.Second),
-		// kfake compacts what is not committed yet: never.
-		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))...)
-	require.NoError(t, err)
-	t.Cleanup(broker.Close)
-	s.broker = broker
-	s.kafka = stream.DefaultKafkaOptions()
-	s.kafka.Brokers = broker.ListenAddrs()
+	s := &system{t: t, log: devtest.Log()}
+	s.broker, s.kafka = devtest.Broker(t, opts...)
 	s.cl = s.client()
 	s.adm = kadm.NewClient(s.cl)
 	return s
@@ -121,36 +73,12 @@ func (s *system) startDatabase() {
 }
 
 // newDatabase makes an empty database for this test alone, and has processors use it.
-func (s *system) newDatabase() *sqlx.DB {
-	s.mysql = sql.DefaultOptions()
-	dsn := os.Getenv(realServer)
-	if dsn == "" {
-		dsn, s.mysql.MaxOpenConns = embedded.dsn, 1
-	}
-	config, err := mysql.ParseDSN(dsn)
-	require.NoError(s.t, err, realServer)
-	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for a transaction that was left open
-	admin, err := sqlx.Connect("mysql", config.FormatDSN())
-	require.NoError(s.t, err, realServer)
-	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
-	admin.MustExec("CREATE DATABASE " + config.DBName)
-	s.t.Cleanup(func() {
-		_, err := admin.Exec("DROP DATABASE " + config.DBName)
-		require.NoError(s.t, err, "is a transaction on it still open?")
-		require.NoError(s.t, admin.Close())
-	})
-	s.mysql.DSN = config.FormatDSN()
-	db, err := sqlx.Open("mysql", s.mysql.DSN)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { require.NoError(s.t, db.Close()) })
+func (s *system) newDatabase() (db *sqlx.DB) {
+	s.mysql, db = devtest.Database(s.t)
 	return db
 }
 
-func (s *system) migrate() {
-	embedded.migrating.Lock()
-	defer embedded.migrating.Unlock()
-	require.NoError(s.t, sql.Migrate(s.t.Context(), s.mysql, s.log))
-}
+func (s *system) migrate() { devtest.Migrate(s.t, s.mysql) }
 
 // instance is a running processor.
 type instance struct {

@@ -4,12 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/devtest"
+	"kudos/schema"
+	"kudos/sql"
 	"kudos/stream"
 )
 
@@ -34,6 +41,12 @@ func (k *beatingKafka) Request(_ context.Context, req kmsg.Request) (kmsg.Respon
 
 // TestATakeoverIsNoDamage: what does not fit is damage only if nobody else can have made it.
 func TestATakeoverIsNoDamage(t *testing.T) {
+	t.Parallel()
+	t.Run(schema.GroupFold, foldIsTakenOver)
+	t.Run(schema.GroupApply, countIsTakenOver)
+}
+
+func foldIsTakenOver(t *testing.T) {
 	kafka := &beatingKafka{}
 	w := &folder{txn: stream.NewTxn(stream.TxnOptions{ID: "a", Kafka: kafka, Timeout: 1e9}, slog.New(slog.DiscardHandler))}
 	require.NoError(t, w.txn.Fence(t.Context()))
@@ -46,4 +59,57 @@ func TestATakeoverIsNoDamage(t *testing.T) {
 	err := w.unlessTaken(t.Context(), damage)
 	require.ErrorIs(t, err, kafka.err, "not known")
 	require.False(t, errors.As(err, &park), "not known")
+}
+
+// countIsTakenOver: a process that was away comes back to a position that its successor has
+// moved. It goes on from there, and parks nothing; nothing counts twice.
+func countIsTakenOver(t *testing.T) {
+	broker, kafka := devtest.Broker(t)
+	require.NoError(t, broker.CreateTopic(schema.TopicUpdates, 1, nil))
+	mysql, raw := devtest.Database(t)
+	devtest.Migrate(t, mysql)
+	db, err := sql.Open(mysql, devtest.Log())
+	require.NoError(t, err)
+	defer db.Close()
+	opts := DefaultOptions()
+	start := func() *counter {
+		return &counter{opts: &opts, kafka: kafka, db: db.Of(0), metrics: newMetrics(prometheus.NewRegistry()), log: devtest.Log()}
+	}
+	writer, err := kafka.NewClient(devtest.Log(), kgo.DefaultProduceTopic(schema.TopicUpdates))
+	require.NoError(t, err)
+	defer writer.Close()
+	like := func(seq uint64) *stream.Batch {
+		u := schema.Update{Seq: seq, Counts: schema.Counts{Likes: int64(seq) + 1}, Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Likes: 1}}}
+		rec := &kgo.Record{Key: schema.AppendPostKey(nil, 7), Value: schema.AppendUpdate(nil, &u)}
+		require.NoError(t, writer.ProduceSync(t.Context(), rec).FirstErr())
+		return &stream.Batch{Records: []*kgo.Record{rec}, Next: stream.Position{Offset: rec.Offset + 1}}
+	}
+	goesOn := func(w *counter, err error, why string, at int64) {
+		t.Helper()
+		var park *stream.ParkError
+		require.False(t, errors.As(err, &park), "%v", err)
+		require.ErrorContains(t, err, why)
+		require.True(t, strings.HasPrefix(err.Error(), stream.Reopen("").Error()), "%v", err)
+		from, err := w.Open(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, at, from.Offset)
+	}
+	away, successor := start(), start()
+	for _, w := range []*counter{away, successor} {
+		_, err := w.Open(t.Context())
+		require.NoError(t, err)
+	}
+	first := like(0)
+	require.NoError(t, successor.Process(t.Context(), first))
+	goesOn(away, away.Process(t.Context(), first), "the position in MySQL has moved", 1)
+	// It was idle meanwhile.
+	require.NoError(t, successor.Process(t.Context(), like(1)))
+	away.checked = time.Time{}
+	goesOn(away, away.Process(t.Context(), &stream.Batch{}), "MySQL stands at offset 2 of like-updates/0, not at 1", 2)
+	third := like(2)
+	require.NoError(t, away.Process(t.Context(), third), "and takes it back")
+	goesOn(successor, successor.Process(t.Context(), third), "the position in MySQL has moved", 3)
+	var likes int
+	require.NoError(t, raw.Get(&likes, "SELECT `count` FROM like_count WHERE post_id = 7"))
+	require.Equal(t, 3, likes)
 }

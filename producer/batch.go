@@ -1,7 +1,7 @@
 package producer
 
 import (
-	"errors"
+	"bytes"
 	"net/http"
 	"time"
 
@@ -30,27 +30,33 @@ type unacknowledgedBatch struct {
 	batchResult
 }
 
-// postBatch serves POST of many likes: read all of it, then write all of it. What is
-// wrong with the request as a whole is thereby known before anything is written.
+// postBatch serves POST of many likes: read all of it, then take its slots, then write all of it. What is wrong
+// with the request as a whole is thereby known before anything is written.
 func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller) {
-	if !p.batches.TryAcquire(1) {
-		p.fail(w, tooManyRequests("as many batches are in hand as the producer takes"))
-		return
-	}
-	defer p.batches.Release(1)
-
 	fb, errorsOnly, prob := p.batchHead(r)
 	if prob != nil {
 		p.fail(w, prob)
 		return
 	}
-	b, err := readBatch(http.MaxBytesReader(w, r.Body, p.options.MaxBatchBytes), p.options.MaxBatchLines, &fb)
-	switch {
-	case errors.Is(err, errTooManyLines):
-		p.fail(w, tooLarge("the batch has more than %d lines", p.options.MaxBatchLines))
-		return
-	case err != nil:
+	body, err := p.batchBodies.Read(w, r)
+	if err != nil {
 		p.fail(w, unwritten(problem.UnreadBody(err, p.options.MaxBatchBytes)))
+		return
+	}
+	if !p.batches.TryAcquire(1) {
+		p.fail(w, tooManyRequests("as many batches are in hand as the producer takes"))
+		return
+	}
+	defer p.batches.Release(1)
+	if !p.takeSlot(w) {
+		return
+	}
+	defer p.requests.Release(1)
+
+	b, err := readBatch(bytes.NewReader(body), p.options.MaxBatchLines, &fb)
+	switch {
+	case err != nil: // errTooManyLines is all that reading from memory may give
+		p.fail(w, tooLarge("the batch has more than %d lines", p.options.MaxBatchLines))
 		return
 	case len(b.lines) == 0:
 		p.fail(w, problem.InvalidRequest(fieldError{Field: "body", Reason: problem.Empty, Detail: "has no line"}))

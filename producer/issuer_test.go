@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -110,7 +111,19 @@ func (s signer) token(t *testing.T, change func(jwt.MapClaims)) string {
 	if change != nil {
 		change(claims)
 	}
+	return s.sign(t, claims, nil)
+}
+
+// tokenWithHeader is a valid one whose header has more than it needs.
+func (s signer) tokenWithHeader(t *testing.T, header map[string]any) string {
+	t.Helper()
+	return s.sign(t, jwt.MapClaims{"iss": issuerName, "aud": "kudos", "sub": "9", "exp": time.Now().Add(time.Hour).Unix()}, header)
+}
+
+func (s signer) sign(t *testing.T, claims jwt.MapClaims, header map[string]any) string {
+	t.Helper()
 	token := jwt.NewWithClaims(s.method, claims)
+	maps.Copy(token.Header, header)
 	if s.kid != "" {
 		token.Header["kid"] = s.kid
 	}

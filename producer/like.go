@@ -35,8 +35,17 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 		p.fail(w, problem.InvalidRequest(errs...))
 		return
 	}
+	body, err := p.bodies.Read(w, r)
+	if err != nil {
+		p.fail(w, unwritten(problem.UnreadBody(err, p.options.MaxBodyBytes)))
+		return
+	}
+	if !p.takeSlot(w) {
+		return
+	}
+	defer p.requests.Release(1)
 	var e schema.Event
-	if prob := parseLike(http.MaxBytesReader(w, r.Body, p.options.MaxBodyBytes), p.options.MaxBodyBytes, ids[0], &e); prob != nil {
+	if prob := parseLike(body, ids[0], &e); prob != nil {
 		p.fail(w, prob)
 		return
 	}

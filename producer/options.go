@@ -72,7 +72,9 @@ type Options struct {
 
 	// MaxConcurrentRequests is how many requests are worked on or wait for Kafka at a
 	// time (about 20 KB each); more are refused with 429. MaxConcurrentBatches is how
-	// many of them may be batches (up to 5 MB each).
+	// many of them may be batches (up to 9 MB each). A request counts once its body has
+	// arrived: the bodies that are arriving hold as many times MaxBodyBytes (of batches,
+	// MaxBatchBytes) at most, and beyond that the oldest is answered with 408.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 	MaxConcurrentBatches  int `mapstructure:"max_concurrent_batches"`
 	// MaxBufferedRecords is how many events wait for Kafka at a time, about 500 bytes

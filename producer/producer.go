@@ -5,9 +5,9 @@
 // more than is known: 202 only once Kafka has the event, with its place; otherwise
 // what is wrong, or that it was not acknowledged and is safe to repeat.
 //
-//	request ─► who is it (access.go) ─► parse (request.go, lines.go) ─► publish (publish.go) ─► Kafka
-//	   ▲                                                                     │
-//	   └── 202 {partition, offset}, or a problem ◄───────────────────────────┘
+//	request ─► who is it (access.go) ─► body ─► slot ─► parse (request.go, lines.go) ─► publish (publish.go) ─► Kafka
+//	   ▲                                                                                     │
+//	   └── 202 {partition, offset}, or a problem ◄───────────────────────────────────────────┘
 //
 // An event is stamped with the time of its receipt before anything else is done with
 // it, so that a retry inside the client or a late delivery keeps its place.
@@ -28,6 +28,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/bodies"
 	"kudos/stream/listen"
 	"kudos/stream/tracing"
 )
@@ -41,7 +42,8 @@ type Producer struct {
 	access    *access
 	handler   http.Handler
 
-	requests, batches *semaphore.Weighted // places for requests, and for batches among them
+	requests, batches   *semaphore.Weighted // slots for requests, and for batches among them
+	bodies, batchBodies *bodies.Reader      // read before a slot is taken
 
 	stopping    atomic.Bool
 	certificate *listen.Certificate // nil: plain HTTP
@@ -61,6 +63,8 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 		metrics:     newMetrics(),
 		requests:    semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
 		batches:     semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
+		bodies:      bodies.NewReader(o.MaxBodyBytes, o.MaxConcurrentRequests),
+		batchBodies: bodies.NewReader(o.MaxBatchBytes, o.MaxConcurrentBatches),
 		certificate: listen.NewCertificate("producer", o.TLSCert, o.TLSKey, log),
 		Point:       listen.New("producer", "producer.http_addr", o.HTTPAddr),
 	}

@@ -144,12 +144,8 @@ func TestShutdownCutsASlowRequest(t *testing.T) {
 	conn := r.dial()
 	_, err := io.WriteString(conn, "POST /v1/likes:batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/jsonl\r\nContent-Length: 1000\r\n\r\n"+line(1, 1)+"\n")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		return !r.batches.TryAcquire(int64(r.options.MaxConcurrentBatches)) || func() bool {
-			r.batches.Release(int64(r.options.MaxConcurrentBatches))
-			return false
-		}()
-	}, patience, time.Millisecond, "the batch must be in hand")
+	require.Eventually(t, func() bool { return r.batchBodies.Arriving() == 1 },
+		patience, time.Millisecond, "the batch must be on its way in")
 	r.stop()
 	err = <-r.ended
 	require.ErrorContains(t, err, "producer: requests were cut off after 3s")

@@ -2,7 +2,6 @@ package producer
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -68,13 +67,9 @@ func pathIDs(r *http.Request, names ...string) (ids []uint64, errs []fieldError)
 	return ids, errs
 }
 
-// parseLike reads the body of a POST to a post's likes: user_id, and possibly region
+// parseLike decodes the body of a POST to a post's likes: user_id, and possibly region
 // and time_ms, in the form that events have.
-func parseLike(body io.Reader, limit int64, postID uint64, e *schema.Event) *problem.Problem {
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return unwritten(problem.UnreadBody(err, limit))
-	}
+func parseLike(raw []byte, postID uint64, e *schema.Event) *problem.Problem {
 	fields, fe := problem.ParseFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
 	if fe != nil {
 		return problem.InvalidRequest(*fe)

@@ -39,7 +39,7 @@ func (p *Producer) served() map[string]map[string]http.HandlerFunc {
 func (p *Producer) routes() http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range p.served() {
-		mux.Handle(path, p.counted(path, p.limited(problem.ByMethod(methods))))
+		mux.Handle(path, p.counted(path, p.limited(methods)))
 	}
 	return origin.Access{
 		Origins: p.options.Origins,
@@ -54,16 +54,30 @@ func getDocument(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, document) // a client that is gone needs no answer
 }
 
-// limited bounds how many requests are in hand.
-func (p *Producer) limited(next http.Handler) http.HandlerFunc {
+// limited bounds how many requests are in flight. A POST has a body, and takes its slot itself once that has
+// arrived: one that never does would keep it from others.
+func (p *Producer) limited(methods map[string]http.HandlerFunc) http.HandlerFunc {
+	next, post := problem.ByMethod(methods), methods[http.MethodPost]
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !p.requests.TryAcquire(1) {
-			p.fail(w, tooManyRequests("as many requests are in hand as the producer takes"))
+		if r.Method == http.MethodPost && post != nil {
+			post(w, r)
+			return
+		}
+		if !p.takeSlot(w) {
 			return
 		}
 		defer p.requests.Release(1)
 		next.ServeHTTP(w, r)
 	}
+}
+
+// takeSlot takes one of the slots for requests, which the caller releases, or refuses the request.
+func (p *Producer) takeSlot(w http.ResponseWriter) bool {
+	taken := p.requests.TryAcquire(1)
+	if !taken {
+		p.fail(w, tooManyRequests("as many requests are in hand as the producer takes"))
+	}
+	return taken
 }
 
 // counted counts a route's requests by method and code.

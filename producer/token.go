@@ -35,6 +35,10 @@ func newTokens(o Options, keys *keyring) *tokens {
 	}
 }
 
+// errCritical tells of a token with extensions that its recipient must understand (RFC 7515, 4.1.11). The
+// producer understands none, and the parser does not look.
+var errCritical = errors.New("the token has critical extensions")
+
 // bearerChallenge is for those who have shown nothing; invalidToken says what is wrong.
 const bearerChallenge = `Bearer realm="kudos"`
 
@@ -49,6 +53,9 @@ func (t *tokens) identify(r *http.Request) (caller, error) {
 	}
 	claims := jwt.MapClaims{}
 	_, err = t.parser.ParseWithClaims(token, claims, func(token *jwt.Token) (any, error) {
+		if _, ok := token.Header["crit"]; ok {
+			return nil, errCritical
+		}
 		kid, _ := token.Header["kid"].(string)
 		return t.keys.find(r.Context(), kid, token.Method.Alg())
 	})
@@ -89,6 +96,7 @@ func whyInvalid(err error) string {
 		detail string
 	}{
 		{errUnknownKey, "no key of the issuer is for this token"},
+		{errCritical, "the token has critical extensions (crit), of which none is supported"},
 		{jwt.ErrTokenExpired, "the token has expired"},
 		{jwt.ErrTokenNotValidYet, "the token is not valid yet"},
 		{jwt.ErrTokenInvalidIssuer, "the token is another issuer's"},

@@ -81,6 +81,29 @@ func TestTokens(t *testing.T) {
 	require.EqualValues(t, 1, issuer.asked.Load(), "within the pause unknown keys are not looked for")
 }
 
+// TestRegressUnknownCrit: a token whose header names a critical extension was accepted, although the
+// producer understands none (RFC 7515, 4.1.11).
+func TestRegressUnknownCrit(t *testing.T) {
+	key := newECSigner(t, "1")
+	r := start(t, newIssuer(t, key).options)
+	for name, crit := range map[string]any{
+		"unknown":           []string{"https://example.com/must-understand"},
+		"of RFC 7797":       []string{"b64"},
+		"none named":        []string{},
+		"no list":           "exp",
+		"null":              nil,
+		"registered header": []string{"alg"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			token := key.tokenWithHeader(t, map[string]any{"crit": crit, "https://example.com/must-understand": true, "b64": true})
+			a := r.putAs(token, "/v1/posts/7/likes/9")
+			a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", "has critical extensions (crit)")
+		})
+	}
+	require.Zero(t, r.written())
+	r.putAs(key.tokenWithHeader(t, map[string]any{"https://example.com/optional": true}), "/v1/posts/7/likes/9").place(t)
+}
+
 // swapSignature has a token's claims under another's signature.
 func swapSignature(token, other string) string {
 	return token[:strings.LastIndexByte(token, '.')] + other[strings.LastIndexByte(other, '.'):]

@@ -28,6 +28,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logg
 		return nil, err
 	}
 	r := &Ranker{db: db, stores: stream.NewStores(opts.StateDir, opts.CacheBytes, log)}
+	r.stores.FitMemtables(r.stores.MemtableBytes, opts.CacheBytes)
 	workers := NewWorkers(opts, kafka, r.stores, log, reg)
 	common := stream.ProcessorOptions{
 		LossRemedy:      makeAnew,

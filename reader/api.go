@@ -18,6 +18,7 @@ import (
 	"kudos/schema"
 	"kudos/schema/origin"
 	"kudos/schema/problem"
+	"kudos/stream/bodies"
 )
 
 // document describes the API; a test holds the two against each other.
@@ -32,6 +33,7 @@ type likesCopy interface {
 	HomesOfUser(post, user uint64) ([]int32, error)
 	AsOf(partition int32) (wire.Position, error)
 	Wait(ctx context.Context, want wire.Position) error
+	CheckEnds(ctx context.Context, want []wire.Position) error
 	Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error)
 	Reaction(post, user uint64) (view.Reaction, wire.Position, error)
 	Likers(post, after uint64, limit int) (likers []view.Liker, next uint64, asOf wire.Position, err error)
@@ -54,8 +56,10 @@ type api struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	places      *semaphore.Weighted // of MaxConcurrentRequests
-	scratch     sync.Pool           // *scratch
+	working     *semaphore.Weighted // slots of requests that are worked on, and
+	waiting     *semaphore.Weighted // of those that wait for min_offset: MaxConcurrentRequests each
+	bodies      *bodies.Reader
+	scratch     sync.Pool // *scratch
 	historyAway atomic.Bool
 	metrics     *apiMetrics
 	headers     headers
@@ -67,7 +71,9 @@ type api struct {
 func newAPI(o Options, likes likesCopy, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer) (*api, error) {
 	a := &api{
 		options: o, likes: likes, rankings: rankings, history: h, log: log, now: time.Now,
-		places:  semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
+		working: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
+		waiting: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
+		bodies:  bodies.NewReader(maxBody, maxBodies),
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 		metrics: newAPIMetrics(),
 		headers: newHeaders(o.CacheMaxAge),
@@ -81,7 +87,7 @@ func newAPI(o Options, likes likesCopy, rankings rankingsCopy, h history, log *s
 		for method, answer := range methods {
 			handlers[method] = a.handle(answer)
 		}
-		mux.Handle(path, a.metrics.counted(path, a.limited(problem.ByMethod(handlers))))
+		mux.Handle(path, a.metrics.counted(path, problem.ByMethod(handlers)))
 	}
 	a.handler = origin.Access{
 		Origins: o.Origins,
@@ -94,8 +100,9 @@ func newAPI(o Options, likes likesCopy, rankings rankingsCopy, h history, log *s
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
 
-// answer answers a request, or returns what keeps it from that and has written nothing.
-type answer func(w http.ResponseWriter, r *http.Request) error
+// answer answers a request, or returns what keeps it from that and has written nothing. It may exchange the
+// slot that it holds.
+type answer func(w http.ResponseWriter, r *http.Request, held *slot) error
 
 // routes is all that the API serves, by path and method.
 func (a *api) routes() map[string]map[string]answer {
@@ -116,27 +123,26 @@ func (a *api) routes() map[string]map[string]answer {
 	}
 }
 
+// handle bounds how many requests are in flight. A POST has a body, and takes its slot itself once that has
+// arrived: one that never does would keep it from others.
 func (a *api) handle(f answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := f(w, r); err != nil {
+		var held slot
+		defer held.release()
+		var err error
+		if r.Method != http.MethodPost {
+			err = a.work(&held)
+		}
+		if err == nil {
+			err = f(w, r, &held)
+		}
+		if err != nil {
 			a.fail(w, r, err)
 		}
 	}
 }
 
-// limited bounds how many requests are in hand.
-func (a *api) limited(next http.Handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !a.places.TryAcquire(1) {
-			a.fail(w, r, unavailable(problem.TooManyRequests("as many requests are in hand as the reader takes (reader.max_concurrent_requests)")))
-			return
-		}
-		defer a.places.Release(1)
-		next.ServeHTTP(w, r)
-	}
-}
-
-func (a *api) getDocument(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getDocument(w http.ResponseWriter, r *http.Request, _ *slot) error {
 	in := read(r)
 	if err := in.refusal(); err != nil {
 		return err

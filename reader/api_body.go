@@ -15,6 +15,9 @@ import (
 // maxBody is enough for MaxPosts ids and as many places, with white space.
 const maxBody = 256 << 10
 
+// maxBodies bounds the memory of bodies that are arriving (64 MiB): what that many whole ones take.
+const maxBodies = 256
+
 // parseManyLikes reads the body of a POST: ids are appended to posts, and covered is the
 // least "as of" that covers the events asked for.
 func parseManyLikes(raw []byte, posts []uint64) (_ []uint64, covered []wire.Position, err error) {

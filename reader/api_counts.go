@@ -3,7 +3,6 @@ package reader
 import (
 	"bytes"
 	"context"
-	"io"
 	"net/http"
 
 	"kudos/reader/query"
@@ -18,13 +17,13 @@ type scratch struct {
 }
 
 // getLikes answers the counts of one post.
-func (a *api) getLikes(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getLikes(w http.ResponseWriter, r *http.Request, held *slot) error {
 	in := read(r, minOffset)
 	post, covered := in.PathID("post_id"), in.minOffset()
 	if err := in.refusal(); err != nil {
 		return err
 	}
-	if err := a.coverPost(r.Context(), post, covered); err != nil {
+	if err := a.coverPost(r.Context(), held, post, covered); err != nil {
 		return err
 	}
 	s := a.scratch.Get().(*scratch)
@@ -41,7 +40,7 @@ func (a *api) getLikes(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getManyLikes answers the counts of posts in the query.
-func (a *api) getManyLikes(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getManyLikes(w http.ResponseWriter, r *http.Request, held *slot) error {
 	in := read(r, query.PostIDs, minOffset)
 	s := a.scratch.Get().(*scratch)
 	defer a.scratch.Put(s)
@@ -50,7 +49,7 @@ func (a *api) getManyLikes(w http.ResponseWriter, r *http.Request) error {
 	if err := in.refusal(); err != nil {
 		return err
 	}
-	asOf, err := a.manyLikes(r.Context(), s, covered)
+	asOf, err := a.manyLikes(r.Context(), held, s, covered)
 	if err != nil {
 		return err
 	}
@@ -59,7 +58,7 @@ func (a *api) getManyLikes(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getManyLikesByBody answers the counts of posts in the body.
-func (a *api) getManyLikesByBody(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getManyLikesByBody(w http.ResponseWriter, r *http.Request, held *slot) error {
 	in := read(r)
 	if err := in.refusal(); err != nil {
 		return err
@@ -67,9 +66,12 @@ func (a *api) getManyLikesByBody(w http.ResponseWriter, r *http.Request) error {
 	if p := problem.RequireMediaType(r, "application/json"); p != nil {
 		return refuse(p)
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	raw, err := a.bodies.Read(w, r)
 	if err != nil {
 		return refuse(problem.UnreadBody(err, maxBody))
+	}
+	if err := a.work(held); err != nil {
+		return err
 	}
 	s := a.scratch.Get().(*scratch)
 	defer a.scratch.Put(s)
@@ -77,7 +79,7 @@ func (a *api) getManyLikesByBody(w http.ResponseWriter, r *http.Request) error {
 	if s.posts, covered, err = parseManyLikes(raw, s.posts[:0]); err != nil {
 		return err
 	}
-	if _, err := a.manyLikes(r.Context(), s, covered); err != nil {
+	if _, err := a.manyLikes(r.Context(), held, s, covered); err != nil {
 		return err
 	}
 	a.write(w, r, written{body: s.body, contentType: a.headers.json, caching: a.headers.noCache})
@@ -85,8 +87,8 @@ func (a *api) getManyLikesByBody(w http.ResponseWriter, r *http.Request) error {
 }
 
 // manyLikes makes the body of an answer about s.posts.
-func (a *api) manyLikes(ctx context.Context, s *scratch, covered []wire.Position) ([]wire.Position, error) {
-	if err := a.cover(ctx, covered); err != nil {
+func (a *api) manyLikes(ctx context.Context, held *slot, s *scratch, covered []wire.Position) ([]wire.Position, error) {
+	if err := a.cover(ctx, held, covered); err != nil {
 		return nil, err
 	}
 	counts, asOf, err := a.likes.Counts(s.posts)

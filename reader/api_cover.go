@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"kudos/reader/query"
+	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/schema/problem"
@@ -16,7 +17,7 @@ import (
 
 // coverOne waits until a place is covered which may name no partition: then it is in the
 // only one of homes.
-func (a *api) coverOne(ctx context.Context, want []wire.Position, homes func() ([]int32, error)) error {
+func (a *api) coverOne(ctx context.Context, held *slot, want []wire.Position, homes func() ([]int32, error)) error {
 	if len(want) == 1 && want[0].Partition == someHome {
 		partitions, err := homes()
 		if err != nil {
@@ -28,37 +29,40 @@ func (a *api) coverOne(ctx context.Context, want []wire.Position, homes func() (
 		}
 		want[0].Partition = partitions[0]
 	}
-	return a.cover(ctx, want)
+	return a.cover(ctx, held, want)
 }
 
 // coverPost is coverOne of an event of the post.
-func (a *api) coverPost(ctx context.Context, post uint64, want []wire.Position) error {
-	return a.coverOne(ctx, want, func() ([]int32, error) { return a.likes.Homes(post) })
+func (a *api) coverPost(ctx context.Context, held *slot, post uint64, want []wire.Position) error {
+	return a.coverOne(ctx, held, want, func() ([]int32, error) { return a.likes.Homes(post) })
 }
 
-// cover waits, MaxWait at most, until the copy is as of these positions or later.
-func (a *api) cover(ctx context.Context, want []wire.Position) error {
-	if len(want) == 0 {
-		return nil
-	}
-	partitions, err := a.likes.Partitions()
-	if err != nil {
+// cover waits, MaxWait at most, until the copy is as of these positions or later. It does not wait for what is
+// beyond the end of likes.
+func (a *api) cover(ctx context.Context, held *slot, want []wire.Position) error {
+	missing, err := a.missing(want)
+	if err != nil || len(missing) == 0 {
 		return err
 	}
-	for _, p := range want {
-		if p.Partition >= partitions {
-			return invalid(problem.FieldError{Field: minOffset, Reason: query.OutOfRange,
-				Detail: fmt.Sprintf("partition %d does not exist; the topic %s has %d, from 0 on", p.Partition, schema.TopicLikes, partitions)})
-		}
+	if err := a.wait(held); err != nil {
+		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, a.options.MaxWait)
+	bounded, cancel := context.WithTimeout(ctx, a.options.MaxWait)
 	defer cancel()
-	for _, p := range want {
-		if asOf, err := a.likes.AsOf(p.Partition); err == nil && asOf.Offset >= p.Offset {
-			continue
+	waiting, stop := context.WithCancelCause(bounded)
+	defer stop(nil)
+	go func() {
+		if err := a.likes.CheckEnds(waiting, missing); err != nil {
+			stop(err)
 		}
-		switch err := a.likes.Wait(waiting, p); {
+	}()
+	for _, p := range missing {
+		err := a.likes.Wait(waiting, p)
+		var beyond *view.BeyondEndError
+		switch {
 		case err == nil:
+		case errors.As(context.Cause(waiting), &beyond):
+			return invalid(problem.FieldError{Field: minOffset, Reason: query.OutOfRange, Detail: beyond.Error()})
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 			return a.notCovered(want)
 		default:
@@ -66,6 +70,28 @@ func (a *api) cover(ctx context.Context, want []wire.Position) error {
 		}
 	}
 	return nil
+}
+
+// missing is what of these positions the copy is not as of yet.
+func (a *api) missing(want []wire.Position) (missing []wire.Position, err error) {
+	if len(want) == 0 {
+		return nil, nil
+	}
+	partitions, err := a.likes.Partitions()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range want {
+		if p.Partition >= partitions {
+			return nil, invalid(problem.FieldError{Field: minOffset, Reason: query.OutOfRange,
+				Detail: fmt.Sprintf("partition %d does not exist; the topic %s has %d, from 0 on",
+					p.Partition, schema.TopicLikes, partitions)})
+		}
+		if asOf, err := a.likes.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
+			missing = append(missing, p)
+		}
+	}
+	return missing, nil
 }
 
 // notCovered says how far the partitions are that were waited for.

@@ -52,6 +52,7 @@ type fakeLikes struct {
 		lagKnown    bool
 		moved       chan struct{} // closed when asOf moves
 		waits       chan wire.Position
+		beyondEnd   error // what CheckEnds returns
 	}
 }
 
@@ -121,6 +122,12 @@ func (f *fakeLikes) Wait(ctx context.Context, want wire.Position) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func (f *fakeLikes) CheckEnds(context.Context, []wire.Position) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.beyondEnd
 }
 
 func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error) {

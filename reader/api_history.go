@@ -26,7 +26,7 @@ const (
 )
 
 // getLikesOverTime answers likes by hour or day.
-func (a *api) getLikesOverTime(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getLikesOverTime(w http.ResponseWriter, r *http.Request, _ *slot) error {
 	in := read(r, "region", "interval", "from", "to")
 	region := in.Region("region", in.Value("region"))
 	name := in.OneOf("interval", "hour", "hour", "day")

@@ -16,13 +16,13 @@ const (
 )
 
 // getReaction answers what a user has for a post.
-func (a *api) getReaction(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getReaction(w http.ResponseWriter, r *http.Request, held *slot) error {
 	in := read(r, minOffset)
 	post, user, covered := in.PathID("post_id"), in.PathID("user_id"), in.minOffset()
 	if err := in.refusal(); err != nil {
 		return err
 	}
-	err := a.coverOne(r.Context(), covered, func() ([]int32, error) { return a.likes.HomesOfUser(post, user) })
+	err := a.coverOne(r.Context(), held, covered, func() ([]int32, error) { return a.likes.HomesOfUser(post, user) })
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (a *api) getReaction(w http.ResponseWriter, r *http.Request) error {
 }
 
 // listLikers answers a page of those who like a post.
-func (a *api) listLikers(w http.ResponseWriter, r *http.Request) error {
+func (a *api) listLikers(w http.ResponseWriter, r *http.Request, held *slot) error {
 	const pageSize, pageToken = "page_size", "page_token"
 	in := read(r, pageSize, pageToken, minOffset)
 	post, limit, covered := in.PathID("post_id"), in.Number(pageSize, maxPageSize, defaultPageSize), in.minOffset()
@@ -53,7 +53,7 @@ func (a *api) listLikers(w http.ResponseWriter, r *http.Request) error {
 	if err := in.refusal(); err != nil {
 		return err
 	}
-	if err := a.coverPost(r.Context(), post, covered); err != nil {
+	if err := a.coverPost(r.Context(), held, post, covered); err != nil {
 		return err
 	}
 	likers, next, asOf, err := a.likes.Likers(post, after, limit)

@@ -11,7 +11,7 @@ import (
 )
 
 // listRankings answers which rankings there are.
-func (a *api) listRankings(w http.ResponseWriter, r *http.Request) error {
+func (a *api) listRankings(w http.ResponseWriter, r *http.Request, _ *slot) error {
 	in := read(r)
 	if err := in.refusal(); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (a *api) listRankings(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getTrending answers the newest ranking of a region and window.
-func (a *api) getTrending(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getTrending(w http.ResponseWriter, r *http.Request, _ *slot) error {
 	in := read(r, "window")
 	region, window := in.Region("region", r.PathValue("region")), in.Window("window")
 	if err := in.refusal(); err != nil {
@@ -38,7 +38,7 @@ func (a *api) getTrending(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getLeaderboard answers the most liked posts of the day or of all time.
-func (a *api) getLeaderboard(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getLeaderboard(w http.ResponseWriter, r *http.Request, _ *slot) error {
 	in := read(r, "region", "period")
 	region := in.Region("region", in.Value("region"))
 	period := in.OneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)

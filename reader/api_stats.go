@@ -9,7 +9,7 @@ import (
 )
 
 // getStats answers totals, and how far behind the reader is.
-func (a *api) getStats(w http.ResponseWriter, r *http.Request) error {
+func (a *api) getStats(w http.ResponseWriter, r *http.Request, _ *slot) error {
 	in := read(r)
 	if err := in.refusal(); err != nil {
 		return err

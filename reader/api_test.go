@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/reader/view"
+	"kudos/schema"
+	"kudos/sql"
 )
 
 // succeeds is a request for each operation that is answered with a success.
@@ -133,25 +136,23 @@ func TestHead(t *testing.T) {
 }
 
 func TestTooManyRequests(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxConcurrentRequests = 1; o.MaxWait, o.WriteTimeout = patience, 2*patience }, nil)
-	at := r.likes.partition(1)
+	begun, end := make(chan struct{}), make(chan struct{})
+	slow := fakeHistory(func(context.Context, schema.Region, time.Time, time.Time) ([]sql.HourLikes, error) {
+		close(begun)
+		<-end
+		return nil, nil
+	})
+	r := newRig(t, func(o *Options) { o.MaxConcurrentRequests = 1 }, slow)
 	done := make(chan answered, 1)
-	go func() { done <- r.get("/v1/posts/1/likes?min_offset=1000") }()
-	select {
-	case <-r.likes.mu.waits:
-	case <-time.After(patience):
-		require.Fail(t, "the first request must wait")
-	}
+	go func() { done <- r.get("/v1/analytics/likes") }()
+	receive(t, begun, "the first request must be in flight")
 	a := r.get("/v1/posts/2/likes")
 	require.Contains(t, a.requireProblem(http.StatusTooManyRequests, "too-many-requests"), "reader.max_concurrent_requests")
 	require.Equal(t, "1", a.header.Get("Retry-After"))
-	r.likes.set(func() { r.likes.mu.asOf[at] = 1001 })
-	select {
-	case a := <-done:
-		require.Equal(t, http.StatusOK, a.status)
-	case <-time.After(patience):
-		require.Fail(t, "the first request must be answered")
-	}
+	a = r.post("/v1/likes:get", `{"post_ids":[2]}`)
+	require.Contains(t, a.requireProblem(http.StatusTooManyRequests, "too-many-requests"), "reader.max_concurrent_requests")
+	close(end)
+	require.Equal(t, http.StatusOK, receive(t, done, "the first request must be answered").status)
 	require.Equal(t, http.StatusOK, r.get("/v1/posts/2/likes").status, "the place is free again")
 }
 

@@ -32,8 +32,9 @@ type Options struct {
 	// CacheMaxAge is how long browsers and caches between may show counts and rankings
 	// without asking again; whole seconds. 0: they always ask (an ETag makes it cheap).
 	CacheMaxAge time.Duration `mapstructure:"cache_max_age"`
-	// MaxConcurrentRequests is how many requests are worked on or wait at a time,
-	// streams not among them; more are refused with 429.
+	// MaxConcurrentRequests is how many requests are worked on at a time, streams not
+	// among them, and how many more may wait for min_offset; others are refused with
+	// 429. A request counts once its body has arrived.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 
 	// MaxStreams is how many live streams are open at a time (about 30 KB each); more

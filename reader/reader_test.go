@@ -22,6 +22,9 @@ import (
 // foldedTo is the place in likes that the state table of these tests is as of.
 const foldedTo = 10
 
+// likesEnd is where each partition of likes ends.
+const likesEnd = foldedTo + 5
+
 // roleRig is a reader that runs against an embedded broker, without MySQL.
 type roleRig struct {
 	*Reader
@@ -33,7 +36,7 @@ type roleRig struct {
 }
 
 // broker is an embedded one, as the fold has left it: post 1 has three likes, in
-// whichever of the two partitions it is.
+// whichever of the two partitions it is. Some events are not folded yet.
 func broker(t *testing.T) stream.KafkaOptions {
 	t.Helper()
 	const partitions = 2
@@ -52,6 +55,11 @@ func broker(t *testing.T) stream.KafkaOptions {
 	progress := schema.AppendProgress(nil, &schema.Progress{NextOffset: foldedTo, SourceID: schema.TopicID{1}, Partitions: partitions})
 	for p := range int32(partitions) {
 		records = append(records, &kgo.Record{Partition: p, Key: []byte(schema.StateProgressKey), Value: progress})
+	}
+	for p := range int32(partitions) {
+		for range likesEnd {
+			records = append(records, &kgo.Record{Topic: schema.TopicLikes, Partition: p, Value: []byte("{}")})
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

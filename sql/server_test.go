@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // serverVariable names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases and
@@ -78,8 +79,8 @@ func realServers() []realServer {
 		return []realServer{{"given", func(testing.TB) string { return dsn }}}
 	}
 	return []realServer{
-		{"MariaDB", func(t testing.TB) string { t.Helper(); return shared.MariaDB(t).DSN("") }},
-		{"MySQL", func(t testing.TB) string { t.Helper(); return shared.MySQL(t).DSN("") }},
+		{"MariaDB", func(t testing.TB) string { t.Helper(); tier.Test(t); return shared.MariaDB(t).DSN("") }},
+		{"MySQL", func(t testing.TB) string { t.Helper(); tier.Verify(t); return shared.MySQL(t).DSN("") }},
 	}
 }
 

@@ -29,6 +29,8 @@ type Shadow struct {
 	statement int // longest statement in bytes
 	shard     Shard
 	server    string
+
+	renamePause, writeBackoff time.Duration // before another try
 }
 
 // The tables, in the order in which they are made and renamed.
@@ -71,7 +73,8 @@ func NewShadow(ctx context.Context, o Options, log *slog.Logger) (_ *Shadow, err
 		return nil, fmt.Errorf("mysql options: %w", err)
 	}
 	db, packet := openPool(connections, config.Timeout, 2, 0) // one works, the other looks when the first was lost
-	h := &Shadow{db: db, log: log, packet: packet, statement: o.MaxStatementBytes, shard: o.Shard, server: o.server()}
+	h := &Shadow{db: db, log: log, packet: packet, statement: o.MaxStatementBytes, shard: o.Shard, server: o.server(),
+		renamePause: renamePause, writeBackoff: writeBackoff}
 	defer func() {
 		if err != nil {
 			err = errors.Join(h.describe(err, "make shadow tables"), h.Close())
@@ -157,7 +160,7 @@ func shadowInsert[R any](ctx context.Context, h *Shadow, around statementText, r
 
 // write does something in a transaction, and all of it again after a lock conflict.
 func (h *Shadow) write(ctx context.Context, do func(*sqlx.Tx) error) error {
-	backoff := retry.WithMaxRetries(writeRetries, retry.NewExponential(writeBackoff))
+	backoff := retry.WithMaxRetries(writeRetries, retry.NewExponential(h.writeBackoff))
 	return retry.Do(ctx, backoff, func(ctx context.Context) error {
 		err := h.writeOnce(ctx, do)
 		if hasNumber(err, errDeadlock) || hasNumber(err, errLockWaitTimeout) {
@@ -249,7 +252,7 @@ func (h *Shadow) swap(ctx context.Context) error {
 	if err := h.exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", int(renameWait/time.Second))); err != nil {
 		return err
 	}
-	backoff := retry.WithMaxRetries(renameRetries, retry.NewConstant(renamePause))
+	backoff := retry.WithMaxRetries(renameRetries, retry.NewConstant(h.renamePause))
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
 		// Not cut short by ctx, or nobody would know whether it was done: it takes renameWait and little more.
 		ctx = context.WithoutCancel(ctx)

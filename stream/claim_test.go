@@ -254,3 +254,31 @@ func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
 	c.push(late)
 	require.Equal(t, Position{Offset: 8, Epoch: 5}, c.settled())
 }
+
+// TestClaimFlowRemindsAfterASeek: the client, once it has been moved, is told once more to
+// resume, after a while and only then.
+func TestClaimFlowRemindsAfterASeek(t *testing.T) {
+	c, loop, _ := opened(t, 5)
+	moved := time.Now() // by opened, at the latest
+	_, changed, _ := c.flow(moved.Add(2*kickAfter), 4)
+	require.True(t, changed, "the reminder of the first seek")
+
+	c.open(t.Context(), true)
+	before := time.Now()
+	_, changed, seek := c.flow(before, 4)
+	require.NotNil(t, seek)
+	require.False(t, changed, "nothing to be reminded of: the client has not moved yet")
+	c.sought(*seek)
+	_, changed, _ = c.flow(before.Add(kickAfter/2), 4)
+	require.False(t, changed, "too soon")
+	due := time.Now().Add(2 * kickAfter)
+	wakes := loop.wakes
+	c.next(due)
+	require.Greater(t, loop.wakes, wakes, "the poll loop comes round for it")
+	paused, changed, seek := c.flow(due, 4)
+	require.True(t, changed)
+	require.False(t, paused, "it is told to resume")
+	require.Nil(t, seek)
+	_, changed, _ = c.flow(due, 4)
+	require.False(t, changed, "once")
+}

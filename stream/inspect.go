@@ -104,21 +104,40 @@ func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListO
 	return req
 }
 
+// listPatience outlives the moment in which a new leader does not know its end yet.
+const listPatience = 30 * time.Second
+
 // listOffset asks for this one partition: the answer of a whole topic would be an
-// error wherever one of its brokers is away.
+// error wherever one of its brokers is away. While the leader does not know its end yet,
+// or there is none, it asks again; the client itself does not.
 func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
-	resp, err := listOffsetsRequest(topic, at, partition).RequestWith(ctx, cl)
-	switch {
-	case err != nil:
-	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
-		err = kerr.UnknownTopicOrPartition
-	default:
-		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	for {
+		offset, err := listed(listOffsetsRequest(topic, at, partition).RequestWith(ctx, cl))
+		if errors.Is(err, kerr.OffsetNotAvailable) || errors.Is(err, kerr.LeaderNotAvailable) {
+			select {
+			case <-time.After(fetchRetryMin):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		if err != nil {
+			return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
+		}
+		return offset, nil
 	}
+}
+
+func listed(resp *kmsg.ListOffsetsResponse, err error) (int64, error) {
 	if err != nil {
-		return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
+		return 0, err
 	}
-	return resp.Topics[0].Partitions[0].Offset, nil
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, kerr.UnknownTopicOrPartition
+	}
+	p := resp.Topics[0].Partitions[0]
+	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
 }
 
 // checkTruncation asks the leader where the position's epoch ends in its log. Before

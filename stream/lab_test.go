@@ -247,11 +247,22 @@ func (l *lab) waitProcessed(p int32, want []int64) {
 
 // claim returns a partition's claim in the present session, or nil if there is none.
 func (p *Processor) claim(partition int32) *claim {
-	p.mu.Lock()
-	g := p.mu.group
-	p.mu.Unlock()
-	if g == nil || g.present() == nil {
-		return nil
+	if s := p.session(); s != nil {
+		return s.claims[partition]
 	}
-	return g.present().claims[partition]
+	return nil
+}
+
+// session returns the present session, or nil if there is none.
+func (p *Processor) session() *session {
+	if g := p.group(); g != nil {
+		return g.present()
+	}
+	return nil
+}
+
+func (p *Processor) group() *group {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.group
 }

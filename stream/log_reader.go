@@ -27,7 +27,9 @@ type logReader struct {
 	decompress kgo.Decompressor
 	topicID    [16]byte
 	leader     int32 // -1: to be looked up
-	backoff    time.Duration
+	// end is the last stable offset as of the first fetch; -1: to be asked for.
+	end     int64
+	backoff time.Duration
 }
 
 const (
@@ -42,12 +44,13 @@ const (
 func newLogReader(cl kmsg.Requestor, topic string, partition int32, maxWait time.Duration) *logReader {
 	return &logReader{
 		cl: cl, topic: topic, partition: partition, maxWait: maxWait, fetchBytes: fetchPartitionBytes,
-		decompress: kgo.DefaultDecompressor(), leader: -1, backoff: fetchRetryMin,
+		decompress: kgo.DefaultDecompressor(), leader: -1, end: -1, backoff: fetchRetryMin,
 	}
 }
 
 // fetched is one answer: the records from the asked offset on, and the offset that
-// follows what the answer covered.
+// follows what the answer covered. lso is the last stable offset, which is never before
+// the end that ListOffsets gave.
 type fetched struct {
 	records []*kgo.Record
 	next    int64
@@ -95,23 +98,10 @@ func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error
 	if err := r.findLeader(ctx); err != nil {
 		return fetched{}, err
 	}
-	req := kmsg.NewPtrFetchRequest()
-	req.ReplicaID = -1
-	req.MaxWaitMillis = int32(r.maxWait.Milliseconds())
-	req.MinBytes = 1
-	req.MaxBytes = r.fetchBytes
-	req.IsolationLevel = 1 // read_committed
-	req.SessionEpoch = -1  // no fetch session
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic, t.TopicID = r.topic, r.topicID
-	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition = r.partition
-	p.FetchOffset = offset
-	p.PartitionMaxBytes = r.fetchBytes
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-
-	kresp, err := r.ask(ctx, req)
+	if err := r.findEnd(ctx); err != nil {
+		return fetched{}, err
+	}
+	kresp, err := r.broker().Request(ctx, r.request(offset))
 	if err != nil {
 		return fetched{}, err
 	}
@@ -132,15 +122,38 @@ func (r *logReader) fetchOnce(ctx context.Context, offset int64) (fetched, error
 	if fp.Err != nil {
 		return fetched{}, fp.Err
 	}
-	return fetched{records: fp.Records, next: next, lso: fp.LastStableOffset}, nil
+	if next == offset && next < r.end {
+		return fetched{}, fmt.Errorf("the leader has nothing from there on, but the log ended at offset %d", r.end)
+	}
+	return fetched{records: fp.Records, next: next, lso: max(fp.LastStableOffset, r.end)}, nil
 }
 
-// ask sends a Fetch, which the client itself would not send to the leader.
-func (r *logReader) ask(ctx context.Context, req *kmsg.FetchRequest) (kmsg.Response, error) {
+// request is a Fetch of what follows an offset.
+func (r *logReader) request(offset int64) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID = -1
+	req.MaxWaitMillis = int32(r.maxWait.Milliseconds())
+	req.MinBytes = 1
+	req.MaxBytes = r.fetchBytes
+	req.IsolationLevel = 1 // read_committed
+	req.SessionEpoch = -1  // no fetch session
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = r.topic, r.topicID
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition = r.partition
+	p.FetchOffset = offset
+	p.PartitionMaxBytes = r.fetchBytes
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	return req
+}
+
+// broker is the leader. The client itself would send a Fetch to any broker.
+func (r *logReader) broker() kmsg.Requestor {
 	if cl, ok := r.cl.(interface{ Broker(id int) *kgo.Broker }); ok {
-		return cl.Broker(int(r.leader)).Request(ctx, req)
+		return cl.Broker(int(r.leader))
 	}
-	return r.cl.Request(ctx, req)
+	return r.cl
 }
 
 func (r *logReader) findLeader(ctx context.Context) error {
@@ -166,4 +179,18 @@ func (r *logReader) findLeader(ctx context.Context) error {
 	}
 	r.topicID, r.leader = t.ID, leader
 	return nil
+}
+
+// findEnd asks for the end of the log once. A fetch alone does not tell: the high watermark
+// of a new leader may be behind, and only ListOffsets is not answered until it is right
+// (KIP-207).
+func (r *logReader) findEnd(ctx context.Context) error {
+	if r.end >= 0 {
+		return nil
+	}
+	end, err := listOffset(ctx, r.broker(), r.topic, r.partition, latestOffset)
+	if err == nil {
+		r.end = end
+	}
+	return err
 }

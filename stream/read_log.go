@@ -10,7 +10,8 @@ import (
 
 // LogChunk is what one fetch of ReadLog covered: committed records in offset order,
 // and the offset that follows them and the control records, aborted records and holes
-// between them. End is the last stable offset as of that fetch.
+// between them. End is the last stable offset as of that fetch, and never before the one
+// that ListOffsets gave at the start.
 type LogChunk struct {
 	Records   []*kgo.Record
 	Next, End int64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,9 +84,9 @@ func (s *session) openClaims() {
 
 func (s *session) consume(h sarama.ConsumerGroupHandler) error {
 	var wg sync.WaitGroup
-	errs := make([]error, len(s.claims))
-	i := 0
-	for _, c := range s.claims {
+	claims := slices.Collect(maps.Values(s.claims))
+	errs := make([]error, len(claims))
+	for i, c := range claims {
 		wg.Go(func() { c.feed(s.ctx) })
 		wg.Go(func() {
 			// goka returns from here when its partition processor has ended, which
@@ -96,7 +97,6 @@ func (s *session) consume(h sarama.ConsumerGroupHandler) error {
 				errs[i] = fmt.Errorf("consuming %s/%d: %w", c.Topic(), c.Partition(), err)
 			}
 		})
-		i++
 	}
 	if s.opts.CommitPositions {
 		wg.Go(s.commitPositions)

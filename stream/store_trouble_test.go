@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -129,4 +130,36 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	require.Error(t, w.Commit(9))
 	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
 	goesOnWithRoom(t, s, full)
+}
+
+// TestFilterWithoutKeysThatCouldNotBeRead: a filter that does not know all keys must not
+// decide, or keys that are on disk would be taken for new ones.
+func TestFilterWithoutKeysThatCouldNotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	s := bufferedStore(t, vfs.Default, dir)
+	const keys = 5000
+	fill(t, s, keys, 7)
+	require.NoError(t, s.spillAll())
+	require.NoError(t, s.db.Flush())
+	file := newest(t, s, "*.sst")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	var damaged atomic.Bool
+	damaged.Store(true)
+	s = bufferedStore(t, errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		inTheMiddle := op.Offset > info.Size()/4 && op.Offset < info.Size()/2
+		if damaged.Load() && op.Kind == errorfs.OpFileReadAt && op.Path == file && inTheMiddle {
+			return syscall.EIO
+		}
+		return nil
+	})), dir)
+	defer func() { require.NoError(t, s.Close()) }()
+	<-s.buffer.build.done
+	damaged.Store(false)
+	for i := range keys {
+		key := fmt.Sprintf("key-%06d", i)
+		require.Equal(t, map[string]string{key: key}, lookup(t, s, key))
+	}
 }

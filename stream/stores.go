@@ -57,6 +57,12 @@ func NewStoresOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Sto
 	return s
 }
 
+// FitMemtables makes the memtables no larger than bytes, nor than an eighth of a block cache:
+// who gives a store little memory means all of it. To be called before the first store is made.
+func (s *Stores) FitMemtables(bytes uint64, cacheBytes int64) {
+	s.MemtableBytes = max(minMemtable, min(s.MemtableBytes, bytes, uint64(cacheBytes)/8))
+}
+
 // Close gives up what the stores shared.
 func (s *Stores) Close() {
 	s.cache.Unref()

@@ -238,3 +238,19 @@ func TestBatchMaxBytesByTopic(t *testing.T) {
 	require.NoError(t, tx.Commit(testContext(t), large, Position{}), "other topics have the default")
 	require.Contains(t, asked, "small")
 }
+
+// TestTransactionTimeoutIsTheOneGiven: the broker gives an abandoned transaction up after
+// that time, and not after the client's default.
+func TestTransactionTimeoutIsTheOneGiven(t *testing.T) {
+	c := txnCluster(t)
+	m, _ := c.join()
+	asked := make(chan time.Duration, 1)
+	c.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		asked <- time.Duration(req.(*kmsg.InitProducerIDRequest).TransactionTimeoutMillis) * time.Millisecond
+		return nil, nil, false
+	})
+	const timeout = 12_345 * time.Millisecond
+	tx := c.txn(m, func(o *TxnOptions) { o.Timeout = timeout })
+	require.NoError(t, tx.Fence(testContext(t)))
+	require.Equal(t, timeout, <-asked)
+}

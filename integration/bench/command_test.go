@@ -19,6 +19,7 @@ import (
 
 	"kudos/integration/bench"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -92,6 +93,7 @@ func (n *named) tables() (names []string) {
 
 // TestCommandLeavesNothing: it measures, removes what it made, and with --keep leaves what the next one removes.
 func TestCommandLeavesNothing(t *testing.T) {
+	tier.Verify(t)
 	n := newNamed(t)
 	code, stdout, stderr := n.bench("drain", "--shapes", "skewed-1000", "--events", "3000", "--keep", "--output", "json")
 	require.Zero(t, code, stderr)
@@ -125,6 +127,7 @@ func TestCommandLeavesNothing(t *testing.T) {
 
 // TestCommandRefusesWhatIsInUse: nothing of it is touched, and the message says what to do.
 func TestCommandRefusesWhatIsInUse(t *testing.T) {
+	tier.Verify(t)
 	t.Run("topics", func(t *testing.T) {
 		n := newNamed(t)
 		_, err := n.adm.CreateTopic(t.Context(), 1, 1, nil, schema.TopicLikes)
@@ -158,6 +161,7 @@ func TestCommandRefusesWhatIsInUse(t *testing.T) {
 
 // TestTablesAreThoseOfMigrate: what a benchmark removes is what `kudos migrate` makes.
 func TestTablesAreThoseOfMigrate(t *testing.T) {
+	tier.Verify(t)
 	n := newNamed(t)
 	out, err := exec.CommandContext(t.Context(), shared.Kudos(t), "migrate", "--mysql-dsn", n.dsn).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -165,6 +169,7 @@ func TestTablesAreThoseOfMigrate(t *testing.T) {
 }
 
 func TestCommandUsage(t *testing.T) {
+	tier.Verify(t)
 	program := shared.Kudos(t)
 	for _, c := range []struct {
 		args []string

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 const (
@@ -21,6 +22,7 @@ const (
 
 // TestDashboard runs dashboard.test.mjs against a system of its own.
 func TestDashboard(t *testing.T) {
+	tier.Test(t)
 	s := newSystem(t)
 	control := httptest.NewServer(s.control())
 	t.Cleanup(control.Close)

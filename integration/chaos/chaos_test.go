@@ -14,6 +14,7 @@ import (
 
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // shortKinds are one of each sort, and those that nothing else in the suite does. `make chaos` has all of them.
@@ -25,6 +26,7 @@ var shortKinds = []string{
 // TestCountsAreExactUnderFaults is the short form of make chaos. At its end the remedy for a transaction that Kafka tore
 // is tried, and then the database is tampered with, to see that a difference would have been found.
 func TestCountsAreExactUnderFaults(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	o := DefaultOptions()
 	o.Kinds, o.Faults, o.FaultsPerEpisode, o.Rate = shortKinds, len(shortKinds), len(shortKinds), 4000
@@ -33,7 +35,7 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	openUp(t, o.Dir)
 	o.Out, o.Log = t.Output(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
-	o.Program, err = stack.BuildKudos(t.Context(), o.Dir, stack.WithoutProfile)
+	o.Program, err = stack.BuildKudos(t.Context(), o.Dir, stack.ForTests())
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -111,7 +111,8 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 // remedyTimeout bounds the remedy.
 const remedyTimeout = 10 * time.Minute
 
-// remedy is what kudos names where Kafka tore a transaction: stop the processors, `kudos rebuild --from-events`.
+// remedy is what kudos names where Kafka tore a transaction, and likes has its start: stop the processors, `kudos rebuild
+// --from-events`. It does for a committed offset that alone is behind, too, for which `--offsets` is named.
 func (r *run) remedy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remedyTimeout)
 	defer cancel()

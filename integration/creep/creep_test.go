@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 const recordFile = "record.json"
@@ -23,6 +24,7 @@ var anew = flag.Bool("record", false, "write what is counted to "+recordFile+", 
 // An event costs about as many instructions and allocations as when they were recorded.
 // Where that is meant to change, `make creep` records them anew.
 func TestNoCreep(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedValgrind)
 	record := new(Record)
 	if !*anew {

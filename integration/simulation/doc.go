@@ -1,11 +1,16 @@
 // Package simulation runs the program's own workers (fold, transactions, claims, local
 // stores, MySQL store) against models of Kafka, MySQL, time and the scheduler: all in one
 // process, one step at a time, in an order that a seed decides. In goes a seed; out comes
-// nothing, or a violation of what the design promises, which the same seed shows again.
+// nothing, or a violation of what the design promises, which the same seed shows again. A
+// schedule that fails is reduced to a short script, which can be kept (testdata/*.txt).
 //
 //	schedule.go   a schedule: setup, faults, calm, drain, verdict
 //	world.go      actors (a partition's worker is one) and the scheduler
 //	faults.go     what can happen: crashes, zombies, lost answers, failover, compaction …
+//	draw.go       which of it happens next, and to whom, if a seed decides
+//	script.go     a schedule as a list of what happens, and as text
+//	record.go     writes the script of a seed, and plays scripts
+//	reduce.go     makes a failing script short
 //	group.go      consumer groups: members, assignments, zombies
 //	process.go    a process with its local stores, and the work on one partition
 //	kafka_*.go    logs, transactions and requests of a Kafka cluster

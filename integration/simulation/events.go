@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
@@ -11,95 +12,184 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// write appends some events to likes, as all kinds of writers do.
-func (w *world) write(n int) {
-	for range n {
-		post := uint64(1 + w.rng.IntN(w.plan.posts))
-		user := uint64(1 + w.rng.IntN(w.plan.users))
-		p := schema.PartitionFor(post, w.plan.partitions)
-		if w.rng.IntN(1000) < w.plan.misplaced {
-			p = int32(w.rng.IntN(int(w.plan.partitions)))
-		}
-		e := entry{key: strconv.AppendUint(nil, post, 10)}
-		switch {
-		case w.rng.IntN(1000) < w.plan.poison:
-			w.poison(&e, post, user)
-		case w.rng.IntN(5) == 0:
-			e.value = w.jsonEvent(user)
-		default:
-			e.value = w.protoEvent(post, user)
-		}
-		if w.rng.IntN(1000) < w.plan.poison { // the header of a forwarded event, at home or not
-			e.headers = []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("somewhere")}}
-		}
-		offset := w.kafka.log(schema.TopicLikes, p).append(e)
-		w.note("written: likes/%d offset %d key %s value %q", p, offset, e.key, e.value)
-		if w.rng.IntN(6) == 0 { // the writer sends it once more
-			w.kafka.log(schema.TopicLikes, p).append(e)
-		}
+// event is a record in likes, as all kinds of writers write it.
+type event struct {
+	key, post, user uint64
+	action          string
+	time            int64 // in milliseconds since the schedule began
+	timed           bool
+	region          string
+	form            string // encoding, or what is wrong with it
+	forwarded       bool   // has the header of a forwarded event, misrouted or not
+	twice           bool   // the writer retries it
+}
+
+// Forms of an event; poisoned has the others.
+const (
+	formProto  = "proto"
+	formJSON   = "json"
+	formBroken = "broken"
+	formEmpty  = "empty"
+)
+
+// poisoned are the forms of invalid events.
+var poisoned = []string{
+	formBroken, formEmpty, "another post", "no user", "unknown action", "negative time", "too large",
+}
+
+// write appends an event to a partition (likes/0).
+func (w *world) write(to string, ev *event) {
+	l := w.kafka.named(to)
+	if l == nil {
+		return
+	}
+	e := entry{key: strconv.AppendUint(nil, ev.key, 10), value: ev.value(w.plan.began)}
+	if ev.forwarded {
+		e.headers = []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("somewhere")}}
+	}
+	offset := l.append(e)
+	w.tally["events written"]++
+	w.note("written: %s offset %d key %s value %q", to, offset, e.key, e.value)
+	if ev.twice {
+		l.append(e)
 	}
 }
 
-// eventTime is absent, late, equal to that of others, or far ahead.
-func (w *world) eventTime() int64 {
-	switch w.rng.IntN(8) {
-	case 0:
-		return 0
-	case 1:
-		return now() + 60_000 + w.rng.Int64N(1_000_000)
-	case 2:
-		return now() + w.rng.Int64N(70_000)
-	case 3:
-		return now() - w.rng.Int64N(10_000_000)
+// value encodes an event.
+func (ev *event) value(began int64) []byte {
+	at := int64(0)
+	if ev.timed {
+		at = began + ev.time
 	}
-	return w.plan.began + w.rng.Int64N(3)*30_000
-}
-
-func (w *world) protoEvent(post, user uint64) []byte {
-	e := &kudosv1.LikeEvent{
-		PostId: post, UserId: user, TimeMs: w.eventTime(),
-		Action: pick(w, kudosv1.Action_LIKE, kudosv1.Action_LIKE, kudosv1.Action_UNLIKE, kudosv1.Action_DISLIKE),
-		Region: []byte(pick(w, "DE", "US-CA", "de", "", "Atlantis", "\xff\xfe")),
+	m := kudosv1.LikeEvent{PostId: ev.post, UserId: ev.user, TimeMs: at,
+		Action: kudosv1.Action(kudosv1.Action_value[ev.action]), Region: []byte(ev.region)}
+	switch ev.form {
+	case formJSON:
+		return fmt.Appendf(nil, `{"user_id":%d,"action":%q,"time_ms":%d,"region":%q}`, ev.user, ev.action, at, ev.region)
+	case formBroken:
+		return []byte{0xff, 0xff, 0xff}
+	case formEmpty:
+		return []byte{}
+	case "another post":
+		m.PostId = ev.key + 1
+	case "no user":
+		m.UserId = 0
+	case "unknown action":
+		m.Action = 7
+	case "negative time":
+		m.TimeMs = -1
+	case "too large":
+		m.Region = make([]byte, schema.MaxEventBytes)
 	}
-	if w.rng.IntN(3) == 0 {
-		e.PostId = 0 // the key tells
-	}
-	b, err := proto.Marshal(e)
+	b, err := proto.Marshal(&m)
 	if err != nil {
 		panic(err)
 	}
 	return b
 }
 
-func (w *world) jsonEvent(user uint64) []byte {
-	return fmt.Appendf(nil, `{"user_id":%d,"action":%q,"time_ms":%d,"region":%q}`,
-		user, pick(w, "LIKE", "UNLIKE", "DISLIKE"), w.eventTime(), pick(w, "DE", "fr", "nowhere"))
+// drawEvents draws n events.
+func (w *world) drawEvents(n int) (lines []line) {
+	for range n {
+		ev := &event{form: formProto}
+		ev.key = uint64(1 + w.rng.IntN(w.plan.posts))
+		ev.post, ev.user = ev.key, uint64(1+w.rng.IntN(w.plan.users))
+		p := schema.PartitionFor(ev.key, w.plan.partitions)
+		if w.rng.IntN(1000) < w.plan.misplaced {
+			p = int32(w.rng.IntN(int(w.plan.partitions)))
+		}
+		switch {
+		case w.rng.IntN(1000) < w.plan.poison:
+			ev.form, ev.action = pick(w, poisoned...), "LIKE"
+		case w.rng.IntN(5) == 0:
+			ev.form, ev.post, ev.action = formJSON, 0, pick(w, "LIKE", "UNLIKE", "DISLIKE")
+			w.drawTime(ev)
+			ev.region = pick(w, "DE", "fr", "nowhere")
+		default:
+			w.drawTime(ev)
+			ev.action = pick(w, "LIKE", "LIKE", "UNLIKE", "DISLIKE")
+			ev.region = pick(w, "DE", "US-CA", "de", "", "Atlantis", "\xff\xfe")
+			if w.rng.IntN(3) == 0 {
+				ev.post = 0 // the key tells
+			}
+		}
+		ev.forwarded = w.rng.IntN(1000) < w.plan.poison
+		ev.twice = w.rng.IntN(6) == 0
+		lines = append(lines, line{verb: verbEvent, who: likes(p), event: ev})
+	}
+	return lines
 }
 
-// poison makes what can never be an event.
-func (w *world) poison(e *entry, post, user uint64) {
-	like := kudosv1.LikeEvent{PostId: post, UserId: user, Action: kudosv1.Action_LIKE}
-	switch w.rng.IntN(7) {
+// drawTime: absent, late, equal to that of others, or far ahead.
+func (w *world) drawTime(ev *event) {
+	passed := now() - w.plan.began
+	switch w.rng.IntN(8) {
 	case 0:
-		e.value = []byte{0xff, 0xff, 0xff}
 		return
 	case 1:
-		e.value = []byte{}
-		return
+		ev.time = passed + 60_000 + w.rng.Int64N(1_000_000)
 	case 2:
-		like.PostId++
+		ev.time = passed + w.rng.Int64N(70_000)
 	case 3:
-		like.UserId = 0
-	case 4:
-		like.Action = 7
-	case 5:
-		like.TimeMs = -1
-	case 6:
-		like.Region = make([]byte, schema.MaxEventBytes)
+		ev.time = passed - w.rng.Int64N(10_000_000)
+	default:
+		ev.time = w.rng.Int64N(3) * 30_000
 	}
-	b, err := proto.Marshal(&like)
-	if err != nil {
-		panic(err)
+	ev.timed = true
+}
+
+func (ev *event) String() string {
+	text := fmt.Sprintf("key=%d post=%d user=%d %s", ev.key, ev.post, ev.user, ev.action)
+	if ev.timed {
+		text += fmt.Sprintf(" time=%d", ev.time)
 	}
-	e.value = b
+	if ev.region != "" {
+		text += fmt.Sprintf(" region=%q", ev.region)
+	}
+	if ev.form != formProto {
+		text += fmt.Sprintf(" form=%q", ev.form)
+	}
+	if ev.forwarded {
+		text += " forwarded"
+	}
+	if ev.twice {
+		text += " twice"
+	}
+	return text
+}
+
+// parseEvent reads what String writes.
+func parseEvent(words []string) (*event, error) {
+	ev := &event{form: formProto}
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		var err error
+		switch name {
+		case "key":
+			ev.key, err = strconv.ParseUint(value, 10, 64)
+		case "post":
+			ev.post, err = strconv.ParseUint(value, 10, 64)
+		case "user":
+			ev.user, err = strconv.ParseUint(value, 10, 64)
+		case "time":
+			ev.timed = true
+			ev.time, err = strconv.ParseInt(value, 10, 64)
+		case "region":
+			ev.region, err = strconv.Unquote(value)
+		case "form":
+			ev.form, err = strconv.Unquote(value)
+		case "forwarded":
+			ev.forwarded = true
+		case "twice":
+			ev.twice = true
+		case "LIKE", "UNLIKE", "DISLIKE":
+			ev.action = name
+		default:
+			err = fmt.Errorf("unknown %q in an event", word)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ev, nil
 }

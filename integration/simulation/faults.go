@@ -7,62 +7,45 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kudos/integration/crashdisk"
-	"kudos/schema"
 )
 
 // fault is something that happens around the workers, as often as its weight in the plan.
 type fault struct {
 	name string
-	do   func(*world) bool // false: there was nothing that it could happen to
+	draw func(*world) []line // what happens; nil: nothing can happen now
+	do   func(*world, line) bool
 	// mends: it ends what another fault began.
 	mends bool
 }
 
 // faults in the order of plan.weights. The first two are no faults, and always happen.
 var faults = []fault{
-	{"events written", func(w *world) bool { w.write(1 + w.rng.IntN(5)); return true }, false},
-	{"time passes", (*world).passTime, false},
-	{"group: rebalance", (*world).rebalanceOne, false},
-	{"group: lost membership noticed", (*world).noticeOne, false},
-	{"process: crash", (*world).crashOne, false},
-	{"process: start", func(w *world) bool { return w.startMissing(1) }, true},
-	{"process: pause", func(w *world) bool { return w.setPaused(true) }, false},
-	{"process: resume", func(w *world) bool { return w.setPaused(false) }, true},
-	{"process: disk copied", (*world).snapshotOne, false},
-	{"kafka: transaction timed out", func(w *world) bool { return w.kafka.timeOut(pick(w, w.kafka.coordinators...)) }, false},
-	{"kafka: late markers", func(w *world) bool { return w.kafka.mark(pick(w, w.kafka.coordinators...)) }, false},
-	{"kafka: late request", (*world).arriveLate, false},
-	{"kafka: late offset", func(w *world) bool { return w.kafka.materialize(w.partition()) }, false},
-	{"kafka: state table compacted", (*world).compactState, false},
-	{"kafka: updates compacted", (*world).compactUpdates, false},
-	{"kafka: start of likes deleted", (*world).trimLikes, false},
-	{"kafka: leader elected", (*world).electOne, false},
-	{"mysql: failover", func(w *world) bool { w.mysql.failover(w.rng.IntN(keptCommits + 1)); return true }, false},
-	{"mysql: away", func(w *world) bool { return w.mysqlAway(true) }, false},
-	{"mysql: back", func(w *world) bool { return w.mysqlAway(false) }, true},
-	{"mysql: session killed", (*world).killSession, false},
-	{"mysql: late COMMIT decided", (*world).decideLate, false},
+	{"events written", func(w *world) []line { return w.drawEvents(1 + w.rng.IntN(5)) }, nil, false},
+	{"time passes", (*world).drawTimePasses, (*world).passTime, false},
+	{"group: rebalance", (*world).drawRebalance, (*world).rebalanceOne, false},
+	{"group: lost membership noticed", (*world).drawNotice, (*world).noticeOne, false},
+	{"process: crash", (*world).drawCrash, (*world).crashOne, false},
+	{"process: start", always, func(w *world, _ line) bool { return w.startMissing(1) }, true},
+	{"process: pause", drawPaused(true), setPaused(true), false},
+	{"process: resume", drawPaused(false), setPaused(false), true},
+	{"process: disk copied", (*world).drawProcess, (*world).snapshotOne, false},
+	{"kafka: transaction timed out", (*world).drawCoordinator, ofCoordinator((*cluster).timeOut), false},
+	{"kafka: late markers", (*world).drawCoordinator, ofCoordinator((*cluster).mark), false},
+	{"kafka: late request", (*world).drawLateRequest, (*world).lateRequest, false},
+	{"kafka: late offset", drawPartition(likes), (*world).lateOffset, false},
+	{"kafka: state table compacted", (*world).drawCompaction, (*world).compactState, false},
+	{"kafka: updates compacted", drawPartition(updates), (*world).compactUpdates, false},
+	{"kafka: start of likes deleted", (*world).drawTrim, (*world).trimLikes, false},
+	{"kafka: leader elected", (*world).drawElection, (*world).electOne, false},
+	{"mysql: failover", (*world).drawFailover, (*world).failOver, false},
+	{"mysql: away", always, func(w *world, _ line) bool { return w.mysqlAway(true) }, false},
+	{"mysql: back", always, func(w *world, _ line) bool { return w.mysqlAway(false) }, true},
+	{"mysql: session killed", (*world).drawSession, (*world).killSession, false},
+	{"mysql: late COMMIT decided", (*world).drawLateCommit, (*world).lateCommit, false},
 }
 
-// happen lets one thing happen.
-func (w *world) happen() {
-	n := w.rng.IntN(w.plan.weight)
-	for i, weight := range w.plan.weights {
-		if n -= weight; n < 0 {
-			w.note("# %s", faults[i].name)
-			if faults[i].do(w) {
-				w.tally[faults[i].name]++
-			}
-			return
-		}
-	}
-}
-
-func (w *world) partition() int32 { return w.rng.Int32N(w.plan.partitions) }
-
-func (w *world) passTime() bool {
-	w.advance(pick(w, 10*time.Millisecond, 100*time.Millisecond, 1100*time.Millisecond, 1100*time.Millisecond,
-		6*time.Second, 25*time.Second, 61*time.Second))
+func (w *world) passTime(l line) bool {
+	w.advance(time.Duration(l.n) * time.Millisecond)
 	for _, co := range w.kafka.coordinators {
 		if co.txn != nil && now()-co.txn.began > 31_000 {
 			w.kafka.timeOut(co)
@@ -71,42 +54,46 @@ func (w *world) passTime() bool {
 	return true
 }
 
-func (w *world) rebalanceOne() bool {
-	pick(w, w.groups...).wanted = true
+func (w *world) rebalanceOne(l line) bool {
+	w.group(l.who).wanted = true
 	return true
 }
 
-func (w *world) noticeOne() bool {
-	return len(w.processes) > 0 && pick(w, w.groups...).notice(pick(w, w.processes...))
+func (w *world) noticeOne(l line) bool {
+	p := w.inSlot(l.who)
+	return p != nil && w.group(l.how).notice(p)
 }
 
-func (w *world) crashOne() bool {
-	if len(w.processes) == 0 {
+// What a crash does to the disk. By default nothing that was written is lost.
+const (
+	diskUnsynced = "unsynced data lost"
+	diskLost     = "disk lost"
+	diskOld      = "disk restored from an old copy"
+)
+
+// crashOne ends a process in the middle of whatever it does.
+func (w *world) crashOne(l line) bool {
+	p := w.inSlot(l.who)
+	if p == nil {
 		return false
 	}
-	w.crash(pick(w, w.processes...))
-	return true
-}
-
-// crash ends a process in the middle of whatever it does. What it had not written to disk
-// is lost, or also what the disk had not synced; or the disk is.
-func (w *world) crash(p *process) {
 	w.note("%s crashes", p.name)
-	kept := 100
-	if w.rng.IntN(2) == 0 {
-		kept = 0
-	}
-	disk := copyDisk(p.disk, kept)
+	var disk *crashdisk.Disk
 	switch {
-	case w.rng.IntN(4) == 0:
+	case l.how == diskLost:
 		w.count("process: disk lost")
 		disk = crashdisk.New()
-	case p.old != nil && w.rng.IntN(2) == 0:
+	case l.how == diskOld && p.old != nil:
 		w.count("process: disk restored from an old copy")
 		disk = p.old
+	case l.how == diskUnsynced:
+		disk = copyDisk(p.disk, 0)
+	default:
+		disk = copyDisk(p.disk, 100)
 	}
 	w.plan.disks = append(w.plan.disks, disk)
 	w.halt(p)
+	return true
 }
 
 // copyDisk is what is left of a disk after a crash: all of what had not been synced, or
@@ -119,7 +106,8 @@ func copyDisk(disk *crashdisk.Disk, unsynced int) *crashdisk.Disk {
 func (w *world) halt(p *process) {
 	p.dead = true
 	for _, c := range append([]*conn(nil), w.mysql.conns...) {
-		if c.proc == p && (w.calm || w.rng.IntN(3) > 0) { // else the server does not know yet
+		unaware := decision{who: w.asked(), what: "mysql: does not know of the crash"}
+		if c.proc == p && (w.calm || !w.decide(unaware, func() bool { return w.rng.IntN(3) == 0 })) {
 			c.broken = true
 			if !contains(w.mysql.late, c) {
 				c.leave()
@@ -169,83 +157,111 @@ func (w *world) startMissing(n int) (any bool) {
 }
 
 // setPaused has a process stand still, or go on.
-func (w *world) setPaused(paused bool) bool {
-	var fit []*process
-	for _, p := range w.processes {
-		if p.paused != paused {
-			fit = append(fit, p)
+func setPaused(paused bool) func(*world, line) bool {
+	return func(w *world, l line) bool {
+		p := w.inSlot(l.who)
+		if p == nil || p.paused == paused {
+			return false
 		}
+		p.paused = paused
+		w.note("%s paused: %v", p.name, paused)
+		return true
 	}
-	if len(fit) == 0 {
-		return false
-	}
-	p := pick(w, fit...)
-	p.paused = paused
-	w.note("%s paused: %v", p.name, paused)
-	return true
 }
 
-func (w *world) snapshotOne() bool {
-	if len(w.processes) == 0 {
+func (w *world) snapshotOne(l line) bool {
+	p := w.inSlot(l.who)
+	if p == nil {
 		return false
 	}
-	p := pick(w, w.processes...)
 	p.old = copyDisk(p.disk, 100)
 	return true
 }
 
+func ofCoordinator(do func(*cluster, *coordinator) bool) func(*world, line) bool {
+	return func(w *world, l line) bool {
+		for _, co := range w.kafka.coordinators {
+			if co.id == l.who {
+				return do(w.kafka, co)
+			}
+		}
+		return false
+	}
+}
+
+func (w *world) lateRequest(l line) bool { return w.arriveLate(l.how == howLost) }
+func (w *world) lateCommit(l line) bool  { return w.decideLate(l.how != howLost) }
+
+// lateOffset shows the readers of a partition's committed offset what it is now.
+func (w *world) lateOffset(l line) bool {
+	p := partitionOf(l)
+	return p < w.plan.partitions && w.kafka.materialize(p)
+}
+
+func (w *world) failOver(l line) bool {
+	w.mysql.failover(int(l.n))
+	return true
+}
+
 // arriveLate has a request arrive, or get lost, that its sender has given up.
-func (w *world) arriveLate() bool {
+func (w *world) arriveLate(lost bool) bool {
 	k := len(w.kafka.late)
 	if k == 0 {
 		return false
 	}
 	arrive := w.kafka.late[k-1]
 	w.kafka.late = w.kafka.late[:k-1]
-	if w.rng.IntN(4) > 0 {
-		arrive()
-		return true
+	if lost {
+		return false
 	}
-	return false
-}
-
-// electOne has another broker lead a partition, whose clock is another one.
-func (w *world) electOne() bool {
-	l := pick(w, w.kafka.logs...)
-	l.elect(l.end())
-	l.clock = w.rng.Int64N(4001) - 2000
+	arrive()
 	return true
 }
 
-func (w *world) compactState() bool {
-	l := w.kafka.log(schema.TopicState, w.partition())
-	return l.compact(w.rng.Int64N(l.end() + 1))
+// electOne has another broker lead a partition, whose clock is another one.
+func (w *world) electOne(l line) bool {
+	log := w.kafka.named(l.who)
+	if log == nil {
+		return false
+	}
+	log.elect(log.end())
+	log.clock = l.n
+	return true
+}
+
+func (w *world) compactState(l line) bool {
+	log := w.kafka.named(l.who)
+	return log != nil && log.compact(min(l.n, log.end()))
 }
 
 // compactUpdates keeps its distance from what may still be needed, as the compaction lag
 // of 7 days does: by MySQL after a failover, or by a process that has stood still.
-func (w *world) compactUpdates() bool {
-	p := w.partition()
-	below := w.mysql.floor(positionKey(p)).n[colOffset]
+func (w *world) compactUpdates(l line) bool {
+	log := w.kafka.named(l.who)
+	if log == nil {
+		return false
+	}
+	below := w.mysql.floor(positionKey(partitionOf(l))).n[colOffset]
 	for _, c := range w.claims() {
-		if c.name() == updates(p) {
+		if c.name() == l.who {
 			below = min(below, max(0, c.drive.Status().Position.Offset))
 		}
 	}
-	return w.kafka.log(schema.TopicUpdates, p).compact(below)
+	return log.compact(below)
 }
 
 // trimLikes deletes the start of likes: only what has been folded.
-func (w *world) trimLikes() bool {
-	p := w.partition()
-	progress, ok := w.progress(p)
-	if !ok {
+func (w *world) trimLikes(l line) bool {
+	log := w.kafka.named(l.who)
+	if log == nil {
 		return false
 	}
-	l := w.kafka.log(schema.TopicLikes, p)
-	before := l.start
-	l.start = max(l.start, w.rng.Int64N(progress.NextOffset+1))
-	return l.start > before
+	progress, ok := w.progress(partitionOf(l))
+	before := log.start
+	if ok {
+		log.start = max(log.start, min(l.n, progress.NextOffset))
+	}
+	return log.start > before
 }
 
 // mysqlAway has the server go away or come back.
@@ -260,11 +276,11 @@ func (w *world) mysqlAway(away bool) bool {
 	return true
 }
 
-func (w *world) killSession() bool {
-	if len(w.mysql.conns) == 0 {
+func (w *world) killSession(l line) bool {
+	if l.n >= int64(len(w.mysql.conns)) {
 		return false
 	}
-	c := pick(w, w.mysql.conns...)
+	c := w.mysql.conns[l.n]
 	if contains(w.mysql.late, c) {
 		return false
 	}
@@ -272,10 +288,10 @@ func (w *world) killSession() bool {
 	return true
 }
 
-func (w *world) decideLate() bool {
+func (w *world) decideLate(done bool) bool {
 	if len(w.mysql.late) == 0 {
 		return false
 	}
-	w.mysql.resolve(w.mysql.late[0], w.rng.IntN(2) == 0)
+	w.mysql.resolve(w.mysql.late[0], done)
 	return true
 }

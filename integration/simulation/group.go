@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -68,7 +69,7 @@ func (g *group) rebalance() {
 	g.wanted = false
 	g.joining = []*process{}
 	for _, p := range g.w.processes {
-		if p.paused || g.w.chance(150) {
+		if p.paused || g.w.chanceOf(decision{p.ref(), "takes no part in a rebalance", g.name}, 150) {
 			continue
 		}
 		g.joining = append(g.joining, p)
@@ -87,7 +88,7 @@ func (g *group) settle() {
 		}
 		return
 	}
-	impatient := g.w.chance(10)
+	impatient := g.w.chanceOf(decision{who: g.name, what: "does not wait for all"}, 10)
 	var joined []*process
 	for _, p := range g.joining {
 		switch {
@@ -104,15 +105,40 @@ func (g *group) settle() {
 	if len(joined) == 0 {
 		return
 	}
+	owners := g.assign(joined)
 	shares := make([][]int32, len(joined))
 	for p := range g.w.plan.partitions {
-		i := g.w.rng.IntN(len(joined))
+		i := owners[p]
 		shares[i] = append(shares[i], p)
 	}
 	for i, p := range joined {
 		g.names++
 		g.begin(p, fmt.Sprintf("%s-%d", p.name, g.names), shares[i])
 	}
+}
+
+// assign returns which of the processes owns each partition.
+func (g *group) assign(joined []*process) []int {
+	w, owners := g.w, make([]int, g.w.plan.partitions)
+	var written, names []string
+	if list := w.owners[g.name]; len(list) > 0 {
+		written, w.owners[g.name] = list[0], list[1:]
+	}
+	for p := range owners {
+		owners[p] = p % len(joined)
+		if w.rng != nil {
+			owners[p] = w.rng.IntN(len(joined))
+		} else if p < len(written) {
+			if i := slices.IndexFunc(joined, func(x *process) bool { return x.ref() == written[p] }); i >= 0 {
+				owners[p] = i
+			}
+		}
+		names = append(names, joined[owners[p]].ref())
+	}
+	if w.rng != nil {
+		w.before(line{verb: verbAssign, who: g.name, how: strings.Join(names, " ")})
+	}
+	return owners
 }
 
 // notice has a process see that its session is past, and join anew.

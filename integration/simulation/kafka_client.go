@@ -53,7 +53,7 @@ func (c *client) sent(ctx context.Context, what string) error {
 		return errClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case c.w.chance(c.w.plan.lost):
+	case c.w.lost("kafka: request lost", what):
 		c.w.count("kafka: request lost")
 		return errLost
 	}
@@ -65,7 +65,7 @@ func (c *client) answered(what string) error {
 	if !c.w.step("kafka answers: %s", what) {
 		return errDead
 	}
-	if c.w.chance(c.w.plan.lost) {
+	if c.w.lost("kafka: answer lost", what) {
 		c.w.count("kafka: answer lost")
 		return errLost
 	}
@@ -139,7 +139,7 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	if _, _, err := c.ProducerID(ctx); err != nil { // if nobody has asked for it before
 		return err
 	}
-	stepped := rec.Topic != c.topic || w.chance(100)
+	stepped := rec.Topic != c.topic || w.chance("kafka: a step before the next record", 100)
 	if stepped {
 		c.topic = rec.Topic
 		if err := c.sent(ctx, "produce to "+rec.Topic); err != nil {
@@ -184,7 +184,7 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 			return kerr.ProducerFenced
 		}
 		w.kafka.decide(co, commit)
-		if !w.chance(400) {
+		if !w.chance("kafka: markers late", 400) {
 			w.kafka.mark(co)
 		}
 		return nil
@@ -192,8 +192,8 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 	if err := c.sent(ctx, "end transaction of "+co.id); err != nil {
 		return err
 	}
-	if w.chance(w.plan.unclear) {
-		if w.chance(500) {
+	if w.chance("kafka: commit does not arrive", w.plan.unclear) {
+		if w.chance("kafka: it never does", 500) {
 			w.count("kafka: commit lost")
 		} else {
 			w.count("kafka: commit late")
@@ -208,7 +208,7 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 	if err := c.answered("end transaction of " + co.id); err != nil {
 		return err
 	}
-	if w.chance(w.plan.unclear) {
+	if w.chance("kafka: answer to commit lost", w.plan.unclear) {
 		w.count("kafka: answer to commit lost")
 		return errLost
 	}

@@ -68,6 +68,9 @@ func (k *cluster) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsRes
 	switch at := rt.Partitions[0].Timestamp; {
 	case at == -2:
 		rp.Offset = l.start
+	case k.w.chance("kafka: end not available", 20):
+		rp.ErrorCode = kerr.OffsetNotAvailable.Code
+		k.w.count("kafka: end not available")
 	case req.IsolationLevel == 1:
 		rp.Offset = l.stable()
 	default:
@@ -118,12 +121,16 @@ func (k *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 	switch from := rt.Partitions[0].FetchOffset; {
 	case from < l.start || from > l.end():
 		rp.ErrorCode = kerr.OffsetOutOfRange.Code
-	case k.w.chance(20):
+	case k.w.chance("kafka: fetch refused", 20):
 		rp.ErrorCode = kerr.NotLeaderForPartition.Code
+	case from < l.stable() && k.w.chance("kafka: stale end", 50):
+		// A new leader shows what is below its high watermark, which is behind for a moment.
+		rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = from, from, l.start
+		k.w.count("kafka: high watermark behind")
 	default:
 		n := 1000
-		if k.w.chance(500) {
-			n = 1 + k.w.rng.IntN(3)
+		if k.w.chance("kafka: fetch of few batches", 500) {
+			n = k.w.amount(func() int { return 1 + k.w.rng.IntN(3) })
 		}
 		l.fetch(from, n, req.IsolationLevel == 1, &rp)
 	}
@@ -153,11 +160,11 @@ func (k *cluster) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOff
 
 func (k *cluster) allowCommit(co *coordinator, req *kmsg.TxnOffsetCommitRequest) *kerr.Error {
 	switch {
-	case k.w.chance(30):
+	case k.w.chance("kafka: coordinator loads", 30):
 		return kerr.CoordinatorLoadInProgress
 	case k.fence(co, req.ProducerID, req.ProducerEpoch) != nil:
 		return kerr.InvalidProducerEpoch
-	case co.txn != nil && co.txn.decided(), k.w.chance(30):
+	case co.txn != nil && co.txn.decided(), k.w.chance("kafka: concurrent transactions", 30):
 		return kerr.ConcurrentTransactions
 	}
 	return k.w.group(req.Group).member(req.MemberID, req.Generation)

@@ -1,6 +1,9 @@
 package simulation
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kudos/schema"
@@ -60,6 +63,28 @@ func newCluster(w *world, partitions int32) *cluster {
 
 func (c *cluster) log(topic string, p int32) *partitionLog { return c.topics[topic].parts[p] }
 
+// named is a partition's log by its name (likes/0), or nil.
+func (c *cluster) named(name string) *partitionLog {
+	for _, t := range c.topics {
+		for p, l := range t.parts {
+			if fmt.Sprintf("%s/%d", t.name, p) == name {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// nameOf is named of a log.
+func (c *cluster) nameOf(l *partitionLog) string {
+	for _, t := range c.topics {
+		if p := slices.Index(t.parts, l); p >= 0 {
+			return fmt.Sprintf("%s/%d", t.name, p)
+		}
+	}
+	return ""
+}
+
 func (c *cluster) coordinator(id string) *coordinator {
 	for _, co := range c.coordinators {
 		if co.id == id {
@@ -117,7 +142,7 @@ func (c *cluster) mark(co *coordinator) bool {
 	if t.state == txnCommitted {
 		for p, offset := range t.offset {
 			c.committed[p].next = offset
-			if !c.w.chance(300) {
+			if !c.w.chance("kafka: offset late", 300) {
 				c.materialize(p)
 			}
 		}

@@ -18,7 +18,7 @@ func (k connector) Driver() driver.Driver { return nil }
 func (k connector) Connect(context.Context) (driver.Conn, error) {
 	w := k.proc.w
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
-	if !w.step("mysql: connect") || w.mysql.away || w.chance(w.plan.lost) {
+	if !w.step("mysql: connect") || w.mysql.away || w.chance("mysql: connection refused", w.plan.lost) {
 		return nil, refused
 	}
 	c := &conn{db: w.mysql, proc: k.proc, writes: map[string]row{}}
@@ -92,16 +92,16 @@ func (t tx) Commit() error {
 		return mysql.ErrInvalidConn
 	}
 	switch {
-	case w.chance(w.plan.unclear):
+	case w.chance("mysql: COMMIT lost", w.plan.unclear):
 		w.count("mysql: COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn
-	case w.chance(w.plan.unclear):
+	case w.chance("mysql: COMMIT late", w.plan.unclear):
 		w.count("mysql: COMMIT late")
 		c.broken = true
 		c.db.late = append(c.db.late, c)
 		return mysql.ErrInvalidConn
-	case w.chance(w.plan.unclear):
+	case w.chance("mysql: COMMIT refused", w.plan.unclear):
 		w.count("mysql: COMMIT refused")
 		c.rollback()
 		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
@@ -110,7 +110,7 @@ func (t tx) Commit() error {
 	if !w.step("mysql answers: COMMIT") {
 		return mysql.ErrInvalidConn
 	}
-	if w.chance(w.plan.unclear) {
+	if w.chance("mysql: answer to COMMIT lost", w.plan.unclear) {
 		w.count("mysql: answer to COMMIT lost")
 		c.breakOff()
 		return mysql.ErrInvalidConn

@@ -118,7 +118,7 @@ func (c *conn) arrive(what string) error {
 		return mysql.ErrInvalidConn
 	case c.broken:
 		return mysql.ErrInvalidConn
-	case c.db.w.chance(c.db.w.plan.lost):
+	case c.db.w.lost("mysql: connection lost", what):
 		c.db.w.note("connection lost: %s", what)
 		c.breakOff()
 		return mysql.ErrInvalidConn

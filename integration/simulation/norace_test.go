@@ -2,4 +2,6 @@
 
 package simulation
 
-const defaultSchedules = 20_000
+import "kudos/integration/tier"
+
+func defaultSchedules() int { return tier.Size(2_000, 20_000) }

@@ -41,8 +41,7 @@ var damages = []damage{
 
 // suffer does the damage, and looks at what comes of it.
 func (w *world) suffer() {
-	p := w.partition()
-	restart := w.rng.IntN(2) == 0
+	p, restart := w.drawDamage()
 	w.note("# damage to partition %d: %s", p, w.plan.damage.name)
 	want := w.plan.damage.do(w, p)
 	if want == nil {
@@ -60,6 +59,28 @@ func (w *world) suffer() {
 	for name, reason := range want {
 		w.mustPark(name, reason)
 	}
+}
+
+// drawDamage returns the partition that is damaged, and whether the processes are
+// restarted whether they need it or not.
+func (w *world) drawDamage() (p int32, restart bool) {
+	w.passed = w.passed[:0]
+	if w.rng == nil {
+		d := w.plan.rest[0]
+		for _, l := range w.plan.rest[1:] {
+			if l.verb == verbNext || l.verb == verbAssign {
+				w.perform(l)
+			}
+		}
+		return min(partitionOf(d), w.plan.partitions-1), d.n != 0
+	}
+	p, restart = w.partition(), w.rng.IntN(2) == 0
+	l := line{verb: verbDamage, who: likes(p), how: w.plan.damage.name}
+	if restart {
+		l.n = 1
+	}
+	w.perform(l)
+	return p, restart
 }
 
 // needsRestart: what goes by the identity of topics and clusters is found out when a
@@ -84,8 +105,18 @@ func (w *world) restart() {
 
 // writeHome writes events for each partition that lives.
 func (w *world) writeHome() {
+	for _, l := range w.plan.rest {
+		if l.verb == verbEvent {
+			w.perform(l)
+		}
+	}
+	if w.rng == nil {
+		return
+	}
 	w.plan.misplaced, w.plan.poison = 0, 0
-	w.write(5)
+	for _, l := range w.drawEvents(5) {
+		w.perform(l)
+	}
 }
 
 // mustPark looks at the owner of a partition.

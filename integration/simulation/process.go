@@ -19,7 +19,8 @@ import (
 // process is one run of the processor role, from its start to its end or crash.
 type process struct {
 	w      *world
-	name   string
+	slot   int    // whose place it takes, from 1 on
+	name   string // of its slot, and which life that is
 	disk   *crashdisk.Disk
 	old    *crashdisk.Disk // the disk as it was some time ago; nil: not kept
 	stores *stream.Stores
@@ -75,8 +76,14 @@ func (w *world) options() processor.Options {
 
 // start begins a process on a disk.
 func (w *world) start(disk *crashdisk.Disk) *process {
-	w.started++
-	p := &process{w: w, name: fmt.Sprintf("p%d", w.started), disk: disk}
+	p := &process{w: w, slot: 1, disk: disk}
+	for w.inSlot(p.ref()) != nil {
+		p.slot++
+	}
+	w.lives[p.slot]++
+	if p.name = p.ref(); w.lives[p.slot] > 1 {
+		p.name = fmt.Sprintf("%s.%d", p.ref(), w.lives[p.slot])
+	}
 	p.stores = stream.NewStoresOn(disk, "state", 1<<20, w.log)
 	p.stores.BufferBytes = 2048 // goes to disk every few batches
 	o := sql.DefaultOptions()
@@ -89,6 +96,19 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 	p.workers.Beside = func(f func()) func() { f(); return func() {} }
 	w.processes = append(w.processes, p)
 	return p
+}
+
+// ref names a process in scripts.
+func (p *process) ref() string { return fmt.Sprintf("p%d", p.slot) }
+
+// inSlot is the process that a script names, or nil.
+func (w *world) inSlot(ref string) *process {
+	for _, p := range w.processes {
+		if p.ref() == ref {
+			return p
+		}
+	}
+	return nil
 }
 
 // end gives up what a process holds in this one. All its actors have ended.
@@ -117,7 +137,7 @@ func (g *group) begin(p *process, member string, partitions []int32) {
 			MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
 			SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
 		}, &client{w: g.w, proc: p}, func() { g.wanted = true }, g.w.log)
-		c.actor = g.w.spawn(fmt.Sprintf("%s %s/%d", member, g.topic, partition), p, c.run)
+		c.actor = g.w.spawn(fmt.Sprintf("%s %s/%d", member, g.topic, partition), p.ref()+":"+c.name(), p, c.run)
 		s.claims = append(s.claims, c)
 	}
 	s.working = len(s.claims)
@@ -183,8 +203,9 @@ func (c *claim) recover() (*stream.Store, error) {
 	return st.(*stream.Store), st.Open()
 }
 
-// poll is the poll loop's turn: it may come while the worker is busy.
-func (c *claim) poll() {
+// poll is the poll loop's turn: it may come while the worker is busy. It fetches so many
+// batches, if that is written.
+func (c *claim) poll(batches int) {
 	if !c.open {
 		return
 	}
@@ -205,7 +226,7 @@ func (c *claim) poll() {
 	case c.at.Offset < l.start || c.at.Offset > l.end():
 		rp.ErrorCode = 1 // OFFSET_OUT_OF_RANGE
 	default:
-		l.fetch(c.at.Offset, 1+c.session.g.w.rng.IntN(6), true, &rp)
+		l.fetch(c.at.Offset, c.session.g.w.batches(batches), true, &rp)
 	}
 	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: c.at.Offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"kudos/integration/crashdisk"
@@ -27,25 +28,63 @@ type plan struct {
 	damage                           *damage
 	wipe                             bool              // processes start with an empty disk
 	disks                            []*crashdisk.Disk // of crashed processes
+	rest                             []line            // of a script: damage, and what comes after it
 }
+
+// untaken counts decisions in a script that nobody asked for.
+const untaken = "script: decision that was never to be taken"
 
 // Tally counts what happened in schedules, by name.
 type Tally map[string]int
 
-// Run runs the schedule of a seed and returns what it violates. It must be called in a
-// bubble of testing/synctest, whose time it passes. trace gets a line for each step; it
-// may be nil.
-func Run(seed uint64, trace func(format string, args ...any)) (Tally, error) {
+// Run runs the schedule of a seed and returns it as a script, and what it violates. It must
+// be called in a bubble of testing/synctest, whose time it passes. trace gets a line for
+// each step; it may be nil.
+func Run(seed uint64, trace func(format string, args ...any)) (Tally, *Script, error) {
+	w := newWorld(trace)
+	w.rng = rand.New(rand.NewPCG(seed, 0x6b75646f73))
+	w.makePlan()
+	w.script = Script{Partitions: w.plan.partitions, Processes: w.plan.processes, MaxBatch: w.plan.maxBatch}
+	w.run(func() {
+		for _, l := range w.drawEvents(1 + w.rng.IntN(8)) {
+			w.perform(l)
+		}
+		w.storm()
+	})
+	return w.tally, &w.script, w.failure
+}
+
+// Run runs a script, as Run does a seed.
+func (s *Script) Run(trace func(format string, args ...any)) (Tally, error) {
+	w := newWorld(trace)
+	w.plan = plan{partitions: s.Partitions, processes: s.Processes, maxBatch: s.MaxBatch, began: now()}
+	w.run(func() {
+		if w.plan.rest = w.play(s.lines); len(w.plan.rest) > 0 {
+			w.plan.damage = &damages[slices.IndexFunc(damages, func(d damage) bool { return d.name == w.plan.rest[0].how })]
+		}
+	})
+	for _, list := range w.armed {
+		w.tally[untaken] += len(list)
+	}
+	return w.tally, w.failure
+}
+
+func newWorld(trace func(format string, args ...any)) *world {
 	w := &world{
-		rng: rand.New(rand.NewPCG(seed, 0x6b75646f73)), trace: trace, back: make(chan struct{}),
-		log: slog.New(slog.DiscardHandler), excused: map[string]bool{}, tally: Tally{},
+		trace: trace, back: make(chan struct{}), log: slog.New(slog.DiscardHandler),
+		lives: map[int]int{}, excused: map[string]bool{}, tally: Tally{},
+		recorder: recorder{armed: map[string][]line{}, owners: map[string][][]string{}},
 	}
 	if trace != nil {
 		w.log = slog.New(slog.NewTextHandler(traceWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
 	}
-	w.makePlan()
+	return w
+}
+
+// run is a schedule from its beginning to its end.
+func (w *world) run(storm func()) {
 	w.setUp()
-	w.storm()
+	storm()
 	w.subside()
 	w.drain()
 	if w.failure == nil && w.plan.damage != nil {
@@ -55,7 +94,6 @@ func Run(seed uint64, trace func(format string, args ...any)) (Tally, error) {
 		w.verdict()
 	}
 	w.tearDown()
-	return w.tally, w.failure
 }
 
 // traceWriter puts the program's own log into the trace.
@@ -112,28 +150,44 @@ func (w *world) setUp() {
 	}
 	w.newGroups()
 	w.startMissing(w.plan.processes)
-	w.write(1 + w.rng.IntN(8))
 }
 
-// storm is the time of faults.
+// storm is the time of faults: what happens is drawn.
 func (w *world) storm() {
 	for range w.plan.steps {
 		if w.failure != nil {
 			return
 		}
+		w.passed = w.passed[:0]
 		w.settle()
-		switch {
-		case w.rng.IntN(w.plan.peace) == 0:
-			w.happen()
-		case w.rng.IntN(4) == 0:
-			w.pollOne()
-		default:
-			if a := w.runnable(); a != nil {
-				w.let(a)
-			}
+		lines := w.drawStep()
+		if len(lines) == 0 || lines[0].verb == verbEvent {
+			w.perform(line{verb: verbSettle})
+		}
+		for _, l := range lines {
+			w.perform(l)
 		}
 	}
 }
+
+// drawStep draws what happens next.
+func (w *world) drawStep() []line {
+	switch {
+	case w.rng.IntN(w.plan.peace) == 0:
+		return w.drawFault()
+	case w.rng.IntN(4) == 0:
+		if claims := w.claims(); len(claims) > 0 {
+			return does(line{verb: verbPoll, who: pick(w, claims...).actor.ref})
+		}
+	default:
+		if a := w.runnable(); a != nil {
+			return does(line{verb: verbRun, who: a.ref, n: 1})
+		}
+	}
+	return nil
+}
+
+func does(l line) []line { return []line{l} }
 
 func (w *world) settle() {
 	for _, g := range w.groups {
@@ -153,26 +207,19 @@ func (w *world) claims() []*claim {
 	return list
 }
 
-func (w *world) pollOne() {
-	if claims := w.claims(); len(claims) > 0 {
-		if c := pick(w, claims...); !c.session.proc.paused {
-			c.poll()
-		}
-	}
-}
-
 // subside ends the faults: what was decided late is decided now, who was away is back.
 func (w *world) subside() {
 	w.note("# calm")
 	w.calm = true
+	w.passed = w.passed[:0]
 	for _, p := range w.processes {
 		p.paused = false
 	}
 	for len(w.kafka.late) > 0 {
-		w.arriveLate()
+		w.arriveLate(w.decide(decision{who: w.asked(), what: "kafka: late request lost"}, func() bool { return w.rng.IntN(4) == 0 }))
 	}
 	for len(w.mysql.late) > 0 {
-		w.decideLate()
+		w.decideLate(!w.decide(decision{who: w.asked(), what: "mysql: late COMMIT lost"}, func() bool { return w.rng.IntN(2) > 0 }))
 	}
 	w.mysql.away = false
 	for _, c := range append([]*conn(nil), w.mysql.conns...) {
@@ -231,11 +278,18 @@ func (w *world) round() (busy bool) {
 			g.notice(p)
 		}
 	}
+	return w.turn()
+}
+
+// turn has everybody poll and run who does not stand still.
+func (w *world) turn() (busy bool) {
 	for _, c := range w.claims() {
-		c.poll()
+		if !c.session.proc.paused {
+			c.poll(0)
+		}
 	}
 	for _, a := range append([]*actor(nil), w.actors...) {
-		if !a.done {
+		if !a.done && !a.proc.paused {
 			w.let(a)
 			busy = busy || !a.idle
 		}

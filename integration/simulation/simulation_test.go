@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", defaultSchedules, "how many schedules to run")
+	schedules = flag.Int("schedules", defaultSchedules(), "how many schedules to run")
 	firstSeed = flag.Uint64("seed", 1, "seed of the first schedule; the others follow")
 	replay    = flag.Bool("replay", false, "run the schedule of -seed only, and print each step")
 	stopAt    = flag.Int("violations", 5, "stop after so many violations")
@@ -44,16 +44,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// tracer gets a line for each step.
+type tracer func(format string, args ...any)
+
 // inBubble runs one schedule in virtual time.
-func inBubble(t *testing.T, seed uint64, trace func(string, ...any)) (tally Tally, err error) {
-	synctest.Test(t, func(*testing.T) { tally, err = Run(seed, trace) })
-	return tally, err
+func inBubble(t *testing.T, seed uint64, trace tracer) (tally Tally, s *Script, err error) {
+	synctest.Test(t, func(*testing.T) { tally, s, err = Run(seed, trace) })
+	return tally, s, err
 }
 
 // TestSchedules runs schedules on all cores. `make simulate` is this with more of them.
 func TestSchedules(t *testing.T) {
 	if *replay {
-		_, err := inBubble(t, *firstSeed, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
+		_, _, err := inBubble(t, *firstSeed, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
 		require.NoError(t, err)
 		return
 	}
@@ -65,8 +68,8 @@ func TestSchedules(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for seed, ok := r.next(); ok; seed, ok = r.next() {
-				tally, err := inBubble(t, seed, nil)
-				r.finished(t, seed, tally, err)
+				tally, script, err := inBubble(t, seed, nil)
+				r.finished(t, seed, tally, script, err)
 			}
 		})
 	}
@@ -98,7 +101,7 @@ func (r *runner) next() (seed uint64, ok bool) {
 	return *firstSeed + uint64(r.started) - 1, true
 }
 
-func (r *runner) finished(t *testing.T, seed uint64, tally Tally, err error) {
+func (r *runner) finished(t *testing.T, seed uint64, tally Tally, script *Script, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done++
@@ -108,6 +111,9 @@ func (r *runner) finished(t *testing.T, seed uint64, tally Tally, err error) {
 	if err != nil {
 		r.violations++
 		t.Errorf("seed %d: %v\nto see each step: make simulate SEED=%d REPLAY=1", seed, err, seed)
+		if r.violations == 1 && *shrinkTime > 0 {
+			t.Errorf("seed %d: %s", seed, shorten(r.ctx, t, script, err))
+		}
 	}
 	r.tell()
 }
@@ -158,6 +164,7 @@ func (r *runner) everythingHappened(t *testing.T) {
 	want := []string{
 		"kafka: request lost", "kafka: answer lost", "kafka: open transaction fenced",
 		"kafka: commit lost", "kafka: commit late", "kafka: answer to commit lost",
+		"kafka: high watermark behind", "kafka: end not available",
 		"zombie: works on a partition that is not its own any more", "zombie: refused by its producer epoch",
 		"process: disk lost", "process: disk restored from an old copy",
 		"partition: parked", "partition: parked until mended", "partition: fenced",
@@ -188,7 +195,7 @@ func TestASeedReplaysIdentically(t *testing.T) {
 	for n := range uint64(max(20, *schedules/100)) {
 		seed := *firstSeed + n
 		steps := func() (lines []string, tally Tally) {
-			tally, _ = inBubble(t, seed, func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) })
+			tally, _, _ = inBubble(t, seed, func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) })
 			return lines, tally
 		}
 		once, tally := steps()
@@ -197,7 +204,7 @@ func TestASeedReplaysIdentically(t *testing.T) {
 			require.True(t, i < len(once) && i < len(again) && once[i] == again[i],
 				"seed %d step %d is\n%v\nand again\n%v", seed, i, once[i:min(i+1, len(once))], again[i:min(i+1, len(again))])
 		}
-		untraced, _ := inBubble(t, seed, nil)
+		untraced, _, _ := inBubble(t, seed, nil)
 		require.Equal(t, tally, untraced, "what happened with seed %d, without a trace", seed)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // world is everything in one schedule. One goroutine at a time uses it: an actor's
 // between two steps, and the scheduler's otherwise.
 type world struct {
-	rng   *rand.Rand
+	rng   *rand.Rand // nil: a script is played
 	plan  plan
 	trace func(format string, args ...any) // nil: nobody reads it
 	log   *slog.Logger
@@ -26,15 +26,18 @@ type world struct {
 	back    chan struct{} // an actor gives control back
 
 	calm    bool // no faults any more
-	started int  // processes, for their names
+	polls   int
+	lives   map[int]int // of processes, by slot
 	failure error
 	excused map[string]bool // partitions that may park, see parks.go
 	tally   Tally
+	recorder
 }
 
 // actor is a goroutine that runs only when the scheduler lets it.
 type actor struct {
 	name   string
+	ref    string // in scripts
 	proc   *process
 	resume chan struct{}
 	idle   bool // had nothing to do the last time
@@ -70,8 +73,8 @@ func (w *world) fail(format string, args ...any) {
 }
 
 // spawn makes an actor, which waits to be picked.
-func (w *world) spawn(name string, proc *process, run func()) *actor {
-	a := &actor{name: name, proc: proc, resume: make(chan struct{})}
+func (w *world) spawn(name, ref string, proc *process, run func()) *actor {
+	a := &actor{name: name, ref: ref, proc: proc, resume: make(chan struct{})}
 	w.actors = append(w.actors, a)
 	go func() {
 		<-a.resume
@@ -160,9 +163,6 @@ func (w *world) advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
-
-// chance is true n times in a thousand, and never in the calm.
-func (w *world) chance(n int) bool { return !w.calm && n > 0 && w.rng.IntN(1000) < n }
 
 // pick returns one of a list.
 func pick[T any](w *world, list ...T) T { return list[w.rng.IntN(len(list))] }

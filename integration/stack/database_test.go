@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 func openDatabase(t *testing.T, dsn string) *sql.DB {
@@ -36,12 +37,14 @@ func rows(ctx context.Context, t *testing.T, db *sql.DB) (n int) {
 }
 
 func TestMariaDB(t *testing.T) {
+	tier.Verify(t)
 	t.Parallel()
 	testDatabase(t, stack.MariaDBForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--innodb-lock-wait-timeout=7"}}))
 }
 
 // A server that was asked to end while paused ends in order, and so does one that runs.
 func TestDatabaseStop(t *testing.T) {
+	tier.Verify(t)
 	d := shared.MariaDB(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -58,6 +61,7 @@ func TestDatabaseStop(t *testing.T) {
 }
 
 func TestMySQL(t *testing.T) {
+	tier.Verify(t)
 	t.Parallel()
 	testDatabase(t, stack.MySQLForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--innodb-lock-wait-timeout=7"}}))
 }
@@ -114,6 +118,7 @@ func requireSettings(ctx context.Context, t *testing.T, db *sql.DB) {
 
 // Each test gets a database of its own on the shared server, and a server that a test left down is started again.
 func TestSharedDatabase(t *testing.T) {
+	tier.Verify(t)
 	d := shared.MariaDB(t)
 	var first string
 	t.Run("one", func(t *testing.T) {
@@ -133,6 +138,7 @@ func TestSharedDatabase(t *testing.T) {
 
 // The thread that starts a server may end, as threads do; the server must not take that for the end of the process.
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedMariaDB)
 	type result struct {
 		d   *stack.Database
@@ -172,6 +178,7 @@ func orphan() {
 
 // A process that is killed, and so cannot close anything, takes its servers with it.
 func TestServersDieWithTheirParent(t *testing.T) {
+	tier.Verify(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ties a child's life to its parent's")
 	}

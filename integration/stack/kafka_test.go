@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // patience bounds every wait of these tests for a server, on a machine that may be busy with other tests.
@@ -59,6 +60,7 @@ func readCommitted(ctx context.Context, t *testing.T, brokers []string, topic st
 // What was committed is there after a crash and after an orderly stop, and what was aborted is not; a cluster is new, and
 // ends with Close.
 func TestKafkaLivesThroughKillAndStop(t *testing.T) {
+	tier.Verify(t)
 	t.Parallel()
 	k := stack.KafkaForTest(t, stack.KafkaOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -135,27 +137,40 @@ func abortMany(ctx context.Context, t *testing.T, brokers []string) (check func(
 	}
 }
 
-// A paused broker keeps its connections and answers nothing; resumed, it goes on as if nothing had been.
+// A paused broker keeps its connections and answers nothing; resumed, it serves them again.
 func TestKafkaPause(t *testing.T) {
-	k := shared.Kafka(t)
+	tier.Verify(t)
+	var paused *stack.Kafka
+	var client *kgo.Client
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, k.Reset(ctx))
-	client := newClient(t, k.Brokers())
-	createTopic(ctx, t, client, "paused", 1)
-	require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("before")}).FirstErr())
+	t.Run("a test that leaves its cluster paused", func(st *testing.T) {
+		paused = shared.Kafka(st)
+		require.NoError(st, paused.Reset(ctx))
+		client = newClient(t, paused.Brokers())
+		createTopic(ctx, st, client, "paused", 1)
+		require.NoError(st, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("before")}).FirstErr())
 
-	require.NoError(t, k.Node(0).Pause())
-	brief, cancelBrief := context.WithTimeout(ctx, 300*time.Millisecond)
-	defer cancelBrief()
-	require.Error(t, client.Ping(brief), "a paused broker answers nothing")
-	require.True(t, k.Node(0).Running())
-	require.Same(t, k, shared.Kafka(t), "the next test gets the same cluster, awake")
+		require.NoError(st, paused.Node(0).Pause())
+		brief, cancelBrief := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancelBrief()
+		require.Error(st, client.Ping(brief), "a paused broker answers nothing")
+		require.True(st, paused.Node(0).Running())
+	})
+	require.Same(t, paused, shared.Kafka(t), "the next test gets the same cluster, awake")
 	require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("after")}).FirstErr())
+}
+
+// Tests that run at the same time never share a cluster; one that has ended hands its cluster on.
+func TestKafkaIsLeased(t *testing.T) {
+	tier.Verify(t)
+	first, second := shared.Kafka(t), shared.Kafka(t)
+	require.NotSame(t, first, second)
 }
 
 // Reset leaves neither topics nor groups, and what is created next under an old name is new.
 func TestKafkaReset(t *testing.T) {
+	tier.Verify(t)
 	k := shared.Kafka(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -188,6 +203,7 @@ func TestKafkaReset(t *testing.T) {
 
 // Three nodes keep what was acknowledged while any one of them is away, and refuse to acknowledge when two are.
 func TestKafkaThreeNodes(t *testing.T) {
+	tier.Verify(t)
 	t.Parallel()
 	k := stack.KafkaForTest(t, stack.KafkaOptions{Nodes: 3})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -224,6 +240,7 @@ func leaderOf(ctx context.Context, t *testing.T, client *kgo.Client, topic strin
 
 // A property that a test gives wins, and a server that cannot start says why.
 func TestKafkaThatCannotStart(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka)
 	dir := t.TempDir()
 	_, err := stack.StartKafka(t.Context(), stack.KafkaOptions{Dir: dir, ExtraProperties: map[string]string{"num.io.threads": "none"}})

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"kudos/integration/tier"
 )
 
 // What a person does about missing software.
@@ -110,6 +112,9 @@ func missingValgrind() error {
 // environment has CI=true) it fails: there a skipped test would pass for one that ran.
 func Require(t testing.TB, needs ...Software) {
 	t.Helper()
+	if err := tier.RealServers(); err != nil {
+		t.Fatal(err)
+	}
 	err := Missing(t.Context(), needs...)
 	if err == nil {
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // verdict is a test that notes how it ends.
@@ -44,6 +45,7 @@ func requireSoftware(t *testing.T, need stack.Software) *verdict {
 // Without Java, a test of Kafka is skipped on a laptop and fails in CI, and either says what to do. So with
 // a browser and valgrind.
 func TestRequire(t *testing.T) {
+	t.Setenv(tier.Variable, "")
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("JAVA_HOME", "")
 	for need, missing := range map[stack.Software]string{stack.NeedKafka: "find Java", stack.NeedBrowser: "find Chromium", stack.NeedValgrind: "find valgrind"} {

@@ -13,14 +13,21 @@ import (
 	"kudos/integration/child"
 )
 
-// WithoutProfile builds the program without default.pgo: for whoever measures nothing. With it all packages are compiled
-// for this program alone, which takes two cores five minutes the first time.
-const WithoutProfile = "-pgo=off"
+// ProgramVariable is the environment variable with the path of a program that all test packages of a run share: `make
+// test` builds it once. Without it each package builds its own.
+const ProgramVariable = "KUDOS_TEST_PROGRAM"
 
-// BuildKudos makes the program anew from its source, as `make build` does, in a folder, and returns its path.
-func BuildKudos(ctx context.Context, dir string, flags ...string) (string, error) {
+// ForTests are the flags to build the program with where nothing is measured: those that the tests are compiled with, so
+// that all packages are compiled once. With default.pgo they would be compiled again, for this program alone.
+func ForTests() []string { return []string{"-pgo=off"} }
+
+// AsShipped are the flags that `make build` builds the program with.
+func AsShipped() []string { return []string{"-trimpath"} }
+
+// BuildKudos builds the program from its source in a directory, and returns its path.
+func BuildKudos(ctx context.Context, dir string, flags []string) (string, error) {
 	path := filepath.Join(dir, "kudos")
-	build := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath"}, flags, []string{"-o", path, "kudos"})...)
+	build := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", path, "kudos"})...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -28,20 +35,28 @@ func BuildKudos(ctx context.Context, dir string, flags ...string) (string, error
 	return path, nil
 }
 
-// builtKudos is the program in a folder of its own, which Close removes.
+// builtKudos is the program in a directory of its own, which Close removes; without one it is the whole run's.
 type builtKudos struct{ dir, path string }
 
 func buildKudos(ctx context.Context) (b builtKudos, err error) {
+	if path := os.Getenv(ProgramVariable); path != "" {
+		return builtKudos{path: path}, nil
+	}
 	if b.dir, err = os.MkdirTemp("", "kudos-test-"); err != nil {
 		return b, err
 	}
-	if b.path, err = BuildKudos(ctx, b.dir, WithoutProfile); err != nil {
+	if b.path, err = BuildKudos(ctx, b.dir, ForTests()); err != nil {
 		_ = b.Close() // the build's failure is what matters
 	}
 	return b, err
 }
 
-func (b builtKudos) Close() error { return os.RemoveAll(b.dir) }
+func (b builtKudos) Close() error {
+	if b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
+}
 
 // ProgramOptions describe a program that is neither Kafka nor a database.
 type ProgramOptions struct {

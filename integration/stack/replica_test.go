@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 )
 
 // A replica has what its primary committed, misses what came after it was stopped, and the old primary can follow the
 // promoted one.
 func TestFailover(t *testing.T) {
+	tier.Verify(t)
 	t.Parallel()
 	a := stack.MariaDBForTest(t, stack.DatabaseOptions{})
 	b := stack.MariaDBForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--server-id=2"}})

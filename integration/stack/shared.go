@@ -81,8 +81,9 @@ func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.
 //	func TestIt(t *testing.T) {
 //		brokers, dsn := servers.Kafka(t).Brokers(), servers.MariaDB(t).NewDatabase(t)
 //
-// Tests tell their data apart by topic and database names, or call Reset first. A server that an earlier test left down
-// or paused runs again when the next one gets it.
+// Tests that run in parallel each get a Kafka cluster to themselves, and share the database servers: a test that stops
+// a database server starts one of its own. Topic names are fixed, so a test on a cluster that others used calls Reset.
+// A server that an earlier test left down or paused runs again when the next one gets it.
 type Shared struct {
 	kafkaOptions    KafkaOptions
 	databaseOptions DatabaseOptions
@@ -90,9 +91,13 @@ type Shared struct {
 	mu struct {
 		sync.Mutex
 		kudos   started[builtKudos]
-		kafka   started[*Kafka]
 		mariaDB started[*Database]
 		mySQL   started[*Database]
+	}
+	clusters struct {
+		sync.Mutex
+		all  []*Kafka
+		idle []*Kafka // the one that was idle for longest first: its groups' sessions are over
 	}
 }
 
@@ -139,7 +144,11 @@ func (s *Shared) Main(m interface{ Run() int }) int {
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.mu.kudos.close(), s.mu.kafka.close(), s.mu.mariaDB.close(), s.mu.mySQL.close())
+	errs := []error{s.mu.kudos.close(), s.mu.mariaDB.close(), s.mu.mySQL.close()}
+	for _, k := range s.clusters.all {
+		errs = append(errs, k.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Kudos is the path of the program.
@@ -154,19 +163,48 @@ func (s *Shared) Kudos(t testing.TB) string {
 	return b.path
 }
 
-// Kafka is the shared cluster, with all its nodes up.
+// Kafka is a cluster, with all its nodes up, that no other test uses until this one ends.
 func (s *Shared) Kafka(t testing.TB) *Kafka {
 	t.Helper()
 	Require(t, NeedKafka)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k, err := s.mu.kafka.get(func() (*Kafka, error) { return StartKafka(t.Context(), s.kafkaOptions) })
-	if err == nil {
-		err = k.eachNode(func(n *kafkaNode) error { return n.revive(t.Context()) })
-	}
+	k, err := s.lease(t.Context())
 	if err != nil {
 		t.Fatalf("shared kafka: %v", err)
 	}
+	t.Cleanup(func() {
+		s.clusters.Lock()
+		defer s.clusters.Unlock()
+		s.clusters.idle = append(s.clusters.idle, k)
+	})
+	if err := k.eachNode(func(n *kafkaNode) error { return n.revive(t.Context()) }); err != nil {
+		t.Fatalf("shared kafka: %v", err)
+	}
+	return k
+}
+
+// lease takes an idle cluster, or starts one more: there are as many as tests that run in parallel.
+func (s *Shared) lease(ctx context.Context) (*Kafka, error) {
+	if k := s.takeIdle(); k != nil {
+		return k, nil
+	}
+	k, err := StartKafka(ctx, s.kafkaOptions)
+	if err != nil {
+		return nil, err
+	}
+	s.clusters.Lock()
+	defer s.clusters.Unlock()
+	s.clusters.all = append(s.clusters.all, k)
+	return k, nil
+}
+
+func (s *Shared) takeIdle() *Kafka {
+	s.clusters.Lock()
+	defer s.clusters.Unlock()
+	if len(s.clusters.idle) == 0 {
+		return nil
+	}
+	k := s.clusters.idle[0]
+	s.clusters.idle = s.clusters.idle[1:]
 	return k
 }
 

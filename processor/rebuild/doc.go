@@ -16,5 +16,6 @@
 //   - stopped.go: what has to hold before Kafka is written to;
 //   - updates.go, events.go: a partition of like-updates, of the state table;
 //   - loss.go: where the fold goes on when events are lost;
+//   - offsets.go: the group's offset, where that alone is wrong;
 //   - transaction.go: how they are written.
 package rebuild

@@ -23,7 +23,7 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 		return err
 	}
 	if start > 0 {
-		return fmt.Errorf("%s/%d begins at offset %d: the events before were deleted (retention), so the state table cannot be made from it; restore the state table, or accept the loss and start over from the events that are left, in empty topics (`kudos topics apply`)", schema.TopicLikes, j.partition, start)
+		return b.unexplained(ctx, fmt.Sprintf("%s/%d begins at offset %d: the events before were deleted (retention), so the state table cannot be made from it", schema.TopicLikes, j.partition, start))
 	}
 	progress, err := processor.LastProgress(ctx, b.cl, j.partition)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	published, err := b.published(ctx, j.partition)
+	published, err := processor.LastUpdate(ctx, b.cl, j.partition)
 	if err != nil {
 		return err
 	}
@@ -41,13 +41,13 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	case progress != nil && progress.Moving:
 		return errMoving
 	case progress != nil && progress.Layouts > 0:
-		return fmt.Errorf("the state table of partition %d cannot be made from %s/%d: since `kudos topics repartition`, what was folded of other partitions before lives here, too, and the other way round; restore the state table from a backup, or start over in empty topics with the events that are left (`kudos topics apply`)", j.partition, schema.TopicLikes, j.partition)
+		return b.unexplained(ctx, fmt.Sprintf("the state table of partition %d cannot be made from %s/%d: since `kudos topics repartition`, what was folded of other partitions before lives here, too, and the other way round", j.partition, schema.TopicLikes, j.partition))
 	case progress != nil && (progress.ClusterID != b.topics.ClusterID || progress.SourceID != b.topics.ByName[schema.TopicLikes].ID):
 		return fmt.Errorf("the state table of partition %d was folded from another %s than is there now, whose events are gone; start over in empty topics (`kudos topics apply`)", j.partition, schema.TopicLikes)
-	case !j.empty:
+	case published != nil: // !j.empty
 		// All that was folded was published in the same transaction. Should Kafka have
 		// torn one (see docs/design.md), what was published decides: others have it.
-		j.until = published
+		j.until = published.SourceOffset
 	case progress != nil && ok:
 		j.until = max(progress.NextOffset, committed)
 	case progress != nil:
@@ -63,29 +63,26 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	return nil
 }
 
-// published is the offset of likes that the last update covers; 0 if there is none.
-func (b *Rebuild) published(ctx context.Context, partition int32) (offset int64, err error) {
-	start, end, err := stream.Bounds(ctx, b.cl, schema.TopicUpdates, partition)
-	if err != nil {
-		return 0, err
-	}
-	for window, found := int64(1<<10), false; !found; window *= 16 {
-		from := max(start, end-window)
-		err = stream.ReadLog(ctx, b.cl, schema.TopicUpdates, partition, from, func(c stream.LogChunk) (bool, error) {
-			if n := len(c.Records); n > 0 {
-				var u schema.Update
-				if err := schema.DecodeUpdate(c.Records[n-1].Value, &u); err != nil {
-					return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicUpdates, partition, c.Records[n-1].Offset, err)
-				}
-				offset, found = u.SourceOffset, true
-			}
-			return c.Next < c.End, nil
-		})
-		if err != nil || from == start {
-			break
+// unexplained refuses a state table that likes alone does not explain. If a partition of it only disagrees with the
+// committed offset, something else helps.
+func (b *Rebuild) unexplained(ctx context.Context, why string) error {
+	for partition := range b.partitions() {
+		p, err := processor.LastProgress(ctx, b.cl, partition)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			continue
+		}
+		other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+		if err != nil {
+			return err
+		}
+		if other != nil {
+			return fmt.Errorf("%s; of partition %d, %w", why, partition, disagree(other))
 		}
 	}
-	return offset, err
+	return fmt.Errorf("%s; restore the state table from a backup, or accept the loss and start over from the events that are left, in empty topics (`kudos topics apply`)", why)
 }
 
 // fromEvents makes a partition's state table from its events, and its updates from
@@ -121,7 +118,7 @@ func (b *Rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 		return err
 	case j.empty:
 		return w.publish(ctx, fresh, false)
-	case w.state == 0 && b.checkProgress(ctx, old, j.partition) == nil && b.isSame(old, w.progress):
+	case w.state == 0 && b.checkProgress(old, j.partition) == nil && b.checkCommitted(ctx, &old.Progress, j.partition) == nil && b.isSame(old, w.progress):
 		return b.say("partition %d: the state table is what %s says, and %s belongs to it; left as they are", j.partition, schema.TopicLikes, schema.TopicUpdates)
 	}
 	return w.finish(ctx)

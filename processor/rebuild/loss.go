@@ -15,10 +15,15 @@ type loss struct {
 	// next is the offset in likes to go on at; nothing is lost where why is empty.
 	next int64
 	why  string
+	// also is what is wrong besides, and set right where something is lost.
+	also string
 }
 
 func (l loss) String() string {
-	if l.why == "" {
+	switch {
+	case l.why == "" && l.also != "":
+		return fmt.Sprintf("partition %d: nothing is lost, but %s", l.partition, l.also)
+	case l.why == "":
 		return fmt.Sprintf("partition %d: nothing is lost", l.partition)
 	}
 	return fmt.Sprintf("partition %d: %s; it goes on at offset %d", l.partition, l.why, l.next)
@@ -80,18 +85,32 @@ func (b *Rebuild) findLoss(ctx context.Context, partition int32, p *schema.Progr
 		l.next, l.why = start, fmt.Sprintf("likes was deleted and created again, and what the earlier one had from offset %d on is gone", p.NextOffset)
 		return l, nil
 	}
-	if err := b.checkCommitted(ctx, p, partition); err != nil {
+	other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	if err != nil {
 		return l, err
 	}
+	// An offset that alone is wrong is set right with the position, and with like-updates if that is to be made anew.
+	if other != nil && !other.OffsetOnly && p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
+		return l, disagree(other)
+	}
+	if other != nil {
+		l.also = disagree(other).Error()
+	}
+	err = b.findGone(ctx, &l, p, start, end)
+	return l, err
+}
+
+// findGone says which of the next events are gone from likes, if any.
+func (b *Rebuild) findGone(ctx context.Context, l *loss, p *schema.Progress, start, end int64) error {
 	if p.NextOffset < start {
 		l.next, l.why = start, fmt.Sprintf("offsets %d to %d were deleted before they were folded", p.NextOffset, start-1)
-		return l, nil
+		return nil
 	}
 	upTo := end
 	if p.LeaderEpoch >= 0 {
-		epochEnd, err := stream.EpochEnd(ctx, b.cl, schema.TopicLikes, partition, p.LeaderEpoch)
+		epochEnd, err := stream.EpochEnd(ctx, b.cl, schema.TopicLikes, l.partition, p.LeaderEpoch)
 		if err != nil {
-			return l, err
+			return err
 		}
 		if epochEnd >= 0 {
 			upTo = min(upTo, epochEnd)
@@ -100,7 +119,7 @@ func (b *Rebuild) findLoss(ctx context.Context, partition int32, p *schema.Progr
 	if p.NextOffset > upTo {
 		l.next, l.why = max(start, upTo), fmt.Sprintf("offsets %d to %d were folded, and then cut off by an unclean leader election; others may have their place", upTo, p.NextOffset-1)
 	}
-	return l, nil
+	return nil
 }
 
 // checkTable refuses a state table that has nothing to go on from here.

@@ -29,6 +29,9 @@ const (
 	// Loss: nothing is made anew; where the fold's next events are gone from likes, it
 	// is to go on with those that are left.
 	Loss
+	// Offsets: nothing is made anew; the offset that the state table stands at is
+	// committed again, where that of the fold's group alone is wrong.
+	Offsets
 )
 
 // Options of a rebuild.
@@ -134,6 +137,8 @@ func (b *Rebuild) Run(ctx context.Context) (_ *Result, err error) {
 	switch b.opts.Depth {
 	case Loss:
 		return &b.result, b.acceptLoss(ctx)
+	case Offsets:
+		return &b.result, b.commitOffsets(ctx)
 	case Updates, Events:
 		if agreed, err = b.rebuildKafka(ctx); err != nil || !agreed {
 			return &b.result, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"kudos/processor"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -18,12 +19,17 @@ type job struct {
 	// from events.
 	until  int64
 	events bool
+	// other is what the committed offset is, if it is not that of the state table.
+	other *processor.Disagreement
 }
 
 func (j job) String() string {
 	what := fmt.Sprintf("partition %d: ", j.partition)
 	if j.events {
 		what += fmt.Sprintf("the state table is made anew from %s up to offset %d; ", schema.TopicLikes, j.until)
+	}
+	if j.other != nil {
+		what += j.other.Why + "; events are folded from where the state table stands; "
 	}
 	if j.empty {
 		return what + schema.TopicUpdates + " is empty, and made anew from the state table"
@@ -52,12 +58,26 @@ func (b *Rebuild) plan(ctx context.Context) ([]job, error) {
 			return nil, err
 		}
 		if j.events {
-			if err := b.planEvents(ctx, j); err != nil {
-				return nil, err
-			}
+			err = b.planEvents(ctx, j)
+		} else if j.empty {
+			err = b.planUpdates(ctx, j)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return jobs, nil
+}
+
+// planUpdates finds out what the committed offset is. Like-updates that is made from the state table goes on where
+// that stands, and so does the group: this is what helps when they disagree and likes alone does not explain the table.
+func (b *Rebuild) planUpdates(ctx context.Context, j *job) error {
+	p, err := processor.LastProgress(ctx, b.cl, j.partition)
+	if err != nil || p == nil { // is said when it is done
+		return err
+	}
+	j.other, err = processor.FindDisagreement(ctx, b.cl, b.topics, j.partition, p)
+	return err
 }
 
 // isEmpty tells whether a partition has no committed record.

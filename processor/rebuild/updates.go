@@ -36,10 +36,13 @@ func (b *Rebuild) do(ctx context.Context, j job) (err error) {
 	if j.events {
 		return b.fromEvents(ctx, j, w, table, dir)
 	}
-	if err := b.checkProgress(ctx, table, j.partition); err != nil {
+	if err := b.checkProgress(table, j.partition); err != nil {
 		return err
 	}
 	if !j.empty {
+		if err := b.checkCommitted(ctx, &table.Progress, j.partition); err != nil {
+			return err
+		}
 		return b.leave(ctx, table, j.partition)
 	}
 	// Kafka gives the transaction up at that time, too; it begins with the first record.
@@ -76,7 +79,7 @@ var errMoving = errors.New("a repartition has not ended; finish it first: " + pr
 
 // checkProgress refuses a state table that is not of this cluster and these topics,
 // but for like-updates, and one that was lost in part.
-func (b *Rebuild) checkProgress(ctx context.Context, table *audit.Table, partition int32) error {
+func (b *Rebuild) checkProgress(table *audit.Table, partition int32) error {
 	p := table.Progress
 	switch {
 	case !table.HasProgress:
@@ -90,19 +93,20 @@ func (b *Rebuild) checkProgress(ctx context.Context, table *audit.Table, partiti
 	case p.StateID != b.topics.ByName[schema.TopicState].ID, p.SourceID != b.topics.ByName[schema.TopicLikes].ID:
 		return fmt.Errorf("likes or the state table was deleted and created again since partition %d was folded; restore them, or start over in empty topics (`kudos topics apply`)", partition)
 	}
-	return b.checkCommitted(ctx, &p, partition)
+	return nil
 }
 
 // checkCommitted refuses a state table that the group's offset is not beside.
 func (b *Rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partition int32) error {
-	committed, ok, err := stream.CommittedOffset(ctx, b.cl, schema.GroupFold, schema.TopicLikes, partition)
-	if err != nil {
-		return err
+	other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	if err == nil && other != nil {
+		err = disagree(other)
 	}
-	if ok && committed != p.NextOffset {
-		return fmt.Errorf("the state table stands at offset %d of %s/%d, but the group has committed %d: the state table was lost or went back; `kudos rebuild --from-events` makes it anew if likes still has its start", p.NextOffset, schema.TopicLikes, partition, committed)
-	}
-	return nil
+	return err
+}
+
+func disagree(d *processor.Disagreement) error {
+	return fmt.Errorf("%s; what helps: %s", d.Why, d.Remedy)
 }
 
 // leave is for a partition of like-updates that has updates: they must be those of the

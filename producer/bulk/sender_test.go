@@ -2,6 +2,8 @@ package bulk
 
 import (
 	"log/slog"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -130,4 +132,45 @@ func TestKeysNameBuckets(t *testing.T) {
 	for user := uint64(1); user <= 100; user++ {
 		require.Equal(t, layout.Home(7, user), a.places[user].Partition)
 	}
+}
+
+// TestFlushWaitsForEveryAnswer: Kafka's client does not wait for the promise of a record that
+// it has never buffered, as of one that failed while it waited for room.
+func TestFlushWaitsForEveryAnswer(t *testing.T) {
+	_, kafka := broker(t)
+	s := connect(t, kafka)
+	s.client.Close()
+	var err error
+	s.client, err = kafka.NewClient(slog.New(slog.DiscardHandler)) // knows no topic, so it refuses at once
+	require.NoError(t, err)
+	asked, release := make(chan struct{}), make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(letGo) // whatever fails: Close waits for it
+	var reason error
+	s.Send(&schema.Event{PostID: 1, UserID: 1, Action: schema.Like}, func(_ Place, err error) error {
+		close(asked)
+		<-release
+		reason = err
+		return err
+	})
+	<-asked
+	flushed := make(chan error, 1)
+	go func() { flushed <- s.Flush() }()
+	require.Eventually(t, func() bool { return len(flushed) > 0 || flushWaits() }, 10*time.Second, time.Millisecond)
+	require.Empty(t, flushed, "an answer is missing")
+	letGo()
+	err = <-flushed
+	require.Error(t, err)
+	require.Equal(t, reason, err, "the failure of the last answer")
+}
+
+// flushWaits tells whether a Flush waits for answers.
+func flushWaits() bool {
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(stack, "sync.(*WaitGroup).Wait") && strings.Contains(stack, "bulk.(*Sender).Flush") {
+			return true
+		}
+	}
+	return false
 }

@@ -19,8 +19,7 @@ import (
 // lagProbe measures how far the copy is behind the end of likes, over the whole way: it
 // looks where the log ends, and how long it takes until all of that is in the copy.
 type lagProbe struct {
-	kafka stream.KafkaOptions
-	log   *slog.Logger
+	log *slog.Logger
 	// of is what is measured.
 	partitions func() (int32, error)
 	asOf       func(partition int32) (wire.Position, error)
@@ -46,12 +45,7 @@ const (
 	tail = 16
 )
 
-func (l *lagProbe) run(ctx context.Context) error {
-	cl, err := l.kafka.NewClient(l.log)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (l *lagProbe) run(ctx context.Context, cl *kgo.Client) error {
 	tick := time.NewTicker(lagInterval)
 	defer tick.Stop()
 	var want []wire.Position // what is waited for

@@ -35,11 +35,13 @@ const memtableBytes = 8 << 20
 // Likes is the local copy of the state table.
 type Likes struct {
 	opts   Options
+	kafka  stream.KafkaOptions
 	log    *slog.Logger
 	stores *stream.Stores
 	view   *stream.View
 	watch  func(asOf wire.Position, changes []Change)
 	lag    *lagProbe
+	ends   *logEnds
 	homes  homes
 }
 
@@ -48,10 +50,11 @@ var ErrNoReactions = errors.New("who likes what is not kept here (reader.reactio
 
 // NewLikes makes the copy; it starts nothing.
 func NewLikes(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Likes {
-	l := &Likes{opts: opts, log: log, stores: stream.NewStores(filepath.Join(opts.StateDir, opts.folder()), opts.CacheBytes, log)}
-	l.stores.MemtableBytes = memtableBytes
+	l := &Likes{opts: opts, kafka: kafka, log: log, ends: newLogEnds()}
+	l.stores = stream.NewStores(filepath.Join(opts.StateDir, opts.folder()), opts.CacheBytes, log)
+	l.stores.FitMemtables(memtableBytes, opts.CacheBytes)
 	l.view = stream.NewView(stream.ViewOptions{Kafka: kafka, Topic: schema.TopicState, Stores: l.stores, Copy: l.copy}, log)
-	l.lag = &lagProbe{kafka: kafka, log: log, partitions: l.Partitions, asOf: l.AsOf, wait: l.Wait}
+	l.lag = &lagProbe{log: log, partitions: l.Partitions, asOf: l.AsOf, wait: l.Wait}
 	return l
 }
 
@@ -74,9 +77,15 @@ func (l *Likes) Run(ctx context.Context) error {
 	if err := l.cleanUp(); err != nil {
 		return fmt.Errorf("folder of the local copies (reader.state_dir): %w", err)
 	}
+	cl, err := l.kafka.NewClient(l.log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.view.Run(ctx) })
-	g.Go(func() error { return l.lag.run(ctx) })
+	g.Go(func() error { return l.lag.run(ctx, cl) })
+	g.Go(func() error { return l.ends.run(ctx, cl) })
 	return g.Wait()
 }
 
@@ -176,6 +185,12 @@ func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
 		state, moved, err := l.state(want.Partition)
 		return state.progress.NextOffset, moved, err
 	})
+}
+
+// CheckEnds asks Kafka whether the events before these positions are in likes. It returns a *BeyondEndError if
+// one is not, and nil if all are, or if Kafka does not say by the end of ctx.
+func (l *Likes) CheckEnds(ctx context.Context, want []wire.Position) error {
+	return l.ends.check(ctx, want)
 }
 
 // Epoch names the log that a partition's positions are of: 8 hex digits, others when

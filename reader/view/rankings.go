@@ -31,7 +31,7 @@ const rankingsCacheBytes = 1 << 20
 // NewRankings makes the copy; it starts nothing.
 func NewRankings(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Rankings {
 	r := &Rankings{stores: stream.NewStores(filepath.Join(opts.StateDir, "rankings-1"), rankingsCacheBytes, log), log: log}
-	r.stores.MemtableBytes = memtableBytes
+	r.stores.FitMemtables(memtableBytes, rankingsCacheBytes)
 	r.view = stream.NewView(stream.ViewOptions{Kafka: kafka, Topic: schema.TopicTrending, Stores: r.stores, Copy: r.copy}, log)
 	return r
 }

@@ -21,7 +21,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -53,7 +53,11 @@ func Setup(ctx context.Context, service, version string) (stop func(context.Cont
 	if err := checkEnvironment(); err != nil {
 		return nil, err
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	to, err := newCollector()
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	exporter, err := otlptrace.New(ctx, to)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}

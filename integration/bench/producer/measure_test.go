@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/schema"
 	"kudos/stream/admin"
 )
@@ -98,6 +99,7 @@ func likesOf(t *testing.T, n int64) map[uint64]int {
 
 // The load arrives exactly: every like that was accepted is in the topic, once.
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
+	tier.Verify(t)
 	addr, _ := startProducer(t)
 	o := DefaultOptions()
 	o.Addr, o.LatencyLimit = addr, time.Minute // so that none is given up, however slow the machine is

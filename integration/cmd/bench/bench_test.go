@@ -13,13 +13,17 @@ import (
 
 	"kudos/integration/bench"
 	"kudos/integration/stack"
+	"kudos/integration/tier"
 	"kudos/stream"
 )
 
 // shared are the servers of the tests here.
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+func TestMain(m *testing.M) {
+	programFlags = stack.ForTests()
+	os.Exit(shared.Main(m))
+}
 
 // sharedServers is a site on servers that run already: nothing is started for a run but Redis.
 type sharedServers struct {
@@ -60,6 +64,7 @@ func (s *sharedServers) Close() error {
 // TestContendersCountExactly: every contender whose source is here ends with the same counts. (A run with wrong counts
 // is one without a result.)
 func TestContendersCountExactly(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	root, err := projectRoot(t.Context())
 	require.NoError(t, err)
@@ -112,6 +117,7 @@ func TestContendersCountExactly(t *testing.T) {
 
 // TestKudosLatencyRecoveryAndProducer measures all three, with few events.
 func TestKudosLatencyRecoveryAndProducer(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	shape, err := bench.ShapeNamed("skewed-1000")
 	require.NoError(t, err)
@@ -153,6 +159,7 @@ func TestKudosLatencyRecoveryAndProducer(t *testing.T) {
 
 // TestCommandMeasuresAndReports is the whole command, on servers that it starts itself.
 func TestCommandMeasuresAndReports(t *testing.T) {
+	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))

@@ -102,7 +102,7 @@ func (s *settings) run(ctx context.Context) (err error) {
 	defer log.Close()
 	o.Log = slog.New(slog.NewTextHandler(log, nil))
 	if o.Program == "" {
-		if o.Program, err = stack.BuildKudos(ctx, o.Dir); err != nil {
+		if o.Program, err = stack.BuildKudos(ctx, o.Dir, stack.AsShipped()); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,10 +21,8 @@ import (
 type lab struct {
 	options
 	root, dir string
-	mu        struct {
-		sync.Mutex
-		sane map[catcher]func() string // verdict on the program as it is
-	}
+	// baselines are the tests to trust in a package, found out once for all of its mutants.
+	baselines map[string]func() (reliable map[string]bool, err error)
 }
 
 func newLab(o options) (*lab, error) {
@@ -34,15 +34,13 @@ func newLab(o options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{options: o, root: root, dir: dir}
-	l.mu.sane = map[catcher]func() string{}
-	return l, nil
+	return &lab{options: o, root: root, dir: dir, baselines: map[string]func() (map[string]bool, error){}}, nil
 }
 
-// What becomes of a mutant: caught, or else a text that says why not.
+// What becomes of a mutant: caught, survived, or else a text that says what to look at.
 const (
 	caught   = "caught"
-	survived = "the test passes"
+	survived = "SURVIVED: the tests pass"
 )
 
 func first(text string) string {
@@ -53,42 +51,54 @@ func first(text string) string {
 // finding is what a test that fails says first: which of its parts, or what is wrong.
 var finding = regexp.MustCompile(`seed \d+: .*|Messages: .*|waited .*|panic: .*`)
 
-// try builds a mutant's test and runs it. The test must pass without the mutant: one that
-// fails anyway catches nothing.
-func (l *lab) try(ctx context.Context, m mutant) (verdict, found string) {
+// prepare notes which tests the mutants need to be run without them, package by package.
+func (l *lab) prepare(ctx context.Context, mutants []mutant) {
+	catchers := map[string][]catcher{}
+	for _, m := range mutants {
+		if !slices.Contains(catchers[m.by.pkg], m.by) {
+			catchers[m.by.pkg] = append(catchers[m.by.pkg], m.by)
+		}
+	}
+	for pkg, all := range catchers {
+		union := all[0]
+		for _, c := range all[1:] {
+			union.run += "|" + c.run
+		}
+		l.baselines[pkg] = sync.OnceValues(func() (map[string]bool, error) {
+			r, err := l.test(ctx, union, "", baselineRuns, baselineRuns*time.Duration(len(all))*l.timeout)
+			if err != nil {
+				return nil, err
+			}
+			if !r.built {
+				return nil, errors.New(trouble("does not build", r))
+			}
+			return r.reliable(), nil
+		})
+	}
+}
+
+// try runs a mutant's tests. Each must pass without the mutant: one that fails anyway
+// catches nothing.
+func (l *lab) try(ctx context.Context, m mutant) (verdict string, by []string, said string) {
 	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {
-		return err.Error(), ""
+		return err.Error(), nil, ""
 	}
 	defer os.RemoveAll(dir)
 	overlay, err := l.overlay(dir, m.edits)
 	if err != nil {
-		return err.Error(), ""
+		return err.Error(), nil, ""
 	}
-	if verdict := l.sane(ctx, m.by); verdict != survived {
-		return "the test does not pass without the mutant: " + verdict, ""
+	reliable, err := l.baselines[m.by.pkg]()
+	if err != nil {
+		return "ERROR: without the mutant: " + err.Error(), nil, ""
 	}
-	return l.test(ctx, dir, m.by, overlay)
-}
-
-// sane runs a test on the program as it is, once.
-func (l *lab) sane(ctx context.Context, by catcher) string {
-	l.mu.Lock()
-	run := l.mu.sane[by]
-	if run == nil {
-		run = sync.OnceValue(func() string {
-			dir, err := os.MkdirTemp(l.dir, "")
-			if err != nil {
-				return err.Error()
-			}
-			defer os.RemoveAll(dir)
-			verdict, _ := l.test(ctx, dir, by, "")
-			return verdict
-		})
-		l.mu.sane[by] = run
+	r, err := l.test(ctx, m.by, overlay, 1, l.timeout)
+	if err != nil {
+		return "ERROR: " + err.Error(), nil, ""
 	}
-	l.mu.Unlock()
-	return run()
+	verdict, by = judge(reliable, r)
+	return verdict, by, strings.Join(strings.Fields(finding.FindString(r.output.String())), " ")
 }
 
 // overlay writes the changed copies into a folder, and what puts them in their places.
@@ -124,50 +134,38 @@ func (l *lab) overlay(dir string, edits []edit) (string, error) {
 	return overlay, os.WriteFile(overlay, b, 0o644)
 }
 
-// test builds a test, with an overlay or without, and runs it.
-func (l *lab) test(ctx context.Context, scratch string, by catcher, overlay string) (verdict, found string) {
-	dir, binary := filepath.Join(l.root, by.pkg), filepath.Join(scratch, "mutant.test")
-	args := []string{"test", "-c", "-ldflags=-s -w", "-o", binary} // no debugger comes: links in half the time
+// test builds tests, with an overlay or without, and runs them so many times.
+func (l *lab) test(ctx context.Context, by catcher, overlay string, times int, timeout time.Duration) (*result, error) {
+	args := []string{"test", "-json", "-vet=off", "-pgo=off", "-ldflags=-s -w", // no debugger comes: links in half the time
+		"-count", strconv.Itoa(times), "-timeout", timeout.String(), "-run", "^(" + by.run + ")"}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	if out, err := command(ctx, dir, "go", append(args, ".")...); err != nil {
-		return fmt.Sprintf("does not build\n%s", out), ""
-	}
-	args = []string{"-test.run", "^(" + by.run + ")", "-test.timeout", l.timeout.String(), "-test.v"}
+	args = append(args, ".")
 	if by == simulation {
 		n := l.schedules
 		if overlay == "" {
 			n = 500 // make test runs more
 		}
-		args = append(args, "-schedules", strconv.Itoa(n), "-violations", "1")
+		args = append(args, "-args", "-schedules", strconv.Itoa(n), "-violations", "1", "-shrink", "0")
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.timeout+time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, timeout+2*time.Minute) // with the build; go test keeps its own
 	defer cancel()
-	out, err := command(ctx, dir, binary, args...)
-	var exit *exec.ExitError
-	switch {
-	case err == nil && strings.Contains(out, "no tests to run"), err == nil && strings.Contains(out, "--- SKIP"):
-		return fmt.Sprintf("the test did not run\n%s", tail(out)), ""
-	case err == nil:
-		return survived, ""
-	case !errors.As(err, &exit) || ctx.Err() != nil:
-		return fmt.Sprintf("the test did not end: %v\n%s", err, tail(out)), ""
-	case strings.Contains(out, "panic: test timed out"):
-		return fmt.Sprintf("the test did not end within %v\n%s", l.timeout, tail(out)), ""
-	case overlay == "":
-		return fmt.Sprintf("it fails\n%s", tail(out)), ""
-	}
-	return caught, strings.Join(strings.Fields(finding.FindString(out)), " ")
-}
-
-func command(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = filepath.Join(l.root, by.pkg)
 	cmd.WaitDelay = time.Minute
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		return nil, fmt.Errorf("go test did not end: %w\n%s", errors.Join(err, ctx.Err()), stderr.String())
+	}
+	r, err := readResult(&stdout)
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, stderr.String())
+	}
+	r.output.WriteString(stderr.String())
+	return r, nil
 }
-
-func tail(out string) string { return out[max(0, len(out)-2000):] }

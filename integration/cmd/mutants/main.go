@@ -1,6 +1,9 @@
 // Command mutants takes the clauses of the rules in docs/design.md out of the program, one
-// at a time, and looks whether a test notices. In goes the table in table.go; out comes the
-// same with what caught each, and exit 1 if one was not.
+// at a time, and looks whether a test notices. Input are the tables (table.go and the files
+// that add to it); output is the same with what caught each, and exit 1 if one was not.
+//
+// A mutant is caught if a test fails, by its name, that passes three times without the
+// mutant. A build that fails, a panic outside of a test, or a timeout catches nothing.
 //
 // The program itself has no switches for it: a mutant is a text that is replaced in a copy
 // of a source file, which go build puts in the place of the file (-overlay).
@@ -14,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -26,7 +30,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "run only mutants whose rule and clause (as \"2: a fenced worker\") fit this regular expression")
 	flag.BoolVar(&o.skipReal, "skip-real", false, "leave out what needs a real broker")
 	flag.IntVar(&o.schedules, "schedules", 20_000, "at most so many schedules of the simulation for each")
-	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "bound of each test")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "bound of each mutant's tests")
 	flag.IntVar(&o.parallel, "parallel", 2, "so many at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -61,6 +65,7 @@ func run(ctx context.Context, o options) error {
 			chosen = append(chosen, m)
 		}
 	}
+	l.prepare(ctx, chosen)
 	outcomes := make([]outcome, len(chosen))
 	var g errgroup.Group
 	g.SetLimit(max(1, o.parallel))
@@ -70,9 +75,10 @@ func run(ctx context.Context, o options) error {
 				return ctx.Err()
 			}
 			began := time.Now()
-			verdict, found := l.try(ctx, m)
-			outcomes[i] = outcome{m, verdict, time.Since(began)}
-			fmt.Fprintf(os.Stderr, "rule %d %4.0f s  %-8s %s\n%18s%.150s\n", m.rule, outcomes[i].took.Seconds(), first(verdict), m.clause, "", found)
+			verdict, by, said := l.try(ctx, m)
+			outcomes[i] = outcome{m, verdict, by, time.Since(began)}
+			fmt.Fprintf(os.Stderr, "rule %d %4.0f s  %-8s %s\n%18s%s  %.150s\n",
+				m.rule, outcomes[i].took.Seconds(), first(verdict), m.clause, "", strings.Join(by, ", "), said)
 			return ctx.Err()
 		})
 	}
@@ -85,16 +91,21 @@ func run(ctx context.Context, o options) error {
 // report prints what became of all, and is an error if one was not caught.
 func report(outcomes []outcome) error {
 	table(outcomes)
-	bad := 0
+	survivors, errs := 0, 0
 	for _, out := range outcomes {
-		if out.verdict != caught {
-			bad++
-			fmt.Printf("\nrule %d, %s: %s\n", out.rule, out.clause, out.verdict)
+		switch out.verdict {
+		case caught:
+			continue
+		case survived:
+			survivors++
+		default:
+			errs++
 		}
+		fmt.Printf("\nrule %d, %s: %s\n", out.rule, out.clause, out.verdict)
 	}
-	fmt.Printf("mutants %d survivors %d\n", len(outcomes), bad)
-	if bad > 0 {
-		return fmt.Errorf("%d of %d were not caught", bad, len(outcomes))
+	fmt.Printf("mutants %d survivors %d errors %d\n", len(outcomes), survivors, errs)
+	if survivors+errs > 0 {
+		return fmt.Errorf("of %d, %d survived, and %d are to be looked at", len(outcomes), survivors, errs)
 	}
 	return nil
 }
@@ -102,6 +113,7 @@ func report(outcomes []outcome) error {
 type outcome struct {
 	mutant
 	verdict string
+	tests   []string // that caught it
 	took    time.Duration
 }
 
@@ -109,23 +121,20 @@ func table(outcomes []outcome) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "rule\tclause taken out\tcaught by\tseconds")
 	for _, o := range outcomes {
-		by := o.by.String()
+		by := strings.Join(o.tests, ", ") + o.by.where()
 		if o.verdict != caught {
-			by = "NOT CAUGHT: " + first(o.verdict)
+			by = first(o.verdict)
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%.0f\n", o.rule, o.clause, by, o.took.Seconds())
 	}
 	_ = w.Flush()
 }
 
-func (c catcher) String() string {
-	switch {
-	case c == simulation:
-		return "simulation"
-	case c.real:
-		return c.run + " (" + c.pkg + ", real broker)"
+func (c catcher) where() string {
+	if c.real {
+		return " (" + c.pkg + ", real broker)"
 	}
-	return c.run + " (" + c.pkg + ")"
+	return " (" + c.pkg + ")"
 }
 
 // root is the folder of the module.

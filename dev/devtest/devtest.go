@@ -1,0 +1,116 @@
+//go:build !nodev
+
+// Package devtest gives tests an embedded broker each, and a database each in one
+// embedded server. Only _test files import it.
+package devtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"kudos/dev"
+	"kudos/sql"
+	"kudos/stream"
+)
+
+// RealServer names the environment variable with the DSN of a MariaDB or MySQL, of a user
+// who may create databases. Without it the embedded database serves.
+const RealServer = "KUDOS_TEST_MYSQL_DSN"
+
+// embedded is the database server in this process. There is one for all tests, which run
+// concurrently: go-mysql-server cannot be started twice at the same time.
+var embedded struct {
+	dsn string
+	// migrating is held by one test at a time. GET_LOCK would do the same, but there
+	// it blocks all other statements while it waits.
+	migrating sync.Mutex
+}
+
+// Main runs the tests of a package beside the database server, and returns their exit code.
+func Main(m *testing.M) int {
+	o := dev.DefaultDatabaseOptions()
+	o.Address = "127.0.0.1:0"
+	database := dev.NewDatabase(o, slog.New(slog.DiscardHandler))
+	if err := database.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- database.Run(ctx) }()
+	embedded.dsn = database.DSN()
+	code := m.Run()
+	cancel()
+	if err := <-done; err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// Log discards what is logged, or writes it to stderr if KUDOS_TEST_LOG is set.
+func Log() *slog.Logger {
+	if os.Getenv("KUDOS_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+// Broker starts an empty broker for this test alone.
+func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, stream.KafkaOptions) {
+	broker, err := kfake.NewCluster(append(opts,
+		kfake.NumBrokers(1),
+		kfake.GroupMinSessionTimeout(time.Second),
+		// kfake compacts uncommitted records, too: it must never compact.
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))...)
+	require.NoError(t, err)
+	t.Cleanup(broker.Close)
+	kafka := stream.DefaultKafkaOptions()
+	kafka.Brokers = broker.ListenAddrs()
+	return broker, kafka
+}
+
+// Database creates an empty database for this test alone; Migrate creates its tables. The
+// connection is for the test to look at it, and to break it.
+func Database(t testing.TB) (sql.Options, *sqlx.DB) {
+	o := sql.DefaultOptions()
+	dsn := os.Getenv(RealServer)
+	if dsn == "" {
+		dsn, o.MaxOpenConns = embedded.dsn, 1
+	}
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err, RealServer)
+	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for a transaction that was left open
+	admin, err := sqlx.Connect("mysql", config.FormatDSN())
+	require.NoError(t, err, RealServer)
+	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
+	admin.MustExec("CREATE DATABASE " + config.DBName)
+	t.Cleanup(func() {
+		_, err := admin.Exec("DROP DATABASE " + config.DBName)
+		require.NoError(t, err, "is a transaction on it still open?")
+		require.NoError(t, admin.Close())
+	})
+	o.DSN = config.FormatDSN()
+	db, err := sqlx.Open("mysql", o.DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return o, db
+}
+
+// Migrate creates the tables of the database, or of all shards.
+func Migrate(t testing.TB, o sql.Options) {
+	embedded.migrating.Lock()
+	defer embedded.migrating.Unlock()
+	require.NoError(t, sql.Migrate(t.Context(), o, Log()))
+}

@@ -1,0 +1,208 @@
+// Command gremlins tests the tests of the packages that keep counts exact: it has Gremlins
+// (https://gremlins.dev) change a sample of operators there, and counts how many of the
+// changes the tests of the same package notice.
+//
+// Gremlins cannot sample, but it can leave out what a diff does not touch. So this clones
+// the repository, as it is committed, and gives it a base in which the sampled lines are
+// empty. It fails if too few are killed, or if one survives that survivors.txt does not
+// explain.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// target is a package, and those of its files whose operators are changed.
+type target struct {
+	pkg   string
+	files *regexp.Regexp
+}
+
+var all = regexp.MustCompile("")
+
+var targets = []target{
+	{"processor/fold", all},
+	{"ranker/window", all},
+	{"sql", regexp.MustCompile(`^apply\.go$`)},
+	{"stream", regexp.MustCompile(`^(txn|claim).*\.go$|^(session|group)\.go$`)},
+	{"processor/audit", all},
+	{"processor/rebuild", all},
+}
+
+//go:embed survivors.txt
+var survivors string
+
+func main() {
+	size := flag.Int("mutants", 400, "size of the sample")
+	seed := flag.Uint64("seed", 1, "of the sample")
+	least := flag.Float64("least", 85, "percent that must be killed")
+	only := flag.String("only", "", "only packages that fit this regular expression")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *size, *seed, *least, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "gremlins:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, size int, seed uint64, least float64, only string) error {
+	fits, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	l, err := newLab(ctx)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(l.dir)
+	var found []mutation
+	for _, t := range targets {
+		if !fits.MatchString(t.pkg) {
+			continue
+		}
+		mutations, err := l.unleash(ctx, t, "--dry-run")
+		if err != nil {
+			return err
+		}
+		found = append(found, mutations...)
+	}
+	chosen := sample(found, size, seed)
+	if err := l.leaveOut(ctx, chosen); err != nil {
+		return err
+	}
+	var tested []mutation
+	for _, t := range targets {
+		if !fits.MatchString(t.pkg) || !concerns(chosen, t.pkg) {
+			continue
+		}
+		mutations, err := l.unleash(ctx, t, "--diff", base)
+		if err != nil {
+			return err
+		}
+		tested = append(tested, mutations...)
+	}
+	return report(tested, chosen, survivors, least)
+}
+
+func concerns(mutations []mutation, pkg string) bool {
+	for _, m := range mutations {
+		if m.Pkg == pkg {
+			return true
+		}
+	}
+	return false
+}
+
+// lab is a clone to work in.
+type lab struct{ dir, repo, gremlins string }
+
+func newLab(ctx context.Context) (*lab, error) {
+	gremlins, err := output(ctx, ".", "go", "tool", "-modfile=tools/go.mod", "-n", "gremlins")
+	if err != nil {
+		return nil, fmt.Errorf("run it in the root of the repository: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "kudos-gremlins-")
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{dir: dir, repo: filepath.Join(dir, "kudos"), gremlins: strings.TrimSpace(gremlins)}
+	_, err = output(ctx, ".", "git", "clone", "-q", ".", l.repo)
+	return l, err
+}
+
+// unleash runs Gremlins on a package, and returns the mutants of the target's files.
+func (l *lab) unleash(ctx context.Context, t target, args ...string) ([]mutation, error) {
+	out := filepath.Join(l.dir, "report.json")
+	_ = os.Remove(out)
+	args = append([]string{"unleash", "--workers", "2", "--timeout-coefficient", "10", "-o", out}, args...)
+	said, err := output(ctx, filepath.Join(l.repo, t.pkg), l.gremlins, args...)
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(out)
+	if os.IsNotExist(err) {
+		return nil, fmt.Errorf("no report on %s:\n%s", t.pkg, said)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r struct {
+		Files []struct {
+			Name      string `json:"file_name"`
+			Mutations []mutation
+		}
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("report on %s: %w", t.pkg, err)
+	}
+	var found []mutation
+	for _, f := range r.Files {
+		if !t.files.MatchString(f.Name) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(l.repo, t.pkg, f.Name))
+		if err != nil {
+			return nil, err
+		}
+		lines := strings.Split(string(text), "\n")
+		for _, m := range f.Mutations {
+			m.Pkg, m.File, m.Text = t.pkg, f.Name, strings.TrimSpace(lines[m.Line-1])
+			found = append(found, m)
+		}
+	}
+	return found, nil
+}
+
+const base = "gremlins-base"
+
+// leaveOut makes the base, an ancestor of the clone's HEAD, in which the lines of the
+// mutants are empty.
+func (l *lab) leaveOut(ctx context.Context, mutations []mutation) error {
+	for _, m := range mutations {
+		path := filepath.Join(l.repo, m.Pkg, m.File)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(string(b), "\n")
+		lines[m.Line-1] = "//"
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			return err
+		}
+	}
+	commit := []string{"-c", "user.name=gremlins", "-c", "user.email=gremlins@localhost", "commit", "-q", "-a", "-m"}
+	for _, args := range [][]string{append(commit, "without"), {"branch", base}, {"checkout", "-q", "HEAD~", "--", "."}, append(commit, "with")} {
+		if _, err := output(ctx, l.repo, "git", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// output runs a program. git diff names files from where it is, as Gremlins does.
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	// Gremlins bounds each mutant's tests by what they took at first, which is nothing if the
+	// result came from the cache; -pgo=off as in all tests.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off", "GIT_CONFIG_COUNT=2",
+		"GIT_CONFIG_KEY_0=diff.relative", "GIT_CONFIG_VALUE_0=true",
+		"GIT_CONFIG_KEY_1=diff.context", "GIT_CONFIG_VALUE_1=0") // it knows one change in a hunk
+	b, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, b)
+	}
+	return string(b), nil
+}

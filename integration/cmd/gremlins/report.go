@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// mutation is one of Gremlins' report.
+type mutation struct {
+	Type, Status    string
+	Line, Column    int
+	Pkg, File, Text string // Text is the line
+}
+
+func (m mutation) place() string { return fmt.Sprintf("%s/%s:%d:%d", m.Pkg, m.File, m.Line, m.Column) }
+
+// sample chooses among the mutants that tests cover, the same ones for the same seed.
+func sample(found []mutation, size int, seed uint64) []mutation {
+	var covered []mutation
+	for _, m := range found {
+		if m.Status == "RUNNABLE" {
+			covered = append(covered, m)
+		}
+	}
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(covered), func(i, j int) { covered[i], covered[j] = covered[j], covered[i] })
+	return covered[:min(size, len(covered))]
+}
+
+// explained are the survivors with a reason, from lines "file | type | text of the line | reason".
+func explained(list string) (map[[3]string]bool, error) {
+	known := map[[3]string]bool{}
+	for line := range strings.Lines(list) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := strings.Split(line, " | ")
+		if len(parts) != 4 || strings.TrimSpace(parts[3]) == "" {
+			return nil, fmt.Errorf("survivors.txt: %q is not: file | type | text of the line | reason", line)
+		}
+		known[[3]string(parts[:3])] = true
+	}
+	return known, nil
+}
+
+// report prints what survived of the chosen mutants (a line may have others), and is an
+// error if too few were killed, or if a survivor has no reason.
+func report(tested, chosen []mutation, list string, least float64) error {
+	known, err := explained(list)
+	if err != nil {
+		return err
+	}
+	status := map[string]string{}
+	for _, m := range tested {
+		status[m.place()+m.Type] = m.Status
+	}
+	killed, lived, other, unexplained := 0, 0, 0, 0
+	for _, m := range chosen {
+		switch s := status[m.place()+m.Type]; s {
+		case "KILLED":
+			killed++
+		case "LIVED":
+			lived++
+			mark := "explained"
+			if !known[[3]string{m.Pkg + "/" + m.File, m.Type, m.Text}] {
+				mark = "SURVIVED"
+				unexplained++
+			}
+			fmt.Printf("%s %s %s: %s\n", mark, m.place(), m.Type, m.Text)
+		default:
+			other++
+			fmt.Printf("%s %s %s: %s\n", strings.ToLower("not tested "+s), m.place(), m.Type, m.Text)
+		}
+	}
+	percent := 100 * float64(killed) / float64(max(1, killed+lived))
+	fmt.Printf("chosen %d killed %d lived %d not tested %d: %.1f %%\n", len(chosen), killed, lived, other, percent)
+	switch {
+	case percent < least:
+		return fmt.Errorf("%.1f %% were killed, not %.1f %%", percent, least)
+	case unexplained > 0:
+		return fmt.Errorf("%d survived that survivors.txt does not explain", unexplained)
+	}
+	return nil
+}

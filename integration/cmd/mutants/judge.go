@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// result is what one `go test -json` said, by the full names of the tests and subtests.
+type result struct {
+	passed, failed map[string]int
+	skipped        map[string]bool
+	built, ended   bool
+	output         strings.Builder
+}
+
+// event is a line of `go test -json` (go doc test2json).
+type event struct {
+	Action, Test, Output, FailedBuild string
+}
+
+func readResult(r io.Reader) (*result, error) {
+	res := &result{passed: map[string]int{}, failed: map[string]int{}, skipped: map[string]bool{}, built: true}
+	for d := json.NewDecoder(r); ; {
+		var e event
+		switch err := d.Decode(&e); {
+		case err == io.EOF:
+			return res, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading the output of go test: %w", err)
+		}
+		res.output.WriteString(e.Output)
+		switch {
+		case e.Action == "build-fail" || e.FailedBuild != "":
+			res.built = false
+		case e.Test == "":
+			res.ended = res.ended || e.Action == "pass" || e.Action == "fail" || e.Action == "skip" // the package
+		case e.Action == "pass":
+			res.passed[e.Test]++
+		case e.Action == "fail":
+			res.failed[e.Test]++
+		case e.Action == "skip":
+			res.skipped[e.Test] = true
+		}
+	}
+}
+
+// baselineRuns is how often a test must pass without a mutant before its failure with the
+// mutant counts.
+const baselineRuns = 3
+
+// reliable are the tests that passed every time without a mutant.
+func (r *result) reliable() map[string]bool {
+	tests := map[string]bool{}
+	for name, n := range r.passed {
+		tests[name] = n >= baselineRuns && r.failed[name] == 0 && !r.skipped[name]
+	}
+	return tests
+}
+
+// judge says what became of a mutant whose tests gave r, and names the tests that caught it:
+// those that failed by themselves, and were reliable without it. Anything else that went
+// wrong shows nothing, and somebody has to look.
+func judge(reliable map[string]bool, r *result) (verdict string, by []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.failed)) {
+		if reliable[name] && !hasFailedSubtest(r, name, reliable) {
+			by = append(by, name)
+		}
+	}
+	switch {
+	case len(by) > 0:
+		return caught, by
+	case !r.built:
+		return trouble("does not build", r), nil
+	case len(r.failed) > 0:
+		return trouble(fmt.Sprintf("only tests failed that did not pass %d times without the mutant: %s",
+			baselineRuns, strings.Join(slices.Sorted(maps.Keys(r.failed)), ", ")), r), nil
+	case strings.Contains(r.output.String(), "panic: test timed out"):
+		return trouble("the tests did not end in time, and none had failed", r), nil
+	case strings.Contains(r.output.String(), "panic: "), strings.Contains(r.output.String(), "fatal error: "):
+		return trouble("a panic outside of a test ended them all", r), nil
+	case !r.ended:
+		return trouble("the tests did not end", r), nil
+	case len(r.passed) == 0:
+		return trouble("no test ran", r), nil
+	}
+	for name := range r.passed {
+		if reliable[name] {
+			return survived, nil
+		}
+	}
+	return trouble(fmt.Sprintf("no test that passes %d times without the mutant", baselineRuns), r), nil
+}
+
+// hasFailedSubtest: then the subtest is the one to name.
+func hasFailedSubtest(r *result, name string, reliable map[string]bool) bool {
+	for other := range r.failed {
+		if strings.HasPrefix(other, name+"/") && reliable[other] {
+			return true
+		}
+	}
+	return false
+}
+
+func trouble(what string, r *result) string {
+	text := r.output.String()
+	return "ERROR: " + what + "\n" + text[max(0, len(text)-2000):]
+}

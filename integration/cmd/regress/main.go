@@ -1,0 +1,93 @@
+// Command regress runs one named case: a failure that was once found, kept as a test that fails without its fix.
+//
+//	regress              lists the cases
+//	regress NAME         runs one
+//
+// cases.txt has them; a new case is a test and a line there.
+package main
+
+import (
+	"bufio"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"text/tabwriter"
+)
+
+//go:embed cases.txt
+var list string
+
+// regressionCase is a line of cases.txt.
+type regressionCase struct {
+	name, pkg, test string // pkg as `go test` takes it, from the project's root
+	what            string // what went wrong
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "regress:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	cases, err := parse(list)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 || args[0] == "" {
+		return print(cases)
+	}
+	for _, c := range cases {
+		if c.name == args[0] {
+			return c.run()
+		}
+	}
+	return fmt.Errorf("no case is named %q; `make regress` lists them", args[0])
+}
+
+// parse reads lines of the form: name package test what went wrong. An empty line or one that begins with # has no case.
+func parse(text string) ([]regressionCase, error) {
+	var cases []regressionCase
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) < 4 {
+			return nil, fmt.Errorf("cases.txt: %q: give name, package, test and what went wrong", line)
+		}
+		cases = append(cases, regressionCase{fields[0], fields[1], fields[2], strings.Join(fields[3:], " ")})
+	}
+	if len(cases) == 0 {
+		return nil, errors.New("cases.txt has no cases")
+	}
+	return cases, nil
+}
+
+func print(cases []regressionCase) error {
+	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	for _, c := range cases {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.name, c.pkg, c.what)
+	}
+	return table.Flush()
+}
+
+// run fails also where the test was skipped or renamed: then nothing was shown.
+func (c regressionCase) run() error {
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^"+c.test+"$", c.pkg)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	os.Stdout.Write(out)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	if !strings.Contains(string(out), "--- PASS: "+c.test+" ") {
+		return fmt.Errorf("%s: %s did not run: is something missing that it needs? (make deps)", c.name, c.test)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package simulation
+
+import (
+	"slices"
+	"strings"
+)
+
+// decision is a choice that a model makes while a worker runs: who asks, what may happen,
+// and to which request.
+type decision struct{ who, what, of string }
+
+// how is a decision in a line.
+func (d decision) how() string {
+	if d.of == "" {
+		return d.what
+	}
+	return d.what + ": " + d.of
+}
+
+// recorder writes the script of a drawn schedule, and keeps the decisions of a played one.
+type recorder struct {
+	script Script
+	inLine bool                  // the last line runs
+	passed []passedBy            // decisions since the last line that came out as no
+	chosen *line                 // the last decision that came out as yes
+	armed  map[string][]line     // decisions to come, by who and how
+	owners map[string][][]string // owners of partitions in the next rebalances, by group
+}
+
+type passedBy struct {
+	decision
+	n int64
+}
+
+// asked returns who asks a model now.
+func (w *world) asked() string {
+	if w.current != nil {
+		return w.current.ref
+	}
+	return "scheduler"
+}
+
+// decide makes a decision: as the script says, or by a draw.
+func (w *world) decide(d decision, draw func() bool) bool {
+	r := &w.recorder
+	if w.rng == nil {
+		return r.take(d)
+	}
+	i := slices.IndexFunc(r.passed, func(p passedBy) bool { return p.decision == d })
+	if i < 0 {
+		i = len(r.passed)
+		r.passed = append(r.passed, passedBy{d, 0})
+	}
+	if !draw() {
+		r.passed[i].n++
+		return false
+	}
+	r.chosen = r.before(line{verb: verbNext, who: d.who, how: d.how(), after: r.passed[i].n})
+	r.passed[i].n = 0
+	return true
+}
+
+// chance is true n times in a thousand, and never in the calm.
+func (w *world) chance(what string, n int) bool {
+	return w.chanceOf(decision{who: w.asked(), what: what}, n)
+}
+
+func (w *world) chanceOf(d decision, n int) bool {
+	return !w.calm && w.decide(d, func() bool { return n > 0 && w.rng.IntN(1000) < n })
+}
+
+// lost is chance of a request, or its answer.
+func (w *world) lost(what, request string) bool {
+	return w.chanceOf(decision{w.asked(), what, request}, w.plan.lost)
+}
+
+// amount is a number that belongs to the decision just made.
+func (w *world) amount(draw func() int) int {
+	if w.rng != nil {
+		w.chosen.n = int64(draw())
+	}
+	return max(1, int(w.chosen.n))
+}
+
+// before records a line in front of the one that runs.
+func (r *recorder) before(l line) *line {
+	at := len(r.script.lines)
+	if r.inLine {
+		at--
+	}
+	r.script.lines = slices.Insert(r.script.lines, at, l)
+	return &r.script.lines[at]
+}
+
+// take makes a decision as the script says.
+func (r *recorder) take(d decision) bool {
+	if len(r.armed) == 0 {
+		return false
+	}
+	key := d.who + " " + d.how()
+	list := r.armed[key]
+	if len(list) == 0 {
+		return false
+	}
+	if list[0].after > 0 {
+		list[0].after--
+		return false
+	}
+	r.chosen, r.armed[key] = &list[0], list[1:]
+	return true
+}
+
+// perform runs a line, and records it if it was drawn.
+func (w *world) perform(l line) {
+	r := &w.recorder
+	if w.rng != nil {
+		r.script.lines = append(r.script.lines, l)
+		r.inLine = true
+		defer func() { r.inLine = false }()
+	}
+	switch l.verb {
+	case verbEvent:
+		w.write(l.who, l.event)
+	case verbNext:
+		key := l.who + " " + l.how
+		r.armed[key] = append(r.armed[key], l)
+	case verbAssign:
+		r.owners[l.who] = append(r.owners[l.who], strings.Fields(l.how))
+	case verbRun:
+		w.runOne(l.who)
+	case verbPoll:
+		w.pollOne(l.who, int(l.n))
+	case verbWork:
+		w.work()
+	case verbSettle, verbDamage:
+	default:
+		f := &faults[slices.IndexFunc(faults, func(f fault) bool { return f.name == l.verb })]
+		w.note("# %s", f.name)
+		if f.do(w, l) {
+			w.tally[f.name]++
+		}
+	}
+}
+
+// play runs the lines of a script up to damage, and returns the rest.
+func (w *world) play(lines []line) (rest []line) {
+	for i, l := range lines {
+		if l.verb == verbDamage {
+			return lines[i:]
+		}
+		for range max(1, l.n) {
+			if w.failure != nil {
+				return nil
+			}
+			switch l.verb {
+			case verbEvent, verbNext, verbAssign:
+			default:
+				w.settle()
+			}
+			w.perform(l)
+			if l.verb != verbRun {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// runOne lets a worker run until its next step.
+func (w *world) runOne(ref string) {
+	i := slices.IndexFunc(w.actors, func(a *actor) bool { return a.ref == ref })
+	if i >= 0 && !w.actors[i].proc.paused {
+		w.let(w.actors[i])
+	}
+}
+
+// pollOne gives the poll loop of a worker a turn.
+func (w *world) pollOne(ref string, batches int) {
+	for _, c := range w.claims() {
+		if c.actor.ref == ref && !c.session.proc.paused {
+			c.poll(batches)
+			return
+		}
+	}
+}
+
+// work gives all workers turns until they are idle, or for a while.
+func (w *world) work() {
+	for range 500 {
+		w.settle()
+		if w.failure != nil || !w.turn() {
+			return
+		}
+	}
+}
+
+// batches is how many batches a poll fetches: as drawn, as written, or 1 to 6 in turn.
+func (w *world) batches(written int) int {
+	if !w.calm && w.rng != nil {
+		n := 1 + w.rng.IntN(6)
+		w.script.lines[len(w.script.lines)-1].n = int64(n)
+		return n
+	}
+	if written > 0 {
+		return written
+	}
+	w.polls++
+	return 1 + w.polls%6
+}

@@ -1,0 +1,258 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Script is a schedule without random draws: what happens, in order. Running a seed writes
+// one. Lines can be left out: a line whose target does not exist does nothing, and where no
+// line decides, nothing goes wrong.
+//
+// As text it has a head and numbered lines, each a verb and its target:
+//
+//	event P …    a record is written to a partition of likes
+//	run W n      a worker (process:partition) runs n steps, each to its next call of a model
+//	poll W n     a worker's poll loop fetches n batches
+//	work         all workers poll and run until they are idle
+//	settle       groups start and finish rebalances; so do all steps and faults first
+//	next W "d"   the next time that W faces decision d, it happens; "after n": n times later
+//	assign G "…" the owners of the partitions, in order, in a group's next rebalance
+//	damage P "d" what no rule repairs, after the drain; then events, if any
+//	…            any of the faults, by name
+//
+// After the last line, or before damage, everything drains.
+type Script struct {
+	Comments   []string
+	Partitions int32
+	Processes  int
+	MaxBatch   int
+	lines      []line
+}
+
+// line is one thing that happens. The verb decides which fields are used.
+type line struct {
+	verb  string
+	who   string
+	n     int64
+	how   string
+	after int64 // of next
+	event *event
+}
+
+const (
+	verbEvent  = "event"
+	verbRun    = "run"
+	verbPoll   = "poll"
+	verbWork   = "work"
+	verbSettle = "settle"
+	verbNext   = "next"
+	verbAssign = "assign"
+	verbDamage = "damage"
+)
+
+// head names the format and its version.
+const head = "kudos simulation script 1: partitions %d, processes %d, batch %d"
+
+// verbs lists all there are.
+func verbs() []string {
+	list := []string{verbEvent, verbRun, verbPoll, verbWork, verbSettle, verbNext, verbAssign, verbDamage}
+	for _, f := range faults[1:] {
+		list = append(list, f.name)
+	}
+	return list
+}
+
+// String writes a script as ParseScript reads it.
+func (s *Script) String() string {
+	var b strings.Builder
+	for _, c := range s.Comments {
+		fmt.Fprintf(&b, "# %s\n", c)
+	}
+	fmt.Fprintln(&b, s.head())
+	for i := range s.lines {
+		fmt.Fprintf(&b, "%4d  %s\n", i+1, &s.lines[i])
+	}
+	return b.String()
+}
+
+func (l *line) String() string {
+	text := l.verb
+	if l.who != "" {
+		text += " " + l.who
+	}
+	if l.event != nil {
+		return text + " " + l.event.String()
+	}
+	if l.how != "" {
+		text += " " + strconv.Quote(l.how)
+	}
+	if l.n != 0 {
+		text += " " + strconv.FormatInt(l.n, 10)
+	}
+	if l.after != 0 {
+		text += fmt.Sprintf(" after %d", l.after)
+	}
+	return text
+}
+
+// ParseScript reads what String writes.
+func ParseScript(text string) (*Script, error) {
+	s := &Script{}
+	for row := range strings.Lines(text) {
+		row = strings.TrimSpace(row)
+		comment, isComment := strings.CutPrefix(row, "#")
+		switch {
+		case row == "":
+		case isComment:
+			s.Comments = append(s.Comments, strings.TrimSpace(comment))
+		case s.Partitions == 0:
+			if err := s.parseHead(row); err != nil {
+				return nil, fmt.Errorf("parsing script: %q: %w", row, err)
+			}
+		default:
+			l, err := parseLine(row)
+			if err != nil {
+				return nil, fmt.Errorf("parsing script: %q: %w", row, err)
+			}
+			s.lines = append(s.lines, l)
+		}
+	}
+	if s.Partitions == 0 {
+		return nil, fmt.Errorf("parsing script: no head like %q", (&Script{}).head())
+	}
+	return s, nil
+}
+
+func (s *Script) head() string { return fmt.Sprintf(head, s.Partitions, s.Processes, s.MaxBatch) }
+
+func (s *Script) parseHead(row string) error {
+	if _, err := fmt.Sscanf(row, head, &s.Partitions, &s.Processes, &s.MaxBatch); err != nil {
+		return fmt.Errorf("not a head like %q: %w", (&Script{}).head(), err)
+	}
+	if s.Partitions < 1 || s.Processes < 1 || s.MaxBatch < 1 {
+		return fmt.Errorf("partitions, processes and batch must be 1 or more")
+	}
+	return nil
+}
+
+func parseLine(row string) (line, error) {
+	number, rest, _ := strings.Cut(row, " ")
+	if _, err := strconv.Atoi(number); err != nil {
+		return line{}, fmt.Errorf("a line starts with its number: %w", err)
+	}
+	rest = strings.TrimSpace(rest) + " "
+	known := verbs()
+	i := slices.IndexFunc(known, func(verb string) bool { return strings.HasPrefix(rest, verb+" ") })
+	if i < 0 {
+		return line{}, fmt.Errorf("no such verb: want one of %q", known)
+	}
+	l := line{verb: known[i]}
+	words, err := splitWords(rest[len(l.verb):])
+	if err != nil {
+		return line{}, err
+	}
+	if l.verb == verbEvent {
+		if len(words) == 0 {
+			return line{}, fmt.Errorf("an event needs a partition")
+		}
+		l.who = words[0]
+		l.event, err = parseEvent(words[1:])
+		return l, err
+	}
+	if err := l.parse(words); err != nil {
+		return line{}, err
+	}
+	if l.verb == verbDamage && !slices.ContainsFunc(damages, func(d damage) bool { return d.name == l.how }) {
+		return line{}, fmt.Errorf("unknown damage %q", l.how)
+	}
+	return l, nil
+}
+
+func (l *line) parse(words []string) (err error) {
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		n, notNumber := strconv.ParseInt(word, 10, 64)
+		switch {
+		case notNumber == nil:
+			l.n = n
+		case word == "after" && i+1 < len(words):
+			i++
+			if l.after, err = strconv.ParseInt(words[i], 10, 64); err != nil {
+				return err
+			}
+		case word[0] == '"':
+			if l.how, err = strconv.Unquote(word); err != nil {
+				return err
+			}
+		case l.who == "":
+			l.who = word
+		default:
+			return fmt.Errorf("unexpected %q", word)
+		}
+	}
+	return nil
+}
+
+// splitWords splits at spaces that are not in quotes, which stay.
+func splitWords(text string) (words []string, err error) {
+	for {
+		text = strings.TrimLeft(text, " ")
+		if text == "" {
+			return words, nil
+		}
+		n := 0
+		for n < len(text) && text[n] != ' ' {
+			if text[n] != '"' {
+				n++
+				continue
+			}
+			quoted, err := strconv.QuotedPrefix(text[n:])
+			if err != nil {
+				return nil, fmt.Errorf("reading quoted text in %q: %w", text, err)
+			}
+			n += len(quoted)
+		}
+		words, text = append(words, text[:n]), text[n:]
+	}
+}
+
+// size counts what happens in a script.
+func (s *Script) size() (events, faults, steps int) {
+	for i := range s.lines {
+		switch l := &s.lines[i]; l.verb {
+		case verbEvent:
+			events++
+		case verbRun:
+			steps += int(max(1, l.n))
+		case verbPoll, verbWork, verbSettle:
+			steps++
+		default:
+			faults++
+		}
+	}
+	return events, faults, steps
+}
+
+// summary is size in words.
+func (s *Script) summary() string {
+	events, faults, steps := s.size()
+	return fmt.Sprintf("%d lines: %d events, %d faults and decisions, %d steps; %d partitions, %d processes",
+		len(s.lines), events, faults, steps, s.Partitions, s.Processes)
+}
+
+// merged is the script with consecutive steps of one worker on one line.
+func (s *Script) merged() *Script {
+	m := *s
+	m.lines = nil
+	for _, l := range s.lines {
+		if k := len(m.lines) - 1; k >= 0 && l.verb == verbRun && m.lines[k].verb == verbRun && m.lines[k].who == l.who {
+			m.lines[k].n += l.n
+			continue
+		}
+		m.lines = append(m.lines, l)
+	}
+	return &m
+}
