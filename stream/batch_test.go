@@ -40,6 +40,7 @@ func (g *gate) wait(t testing.TB) int32 {
 // TestBatchesGrowWithTheLoad: what arrives while a batch is worked on waits, and is
 // the next batch, as far as it fits.
 func TestBatchesGrowWithTheLoad(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	l := newLab(t)
@@ -70,6 +71,7 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 }
 
 func TestBatchesHaveAMaximum(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 1050), records(input, 1, 0, 333)...)...)
@@ -83,6 +85,7 @@ func TestBatchesHaveAMaximum(t *testing.T) {
 }
 
 func TestTicksComeWhileNothingArrives(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	l := newLab(t)
@@ -101,6 +104,7 @@ func TestTicksComeWhileNothingArrives(t *testing.T) {
 // TestSlowPartitionIsBounded: what waits for a slow worker is bounded, and the other
 // partitions are not starved meanwhile.
 func TestSlowPartitionIsBounded(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 3)
 	const many = 5000

@@ -10,6 +10,7 @@ import (
 
 // TestClientMetricsAreOfAllClients: one that is closed takes nothing away from the others.
 func TestClientMetricsAreOfAllClients(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	reg := prometheus.NewRegistry()

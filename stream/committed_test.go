@@ -37,6 +37,7 @@ func (c *cluster) answerOffsetFetches(ofPartition bool, errs ...*kerr.Error) {
 // That there is no committed offset is said only where Kafka says so. A partition is begun
 // from nothing then, so an answer that is late or refused must not read like it.
 func TestCommittedOffset(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(records(input, 0, 0, 10)...)

@@ -49,6 +49,7 @@ func (c *cluster) gokaOn(group sarama.ConsumerGroup) *goka.Processor {
 
 // Run is once only: our Processor builds a new one each time.
 func TestTrapRunIsOnceOnly(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	p := c.gokaOn(&oneShotGroup{err: context.DeadlineExceeded})
@@ -59,6 +60,7 @@ func TestTrapRunIsOnceOnly(t *testing.T) {
 // After each return of Consume goka waits 5 seconds: our Consume stays through
 // rebalances (TestMembersComeAndGo would take that long otherwise).
 func TestTrapPauseAfterConsume(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	g := &oneShotGroup{}
@@ -71,6 +73,7 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 // goka negates a negative hash, Kafka clears its sign bit: the same key would be
 // looked for in another partition. So our hashers must have no sign bit.
 func TestTrapHashIsNegated(t *testing.T) {
+	t.Parallel()
 	const partitions = 5
 	key, negated := "", int32(0)
 	for i := 0; key == ""; i++ {
@@ -143,6 +146,7 @@ func TestTrapProducerRefuses(t *testing.T) {
 // goka takes sarama (acks=1, newest, its own connections) wherever a port is not given.
 // The wire would tell, by which TestProcessorWithATable sees that nobody does.
 func TestTrapDefaultsAreSaramas(t *testing.T) {
+	t.Parallel()
 	w := &wire{}
 	c := newCluster(t, w.option())
 	consumer, err := goka.DefaultSaramaConsumerBuilder(c.kafka.Brokers, "a-test")
@@ -168,6 +172,7 @@ func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerG
 // goka's hot standby sets up the copies with what is assigned: a partition waits for those that
 // others own, and fails with them. Ours are followed beside (standby.go).
 func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.topic(table, 2)

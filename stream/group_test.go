@@ -18,6 +18,7 @@ import (
 // TestRebalanceWaitsForThePollLoop: between a poll and the end of what is done about it the
 // session stays, so that the client is never told of partitions that are another's.
 func TestRebalanceWaitsForThePollLoop(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 1), records(input, 1, 0, 1)...)...)
@@ -28,7 +29,7 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	s := first.session()
 	letGo := holdPollLoop(t, first)
 	second, _ := c.run(l, quick)
-	waitFor(t, "the rebalance", func() bool { return s.ctx.Err() != nil || rebalanceWaits() })
+	waitFor(t, "the rebalance", func() bool { return s.ctx.Err() != nil || rebalanceWaits(t) })
 	require.NoError(t, s.ctx.Err(), "the session ends while the poll loop works with it")
 	letGo()
 	waitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
@@ -42,13 +43,13 @@ func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	letGo = sync.OnceFunc(g.steering.Unlock)
 	t.Cleanup(letGo)
 	g.wake()
-	waitFor(t, "the poll loop to be held", func() bool { return len(goroutines("kudos/stream.(*group).steer(")) > 0 })
+	waitFor(t, "the poll loop to be held", func() bool { return len(goroutines(t, "kudos/stream.(*group).steer+")) > 0 })
 	return letGo
 }
 
 // rebalanceWaits tells whether a client keeps a rebalance waiting.
-func rebalanceWaits() bool {
-	for _, stack := range goroutines("kgo.(*consumer).waitAndAddRebalance") {
+func rebalanceWaits(t testing.TB) bool {
+	for _, stack := range goroutines(t, "kgo.(*consumer).waitAndAddRebalance") {
 		if strings.Contains(stack, "sync.(*Cond).Wait") {
 			return true
 		}
@@ -58,6 +59,7 @@ func rebalanceWaits() bool {
 
 // TestNothingIsPausedInANewSession: the client remembers what an earlier session paused.
 func TestNothingIsPausedInANewSession(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(records(input, 0, 0, 5)...)

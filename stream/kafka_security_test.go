@@ -50,6 +50,7 @@ func (o KafkaOptions) ask(t *testing.T, log *slog.Logger) error {
 // TestClientsComeInByTLSAndSASL: by each mechanism, with certificates on both sides; and a wrong password is a matter of
 // permission, with its remedy, and is not printed.
 func TestClientsComeInByTLSAndSASL(t *testing.T) {
+	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.EnableSASL(), kfake.SeedTopics(1, input),
 		kfake.Superuser(saslPlain, "plain", password), kfake.Superuser(saslScram256, "one", password), kfake.Superuser(saslScram512, "two", password))
@@ -79,6 +80,7 @@ func TestClientsComeInByTLSAndSASL(t *testing.T) {
 
 // TestACertificateIsReplacedWhileClientsLive: a client that lives connects with what the files hold by then.
 func TestACertificateIsReplacedWhileClientsLive(t *testing.T) {
+	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input))
 	o, dir := c.kafka, t.TempDir()
@@ -114,6 +116,7 @@ func (t tries) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn
 
 // TestFilesThatAreBeingReplaced: while certificate and key do not fit, records wait as for a broker that is away.
 func TestFilesThatAreBeingReplaced(t *testing.T) {
+	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input))
 	own, other := a.IssueForTest(t, "client"), a.IssueForTest(t, "other")

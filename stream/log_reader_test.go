@@ -89,6 +89,7 @@ var logShapes = map[string]struct {
 }
 
 func TestCatchUp(t *testing.T) {
+	t.Parallel()
 	for name, shape := range logShapes {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -115,6 +116,7 @@ func TestCatchUp(t *testing.T) {
 }
 
 func TestCatchUpReadsALargeTable(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	// Several fetches: 12 MB in batches that do not fit one.
@@ -139,6 +141,7 @@ func TestCatchUpReadsALargeTable(t *testing.T) {
 // TestCatchUpOfAStoreThatIsNoCopy: a store ahead of the log is not believed. (goka
 // takes a local offset at or above the high watermark for "recovered".)
 func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
+	t.Parallel()
 	for name, local := range map[string]int64{"ahead of the log": 100, "behind its start": 1} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -158,6 +161,7 @@ func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
 
 // TestCatchUpOfACorruptedStore starts over, in the same session.
 func TestCatchUpOfACorruptedStore(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 5000)...)
@@ -175,6 +179,7 @@ func TestCatchUpOfACorruptedStore(t *testing.T) {
 }
 
 func TestReadingATopicMadeAnewIsAnError(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 3)...)
@@ -190,6 +195,7 @@ func TestReadingATopicMadeAnewIsAnError(t *testing.T) {
 }
 
 func TestReadingADeletedTopicSaysSo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	r := newLogReader(c.client(), table, 0, 0)
@@ -206,6 +212,7 @@ func TestReadingADeletedTopicSaysSo(t *testing.T) {
 }
 
 func TestReadingIsRetried(t *testing.T) {
+	t.Parallel()
 	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownTopicID, kerr.LeaderNotAvailable, kerr.KafkaStorageError} {
 		t.Run(e.Message, func(t *testing.T) {
 			c := newCluster(t)
@@ -239,6 +246,7 @@ func TestReadingIsRetried(t *testing.T) {
 }
 
 func TestReadingFollowsTheLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 3)...)
@@ -255,6 +263,7 @@ func TestReadingFollowsTheLeader(t *testing.T) {
 
 // TestReadLogSmall asks for less at a time, and reads the same.
 func TestReadLogSmall(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 5)...)

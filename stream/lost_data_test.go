@@ -12,6 +12,7 @@ import (
 )
 
 func TestOffsetOutOfRangeParks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
@@ -74,6 +75,7 @@ func waitLost(t *testing.T, p *Processor) {
 // TestLostDataParks: the leader epoch of the position is held against the leader's
 // when a partition is opened, and whenever it is looked at.
 func TestLostDataParks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
@@ -95,6 +97,7 @@ func TestLostDataParks(t *testing.T) {
 // TestDataLostWhileConsuming: the client notices at a change of the leader, and stands
 // at the end of the loss then, not where it believes itself to be.
 func TestDataLostWhileConsuming(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
 	c.topic(input, 1)
 	require.NoError(t, c.MoveTopicPartition(input, 0, 0))

@@ -34,6 +34,7 @@ func set(p *atomic.Pointer[error], err error) {
 }
 
 func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
@@ -79,6 +80,7 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 // TestParkIntervalAndBackoff: a ParkError is looked at again at the park interval; an
 // unknown error at growing delays up to it. Each time starts with Close and Fence.
 func TestParkIntervalAndBackoff(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		err  error
 		want []time.Duration // at least, between the failures and the looks after them
@@ -119,6 +121,7 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 }
 
 func TestReopenReadsThePositionAnew(t *testing.T) {
+	t.Parallel()
 	for name, to := range map[string]int64{"backwards": 3, "forwards": 45, "same": 20, "behind the end": 50} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -152,6 +155,7 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 // TestFencedPartitionIsGivenUp: no call of Fence follows ErrFenced until the group has
 // made a new assignment, for which it is asked when none comes by itself.
 func TestFencedPartitionIsGivenUp(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
@@ -184,6 +188,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 // TestFailedFenceParks: a partition that could not be fenced at assignment is opened
 // later, at its position, and nothing is fetched for it before.
 func TestFailedFenceParks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
@@ -219,6 +224,7 @@ func keysOf(m map[string]bool) (keys []string) {
 
 // TestFetchErrorsAreRetried: trouble of the brokers is not the partition's.
 func TestFetchErrorsAreRetried(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
 	c.topic(input, 1)
 	l := newLab(t)

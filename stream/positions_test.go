@@ -31,6 +31,7 @@ func (c *cluster) committedAt(p int32) int64 {
 // TestPositionsAreCommittedForDashboards: up to the end of the log, of which markers
 // and aborted records are a part, so that a group at rest shows no lag.
 func TestPositionsAreCommittedForDashboards(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	for i := range 3 {
@@ -66,6 +67,7 @@ func requireNoLag(t *testing.T, p *Processor) {
 // TestParkedPartitionCommitsNothing: a partition that never was opened has no position
 // to show, least of all the log's start.
 func TestParkedPartitionCommitsNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
@@ -87,6 +89,7 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 // TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else but a look at the ends of the
 // logs now and then.
 func TestIdleGroupIsQuiet(t *testing.T) {
+	t.Parallel()
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committing positions %v", commit), func(t *testing.T) {
 			c := newCluster(t)
@@ -142,6 +145,7 @@ func gauges(t *testing.T, c prometheus.Collector) map[string]float64 {
 
 // TestLagIsWhatIsLeft: what waits here, what is in hand, and what the broker has.
 func TestLagIsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	c.transact("t", committed(), records(input, 0, 0, 2000)...)

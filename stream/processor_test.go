@@ -121,6 +121,7 @@ func copierCluster(t *testing.T, w *wire) *cluster {
 // TestProcessorWithATable is the whole way: input, goka, transaction, changelog, local
 // state, with restarts on the same folder and on an empty one, and two at a time.
 func TestProcessorWithATable(t *testing.T) {
+	t.Parallel()
 	w := &wire{}
 	c := copierCluster(t, w)
 	total := 0
@@ -184,6 +185,7 @@ func TestProcessorWithATable(t *testing.T) {
 
 // TestProcessorIsBuiltAnew: goka ends at any error of a partition and runs only once.
 func TestProcessorIsBuiltAnew(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
@@ -206,6 +208,7 @@ func TestProcessorIsBuiltAnew(t *testing.T) {
 }
 
 func TestProcessorWaitsForItsTopics(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	l := newLab(t)
 	p, _ := c.run(l, quick)

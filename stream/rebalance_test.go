@@ -26,6 +26,7 @@ func assigned(p *Processor) int {
 // TestMembersComeAndGo: each record is processed once, in order, and no partition has
 // two workers at a time (which the lab watches).
 func TestMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	const partitions, rounds, each = 4, 30, 20
 	c.topic(input, partitions)
@@ -67,6 +68,7 @@ func TestMembersComeAndGo(t *testing.T) {
 // TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes
 // over when the other leaves.
 func TestGroupWithoutWorkForAMember(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	l := newLab(t)
@@ -84,6 +86,7 @@ func TestGroupWithoutWorkForAMember(t *testing.T) {
 
 // TestSeriesGoWithThePartition: whoever has a partition shows its series, and nobody else.
 func TestSeriesGoWithThePartition(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	l := newLab(t)
@@ -118,6 +121,7 @@ func TestSeriesGoWithThePartition(t *testing.T) {
 
 // TestLostMembershipComesBack: the group has thrown the member out.
 func TestLostMembershipComesBack(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	c.produce(records(input, 0, 0, 5)...)
@@ -135,6 +139,7 @@ func TestLostMembershipComesBack(t *testing.T) {
 
 // TestForbiddenGroupSaysSo: without an assignment, Ready tells the client's reason.
 func TestForbiddenGroupSaysSo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: testGroup, Err: kerr.GroupAuthorizationFailed, Count: -1})
@@ -153,6 +158,7 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 // TestRebalanceCutsARecoveryShort: a further rebalance does not wait for an Open that
 // takes long, and is no failure.
 func TestRebalanceCutsARecoveryShort(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	l := newLab(t)
@@ -177,6 +183,7 @@ func TestRebalanceCutsARecoveryShort(t *testing.T) {
 }
 
 func TestShutdownFinishesTheBatchInHand(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(append(records(input, 0, 0, 150), records(input, 1, 0, 150)...)...)
@@ -195,7 +202,7 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	g.wait(t)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); stop() }()
-	waitFor(t, "the shutdown to begin", func() bool { return c.GroupInfo(testGroup) != nil && sessionsEnding() })
+	waitFor(t, "the shutdown to begin", func() bool { return c.GroupInfo(testGroup) != nil && sessionsEnding(t) })
 	close(g.open)
 	<-stopped
 	for p := range int32(2) {
@@ -208,9 +215,10 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 }
 
 // sessionsEnding tells whether some group waits for its session to end.
-func sessionsEnding() bool { return len(goroutines("kudos/stream.(*group).end(")) > 0 }
+func sessionsEnding(t testing.TB) bool { return len(goroutines(t, "kudos/stream.(*group).end+")) > 0 }
 
 func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	c.produce(records(input, 0, 0, 5)...)
@@ -237,6 +245,7 @@ func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 
 // TestStopWhileNobodyIsThere: a broker that is away is waited for, but not at the end.
 func TestStopWhileNobodyIsThere(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.kafka.Brokers = []string{"127.0.0.1:1"}
 	c.kafka.RequestTimeout = time.Second

@@ -88,6 +88,7 @@ var staleShapes = map[string]struct {
 // TestRegressRecoveryEndsAtListOffsets: what reads to the end of a log ended where the first fetch
 // said that it ends. The high watermark of a new leader may be behind, and a fetch does not tell.
 func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
+	t.Parallel()
 	for name, shape := range staleShapes {
 		for at, upTo := range map[string]int64{"at the start": 0, "in between": 1} {
 			t.Run(name+", stale "+at, func(t *testing.T) {
@@ -125,6 +126,7 @@ func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 
 // A standby copy is not shown as one that is at the end before it is.
 func TestRegressStandbyEndsAtListOffsets(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 5)...)
@@ -156,6 +158,7 @@ func (c *cluster) follow(t *testing.T) *follower {
 
 // TestEndIsAskedAgain while the leader does not know it yet, or another one leads.
 func TestEndIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	for _, e := range []*kerr.Error{kerr.OffsetNotAvailable, kerr.NotLeaderForPartition, kerr.LeaderNotAvailable} {
 		t.Run(e.Message, func(t *testing.T) {
 			c := newCluster(t)
@@ -179,6 +182,7 @@ func TestEndIsAskedAgain(t *testing.T) {
 
 // TestEndIsAskedOnce, and not with each fetch.
 func TestEndIsAskedOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	for range 5 {
@@ -198,6 +202,7 @@ func TestEndIsAskedOnce(t *testing.T) {
 
 // TestEndThatIsNotReached: what was cut off meanwhile is not waited for without an end.
 func TestEndThatIsNotReached(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 3)...)

@@ -28,6 +28,7 @@ func (h failingHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.Con
 // TestRegressConsumeClaimError: an error of ConsumeClaim ended the process with an index out of
 // range, because all goroutines shared one index.
 func TestRegressConsumeClaimError(t *testing.T) {
+	t.Parallel()
 	errBroken := errors.New("broken")
 	for name, failing := range map[string]map[int32]error{
 		"first": {0: errBroken}, "middle": {1: errBroken}, "last": {2: errBroken},

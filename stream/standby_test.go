@@ -120,6 +120,7 @@ func shares(c *cluster, a, b *standbyMember) bool {
 // TestStandbyTakesOver: what another process owns is followed, and taking it over reads nothing that
 // was; what is given up is followed from then on. No session fails over a folder in use.
 func TestStandbyTakesOver(t *testing.T) {
+	t.Parallel()
 	c := copierCluster(t, &wire{})
 	total := 0
 	add := func(n int) {
@@ -178,6 +179,7 @@ func TestStandbyTakesOver(t *testing.T) {
 // TestStandbyFailsBesideWhatIsOwned: a process whose copy cannot be written is ready, and works
 // on what it owns.
 func TestStandbyFailsBesideWhatIsOwned(t *testing.T) {
+	t.Parallel()
 	c := copierCluster(t, &wire{})
 	dir := t.TempDir()
 	first, second := c.runStandby(dir), c.runStandby(t.TempDir())
@@ -255,6 +257,7 @@ func closed(t testing.TB, stores *Stores, partition int32) (have []string, offse
 // TestStandbyCopiesWhatIsCommitted: what is not is not there, and the copy does not say
 // that it covers it.
 func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.transact("a", committed(), record(table, 0, "a", "1"))
@@ -284,6 +287,7 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 // TestStandbyThatFails: a copy that cannot be written harms no other, and is followed when
 // it can be.
 func TestStandbyThatFails(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 3)
 	for p := range int32(3) {
@@ -306,6 +310,7 @@ func TestStandbyThatFails(t *testing.T) {
 
 // TestStandbyOfACorruptedStore: it is made again from Kafka.
 func TestStandbyOfACorruptedStore(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 5)...)
@@ -325,6 +330,7 @@ func TestStandbyOfACorruptedStore(t *testing.T) {
 // TestStandbyOfAnotherLog: a folder that a copy of another cluster's log is in, and a topic
 // that is made anew while it is followed, are begun again.
 func TestStandbyOfAnotherLog(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 2)...)
@@ -358,6 +364,7 @@ func TestStandbyOfAnotherLog(t *testing.T) {
 // TestStandbyOfALogThatIsMadeAnewMeanwhile: between the look at what the topic is and the first
 // fetch of it.
 func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 2)...)
@@ -367,7 +374,7 @@ func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
 	s.close()
 
 	s, copies := c.standbyOf(dir, fullOfTurns)
-	waitFor(t, "the copy to wait for a turn", func() bool { return len(goroutines("kudos/stream.(*follower).read(")) == 1 })
+	waitFor(t, "the copy to wait for a turn", func() bool { return len(goroutines(t, "kudos/stream.(*follower).read+")) == 1 })
 	require.NoError(t, c.DeleteTopic(table))
 	c.topic(table, 1)
 	c.produce(records(table, 0, 10, 5)...)
@@ -390,11 +397,12 @@ func fullOfTurns(s *standby) {
 
 // TestStandbyTakesTurns: however many copies there are, few read at a time.
 func TestStandbyTakesTurns(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, standbyAtATime+2)
 	s, _ := c.standbyOf(t.TempDir(), fullOfTurns)
 	counts := c.countRequests()
-	waitFor(t, "all copies to wait for a turn", func() bool { return len(goroutines("kudos/stream.(*follower).read(")) == standbyAtATime+2 })
+	waitFor(t, "all copies to wait for a turn", func() bool { return len(goroutines(t, "kudos/stream.(*follower).read+")) == standbyAtATime+2 })
 	require.Zero(t, counts.of(kmsg.Fetch))
 	<-s.turns
 	waitFor(t, "all copies with one turn", func() bool {
@@ -408,6 +416,7 @@ func TestStandbyTakesTurns(t *testing.T) {
 // TestStandbyReleaseIsBounded: a copy whose disk does not answer holds up neither a further
 // rebalance nor, for longer than is said, its own partition; its folder is not used meanwhile.
 func TestStandbyReleaseIsBounded(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	s, copies := c.standbyOf(t.TempDir())
@@ -430,7 +439,7 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	// The partition is given up again: a new copy waits for the one that hangs.
 	s.follow(nil)
 	require.NotSame(t, hangs, s.all()[0])
-	waitFor(t, "the new copy to wait", func() bool { return len(goroutines("kudos/stream.(*follower).run(")) == 1 })
+	waitFor(t, "the new copy to wait", func() bool { return len(goroutines(t, "kudos/stream.(*follower).run+")) == 1 })
 	require.Same(t, store, copies.Get(table, 0), "no store is made beside one that is being closed")
 	close(hangs.done)
 	waitFor(t, "the new copy", func() bool { return s.states()[0] == standbyFollowing })

@@ -40,6 +40,7 @@ func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
 // every answer against a map; after a crash, against what the map was at the offset that
 // is left.
 func TestBufferedStoreIsATable(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))

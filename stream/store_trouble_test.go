@@ -43,6 +43,7 @@ func failBackground(t *testing.T, s *Store) {
 // TestStoreWhoseFilesAreGone: Pebble tries to write them again and again, and closing
 // would wait for that (found by chaos: the processor held up its group).
 func TestStoreWhoseFilesAreGone(t *testing.T) {
+	t.Parallel()
 	t.Run("closed", func(t *testing.T) {
 		s := newStore(t, t.TempDir(), testLogID)
 		require.NoError(t, s.Open())

@@ -64,6 +64,7 @@ func (v *view) shows(t testing.TB, want []string) bool {
 // TestViewRecoversFromEveryLog: goka ends recovery by offset >= high watermark - 1,
 // which at a marker no sarama consumer ever delivers.
 func TestViewRecoversFromEveryLog(t *testing.T) {
+	t.Parallel()
 	for name, shape := range logShapes {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -88,6 +89,7 @@ func TestViewRecoversFromEveryLog(t *testing.T) {
 }
 
 func TestViewKeepsUp(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 4)
 	for p := range int32(4) {
@@ -125,6 +127,7 @@ func TestViewKeepsUp(t *testing.T) {
 
 // TestViewGoesOnAfterBrokerErrors: neither errors nor a move end it.
 func TestViewGoesOnAfterBrokerErrors(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
 	c.topic(table, 1)
 	c.produce(record(table, 0, "a", "0"))
@@ -143,6 +146,7 @@ func TestViewGoesOnAfterBrokerErrors(t *testing.T) {
 // TestReaderTellsOfItsEnd: a reader that cannot go on says so on Errors, keeps its
 // channels open until it is closed, and then closes both.
 func TestReaderTellsOfItsEnd(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(records(table, 0, 0, 3)...)
@@ -174,6 +178,7 @@ func TestReaderTellsOfItsEnd(t *testing.T) {
 
 // TestUpdateWithoutAFetch: goka's update callback must not invent anything.
 func TestUpdateWithoutAFetch(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	stores := NewStores(t.TempDir(), 1<<20, testLog())
@@ -191,6 +196,7 @@ func (updateContext) Partition() int32   { return 0 }
 func (updateContext) Offset() int64      { return 0 }
 
 func TestTopicManager(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic("three", 3)
 	c.produce(records("three", 1, 0, 4)...)

@@ -1,11 +1,14 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,14 +48,20 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// leavesNothing fails the test if goroutines of this package are left after it and
-// its other clean-ups.
+// label marks this goroutine and all that come from it as this test's, so that goroutines tells them from those of tests
+// beside it.
+func label(t testing.TB) {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", name)))
+}
+
+// leavesNothing fails the test if goroutines of it are left after it and its other clean-ups.
 func leavesNothing(t testing.TB) {
 	t.Cleanup(func() {
 		var left []string
 		deadline := time.Now().Add(patience)
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
-			left = goroutines("kudos/stream.(", "lovoo/goka", "franz-go/pkg/kgo.(")
+			left = goroutines(t, ours...)
 			if len(left) == 0 {
 				return
 			}
@@ -63,23 +72,46 @@ func leavesNothing(t testing.TB) {
 	})
 }
 
-// goroutines returns the stacks that name one of the words.
-func goroutines(words ...string) []string {
-	buf := make([]byte, 4<<20)
-	buf = buf[:runtime.Stack(buf, true)]
+// ours are words in the stacks of the goroutines that tests here start.
+var ours = []string{"kudos/stream.(", "lovoo/goka", "franz-go/pkg/kgo.("}
+
+// goroutines returns the stacks of this test's goroutines that name one of the words, as in "pkg.(*type).method+".
+func goroutines(t testing.TB, words ...string) []string {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	return goroutinesWith(fmt.Sprintf("%q:%q", "test", name), words...)
+}
+
+func goroutinesWith(label string, words ...string) []string {
+	var all bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		panic(err)
+	}
 	var found []string
-	for _, stack := range strings.Split(string(buf), "\n\n") {
-		if strings.Contains(stack, "testing.tRunner") {
-			continue // the test itself
+	for stack := range strings.SplitSeq(all.String(), "\n\n") {
+		if !strings.Contains(stack, label) || strings.Contains(stack, "testing.tRunner") { // the test itself
+			continue
 		}
-		for _, w := range words {
-			if strings.Contains(stack, w) {
-				found = append(found, stack)
-				break
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(stack, w) }) {
+			// One text stands for all goroutines with the same stack.
+			count, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine profile: "), " @ ")
+			n, err := strconv.Atoi(count[strings.LastIndex(count, "\n")+1:])
+			if err != nil {
+				panic(err)
 			}
+			found = append(found, slices.Repeat([]string{stack}, n)...)
 		}
 	}
 	return found
+}
+
+// TestMain looks once more when all tests are over: what a timer has started bears no test's name.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := goroutinesWith("", ours...); code == 0 && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "%d goroutines are left:\n\n%s\n", len(left), strings.Join(left, "\n\n"))
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // cluster is a broker in this process.
@@ -96,6 +128,7 @@ func newCluster(t testing.TB, opts ...kfake.Opt) *cluster {
 		kfake.GroupMinSessionTimeout(time.Millisecond),
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}),
 	}, opts...)
+	label(t)
 	c, err := kfake.NewCluster(opts...)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)

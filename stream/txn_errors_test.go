@@ -18,6 +18,7 @@ import (
 // its answer is lost: after Fence, the transaction is visible whole or not at all, and
 // the next one works.
 func TestFailedCommitLeavesNothingHalf(t *testing.T) {
+	t.Parallel()
 	fault := func(f kfake.Fault) func(*cluster, *wire) {
 		return func(c *cluster, _ *wire) { c.Fault(f) }
 	}
@@ -90,6 +91,7 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 }
 
 func TestCommitIsRetried(t *testing.T) {
+	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
 		"offset, transaction before still ending": {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.ConcurrentTransactions},
 		"offset, coordinator loading":             {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.CoordinatorLoadInProgress},
@@ -114,6 +116,7 @@ func TestCommitIsRetried(t *testing.T) {
 }
 
 func TestFenceIsRetried(t *testing.T) {
+	t.Parallel()
 	for _, e := range []*kerr.Error{kerr.ConcurrentTransactions, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator} {
 		t.Run(e.Message, func(t *testing.T) {
 			c := txnCluster(t)
@@ -129,6 +132,7 @@ func TestFenceIsRetried(t *testing.T) {
 // TestNothingIsRetriedForEver: after the transaction timeout the broker gives a
 // transaction up, and so do we.
 func TestNothingIsRetriedForEver(t *testing.T) {
+	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
 		"init":    {Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ConcurrentTransactions},
 		"produce": {Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas},

@@ -165,6 +165,7 @@ func viewOfOne(t *testing.T) (*cluster, *testView) {
 }
 
 func TestViewAppliesWholeTransactions(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
@@ -190,6 +191,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 // A transaction too large to be held is applied as it comes, and nobody reads it until
 // it is whole.
 func TestViewOfAGiantTransaction(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "end", "1"))
@@ -217,6 +219,7 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 }
 
 func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
+	t.Parallel()
 	c, v := viewOfOne(t)
 	c.Close()
 	// For as long as several polls take.
@@ -230,6 +233,7 @@ func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
 
 // A copy that does not read right is made anew, while nobody reads it.
 func TestViewOfACorruptedStore(t *testing.T) {
+	t.Parallel()
 	_, v := viewOfOne(t)
 	before := v.copyOf(0).timesOpened()
 	require.NoError(t, v.Read(0, func(s *Store, _ Copy) error {
@@ -243,6 +247,7 @@ func TestViewOfACorruptedStore(t *testing.T) {
 // Between the last read and the next one the log went on so far that what follows the
 // copy is gone.
 func TestViewOfALogThatWentOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	dir := t.TempDir()
@@ -260,6 +265,7 @@ func TestViewOfALogThatWentOn(t *testing.T) {
 }
 
 func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "end", "1"))
@@ -295,6 +301,7 @@ func TestViewReaderKeepsItsSnapshot(t *testing.T) {
 
 // While a topic is made anew, what is read is of the log that the store names.
 func TestViewOfATopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "end", "1"))
@@ -335,6 +342,7 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 
 // A log that lost its end may have another one by now, as long as before.
 func TestViewOfALogThatWasCutOff(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
 	c.topic(table, 1)
 	require.NoError(t, c.MoveTopicPartition(table, 0, 0))
@@ -359,6 +367,7 @@ func TestViewOfALogThatWasCutOff(t *testing.T) {
 
 // A partition whose folder cannot be opened is no reason for others to answer nothing.
 func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 2)
 	c.produce(record(table, 0, "end", "1"), record(table, 1, "end", "1"))
@@ -380,6 +389,7 @@ func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
 // What is written and what the copy knows of it are read together: nobody reads between
 // the two.
 func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "end", "1"))
@@ -399,7 +409,7 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 			read <- err
 		}()
 		waitFor(t, "the reader to wait, or to be through", func() bool {
-			return through.Load() || strings.Contains(strings.Join(goroutines("(*viewPartition).read"), "\n"), "RWMutex).RLock")
+			return through.Load() || strings.Contains(strings.Join(goroutines(t, "(*viewPartition).read"), "\n"), "RWMutex).RLock")
 		})
 		applied.Store(true)
 	}
@@ -412,6 +422,7 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 
 // A topic that is made anew between two requests of a catch-up is another log.
 func TestReadOnOfATopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(table, 1)
 	c.produce(record(table, 0, "end", "1"))

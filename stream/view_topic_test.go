@@ -33,6 +33,7 @@ func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 // A topic that is made anew is noticed though nothing is written to it, and though the
 // client that follows the old one notices nothing.
 func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
+	t.Parallel()
 	c, v := viewOfOne(t)
 	id := func() (id LogID) {
 		_ = v.Read(0, func(s *Store, _ Copy) error { // not ready: no id
@@ -62,6 +63,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 
 // Partitions that a topic is given later are noticed too: the others go on as before.
 func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
+	t.Parallel()
 	c, v := viewOfOne(t)
 	answer, err := kadm.NewClient(c.client()).CreatePartitions(testContext(t), 1, table)
 	require.NoError(t, err)

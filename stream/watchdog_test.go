@@ -14,6 +14,7 @@ import (
 
 // TestStall: a batch that does not end is told of, and a partition that has nothing to do is not.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 2)
 	c.produce(records(input, 0, 0, 10)...)
@@ -68,6 +69,7 @@ func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
 // TestStallOfAClientThatFetchesNothing: the partition has nothing to do as far as it was told,
 // and its ticks go well.
 func TestStallOfAClientThatFetchesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.topic(input, 1)
 	c.produce(records(input, 0, 0, 10)...)
