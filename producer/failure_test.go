@@ -36,6 +36,7 @@ func notAcknowledged(timeMs int64, why string) string {
 func shortAck(o *Options) { o.AckTimeout, o.ReadyTimeout = 300*time.Millisecond, 300*time.Millisecond }
 
 func TestKafkaAway(t *testing.T) {
+	t.Parallel()
 	r := start(t, shortAck)
 	away := r.away()
 	away.Store(true)
@@ -85,6 +86,7 @@ func TestKafkaAway(t *testing.T) {
 
 // Kafka was never there: the answer is the same, and as bounded.
 func TestKafkaNeverThere(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, shortAck)
 	r.away().Store(true)
 	r.run()
@@ -95,6 +97,7 @@ func TestKafkaNeverThere(t *testing.T) {
 }
 
 func TestTopicMissing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, shortAck)
 	require.NoError(t, r.cluster.DeleteTopic(schema.TopicLikes))
 	r.run()
@@ -124,6 +127,7 @@ func TestReady(t *testing.T) {
 
 // A retry inside the client writes the event once.
 func TestClientRetries(t *testing.T) {
+	t.Parallel()
 	r := start(t, nil)
 	r.cluster.Fault(
 		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend}, // answered so, and written

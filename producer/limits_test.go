@@ -53,6 +53,7 @@ func TestBufferFull(t *testing.T) {
 
 // While Kafka is away a full buffer is not the client's doing: 503.
 func TestBufferFullWhileKafkaIsAway(t *testing.T) {
+	t.Parallel()
 	r := start(t, func(o *Options) {
 		o.MaxBatchLines, o.MaxBufferedRecords = 1, 1
 		o.ReadyTimeout, o.AckTimeout = 300*time.Millisecond, 2*time.Second
@@ -140,6 +141,7 @@ func TestClientGoesAway(t *testing.T) {
 // A client that goes away takes no other's event with it, though they wait for the
 // same partition.
 func TestOthersOutliveAClientThatGoesAway(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, longAck)
 	away := r.away()
 	away.Store(true)
@@ -168,6 +170,7 @@ func TestOthersOutliveAClientThatGoesAway(t *testing.T) {
 }
 
 func TestSlowAndLargeRequests(t *testing.T) {
+	t.Parallel()
 	r := start(t, func(o *Options) {
 		o.AckTimeout, o.ReadHeaderTimeout, o.ReadTimeout = 200*time.Millisecond, 300*time.Millisecond, 600*time.Millisecond
 		o.MaxHeaderBytes = 1 << 10

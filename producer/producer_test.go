@@ -92,6 +92,7 @@ func TestShutdownLosesNothingAccepted(t *testing.T) {
 // What the client still holds at shutdown is delivered, though its request was
 // answered long ago.
 func TestShutdownDeliversWhatIsBuffered(t *testing.T) {
+	t.Parallel()
 	r := start(t, nil)
 	away := r.away()
 	away.Store(true)
@@ -123,6 +124,7 @@ func TestRunLeavesNothingRunning(t *testing.T) {
 // Kafka is away and stays away: shutdown ends within its bound, and no request is
 // answered as accepted.
 func TestShutdownWithoutKafka(t *testing.T) {
+	t.Parallel()
 	r := start(t, func(o *Options) { o.AckTimeout, o.ShutdownTimeout = 300*time.Millisecond, 2*time.Second })
 	held, release := r.hold()
 	answers := make(chan answerTo, 1)
@@ -138,6 +140,7 @@ func TestShutdownWithoutKafka(t *testing.T) {
 
 // A request that is still on its way in when time is up is cut off, and wrote nothing.
 func TestShutdownCutsASlowRequest(t *testing.T) {
+	t.Parallel()
 	r := start(t, func(o *Options) {
 		o.AckTimeout, o.ShutdownTimeout, o.MaxConcurrentRequests = 2*time.Second, 3*time.Second, 1
 	})

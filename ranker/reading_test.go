@@ -111,6 +111,7 @@ func TestLatestRankingSkipsAborted(t *testing.T) {
 }
 
 func TestFollowHandsOnEachRankingOnce(t *testing.T) {
+	t.Parallel()
 	_, kafka, cl := newBroker(t, 3, schema.TopicTrending)
 	produce(t, cl, rankingRecord(t, "DE", "1h", 1), rankingRecord(t, "DE", "1h", 2))
 	r := NewRankings(kafka, "DE", "1h", discardLog())

@@ -9,7 +9,7 @@ import { after, before, test } from 'node:test';
 import { launch, live, open, patience, producer, react, reader, tell, text } from './driver.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const options = { timeout: 90_000 };
+const options = { timeout: 240_000 };
 /** An id that no JavaScript number can hold. */
 const largest = '18446744073709551615';
 

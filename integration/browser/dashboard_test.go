@@ -17,7 +17,7 @@ import (
 
 const (
 	installWithin = 3 * time.Minute
-	testsWithin   = 5 * time.Minute
+	testsWithin   = 10 * time.Minute
 )
 
 // TestDashboard runs dashboard.test.mjs against a system of its own.

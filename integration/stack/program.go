@@ -19,7 +19,7 @@ const ProgramVariable = "KUDOS_TEST_PROGRAM"
 
 // ForTests are the flags to build the program with where nothing is measured: those that the tests are compiled with, so
 // that all packages are compiled once. With default.pgo they would be compiled again, for this program alone.
-func ForTests() []string { return []string{"-pgo=off"} }
+func ForTests() []string { return []string{"-pgo=off", "-ldflags=-w"} }
 
 // AsShipped are the flags that `make build` builds the program with.
 func AsShipped() []string { return []string{"-trimpath"} }

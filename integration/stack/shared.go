@@ -3,10 +3,12 @@ package stack
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -130,8 +132,17 @@ func NewShared(kafka KafkaOptions, database DatabaseOptions) *Shared {
 	return &Shared{kafkaOptions: kafka, databaseOptions: database}
 }
 
+// atATime is how many tests with servers run in parallel at most. They compute more than other tests.
+const atATime = 4
+
 // Main runs the tests, closes what they started and returns the exit code for TestMain.
 func (s *Shared) Main(m interface{ Run() int }) int {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f != nil {
+		if n, err := strconv.Atoi(f.Value.String()); err == nil && n > atATime {
+			_ = f.Value.Set(strconv.Itoa(atATime)) // as go test -parallel
+		}
+	}
 	code := m.Run()
 	if err := s.Close(); err != nil {
 		fmt.Fprintf(os.Stderr, "close the shared servers: %v\n", err)

@@ -268,6 +268,7 @@ func stopReading(t *testing.T, server *httptest.Server, request string) net.Conn
 
 // TestAClientThatDoesNotReadIsDropped, while others go on.
 func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
+	t.Parallel()
 	for kind, request := range map[string]string{
 		kindSSE: "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\n\n",
 		kindWebSocket: "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\n" +
@@ -302,6 +303,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 // TestASlowHTTP2ClientIsDropped: its window is full, not the connection's buffer; other
 // streams of the same connection go on.
 func TestASlowHTTP2ClientIsDropped(t *testing.T) {
+	t.Parallel()
 	r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = time.Second })
 	server := serve(t, r, true)
 	slow := get(t, server, "trending=DE") // its body is not read
@@ -322,6 +324,7 @@ func TestASlowHTTP2ClientIsDropped(t *testing.T) {
 // TestASlowClientOnAConnectionSkips: what a client reads after it stood still is what
 // was in the buffers, and then the newest.
 func TestASlowClientOnAConnectionSkips(t *testing.T) {
+	t.Parallel()
 	r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = 3 * patience })
 	server := serve(t, r, false)
 	raw := stopReading(t, server, "GET /v1/stream?trending=DE HTTP/1.0\nHost: x\n\n")

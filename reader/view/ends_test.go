@@ -18,6 +18,7 @@ import (
 
 // Kafka is asked where likes ends: of an event that is there nobody says that it is not, however new it is.
 func TestCheckEnds(t *testing.T) {
+	t.Parallel()
 	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	l, _ := newLikes(t, kafka, t.TempDir(), true)
 	cl, err := kafka.NewClient(discardLog(),

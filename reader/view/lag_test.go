@@ -15,6 +15,7 @@ import (
 
 // Nobody waits for a position that the log does not have any more.
 func TestLagAfterLikesWereMadeAnew(t *testing.T) {
+	t.Parallel()
 	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	f := newFold(t, kafka, 20)
 	l, _ := newLikes(t, kafka, t.TempDir(), true)

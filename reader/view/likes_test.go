@@ -19,6 +19,7 @@ import (
 // Each answer is what the state table was after a transaction, and it says which: also
 // while transactions are being read.
 func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
+	t.Parallel()
 	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	f := newFold(t, kafka, 1)
 	f.run(20)
@@ -176,6 +177,7 @@ func TestTombstones(t *testing.T) {
 
 // Of a topic that was deleted and made anew nothing of before is answered.
 func TestAnotherStateTable(t *testing.T) {
+	t.Parallel()
 	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	f := newFold(t, kafka, 6)
 	f.run(30)
@@ -291,6 +293,7 @@ func TestWaitIsBounded(t *testing.T) {
 
 // The lag counts events of likes that the fold has not brought to the state table.
 func TestLag(t *testing.T) {
+	t.Parallel()
 	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	f := newFold(t, kafka, 10)
 	l, _ := newLikes(t, kafka, t.TempDir(), true)
