@@ -117,8 +117,10 @@ func (s *Server) Stop() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT)); err != nil && p.Running() {
-		return fmt.Errorf("stop %s: %w", s.command.Name, err)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} { // it may be gone before the second
+		if err := p.Signal(sig); err != nil && p.Running() && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("stop %s: %w", s.command.Name, err)
+		}
 	}
 	timer := time.NewTimer(s.stopTimeout)
 	defer timer.Stop()

@@ -28,9 +28,8 @@ const partitions = 4
 
 // startProducer runs `kudos producer` on an empty Kafka, and returns its HTTP address
 // and that of its admin server.
-func startProducer(t testing.TB) (addr, adminAddr string) {
+func startProducer(t testing.TB, kafka *stack.Kafka) (addr, adminAddr string) {
 	t.Helper()
-	kafka := shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
 	brokers := strings.Join(kafka.Brokers(), ",")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -62,9 +61,8 @@ func startProducer(t testing.TB) (addr, adminAddr string) {
 }
 
 // likesOf reads n events of likes, and wants them to be all: how often each user is there.
-func likesOf(t *testing.T, n int64) map[uint64]int {
+func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 	t.Helper()
-	brokers := shared.Kafka(t).Brokers()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(schema.TopicLikes), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(t, err)
 	defer client.Close()
@@ -100,7 +98,8 @@ func likesOf(t *testing.T, n int64) map[uint64]int {
 // The load arrives exactly: every like that was accepted is in the topic, once.
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	tier.Verify(t)
-	addr, _ := startProducer(t)
+	kafka := shared.Kafka(t)
+	addr, _ := startProducer(t, kafka)
 	o := DefaultOptions()
 	o.Addr, o.LatencyLimit = addr, time.Minute // so that none is given up, however slow the machine is
 	likes := newLikes(1, o.Posts)
@@ -115,7 +114,7 @@ func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 		require.EqualValues(t, 1000, step.Accepted)
 		sum += step.Accepted
 	}
-	users := likesOf(t, sum)
+	users := likesOf(t, kafka.Brokers(), sum)
 	for user := uint64(1); user <= uint64(sum); user++ {
 		require.Equal(t, 1, users[user], "user %d", user)
 	}
@@ -126,7 +125,7 @@ func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 func BenchmarkProducer(b *testing.B) {
 	for range b.N {
 		b.StopTimer()
-		addr, adminAddr := startProducer(b)
+		addr, adminAddr := startProducer(b, shared.Kafka(b))
 		o := DefaultOptions()
 		o.Addr = addr
 		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)) // the steps as they come: b.Log keeps ten lines
