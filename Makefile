@@ -67,7 +67,7 @@ verify: test verify-adds ## everything there is, some 30 minutes: race detector,
 # What CI runs after `make test`. The race detector sees every package, and then the program itself on real servers, in
 # tests that kill and restart it: a race ends it, and so fails them. The rest, which computes a lot, is without it.
 RACE_SYSTEM := 'TestCountsAreExactWhenProcessorsAreKilled|TestReadersShowTransactionsWhole|TestOneLikeIsTraced|TestARollingRestartLosesNothing'
-VERIFY = $(if $(filter ./...,$(PKG)),$$(grep -rlE --include=*_test.go 'tier\.(Verify|Size)\(' . | xargs -n1 dirname | sort -u | grep -vx ./integration/tier),$(PKG))
+VERIFY = $(if $(filter ./...,$(PKG)),$$(grep -rlE --include=*_test.go 'tier\.(Verify|Size)\b' . | xargs -n1 dirname | sort -u | grep -vx ./integration/tier),$(PKG))
 verify-adds: deps generated vuln
 	KUDOS_TEST_TIER=check CGO_ENABLED=1 $(GO) test -race $(FLAGS) -vet=off -parallel $(PARALLEL) -timeout 20m $(PKG)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && export KUDOS_TEST_PROGRAM="$$dir/kudos" && set -x && \
