@@ -21,7 +21,7 @@ PKG ?= ./...
 PARALLEL ?= 8
 
 .DEFAULT_GOAL := build
-.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants chaos fuzz facts bench pgo microbench creep stack screenshots streams modules
+.PHONY: help build generate lint generated deps check test verify verify-adds nightly vuln simulate regress mutants gremlins chaos fuzz facts bench pgo microbench creep stack screenshots streams modules
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 12
@@ -82,6 +82,7 @@ verify-adds: deps generated vuln
 nightly: ## what takes hours: facts, mutants, chaos, a million schedules, kudos dev for an hour
 	@$(MAKE) --no-print-directory facts
 	@$(MAKE) --no-print-directory mutants
+	@$(MAKE) --no-print-directory gremlins
 	@$(MAKE) --no-print-directory chaos FAULTS=200
 	@$(MAKE) --no-print-directory simulate SCHEDULES=1000000
 	KUDOS_TEST_SOAK=60m $(GO) test -count=1 -timeout 90m -v -run '^TestDevSoak$$' .
@@ -115,6 +116,10 @@ simulate: ## SCHEDULES of our own workers among models of Kafka and MySQL: crash
 
 mutants: ## takes each clause of the rules out of the program, one at a time: is a test there that notices?
 	$(GO) run ./integration/cmd/mutants
+
+# More for it: go run ./integration/cmd/gremlins -help
+gremlins: ## a sample of 400 changed operators in the packages that keep counts exact: do their own tests notice?
+	$(GO) run ./integration/cmd/gremlins
 
 # The corpora under testdata/fuzz are part of every `make check`. Not of ./processor in CI: its tests know the embedded
 # database, which takes minutes to build for fuzzing. So many inputs, since a time may fail with "context deadline

@@ -4,14 +4,15 @@
 //
 // Gremlins cannot sample, but it can leave out what a diff does not touch. So this clones
 // the repository, as it is committed, and gives it a base in which the sampled lines are
-// empty. It fails if too few are killed, or if one survives that survivors.txt does not
-// explain.
+// empty. It fails if too few are killed or tested in time, or if one survives that
+// survivors.txt does not explain.
 package main
 
 import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // target is a package, and those of its files whose operators are changed.
@@ -48,9 +50,12 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the sample")
 	least := flag.Float64("least", 85, "percent that must be killed")
 	only := flag.String("only", "", "only packages that fit this regular expression")
+	within := flag.Duration("for", 90*time.Minute, "what is not tested by then is not tested")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, *within)
+	defer cancel()
 	if err := run(ctx, *size, *seed, *least, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "gremlins:", err)
 		os.Exit(1)
@@ -77,6 +82,7 @@ func run(ctx context.Context, size int, seed uint64, least float64, only string)
 			return err
 		}
 		found = append(found, mutations...)
+		fmt.Printf("%s: %d mutants\n", t.pkg, len(mutations))
 	}
 	chosen := sample(found, size, seed)
 	if err := l.leaveOut(ctx, chosen); err != nil {
@@ -84,25 +90,32 @@ func run(ctx context.Context, size int, seed uint64, least float64, only string)
 	}
 	var tested []mutation
 	for _, t := range targets {
-		if !fits.MatchString(t.pkg) || !concerns(chosen, t.pkg) {
+		n := concerns(chosen, t.pkg)
+		if n == 0 {
 			continue
 		}
+		begun := time.Now()
 		mutations, err := l.unleash(ctx, t, "--diff", base)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			fmt.Printf("%s: not done with its %d mutants in time\n", t.pkg, n)
+			break
+		}
 		if err != nil {
 			return err
 		}
 		tested = append(tested, mutations...)
+		fmt.Printf("%s: %d mutants tested in %v\n", t.pkg, n, time.Since(begun).Round(time.Second))
 	}
 	return report(tested, chosen, survivors, least)
 }
 
-func concerns(mutations []mutation, pkg string) bool {
+func concerns(mutations []mutation, pkg string) (n int) {
 	for _, m := range mutations {
 		if m.Pkg == pkg {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // lab is a clone to work in.
@@ -196,10 +209,14 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	// Gremlins bounds each mutant's tests by what they took at first, which is nothing if the
-	// result came from the cache; -pgo=off as in all tests.
-	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off", "GIT_CONFIG_COUNT=2",
+	// result came from the cache. The rest is as in all tests.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off -ldflags=-w -parallel=8", "CGO_ENABLED=0", "KUDOS_TEST_TIER=check", "GIT_CONFIG_COUNT=2",
 		"GIT_CONFIG_KEY_0=diff.relative", "GIT_CONFIG_VALUE_0=true",
 		"GIT_CONFIG_KEY_1=diff.context", "GIT_CONFIG_VALUE_1=0") // it knows one change in a hunk
+	// The tests that it runs end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Minute
 	b, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, b)

@@ -44,8 +44,12 @@ func explained(list string) (map[[3]string]bool, error) {
 	return known, nil
 }
 
+// leastTested is the percentage of the sample without which its result says nothing.
+const leastTested = 95
+
 // report prints what survived of the chosen mutants (a line may have others), and is an
-// error if too few were killed, or if a survivor has no reason.
+// error if too few were tested or killed, or if a survivor has no reason. Tests that end no
+// more have noticed as well; what does not compile is no mutant.
 func report(tested, chosen []mutation, list string, least float64) error {
 	known, err := explained(list)
 	if err != nil {
@@ -55,11 +59,15 @@ func report(tested, chosen []mutation, list string, least float64) error {
 	for _, m := range tested {
 		status[m.place()+m.Type] = m.Status
 	}
-	killed, lived, other, unexplained := 0, 0, 0, 0
+	killed, timedOut, lived, invalid, other, unexplained := 0, 0, 0, 0, 0, 0
 	for _, m := range chosen {
 		switch s := status[m.place()+m.Type]; s {
 		case "KILLED":
 			killed++
+		case "TIMED OUT":
+			timedOut++
+		case "NOT VIABLE":
+			invalid++
 		case "LIVED":
 			lived++
 			mark := "explained"
@@ -73,9 +81,12 @@ func report(tested, chosen []mutation, list string, least float64) error {
 			fmt.Printf("%s %s %s: %s\n", strings.ToLower("not tested "+s), m.place(), m.Type, m.Text)
 		}
 	}
-	percent := 100 * float64(killed) / float64(max(1, killed+lived))
-	fmt.Printf("chosen %d killed %d lived %d not tested %d: %.1f %%\n", len(chosen), killed, lived, other, percent)
+	noticed := killed + timedOut
+	percent := 100 * float64(noticed) / float64(max(1, noticed+lived))
+	fmt.Printf("chosen %d killed %d timed out %d lived %d do not compile %d not tested %d: %.1f %%\n", len(chosen), killed, timedOut, lived, invalid, other, percent)
 	switch {
+	case 100*other > (100-leastTested)*len(chosen):
+		return fmt.Errorf("%d of %d were not tested", other, len(chosen))
 	case percent < least:
 		return fmt.Errorf("%.1f %% were killed, not %.1f %%", percent, least)
 	case unexplained > 0:

@@ -30,7 +30,8 @@ func TestReport(t *testing.T) {
 	require.NoError(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, known, 75))
 	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, "", 75), "1 survived that survivors.txt does not explain")
 	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, known, 76), "75.0 % were killed")
-	require.ErrorContains(t, report(nil, chosen, known, 85), "0.0 % were killed", "what was not tested was not killed")
+	require.NoError(t, report(found("KILLED", "TIMED OUT", "NOT VIABLE", "KILLED"), chosen, "", 100))
+	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED"), chosen, known, 75), "1 of 4 were not tested")
 	require.NoError(t, report(found("KILLED", "KILLED", "KILLED", "KILLED", "LIVED"), chosen, "", 100), "others of the line do not count")
 	require.ErrorContains(t, report(nil, chosen, "fold/fold.go | NEGATION | x := 1 | ", 85), "survivors.txt")
 }
