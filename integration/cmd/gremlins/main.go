@@ -217,9 +217,11 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute
-	b, err := cmd.CombinedOutput()
+	var said strings.Builder // go tells there what it downloads
+	cmd.Stderr = &said
+	b, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, b)
+		return "", fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, b, said.String())
 	}
 	return string(b), nil
 }
