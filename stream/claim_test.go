@@ -1,8 +1,11 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -281,4 +284,39 @@ func TestClaimFlowRemindsAfterASeek(t *testing.T) {
 	require.Nil(t, seek)
 	_, changed, _ = c.flow(due, 4)
 	require.False(t, changed, "once")
+}
+
+// TestReopeningDoesNotClearAFailure that only Process finds: the partition shows it, since when it first failed, until a
+// batch has gone well; and it is logged once, not at each look.
+func TestReopeningDoesNotClearAFailure(t *testing.T) {
+	c, _, _ := opened(t, 5)
+	var log bytes.Buffer
+	c.log = slog.New(slog.NewTextHandler(&log, nil))
+	trouble := Park(CauseState, "do this", "it is broken")
+	c.fail(trouble)
+	first := c.status()
+	require.Equal(t, "input/0 parked: it is broken (remedy: do this)", first.String())
+	for range 2 {
+		c.open(t.Context(), true)
+		require.Equal(t, StateRunning, c.mu.state)
+		require.Equal(t, first.String(), c.status().String())
+		c.fail(trouble)
+		require.Equal(t, first.Reason, c.status().Reason)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "partition is parked"), log.String())
+	since := c.status().Since
+	c.fail(trouble)
+	require.Equal(t, since, c.status().Since, "the same trouble lasts")
+	c.fail(Park(CauseState, "do that", "it is worse"))
+	require.Less(t, since, c.status().Since, "another begins")
+	require.Equal(t, 2, strings.Count(log.String(), "partition is parked"), log.String())
+
+	c.open(t.Context(), true)
+	c.sought(kgo.EpochOffset{Offset: 5, Epoch: 1})
+	c.push(fetchOf(5, nil, "a"))
+	require.NotNil(t, c.next(time.Now()))
+	c.process(t.Context())
+	c.done()
+	require.Equal(t, "input/0 running", c.status().String())
+	require.Contains(t, log.String(), "partition goes on")
 }
