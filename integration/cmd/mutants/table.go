@@ -203,7 +203,7 @@ var mutants = []mutant{
 
 	{7, "a seq that jumps parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq < seq {"), real("TestRule7")},
 	{7, "a seq that repeats parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq > seq {"), real("TestRule7")},
-	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return stream.Position{}, stream.Park(", "	if !ok {\n		return stream.Position{}, nil\n		return stream.Position{}, stream.Park("), real("TestRule7")},
+	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return stream.Position{}, stream.Park(", "	if !ok {\n		w.layout = (&schema.Progress{Partitions: 1}).Layout()\n		return stream.Position{}, nil\n		return stream.Position{}, stream.Park("), real("TestRule7")},
 	{7, "progress that disagrees with the committed offset parks", one("processor/disagreement.go",
 		"	if err != nil || !ok || committed == p.NextOffset {", "	if err != nil || !ok || committed >= 0 {"), real("TestRule7")},
 	{7, "another topic id parks", one(folderGo, "		if t.id != have.ID {", "		if false {"), real("TestRule7")},
