@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,7 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
 	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream"
 )
 
 // text is the report as a person reads it.
@@ -40,6 +45,10 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 		require.True(t, r.Equal, text(t, r))
 		require.Empty(t, r.Unknown)
 		require.Equal(t, int64(partitions), r.Posts.Compared)
+		require.Equal(t, int64(2*partitions), r.Strays.Compared, "a row of each table")
+		if deep {
+			require.Equal(t, int64(partitions), r.State.Compared)
+		}
 		require.Equal(t, []int32{0, 1}, compared(r))
 	}
 	wrong := postIn(1)
@@ -185,4 +194,173 @@ func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	r = w.audit(true)
 	require.Equal(t, []string{"the state table of partition 0 belongs to another like-updates than is there now: stop the processors and run `kudos rebuild --updates`"}, r.Problems)
 	require.Equal(t, []int32{1}, compared(r))
+}
+
+// What stands in the way of a comparison is an error, or a difference of its own.
+func TestRowsThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.db.MustExec("INSERT INTO like_hourly (hour, region, partition_id, likes, dislikes) VALUES ('2024-05-01 12:00:00', 'US', 2, 3, 0)")
+	require.Equal(t, []string{"like_hourly has a row of partition 2 (2024-05-01 12:00:00, US: 3 / 0), but like-updates has 2 partitions"}, w.audit(false).Problems[:1])
+	w.db.MustExec("DROP TABLE like_hourly")
+	_, err := Run(t.Context(), w.options(false), w.kafka, w.shards, devtest.Log())
+	require.ErrorContains(t, err, "like_hourly")
+}
+
+// A snapshot that is taken again forgets the one before.
+func TestSnapshotsAreTakenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.like(0, time.Now(), postIn(0))
+	w.apply(0)
+	c, err := Compare(t.Context(), w.options(false), w.kafka, w.shards, devtest.Log())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	rows := func() (n int) {
+		for _, k := range []kind{mysqlCount, mysqlHour} {
+			require.NoError(t, c.ledger.walk(func([]byte, []schema.Counts) error { n++; return nil }, k))
+		}
+		return n
+	}
+	require.Equal(t, 2, rows())
+	w.db.MustExec("DELETE FROM like_count")
+	w.db.MustExec("DELETE FROM like_hourly")
+	require.NoError(t, c.copySnapshots(t.Context()))
+	require.Zero(t, rows())
+}
+
+// TestProgressIsOfAllThatIsRead: what is told of the work comes to what there is.
+func TestProgressIsOfAllThatIsRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.like(0, time.Now(), postIn(0))
+	w.apply(0)
+	w.like(0, time.Now(), postIn(0))
+	var out bytes.Buffer
+	o := w.options(true)
+	o.Progress = Progress{Name: "audit", Out: &out}
+	c, err := Compare(t.Context(), o, w.kafka, w.shards, devtest.Log())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	end := func(topic string, p int32) int64 { return w.broker.PartitionInfo(topic, p).HighWatermark }
+	state := end(schema.TopicState, 0) + end(schema.TopicState, 1)
+	require.Equal(t, state, c.offsets(t.Context(), schema.TopicState, false))
+	require.Equal(t, int64(2), c.offsets(t.Context(), schema.TopicUpdates, true), "a like and its progress are not applied")
+	require.Contains(t, out.String(), fmt.Sprintf("audit: reading the state table: %d offsets", state))
+	require.Contains(t, out.String(), "audit: reading like-updates: 2 records")
+	w.broker.Close()
+	require.Zero(t, c.offsets(t.Context(), schema.TopicState, false), "nobody knows")
+}
+
+// A table that was repartitioned is compared as it is by now.
+func TestAuditOfALaterLayout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for p := range int32(partitions) {
+		w.parts[p].progress.Layouts = 1
+		w.like(p, time.Now(), postIn(p))
+		w.apply(p)
+	}
+	for _, deep := range []bool{false, true} {
+		r := w.audit(deep)
+		require.True(t, r.Equal, text(t, r))
+		require.Empty(t, r.Unknown)
+		require.Equal(t, []int32{0, 1}, compared(r))
+	}
+}
+
+// A post that changed in very many minutes has several records in a transaction, each with
+// the counts after them all. MySQL may stand between them.
+func TestMySQLStandsBetweenTheRecordsOfAPost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sources [3]int64 // of the records
+		likes   int64    // of MySQL
+	}{
+		"of one transaction":       {[3]int64{1, 1, 1}, 1},
+		"the third is of another":  {[3]int64{1, 1, 2}, 2},
+		"the second is of another": {[3]int64{1, 2, 2}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			post := postIn(0)
+			var updates []*kgo.Record
+			for i, source := range c.sources {
+				u := schema.Update{Seq: uint64(i), SourceOffset: source, Counts: schema.Counts{Likes: 3}, Deltas: []schema.Delta{{Minute: likedAt.Unix()/60 + int64(i), Likes: 1}}}
+				updates = append(updates, &kgo.Record{Topic: schema.TopicUpdates, Key: schema.AppendPostKey(nil, post), Value: schema.AppendUpdate(nil, &u)})
+			}
+			u := schema.ProgressUpdate(0, false)
+			u.Seq, u.SourceOffset = 3, c.sources[2]
+			updates = append(updates, &kgo.Record{Topic: schema.TopicUpdates, Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &u)})
+			w.write(0, time.Now(), updates...)
+			to := sql.Position{NextOffset: 1, NextSeq: 1}
+			counts := []sql.CountDelta{{PostID: post, Likes: c.likes}}
+			hours := []sql.HourDelta{{Hour: likedAt.Unix() / 3600, Region: "ZZ", Likes: c.likes}}
+			require.NoError(t, w.shards.Of(0).Apply(t.Context(), w.source, 0, w.parts[0].applied, to, counts, hours))
+			r := w.audit(false)
+			require.True(t, r.Equal, text(t, r))
+			require.Empty(t, r.Unknown)
+		})
+	}
+}
+
+func TestUpdatesThatEndWithinATransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	u := schema.Update{Counts: schema.Counts{Likes: 1}, Deltas: []schema.Delta{{Minute: 1, Likes: 1}}}
+	w.write(0, time.Now(), &kgo.Record{Topic: schema.TopicUpdates, Key: schema.AppendPostKey(nil, postIn(0)), Value: schema.AppendUpdate(nil, &u)})
+	w.parts[0].batches = []batch{{to: sql.Position{NextOffset: 1, NextSeq: 1}}}
+	w.apply(0)
+	require.Equal(t, []string{"like-updates/0 ends within a transaction, which kudos does not write"}, w.audit(false).Problems)
+}
+
+// What the state table counts as published and like-updates does not have is a difference, once it had time to come.
+func TestUpdatesThatNeverCome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.like(0, time.Now(), postIn(0))
+	ahead := w.parts[0].progress
+	ahead.NextSeq += 3
+	w.state(0, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &ahead)})
+	require.Equal(t, []string{"like-updates/0 ends before seq 4, which the state table counts as published"}, w.audit(true).Problems)
+
+	w.apply(0)
+	w.db.MustExec("UPDATE applied_offset SET next_seq = 5 WHERE partition_id = 0")
+	_, err := Run(t.Context(), w.options(true), w.kafka, w.shards, devtest.Log())
+	require.ErrorContains(t, err, "like-updates/0 has no update with seq 4, which the state table counts as published")
+}
+
+// TestLocate finds each update, also one that can be read only later.
+func TestLocate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 3 {
+		w.like(0, time.Now(), postIn(0))
+	}
+	for seq := range uint64(7) {
+		at, err := Locate(t.Context(), w.cl, 0, seq)
+		require.NoError(t, err)
+		require.Equal(t, int64(seq), at.NextOffset)
+		require.Equal(t, seq, at.NextSeq)
+	}
+	defer w.likeLater()()
+	at, err := Locate(t.Context(), w.cl, 0, 8)
+	require.NoError(t, err)
+	require.Equal(t, int64(8), at.NextOffset)
+}
+
+// TestReadWaitsForTheTable to come to what MySQL has applied.
+func TestReadWaitsForTheTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.like(0, time.Now(), postIn(0))
+	table, err := NewTable(t.TempDir(), 0, stream.LogID{}, devtest.Log())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, table.Close()) }()
+	defer w.likeLater()()
+	var read int64
+	require.NoError(t, table.Read(t.Context(), w.cl, 4, func(n int64) { read += n }))
+	require.Equal(t, uint64(4), table.Progress.NextSeq)
+	require.Equal(t, w.broker.PartitionInfo(schema.TopicState, 0).HighWatermark, read)
 }

@@ -42,6 +42,7 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *Phase) erro
 	}
 	r := &lastReader{c: c, p: p, page: c.ledger.newPage(), end: end}
 	defer r.page.close()
+	began := time.Now()
 	err = stream.ReadLog(ctx, c.cl, schema.TopicUpdates, p.id, start, func(chunk stream.LogChunk) (bool, error) {
 		for _, rec := range chunk.Records {
 			if more, err := r.read(rec); err != nil || !more {
@@ -51,6 +52,9 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *Phase) erro
 		phase.Add(int64(len(chunk.Records)))
 		// What lies behind the position is looked at, too: how old it is, and whether
 		// it is of the same transaction. But not waited for.
+		if r.inside() && chunk.Next >= chunk.End && time.Since(began) > visibleTimeout {
+			return false, discordf("%s/%d ends within a transaction, which kudos does not write", schema.TopicUpdates, p.id)
+		}
 		return chunk.Next < r.end || r.inside(), nil
 	})
 	if err == nil {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,10 @@ import (
 
 const partitions = 2
 
-func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
+func TestMain(m *testing.M) {
+	visibleTimeout = 2 * time.Second
+	os.Exit(devtest.Main(m))
+}
 
 // world is a broker and a database, with what a fold and a like-count that are no more
 // have written there.
@@ -113,12 +117,22 @@ func (w *world) like(partition int32, at time.Time, posts ...uint64) {
 			&kgo.Record{Key: schema.AppendPairKey(nil, post, uint64(c.Likes)), Value: schema.AppendPair(nil, &pair)},
 			&kgo.Record{Key: schema.AppendCountsKey(nil, post), Value: schema.AppendCounts(nil, c)})
 	}
-	next(schema.ProgressUpdate(0, false), []byte(schema.ProgressKey))
+	next(schema.ProgressUpdate(p.progress.Layouts, false), []byte(schema.ProgressKey))
 	p.progress.NextOffset++
 	w.write(partition, at, updates...)
 	w.state(partition, append(state, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &p.progress)})...)
 	b.to = sql.Position{NextOffset: w.broker.PartitionInfo(schema.TopicUpdates, partition).HighWatermark, NextSeq: p.progress.NextSeq}
 	p.batches = append(p.batches, b)
+}
+
+// likeLater publishes a like in a moment; wait returns when it has.
+func (w *world) likeLater() (wait func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		time.Sleep(100 * time.Millisecond)
+		w.like(0, time.Now(), postIn(0))
+	})
+	return wg.Wait
 }
 
 // state writes to the state table.
@@ -148,11 +162,15 @@ func (w *world) apply(partition int32) {
 	p.batches = nil
 }
 
-func (w *world) audit(deep bool) *Report {
-	w.t.Helper()
+func (w *world) options(deep bool) Options {
 	o := DefaultOptions()
 	o.Deep, o.TempDir, o.CacheBytes = deep, w.t.TempDir(), 1<<20
-	r, err := Run(w.t.Context(), o, w.kafka, w.shards, devtest.Log())
+	return o
+}
+
+func (w *world) audit(deep bool) *Report {
+	w.t.Helper()
+	r, err := Run(w.t.Context(), w.options(deep), w.kafka, w.shards, devtest.Log())
 	require.NoError(w.t, err)
 	return r
 }
