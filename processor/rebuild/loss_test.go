@@ -26,6 +26,13 @@ func TestLossIsFound(t *testing.T) {
 			require.NoError(w.t, w.broker.DeleteRecords(schema.TopicLikes, damaged, 8))
 		}, 8, "offsets 6 to 7 were deleted before they were folded"},
 		"folded events were cut off": {standing{12, 12, 12}, func(*world) {}, 10, "offsets 10 to 11 were folded, and then cut off by an unclean leader election"},
+		"cut off, and the epoch is known": {standing{12, 12, 12}, func(w *world) {
+			w.setProgress(func(p *schema.Progress) { p.LeaderEpoch = 0 })
+		}, 10, "offsets 10 to 11 were folded, and then cut off by an unclean leader election"},
+		"all that was folded was cut off": {standing{6, 6, 6}, func(w *world) {
+			w.setProgress(func(p *schema.Progress) { p.LeaderEpoch = 0 })
+			w.epochEnds(0)
+		}, 0, "offsets 0 to 5 were folded, and then cut off by an unclean leader election"},
 		"of another likes": {standing{6, 9, 6}, func(w *world) {
 			w.setProgress(func(p *schema.Progress) { p.SourceID[0]++ })
 		}, 0, "likes was deleted and created again, and what the earlier one had from offset 6 on is gone"},

@@ -123,7 +123,9 @@ func TestAllIsMadeFromTheEvents(t *testing.T) {
 			require.True(t, result.Swapped)
 			require.Equal(t, int64(7), likesIn(t, db), "3 of 10 events are still to be folded")
 			require.Equal(t, int64(7), w.progress().NextOffset)
+			require.Equal(t, int32(0), w.progress().LeaderEpoch)
 			require.Equal(t, int64(7), w.committed())
+			require.Contains(t, w.out.String(), "rebuild: folding the events of partition 1: 7 offsets")
 		})
 	}
 }

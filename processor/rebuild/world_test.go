@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"bytes"
 	"os"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/devtest"
 	"kudos/processor"
@@ -36,12 +38,14 @@ type world struct {
 	mysql  sql.Options
 	cl     *kgo.Client
 	said   []string
+	out    bytes.Buffer // what is told of the work
+	in     int32        // the partition that is written to and looked at
 	// asked is called before the person agrees.
 	asked func()
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, mysql: sql.DefaultOptions(), asked: func() {}}
+	w := &world{t: t, mysql: sql.DefaultOptions(), asked: func() {}, in: damaged}
 	w.mysql.DSN = "nobody@tcp(127.0.0.1:1)/none"
 	w.broker, w.kafka = devtest.Broker(t)
 	_, err := processor.ApplyTopics(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
@@ -61,6 +65,7 @@ func (w *world) rebuild(depth Depth) *Rebuild {
 	w.t.Helper()
 	o := DefaultOptions()
 	o.Depth, o.TransactionTimeout, o.Audit.TempDir = depth, time.Minute, w.t.TempDir()
+	o.Audit.Progress = audit.Progress{Name: "rebuild", Out: &w.out}
 	b, err := New(o, w.kafka, w.mysql, w, devtest.Log())
 	require.NoError(w.t, err)
 	b.cl = w.cl
@@ -117,7 +122,7 @@ func (w *world) likes(n uint64) {
 
 func (w *world) progress() *schema.Progress {
 	w.t.Helper()
-	p, err := processor.LastProgress(w.t.Context(), w.cl, damaged)
+	p, err := processor.LastProgress(w.t.Context(), w.cl, w.in)
 	require.NoError(w.t, err)
 	return p
 }
@@ -127,7 +132,7 @@ func (w *world) setProgress(change func(*schema.Progress)) {
 	w.t.Helper()
 	p := w.progress()
 	change(p)
-	w.write(schema.TopicState, damaged, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, p)})
+	w.write(schema.TopicState, w.in, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, p)})
 }
 
 // publish ends like-updates with a record that covers likes up to an offset.
@@ -135,12 +140,12 @@ func (w *world) publish(seq uint64, source int64) {
 	w.t.Helper()
 	u := schema.ProgressUpdate(0, false)
 	u.Seq, u.SourceOffset = seq, source
-	w.write(schema.TopicUpdates, damaged, &kgo.Record{Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &u)})
+	w.write(schema.TopicUpdates, w.in, &kgo.Record{Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &u)})
 }
 
 func (w *world) lastUpdate() (u schema.Update) {
 	w.t.Helper()
-	err := stream.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, damaged, 0, func(c stream.LogChunk) (bool, error) {
+	err := stream.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, w.in, 0, func(c stream.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))
 		}
@@ -153,16 +158,35 @@ func (w *world) lastUpdate() (u schema.Update) {
 func (w *world) commit(offset int64) {
 	w.t.Helper()
 	offsets := kadm.Offsets{}
-	offsets.AddOffset(schema.TopicLikes, damaged, offset, -1)
+	offsets.AddOffset(schema.TopicLikes, w.in, offset, -1)
 	require.NoError(w.t, kadm.NewClient(w.cl).CommitAllOffsets(w.t.Context(), schema.GroupFold, offsets))
 }
 
 func (w *world) committed() int64 {
 	w.t.Helper()
-	offset, ok, err := stream.CommittedOffset(w.t.Context(), w.cl, schema.GroupFold, schema.TopicLikes, damaged)
+	offset, ok, err := stream.CommittedOffset(w.t.Context(), w.cl, schema.GroupFold, schema.TopicLikes, w.in)
 	require.NoError(w.t, err)
 	require.True(w.t, ok)
 	return offset
+}
+
+// epochEnds has the broker say that each leader epoch ended there.
+func (w *world) epochEnds(offset int64) {
+	w.broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		w.broker.KeepControl()
+		resp := kreq.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, t := range kreq.(*kmsg.OffsetForLeaderEpochRequest).Topics {
+			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			rt.Topic = t.Topic
+			for _, p := range t.Partitions {
+				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				rp.Partition, rp.EndOffset = p.Partition, offset
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
 }
 
 // forget deletes all records of the damaged partition.
