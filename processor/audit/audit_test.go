@@ -357,7 +357,10 @@ func TestReadWaitsForTheTable(t *testing.T) {
 	w.like(0, time.Now(), postIn(0))
 	table, err := NewTable(t.TempDir(), 0, stream.LogID{}, devtest.Log())
 	require.NoError(t, err)
-	defer func() { require.NoError(t, table.Close()) }()
+	defer func() {
+		require.NoError(t, table.Close())
+		require.Panics(t, func() { _, _ = table.Get("key") }, "it is closed")
+	}()
 	defer w.likeLater()()
 	var read int64
 	require.NoError(t, table.Read(t.Context(), w.cl, 4, func(n int64) { read += n }))

@@ -30,11 +30,11 @@ func (w *world) updates() (all []schema.Update) {
 }
 
 // react has the state table hold a user's reaction of a minute.
-func (w *world) react(user uint64, reaction schema.Reaction, minute int64) {
+func (w *world) react(post, user uint64, reaction schema.Reaction, minute int64) {
 	w.t.Helper()
 	at := time.Unix(minute*60, 0).UnixMilli()
 	pair := schema.Pair{Reaction: reaction, TimeMs: at, SinceMs: at, Region: schema.Region{'U', 'S'}}
-	w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendPairKey(nil, thePost, user), Value: schema.AppendPair(nil, &pair)})
+	w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendPairKey(nil, post, user), Value: schema.AppendPair(nil, &pair)})
 }
 
 // TestUpdatesAreMadeFromThePairs: each cell has what the pairs in it come to, and a record of the
@@ -46,25 +46,32 @@ func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 		said   string
 		counts int // records of counts that were written
 	}{
-		"as stored":    {schema.Counts{Likes: 3, Dislikes: 2}, "partition 1: 2 updates and 1 state records written", 0},
-		"stored wrong": {schema.Counts{Likes: 9}, "partition 1: 2 updates and 2 state records written", 1},
+		"as stored":    {schema.Counts{Likes: 3, Dislikes: 2}, "partition 1: 3 updates and 1 state records written", 0},
+		"stored wrong": {schema.Counts{Likes: 9}, "partition 1: 3 updates and 2 state records written", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			for user, minute := range []int64{100, 100, 101} {
-				w.react(uint64(user+1), schema.Liked, minute)
+				w.react(thePost, uint64(user+1), schema.Liked, minute)
 			}
-			w.react(7, schema.Disliked, 100)
-			w.react(8, schema.Disliked, 100)
-			w.react(9, schema.NoReaction, 100)
-			w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendCountsKey(nil, thePost), Value: schema.AppendCounts(nil, c.stored)})
+			w.react(thePost, 7, schema.Disliked, 100)
+			w.react(thePost, 8, schema.Disliked, 100)
+			w.react(thePost, 9, schema.NoReaction, 100)
+			other := postAfter(thePost)
+			w.react(other, 1, schema.Liked, 99)
+			w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendCountsKey(nil, thePost), Value: schema.AppendCounts(nil, c.stored)},
+				&kgo.Record{Key: schema.AppendCountsKey(nil, other), Value: schema.AppendCounts(nil, schema.Counts{Likes: 1})})
 			_, err := w.run(Updates)
 			require.ErrorContains(t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
 			us := schema.Region{'U', 'S'}
 			require.Equal(t, []schema.Update{{
 				Counts: schema.Counts{Likes: 3, Dislikes: 2},
 				Deltas: []schema.Delta{{Region: us, Minute: 100, Likes: 2, Dislikes: 2}, {Region: us, Minute: 101, Likes: 1}},
+			}, {
+				Seq:    1,
+				Counts: schema.Counts{Likes: 1},
+				Deltas: []schema.Delta{{Region: us, Minute: 99, Likes: 1}},
 			}}, w.updates())
 			require.Contains(t, w.said, c.said)
 			mended := "partition 1: the state table's counts of 1 posts were not those of their pairs; set right"
@@ -73,8 +80,8 @@ func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 			} else {
 				require.NotContains(t, w.said, mended)
 			}
-			require.Contains(t, w.out.String(), "rebuild: writing the updates of partition 1: 1 updates")
-			require.Equal(t, uint64(2), w.progress().NextSeq)
+			require.Contains(t, w.out.String(), "rebuild: writing the updates of partition 1: 2 updates")
+			require.Equal(t, uint64(3), w.progress().NextSeq)
 		})
 	}
 }

@@ -103,13 +103,14 @@ func like(user uint64) schema.Event {
 }
 
 // thePost is in the damaged partition.
-var thePost = func() uint64 {
-	for post := uint64(1); ; post++ {
-		if schema.PartitionFor(post, partitions) == damaged {
-			return post
-		}
+var thePost = postAfter(0)
+
+// postAfter is the next one there.
+func postAfter(post uint64) uint64 {
+	for post++; schema.PartitionFor(post, partitions) != damaged; post++ {
 	}
-}()
+	return post
+}
 
 // likes writes so many events.
 func (w *world) likes(n uint64) {

@@ -55,20 +55,63 @@ func TestForgetKeepsWhatLaterEndsNeed(t *testing.T) {
 	require.Equal(t, before, c.Position(0, 100))
 	require.EqualValues(t, 104, c.Position(0, 101).Offset)
 	require.Equal(t, c.Now(0), c.Position(0, 105))
+	require.Len(t, c.Forget(200), 2, "all of them")
+	require.Empty(t, c.Marks)
+}
+
+// TestWatermark is behind the clock by the allowed lateness.
+func TestWatermark(t *testing.T) {
+	config := configOf(New(10, 0))
+	config.Lateness = 3
+	p := NewPartition(config)
+	require.Equal(t, schema.NoMinute, p.Watermark())
+	like(p, 1, 1000)
+	require.Equal(t, schema.Minute(997), p.Watermark())
+}
+
+// TestAScoreThatHasDecayedIsNone: nothing is listed that does not count any more.
+func TestAScoreThatHasDecayedIsNone(t *testing.T) {
+	p := NewPartition(configOf(New(60, 1)))
+	like(p, 1, 1000)
+	require.Equal(t, []uint64{1}, ids(newest(p, "1h")))
+	like(p, 2, 1040)
+	require.Equal(t, []uint64{2}, ids(newest(p, "1h")))
+}
+
+// TestAWithdrawnLikeDoesNotHideAPost: of equal scores the one that came first is listed, also
+// where the last that happened to it came to nothing.
+func TestAWithdrawnLikeDoesNotHideAPost(t *testing.T) {
+	config := configOf(New(10, 0), New(60, 0))
+	config.TopN = 1
+	p := NewPartition(config)
+	for post := range uint64(100) { // so that the others are looked for by what happened in the window
+		like(p, 1000+post, 960)
+	}
+	like(p, 2, 999)
+	like(p, 1, 1000)
+	like(p, 2, 1005)
+	p.Add(2, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: 1005, Likes: -1}}, 0)
+	require.Equal(t, []uint64{2}, ids(newest(p, "10m")))
 }
 
 // TestExcludedPostsLeaveAndComeBack, whether they are active when it is said or later.
 func TestExcludedPostsLeaveAndComeBack(t *testing.T) {
-	p := NewPartition(configOf(New(10, 0)))
+	p := NewPartition(configOf(New(10, 0), New(60, 0)))
+	requireListed := func(want ...uint64) {
+		t.Helper()
+		p.Versions = nil
+		require.Equal(t, want, ids(newest(p, "10m")))
+		require.Equal(t, want, ids(last(p, "1h")))
+	}
 	p.Exclude(1, true)
 	like(p, 1, 1000)
 	like(p, 2, 1000)
-	require.Equal(t, []uint64{2}, ids(newest(p, "10m")))
+	requireListed(2)
 	p.Exclude(1, false)
-	require.Equal(t, []uint64{1, 2}, ids(newest(p, "10m")))
+	requireListed(1, 2)
 	p.Exclude(2, true)
 	p.Exclude(2, true)
-	require.Equal(t, []uint64{1}, ids(newest(p, "10m")))
+	requireListed(1)
 }
 
 // TestListsOfRegionsThatAreGone: what was listed and is empty after a restart is told.

@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"kudos/schema"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -49,6 +50,29 @@ func TestLeadersAreTheBest(t *testing.T) {
 			require.Greater(t, known, unknown)
 		})
 	}
+}
+
+// TestLeadersAreFew: twice as many as are listed are kept, and what is told of a change is no more than has changed.
+func TestLeadersAreFew(t *testing.T) {
+	require.Equal(t, Post{ID: 7, Likes: 3, Score: 3 * schema.ScoreOne, Reached: 5}, LeaderOf(7, 3, 5))
+	nobody := func(uint64) bool { return false }
+	l := &Leaders{}
+	update := func(p Post) [2]bool {
+		listed, members := l.Update(p, 1, nobody)
+		return [2]bool{listed, members}
+	}
+	first, second, third := LeaderOf(1, 30, 0), LeaderOf(2, 20, 0), LeaderOf(3, 10, 0)
+	require.Equal(t, [2]bool{true, true}, update(first))
+	require.Equal(t, [2]bool{true, true}, update(second))
+	require.Nil(t, l.Floor)
+	require.Equal(t, [2]bool{true, true}, update(third))
+	require.Equal(t, []Post{first, second}, l.Best)
+	require.Equal(t, third, *l.Floor)
+	require.Equal(t, [2]bool{false, false}, update(third), "it is the floor")
+	first.Likes++
+	require.Equal(t, [2]bool{true, false}, update(first), "it was there before")
+	second.Likes++
+	require.Equal(t, [2]bool{true, false}, update(second))
 }
 
 func ids(posts []Post) []uint64 {

@@ -44,6 +44,11 @@ func like(p *Partition, post uint64, at schema.Minute) {
 // newest is the last version of a list of all regions.
 func newest(p *Partition, name string) (posts []Post) {
 	p.MakeVersions(1)
+	return last(p, name)
+}
+
+// last is the last version of a list of all regions that was made.
+func last(p *Partition, name string) (posts []Post) {
 	for _, v := range p.Versions {
 		if v.Key == (Key{schema.Global, name}) {
 			posts = v.Posts

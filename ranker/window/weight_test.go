@@ -8,6 +8,12 @@ import (
 	"kudos/schema"
 )
 
+// A bucket's likes are as old as the bucket.
+func TestWeightsAreByBucket(t *testing.T) {
+	require.Equal(t, []schema.Score{1_000_000, 500_000, 250_000}, weights(3, 60, 60))
+	require.Equal(t, []schema.Score{1_000_000, 707_106, 500_000}, weights(3, 30, 60))
+}
+
 // The expected ones are 10^6 * 2^(-p/q) by a calculator of 30 digits, cut off.
 func TestHalved(t *testing.T) {
 	for _, tt := range []struct {
