@@ -11,8 +11,8 @@ export CGO_ENABLED ?= 0
 
 # Modules of their own, because of what they import: the benchmark's peers; readers of alert rules and dashboards, and of
 # what deploys kudos, that use the code of Prometheus, Kubernetes and BuildKit.
-MODULES := integration/bench/peers integration/promcheck integration/deploycheck
-PEERS := integration/bench/peers
+MODULES := integration/peers integration/promcheck integration/deploycheck
+PEERS := integration/peers
 # Ours in place of others' (go.mod, replace): ./... leaves them out.
 REPLACED = $(if $(filter ./...,$(PKG)),github.com/DataDog/zstd github.com/dolthub/go-icu-regex)
 # What to test: make test PKG=./processor/...
@@ -85,7 +85,7 @@ nightly: ## what takes hours: facts, mutants, chaos, a million schedules, kudos 
 	@$(MAKE) --no-print-directory gremlins
 	@$(MAKE) --no-print-directory chaos FAULTS=200
 	@$(MAKE) --no-print-directory simulate SCHEDULES=1000000
-	KUDOS_TEST_SOAK=60m $(GO) test -count=1 -timeout 90m -v -run '^TestDevSoak$$' .
+	KUDOS_TEST_SOAK=60m $(GO) test -count=1 -timeout 90m -v -run '^TestDevSoak$$' ./cli
 
 # NAME= is one of cases.txt; without it they are listed.
 regress: ## one failure that was once found, replayed: make regress NAME=far-min-offset
@@ -103,7 +103,7 @@ vuln: ## does the program call anything that is known to be vulnerable?
 
 # Offline first, which takes no look at the network; what it says is only shown if the second try fails as well.
 streams: ## tests of the Kafka Streams peer, in Java
-	@cd integration/bench/peers/streams && { mvn -q -o test >/dev/null 2>&1 || mvn -q test; } && echo 'ok	integration/bench/peers/streams'
+	@cd integration/peers/streams && { mvn -q -o test >/dev/null 2>&1 || mvn -q test; } && echo 'ok	integration/peers/streams'
 
 # SEED is that of the first schedule. SEED=n REPLAY=1 runs that one only, and prints each step; SCRIPT=file replays a script
 # that a failing schedule was reduced to.

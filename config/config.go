@@ -13,14 +13,14 @@ import (
 	"fmt"
 	"strings"
 
+	"kudos/archive"
+	"kudos/httpserver/admin"
 	"kudos/processor"
-	"kudos/processor/archive"
 	"kudos/producer"
 	"kudos/ranker"
 	"kudos/reader"
 	"kudos/sql"
 	"kudos/stream"
-	"kudos/stream/admin"
 )
 
 // Config is every setting of the program. The tags of the fields are the keys.

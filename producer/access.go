@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // access is who may send what, and how fast.

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // batchResult is the answer to a batch. A batch that is not taken in full answers

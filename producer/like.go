@@ -3,8 +3,8 @@ package producer
 import (
 	"net/http"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // react serves PUT and DELETE of a user's reaction to a post: both ids stand in the

@@ -8,8 +8,8 @@ import (
 	"io"
 	"time"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // lineResult is the answer for one line of a batch: its place in Kafka, or what is

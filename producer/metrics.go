@@ -3,8 +3,8 @@ package producer
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // reasonNotAcknowledged: the event may be in Kafka or not.

@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
+	"kudos/httpserver"
+	"kudos/httpserver/origin"
 	"kudos/schema"
-	"kudos/schema/origin"
-	"kudos/stream/listen"
 )
 
 // Options of the producer role.
@@ -150,7 +150,7 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
 		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
 	}
-	if err := listen.CheckPair(o.TLSCert, o.TLSKey); err != nil {
+	if err := httpserver.CheckPair(o.TLSCert, o.TLSKey); err != nil {
 		bad("tls_cert", "%w", err)
 	}
 	o.validateAuth(bad)

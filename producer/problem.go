@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/schema/problem"
+	"kudos/httpserver/problem"
 )
 
 // fieldError by its short name: a line of a batch embeds it.

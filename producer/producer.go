@@ -26,10 +26,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"kudos/httpserver"
+	"kudos/httpserver/bodies"
 	"kudos/schema"
 	"kudos/stream"
-	"kudos/stream/bodies"
-	"kudos/stream/listen"
 	"kudos/stream/tracing"
 )
 
@@ -46,8 +46,8 @@ type Producer struct {
 	bodies, batchBodies *bodies.Reader      // read before a slot is taken
 
 	stopping    atomic.Bool
-	certificate *listen.Certificate // nil: plain HTTP
-	*listen.Point
+	certificate *httpserver.Certificate // nil: plain HTTP
+	*httpserver.Point
 }
 
 // New checks the options and puts the parts together; it does no I/O. The metrics
@@ -65,8 +65,8 @@ func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.
 		batches:     semaphore.NewWeighted(int64(o.MaxConcurrentBatches)),
 		bodies:      bodies.NewReader(o.MaxBodyBytes, o.MaxConcurrentRequests),
 		batchBodies: bodies.NewReader(o.MaxBatchBytes, o.MaxConcurrentBatches),
-		certificate: listen.NewCertificate("producer", o.TLSCert, o.TLSKey, log),
-		Point:       listen.New("producer", "producer.http_addr", o.HTTPAddr),
+		certificate: httpserver.NewCertificate("producer", o.TLSCert, o.TLSKey, log),
+		Point:       httpserver.NewPoint("producer", "producer.http_addr", o.HTTPAddr),
 	}
 	var err error
 	if p.access, err = newAccess(o, log); err != nil {
@@ -134,7 +134,7 @@ func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 		return errors.Join(err, ln.Close())
 	}
 	p.Tell(ln)
-	p.log.Info("taking likes", "addr", p.Addr()) // benchmarks find it by this (integration/bench)
+	p.log.Info("taking likes", "addr", p.Addr()) // benchmarks find it by this (package bench)
 
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error {

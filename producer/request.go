@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // fallback is what holds for a request's events where they say nothing themselves.

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"kudos/httpserver/origin"
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/origin"
-	"kudos/schema/problem"
 )
 
 // document describes the API; a test holds the two against each other.

@@ -13,12 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"kudos/httpserver/bodies"
+	"kudos/httpserver/origin"
+	"kudos/httpserver/problem"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/origin"
-	"kudos/schema/problem"
-	"kudos/stream/bodies"
 )
 
 // document describes the API; a test holds the two against each other.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/view"
 	"kudos/reader/wire"
-	"kudos/schema/problem"
 )
 
 // refusal is an answer that is not a success, on its way to the client.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // maxBody is enough for MaxPosts ids and as many places, with white space.

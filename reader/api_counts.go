@@ -5,9 +5,9 @@ import (
 	"context"
 	"net/http"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/reader/wire"
-	"kudos/schema/problem"
 )
 
 // scratch is the room that an answer with counts is made in.

@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"slices"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // coverOne waits until a place is covered which may name no partition: then it is in the

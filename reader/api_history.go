@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"time"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/problem"
 	"kudos/sql"
 )
 

@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"strings"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // input is what the API reads of a request.

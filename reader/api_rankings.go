@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/http"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // listRankings answers which rankings there are.

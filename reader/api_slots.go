@@ -3,7 +3,7 @@ package reader
 import (
 	"golang.org/x/sync/semaphore"
 
-	"kudos/schema/problem"
+	"kudos/httpserver/problem"
 )
 
 // slot is the one that a request holds, of those for requests that are worked on or of those for requests that wait.

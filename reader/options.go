@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"time"
 
-	"kudos/schema/origin"
-	"kudos/stream/listen"
+	"kudos/httpserver"
+	"kudos/httpserver/origin"
 )
 
 // Options of the reader role.
@@ -102,7 +102,7 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
 		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
 	}
-	if err := listen.CheckPair(o.TLSCert, o.TLSKey); err != nil {
+	if err := httpserver.CheckPair(o.TLSCert, o.TLSKey); err != nil {
 		bad("tls_cert", "%w", err)
 	}
 	if o.StateDir == "" {

@@ -12,13 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/httpserver"
+	"kudos/httpserver/origin"
 	"kudos/reader/dashboard"
 	"kudos/reader/live"
 	"kudos/reader/view"
-	"kudos/schema/origin"
 	"kudos/sql"
 	"kudos/stream"
-	"kudos/stream/listen"
 )
 
 // Reader is the role.
@@ -32,8 +32,8 @@ type Reader struct {
 	handler  http.Handler
 
 	stopping    atomic.Bool
-	certificate *listen.Certificate // nil: plain HTTP
-	*listen.Point
+	certificate *httpserver.Certificate // nil: plain HTTP
+	*httpserver.Point
 }
 
 // New makes a reader; it does no I/O. Without a database it does not answer likes over
@@ -45,8 +45,8 @@ func New(o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger,
 	log = log.With("role", "reader")
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
 	r := &Reader{
-		options: o, db: db, log: log, Point: listen.New("reader", "reader.http_addr", o.HTTPAddr),
-		certificate: listen.NewCertificate("reader", o.TLSCert, o.TLSKey, log),
+		options: o, db: db, log: log, Point: httpserver.NewPoint("reader", "reader.http_addr", o.HTTPAddr),
+		certificate: httpserver.NewCertificate("reader", o.TLSCert, o.TLSKey, log),
 		likes:       view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
 	}
 	var h history
@@ -135,7 +135,7 @@ func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
 		return errors.Join(err, ln.Close())
 	}
 	r.Tell(ln)
-	r.log.Info("answering", "addr", r.Addr()) // benchmarks find it by this (integration/bench)
+	r.log.Info("answering", "addr", r.Addr()) // benchmarks find it by this (package bench)
 	// The copies outlive the requests that read them.
 	copies, close := context.WithCancel(context.WithoutCancel(ctx))
 	defer close()

@@ -105,7 +105,7 @@ func (c *claim) open(ctx context.Context, again bool) {
 	c.setState(StateRunning, Trouble{})
 	c.mu.position, c.mu.seek, c.mu.pending = pos, true, nil
 	c.mu.fetched, c.mu.lastDone = pos, time.Now()
-	c.log.Info("partition is running", "offset", pos.Offset) // benchmarks count from here (integration/bench)
+	c.log.Info("partition is running", "offset", pos.Offset) // benchmarks count from here (package bench)
 	c.loop.wake()
 }
 

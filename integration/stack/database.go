@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 // DatabaseOptions describe a MariaDB or MySQL server. The zero value is a server with the defaults below.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 // freezeTimeout bounds how long a process may take to stop all its threads once it was told to: microseconds, but for a

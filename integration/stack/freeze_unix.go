@@ -5,7 +5,7 @@ package stack
 import (
 	"syscall"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 // freeze tells the child to stop. Whether it has yet, only Linux tells.

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 // transactionVersion is the finalized feature level that makes transactions safe against late messages of an earlier

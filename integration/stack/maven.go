@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 //go:embed kafka/pom.xml

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 // run starts a command that ends by itself and waits for it; if ctx is done first, it is killed.

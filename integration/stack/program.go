@@ -10,7 +10,7 @@ import (
 	"slices"
 	"syscall"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 // ProgramVariable is the environment variable with the path of a program that all test packages of a run share: `make

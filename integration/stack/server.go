@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"kudos/integration/child"
+	"kudos/bench/child"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"kudos/schema/problem"
+	"kudos/httpserver/problem"
 )
 
 // Why a stream is not opened, but for what is wrong with the request.

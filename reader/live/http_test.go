@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tmaxmax/go-sse"
 
-	"kudos/schema/origin"
-	"kudos/schema/problem"
+	"kudos/httpserver/origin"
+	"kudos/httpserver/problem"
 )
 
 // quick are options for tests on real connections.

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"slices"
 
+	"kudos/httpserver/problem"
 	"kudos/reader/query"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // wanted is what a client asks for.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // wsConn is a stream over a WebSocket: text messages {"event", "id", "data"}.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // Why a part of a request is not valid, beyond schema's and problem's reasons.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/httpserver/problem"
 	"kudos/schema"
-	"kudos/schema/problem"
 )
 
 // All that is wrong is told, each under its name.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"kudos/integration/bench"
+	"kudos/bench"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/stream"

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"kudos/integration/bench"
+	"kudos/bench"
 	"kudos/integration/stack"
 )
 
@@ -51,7 +51,7 @@ func makers() []maker {
 }
 
 // peersDir is where the peers' sources are, below the project's root.
-func peersDir(root string) string { return filepath.Join(root, "integration", "bench", "peers") }
+func peersDir(root string) string { return filepath.Join(root, "integration", "peers") }
 
 // present tells whether a contender's source is here.
 func (m maker) present(root string) bool {

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/term"
 
-	"kudos/integration/bench"
+	"kudos/bench"
 )
 
 // settings are the command line.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"kudos/integration/bench"
+	"kudos/bench"
 	"kudos/integration/stack"
 	"kudos/stream"
 )

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kudos/bench"
+	"kudos/config"
+)
+
+// benchParts are what can be measured.
+var benchParts = []string{"drain", "latency", "recovery", "producer"}
+
+// leastProducerTime is enough for some requests at any rate.
+const leastProducerTime = 100 * time.Millisecond
+
+// benchFlags are what a benchmark is told beside the settings.
+type benchFlags struct {
+	parts                          []string
+	shapes                         []string
+	events, recoveryEvents, rounds int
+	seconds, producerTime          time.Duration
+	seed                           uint64
+	dir                            string
+	keep                           bool
+	out                            *output
+}
+
+func (a *app) benchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench [drain] [latency] [recovery] [producer]",
+		Short: "Measure kudos on servers of your own",
+		Long: `Measure kudos on servers of your own. Without a word for what, all of it is measured:
+
+  drain     a topic is filled, and a processor started on it: events a second from the
+            first poll until the last count is committed in MySQL, and what that cost
+  latency   events come at 10, 50 and 80 % of that rate: how long it takes until an
+            event's count is visible in MySQL and in a reader
+  recovery  a processor comes back without its local state: pairs a second until every
+            partition goes on
+  producer  likes come over HTTP, one by one and in batches of 1,000: the highest rate
+            that a producer takes, and how long a like waits for its answer at half of it
+
+All counts are compared with those expected; a wrong one is a failure. The processor,
+the reader and the producer are this program, on this machine, with your settings.
+
+It needs a Kafka cluster without topics of kudos and one database (not mysql.shards)
+without its tables, and refuses otherwise. It makes both, with topics.partitions and
+topics.replication_factor as they are set, and removes them at the end (--keep leaves
+those of the last run); what one that was interrupted has left, the next one removes. The
+hot post's topics have one partition, since a post lives in one.
+
+Rows written are counted where the server tells: MySQL does, MariaDB after
+SET GLOBAL userstat = 1.`,
+		Example: `  kudos bench --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos_bench'
+
+  # One broker, a minute
+  kudos bench drain --events 500000 --set topics.replication_factor=1 --set topics.partitions=4 \
+    --brokers 127.0.0.1:9092 --mysql-dsn 'root@tcp(127.0.0.1:3306)/kudos_bench'
+
+  # All shapes, medians of five rounds, every run in a file
+  kudos bench --config kudos.yaml --shapes hot,skewed-1000,skewed-1000000,uniform --rounds 5 --output json > bench.json`,
+		Args:      cobra.MatchAll(cobra.OnlyValidArgs),
+		ValidArgs: benchParts,
+	}
+	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
+	b := addBenchFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		b.parts = args
+		if len(args) == 0 {
+			b.parts = benchParts
+		}
+		plan, err := b.plan(cfg)
+		if err := errors.Join(err, cfg.RequireMySQL(), oneDatabase(cfg)); err != nil {
+			return usageError{err}
+		}
+		kudos, err := settings.asContender()
+		if err != nil {
+			return err
+		}
+		plan.Contenders = []bench.Contender{kudos}
+		site := &bench.NamedSite{Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor, Keep: b.keep, Log: quietLogger(cfg, a.stderr)}
+		if cfg.MySQL.TLS {
+			if site.MySQL, err = cfg.MySQL.Connector(site.Log); err != nil {
+				return usageError{err}
+			}
+		}
+		plan.Site = site
+		return a.bench(cmd.Context(), cfg, plan, b)
+	}
+	return cmd
+}
+
+// oneDatabase: what is counted and compared is asked of one.
+func oneDatabase(cfg *config.Loaded) error {
+	if len(cfg.MySQL.Shards) > 0 {
+		return fmt.Errorf("kudos bench measures on one database, and mysql.shards is set (%s): give mysql.dsn in its place", cfg.Origin("mysql.shards"))
+	}
+	return nil
+}
+
+func addBenchFlags(cmd *cobra.Command) *benchFlags {
+	b := &benchFlags{out: addOutput(cmd)}
+	f := cmd.Flags()
+	f.StringSliceVar(&b.shapes, "shapes", []string{"hot", "skewed-1000"}, "what to drain: "+strings.Join(shapeNames(), ", "))
+	f.IntVar(&b.events, "events", 2_000_000, "events to drain, and before latency is measured")
+	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000, "events whose state is recovered; nine pairs come of ten")
+	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate")
+	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second, "how long the producer is held at each rate that is tried; at half of the highest, three times as long")
+	f.IntVar(&b.rounds, "rounds", 1, "how often everything is measured; figures are medians")
+	f.Uint64Var(&b.seed, "seed", 1, "decides the events")
+	f.StringVar(&b.dir, "dir", "", "existing folder for local state and logs (default: a new one beside processor.state_dir, removed at the end)")
+	f.BoolVar(&b.keep, "keep", false, "leave topics and tables of the last run")
+	return b
+}
+
+func shapeNames() []string {
+	var names []string
+	for _, s := range bench.Shapes() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// validate says what is wrong with the numbers, all of it.
+func (b *benchFlags) validate() error {
+	var errs []error
+	for _, least := range []struct {
+		name  string
+		value int
+	}{{"events", b.events}, {"recovery-events", b.recoveryEvents}, {"rounds", b.rounds}} {
+		if least.value < 1 {
+			errs = append(errs, fmt.Errorf("--%s is %d; at least 1", least.name, least.value))
+		}
+	}
+	if b.seconds < time.Second {
+		errs = append(errs, fmt.Errorf("--latency-time is %v; at least 1s", b.seconds))
+	}
+	if b.producerTime < leastProducerTime {
+		errs = append(errs, fmt.Errorf("--producer-time is %v; at least %v", b.producerTime, leastProducerTime))
+	}
+	return errors.Join(errs...)
+}
+
+// plan says which runs to make, with the partitions that the configuration has.
+func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
+	p := &bench.Plan{Rounds: b.rounds}
+	partitions := func(s *bench.Shape) {
+		if s.Posts > 1 {
+			s.Partitions = cfg.Topics.Partitions
+		}
+	}
+	errs := []error{b.validate()}
+	if slices.Contains(b.parts, "drain") {
+		for _, name := range b.shapes {
+			shape, err := bench.ShapeNamed(name)
+			errs = append(errs, err)
+			partitions(&shape)
+			p.Drains = append(p.Drains, bench.Workload{Seed: b.seed, Shape: shape, Events: b.events})
+		}
+	}
+	if slices.Contains(b.parts, "latency") {
+		p.Latency = bench.DefaultLatencyPlan(b.seed)
+		p.Latency.Load.Events, p.Latency.Measure = b.events, b.seconds
+		partitions(&p.Latency.Load.Shape)
+	}
+	if slices.Contains(b.parts, "recovery") {
+		p.Recovery = bench.DefaultRecoveryPlan(b.seed)
+		p.Recovery.Load.Events = b.recoveryEvents
+		partitions(&p.Recovery.Load.Shape)
+	}
+	if slices.Contains(b.parts, "producer") {
+		p.Producer = bench.DefaultProducerPlan()
+		p.Producer.Partitions = cfg.Topics.Partitions
+		p.Producer.HoldEach(b.producerTime)
+	}
+	return p, errors.Join(errs...)
+}
+
+// asContender is this program with the settings that this command was given. They go by the environment: a DSN holds a
+// password, and everybody sees a command line.
+func (s *settings) asContender() (*bench.Kudos, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	c := bench.Command{Path: path}
+	if s.file != "" {
+		file, err := filepath.Abs(s.file)
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", s.file, err)
+		}
+		c.Args = []string{"--config", file}
+	}
+	flags := map[string]config.Flag{}
+	if err := s.collect(flags); err != nil {
+		return nil, usageError{err}
+	}
+	for key, flag := range flags {
+		c.Env = append(c.Env, config.EnvName(key)+"="+flag.Value)
+	}
+	return &bench.Kudos{Program: c}, nil
+}
+
+// bench measures, and prints what came out.
+func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b *benchFlags) (err error) {
+	if plan.Dir = b.dir; plan.Dir == "" {
+		if plan.Dir, err = os.MkdirTemp(filepath.Dir(cfg.Processor.StateDir), "kudos-bench-"); err != nil {
+			return fmt.Errorf("a folder for local state (--dir names another): %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(plan.Dir)) }()
+	}
+	plan.Progress = bench.NewProgress(a.stderr, isTerminal(a.stderr))
+	plan.Each = func(*bench.Report) error { return nil }
+	version := buildVersion()
+	report := bench.NewReport(version.Version+" "+version.Revision, plan.Contenders...)
+	report.Versions["Go"] = version.Go
+	if err := plan.Run(ctx, report); err != nil {
+		return err
+	}
+	if *b.out == "json" {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	} else {
+		err = report.WriteText(a.stdout, plan.Contenders[0].Name())
+	}
+	return errors.Join(err, report.Failed())
+}

@@ -1,0 +1,139 @@
+// Package cli holds the commands of kudos and nothing else: each reads its configuration, makes the
+// parts it needs and runs them. Arguments, KUDOS_… variables and a file come in; an exit code comes
+// out: 0 done, 1 failed, 2 used wrongly, 3 an audit found a difference.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	exitDone      = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitDifferent = 3
+)
+
+// app is the world of a command: its standard streams.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// Main runs the command that the program's arguments name, and returns its exit code.
+func Main() int {
+	a := &app{os.Stdin, os.Stdout, os.Stderr}
+	ctx, stop := signalContext(a.stderr, os.Exit)
+	defer stop()
+	return a.run(ctx, os.Args[1:])
+}
+
+// Root returns the command tree, for tests of what is shipped beside the program.
+func Root() *cobra.Command { return (&app{}).rootCommand() }
+
+// usageError is a command used wrongly, its configuration included.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// differentError is an audit that did its work and found a difference.
+type differentError struct{ error }
+
+func (e differentError) Unwrap() error { return e.error }
+
+// run carries one command out. It is the one place that prints an error.
+func (a *app) run(ctx context.Context, args []string) (code int) {
+	root := a.rootCommand()
+	root.SetArgs(args)
+	// What fails before a command's own work begins is cobra's word on its use.
+	began := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	var usage usageError
+	if !began || errors.As(err, &usage) {
+		fmt.Fprintf(a.stderr, "kudos: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
+		return exitUsage
+	}
+	fmt.Fprintf(a.stderr, "kudos: %v\n", err)
+	if different := (differentError{}); errors.As(err, &different) {
+		return exitDifferent
+	}
+	return exitFailed
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kudos",
+		Short: "Counts likes exactly, on Kafka and MySQL alone",
+		Long: `kudos counts likes exactly, on Kafka and MySQL alone.
+
+A like is an event that carries the wanted state: LIKE, DISLIKE, or UNLIKE for none.
+Whoever sends it twice, late or out of order changes nothing: the latest action of a
+user on a post, by event time, decides.
+
+Settings come from flags, then from KUDOS_… variables, then from --config FILE, then
+from defaults; "kudos config" shows what holds and where it came from.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference.`,
+		Example: `  # See it work, with nothing installed
+  kudos dev --simulate 2000
+
+  # Against real servers
+  kudos migrate      --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos topics apply --brokers kafka:9092
+  kudos processor    --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos producer     --brokers kafka:9092
+  kudos ranker       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos reader       --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  curl -X PUT http://127.0.0.1:8080/v1/posts/1/likes/42`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddGroup(
+		&cobra.Group{ID: "roles", Title: "Run:"},
+		&cobra.Group{ID: "setup", Title: "Set up, fill and erase:"},
+		&cobra.Group{ID: "repair", Title: "Check and mend:"},
+		&cobra.Group{ID: "about", Title: "Look:"},
+	)
+	root.SetHelpCommandGroupID("about")
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, cmd := range cmds {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add("roles", a.devCommands()...)
+	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand())
+	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
+	add("repair", a.auditCommand(), a.rebuildCommand())
+	add("about", a.benchCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
+	return root
+}
+
+// group returns a command that only holds others. (cobra would print its help and
+// exit 0 for a subcommand that does not exist.)
+func group(use, short string, cmds ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError{fmt.Errorf("%s needs a command", cmd.CommandPath())}
+		},
+	}
+	cmd.AddCommand(cmds...)
+	return cmd
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kudos/processor/audit"
+	"kudos/producer/forget"
+)
+
+func (a *app) forgetCommand() *cobra.Command {
+	return group("forget", "Withdraw all reactions to a post, or of a user", a.forgetPostCommand(), a.forgetUserCommand())
+}
+
+const forgetLong = `
+
+Each reaction that stands is withdrawn by an event as a user's own would be, so counts,
+rankings and copies follow by themselves. Then it waits until the processors have
+counted all of it, and looks whether anything is left: reactions that came meanwhile are
+withdrawn, too, a few times. Stop what writes them before, which is your product's part:
+kudos keeps no list of what may not be liked.
+
+In the end it says what remains, where and for how long: Kafka keeps the events for the
+retention of their topic, and a record that there is no reaction now stays for good.
+
+It can be stopped at any point and run again; what is withdrawn already is left as it
+is. Exit code 0 only if nothing is left, or after a --dry-run, which changes nothing.`
+
+func (a *app) forgetPostCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "post ID…",
+		Short: "Withdraw all reactions to posts, for when they are deleted",
+		Long:  `Withdraw all reactions to posts, for when they are deleted.` + forgetLong,
+		Example: `  kudos forget post 42 --dry-run --brokers kafka:9092
+  kudos forget post 42 4711 --brokers kafka:9092`,
+	}
+	return a.forgetRun(cmd, forget.Post)
+}
+
+func (a *app) forgetUserCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user ID…",
+		Short: "Withdraw all reactions of users, for when they are erased",
+		Long:  `Withdraw all reactions of users, for when they are erased. Reads all of the state table.` + forgetLong,
+		Example: `  kudos forget user 7 --dry-run --brokers kafka:9092
+  kudos forget user 7 --brokers kafka:9092 --output json | jq '.remains[] | select(.user_ids)'`,
+	}
+	return a.forgetRun(cmd, forget.User)
+}
+
+// forgetRun completes a command that forgets what the ids are of.
+func (a *app) forgetRun(cmd *cobra.Command, kind forget.Kind) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		_, err := parseIDs(cmd.CommandPath(), string(kind), args)
+		return err
+	}
+	settings := addSettings(cmd, brokersFlag())
+	opts := forget.DefaultOptions()
+	opts.Kind = kind
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only say what would be withdrawn")
+	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout, "how long to wait for the processors to count what was withdrawn")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		if opts.IDs, err = parseIDs(cmd.CommandPath(), string(kind), args); err == nil {
+			err = opts.Validate()
+		}
+		if err != nil {
+			return usageError{err}
+		}
+		progress := audit.Progress{Name: "forget", Out: a.stderr, Terminal: isTerminal(a.stderr)}
+		opts.Begin = func(what, unit string, total int64) (add func(int64), end func()) {
+			phase := progress.Begin(what, unit, total)
+			return phase.Add, phase.End
+		}
+		opts.Layout = cfg.Topics.Layout()
+		f, err := forget.New(opts, cfg.Kafka, quietLogger(cfg, a.stderr))
+		if err != nil {
+			return err
+		}
+		report, err := f.Run(cmd.Context())
+		return errors.Join(err, printForgotten(a.stdout, *out, report))
+	}
+	return cmd
+}
+
+// printForgotten says how it went, also where it did not come to its end.
+func printForgotten(w io.Writer, format output, r *forget.Report) error {
+	if format == "json" {
+		return json.NewEncoder(w).Encode(r)
+	}
+	whom := fmt.Sprintf("%s %s", r.Kind, strings.Join(r.IDs, ", "))
+	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
+	var text strings.Builder
+	switch {
+	case len(r.Remains) == 0 && r.Rounds == 0:
+		return nil // it never came to anything; the error says it all
+	case r.DryRun:
+		fmt.Fprintf(&text, "%s: %s would be withdrawn; nothing was changed\n", whom, reactions(r.Left))
+	case r.Complete:
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; nothing is left\n", whom, reactions(r.Withdrawn), took)
+	default:
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; when it ended, %s stood\n", whom, reactions(r.Withdrawn), took, reactions(r.Left))
+	}
+	if len(r.Remains) > 0 {
+		text.WriteString("\nwhat remains:\n")
+	}
+	for _, m := range r.Remains {
+		users := "no user ids"
+		if m.UserIDs {
+			users = "with user ids"
+		}
+		if m.Records != nil {
+			users = plural(*m.Records, "record") + ", " + users
+		}
+		fmt.Fprintf(&text, "  %s (%s)\n    %s\n    kept %s\n", m.Where, users, m.What, m.Kept)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// reactions counts in words.
+func reactions(r forget.Reactions) string {
+	return plural(r.Likes, "like") + " and " + plural(r.Dislikes, "dislike")
+}
+
+func plural(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kudos/producer/importer"
+)
+
+// stdinRejects is the rejects file of an import from standard input.
+const stdinRejects = "stdin.rejects"
+
+func (a *app) importCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import FILE|-",
+		Short: "Bring likes from a file into Kafka",
+		Long: `Bring likes from a file, or from standard input (-), into Kafka.
+
+CSV begins with a header that names its columns, in any order:
+  post_id, user_id   whole numbers, 1 to 2^64-1
+  action             LIKE, UNLIKE or DISLIKE; true and false are LIKE and UNLIKE
+  time_ms            when, in Unix milliseconds; may miss: the time of arrival
+  region             ISO 3166 ("US", "US-CA"); may miss
+NDJSON has one object a line with the same names. Either may be compressed with gzip.
+
+An event carries the wanted state, so an import that broke off is simply done again:
+with time_ms in it, an event that arrives twice counts once.
+
+Lines that are no events go to the rejects file, with line number and reason, and the
+exit code is 1; all others are imported.`,
+		Example: `  kudos import likes.csv.gz --brokers kafka:9092
+  zcat ratings.csv.gz | ./to-likes | kudos import - --output json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("import takes one FILE, or - for standard input; %d were given", len(args))
+			}
+			return nil
+		},
+	}
+	settings := addSettings(cmd, brokersFlag())
+	format := cmd.Flags().String("format", string(importer.Auto), "csv, ndjson, or auto: by the first byte")
+	rejects := cmd.Flags().String("rejects", "", "file for the lines that are no events (default FILE.rejects)")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr), Layout: cfg.Topics.Layout()}
+		if opts.Format, err = importer.ParseFormat(*format); err != nil {
+			return usageError{err}
+		}
+		path, err := rejectsPath(*rejects, args[0])
+		if err != nil {
+			return usageError{err}
+		}
+		src, err := importer.Open(cmd.Context(), args[0], a.stdin)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		summary, err := importer.New(opts, cfg.Kafka, quietLogger(cfg, a.stderr)).Run(cmd.Context(), src, importer.NewRejects(path))
+		return errors.Join(err, printSummary(a.stdout, *out, summary))
+	}
+	return cmd
+}
+
+// rejectsPath never is the file to import.
+func rejectsPath(flag, source string) (string, error) {
+	switch {
+	case flag == "" && source == "-":
+		return stdinRejects, nil
+	case flag == "":
+		return source + ".rejects", nil
+	case sameFile(flag, source):
+		return "", fmt.Errorf("--rejects %s would overwrite the file to import", flag)
+	}
+	return flag, nil
+}
+
+func sameFile(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+}
+
+func printSummary(w io.Writer, out output, s importer.Summary) error {
+	if out == "json" {
+		return json.NewEncoder(w).Encode(s)
+	}
+	if s.Lines == 0 && !s.Complete {
+		return nil // it never began; the error says it all
+	}
+	took := time.Duration(s.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
+	_, err := fmt.Fprintf(w, "%s: %d lines read, %d events in Kafka, %d rejected, %d not acknowledged, in %s\n",
+		s.Source, s.Lines, s.Acknowledged, s.Rejected, s.NotAcknowledged, took)
+	if s.UnknownRegions > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "%d of them have a region that is none; they count under ZZ\n", s.UnknownRegions)
+	}
+	return err
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kudos/config"
+	"kudos/processor/audit"
+	"kudos/ranker"
+	"kudos/schema"
+)
+
+func (a *app) trendingCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trending",
+		Short: "Show what rises: the posts with the most likes in a window",
+		Long: `Show the latest ranking of a region and window: the posts with the most likes, best first,
+and how each has moved since the ranking before.
+
+Windows are those of ranker.windows, and the leaderboards: day (today, UTC) and all (of all
+time). What is shown was written by "kudos ranker" to Kafka; rankings are written only
+when they change, and are kept for 7 days. docs/trending.md in the source defines what counts.
+
+--follow shows each new ranking, until Ctrl-C: in the place of the last one on a terminal,
+below it elsewhere. --output json prints each as it stands in Kafka, one a line.`,
+		Example: `  kudos trending --brokers kafka:9092
+  kudos trending --region DE --window 10m --follow
+  kudos trending --window all --output json | jq -r '.posts[:3][].post_id'`,
+		Args: cobra.NoArgs,
+	}
+	settings := addSettings(cmd, brokersFlag())
+	region := cmd.Flags().String("region", schema.GlobalName, "ISO 3166 code (DE, US-CA), or global for all together")
+	window := cmd.Flags().String("window", "", "10m, 1h, … as configured, day or all (default: 1h, or else the first of ranker.windows)")
+	follow := cmd.Flags().Bool("follow", false, "go on with each new ranking, until Ctrl-C")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := settings.load()
+		if err != nil {
+			return err
+		}
+		t := &trending{a: a, cfg: cfg, follow: *follow}
+		var errRegion, errWindow error
+		t.region, errRegion = regionOf(*region)
+		t.window, errWindow = windowOf(*window, cmd.Flags().Changed("window"), cfg.Ranker.Windows)
+		if err := errors.Join(errRegion, errWindow); err != nil {
+			return usageError{err}
+		}
+		t.view = newTrendingView(a.stdout, *out, *follow && isTerminal(a.stdout))
+		return t.run(cmd.Context())
+	}
+	return cmd
+}
+
+// regionOf reads --region as rankings have it.
+func regionOf(flag string) (string, error) {
+	if strings.EqualFold(flag, schema.GlobalName) {
+		return schema.GlobalName, nil
+	}
+	region, wellFormed := schema.ParseRegion(flag)
+	if !wellFormed || flag == "" {
+		return "", fmt.Errorf("--region %q is neither global nor an ISO 3166 code such as DE or US-CA", flag)
+	}
+	return schema.RankingRegion(region), nil
+}
+
+// windowOf reads --window as rankings have it. The rankers may be set up otherwise than
+// this command: whether they have the window is seen from what they wrote.
+func windowOf(flag string, given bool, configured []time.Duration) (string, error) {
+	if !given {
+		if slices.Contains(configured, time.Hour) {
+			return schema.WindowName(time.Hour), nil
+		}
+		return schema.WindowName(configured[0]), nil
+	}
+	if flag == schema.LeaderboardDay || flag == schema.LeaderboardAll {
+		return flag, nil
+	}
+	size, err := time.ParseDuration(flag)
+	if err != nil || size < time.Minute || size%time.Minute != 0 {
+		return "", fmt.Errorf("--window %q is no window: %s, day, all, or another size in whole minutes that the rankers have", flag, windowNames(configured))
+	}
+	return schema.WindowName(size), nil
+}
+
+func windowNames(sizes []time.Duration) string {
+	names := make([]string, len(sizes))
+	for i, size := range sizes {
+		names[i] = schema.WindowName(size)
+	}
+	return strings.Join(names, ", ")
+}
+
+// trending is one `kudos trending`.
+type trending struct {
+	a              *app
+	cfg            *config.Loaded
+	region, window string
+	follow         bool
+	view           *trendingView
+}
+
+// run shows the latest ranking, and those that follow if that is wanted.
+func (t *trending) run(ctx context.Context) error {
+	rankings := ranker.NewRankings(t.cfg.Kafka, t.region, t.window, quietLogger(t.cfg, t.a.stderr))
+	defer rankings.Close()
+	err := t.latest(ctx, rankings)
+	if err == nil && t.follow {
+		err = rankings.Follow(ctx, func(w *ranker.WrittenRanking) error {
+			if w == nil {
+				return t.view.refresh(time.Now())
+			}
+			return t.view.show(w, time.Now())
+		})
+	}
+	if t.follow && ctx.Err() != nil {
+		return nil // that is how it ends
+	}
+	return err
+}
+
+// latest shows the last ranking that there is. Without one it fails, or says what is
+// waited for.
+func (t *trending) latest(ctx context.Context, rankings *ranker.Rankings) error {
+	progress := slowProgress{
+		Progress: audit.Progress{Name: "trending", Out: t.a.stderr, Terminal: isTerminal(t.a.stderr)},
+		began:    time.Now(),
+	}
+	rankings.Progress = progress.show
+	latest, err := rankings.Latest(ctx)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if latest != nil {
+		return t.view.show(latest, time.Now())
+	}
+	why, err := t.nothing(ctx, rankings)
+	switch {
+	case err != nil:
+		return err
+	case !t.follow:
+		return errors.New(why)
+	}
+	_, err = fmt.Fprintf(t.a.stderr, "%s\nWaiting for the first one, until Ctrl-C.\n", why)
+	return err
+}
+
+// nothing says why there may be no ranking, and what to do.
+func (t *trending) nothing(ctx context.Context, rankings *ranker.Rankings) (why string, err error) {
+	any, err := rankings.Any(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !any {
+		return fmt.Sprintf(`topic %s on %v has no ranking at all.
+Either no ranker runs (start one: kudos ranker), or no likes have come to it: "kudos
+health" asks it whether it works, and it lives on what a processor makes.`, schema.TopicTrending, t.cfg.Kafka.Brokers), nil
+	}
+	why = "nobody has liked anything there in the last 7 days, for which rankings are kept"
+	if t.window != schema.LeaderboardDay && t.window != schema.LeaderboardAll {
+		why += fmt.Sprintf(",\nor the rankers have no window of %s (ranker.windows; here: %s)", t.window, windowNames(t.cfg.Ranker.Windows))
+	}
+	return fmt.Sprintf("topic %s has no ranking of %s, but others:\n%s.\nTry: kudos trending --region global --window all",
+		schema.TopicTrending, schema.RankingKey(t.region, t.window), why), nil
+}
+
+// slowProgress shows how far the search for a ranking is, if it takes long.
+type slowProgress struct {
+	audit.Progress
+	began time.Time
+	phase *audit.Phase
+	shown int64
+}
+
+// quick is how long a search may take before it is worth a word.
+const quick = time.Second
+
+func (p *slowProgress) show(read, all int64) {
+	if p.phase == nil {
+		if time.Since(p.began) < quick {
+			return
+		}
+		p.phase = p.Begin("looking for the ranking", "records", all)
+	}
+	p.phase.Add(read - p.shown)
+	p.shown = read
+}
+
+func (p *slowProgress) end() {
+	if p.phase != nil {
+		p.phase.End()
+	}
+}

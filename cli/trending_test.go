@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/ranker"
+	"kudos/schema"
+)
+
+// rankingsBroker is an embedded broker with the topic of rankings, and a client that
+// places records as Kafka does by default.
+func rankingsBroker(t *testing.T) (brokers string, cl *kgo.Client) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, schema.TopicTrending))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cl, err = kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	require.NoError(t, err)
+	t.Cleanup(cl.Close)
+	return strings.Join(cluster.ListenAddrs(), ","), cl
+}
+
+// hourRanking is a ranking of an hour with one post.
+func hourRanking(region, window string, post uint64) *schema.Ranking {
+	to := schema.Minute(time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC).Unix() / 60)
+	return &schema.Ranking{
+		Version: schema.RankingVersion, Region: region, Window: window, Score: "count", TopN: 100, MinLikes: 1,
+		RankingBasis: schema.RankingBasis{From: to - 60, To: to, Watermark: to - 1},
+		Posts:        []schema.RankedPost{{Rank: 1, PostID: post, Likes: 3, Score: 3 * schema.ScoreOne}},
+	}
+}
+
+func writeRankings(t *testing.T, cl *kgo.Client, rankings ...*schema.Ranking) {
+	t.Helper()
+	for _, r := range rankings {
+		value, err := schema.EncodeRanking(r)
+		require.NoError(t, err)
+		rec := &kgo.Record{Topic: schema.TopicTrending, Key: []byte(schema.RankingKey(r.Region, r.Window)), Value: value}
+		require.NoError(t, cl.ProduceSync(t.Context(), rec).FirstErr())
+	}
+}
+
+func TestTrendingShowsTheLatestRanking(t *testing.T) {
+	brokers, cl := rankingsBroker(t)
+	latest := hourRanking("global", "1h", 7)
+	latest.Posts = append(latest.Posts, schema.RankedPost{Rank: 2, PreviousRank: 4, PostID: 18446744073709551615, Likes: 2, Score: 2 * schema.ScoreOne},
+		schema.RankedPost{Rank: 3, PreviousRank: 3, PostID: 8, Likes: 1, Score: schema.ScoreOne},
+		schema.RankedPost{Rank: 4, PreviousRank: 1, PostID: 9, Likes: 1, Score: schema.ScoreOne})
+	writeRankings(t, cl, hourRanking("global", "1h", 6), latest, hourRanking("global", "10m", 5), hourRanking("US-CA", "1h", 4))
+
+	code, stdout, stderr := kudos(t, "", "trending", "--brokers", brokers)
+	require.Equal(t, exitDone, code, stderr)
+	require.Empty(t, stderr)
+	header, table, _ := strings.Cut(stdout, "\n")
+	require.Regexp(t, `^global/1h   2026-03-01 11:05 to 12:05 UTC   watermark 12:04   written (just now|\d+s ago)$`, header)
+	require.Equal(t, `
+   RANK                         POST   LIKES
+      1   new                      7       3
+      2    ↑2   18446744073709551615       2
+      3     =                      8       1
+      4    ↓3                      9       1
+`, table)
+
+	code, stdout, stderr = kudos(t, "", "trending", "--brokers", brokers, "--region", "us-ca", "--window", "60m", "--output", "json")
+	require.Equal(t, exitDone, code, stderr)
+	want, err := schema.EncodeRanking(hourRanking("US-CA", "1h", 4))
+	require.NoError(t, err)
+	require.Equal(t, string(want)+"\n", stdout, "as it stands in Kafka")
+
+	_, stdout, _ = kudos(t, "", "trending", "--brokers", brokers, "--set", "ranker.windows=10m,24h")
+	require.Contains(t, stdout, "global/10m", "the first window, where an hour is none")
+}
+
+func TestTrendingShowsScoresThatAreNotCounts(t *testing.T) {
+	r := hourRanking("DE", "24h", 42)
+	r.From, r.Score, r.HalfLife = r.To-24*60, "decay", "30m"
+	r.Posts[0].Score = 2_500_000
+	now := time.Now()
+	table := string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-90 * time.Second)}, now))
+	require.Equal(t, `DE/24h   2026-02-28 12:05 to 2026-03-01 12:05 UTC   watermark 12:04   written 1m ago
+
+   RANK         POST   LIKES   SCORE
+      1   new     42       3     2.5
+`, table)
+}
+
+func TestTrendingShowsLeaderboardsAndEmptyRankings(t *testing.T) {
+	r := hourRanking("global", schema.LeaderboardAll, 42)
+	r.From, r.To, r.Watermark = schema.NoMinute, schema.NoMinute, schema.NoMinute
+	now := time.Now()
+	table := string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-72 * time.Hour)}, now))
+	require.Contains(t, table, "global/all   all time   written 3 days ago\n")
+
+	r.From = 29_539_445
+	table = string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now}, now))
+	require.Contains(t, table, "global/all   since 2026-03-01 12:05 UTC   written just now\n")
+
+	r.Posts, r.MinLikes = nil, 5
+	table = string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(time.Minute)}, now))
+	require.Contains(t, table, "written just now", "the clocks differ")
+	require.Contains(t, table, "No post has likes enough in this window (5).")
+}
+
+func TestTrendingWithoutRankings(t *testing.T) {
+	code, stdout, stderr := kudos(t, "", "trending", "--brokers", likesBroker(t))
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "topic trending does not exist")
+	require.Contains(t, stderr, "kudos topics apply")
+
+	brokers, cl := rankingsBroker(t)
+	code, _, stderr = kudos(t, "", "trending", "--brokers", brokers)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "no ranking at all")
+	require.Contains(t, stderr, "kudos ranker")
+
+	writeRankings(t, cl, hourRanking("global", "1h", 6))
+	code, stdout, stderr = kudos(t, "", "trending", "--brokers", brokers, "--window", "2h", "--region", "de", "--output", "json")
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "no ranking of DE/2h")
+	require.Contains(t, stderr, "ranker.windows; here: 10m, 1h, 24h")
+	code, _, stderr = kudos(t, "", "trending", "--brokers", brokers, "--window", "day")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "no ranking of global/day")
+	require.NotContains(t, stderr, "ranker.windows")
+}
+
+func TestTrendingUsedWrongly(t *testing.T) {
+	for args, want := range map[string]string{
+		"--window week":    `--window "week" is no window: 10m, 1h, 24h, day, all`,
+		"--window 90s":     `--window "90s" is no window`,
+		"--window -1h":     `--window "-1h" is no window`,
+		"--window=":        `--window "" is no window`,
+		"--region Germany": `--region "Germany" is neither global nor an ISO 3166 code`,
+		"--region=":        `--region "" is neither`,
+		"global":           `unknown command "global"`,
+	} {
+		code, stdout, stderr := kudos(t, "", append([]string{"trending"}, strings.Fields(args)...)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, want)
+		require.Contains(t, stderr, "kudos trending --help")
+	}
+	code, _, stderr := kudos(t, "", "trending", "--window", "week", "--region", "Germany")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "week", "all that is wrong")
+	require.Contains(t, stderr, "Germany")
+}
+
+// following runs `kudos trending --follow` until end is called, which returns the exit code.
+func following(t *testing.T, args ...string) (stdout, stderr *logBuffer, end func() int) {
+	t.Helper()
+	stdout, stderr = &logBuffer{}, &logBuffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	a := &app{http.NoBody, stdout, stderr}
+	go func() { code <- a.run(ctx, append([]string{"trending", "--follow"}, args...)) }()
+	return stdout, stderr, func() int {
+		t.Helper()
+		cancel()
+		select {
+		case c := <-code:
+			return c
+		case <-time.After(20 * time.Second):
+			t.Fatalf("kudos trending does not end; stderr:\n%s", stderr)
+			return 0
+		}
+	}
+}
+
+func waitText(t *testing.T, b *logBuffer, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, 20*time.Second, 5*time.Millisecond,
+		"waiting for %q; there is:\n%s", text, b)
+}
+
+func TestTrendingFollows(t *testing.T) {
+	brokers, cl := rankingsBroker(t)
+	writeRankings(t, cl, hourRanking("global", "1h", 1001))
+	stdout, stderr, end := following(t, "--brokers", brokers)
+	waitText(t, stdout, "1001")
+	writeRankings(t, cl, hourRanking("DE", "1h", 1002), hourRanking("global", "1h", 1003))
+	waitText(t, stdout, "1003")
+	require.Equal(t, exitDone, end(), "Ctrl-C is how it ends")
+	require.Empty(t, stderr.String())
+	require.NotContains(t, stdout.String(), "1002")
+	require.Equal(t, 2, strings.Count(stdout.String(), "global/1h"), "one below the other:\n%s", stdout)
+	require.NotContains(t, stdout.String(), "\x1b", "no terminal looks on")
+}
+
+func TestTrendingFollowsFromNothingOn(t *testing.T) {
+	brokers, cl := rankingsBroker(t)
+	stdout, stderr, end := following(t, "--brokers", brokers, "--output", "json")
+	waitText(t, stderr, "Waiting for the first one")
+	writeRankings(t, cl, hourRanking("global", "1h", 1001), hourRanking("global", "1h", 1002))
+	waitText(t, stdout, `"1002"`)
+	require.Equal(t, exitDone, end())
+	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+	require.Len(t, lines, 2, "one line per ranking")
+	for _, line := range lines {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
+
+	_, stderr, end = following(t, "--brokers", likesBroker(t))
+	waitText(t, stderr, "kudos topics apply")
+	require.Equal(t, exitFailed, end(), "a topic that is missing is a failure")
+}
+
+// TestTrendingOnATerminal follows the lines that stand there.
+func TestTrendingOnATerminal(t *testing.T) {
+	r := hourRanking("global", "1h", 1)
+	for rank := 2; rank <= 10; rank++ {
+		r.Posts = append(r.Posts, schema.RankedPost{Rank: rank, PreviousRank: rank, PostID: uint64(rank), Likes: 1})
+	}
+	var out strings.Builder
+	v := newTrendingView(&out, "text", true)
+	width, height := 40, 8
+	v.size = func() (int, int) { return width, height }
+	drawn := func(f func(w *ranker.WrittenRanking, at time.Time) error, at time.Time) (up int, lines []string) {
+		t.Helper()
+		out.Reset()
+		require.NoError(t, f(&ranker.WrittenRanking{Ranking: r, At: time.Unix(100, 0)}, at))
+		if out.Len() == 0 {
+			return 0, nil
+		}
+		ups, rest, ok := strings.Cut(out.String(), eraseBelow)
+		require.True(t, ok, "%q", out.String())
+		return len(ups) / len(lineUp), strings.Split(strings.TrimSuffix(rest, "\n"), "\n")
+	}
+	refresh := func(_ *ranker.WrittenRanking, at time.Time) error { return v.refresh(at) }
+
+	_, lines := drawn(refresh, time.Unix(100, 0))
+	require.Empty(t, lines, "nothing is shown yet")
+	up, lines := drawn(v.show, time.Unix(103, 0))
+	require.Zero(t, up)
+	require.Len(t, lines, 7, "all of it fits, and the cursor below it")
+	require.Equal(t, "… 7 more", lines[6])
+	for _, line := range lines {
+		require.LessOrEqual(t, len([]rune(line)), width)
+	}
+	_, lines = drawn(refresh, time.Unix(103, 5e8))
+	require.Empty(t, lines, "too soon")
+	width, height = 200, 100
+	up, lines = drawn(refresh, time.Unix(104, 0))
+	require.Equal(t, 7, up, "in the place of what was there")
+	require.Len(t, lines, 13)
+	require.Contains(t, lines[0], "written 4s ago")
+	up, _ = drawn(v.show, time.Unix(105, 0))
+	require.Equal(t, 13, up)
+}

@@ -1,0 +1,85 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"kudos/schema"
+)
+
+// productionTopics are the topics as production's settings say.
+func productionTopics(t *testing.T) map[string]schema.Topic {
+	t.Helper()
+	for _, w := range kudosWorkloads(t, productionFolder) {
+		if w.Metadata.Name == "kudos-topics" {
+			_, cfg := asInPod(t, productionFolder, w.Template.Spec)
+			topics := map[string]schema.Topic{}
+			for _, topic := range schema.Topics(cfg.Topics.Partitions, cfg.Topics.ReplicationFactor) {
+				topics[topic.Name] = topic
+			}
+			return topics
+		}
+	}
+	require.Fail(t, "no job makes the topics")
+	return nil
+}
+
+// TestStrimziTopicsAreThoseOfTheProgram: otherwise Strimzi and `kudos topics apply` would set them back and forth.
+func TestStrimziTopicsAreThoseOfTheProgram(t *testing.T) {
+	want := productionTopics(t)
+	for _, o := range ofKind(t, strimziFolder, "KafkaTopic") {
+		have := specOf[struct {
+			Partitions, Replicas int
+			Config               map[string]string
+		}](t, o)
+		topic, exists := want[o.Metadata.Name]
+		require.True(t, exists, "%s is no topic", o.Metadata.Name)
+		require.Equal(t, int(topic.Partitions), have.Partitions, o.Metadata.Name)
+		require.Equal(t, int(topic.ReplicationFactor), have.Replicas, o.Metadata.Name)
+		require.Equal(t, topic.Configs, have.Config, o.Metadata.Name)
+		require.NotEmpty(t, o.Metadata.Labels["strimzi.io/cluster"], o.Metadata.Name)
+		delete(want, o.Metadata.Name)
+	}
+	require.Empty(t, want)
+}
+
+// TestStrimziHasAUserForEachAccount: pods find its certificate by their account's name. What each may do is held against
+// docs/security.md in integration, where that is granted on a real broker.
+func TestStrimziHasAUserForEachAccount(t *testing.T) {
+	var users, accounts []string
+	for _, o := range ofKind(t, strimziFolder, "KafkaUser") {
+		users = append(users, o.Metadata.Name)
+		require.Equal(t, "kudos", o.Metadata.Labels["strimzi.io/cluster"], "the Secret of its authority is called so")
+	}
+	for _, o := range ofKind(t, productionFolder, "ServiceAccount") {
+		accounts = append(accounts, o.Metadata.Name)
+	}
+	require.ElementsMatch(t, accounts, users)
+}
+
+// TestKubernetesHasTheKafkaThatTestsRun: as docker-compose.yml, whose version another test holds.
+func TestKubernetesHasTheKafkaThatTestsRun(t *testing.T) {
+	services := composeServices(t)
+	images := map[string]string{}
+	for _, w := range workloads(t, devFolder) {
+		images[w.Metadata.Name] = w.Template.Spec.Containers[0].Image
+	}
+	require.Equal(t, services["kafka"].Image, images["kafka"])
+	require.Equal(t, services["mysql"].Image, images["mysql"])
+}
+
+// TestAlertsForKubernetesAreTheRules: there is one copy of them.
+func TestAlertsForKubernetesAreTheRules(t *testing.T) {
+	text, err := os.ReadFile("prometheus/kudos.rules.yaml")
+	require.NoError(t, err)
+	var rules map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &rules))
+	want, err := json.Marshal(rules)
+	require.NoError(t, err)
+	alerts := ofKind(t, alertsObject, "PrometheusRule")
+	require.JSONEq(t, string(want), string(alerts[0].Spec))
+}

@@ -1,0 +1,138 @@
+package deploy
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestKubernetesServicesReachTheirPods: services, budgets and StatefulSets name labels and ports that there are.
+func TestKubernetesServicesReachTheirPods(t *testing.T) {
+	for _, folder := range []string{devFolder, productionFolder} {
+		all := workloads(t, folder)
+		pods := func(selector map[string]string) (found []workload) {
+			for _, w := range all {
+				if selects(selector, w.Template.Metadata.Labels) {
+					found = append(found, w)
+				}
+			}
+			return found
+		}
+		headless := map[string]bool{}
+		for _, o := range ofKind(t, folder, "Service") {
+			s := specOf[struct {
+				ClusterIP string
+				Selector  map[string]string
+				Ports     []struct{ TargetPort string }
+			}](t, o)
+			headless[o.Metadata.Name] = s.ClusterIP == "None"
+			require.Len(t, pods(s.Selector), 1, o.Metadata.Name)
+			for _, p := range s.Ports {
+				require.NotZero(t, pods(s.Selector)[0].Template.Spec.Containers[0].port(p.TargetPort), "%s: port %s", o.Metadata.Name, p.TargetPort)
+			}
+		}
+		for _, o := range ofKind(t, folder, "PodDisruptionBudget") {
+			s := specOf[struct {
+				Selector struct{ MatchLabels map[string]string }
+			}](t, o)
+			require.Len(t, pods(s.Selector.MatchLabels), 1, o.Metadata.Name)
+		}
+		for _, w := range kudosWorkloads(t, folder) {
+			if w.Kind == "StatefulSet" {
+				require.True(t, headless[w.ServiceName], "%s: service %s", w.Metadata.Name, w.ServiceName)
+			}
+		}
+	}
+}
+
+// TestKubernetesKeepsTheAdminPortPrivate: who reaches it can read everything, and is asked nothing.
+func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
+	for _, folder := range []string{devFolder, productionFolder} {
+		admin := 0
+		for _, o := range ofKind(t, folder, "NetworkPolicy") {
+			s := specOf[struct {
+				PodSelector struct{ MatchLabels map[string]string }
+				Ingress     []struct {
+					From []struct {
+						NamespaceSelector struct{ MatchLabels map[string]string }
+					}
+					Ports []struct{ Port string }
+				}
+			}](t, o)
+			require.Equal(t, "kudos", s.PodSelector.MatchLabels["app.kubernetes.io/name"], o.Metadata.Name)
+			for _, rule := range s.Ingress {
+				require.Len(t, rule.Ports, 1, "%s: all ports are open", o.Metadata.Name)
+				require.Len(t, rule.From, 1, "%s: open to all", o.Metadata.Name)
+				from := rule.From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]
+				require.NotEmpty(t, from, o.Metadata.Name)
+				if rule.Ports[0].Port != "http" {
+					admin++
+					require.Equal(t, "admin", rule.Ports[0].Port)
+					require.Equal(t, "monitoring", from)
+				}
+			}
+		}
+		require.Equal(t, 1, admin)
+	}
+}
+
+// TestKubernetesLetsThroughWhatIsNeeded: what serves HTTP is reached, and everybody reaches Kafka and, if it needs to, MySQL.
+func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
+	for _, folder := range []string{devFolder, productionFolder} {
+		for _, w := range kudosWorkloads(t, folder) {
+			t.Run(path.Base(folder)+"/"+w.Metadata.Name, func(t *testing.T) {
+				in, out := letThrough(t, folder, w)
+				require.Equal(t, w.Template.Spec.Containers[0].port("http") != 0, slices.Contains(in, "http"))
+				_, cfg := asInPod(t, folder, w.Template.Spec)
+				want := []string{"53"}
+				if cfg.MySQL.OfMigrations().DSN != "" {
+					want = append(want, "3306")
+				}
+				for _, broker := range cfg.Kafka.Brokers {
+					_, port, err := net.SplitHostPort(broker)
+					require.NoError(t, err)
+					want = append(want, port)
+				}
+				require.Subset(t, out, want)
+			})
+		}
+	}
+}
+
+// letThrough are the ports that network policies open to and for a workload's pods.
+func letThrough(t *testing.T, folder string, w workload) (in, out []string) {
+	t.Helper()
+	type rule struct{ Ports []struct{ Port any } }
+	for _, o := range ofKind(t, folder, "NetworkPolicy") {
+		s := specOf[struct {
+			PodSelector struct {
+				MatchLabels      map[string]string
+				MatchExpressions []struct {
+					Key, Operator string
+					Values        []string
+				}
+			}
+			Ingress, Egress []rule
+		}](t, o)
+		labels := w.Template.Metadata.Labels
+		applies := selects(s.PodSelector.MatchLabels, labels)
+		for _, e := range s.PodSelector.MatchExpressions {
+			require.Equal(t, "In", e.Operator)
+			applies = applies && slices.Contains(e.Values, labels[e.Key])
+		}
+		for ports, rules := range map[*[]string][]rule{&in: s.Ingress, &out: s.Egress} {
+			for _, r := range rules {
+				for _, p := range r.Ports {
+					if applies {
+						*ports = append(*ports, fmt.Sprint(p.Port))
+					}
+				}
+			}
+		}
+	}
+	return in, out
+}

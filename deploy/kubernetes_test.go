@@ -1,0 +1,374 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"kudos/cli"
+	"kudos/config"
+	"kudos/httpserver/admin"
+	"kudos/producer"
+	"kudos/schema"
+)
+
+// TestKubernetesFitsTheProgram holds what is shipped for Kubernetes against the commands and settings there are: no
+// cluster runs in the tests.
+func TestKubernetesFitsTheProgram(t *testing.T) {
+	for _, folder := range []string{devFolder, productionFolder} {
+		for _, w := range kudosWorkloads(t, folder) {
+			t.Run(path.Base(folder)+"/"+w.Metadata.Name, func(t *testing.T) {
+				require.Len(t, w.Template.Spec.Containers, 1)
+				checkComponent(t, folder, w)
+				cmd, cfg := asInPod(t, folder, w.Template.Spec)
+				checkRights(t, w.Template.Spec)
+				checkResources(t, cmd, cfg, w.Template.Spec.Containers[0])
+				if cmd.GroupID == "roles" {
+					checkProbes(t, cmd, cfg, w.Template.Spec)
+					checkGracePeriod(t, cmd, cfg, w.Template.Spec)
+					checkState(t, cmd, cfg, w)
+				}
+				if cmd.Name() == "migrate" {
+					cfg.MySQL = cfg.MySQL.OfMigrations()
+				} else {
+					checkCertificates(t, cfg, w)
+				}
+				switch cmd.Name() {
+				case "producer":
+					require.NoError(t, cli.CheckAuth(cfg))
+				case "migrate", "processor", "ranker", "reader":
+					require.NoError(t, cfg.RequireMySQL())
+				}
+			})
+		}
+	}
+}
+
+// checkComponent: an upgrade goes by this label, one role after the other (docs/operations.md).
+func checkComponent(t *testing.T, folder string, w workload) {
+	t.Helper()
+	const label = "app.kubernetes.io/component"
+	component := w.Template.Metadata.Labels[label]
+	require.Equal(t, "kudos-"+component, w.Template.Spec.ServiceAccountName)
+	for _, o := range objectsOf(t, folder) {
+		own := o.Metadata.Name == w.Metadata.Name || o.Metadata.Name == w.Template.Spec.ServiceAccountName || o.Metadata.Name == w.ServiceName
+		if own {
+			require.Equal(t, component, o.Metadata.Labels[label], "%s %s", o.Kind, o.Metadata.Name)
+		}
+	}
+}
+
+// asInPod finds the command that the pod runs, and loads its configuration as it would there.
+func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded) {
+	t.Helper()
+	c := p.Containers[0]
+	cmd, flags, err := cli.Root().Find(c.Args)
+	require.NoError(t, err)
+	require.True(t, cmd.Runnable() && cmd.HasParent(), "%v is no command", c.Args)
+	require.NoError(t, cmd.ParseFlags(flags))
+	require.Empty(t, cmd.Flags().Args(), "%v is no command", c.Args)
+	require.Equal(t, 1, cmd.Flags().NFlag(), "settings belong into %s/kudos.yaml", folder)
+	file, err := cmd.Flags().GetString("config")
+	require.NoError(t, err)
+	settings := filepath.Join(t.TempDir(), "kudos.yaml")
+	require.NoError(t, os.WriteFile(settings, []byte(mounted(t, folder, p, file)), 0o600))
+	for name, value := range imageOf(t).Env {
+		t.Setenv(name, value)
+	}
+	for _, e := range c.Env {
+		if !strings.HasPrefix(e.Name, "KUDOS_") {
+			continue
+		}
+		if e.ValueFrom != nil {
+			e.Value = "kudos:secret@tcp(mysql:3306)/kudos"
+		}
+		t.Setenv(e.Name, e.Value)
+	}
+	cfg, err := config.Load(config.Sources{File: settings})
+	require.NoError(t, err)
+	return cmd, cfg
+}
+
+// mounted is what a pod finds in a file.
+func mounted(t *testing.T, folder string, p pod, file string) string {
+	t.Helper()
+	for _, mount := range p.Containers[0].VolumeMounts {
+		for _, v := range p.Volumes {
+			if mount.MountPath != path.Dir(file) || v.Name != mount.Name || v.ConfigMap == nil {
+				continue
+			}
+			for _, o := range ofKind(t, folder, "ConfigMap") {
+				if o.Metadata.Name == v.ConfigMap.Name {
+					require.Contains(t, o.Data, path.Base(file))
+					require.Equal(t, "setup", o.Metadata.Labels["app.kubernetes.io/component"], "it is to be there for the jobs")
+					return o.Data[path.Base(file)]
+				}
+			}
+		}
+	}
+	require.Fail(t, "nothing is mounted there", file)
+	return ""
+}
+
+// checkRights: what the Pod Security Standard that the namespaces enforce (integration/deploycheck) does not ask for.
+func checkRights(t *testing.T, p pod) {
+	t.Helper()
+	no := false
+	require.NotEmpty(t, p.ServiceAccountName)
+	require.Equal(t, &no, p.AutomountServiceAccountToken)
+	require.Equal(t, &no, p.EnableServiceLinks)
+	require.Equal(t, imageOf(t).User, fmt.Sprintf("%d:%d", p.SecurityContext.RunAsUser, p.SecurityContext.RunAsGroup))
+	require.Equal(t, p.SecurityContext.RunAsGroup, p.SecurityContext.FSGroup, "it could not write to its volume")
+	require.True(t, p.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
+}
+
+// checkResources: there is room in the pod for what the program takes, and it is never held back in what it does.
+func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c container) {
+	t.Helper()
+	require.Contains(t, c.Resources.Requests, "cpu")
+	require.NotContains(t, c.Resources.Limits, "cpu", "it would stand still in the middle of a transaction")
+	limit := inBytes(t, c.Resources.Limits["memory"])
+	if cmd.GroupID != "roles" {
+		return // a job is done again
+	}
+	require.Equal(t, limit, inBytes(t, c.Resources.Requests["memory"]), "a node that is full would kill it first")
+	var goes, buffers int64 // Go's memory, and what is not
+	for _, e := range c.Env {
+		if e.Name == "GOMEMLIMIT" {
+			goes = inBytes(t, e.Value)
+		}
+	}
+	var caches int64 // of Go's memory
+	switch cmd.Name() {
+	case "processor":
+		buffers, caches = cfg.Processor.BufferBytes, cfg.Processor.CacheBytes
+	case "ranker":
+		caches = cfg.Ranker.CacheBytes
+	case "reader":
+		caches = cfg.Reader.CacheBytes
+	}
+	require.Positive(t, goes, "GOMEMLIMIT")
+	require.Greater(t, goes, 2*caches, "GOMEMLIMIT: most of it would be block cache")
+	require.Greater(t, limit-goes, buffers+64<<20, "GOMEMLIMIT: no room for what is not Go's")
+}
+
+// inBytes is a size as Kubernetes and Go write it.
+func inBytes(t *testing.T, size string) int64 {
+	t.Helper()
+	digits := strings.TrimRight(size, "GMKiB")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	require.NoError(t, err, "%q", size)
+	shift, known := map[string]int{"Gi": 30, "GiB": 30, "Mi": 20, "MiB": 20}[size[len(digits):]]
+	require.True(t, known, "%q", size)
+	return n << shift
+}
+
+// checkCertificates: the files that connections to Kafka are made with come from the Secrets that Strimzi makes, the client's
+// own from that of the user that is called as the pod's account.
+func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
+	t.Helper()
+	p, found := w.Template.Spec, map[string]string{} // by file, its secret and key
+	for _, mount := range p.Containers[0].VolumeMounts {
+		for _, v := range p.Volumes {
+			if v.Name != mount.Name || v.Secret == nil {
+				continue
+			}
+			for _, item := range v.Secret.Items {
+				found[path.Join(mount.MountPath, item.Path)] = v.Secret.SecretName + " " + item.Key
+			}
+		}
+	}
+	want := map[string]string{}
+	if cfg.Kafka.TLS {
+		want[cfg.Kafka.TLSCA] = "kudos-cluster-ca-cert ca.crt"
+		want[cfg.Kafka.TLSCert] = p.ServiceAccountName + " user.crt"
+		want[cfg.Kafka.TLSKey] = p.ServiceAccountName + " user.key"
+	}
+	require.Equal(t, want, found)
+}
+
+// checkProbes: the ports are those that the settings say, open to the pod's address, and the probes ask there.
+func checkProbes(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
+	t.Helper()
+	c := p.Containers[0]
+	listens := func(name, addr string) {
+		t.Helper()
+		host, port, err := net.SplitHostPort(addr)
+		require.NoError(t, err)
+		require.Empty(t, host, "%s must be reached from outside of the pod", name)
+		require.Equal(t, port, strconv.Itoa(c.port(name)), name)
+	}
+	listens("admin", cfg.Admin.Addr)
+	switch cmd.Name() {
+	case "producer":
+		listens("http", cfg.Producer.HTTPAddr)
+	case "reader":
+		listens("http", cfg.Reader.HTTPAddr)
+	default:
+		require.Zero(t, c.port("http"))
+	}
+	for _, probe := range []*probe{c.LivenessProbe, c.ReadinessProbe} {
+		require.NotNil(t, probe)
+		require.Equal(t, "admin", probe.HTTPGet.Port)
+	}
+	require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path, "with what looks at servers, one that is away would restart all")
+	require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
+}
+
+// checkGracePeriod: what is in hand is finished before the pod is killed, and who is asked over HTTP goes on answering
+// until load balancers know.
+func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
+	t.Helper()
+	shutdown, known := map[string]time.Duration{
+		"producer":  cfg.Producer.ShutdownTimeout + cfg.Producer.AckTimeout, // those that were cut off end, too
+		"processor": cfg.Processor.ShutdownTimeout,
+		"ranker":    cfg.Ranker.ShutdownTimeout,
+		"reader":    cfg.Reader.ShutdownTimeout,
+		"archive":   0, // what it leaves unfinished is begun anew
+	}[cmd.Name()]
+	require.True(t, known, "no such role: %s", cmd.Name())
+	preStop := time.Duration(p.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	if p.Containers[0].port("http") != 0 {
+		require.NotZero(t, preStop)
+	}
+	grace := time.Duration(p.TerminationGracePeriodSeconds) * time.Second
+	require.Greater(t, grace, preStop+shutdown+cfg.Admin.ShutdownTimeout)
+}
+
+// checkState: local copies are on a volume of the pod's own, which is all that it can write to.
+func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload) {
+	t.Helper()
+	var writable []string
+	for _, mount := range w.Template.Spec.Containers[0].VolumeMounts {
+		if !mount.ReadOnly {
+			writable = append(writable, mount.Name+" "+mount.MountPath)
+		}
+	}
+	dir := map[string]string{"processor": cfg.Processor.StateDir, "ranker": cfg.Ranker.StateDir, "reader": cfg.Reader.StateDir, "archive": cfg.Archive.Dir}[cmd.Name()]
+	if dir == "" {
+		require.Equal(t, "Deployment", w.Kind)
+		require.Empty(t, writable)
+		return
+	}
+	require.Equal(t, "StatefulSet", w.Kind)
+	require.Len(t, w.VolumeClaimTemplates, 1)
+	require.Equal(t, []string{w.VolumeClaimTemplates[0].Metadata.Name + " " + path.Dir(dir)}, writable)
+	retain := "Delete" // a cache that would only grow old
+	if cmd.Name() == "archive" {
+		retain = "Retain"
+		require.LessOrEqual(t, *w.Replicas, 1, "one process writes to a folder")
+	}
+	require.Equal(t, retain, w.PersistentVolumeClaimRetentionPolicy.WhenDeleted)
+	require.Equal(t, retain, w.PersistentVolumeClaimRetentionPolicy.WhenScaled)
+}
+
+// TestTheAdminServerHasWhatOthersAsk: the paths of probes and of what is scraped.
+func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
+	asked := map[string]bool{}
+	for _, folder := range []string{devFolder, productionFolder} {
+		for _, w := range kudosWorkloads(t, folder) {
+			if w.Kind != "Job" {
+				c := w.Template.Spec.Containers[0]
+				asked[c.LivenessProbe.HTTPGet.Path], asked[c.ReadinessProbe.HTTPGet.Path] = true, true
+			}
+		}
+	}
+	for _, o := range ofKind(t, productionFolder, "PodMonitor") {
+		for _, e := range specOf[struct{ PodMetricsEndpoints []struct{ Path, Port string } }](t, o).PodMetricsEndpoints {
+			require.Equal(t, "admin", e.Port)
+			asked[e.Path] = true
+		}
+	}
+	opts := admin.DefaultOptions()
+	opts.Addr = "127.0.0.1:0"
+	server := admin.New(opts, admin.NewRegistry(), nil, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	defer func() { cancel(); require.NoError(t, <-ended) }()
+	<-server.Listening()
+	require.Len(t, asked, 3)
+	for path := range asked {
+		resp, err := http.Get("http://" + server.Addr() + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusOK, resp.StatusCode, path)
+	}
+}
+
+// TestKubernetesScalesUpToThePartitions: a processor more would have nothing to do; and where a number is the
+// autoscaler's, none is set.
+func TestKubernetesScalesUpToThePartitions(t *testing.T) {
+	byName := map[string]workload{}
+	for _, w := range kudosWorkloads(t, productionFolder) {
+		byName[w.Kind+" "+w.Metadata.Name] = w
+	}
+	for _, o := range ofKind(t, productionFolder, "HorizontalPodAutoscaler") {
+		s := specOf[struct {
+			ScaleTargetRef struct{ Kind, Name string }
+			MaxReplicas    int
+			Metrics        []struct {
+				External struct {
+					Metric struct {
+						Name     string
+						Selector struct{ MatchLabels map[string]string }
+					}
+				}
+			}
+		}](t, o)
+		w, exists := byName[s.ScaleTargetRef.Kind+" "+s.ScaleTargetRef.Name]
+		require.True(t, exists, "%s scales %+v", o.Metadata.Name, s.ScaleTargetRef)
+		require.Nil(t, w.Replicas, "%s: each apply would undo what the autoscaler did", w.Metadata.Name)
+		if w.Metadata.Name != "kudos-processor" {
+			continue
+		}
+		_, cfg := asInPod(t, productionFolder, w.Template.Spec)
+		require.Equal(t, int(cfg.Topics.Partitions), s.MaxReplicas)
+		require.Equal(t, "kafka_consumergroup_lag", s.Metrics[0].External.Metric.Name)
+		require.Equal(t, map[string]string{"consumergroup": schema.GroupFold}, s.Metrics[0].External.Metric.Selector.MatchLabels)
+	}
+}
+
+// TestProductionIsCareful: its connections to Kafka and MySQL are encrypted, and nobody likes in another's name.
+func TestProductionIsCareful(t *testing.T) {
+	for _, w := range kudosWorkloads(t, productionFolder) {
+		_, cfg := asInPod(t, productionFolder, w.Template.Spec)
+		require.True(t, cfg.Kafka.TLS)
+		require.True(t, cfg.MySQL.TLS)
+		require.NotEqual(t, producer.AuthNone, cfg.Producer.Auth)
+	}
+}
+
+// TestProductionHoldsNoSecret: they are named, and made elsewhere.
+func TestProductionHoldsNoSecret(t *testing.T) {
+	for _, o := range objectsOf(t, productionFolder) {
+		require.NotEqual(t, "Secret", o.Kind, o.Metadata.Name)
+		for _, text := range o.Data {
+			require.NotContains(t, text, "dsn")
+		}
+	}
+	keys := map[string]string{}
+	for _, w := range kudosWorkloads(t, productionFolder) {
+		for _, e := range w.Template.Spec.Containers[0].Env {
+			if e.ValueFrom != nil {
+				require.NotNil(t, e.ValueFrom.SecretKeyRef)
+				require.Equal(t, "kudos-mysql", e.ValueFrom.SecretKeyRef.Name)
+				require.NotContains(t, keys, e.ValueFrom.SecretKeyRef.Key, "each has a user of its own")
+				keys[e.ValueFrom.SecretKeyRef.Key] = w.Metadata.Name
+			}
+		}
+	}
+	require.Equal(t, map[string]string{"migrate": "kudos-migrate", "processor": "kudos-processor", "ranker": "kudos-ranker", "reader": "kudos-reader"}, keys)
+}

@@ -1,0 +1,293 @@
+package integration
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root is the module's directory, module its name as imports have it.
+const root, module = "..", "kudos/"
+
+// mayImport is which rooms of the program each room may import, besides its own
+// subpackages. It is the picture of docs/design.md as a test.
+var mayImport = map[string][]string{
+	"main":       {"cli"},
+	"cli":        {"config", "producer", "processor", "ranker", "reader", "archive", "bench", "dev", "schema", "stream", "sql", "httpserver"},
+	"config":     {"producer", "processor", "ranker", "reader", "archive", "stream", "sql", "httpserver"},
+	"schema":     {},
+	"sql":        {"schema", "tlsfiles"},
+	"stream":     {"tlsfiles"},
+	"httpserver": {"schema"},
+	"tlsfiles":   {},
+	"producer":   {"schema", "stream", "sql", "httpserver"},
+	"processor":  {"schema", "stream", "sql"},
+	"ranker":     {"schema", "stream", "sql"},
+	"reader":     {"schema", "stream", "sql", "httpserver"},
+	"archive":    {"schema", "stream"},
+	"bench":      {"schema", "stream"},
+	"dev":        {"producer", "processor", "ranker", "reader", "schema", "stream", "sql"},
+	// Tests of what is shipped beside the program.
+	"deploy": {"cli", "config", "producer", "schema", "httpserver"},
+	// Tests against real servers, and what starts those; never part of the program.
+	"integration": {"config", "producer", "processor", "ranker", "reader", "archive", "bench", "dev", "schema", "stream", "sql", "httpserver"},
+}
+
+// testsMayImport is what _test files of every room may import besides.
+var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "dev", "integration"}
+
+// mends says, for an import of ours that is not allowed, what to do instead. The first
+// that fits both rooms holds; "*" is any.
+var mends = []struct{ room, imports, mend string }{
+	{"*", "config", "take an Options struct of your own; config fills it and cli passes it on"},
+	{"*", "dev", "only the command and tests know the embedded servers: take what you need as an argument of New"},
+	{"*", "integration", "move the test to integration/, or what it needs into your own _test files"},
+	{"schema", "*", "schema is the ground that all stand on: move the code to the room that it imports"},
+	{"stream", "schema", "stream knows batches and bytes, not likes: take a function or an option that the role fills from schema"},
+	{"stream", "*", "stream knows batches and bytes: define a small interface in stream that the role satisfies"},
+	{"sql", "*", "sql stores what it is given: define the type in sql, and let the role convert"},
+	{"*", "*", "roles speak through topics and tables only: put what two of them share into schema, stream or sql"},
+}
+
+// libraries that only some rooms may import.
+var libraries = []struct {
+	what  *regexp.Regexp
+	rooms []string // none: no room at all
+	tests bool     // _test files of every room may
+	mend  string
+}{
+	{regexp.MustCompile(`^github\.com/spf13/viper(/|$)`), []string{"config"}, false,
+		"add a field to the Options struct of your role; config reads it"},
+	{regexp.MustCompile(`^github\.com/(twmb/franz-go/pkg/kfake|dolthub/.+)(/|$)`), []string{"dev"}, true,
+		"embedded servers stay out of images: use them from dev or from a _test file"},
+	{regexp.MustCompile(`^github\.com/IBM/sarama(/|$)`), []string{"stream"}, false,
+		"sarama's types end at goka's ports: hide them behind a type of package stream, and talk to Kafka with franz-go"},
+	{regexp.MustCompile(`(?i)redis|redigo|rueidis|valkey|memcache`), nil, false,
+		"kudos stands on Kafka and MySQL alone: keep it in the state table, in a view or in MySQL"},
+}
+
+// source is one Go file: where it is and what it imports.
+type source struct {
+	path    string
+	imports []string
+}
+
+// room is the first part of the file's folder; files at the root are main.
+func (s source) room() string {
+	dir, _, nested := strings.Cut(filepath.ToSlash(s.path), "/")
+	if !nested {
+		return "main"
+	}
+	return dir
+}
+
+// violations lists what breaks the rules, each with its mend.
+func (s source) violations() []string {
+	var found []string
+	room, isTest := s.room(), strings.HasSuffix(s.path, "_test.go")
+	allowed, known := mayImport[room]
+	if !known {
+		return []string{fmt.Sprintf("%s: %s/ is no room of the program; put the file into one, or add the room to mayImport and docs/design.md", s.path, room)}
+	}
+	if isTest {
+		allowed = slices.Concat(allowed, testsMayImport)
+	}
+	for _, imported := range s.imports {
+		if ours, ok := strings.CutPrefix(imported, module); ok {
+			other, _, _ := strings.Cut(ours, "/")
+			if other != room && !slices.Contains(allowed, other) {
+				found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, room, imported, mendFor(room, other)))
+			}
+			continue
+		}
+		for _, l := range libraries {
+			if l.what.MatchString(imported) && !slices.Contains(l.rooms, room) && !(l.tests && isTest) {
+				found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, room, imported, l.mend))
+			}
+		}
+	}
+	return found
+}
+
+func mendFor(room, imported string) string {
+	for _, m := range mends {
+		if (m.room == "*" || m.room == room) && (m.imports == "*" || m.imports == imported) {
+			return m.mend
+		}
+	}
+	return ""
+}
+
+// sources reads the imports of every Go file of the program.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var list []source
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "tmp") {
+				return fs.SkipDir
+			}
+			// Modules of their own: tools, and the peers of the benchmark, which stand on other things.
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); path != root && err == nil {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		inModule, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		s := source{path: inModule}
+		for _, spec := range file.Imports {
+			s.imports = append(s.imports, strings.Trim(spec.Path.Value, `"`))
+		}
+		list = append(list, s)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Greater(t, len(list), 20, "the files of the program are not here")
+	return list
+}
+
+func TestImportRules(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, v := range s.violations() {
+			t.Error(v)
+		}
+	}
+}
+
+// TestImportRulesBite holds the rules themselves against files that break them.
+func TestImportRulesBite(t *testing.T) {
+	for _, c := range []struct {
+		path, imports, want string // want "": allowed
+	}{
+		{"schema/key.go", "kudos/schema/kudosv1", ""},
+		{"schema/key.go", "kudos/stream", "schema is the ground"},
+		{"sql/store.go", "kudos/schema", ""},
+		{"sql/connect.go", "kudos/tlsfiles", ""},
+		{"sql/store.go", "kudos/stream", "sql stores what it is given"},
+		{"stream/kafka.go", "kudos/schema", "stream knows batches and bytes, not likes"},
+		{"httpserver/admin/server.go", "kudos/config", "take an Options struct"},
+		{"producer/importer/importer.go", "kudos/stream", ""},
+		{"producer/publish.go", "kudos/processor/fold", "roles speak through topics"},
+		{"processor/processor.go", "kudos/producer", "roles speak through topics"},
+		{"processor/processor.go", "kudos/config", "take an Options struct"},
+		{"processor/processor.go", "kudos/dev", "only the command and tests"},
+		{"processor/processor_test.go", "kudos/dev", ""},
+		{"processor/processor_test.go", "kudos/producer", "roles speak through topics"},
+		{"processor/processor.go", "kudos/integration/stack", "move the test to integration/"},
+		{"cli/bench.go", "kudos/bench", ""},
+		{"cli/bench.go", "kudos/integration/stack", "move the test to integration/"},
+		{"config/config.go", "kudos/producer", ""},
+		{"config/config.go", "kudos/schema", "put what two of them share"},
+		{"config/config.go", "kudos/dev", "only the command and tests"},
+		{"util/strings.go", "strings", "util/ is no room"},
+		{"main.go", "github.com/spf13/viper", "Options struct of your role"},
+		{"config/load.go", "github.com/spf13/viper", ""},
+		{"stream/group.go", "github.com/IBM/sarama", ""},
+		{"processor/x.go", "github.com/IBM/sarama/mocks", "hide them behind a type of package stream"},
+		{"sql/store.go", "github.com/dolthub/go-mysql-server/memory", "embedded servers stay out"},
+		{"sql/store_test.go", "github.com/dolthub/go-mysql-server/memory", ""},
+		{"integration/stack/kafka.go", "github.com/twmb/franz-go/pkg/kfake", "embedded servers stay out"},
+		{"dev/broker.go", "github.com/twmb/franz-go/pkg/kfake", ""},
+		{"reader/views.go", "github.com/redis/go-redis/v9", "Kafka and MySQL alone"},
+		{"reader/views_test.go", "github.com/redis/go-redis/v9", "Kafka and MySQL alone"},
+	} {
+		got := strings.Join(source{c.path, []string{c.imports}}.violations(), "\n")
+		if c.want == "" {
+			require.Empty(t, got, "%s importing %s", c.path, c.imports)
+			continue
+		}
+		require.Contains(t, got, c.want, "%s importing %s", c.path, c.imports)
+		require.Contains(t, got, c.path)
+	}
+}
+
+// TestConfigUsesOptionsOnly: config knows how the roles are set, not what they do.
+func TestConfigUsesOptionsOnly(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "config/*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		require.NoError(t, err)
+		ours := map[string]bool{}
+		for _, spec := range file.Imports {
+			if imported := strings.Trim(spec.Path.Value, `"`); strings.HasPrefix(imported, module) {
+				ours[filepath.Base(imported)] = true
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			selector, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pkg, ok := selector.X.(*ast.Ident)
+			if ok && ours[pkg.Name] && pkg.Obj == nil && !strings.HasSuffix(selector.Sel.Name, "Options") {
+				t.Errorf("%s uses %s.%s: config composes the Options of the roles and nothing else of them; do that in cli", path, pkg.Name, selector.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+// TestImagesHaveNoEmbeddedServers looks at what the program is built from.
+func TestImagesHaveNoEmbeddedServers(t *testing.T) {
+	embedded := regexp.MustCompile(`^github\.com/(twmb/franz-go/pkg/kfake|dolthub/go-mysql-server)(/|$)`)
+	require.True(t, slices.ContainsFunc(dependencies(t), embedded.MatchString),
+		"`kudos dev` is built without its embedded servers, so this test would find nothing either way")
+	for _, dep := range dependencies(t, "-tags", "nodev") {
+		if embedded.MatchString(dep) {
+			t.Errorf("%s is part of an image (go build -tags nodev): put what imports it behind //go:build !nodev", dep)
+		}
+	}
+}
+
+// TestFirstBuildStaysSmall: whoever tries kudos waits until all of this has been compiled.
+func TestFirstBuildStaysSmall(t *testing.T) {
+	for _, unwanted := range []struct {
+		what *regexp.Regexp
+		mend string
+	}{
+		{regexp.MustCompile(`^github\.com/tetratelabs/wazero(/|$)`), "dev/regex replaces go-icu-regex, which needs it"},
+		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`), "stream/tracing sends spans by itself"},
+	} {
+		if i := slices.IndexFunc(dependencies(t), unwanted.what.MatchString); i >= 0 {
+			t.Errorf("the program imports %s: %s", dependencies(t)[i], unwanted.mend)
+		}
+	}
+	for _, pkg := range dependencies(t, "-f", `{{if and .CFiles (not .Standard)}}{{.ImportPath}}{{end}}`) {
+		t.Errorf("%s is compiled from C, which takes longer than Go: stream/zstd shows how to replace it", pkg)
+	}
+}
+
+func dependencies(t *testing.T, flags ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"list", "-deps"}, flags...), ".")...)
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s", cmd)
+	return strings.Fields(string(out))
+}
