@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -214,9 +215,10 @@ func TestDevUsesServersOfYourOwn(t *testing.T) {
 func TestDevKeepsItsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	const post, region = "18446744073709551615", "LI"
+	likedAt := strconv.FormatInt(time.Now().UnixMilli(), 10) // of both likes: analytics counts by the hour
 	put := func(at dev.Addresses, user string) {
 		t.Helper()
-		req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/"+user+"?region="+region, nil)
+		req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/"+user+"?region="+region+"&time_ms="+likedAt, nil)
 		require.NoError(t, err)
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
