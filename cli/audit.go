@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kudos/processor/audit"
+	"kudos/ops/audit"
 	"kudos/sql"
 )
 

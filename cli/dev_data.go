@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/config"
+	"kudos/ops/audit"
+	"kudos/ops/rebuild"
 	"kudos/processor"
-	"kudos/processor/audit"
-	"kudos/processor/rebuild"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kudos/processor/audit"
-	"kudos/producer/forget"
+	"kudos/ops/audit"
+	"kudos/ops/forget"
 )
 
 func (a *app) forgetCommand() *cobra.Command {

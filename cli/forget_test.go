@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"kudos/producer/forget"
+	"kudos/ops/forget"
 )
 
 // TestForgetOnTheWholeSystem goes through the commands, up to MySQL.

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"kudos/config"
-	"kudos/processor/audit"
-	"kudos/processor/rebuild"
+	"kudos/ops/audit"
+	"kudos/ops/rebuild"
 )
 
 func (a *app) rebuildCommand() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kudos/config"
-	"kudos/processor/repartition"
+	"kudos/ops/repartition"
 	"kudos/sql"
 )
 

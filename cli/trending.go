@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kudos/config"
-	"kudos/processor/audit"
+	"kudos/ops/audit"
 	"kudos/ranker"
 	"kudos/schema"
 )

@@ -176,7 +176,7 @@ func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
 
 // like-updates is compacted: plain audits go on, since the last update of each post
 // stays. (That they say so when MySQL is behind what may be compacted, a test of
-// processor/audit shows: TestCountsThatMayBeCompactedAreUnknown.)
+// ops/audit shows: TestCountsThatMayBeCompactedAreUnknown.)
 func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()

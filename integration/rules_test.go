@@ -24,7 +24,7 @@ const root, module = "..", "kudos/"
 // subpackages. It is the picture of docs/design.md as a test.
 var mayImport = map[string][]string{
 	"main":       {"cli"},
-	"cli":        {"config", "producer", "processor", "ranker", "reader", "archive", "bench", "dev", "schema", "stream", "sql", "httpserver"},
+	"cli":        {"config", "producer", "processor", "ranker", "reader", "archive", "ops", "bench", "dev", "schema", "stream", "sql", "httpserver"},
 	"config":     {"producer", "processor", "ranker", "reader", "archive", "stream", "sql", "httpserver"},
 	"schema":     {},
 	"sql":        {"schema", "tlsfiles"},
@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"ranker":     {"schema", "stream", "sql"},
 	"reader":     {"schema", "stream", "sql", "httpserver"},
 	"archive":    {"schema", "stream"},
+	"ops":        {"processor", "producer", "schema", "stream", "sql"},
 	"bench":      {"schema", "stream"},
 	"dev":        {"producer", "processor", "ranker", "reader", "schema", "stream", "sql"},
 	// Tests of what is shipped beside the program.
@@ -45,7 +46,7 @@ var mayImport = map[string][]string{
 }
 
 // testsMayImport is what _test files of every room may import besides.
-var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "dev", "integration"}
+var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "ops", "dev", "integration"}
 
 // mends says, for an import of ours that is not allowed, what to do instead. The first
 // that fits both rooms holds; "*" is any.

@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/processor/audit"
-	"kudos/processor/rebuild"
+	"kudos/ops/audit"
+	"kudos/ops/rebuild"
 	"kudos/schema"
 )
 

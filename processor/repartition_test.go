@@ -15,10 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/ops/audit"
+	"kudos/ops/repartition"
 	"kudos/processor"
-	"kudos/processor/audit"
 	"kudos/processor/fold"
-	"kudos/processor/repartition"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"

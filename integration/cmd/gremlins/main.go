@@ -38,8 +38,8 @@ var targets = []target{
 	{"ranker/window", all},
 	{"sql", regexp.MustCompile(`^apply\.go$`)},
 	{"stream", regexp.MustCompile(`^(txn|claim).*\.go$|^(session|group)\.go$`)},
-	{"processor/audit", all},
-	{"processor/rebuild", all},
+	{"ops/audit", all},
+	{"ops/rebuild", all},
 }
 
 //go:embed survivors.txt

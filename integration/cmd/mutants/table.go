@@ -260,6 +260,6 @@ var mutants = []mutant{
 		"w.update.Moved && w.db", "false && w.db"), test("processor", "TestWhatHasMoved")},
 	{8, "a misplaced event is forwarded once in each layout", one(judgeGo,
 		"forwardedIn(from) >= uint64(v.layouts)", "true"), test("processor", "TestAnEventIsForwardedOnce")},
-	{8, "in the partition that a reaction has moved to, every event is later", one("processor/repartition/move.go",
+	{8, "in the partition that a reaction has moved to, every event is later", one("ops/repartition/move.go",
 		"	pair.Offset = -1\n", ""), test("processor", "TestRepartition")},
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/ops/audit"
+	"kudos/ops/rebuild"
 	"kudos/processor"
-	"kudos/processor/audit"
-	"kudos/processor/rebuild"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"kudos/processor/audit"
+	"kudos/ops/audit"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"

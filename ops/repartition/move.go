@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"kudos/processor/audit"
+	"kudos/ops/audit"
 	"kudos/schema"
 )
 

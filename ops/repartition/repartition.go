@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
-	"kudos/processor/audit"
+	"kudos/ops/audit"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"

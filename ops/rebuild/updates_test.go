@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/processor/audit"
+	"kudos/ops/audit"
 	"kudos/schema"
 	"kudos/stream"
 )

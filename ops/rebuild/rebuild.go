@@ -9,8 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/ops/audit"
 	"kudos/processor"
-	"kudos/processor/audit"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"

@@ -8,8 +8,8 @@ import (
 	"os"
 	"slices"
 
+	"kudos/ops/audit"
 	"kudos/processor"
-	"kudos/processor/audit"
 	"kudos/schema"
 	"kudos/stream"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/devtest"
+	"kudos/ops/audit"
 	"kudos/processor"
-	"kudos/processor/audit"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
