@@ -16,7 +16,7 @@ import (
 	"kudos/config"
 	"kudos/ops/audit"
 	"kudos/ops/rebuild"
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -101,7 +101,7 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 		return err
 	}
 	for p := range topics.ByName[schema.TopicState].Partitions {
-		progress, err := processor.LastProgress(ctx, cl, p)
+		progress, err := table.LastProgress(ctx, cl, p)
 		if err != nil {
 			return err
 		}

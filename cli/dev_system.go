@@ -20,6 +20,7 @@ import (
 	"kudos/config"
 	"kudos/dev"
 	"kudos/httpserver/admin"
+	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/producer"
 	"kudos/ranker"
@@ -300,7 +301,7 @@ func (d *devSystem) setUp(ctx context.Context) error {
 	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
-	if _, err := processor.ApplyTopics(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log); err != nil {
+	if _, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log); err != nil {
 		return fmt.Errorf("topics: %w", err)
 	}
 	return d.data.restore(ctx, d.cfg, d.log)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kudos/processor"
+	"kudos/ops/topics"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -38,7 +38,7 @@ it: "kudos topics repartition" adds partitions.`,
   kudos topics apply --set topics.replication_factor=1 --set topics.partitions=4`,
 		Args: cobra.NoArgs,
 	}
-	return a.topicsRun(cmd, processor.ApplyTopics, "topics are as they must be already", false)
+	return a.topicsRun(cmd, topics.Apply, "topics are as they must be already", false)
 }
 
 func (a *app) topicsCheckCommand() *cobra.Command {
@@ -50,10 +50,10 @@ It changes nothing. Exit code 1 if there is a difference.`,
 		Example: `  kudos topics check --brokers kafka:9092`,
 		Args:    cobra.NoArgs,
 	}
-	return a.topicsRun(cmd, processor.CheckTopics, "topics are as they must be", true)
+	return a.topicsRun(cmd, topics.Check, "topics are as they must be", true)
 }
 
-type topicsFunc func(context.Context, stream.KafkaOptions, schema.Layout, int16, *slog.Logger) (*processor.TopicsReport, error)
+type topicsFunc func(context.Context, stream.KafkaOptions, schema.Layout, int16, *slog.Logger) (*topics.Report, error)
 
 // topicsRun completes a command that reports on topics. failOnLines: a line in the
 // report is a fault and not a deed.
@@ -79,7 +79,7 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 	return cmd
 }
 
-func (a *app) printReport(r *processor.TopicsReport, format output, nothing string, done bool) error {
+func (a *app) printReport(r *topics.Report, format output, nothing string, done bool) error {
 	if format == "json" {
 		if r.Lines == nil {
 			r.Lines = []string{} // [] and not null

@@ -15,6 +15,7 @@ import (
 
 	"kudos/archive"
 	"kudos/httpserver/admin"
+	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/producer"
 	"kudos/ranker"
@@ -25,16 +26,16 @@ import (
 
 // Config is every setting of the program. The tags of the fields are the keys.
 type Config struct {
-	Kafka     stream.KafkaOptions     `mapstructure:"kafka"`
-	MySQL     sql.Options             `mapstructure:"mysql"`
-	Topics    processor.TopicsOptions `mapstructure:"topics"`
-	Producer  producer.Options        `mapstructure:"producer"`
-	Processor processor.Options       `mapstructure:"processor"`
-	Ranker    ranker.Options          `mapstructure:"ranker"`
-	Reader    reader.Options          `mapstructure:"reader"`
-	Archive   archive.Options         `mapstructure:"archive"`
-	Admin     admin.Options           `mapstructure:"admin"`
-	Log       Log                     `mapstructure:"log"`
+	Kafka     stream.KafkaOptions `mapstructure:"kafka"`
+	MySQL     sql.Options         `mapstructure:"mysql"`
+	Topics    topics.Options      `mapstructure:"topics"`
+	Producer  producer.Options    `mapstructure:"producer"`
+	Processor processor.Options   `mapstructure:"processor"`
+	Ranker    ranker.Options      `mapstructure:"ranker"`
+	Reader    reader.Options      `mapstructure:"reader"`
+	Archive   archive.Options     `mapstructure:"archive"`
+	Admin     admin.Options       `mapstructure:"admin"`
+	Log       Log                 `mapstructure:"log"`
 }
 
 // Log is how the program logs, to standard error.
@@ -50,7 +51,7 @@ func Default() Config {
 	return Config{
 		Kafka:     stream.DefaultKafkaOptions(),
 		MySQL:     sql.DefaultOptions(),
-		Topics:    processor.DefaultTopicsOptions(),
+		Topics:    topics.DefaultOptions(),
 		Producer:  producer.DefaultOptions(),
 		Processor: processor.DefaultOptions(),
 		Ranker:    ranker.DefaultOptions(),

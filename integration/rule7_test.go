@@ -15,6 +15,7 @@ import (
 
 	"kudos/integration/stack"
 	"kudos/integration/tier"
+	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
@@ -30,7 +31,7 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	s.brokers, s.dsn = s.kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
 	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
-	_, err := processor.ApplyTopics(t.Context(), kafka, schema.Layout{Partitions: int32(partitions)}, 1, s.log)
+	_, err := topics.Apply(t.Context(), kafka, schema.Layout{Partitions: int32(partitions)}, 1, s.log)
 	require.NoError(t, err)
 	require.NoError(t, sql.Migrate(t.Context(), database, s.log))
 	s.connect()

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/processor/fold"
+	"kudos/processor/fold/classify"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -51,28 +52,28 @@ func BenchmarkJudgeAndPublish(b *testing.B) {
 	for _, shape := range shapes {
 		records := benchRecords(shape.posts)
 		b.Run("judge/"+shape.name, func(b *testing.B) {
-			var v verdict
+			var v classify.Classified
 			b.ReportAllocs()
 			for b.Loop() {
-				v.reset()
+				v.Reset()
 				for _, rec := range records {
-					v.judge(rec, testLayout)
+					v.Add(rec, testLayout)
 				}
 			}
-			require.Len(b, v.events, benchBatch)
+			require.Len(b, v.Events, benchBatch)
 			perEvent(b, benchBatch)
 		})
 		b.Run("publish/"+shape.name, func(b *testing.B) {
 			w := &folder{progress: testProgress(), layout: testLayout, rooms: &sync.Pool{}}
 			for _, rec := range records {
-				w.verdicts[0].judge(rec, testLayout)
+				w.classified[0].Add(rec, testLayout)
 			}
-			result, err := w.fold.Fold(w.verdicts[0].events, &memory{})
+			result, err := w.fold.Fold(w.classified[0].Events, &memory{})
 			require.NoError(b, err)
 			next := stream.Position{Offset: benchBatch, Epoch: 1}
 			b.ReportAllocs()
 			for b.Loop() {
-				w.publish(&output{progress: w.progress}, &w.verdicts[0], result, next, true)
+				w.publish(&output{progress: w.progress}, &w.classified[0], result, next, true)
 			}
 			perEvent(b, benchBatch)
 		})

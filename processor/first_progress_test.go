@@ -10,16 +10,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"kudos/processor"
+	"kudos/ops/topics"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
 
 // addFirstProgress is what `kudos topics repartition` does for a partition that it has added.
 func (s *system) addFirstProgress(partition int32) error {
-	topics, err := stream.LookUpTopics(s.t.Context(), s.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	have, err := stream.LookUpTopics(s.t.Context(), s.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	require.NoError(s.t, err)
-	return processor.AddFirstProgress(s.t.Context(), s.kafka, topics, partition, schema.Layout{Partitions: partitions}, 1, s.log)
+	return topics.AddFirstProgress(s.t.Context(), s.kafka, have, partition, schema.Layout{Partitions: partitions}, 1, s.log)
 }
 
 // A partition that has anything was folded, or is being folded: the first progress record
@@ -43,7 +44,7 @@ func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 		s, inits := empty(t)
 		require.NoError(t, s.addFirstProgress(partition))
 		require.NotZero(t, inits.Hits())
-		last, err := processor.LastProgress(t.Context(), s.cl, partition)
+		last, err := table.LastProgress(t.Context(), s.cl, partition)
 		require.NoError(t, err)
 		require.True(t, last.Moving)
 	})
@@ -69,7 +70,7 @@ func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 		})
 		require.NoError(t, s.addFirstProgress(partition))
 		require.True(t, once.Load(), "it was found empty at first")
-		last, err := processor.LastProgress(t.Context(), s.cl, partition)
+		last, err := table.LastProgress(t.Context(), s.cl, partition)
 		require.NoError(t, err)
 		require.Nil(t, last, "of who fences, only what the fenced one left counts")
 	})

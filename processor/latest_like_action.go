@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"kudos/processor/fold"
+	"kudos/processor/fold/classify"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 	"kudos/stream/tracing"
@@ -29,12 +31,12 @@ type folder struct {
 	beside    func(func()) (wait func()) // see Workers
 	rooms     *sync.Pool                 // of *recordRoom
 
-	txn      *stream.Txn
-	store    *stream.Store
-	progress schema.Progress
-	layout   schema.Layout // of progress
-	verdicts [2]verdict
-	fold     fold.Folder
+	txn        *stream.Txn
+	store      *stream.Store
+	progress   schema.Progress
+	layout     schema.Layout // of progress
+	classified [2]classify.Classified
+	fold       fold.Folder
 }
 
 // Fence initialises the partition's transactional id, before anything is read.
@@ -66,12 +68,12 @@ func (w *folder) Open(ctx context.Context) (stream.Position, error) {
 	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {
 		return stream.Position{}, err
 	}
-	progress, ok, err := readProgress(w.store)
+	progress, ok, err := table.ReadProgress(w.store)
 	if err != nil {
 		return stream.Position{}, err
 	}
 	if !ok {
-		return stream.Position{}, stream.Park(stream.CauseState, applyAgain, noProgress, w.partition)
+		return stream.Position{}, stream.Park(stream.CauseState, table.ActionApply, table.NoProgress, w.partition)
 	}
 	if err := w.verify(ctx, &progress); err != nil {
 		return stream.Position{}, w.unlessTaken(ctx, err)
@@ -99,36 +101,36 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 		return err
 	}
 	if p.ClusterID != topics.ClusterID {
-		return stream.Park(stream.CauseTopics, restore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
+		return stream.Park(stream.CauseTopics, table.ActionRestore, "the state table is of cluster %s, this is cluster %s", p.ClusterID, topics.ClusterID)
 	}
 	if p.Moving {
-		return parkMoving(p)
+		return table.ParkMoving(p)
 	}
 	for _, t := range []struct {
 		name   string
 		id     schema.TopicID
 		remedy string
-	}{{schema.TopicLikes, p.SourceID, acceptLoss}, {schema.TopicState, p.StateID, restore}, {schema.TopicUpdates, p.UpdatesID, updatesLost}} {
+	}{{schema.TopicLikes, p.SourceID, table.ActionAcceptLoss}, {schema.TopicState, p.StateID, table.ActionRestore}, {schema.TopicUpdates, p.UpdatesID, table.ActionUpdatesLost}} {
 		have := topics.ByName[t.name]
 		if t.id != have.ID {
 			return stream.Park(stream.CauseTopics, t.remedy, "topic %s was deleted and created again since partition %d was folded", t.name, w.partition)
 		}
 		if p.Partitions != have.Partitions {
-			return parkPartitions(t.name, have.Partitions, p.Partitions)
+			return table.ParkPartitions(t.name, have.Partitions, p.Partitions)
 		}
 	}
 	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err
 	}
-	other, err := FindDisagreement(ctx, cl, topics, w.partition, p)
+	other, err := table.FindDisagreement(ctx, cl, topics, w.partition, p)
 	switch {
 	case err != nil:
 		return err
 	case other != nil && !other.OffsetOnly:
 		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
 	case p.NextOffset < start || p.NextOffset > end: // the remedy sets the offset, too
-		return stream.Park(stream.CauseLoss, acceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
+		return stream.Park(stream.CauseLoss, table.ActionAcceptLoss, "offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	case other != nil:
 		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
 	}
@@ -188,14 +190,14 @@ type output struct {
 
 // follow takes in the events of a part that are followed, and returns the last one of each post
 // and each pair.
-func (out *output) follow(v *verdict) (posts map[uint64]trace.Span, pairs map[fold.PairKey]trace.Span) {
-	if len(v.traced) == 0 {
+func (out *output) follow(v *classify.Classified) (posts map[uint64]trace.Span, pairs map[fold.PairKey]trace.Span) {
+	if len(v.Traced) == 0 {
 		return nil, nil
 	}
 	posts, pairs = map[uint64]trace.Span{}, map[fold.PairKey]trace.Span{}
-	for _, t := range v.traced {
-		out.spans = append(out.spans, t.span)
-		posts[t.key.PostID], pairs[t.key] = t.span, t.span
+	for _, t := range v.Traced {
+		out.spans = append(out.spans, t.Span)
+		posts[t.Key.PostID], pairs[t.Key] = t.Span, t.Span
 	}
 	return posts, pairs
 }
@@ -219,12 +221,12 @@ func (w *folder) newRoom(records int) *recordRoom {
 	return room
 }
 
-func (out *output) add(v *verdict) {
-	out.forwards += len(v.forwards)
-	out.capped += v.capped
-	out.badRegions += v.badRegions
-	out.deadLetters = append(out.deadLetters, v.deadLetters...)
-	out.reasons = append(out.reasons, v.reasons...)
+func (out *output) add(v *classify.Classified) {
+	out.forwards += len(v.Forwards)
+	out.capped += v.Capped
+	out.badRegions += v.BadRegions
+	out.deadLetters = append(out.deadLetters, v.DeadLetters...)
+	out.reasons = append(out.reasons, v.Reasons...)
 }
 
 // sheet is where the records of a part of the batch are laid out.
@@ -251,9 +253,9 @@ func (s *sheet) add(topic string, key, value []byte) *kgo.Record {
 
 // publish lays out the records of a part of the batch; after the last one comes the
 // progress.
-func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Position, last bool) {
-	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(v.forwards)+len(v.deadLetters)+2)
-	out.events += len(v.events)
+func (w *folder) publish(out *output, v *classify.Classified, r *fold.Result, next stream.Position, last bool) {
+	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(v.Forwards)+len(v.DeadLetters)+2)
+	out.events += len(v.Events)
 	out.transitions += r.Transitions
 	room := w.newRoom(cap(out.records))
 	out.rooms = append(out.rooms, room)
@@ -271,8 +273,8 @@ func (w *folder) publish(out *output, v *verdict, r *fold.Result, next stream.Po
 		out.progress.NextOffset, out.progress.LeaderEpoch = next.Offset, next.Epoch
 		out.last.Value = schema.AppendProgress(nil, &out.progress)
 	}
-	out.records = append(out.records, v.forwards...)
-	out.records = append(out.records, v.deadLetters...)
+	out.records = append(out.records, v.Forwards...)
+	out.records = append(out.records, v.DeadLetters...)
 }
 
 // layState lays out the pairs and counts that have changed.
@@ -346,7 +348,7 @@ func (w *folder) count(records int, out *output) {
 	if n := len(out.deadLetters); n > 0 { // one line a batch: a flood of poison is not to slow the partition
 		first := out.deadLetters[0]
 		w.log.Warn("dead letters", "topic", schema.TopicLikes, "partition", w.partition, "count", n,
-			"first_offset", header(first, schema.HeaderDLTOffset), "first_error", header(first, schema.HeaderDLTError))
+			"first_offset", classify.Header(first, schema.HeaderDLTOffset), "first_error", classify.Header(first, schema.HeaderDLTError))
 	}
 }
 

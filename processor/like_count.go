@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -67,7 +68,7 @@ func (w *counter) Open(ctx context.Context) (stream.Position, error) {
 		return stream.Position{}, err
 	}
 	if w.position.NextOffset < start || w.position.NextOffset > end {
-		return stream.Position{}, stream.Park(stream.CauseMySQL, rebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
+		return stream.Position{}, stream.Park(stream.CauseMySQL, table.ActionRebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
 	}
 	w.checked = time.Now()
 	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
@@ -79,11 +80,11 @@ func parkMySQL(err error) error {
 	var other *sql.ShardError
 	switch {
 	case errors.Is(err, sql.ErrPositionMissing):
-		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
+		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
 	case errors.As(err, &changed) && changed.Stored.TopicID == changed.Given.TopicID && changed.Stored.Partitions < changed.Given.Partitions:
-		return stream.Park(stream.CauseTopics, Repartition, "%w", err)
+		return stream.Park(stream.CauseTopics, table.ActionRepartition, "%w", err)
 	case errors.As(err, &changed):
-		return stream.Park(stream.CauseMySQL, rebuild, "%w", err)
+		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
 	case errors.As(err, &other):
 		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
@@ -135,7 +136,7 @@ func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 			return sql.Position{}, stream.Park(stream.CauseRecord, "run the version that wrote it, or a later one", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
 		}
 		if w.update.Seq != seq {
-			return sql.Position{}, stream.Park(stream.CauseLoss, rebuild, "like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) or repeated (the log was truncated)", w.partition, rec.Offset, w.update.Seq, seq)
+			return sql.Position{}, stream.Park(stream.CauseLoss, table.ActionRebuild, "like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) or repeated (the log was truncated)", w.partition, rec.Offset, w.update.Seq, seq)
 		}
 		seq++
 		if string(rec.Key) == schema.ProgressKey {

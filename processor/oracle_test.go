@@ -184,14 +184,14 @@ func (t *tape) sumUpdates(minutes map[minuteKey]schema.Counts) (seqs []uint64) {
 	return seqs
 }
 
-// table is what is in the state table.
-type table struct {
+// tableContent is what is in the state table.
+type tableContent struct {
 	pairs  map[pairKey]schema.Pair
 	counts map[uint64]schema.Counts
 }
 
-func (t *tape) table() table {
-	tab := table{map[pairKey]schema.Pair{}, map[uint64]schema.Counts{}}
+func (t *tape) table() tableContent {
+	tab := tableContent{map[pairKey]schema.Pair{}, map[uint64]schema.Counts{}}
 	latest := map[string][]byte{}
 	for _, records := range t.read(schema.TopicState) {
 		for _, rec := range records {

@@ -12,13 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"kudos/processor"
+	"kudos/ops/topics"
 	"kudos/schema"
 )
 
 // applyTopics is `kudos topics apply`.
-func (s *system) applyTopics() (*processor.TopicsReport, error) {
-	return processor.ApplyTopics(s.t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
+func (s *system) applyTopics() (*topics.Report, error) {
+	return topics.Apply(s.t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 }
 
 // startOver is the remedy when the state is lost: all that was made of likes is made

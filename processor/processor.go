@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -45,7 +46,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logg
 	}
 	foldOpts := common
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
-	foldOpts.Check, foldOpts.LossRemedy = checkPartitions, acceptLoss
+	foldOpts.Check, foldOpts.LossRemedy = table.CheckPartitions, table.ActionAcceptLoss
 	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
 	if opts.Standby {
 		p.standby = p.stores.Standby()
@@ -54,7 +55,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logg
 	p.fold = stream.NewProcessor(foldOpts, p.workers.Fold, log)
 	applyOpts := common
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
-	applyOpts.CommitPositions, applyOpts.LossRemedy = true, rebuild
+	applyOpts.CommitPositions, applyOpts.LossRemedy = true, table.ActionRebuild
 	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
 	reg.MustRegister(stream.NewCollector(p.fold, p.apply), stream.NewSizeCollector("processor", p.stores), shardCollector{p.apply, db})
 	if opts.Standby {

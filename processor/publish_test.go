@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,16 +42,41 @@ func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
 // publishBatch is Process up to the commit.
 func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Position, records ...*kgo.Record) *output {
 	w.layout = w.progress.Layout()
-	w.verdicts[0].reset()
+	w.classified[0].Reset()
 	for _, rec := range records {
-		w.verdicts[0].judge(rec, w.layout)
+		w.classified[0].Add(rec, w.layout)
 	}
-	result, err := w.fold.Fold(w.verdicts[0].events, state)
+	result, err := w.fold.Fold(w.classified[0].Events, state)
 	require.NoError(t, err)
 	out := &output{progress: w.progress}
-	out.add(&w.verdicts[0])
-	w.publish(out, &w.verdicts[0], result, next, true)
+	out.add(&w.classified[0])
+	w.publish(out, &w.classified[0], result, next, true)
 	return out
+}
+
+const (
+	testPartitions = 4
+	appendMs       = int64(1_700_000_000_000) // log-append time of the records
+)
+
+// logRecord is a record as the poll loop hands it over.
+func logRecord(partition int32, offset int64, key, value string, headers ...kgo.RecordHeader) *kgo.Record {
+	rec := &kgo.Record{Topic: schema.TopicLikes, Partition: partition, Offset: offset, Value: []byte(value), Headers: headers, Timestamp: time.UnixMilli(appendMs)}
+	if key != "" {
+		rec.Key = []byte(key)
+	}
+	return rec
+}
+
+// postAt returns the n-th post that lives in the partition.
+func postAt(partition int32, n int) uint64 {
+	for post := uint64(1); ; post++ {
+		if schema.PartitionFor(post, testPartitions) == partition {
+			if n--; n < 0 {
+				return post
+			}
+		}
+	}
 }
 
 var testLayout = schema.Layout{Partitions: testPartitions}
@@ -136,7 +162,7 @@ func TestWhatABatchPublishes(t *testing.T) {
 		fmt.Sprintf("like-updates/2 %d: seq 8, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0", home),
 		"like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111",
 		fmt.Sprintf("likes/3 %d = 08%02x1001180120072a025553 kudos.forwarded=2@103", away, away),
-		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.verdicts[0].deadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",
+		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.classified[0].DeadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",
 	}, got)
 	require.Equal(t, 6, out.state, "records for the local store")
 	require.Equal(t, 3, out.updates)
@@ -201,4 +227,30 @@ func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 	require.Equal(t, seq, out.progress.NextSeq)
 	require.Equal(t, 7*3+1, out.updates, "some 2,857 deltas a post are three records each")
 	require.Equal(t, 7+users+1, out.state, "pairs, counts and progress")
+}
+
+// Updates of a post with user buckets say so.
+func TestUpdatesTellOfUserBuckets(t *testing.T) {
+	layout, err := schema.NewLayout(testPartitions, "42:16")
+	require.NoError(t, err)
+	user := uint64(1)
+	for layout.Home(42, user) != 2 {
+		user++
+	}
+	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
+	w.progress.UserBuckets = layout.UserBuckets()
+	other := postAt(2, 0)
+	require.NotEqual(t, uint64(42), other)
+	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 102},
+		logRecord(2, 100, "42", fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)),
+		logRecord(2, 101, fmt.Sprint(other), `{"user_id":1,"action":"LIKE"}`))
+	buckets := map[string]int32{}
+	for _, rec := range out.records {
+		if rec.Topic == schema.TopicUpdates {
+			var u schema.Update
+			require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
+			buckets[string(rec.Key)] = u.Buckets
+		}
+	}
+	require.Equal(t, map[string]int32{"42": 16, fmt.Sprint(other): 0, schema.ProgressKey: 0}, buckets)
 }

@@ -17,8 +17,9 @@ import (
 
 	"kudos/ops/audit"
 	"kudos/ops/repartition"
-	"kudos/processor"
+	"kudos/ops/topics"
 	"kudos/processor/fold"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -209,7 +210,7 @@ func (s *repartitioned) checkExact(layouts uint32) {
 	s.waitFor("all to be folded", func() (bool, any) {
 		var behind []string
 		for p := range s.layout.Partitions {
-			progress, err := processor.LastProgress(s.t.Context(), s.cl, p)
+			progress, err := table.LastProgress(s.t.Context(), s.cl, p)
 			require.NoError(s.t, err)
 			end := int64(0) // behind the last event: the marker of one that was forwarded is nothing to fold
 			s.readAll(schema.TopicLikes, p, func(rec *kgo.Record) { end = rec.Offset + 1 })
@@ -286,10 +287,10 @@ func TestRepartition(t *testing.T) {
 			require.NoError(t, err, "and once more")
 			s.layout, _ = schema.NewLayout(2*count+1, "")
 			s.checkExact(2)
-			report, err := processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: 2*count + 1}, 1, s.log)
+			report, err := topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: 2*count + 1}, 1, s.log)
 			require.NoError(t, err)
 			require.Empty(t, report.Lines)
-			report, err = processor.CheckTopics(t.Context(), s.kafka, schema.Layout{Partitions: 2*count + 1}, 1, s.log)
+			report, err = topics.Check(t.Context(), s.kafka, schema.Layout{Partitions: 2*count + 1}, 1, s.log)
 			require.NoError(t, err)
 			require.Empty(t, report.Lines)
 		})
@@ -385,9 +386,9 @@ func TestRepartitionGoesOnWhereItWasStopped(t *testing.T) {
 		}
 		p.waitParked("likes/0 parked: a repartition to 8 partitions has not ended; nothing is folded until it has", "remedy: kudos topics repartition")
 		require.Equal(t, stood, s.counts(), "stop %d", i)
-		_, err = processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
+		_, err = topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
 		require.ErrorContains(t, err, "a repartition to 8 partitions has not ended; finish it first: kudos topics repartition")
-		report, err := processor.CheckTopics(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
+		report, err := topics.Check(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
 		require.NoError(t, err)
 		require.True(t, slices.Contains(report.Lines, "a repartition to 8 partitions has not ended; run: kudos topics repartition"), "%v", report.Lines)
 		_, err = s.repartition(t.Context(), s.options(9))

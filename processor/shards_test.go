@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
@@ -34,7 +35,7 @@ func newSharded(t *testing.T, shards int) *sharded {
 	s.mysql.DSN, s.mysql.Shards = "", direct
 	s.migrate()
 	s.mysql.Shards = through
-	_, err := processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
+	_, err := topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 	require.NoError(t, err)
 	return s
 }

@@ -6,28 +6,29 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor/fold/table"
 	"kudos/stream"
 )
 
 // This file is how the parts of a batch go through the stages of the fold. Only folding needs
-// what the part before has changed; judging the next part and handing the last one to the
-// client go on beside it:
+// what the part before has changed; classifying the next part and sending the last one to the
+// client run concurrently:
 //
-//	judge  │ 1 │ 2 │ 3 │
-//	fold       │ 1 │ 2 │ 3 │
-//	send           │ 1 │ 2 │ 3 │ commit
+//	classify │ 1 │ 2 │ 3 │
+//	fold         │ 1 │ 2 │ 3 │
+//	send             │ 1 │ 2 │ 3 │ commit
 
 // transact folds a batch, in parts, into a transaction and commits it.
 func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) error {
-	judged, sent := w.judge(0, b.Records), func() {}
+	classified, sent := w.classify(0, b.Records), func() {}
 	// Whatever happens: nothing goes on that works for a batch which is over.
-	defer func() { judged(); sent() }()
+	defer func() { classified(); sent() }()
 	for records, part := b.Records, 0; len(records) > 0; part++ {
-		judged()
-		v := &w.verdicts[part%2]
+		classified()
+		v := &w.classified[part%2]
 		records = records[min(w.atATime, len(records)):]
-		judged = w.judge(part+1, records)
-		result, err := w.fold.Fold(v.events, &tableState{store: w.store})
+		classified = w.classify(part+1, records)
+		result, err := w.fold.Fold(v.Events, &table.State{Store: w.store})
 		if err != nil {
 			return fmt.Errorf("folding: %w", err)
 		}
@@ -43,14 +44,14 @@ func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) e
 	return x.Commit(b.Next)
 }
 
-// judge begins to judge the part that records begin with, and returns what waits for that.
-func (w *folder) judge(part int, records []*kgo.Record) (wait func()) {
-	v := &w.verdicts[part%2]
+// classify begins to classify the part that records begin with, and returns a function that waits for it.
+func (w *folder) classify(part int, records []*kgo.Record) (wait func()) {
+	v := &w.classified[part%2]
 	return w.beside(func() {
-		v.reset()
-		v.layouts = w.progress.Layouts
+		v.Reset()
+		v.Layouts = w.progress.Layouts
 		for _, rec := range records[:min(w.atATime, len(records))] {
-			v.judge(rec, w.layout)
+			v.Add(rec, w.layout)
 		}
 	})
 }

@@ -42,5 +42,5 @@ func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
 	err = w.transact(nil, &stream.Batch{Records: likes}, &output{progress: w.progress})
 	require.ErrorContains(t, err, "folding: ")
 	require.Zero(t, underWay)
-	require.Len(t, w.verdicts[1].events, 1, "the second part was being judged")
+	require.Len(t, w.classified[1].Events, 1, "the second part was being judged")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
+	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
@@ -52,7 +53,7 @@ type system struct {
 func newSystem(t testing.TB) *system {
 	s := newBroker(t)
 	s.startDatabase()
-	_, err := processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
+	_, err := topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 	require.NoError(t, err)
 	return s
 }

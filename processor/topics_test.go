@@ -15,13 +15,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"kudos/ops/topics"
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
 )
 
 func (s *system) checkTopics() []string {
-	report, err := processor.CheckTopics(s.t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
+	report, err := topics.Check(s.t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 	require.NoError(s.t, err)
 	return report.Lines
 }
@@ -178,7 +179,7 @@ func TestCheckTellsEachDifference(t *testing.T) {
 	_, err = s.adm.CreatePartitions(t.Context(), 1, schema.TopicUpdates)
 	require.NoError(t, err)
 	require.Equal(t, []string{"topic like-updates has 5 partitions, it must have 4"}, s.checkTopics())
-	report, err := processor.CheckTopics(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 3, s.log)
+	report, err := topics.Check(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 3, s.log)
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(report.Lines, "\n"), "topic likes has replication factor 1, not 3; reassign")
 }
@@ -188,13 +189,13 @@ func TestTopicsApplyChangesNoPartitionCount(t *testing.T) {
 	s := newBroker(t)
 	_, err := s.applyTopics()
 	require.NoError(t, err)
-	_, err = processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
+	_, err = topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
 	require.ErrorContains(t, err, "the state table has 4 partitions, not 8, and a partition count decides where a post lives: to add partitions, run `kudos topics repartition`; or set topics.partitions to 4")
-	_, err = processor.ApplyTopics(t.Context(), s.kafka, schema.Layout{Partitions: 3}, 1, s.log)
+	_, err = topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: 3}, 1, s.log)
 	require.ErrorContains(t, err, "Kafka takes none away: set topics.partitions to 4")
 	buckets, err := schema.NewLayout(partitions, "42:16")
 	require.NoError(t, err)
-	_, err = processor.ApplyTopics(t.Context(), s.kafka, buckets, 1, s.log)
+	_, err = topics.Apply(t.Context(), s.kafka, buckets, 1, s.log)
 	require.ErrorContains(t, err, "the state table has the user buckets [], and topics.user_buckets are [42:16]: they decide where a reaction lives; to change them, run `kudos topics repartition`")
 	require.Len(t, s.broker.PartitionInfos(schema.TopicLikes), partitions)
 }
@@ -271,7 +272,7 @@ func TestAClusterThatIsTooOldIsRefused(t *testing.T) {
 	_, err := s.applyTopics()
 	require.ErrorContains(t, err, remedy)
 	require.Nil(t, s.broker.TopicInfo(schema.TopicLikes))
-	report, err := processor.CheckTopics(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
+	report, err := topics.Check(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
 	require.NoError(t, err)
 	require.Contains(t, report.Lines[0], remedy)
 

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -181,7 +181,7 @@ func (c *Comparison) lookUp(ctx context.Context) error {
 	for id := range t.Partitions {
 		c.parts = append(c.parts, &part{id: id, applied: sql.Position{LeaderEpoch: -1}})
 	}
-	progress, err := processor.LastProgress(ctx, c.cl, 0)
+	progress, err := table.LastProgress(ctx, c.cl, 0)
 	if err != nil {
 		return err
 	}

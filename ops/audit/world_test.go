@@ -13,7 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
-	"kudos/processor"
+	"kudos/ops/topics"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -57,7 +58,7 @@ type batch struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t}
 	w.broker, w.kafka = devtest.Broker(t)
-	_, err := processor.ApplyTopics(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
+	_, err := topics.Apply(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
 	require.NoError(t, err)
 	// The tests say how old a record is.
 	w.setting("message.timestamp.type", "CreateTime")
@@ -72,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { require.NoError(t, w.shards.Close()) })
 	w.source = sql.Source{Topic: schema.TopicUpdates, TopicID: w.broker.TopicInfo(schema.TopicUpdates).TopicID, Partitions: partitions}
 	for p := range int32(partitions) {
-		last, err := processor.LastProgress(t.Context(), w.cl, p)
+		last, err := table.LastProgress(t.Context(), w.cl, p)
 		require.NoError(t, err)
 		position, err := w.shards.Of(p).Position(t.Context(), w.source, p)
 		require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/ops/audit"
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -25,7 +25,7 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	if start > 0 {
 		return b.unexplained(ctx, fmt.Sprintf("%s/%d begins at offset %d: the events before were deleted (retention), so the state table cannot be made from it", schema.TopicLikes, j.partition, start))
 	}
-	progress, err := processor.LastProgress(ctx, b.cl, j.partition)
+	progress, err := table.LastProgress(ctx, b.cl, j.partition)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	published, err := processor.LastUpdate(ctx, b.cl, j.partition)
+	published, err := table.LastUpdate(ctx, b.cl, j.partition)
 	if err != nil {
 		return err
 	}
@@ -67,14 +67,14 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 // committed offset, something else helps.
 func (b *Rebuild) unexplained(ctx context.Context, why string) error {
 	for partition := range b.partitions() {
-		p, err := processor.LastProgress(ctx, b.cl, partition)
+		p, err := table.LastProgress(ctx, b.cl, partition)
 		if err != nil {
 			return err
 		}
 		if p == nil {
 			continue
 		}
-		other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+		other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (b *Rebuild) isSame(table *audit.Table, p schema.Progress) bool {
 func (b *Rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch int32, err error) {
 	phase := b.opts.Audit.Progress.Begin(fmt.Sprintf("folding the events of partition %d", j.partition), "offsets", j.until)
 	defer phase.End()
-	fold := processor.NewReplay(into.Store, b.layout)
+	fold := newReplay(into.Store, b.layout)
 	epoch = -1
 	if j.until == 0 {
 		return epoch, nil

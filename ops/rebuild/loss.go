@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -37,7 +37,7 @@ func (b *Rebuild) acceptLoss(ctx context.Context) error {
 	}
 	lost := make([]int32, 0, b.partitions())
 	for partition := range b.partitions() {
-		p, err := processor.LastProgress(ctx, b.cl, partition)
+		p, err := table.LastProgress(ctx, b.cl, partition)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (b *Rebuild) findLoss(ctx context.Context, partition int32, p *schema.Progr
 		l.next, l.why = start, fmt.Sprintf("likes was deleted and created again, and what the earlier one had from offset %d on is gone", p.NextOffset)
 		return l, nil
 	}
-	other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
 	if err != nil {
 		return l, err
 	}
@@ -143,7 +143,7 @@ func (b *Rebuild) skipLoss(ctx context.Context, partition int32) (err error) {
 		return err
 	}
 	defer t.close()
-	p, err := processor.LastProgress(ctx, b.cl, partition)
+	p, err := table.LastProgress(ctx, b.cl, partition)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -53,8 +53,8 @@ const lossInstead = "run `kudos rebuild --accept-loss`, which sets the offset, t
 
 // findOffset returns the progress record of a partition, and how the committed offset disagrees with it; nil if it
 // does not. It refuses whatever a committed offset would not set right.
-func (b *Rebuild) findOffset(ctx context.Context, partition int32) (*schema.Progress, *processor.Disagreement, error) {
-	p, err := processor.LastProgress(ctx, b.cl, partition)
+func (b *Rebuild) findOffset(ctx context.Context, partition int32) (*schema.Progress, *table.Disagreement, error) {
+	p, err := table.LastProgress(ctx, b.cl, partition)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +65,7 @@ func (b *Rebuild) findOffset(ctx context.Context, partition int32) (*schema.Prog
 		return nil, nil, fmt.Errorf("%s was deleted and created again since partition %d was folded; %s",
 			schema.TopicLikes, partition, lossInstead)
 	}
-	other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
 	if err != nil || other == nil {
 		return p, nil, err
 	}

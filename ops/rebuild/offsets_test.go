@@ -13,7 +13,8 @@ import (
 
 	"kudos/ops/audit"
 	"kudos/ops/rebuild"
-	"kudos/processor"
+	"kudos/ops/topics"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -83,13 +84,13 @@ func newOffsetsSystem(t *testing.T, c offsetsCase) *offsetsSystem {
 
 func (s *offsetsSystem) applyTopics() {
 	s.t.Helper()
-	_, err := processor.ApplyTopics(s.t.Context(), s.kafka, schema.Layout{Partitions: 2}, 1, slog.New(slog.DiscardHandler))
+	_, err := topics.Apply(s.t.Context(), s.kafka, schema.Layout{Partitions: 2}, 1, slog.New(slog.DiscardHandler))
 	require.NoError(s.t, err)
 }
 
 func (s *offsetsSystem) progress() *schema.Progress {
 	s.t.Helper()
-	p, err := processor.LastProgress(s.t.Context(), s.cl, 1)
+	p, err := table.LastProgress(s.t.Context(), s.cl, 1)
 	require.NoError(s.t, err)
 	return p
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/ops/audit"
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -180,7 +180,7 @@ func (b *Rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 func (b *Rebuild) findLayout(ctx context.Context) (err error) {
 	buckets := b.opts.UserBuckets
 	for partition := range b.partitions() {
-		last, err := processor.LastProgress(ctx, b.cl, partition)
+		last, err := table.LastProgress(ctx, b.cl, partition)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -20,7 +20,7 @@ type job struct {
 	until  int64
 	events bool
 	// other is what the committed offset is, if it is not that of the state table.
-	other *processor.Disagreement
+	other *table.Disagreement
 }
 
 func (j job) String() string {
@@ -72,11 +72,11 @@ func (b *Rebuild) plan(ctx context.Context) ([]job, error) {
 // planUpdates finds out what the committed offset is. Like-updates that is made from the state table goes on where
 // that stands, and so does the group: this is what helps when they disagree and likes alone does not explain the table.
 func (b *Rebuild) planUpdates(ctx context.Context, j *job) error {
-	p, err := processor.LastProgress(ctx, b.cl, j.partition)
+	p, err := table.LastProgress(ctx, b.cl, j.partition)
 	if err != nil || p == nil { // is said when it is done
 		return err
 	}
-	j.other, err = processor.FindDisagreement(ctx, b.cl, b.topics, j.partition, p)
+	j.other, err = table.FindDisagreement(ctx, b.cl, b.topics, j.partition, p)
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"kudos/ops/audit"
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -75,7 +75,7 @@ func (b *Rebuild) newTable(dir string, partition int32) (*audit.Table, error) {
 }
 
 // errMoving: what is on its way must arrive before anything is made of the state table.
-var errMoving = errors.New("a repartition has not ended; finish it first: " + processor.Repartition)
+var errMoving = errors.New("a repartition has not ended; finish it first: " + table.ActionRepartition)
 
 // checkProgress refuses a state table that is not of this cluster and these topics,
 // but for like-updates, and one that was lost in part.
@@ -98,14 +98,14 @@ func (b *Rebuild) checkProgress(table *audit.Table, partition int32) error {
 
 // checkCommitted refuses a state table that the group's offset is not beside.
 func (b *Rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partition int32) error {
-	other, err := processor.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
 	if err == nil && other != nil {
 		err = disagree(other)
 	}
 	return err
 }
 
-func disagree(d *processor.Disagreement) error {
+func disagree(d *table.Disagreement) error {
 	return fmt.Errorf("%s; what helps: %s", d.Why, d.Remedy)
 }
 

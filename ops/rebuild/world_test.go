@@ -15,7 +15,8 @@ import (
 
 	"kudos/dev/devtest"
 	"kudos/ops/audit"
-	"kudos/processor"
+	"kudos/ops/topics"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
@@ -48,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, mysql: sql.DefaultOptions(), asked: func() {}, in: damaged}
 	w.mysql.DSN = "nobody@tcp(127.0.0.1:1)/none"
 	w.broker, w.kafka = devtest.Broker(t)
-	_, err := processor.ApplyTopics(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
+	_, err := topics.Apply(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
 	require.NoError(t, err)
 	w.cl, err = w.kafka.NewClient(devtest.Log(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
@@ -123,7 +124,7 @@ func (w *world) likes(n uint64) {
 
 func (w *world) progress() *schema.Progress {
 	w.t.Helper()
-	p, err := processor.LastProgress(w.t.Context(), w.cl, w.in)
+	p, err := table.LastProgress(w.t.Context(), w.cl, w.in)
 	require.NoError(w.t, err)
 	return p
 }

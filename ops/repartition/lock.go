@@ -10,7 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/processor"
+	"kudos/ops/topics"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -63,7 +64,7 @@ func (r *Repartition) lockOnce(ctx context.Context, partition int32, layouts uin
 		return err
 	}
 	defer t.close()
-	p, err := processor.LastProgress(ctx, r.cl, partition)
+	p, err := table.LastProgress(ctx, r.cl, partition)
 	switch {
 	case err != nil:
 		return err
@@ -120,11 +121,11 @@ func (r *Repartition) addProgress(ctx context.Context, p *plan) error {
 		if int(partition) < len(p.progress) && p.progress[partition] != nil {
 			return nil
 		}
-		if err := processor.AddFirstProgress(ctx, r.kafka, r.topics, partition, r.layout, p.layouts, r.log); err != nil {
+		if err := topics.AddFirstProgress(ctx, r.kafka, r.topics, partition, r.layout, p.layouts, r.log); err != nil {
 			return err
 		}
 		return r.waitFor(ctx, fmt.Sprintf("the first record of partition %d to be seen", partition), func() (bool, error) {
-			first, err := processor.LastProgress(ctx, r.cl, partition)
+			first, err := table.LastProgress(ctx, r.cl, partition)
 			return first != nil, err
 		})
 	})

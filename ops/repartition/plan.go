@@ -8,7 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -43,7 +43,7 @@ func (r *Repartition) plan(ctx context.Context) (*plan, error) {
 	p := &plan{progress: make([]*schema.Progress, r.topics.ByName[schema.TopicState].Partitions)}
 	var mu sync.Mutex
 	err := r.each(ctx, int32(len(p.progress)), func(ctx context.Context, partition int32) error {
-		progress, err := processor.LastProgress(ctx, r.cl, partition)
+		progress, err := table.LastProgress(ctx, r.cl, partition)
 		mu.Lock()
 		defer mu.Unlock()
 		p.progress[partition] = progress

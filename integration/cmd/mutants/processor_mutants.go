@@ -1,7 +1,7 @@
 package main
 
 const (
-	firstGo = "processor/first_progress.go"
+	firstGo = "ops/topics/first_progress.go"
 	isEmpty = "if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {\n"
 )
 
@@ -20,9 +20,9 @@ var processorMutants = []mutant{
 	{7, "the fold takes nothing for damage that a successor can have done", one(folderGo,
 		"	if taken := w.txn.CheckMember(ctx); taken != nil {\n		return taken\n	}\n", ""), test("processor", "TestATakeoverIsNoDamage")},
 	{6, "a position that another process moved is no damage", one(counterGo,
-		`return stream.Reopen("the position in MySQL has moved")`, `return stream.Park(stream.CauseMySQL, rebuild, "%w", err)`), test("processor", "TestATakeoverIsNoDamage")},
+		`return stream.Reopen("the position in MySQL has moved")`, `return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)`), test("processor", "TestATakeoverIsNoDamage")},
 	{6, "nor is one that it moved while this one was idle", one(counterGo,
-		`return stream.Reopen(fmt.Sprintf("MySQL stands`, `return stream.Park(stream.CauseMySQL, rebuild, "%s", fmt.Sprintf("MySQL stands`), test("processor", "TestATakeoverIsNoDamage")},
+		`return stream.Reopen(fmt.Sprintf("MySQL stands`, `return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%s", fmt.Sprintf("MySQL stands`), test("processor", "TestATakeoverIsNoDamage")},
 	{7, "a state table is made from all events that were folded", one("ops/rebuild/events.go",
 		"max(progress.NextOffset, committed)", "min(progress.NextOffset, committed)"), test("ops/rebuild", "TestEventsAreReplayedToWhereTheyWereFolded")},
 	{7, "a loss is not looked for in a state table that went back", one("ops/rebuild/loss.go",

@@ -19,22 +19,22 @@ type catcher struct {
 }
 
 const (
-	foldGo    = "processor/fold/fold.go"
-	folderGo  = "processor/latest_like_action.go"
-	stagesGo  = "processor/stages.go"
-	counterGo = "processor/like_count.go"
-	judgeGo   = "processor/judge.go"
-	claimGo   = "stream/claim.go"
-	workGo    = "stream/claim_work.go"
-	flowGo    = "stream/claim_flow.go"
-	txnGo     = "stream/txn.go"
-	inspectGo = "stream/inspect.go"
-	readerGo  = "stream/log_reader.go"
-	tableGo   = "stream/table.go"
-	bufferGo  = "stream/store_buffer.go"
-	spillGo   = "stream/store_spill.go"
-	viewGo    = "stream/view_partition.go"
-	applyGo   = "sql/apply.go"
+	foldGo     = "processor/fold/fold.go"
+	folderGo   = "processor/latest_like_action.go"
+	stagesGo   = "processor/stages.go"
+	counterGo  = "processor/like_count.go"
+	classifyGo = "processor/fold/classify/classify.go"
+	claimGo    = "stream/claim.go"
+	workGo     = "stream/claim_work.go"
+	flowGo     = "stream/claim_flow.go"
+	txnGo      = "stream/txn.go"
+	inspectGo  = "stream/inspect.go"
+	readerGo   = "stream/log_reader.go"
+	tableGo    = "stream/table.go"
+	bufferGo   = "stream/store_buffer.go"
+	spillGo    = "stream/store_spill.go"
+	viewGo     = "stream/view_partition.go"
+	applyGo    = "sql/apply.go"
 )
 
 // simulation is the catcher of most: what the rules are for is that counts are exact
@@ -57,7 +57,7 @@ var mutants = []mutant{
 		"MaxAheadMs = 60_000", "MaxAheadMs = 60_000_000"), simulation},
 	{1, "an absent time is the log-append time", one("schema/event.go",
 		"		e.TimeMs = appendMs\n	}\n	if limit", "		e.TimeMs = 1\n	}\n	if limit"), simulation},
-	{1, "no wall clock", one(judgeGo,
+	{1, "no wall clock", one(classifyGo,
 		"e.ResolveTime(rec.Timestamp.UnixMilli())", "e.ResolveTime(time.Now().UnixMilli())"), simulation},
 	{1, "the events of a pair are applied in order, not only the last", one(foldGo,
 		"		f.apply(&f.pairs[f.pairOf[i]], &events[i])\n",
@@ -95,9 +95,9 @@ var mutants = []mutant{
 	{3, "state is in the transaction", one(folderGo,
 		"		s.add(schema.TopicState, key, s.cut(n))\n", "		_ = key\n"), simulation},
 	{3, "forwards are in the transaction", one(folderGo,
-		"	out.records = append(out.records, v.forwards...)\n", ""), simulation},
+		"	out.records = append(out.records, v.Forwards...)\n", ""), simulation},
 	{3, "dead letters are in the transaction", one(folderGo,
-		"	out.records = append(out.records, v.deadLetters...)\n", ""), simulation},
+		"	out.records = append(out.records, v.DeadLetters...)\n", ""), simulation},
 	{3, "the local store is written only after the commit", one(stagesGo,
 		"	return x.Commit(b.Next)\n",
 		"	if offset, ok := w.store.Offset(); ok {\n		if err := w.store.Seal(offset); err != nil {\n			return err\n		}\n	}\n	return x.Commit(b.Next)\n"), simulation},
@@ -204,7 +204,7 @@ var mutants = []mutant{
 	{7, "a seq that jumps parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq < seq {"), real("TestRule7")},
 	{7, "a seq that repeats parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq > seq {"), real("TestRule7")},
 	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return stream.Position{}, stream.Park(", "	if !ok {\n		w.layout = (&schema.Progress{Partitions: 1}).Layout()\n		return stream.Position{}, nil\n		return stream.Position{}, stream.Park("), real("TestRule7")},
-	{7, "progress that disagrees with the committed offset parks", one("processor/disagreement.go",
+	{7, "progress that disagrees with the committed offset parks", one("processor/fold/table/disagreement.go",
 		"	if err != nil || !ok || committed == p.NextOffset {", "	if err != nil || !ok || committed >= 0 {"), real("TestRule7")},
 	{7, "another topic id parks", one(folderGo, "		if t.id != have.ID {", "		if false {"), real("TestRule7")},
 	{7, "another cluster id parks", one(folderGo, "	if p.ClusterID != topics.ClusterID {", "	if false {"), real("TestRule7")},
@@ -237,11 +237,11 @@ var mutants = []mutant{
 	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
 	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "return h & 0x7fffffff", "return -h"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},
 	{8, "the stored partition count decides", one(folderGo, "w.progress, w.layout = progress, progress.Layout()", "w.progress, w.layout = progress, schema.Layout{Partitions: 1}"), simulation},
-	{8, "an event in the wrong partition is forwarded", one(judgeGo, "	if home := layout.Home(e.PostID, e.UserID); home != rec.Partition {", "	if home := layout.Home(e.PostID, e.UserID); false {"), simulation},
-	{8, "forwarded with its time settled", one(judgeGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
-	{8, "forwarded with the canonical key", one(judgeGo, "		Key:       layout.AppendKey(nil, e.PostID, e.UserID),\n", "		Key:       rec.Key,\n"), test("processor", "TestAMisplacedEventIsForwardedWithEverythingSettled")},
-	{8, "forwarded with a header that names its origin", one(judgeGo, "			Key:   schema.HeaderForwarded,\n", "			Key:   \"kudos.other\",\n"), simulation},
-	{8, "what still is misplaced goes to the DLT", one(judgeGo, "	if from := header(rec, schema.HeaderForwarded); from != \"\" && forwardedIn(from) >= uint64(v.layouts) {", "	if false {"), simulation},
+	{8, "an event in the wrong partition is forwarded", one(classifyGo, "	if home := layout.Home(e.PostID, e.UserID); home != rec.Partition {", "	if home := layout.Home(e.PostID, e.UserID); false {"), simulation},
+	{8, "forwarded with its time settled", one(classifyGo, "		Value:     schema.AppendEvent(nil, e),\n", "		Value:     rec.Value,\n"), simulation},
+	{8, "forwarded with the canonical key", one(classifyGo, "		Key:       layout.AppendKey(nil, e.PostID, e.UserID),\n", "		Key:       rec.Key,\n"), test("processor/fold/classify", "TestAMisplacedEventIsForwardedWithEverythingSettled")},
+	{8, "forwarded with a header that names its origin", one(classifyGo, "			Key:   schema.HeaderForwarded,\n", "			Key:   \"kudos.other\",\n"), simulation},
+	{8, "what still is misplaced goes to the DLT", one(classifyGo, "	if from := Header(rec, schema.HeaderForwarded); from != \"\" && forwardedIn(from) >= uint64(v.Layouts) {", "	if false {"), simulation},
 
 	{9, "a copy is written up to a progress record only", one("reader/view/likes_copy.go",
 		"		if string(rec.Key) == schema.StateProgressKey {\n			return i + 1\n", "		if rec != nil {\n			return i + 1\n"), test("reader/view", "TestEachAnswerIsAsOfItsPosition")},
@@ -258,8 +258,8 @@ var mutants = []mutant{
 		"	if p.Moving {\n", "	if false {\n"), test("processor", "TestRepartitionGoesOn")},
 	{6, "what has moved is not counted again", one(counterGo,
 		"w.update.Moved && w.db", "false && w.db"), test("processor", "TestWhatHasMoved")},
-	{8, "a misplaced event is forwarded once in each layout", one(judgeGo,
-		"forwardedIn(from) >= uint64(v.layouts)", "true"), test("processor", "TestAnEventIsForwardedOnce")},
+	{8, "a misplaced event is forwarded once in each layout", one(classifyGo,
+		"forwardedIn(from) >= uint64(v.Layouts)", "true"), test("processor/fold/classify", "TestAnEventIsForwardedOnce")},
 	{8, "in the partition that a reaction has moved to, every event is later", one("ops/repartition/move.go",
 		"	pair.Offset = -1\n", ""), test("processor", "TestRepartition")},
 }

@@ -1,4 +1,4 @@
-package processor
+package topics
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
@@ -31,7 +32,7 @@ type firstProgress struct {
 // reactions have moved to their layout. It does nothing if there is one.
 func AddFirstProgress(ctx context.Context, kafka stream.KafkaOptions, topics stream.Topics, partition int32, layout schema.Layout, layouts uint32, log *slog.Logger) error {
 	first := firstProgress{kafka: kafka, log: log, topics: topics, partition: partition, layout: layout, layouts: layouts, moving: true}
-	return first.write(ctx, &TopicsReport{})
+	return first.write(ctx, &Report{})
 }
 
 const (
@@ -42,7 +43,7 @@ const (
 // write does nothing if the state table has anything for the partition. A processor
 // that looks at the parked partition at the same time takes the transactional id away,
 // and finds nothing: then it is tried again.
-func (f *firstProgress) write(ctx context.Context, report *TopicsReport) error {
+func (f *firstProgress) write(ctx context.Context, report *Report) error {
 	for try := 1; ; try++ {
 		start, written, err := f.writeOnce(ctx)
 		switch {
@@ -91,7 +92,7 @@ func (f *firstProgress) writeOnce(ctx context.Context) (start int64, written boo
 	if empty, err := f.isEmpty(ctx, schema.TopicUpdates); err != nil {
 		return 0, false, err
 	} else if !empty {
-		return 0, false, fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; `kudos rebuild --from-events` makes it anew if %s still has its start; to fold again only what %s still holds: %s", schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicLikes, schema.TopicLikes, startOver)
+		return 0, false, fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; `kudos rebuild --from-events` makes it anew if %s still has its start; to fold again only what %s still holds: %s", schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicLikes, schema.TopicLikes, table.ActionStartOver)
 	}
 	if start, _, err = stream.Bounds(ctx, cl, schema.TopicLikes, f.partition); err != nil {
 		return 0, false, err

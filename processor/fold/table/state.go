@@ -1,4 +1,4 @@
-package processor
+package table
 
 import (
 	"fmt"
@@ -8,14 +8,14 @@ import (
 	"kudos/stream"
 )
 
-// tableState is the fold's view of a partition's state table.
-type tableState struct {
-	store *stream.Store
+// State is the fold's view of the state table of one partition.
+type State struct {
+	Store *stream.Store
 	key   []byte // buffer
 }
 
-func (t *tableState) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
-	return t.store.Lookup(len(keys),
+func (t *State) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
+	return t.Store.Lookup(len(keys),
 		func(i int) []byte {
 			t.key = schema.AppendPairKey(t.key[:0], keys[i].PostID, keys[i].UserID)
 			return t.key
@@ -30,8 +30,8 @@ func (t *tableState) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) er
 		})
 }
 
-func (t *tableState) Counts(posts []uint64, found func(int, schema.Counts)) error {
-	return t.store.Lookup(len(posts),
+func (t *State) Counts(posts []uint64, found func(int, schema.Counts)) error {
+	return t.Store.Lookup(len(posts),
 		func(i int) []byte {
 			t.key = schema.AppendCountsKey(t.key[:0], posts[i])
 			return t.key
@@ -46,8 +46,8 @@ func (t *tableState) Counts(posts []uint64, found func(int, schema.Counts)) erro
 		})
 }
 
-// readProgress returns the partition's progress record; ok is false if there is none.
-func readProgress(store *stream.Store) (p schema.Progress, ok bool, err error) {
+// ReadProgress returns the partition's progress record; ok is false if there is none.
+func ReadProgress(store *stream.Store) (p schema.Progress, ok bool, err error) {
 	value, err := store.Get(schema.StateProgressKey)
 	if err != nil || value == nil {
 		return p, false, err

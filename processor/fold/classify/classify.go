@@ -1,4 +1,6 @@
-package processor
+// Package classify decides what becomes of each record of likes: an event to fold, an event to forward to
+// the partition that owns it, or a dead letter. It is a pure function of the record and the layout.
+package classify
 
 import (
 	"fmt"
@@ -15,61 +17,62 @@ import (
 	"kudos/stream/tracing"
 )
 
-// verdict is what becomes of the records of a batch: each is an event, is forwarded
+// Classified is what becomes of the records of a batch: each is an event, is forwarded
 // to the partition of its post, or is a dead letter.
-type verdict struct {
-	events []fold.Event
-	// forwards and deadLetters are ready to be produced.
-	forwards, deadLetters []*kgo.Record
-	reasons               []schema.PoisonReason // of deadLetters
-	capped, badRegions    int
-	// traced are the steps of the events that are followed, in spans.
-	traced []traced
-	// layouts is how many there were before the one that is judged by; reset leaves it.
-	layouts uint32
+type Classified struct {
+	Events []fold.Event
+	// Forwards and DeadLetters are ready to be produced.
+	Forwards, DeadLetters []*kgo.Record
+	Reasons               []schema.PoisonReason // of DeadLetters
+	Capped, BadRegions    int
+	// Traced are the steps of the events that are followed, in spans.
+	Traced []Traced
+	// Layouts is how many there were before the current one; Reset keeps it.
+	Layouts uint32
 }
 
-// traced is an event that is followed.
-type traced struct {
-	key  fold.PairKey
-	span trace.Span
+// Traced is an event that is followed.
+type Traced struct {
+	Key  fold.PairKey
+	Span trace.Span
 }
 
-func (v *verdict) reset() {
-	*v = verdict{events: v.events[:0], forwards: v.forwards[:0], deadLetters: v.deadLetters[:0], reasons: v.reasons[:0], traced: v.traced[:0], layouts: v.layouts}
+// Reset empties it for the next batch and keeps its memory.
+func (v *Classified) Reset() {
+	*v = Classified{Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0], Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts}
 }
 
-// judge looks at one record. It depends on nothing but the record and the layout, so that
-// it says the same whoever asks, and when.
-func (v *verdict) judge(rec *kgo.Record, layout schema.Layout) {
+// Add classifies one record. The result depends on nothing but the record and the layout, so
+// every process gets the same one at any time.
+func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	var e fold.Event
 	if err := schema.DecodeEvent(rec.Key, rec.Value, &e.Event); err != nil {
-		v.bury(rec, err.(*schema.PoisonError))
+		v.deadLetter(rec, err.(*schema.PoisonError))
 		return
 	}
 	if e.RegionMalformed {
-		v.badRegions++
+		v.BadRegions++
 	}
 	if e.ResolveTime(rec.Timestamp.UnixMilli()) {
-		v.capped++
+		v.Capped++
 	}
 	if home := layout.Home(e.PostID, e.UserID); home != rec.Partition {
 		v.forward(rec, &e.Event, home, layout)
 		return
 	}
 	e.Offset = rec.Offset
-	if sc, ok := tracing.Of(rec); ok && len(v.traced) < tracing.PerBatch {
-		v.traced = append(v.traced, traced{fold.PairKey{PostID: e.PostID, UserID: e.UserID}, tracing.Begin(sc, "fold", rec, time.Now())})
+	if sc, ok := tracing.Of(rec); ok && len(v.Traced) < tracing.PerBatch {
+		v.Traced = append(v.Traced, Traced{fold.PairKey{PostID: e.PostID, UserID: e.UserID}, tracing.Begin(sc, "fold", rec, time.Now())})
 	}
-	v.events = append(v.events, e)
+	v.Events = append(v.Events, e)
 }
 
-// forward sends an event home, with its time settled: the time at which it arrives
-// there must not count. It does so once in each layout: one that was on its way when
-// partitions were added may have to go on.
-func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32, layout schema.Layout) {
-	if from := header(rec, schema.HeaderForwarded); from != "" && forwardedIn(from) >= uint64(v.layouts) {
-		v.bury(rec, &schema.PoisonError{Reason: schema.Misplaced,
+// forward sends an event to the partition that owns it, with its time resolved: its arrival
+// time there must not count. It does so once in each layout: an event that was in flight when
+// partitions were added may have to be forwarded again.
+func (v *Classified) forward(rec *kgo.Record, e *schema.Event, home int32, layout schema.Layout) {
+	if from := Header(rec, schema.HeaderForwarded); from != "" && forwardedIn(from) >= uint64(v.Layouts) {
+		v.deadLetter(rec, &schema.PoisonError{Reason: schema.Misplaced,
 			Detail: fmt.Sprintf("was forwarded and still is in partition %d instead of %d", rec.Partition, home)})
 		return
 	}
@@ -83,13 +86,13 @@ func (v *verdict) forward(rec *kgo.Record, e *schema.Event, home int32, layout s
 			Value: fmt.Appendf(nil, "%d@%d", rec.Partition, rec.Offset),
 		}},
 	}
-	if v.layouts > 0 {
-		forwarded.Headers[0].Value = fmt.Appendf(forwarded.Headers[0].Value, "/%d", v.layouts)
+	if v.Layouts > 0 {
+		forwarded.Headers[0].Value = fmt.Appendf(forwarded.Headers[0].Value, "/%d", v.Layouts)
 	}
 	if sc, ok := tracing.Of(rec); ok {
 		tracing.GiveTo(forwarded, sc)
 	}
-	v.forwards = append(v.forwards, forwarded)
+	v.Forwards = append(v.Forwards, forwarded)
 }
 
 // forwardedIn reads in which layout an event was forwarded.
@@ -105,11 +108,11 @@ func forwardedIn(header string) uint64 {
 	return n
 }
 
-// bury makes a dead letter: the original, and why and whence in its headers.
-func (v *verdict) bury(rec *kgo.Record, why *schema.PoisonError) {
+// deadLetter adds a dead letter: the original record, with the reason and its source in headers.
+func (v *Classified) deadLetter(rec *kgo.Record, why *schema.PoisonError) {
 	key, value, headers := fit(rec)
-	v.reasons = append(v.reasons, why.Reason)
-	v.deadLetters = append(v.deadLetters, &kgo.Record{
+	v.Reasons = append(v.Reasons, why.Reason)
+	v.DeadLetters = append(v.DeadLetters, &kgo.Record{
 		Topic:     schema.TopicDLT,
 		Partition: rec.Partition,
 		Key:       key,
@@ -129,7 +132,7 @@ const (
 	headerTruncated = "kudos.truncated"
 	// maxCutKey is what is left of the key then, in bytes.
 	maxCutKey = 1 << 10
-	// ownHeaderBytes is room for the record itself and what bury adds.
+	// ownHeaderBytes is room for the record itself and what deadLetter adds.
 	ownHeaderBytes = 4 << 10
 )
 
@@ -149,7 +152,8 @@ func fit(rec *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
 		[]kgo.RecordHeader{{Key: headerTruncated, Value: strconv.AppendInt(nil, int64(size), 10)}}
 }
 
-func header(rec *kgo.Record, key string) string {
+// Header returns the value of a header, or "".
+func Header(rec *kgo.Record, key string) string {
 	for _, h := range rec.Headers {
 		if h.Key == key {
 			return string(h.Value)

@@ -1,4 +1,4 @@
-package processor
+package rebuild
 
 import (
 	"fmt"
@@ -6,33 +6,35 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/processor/fold"
+	"kudos/processor/fold/classify"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
 
-// Replay folds a partition of likes once more, as latest-like-action has folded it,
-// into a store that is nobody else's. What was forwarded or buried then is passed
-// over: it has its place in the log already.
-type Replay struct {
+// replay folds a partition of likes once more, as latest-like-action has folded it,
+// into a store that is nobody else's. It skips forwarded events and dead letters:
+// those are in the log already.
+type replay struct {
 	store      *stream.Store
 	layout     schema.Layout
-	verdict    verdict
+	classified classify.Classified
 	fold       fold.Folder
 	key, value []byte
 }
 
-// NewReplay begins with what the store has: nothing, for a log from its start on.
-func NewReplay(store *stream.Store, layout schema.Layout) *Replay {
-	return &Replay{store: store, layout: layout}
+// newReplay begins with what the store has: nothing, for a log from its start on.
+func newReplay(store *stream.Store, layout schema.Layout) *replay {
+	return &replay{store: store, layout: layout}
 }
 
 // Fold takes the next records of the log; through is the last offset that they cover.
-func (r *Replay) Fold(records []*kgo.Record, through int64) error {
-	r.verdict.reset()
+func (r *replay) Fold(records []*kgo.Record, through int64) error {
+	r.classified.Reset()
 	for _, rec := range records {
-		r.verdict.judge(rec, r.layout)
+		r.classified.Add(rec, r.layout)
 	}
-	result, err := r.fold.Fold(r.verdict.events, &tableState{store: r.store})
+	result, err := r.fold.Fold(r.classified.Events, &table.State{Store: r.store})
 	if err != nil {
 		return fmt.Errorf("folding up to offset %d again: %w", through, err)
 	}

@@ -1,4 +1,6 @@
-package processor
+// Package topics creates and checks the topics of kudos, and writes the first progress record of each partition:
+// `kudos topics apply`, `kudos topics check`.
+package topics
 
 import (
 	"context"
@@ -13,24 +15,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
 )
 
-// TopicsReport says, a line each, what ApplyTopics did or CheckTopics found wrong.
-type TopicsReport struct {
+// Report says, a line each, what Apply did or Check found wrong.
+type Report struct {
 	Lines []string `json:"lines"`
 }
 
-func (r *TopicsReport) add(format string, args ...any) {
+func (r *Report) add(format string, args ...any) {
 	r.Lines = append(r.Lines, fmt.Sprintf(format, args...))
 }
 
-// ApplyTopics creates the topics that are missing, sets what is set otherwise, and
+// Apply creates the topics that are missing, sets what is set otherwise, and
 // writes the first progress record of each partition. A longer retention is left alone.
 // It can be run at any time and any number of times; another partition count is an error
 // (`kudos topics repartition` adds partitions).
-func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
+func Apply(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*Report, error) {
 	cl, err := kafka.NewClient(log)
 	if err != nil {
 		return nil, err
@@ -39,7 +42,7 @@ func ApplyTopics(ctx context.Context, kafka stream.KafkaOptions, layout schema.L
 	if err := stream.RequireTransactionVersion2(ctx, cl); err != nil {
 		return nil, refusal(err)
 	}
-	report := &TopicsReport{}
+	report := &Report{}
 	have, err := layoutOf(ctx, cl)
 	if err != nil {
 		return nil, err
@@ -80,7 +83,7 @@ func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err
 		return nil, err
 	}
 	for p := range topics.ByName[schema.TopicState].Partitions {
-		progress, err := LastProgress(ctx, cl, p)
+		progress, err := table.LastProgress(ctx, cl, p)
 		if err != nil {
 			return nil, err
 		}
@@ -96,24 +99,24 @@ func layoutError(have *schema.Progress, layout schema.Layout) error {
 	want := layout.Partitions
 	switch {
 	case have.Moving:
-		return fmt.Errorf("a repartition to %d partitions has not ended; finish it first: %s", have.Partitions, Repartition)
+		return fmt.Errorf("a repartition to %d partitions has not ended; finish it first: %s", have.Partitions, table.ActionRepartition)
 	case have.Partitions == want:
-		return fmt.Errorf("the state table has the user buckets [%s], and topics.user_buckets are [%s]: they decide where a reaction lives; to change them, run `%s`, or set topics.user_buckets back", have.UserBuckets, layout.UserBuckets(), Repartition)
+		return fmt.Errorf("the state table has the user buckets [%s], and topics.user_buckets are [%s]: they decide where a reaction lives; to change them, run `%s`, or set topics.user_buckets back", have.UserBuckets, layout.UserBuckets(), table.ActionRepartition)
 	case have.Partitions < want:
-		return fmt.Errorf("the state table has %d partitions, not %d, and a partition count decides where a post lives: to add partitions, run `%s`; or set topics.partitions to %d", have.Partitions, want, Repartition, have.Partitions)
+		return fmt.Errorf("the state table has %d partitions, not %d, and a partition count decides where a post lives: to add partitions, run `%s`; or set topics.partitions to %d", have.Partitions, want, table.ActionRepartition, have.Partitions)
 	}
 	return fmt.Errorf("the state table has %d partitions, not %d, and Kafka takes none away: set topics.partitions to %d", have.Partitions, want, have.Partitions)
 }
 
-// CheckTopics compares the topics with what they have to be. It changes nothing; an
+// Check compares the topics with what they have to be. It changes nothing; an
 // empty report means that all is well.
-func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*TopicsReport, error) {
+func Check(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*Report, error) {
 	cl, err := kafka.NewClient(log)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
-	report := &TopicsReport{}
+	report := &Report{}
 	if err := stream.RequireTransactionVersion2(ctx, cl); err != nil {
 		if park := (*stream.ParkError)(nil); !errors.As(err, &park) {
 			return nil, err
@@ -131,7 +134,7 @@ func CheckTopics(ctx context.Context, kafka stream.KafkaOptions, layout schema.L
 
 // checkProgress looks for partitions of the state table that have nothing, not even a
 // first progress record: `topics apply` was stopped halfway, or the table was lost.
-func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOptions, report *TopicsReport, log *slog.Logger) error {
+func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOptions, report *Report, log *slog.Logger) error {
 	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil // told already
@@ -142,7 +145,7 @@ func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOption
 	if layout, err := layoutOf(ctx, cl); err != nil {
 		return err
 	} else if layout != nil && layout.Moving {
-		report.add("a repartition to %d partitions has not ended; run: %s", layout.Partitions, Repartition)
+		report.add("a repartition to %d partitions has not ended; run: %s", layout.Partitions, table.ActionRepartition)
 		return nil
 	}
 	for p := range topics.ByName[schema.TopicState].Partitions {
@@ -152,7 +155,7 @@ func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOption
 			return err
 		}
 		if empty {
-			report.add(noProgress+"; run: kudos topics apply", p)
+			report.add(table.NoProgress+"; run: kudos topics apply", p)
 		}
 	}
 	return nil
@@ -169,7 +172,7 @@ func refusal(err error) error {
 type topicAdmin struct {
 	cl     *kgo.Client
 	adm    *kadm.Client
-	report *TopicsReport
+	report *Report
 }
 
 func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
@@ -193,7 +196,7 @@ func (a *topicAdmin) apply(ctx context.Context, want schema.Topic) error {
 			return fmt.Errorf("topic %s has %d partitions, and must have one: read what is excluded (kudos ranker exclusions), delete it, and exclude the posts anew", want.Name, have.partitions)
 		}
 		if have.partitions < want.Partitions {
-			return fmt.Errorf("topic %s has %d partitions, not %d; a partition count decides where a post lives: to add partitions, run `%s`; or set topics.partitions to %d", want.Name, have.partitions, want.Partitions, Repartition, have.partitions)
+			return fmt.Errorf("topic %s has %d partitions, not %d; a partition count decides where a post lives: to add partitions, run `%s`; or set topics.partitions to %d", want.Name, have.partitions, want.Partitions, table.ActionRepartition, have.partitions)
 		}
 		return fmt.Errorf("topic %s has %d partitions, not %d, and Kafka takes none away: set topics.partitions to %d", want.Name, have.partitions, want.Partitions, have.partitions)
 	}
@@ -249,7 +252,7 @@ func (a *topicAdmin) check(ctx context.Context, want schema.Topic) error {
 	if have.partitions != want.Partitions && !keepsFewer(want, have.partitions) {
 		line := fmt.Sprintf("topic %s has %d partitions, it must have %d", want.Name, have.partitions, want.Partitions)
 		if have.partitions < want.Partitions && !schema.KeepsPartitions(want.Name) {
-			line += "; to add partitions, run: " + Repartition
+			line += "; to add partitions, run: " + table.ActionRepartition
 		}
 		a.report.add("%s", line)
 	}

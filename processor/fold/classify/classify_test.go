@@ -1,10 +1,9 @@
-package processor
+package classify
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +12,9 @@ import (
 
 	"kudos/processor/fold"
 	"kudos/schema"
-	"kudos/stream"
 )
+
+var testLayout = schema.Layout{Partitions: testPartitions}
 
 const (
 	testPartitions = 4
@@ -30,9 +30,9 @@ func logRecord(partition int32, offset int64, key, value string, headers ...kgo.
 	return rec
 }
 
-func judgeOne(rec *kgo.Record) *verdict {
-	v := &verdict{}
-	v.judge(rec, testLayout)
+func classifyOne(rec *kgo.Record) *Classified {
+	v := &Classified{}
+	v.Add(rec, testLayout)
 	return v
 }
 
@@ -74,12 +74,12 @@ func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%.20s/%.40q", c.reason, c.key, c.value), func(t *testing.T) {
 			original := append([]kgo.RecordHeader{{Key: "trace", Value: []byte("a")}, {Key: "trace", Value: nil}}, c.header...)
 			rec := logRecord(3, 41, c.key, c.value, original...)
-			v := judgeOne(rec)
-			require.Empty(t, v.events)
-			require.Empty(t, v.forwards)
-			require.Equal(t, []schema.PoisonReason{c.reason}, v.reasons)
-			require.Len(t, v.deadLetters, 1)
-			dead := v.deadLetters[0]
+			v := classifyOne(rec)
+			require.Empty(t, v.Events)
+			require.Empty(t, v.Forwards)
+			require.Equal(t, []schema.PoisonReason{c.reason}, v.Reasons)
+			require.Len(t, v.DeadLetters, 1)
+			dead := v.DeadLetters[0]
 			require.Equal(t, schema.TopicDLT, dead.Topic)
 			require.Equal(t, int32(3), dead.Partition)
 			require.Equal(t, rec.Key, dead.Key)
@@ -122,16 +122,16 @@ func TestADeadLetterFitsItsTopic(t *testing.T) {
 		"many headers":          {logRecord(0, 0, "1", "{}", manyHeaders...), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dead := judgeOne(c.rec).deadLetters[0]
+			dead := classifyOne(c.rec).DeadLetters[0]
 			require.LessOrEqual(t, wireBytes(dead), limit-200, "bytes of the record, with room for the batch around it")
-			require.Equal(t, c.cut, header(dead, headerTruncated) != "", "marked as cut")
+			require.Equal(t, c.cut, Header(dead, headerTruncated) != "", "marked as cut")
 			if !c.cut {
 				require.Equal(t, c.rec.Value, dead.Value)
 				return
 			}
 			require.Equal(t, c.rec.Key[:min(len(c.rec.Key), maxCutKey)], dead.Key)
 			require.Equal(t, c.rec.Value[:min(len(c.rec.Value), schema.MaxEventBytes)], dead.Value)
-			require.NotEmpty(t, header(dead, schema.HeaderDLTOffset), "where the whole is found")
+			require.NotEmpty(t, Header(dead, schema.HeaderDLTOffset), "where the whole is found")
 		})
 	}
 }
@@ -164,27 +164,27 @@ func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
 		"a foreign header alone": {fmt.Sprint(home), `{"user_id":9,"action":"UNLIKE","time_ms":5,"region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Unlike, TimeMs: 5, Region: us}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := judgeOne(logRecord(3, 17, c.key, c.value, kgo.RecordHeader{Key: "trace", Value: []byte("a")}))
-			require.Empty(t, v.events)
-			require.Empty(t, v.deadLetters)
-			require.Equal(t, c.capped, v.capped)
-			require.Equal(t, c.badRegions, v.badRegions)
-			require.Len(t, v.forwards, 1)
-			f := v.forwards[0]
+			v := classifyOne(logRecord(3, 17, c.key, c.value, kgo.RecordHeader{Key: "trace", Value: []byte("a")}))
+			require.Empty(t, v.Events)
+			require.Empty(t, v.DeadLetters)
+			require.Equal(t, c.capped, v.Capped)
+			require.Equal(t, c.badRegions, v.BadRegions)
+			require.Len(t, v.Forwards, 1)
+			f := v.Forwards[0]
 			require.Equal(t, schema.TopicLikes, f.Topic)
 			require.Equal(t, int32(2), f.Partition)
 			require.Equal(t, fmt.Sprint(home), string(f.Key))
 			require.Equal(t, []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("3@17")}}, f.Headers)
 
-			// At home it is judged once more, a day later, and is what it was.
+			// At home it is classified again, a day later, and is what it was.
 			f.Offset, f.Timestamp = 5, time.UnixMilli(appendMs+86_400_000)
-			there := judgeOne(f)
-			require.Equal(t, []fold.Event{{Event: c.want, Offset: 5}}, there.events)
-			require.Zero(t, there.capped+there.badRegions, "counted once in total")
+			there := classifyOne(f)
+			require.Equal(t, []fold.Event{{Event: c.want, Offset: 5}}, there.Events)
+			require.Zero(t, there.Capped+there.BadRegions, "counted once in total")
 
 			// In a wrong place once more, it is not sent on.
 			f.Partition = 1
-			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, judgeOne(f).reasons)
+			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, classifyOne(f).Reasons)
 		})
 	}
 }
@@ -207,28 +207,28 @@ func TestAnEventAtHomeIsFolded(t *testing.T) {
 		"a region that is no text": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":7}`, 5, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := judgeOne(logRecord(1, 8, c.key, c.value))
-			require.Empty(t, v.forwards)
-			require.Empty(t, v.reasons)
-			require.Len(t, v.events, 1)
-			e := v.events[0]
+			v := classifyOne(logRecord(1, 8, c.key, c.value))
+			require.Empty(t, v.Forwards)
+			require.Empty(t, v.Reasons)
+			require.Len(t, v.Events, 1)
+			e := v.Events[0]
 			require.Equal(t, post, e.PostID)
 			require.Equal(t, int64(8), e.Offset)
 			require.Equal(t, c.timeMs, e.TimeMs)
 			require.Equal(t, schema.UnknownRegion, e.Region)
-			require.Equal(t, []int{c.capped, c.badRegions}, []int{v.capped, v.badRegions})
+			require.Equal(t, []int{c.capped, c.badRegions}, []int{v.Capped, v.BadRegions})
 		})
 	}
 }
 
-// A verdict is used again for the next batch, and must carry nothing over.
-func TestAVerdictStartsAnew(t *testing.T) {
-	v := judgeOne(logRecord(1, 8, "0", "{}"))
-	v.judge(logRecord(1, 9, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testLayout)
-	v.judge(logRecord(1, 10, fmt.Sprint(postAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testLayout)
-	require.Equal(t, []int{1, 1, 1, 1, 1, 1}, []int{len(v.events), len(v.forwards), len(v.deadLetters), len(v.reasons), v.capped, v.badRegions})
-	v.reset()
-	require.Equal(t, []int{0, 0, 0, 0, 0, 0}, []int{len(v.events), len(v.forwards), len(v.deadLetters), len(v.reasons), v.capped, v.badRegions})
+// It is used again for the next batch.
+func TestResetKeepsNothing(t *testing.T) {
+	v := classifyOne(logRecord(1, 8, "0", "{}"))
+	v.Add(logRecord(1, 9, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testLayout)
+	v.Add(logRecord(1, 10, fmt.Sprint(postAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testLayout)
+	require.Equal(t, []int{1, 1, 1, 1, 1, 1}, []int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
+	v.Reset()
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0}, []int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
 }
 
 // An event of a post with user buckets belongs where its user's bucket lives, whatever its
@@ -241,53 +241,27 @@ func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 		home := layout.Home(42, user)
 		for p := range int32(testPartitions) {
 			for _, key := range []string{"42", "42/0", string(layout.AppendKey(nil, 42, user))} {
-				v := &verdict{}
-				v.judge(logRecord(p, 17, key, fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)), layout)
-				require.Empty(t, v.deadLetters)
+				v := &Classified{}
+				v.Add(logRecord(p, 17, key, fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)), layout)
+				require.Empty(t, v.DeadLetters)
 				if p == home {
-					require.Len(t, v.events, 1)
-					require.Empty(t, v.forwards)
+					require.Len(t, v.Events, 1)
+					require.Empty(t, v.Forwards)
 					atHome++
 					continue
 				}
-				require.Empty(t, v.events)
-				require.Len(t, v.forwards, 1)
-				require.Equal(t, home, v.forwards[0].Partition)
-				require.Equal(t, string(layout.AppendKey(nil, 42, user)), string(v.forwards[0].Key))
+				require.Empty(t, v.Events)
+				require.Len(t, v.Forwards, 1)
+				require.Equal(t, home, v.Forwards[0].Partition)
+				require.Equal(t, string(layout.AppendKey(nil, 42, user)), string(v.Forwards[0].Key))
 				forwarded++
-				again := &verdict{}
-				again.judge(v.forwards[0], layout)
-				require.Empty(t, again.deadLetters)
+				again := &Classified{}
+				again.Add(v.Forwards[0], layout)
+				require.Empty(t, again.DeadLetters)
 			}
 		}
 	}
 	require.Equal(t, 3*atHome, forwarded)
-}
-
-// Updates of a post with user buckets say so.
-func TestUpdatesTellOfUserBuckets(t *testing.T) {
-	layout, err := schema.NewLayout(testPartitions, "42:16")
-	require.NoError(t, err)
-	user := uint64(1)
-	for layout.Home(42, user) != 2 {
-		user++
-	}
-	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
-	w.progress.UserBuckets = layout.UserBuckets()
-	other := postAt(2, 0)
-	require.NotEqual(t, uint64(42), other)
-	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 102},
-		logRecord(2, 100, "42", fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)),
-		logRecord(2, 101, fmt.Sprint(other), `{"user_id":1,"action":"LIKE"}`))
-	buckets := map[string]int32{}
-	for _, rec := range out.records {
-		if rec.Topic == schema.TopicUpdates {
-			var u schema.Update
-			require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
-			buckets[string(rec.Key)] = u.Buckets
-		}
-	}
-	require.Equal(t, map[string]int32{"42": 16, fmt.Sprint(other): 0, schema.ProgressKey: 0}, buckets)
 }
 
 // An event that was forwarded before partitions were added may have to go on, once in each layout; what comes back is a
@@ -297,7 +271,7 @@ func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
 	for _, c := range []struct {
 		header  string
 		layouts uint32
-		next    string // "": buried
+		next    string // "": a dead letter
 	}{
 		{"", 0, "1@8"},
 		{"3@5", 0, ""},
@@ -313,15 +287,15 @@ func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
 		if c.header != "" {
 			rec.Headers = []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte(c.header)}}
 		}
-		v := &verdict{layouts: c.layouts}
-		v.judge(rec, testLayout)
+		v := &Classified{Layouts: c.layouts}
+		v.Add(rec, testLayout)
 		if c.next == "" {
-			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, v.reasons, "%+v", c)
+			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, v.Reasons, "%+v", c)
 			continue
 		}
-		require.Len(t, v.forwards, 1, "%+v", c)
-		require.Equal(t, c.next, header(v.forwards[0], schema.HeaderForwarded))
-		v.reset()
-		require.Equal(t, c.layouts, v.layouts)
+		require.Len(t, v.Forwards, 1, "%+v", c)
+		require.Equal(t, c.next, Header(v.Forwards[0], schema.HeaderForwarded))
+		v.Reset()
+		require.Equal(t, c.layouts, v.Layouts)
 	}
 }

@@ -1,4 +1,4 @@
-package processor
+package topics
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"kudos/schema"
 )
 
-// TopicsOptions are how `kudos topics` sets topics up.
-type TopicsOptions struct {
+// Options are how `kudos topics` sets topics up.
+type Options struct {
 	// Partitions of the topics. They decide where a post lives.
 	Partitions int32 `mapstructure:"partitions"`
 	// ReplicationFactor of every topic.
@@ -18,13 +18,13 @@ type TopicsOptions struct {
 	UserBuckets []string `mapstructure:"user_buckets"`
 }
 
-// DefaultTopicsOptions are for three brokers or more.
-func DefaultTopicsOptions() TopicsOptions {
-	return TopicsOptions{Partitions: 8, ReplicationFactor: 3, UserBuckets: []string{}}
+// DefaultOptions are for three brokers or more.
+func DefaultOptions() Options {
+	return Options{Partitions: 8, ReplicationFactor: 3, UserBuckets: []string{}}
 }
 
 // Validate says what is wrong with the options, all of it.
-func (o TopicsOptions) Validate() error {
+func (o Options) Validate() error {
 	var errs []error
 	if o.Partitions < 1 {
 		errs = append(errs, fmt.Errorf("partitions: %d is too few, at least 1", o.Partitions))
@@ -39,7 +39,7 @@ func (o TopicsOptions) Validate() error {
 }
 
 // Layout is where reactions live. The options must be valid.
-func (o TopicsOptions) Layout() schema.Layout {
+func (o Options) Layout() schema.Layout {
 	buckets, err := schema.ParseUserBuckets(o.UserBuckets)
 	if err != nil {
 		panic(err)

@@ -1,4 +1,4 @@
-package processor
+package table
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func FindDisagreement(
 		p.NextOffset, schema.TopicLikes, partition, committed)}
 	if p.UpdatesID != topics.ByName[schema.TopicUpdates].ID {
 		d.Why += fmt.Sprintf(", and %s is not that of the state table", schema.TopicUpdates)
-		d.Remedy = updatesLost
+		d.Remedy = ActionUpdatesLost
 		return d, nil
 	}
 	last, err := LastUpdate(ctx, cl, partition)
@@ -65,7 +65,7 @@ func (d *Disagreement) remedy(
 	ctx context.Context, cl kmsg.Requestor, partition int32, p *schema.Progress,
 ) (string, error) {
 	if d.OffsetOnly {
-		return offsetsAgain, nil
+		return ActionOffsets, nil
 	}
 	whole, gone := p.Layouts == 0, int64(0)
 	for other := range p.Partitions { // a rebuild is of all
@@ -80,9 +80,9 @@ func (d *Disagreement) remedy(
 	}
 	switch {
 	case whole:
-		return fromEvents, nil
+		return ActionFromEvents, nil
 	case p.NextOffset >= gone:
-		return updatesAgain, nil
+		return ActionUpdates, nil
 	}
 	return fmt.Sprintf("restore the topic %s, or, if offsets %d to %d of %s/%d are lost for good: stop the processors, "+
 		"delete %s, then: kudos topics apply, kudos rebuild --accept-loss, and kudos rebuild --updates",

@@ -1,4 +1,7 @@
-package processor
+// Package table reads what the fold has committed of a partition: the reactions and counts of its state table,
+// its progress record, its last update and its committed offset. The fold and the tools of operators use it; it
+// also says whether those agree, and what an operator does where they don't.
+package table
 
 import (
 	"context"
