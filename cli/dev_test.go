@@ -29,6 +29,9 @@ import (
 // embedded servers on free ports.
 var embedded = []string{"--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0"}
 
+// analyticsUnavailable is logged once, until analytics can be answered again: the embedded database has one connection.
+const analyticsUnavailable = "likes over time cannot be answered"
+
 // startDev runs `kudos dev` in this process until it is up, and returns where it is and
 // how to end it, which is when there must be just the warnings that are told of.
 func startDev(t *testing.T, args ...string) (at dev.Addresses, end func(told ...string)) {
@@ -75,6 +78,7 @@ func startDev(t *testing.T, args ...string) (at dev.Addresses, end func(told ...
 func TestDevCountsALike(t *testing.T) {
 	at, end := startDev(t, append(embedded, "--simulate", "500")...)
 	const post, region = "18446744073709551615", "LI" // none that are simulated
+	liked := time.Now().UTC()
 	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/7?region="+region, nil)
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
@@ -98,7 +102,8 @@ func TestDevCountsALike(t *testing.T) {
 	for _, window := range []string{"10m", "1h", "24h", "day", "all"} {
 		ranked := func() bool {
 			code, stdout, _ := kudos(t, "", "trending", "--brokers", at.Kafka, "--region", region, "--window", window)
-			return code == exitDone && row.MatchString(stdout)
+			over := window == "day" && time.Now().UTC().Day() != liked.Day() // yesterday's day is shown no more
+			return code == exitDone && (row.MatchString(stdout) || over)
 		}
 		require.Eventually(t, ranked, time.Minute, 100*time.Millisecond, "the like is not in the ranking of %s", window)
 	}
@@ -119,7 +124,7 @@ func TestDevCountsALike(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(path, "/v1/analytics") {
-				told = []string{"likes over time cannot be answered"} // said once, until it is answered again
+				told = []string{analyticsUnavailable}
 			}
 			text, err = io.ReadAll(resp.Body)
 			return assert.NoError(t, err) && resp.StatusCode == http.StatusOK && strings.Contains(string(text), want)
@@ -225,14 +230,19 @@ func TestDevKeepsItsData(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, http.StatusAccepted, resp.StatusCode)
 	}
+	var told []string // by the run that is up
 	shows := func(at dev.Addresses, path string, want ...string) {
 		t.Helper()
+		unavailable := false
 		require.Eventually(t, func() bool {
 			resp, err := http.Get("http://" + at.Reader + path)
 			if err != nil {
 				return false
 			}
 			defer resp.Body.Close()
+			if resp.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(path, "/v1/analytics") && !unavailable {
+				unavailable, told = true, append(told, analyticsUnavailable)
+			}
 			text, err := io.ReadAll(resp.Body)
 			for _, part := range want {
 				if !strings.Contains(string(text), part) {
@@ -260,19 +270,21 @@ func TestDevKeepsItsData(t *testing.T) {
 	code, _, stderr := kudos(t, "", append([]string{"dev"}, args...)...)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "another kudos dev uses "+dir)
-	end()
+	end(told...)
 
 	at, end = startDev(t, args...)
+	told = nil
 	all(at, "1")
 	put(at, "8")
 	all(at, "2")
-	end()
+	end(told...)
 
 	// As a run that was killed would leave the directory, if no transaction was open.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "running"), nil, 0o644))
 	at, end = startDev(t, args...)
+	told = nil
 	all(at, "2")
-	end()
+	end(told...)
 	require.NoFileExists(t, filepath.Join(dir, "running"))
 	require.NoDirExists(t, filepath.Join(dir, "state"))
 }

@@ -310,7 +310,10 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 		}
 		return read == partitions
 	})
-	require.Empty(t, readArchive(t, dir), "nothing is due")
+	for _, row := range readArchive(t, dir) { // a file is due when the hour is over
+		hour := last[row.Partition].Timestamp.UTC().Truncate(time.Hour)
+		require.True(t, row.Written.Before(hour), "nothing of the present hour is due: %+v", row)
+	}
 	require.NoError(t, a.Stop())
 	s.requireArchived(t, dir)
 	text, err := os.ReadFile(a.LogPath())

@@ -104,6 +104,10 @@ func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
 	p.tear(2, 5)
 	p.start()
 	p.waitParked("likes/2", "the state table was lost or went back", "stop the processors, then: kudos rebuild --from-events")
+	p.waitSaid("what was published to be counted", func() (bool, any) {
+		counts := p.counts()
+		return counts[2] == p.want[2], counts
+	})
 	p.othersGoOn(2)
 	p.stop()
 	p.rebuild("--from-events")

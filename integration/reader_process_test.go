@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,14 @@ func (s *system) reader(name string, args ...string) *reader {
 	r.Server = s.role(name, "reader", dir, append([]string{"--set", s.mysql(), "--set", "reader.http_addr=" + http, "--set", "admin.addr=" + r.admin[len("http://"):],
 		"--set", "reader.state_dir=" + r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"}, args...)...)
 	return r
+}
+
+// requests is how many it has answered.
+func (r *reader) requests() (n float64) {
+	for _, m := range scrape(r.t, strings.TrimPrefix(r.admin, "http://"))["kudos_reader_requests_total"].GetMetric() {
+		n += m.GetCounter().GetValue()
+	}
+	return n
 }
 
 // ask sends a request and decodes its answer into a T, if its status is the one wanted.

@@ -137,6 +137,8 @@ func TestReadersShowTransactionsWhole(t *testing.T) {
 	s.produce(records(likes))
 	require.NoError(t, s.processor("processor", "--set", "processor.max_batch=1000000").Start(t.Context()))
 	e.wait(r)
+	before := r.requests()
+	waitFor(t, time.Minute, "the watcher to ask some more", func() bool { return r.requests() >= before+10 })
 	e.judge(watched.stop(), 1)
 	require.Equal(t, map[uint64]count{post: {likes: events}}, r.counted([]uint64{post}))
 }

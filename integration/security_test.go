@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -339,10 +340,11 @@ func (s *secured) park() {
 		}
 		return parked > 0
 	})
-	answer, err := ask[map[string]any](s.t.Context(), http.MethodGet, "http://"+s.admins["processor"]+"/readyz", nil, http.StatusServiceUnavailable)
-	require.NoError(s.t, err)
-	require.Contains(s.t, fmt.Sprint(answer), "TOPIC_AUTHORIZATION_FAILED")
-	require.Contains(s.t, fmt.Sprint(answer), "docs/security.md")
+	waitFor(s.t, time.Minute, "/readyz to say so", func() bool { // not while a rebalance has them begin once more
+		answer, err := ask[map[string]any](s.t.Context(), http.MethodGet, "http://"+s.admins["processor"]+"/readyz", nil, http.StatusServiceUnavailable)
+		said := fmt.Sprint(answer)
+		return err == nil && strings.Contains(said, "TOPIC_AUTHORIZATION_FAILED") && strings.Contains(said, "docs/security.md")
+	})
 	s.grant(write)
 	s.counted()
 }

@@ -152,7 +152,7 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 		for range 5 {
 			s.likeAnew(0, 2)
 		}
-		require.True(t, areParked(), "they are still")
+		waitFor(t, time.Minute, "them to be parked still, if after a rebalance", areParked)
 		for _, other := range []string{"like-updates/0 parked", "like-updates/2 parked", "likes/1 parked", "likes/4 parked", "shard 0 of 3", "shard 2 of 3"} {
 			require.NotContains(t, said, other)
 		}

@@ -368,7 +368,9 @@ func TestModerationTakesAPostOut(t *testing.T) {
 	s.emitInterval = "2s"
 	require.NoError(t, s.processor("processor").Start(t.Context()))
 	require.NoError(t, s.ranker("ranker", busy...).Start(t.Context()))
-	events := closed(nil, time.Now().Add(-time.Hour).UnixMilli())
+	// In the middle of an hour: windows end with one.
+	at := time.Now().Add(-2 * time.Hour).Truncate(time.Hour).Add(30 * time.Minute)
+	events := closed(nil, at.UnixMilli())
 	out := events[1].PostID
 	events = append(events, schema.Event{PostID: out, UserID: 2, Action: schema.Like, TimeMs: events[1].TimeMs, Region: events[1].Region})
 	s.produce(records(events))

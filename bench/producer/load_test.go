@@ -66,6 +66,7 @@ func TestTimesRunFromThePlan(t *testing.T) {
 		_, _ = io.WriteString(w, accepted)
 	})
 	l.connections = 1
+	l.options.LatencyLimit = time.Minute // none is given up, however slow the machine
 	got, err := l.hold(t.Context(), 100, time.Second)
 	require.NoError(t, err)
 	require.EqualValues(t, 100, got.Accepted)

@@ -107,12 +107,13 @@ test('a ranking that there is none of yet is shown as soon as there is one', opt
   for (let user = 1; user <= 12; user++) await react('PUT', '7003', user); // among the first, whatever other tests like
   const context = await browser.newContext();
   const page = await context.newPage();
-  let asked = 0;
-  await page.route('**/v1/trending', (route) => (++asked === 1
-    ? route.fulfill({ json: { rankings: [{ region: 'global', window: 'all', to: null, posts: 1 }] } })
-    : route.continue()));
+  let seen = false;
+  await page.route('**/v1/trending', (route) => (seen
+    ? route.continue()
+    : route.fulfill({ json: { rankings: [{ region: 'global', window: 'all', to: null, posts: 1 }] } })));
   await page.goto(`${reader}/#window=10m`);
   await page.waitForSelector('#trending-windows input[value=all]:checked');
+  seen = true;
   await page.waitForSelector('#trending-windows input[value="10m"]:checked');
   await page.waitForSelector('tr[data-post="7003"]');
   await context.close();
@@ -193,12 +194,14 @@ test('the like button is reached and pressed by keyboard alone', options, async 
     });
     assert.ok(outlined, `the focus cannot be seen on ${await focused()}`);
   }
+  // From before the key on: another announcement may follow it.
+  const told = page.waitForFunction(() => /^Counted after \d+ ms\. This user likes this post\./.test(document.getElementById('announcer').textContent));
   await page.keyboard.press('Space');
   await text(page, '#post-likes', '1');
   await text(page, '#standing', 'This user likes this post.');
   assert.equal(await page.getAttribute('#like', 'aria-pressed'), 'true');
   assert.equal(await focused(), 'like');
-  await page.waitForFunction(() => /^Counted after \d+ ms\. This user likes this post\./.test(document.getElementById('announcer').textContent));
+  await told;
   await close(page);
 });
 
