@@ -232,12 +232,17 @@ func (s *system) produce(records ...*kgo.Record) {
 	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
 }
 
-// produceTo writes to the partitions that the records name.
+// produceTo writes to the partitions that the records name, all in one batch a partition if they fit.
 func (s *system) produceTo(records ...*kgo.Record) {
 	cl := s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)))
+		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)), kgo.ManualFlushing(), kgo.MaxBufferedRecords(len(records)+1))
 	defer cl.Close()
-	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
+	var failed kgo.FirstErrPromise
+	for _, rec := range records {
+		cl.Produce(s.t.Context(), rec, failed.Promise())
+	}
+	require.NoError(s.t, cl.Flush(s.t.Context()))
+	require.NoError(s.t, failed.Err())
 }
 
 // record is an event as a writer of ours sends it.

@@ -151,6 +151,15 @@ func (s *system) run() *writer {
 	return w
 }
 
+// waitIdle waits until all that was read is worked off, and counted.
+func (w *writer) waitIdle(s *system) {
+	s.waitFor("no lag", func() (bool, any) {
+		statuses, err := w.Status()
+		busy := slices.ContainsFunc(statuses, func(p stream.PartitionStatus) bool { return p.Lag != 0 })
+		return err == nil && !busy, statuses
+	})
+}
+
 func (w *writer) metric(t testing.TB, name string) int {
 	families, err := w.reg.Gather()
 	require.NoError(t, err)

@@ -64,6 +64,7 @@ func TestOnlyTheNewestOfABacklogIsWritten(t *testing.T) {
 	s.produce(ranking("US", "1h", 1))
 	want["US/1h"] = []uint64{1}
 	s.waitTable(want)
+	w.waitIdle(s)
 	require.Equal(t, 1, w.metric(t, "kudos_ranker_mysql_rankings_total"))
 }
 

@@ -67,7 +67,7 @@ func (g *group) Consume(ctx context.Context, topics []string, h sarama.ConsumerG
 		// Eager, and sticky for the sake of the local state.
 		kgo.Balancers(kgo.StickyBalancer()),
 		kgo.SessionTimeout(g.opts.SessionTimeout),
-		kgo.HeartbeatInterval(g.opts.SessionTimeout/5),
+		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
 		// Partitions that were added are found at this pace.
 		kgo.MetadataMaxAge(groupMetadataMaxAge),
 		// A revocation waits for the batch in hand.

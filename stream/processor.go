@@ -54,7 +54,10 @@ type ProcessorOptions struct {
 	// Of the watchdog; tests have others. stalled is called when a partition stands still
 	// for no known reason.
 	watchInterval, stallTimeout time.Duration
-	stalled                     func(why string)
+	// heartbeatInterval is how soon a member notices a rebalance; a fifth of SessionTimeout. Tests have less, so that a
+	// busy machine still keeps the session.
+	heartbeatInterval time.Duration
+	stalled           func(why string)
 }
 
 // Processor runs one goka group until it is told to stop. goka ends a processor at
@@ -74,6 +77,7 @@ type Processor struct {
 // NewProcessor makes a processor; newWorker is called for each assigned partition.
 func NewProcessor(opts ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *Processor {
 	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval), cmp.Or(opts.stallTimeout, stallTimeout)
+	opts.heartbeatInterval = cmp.Or(opts.heartbeatInterval, opts.SessionTimeout/5)
 	if opts.stalled == nil {
 		opts.stalled = die
 	}

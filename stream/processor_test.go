@@ -103,7 +103,7 @@ func (c *cluster) runCopier(dir string) (p *Processor, stores *Stores, stop func
 		Group: testGroup, Input: input, Table: true, Stores: stores, Kafka: c.kafka,
 		Hasher:   func() hash.Hash32 { return &firstByte{} },
 		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
-		SessionTimeout: time.Second, ShutdownTimeout: 5 * time.Second,
+		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 	}
 	p = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: stores} }, testLog())
 	return p, stores, testrun.Start(c.t, "the processor", patience, p.Run)
@@ -191,8 +191,9 @@ func TestProcessorIsBuiltAnew(t *testing.T) {
 	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
 	l := newLab(t)
 	var panics atomic.Int32
+	var seen atomic.Bool
 	l.process = func(_ context.Context, w *fakeWorker, b *Batch) error {
-		if len(b.Records) > 0 && w.a.Partition == 0 && panics.Add(1) <= 2 {
+		if len(b.Records) > 0 && w.a.Partition == 0 && (panics.Add(1) <= 2 || !seen.Load()) {
 			panic("a defect") // which goka turns into its end
 		}
 		return nil
@@ -202,6 +203,7 @@ func TestProcessorIsBuiltAnew(t *testing.T) {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "a defect") && strings.Contains(err.Error(), "goka stopped working on a partition")
 	})
+	seen.Store(true)
 	l.waitProcessed(0, offsets(0, 5))
 	l.waitProcessed(1, offsets(0, 5))
 	waitFor(t, "readiness", func() bool { return p.Ready() == nil })

@@ -16,7 +16,9 @@ import (
 )
 
 // quick has members notice a rebalance soon.
-func quick(o *ProcessorOptions) { o.SessionTimeout = time.Second }
+func quick(o *ProcessorOptions) {
+	o.SessionTimeout, o.heartbeatInterval = 10*time.Second, 200*time.Millisecond
+}
 
 func assigned(p *Processor) int {
 	s, _ := p.Status()

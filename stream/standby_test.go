@@ -61,7 +61,7 @@ func (c *cluster) runStandby(dir string) *standbyMember {
 		Group: testGroup, Input: input, Table: true, Stores: m.stores, Standby: m.copies, Kafka: c.kafka,
 		Hasher:   func() hash.Hash32 { return &firstByte{} },
 		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
-		SessionTimeout: time.Second, ShutdownTimeout: 5 * time.Second,
+		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 	}
 	m.Processor = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: m.stores} }, slog.New(m.trouble))
 	c.t.Cleanup(func() {

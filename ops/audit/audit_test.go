@@ -367,3 +367,54 @@ func TestReadWaitsForTheTable(t *testing.T) {
 	require.Equal(t, uint64(4), table.Progress.NextSeq)
 	require.Equal(t, w.broker.PartitionInfo(schema.TopicState, 0).HighWatermark, read)
 }
+
+// TestUpdatesThatBeginWhereMySQLStands: what is before them is not asked for.
+func TestUpdatesThatBeginWhereMySQLStands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.like(0, time.Now(), postIn(0))
+	w.apply(0)
+	require.NoError(t, w.broker.DeleteRecords(schema.TopicUpdates, 0, w.parts[0].applied.NextOffset))
+	r := w.audit(true)
+	require.Empty(t, r.Problems)
+	require.True(t, r.Equal)
+}
+
+func TestBoundsOfOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Options)
+		says   string
+	}{
+		"the least":   {func(o *Options) { o.Limit, o.Parallel, o.CacheBytes = 0, 1, 1<<20 }, ""},
+		"limit":       {func(o *Options) { o.Limit = -1 }, "limit is -1"},
+		"parallel":    {func(o *Options) { o.Parallel = 0 }, "parallel is 0"},
+		"cache_bytes": {func(o *Options) { o.CacheBytes = 1<<20 - 1 }, "cache_bytes"},
+	} {
+		o := DefaultOptions()
+		c.change(&o)
+		if err := o.Validate(); c.says == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.says, name)
+		}
+	}
+}
+
+func TestProgressLines(t *testing.T) {
+	var out strings.Builder
+	p := Progress{Name: "audit", Out: &out}
+	for _, total := range []int64{0, 8, 4} {
+		phase := &Phase{}
+		show, end, _ := p.lines(phase, "reading", "rows", total, time.Now())
+		phase.Add(6)
+		show()
+		end()
+	}
+	require.Regexp(t, `^audit: reading: 6 rows
+audit: reading: 6 rows, in .*
+audit: reading: 6 rows \(75 %\)
+audit: reading: 6 rows, in .*
+audit: reading: 6 rows \(100 %\)
+audit: reading: 6 rows, in .*
+$`, out.String())
+}

@@ -155,3 +155,24 @@ func TestOffsetsOfAllPartitionsAreCommittedAgain(t *testing.T) {
 		require.Equal(t, int64(3), w.committed(), "partition %d", p)
 	}
 }
+
+// TestUpdatesOfAPostWithManyCells: a record has so many deltas at most, and none is left out.
+func TestUpdatesOfAPostWithManyCells(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const cells = schema.MaxDeltas + 1
+	var pairs []*kgo.Record
+	for minute := range int64(cells) {
+		at := time.Unix(minute*60, 0).UnixMilli()
+		pair := schema.Pair{Reaction: schema.Liked, TimeMs: at, SinceMs: at, Region: schema.Region{'U', 'S'}}
+		pairs = append(pairs, &kgo.Record{Key: schema.AppendPairKey(nil, thePost, uint64(minute)+1), Value: schema.AppendPair(nil, &pair)})
+	}
+	w.write(schema.TopicState, damaged, pairs...)
+	w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendCountsKey(nil, thePost), Value: schema.AppendCounts(nil, schema.Counts{Likes: cells})})
+	_, err := w.run(Updates)
+	require.ErrorContains(t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
+	updates := w.updates()
+	require.Len(t, updates, 2)
+	require.Len(t, updates[0].Deltas, schema.MaxDeltas)
+	require.Equal(t, []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: cells - 1, Likes: 1}}, updates[1].Deltas)
+}

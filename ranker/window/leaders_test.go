@@ -2,10 +2,11 @@ package window
 
 import (
 	"fmt"
-	"kudos/schema"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"kudos/schema"
 
 	"github.com/stretchr/testify/require"
 )
@@ -93,4 +94,17 @@ func best(all map[uint64]Post, excluded map[uint64]bool, topN int) []Post {
 	}
 	slices.SortFunc(posts, Better)
 	return posts[:min(len(posts), topN)]
+}
+
+// TestLeadersHaveLikes: a post that has none is not listed.
+func TestLeadersHaveLikes(t *testing.T) {
+	nobody := func(uint64) bool { return false }
+	l := &Leaders{}
+	listed, members := l.Update(LeaderOf(1, 0, 0), 5, nobody)
+	require.Equal(t, [2]bool{false, false}, [2]bool{listed, members})
+	require.Empty(t, l.Best)
+	l.Update(LeaderOf(1, 2, 0), 5, nobody)
+	listed, members = l.Update(LeaderOf(1, 0, 1), 5, nobody)
+	require.Equal(t, [2]bool{true, true}, [2]bool{listed, members})
+	require.Empty(t, l.Best)
 }

@@ -127,3 +127,23 @@ func TestSettingsTellConfigurationsApart(t *testing.T) {
 		require.NotEqual(t, base().Settings(), c.Settings(), name)
 	}
 }
+
+// TestLateLikesAreCounted: those whose minute has left a window, for each window.
+func TestLateLikesAreCounted(t *testing.T) {
+	const start = schema.Minute(30_000_000)
+	p := NewPartition(configOf(New(10, 0), New(60, 0)))
+	like(p, 1, start)
+	p.MakeVersions(1)
+	like(p, 1, start+30)
+	p.MakeVersions(2)
+	require.Equal(t, []int64{0, 0}, p.Late)
+	like(p, 2, start+30)
+	like(p, 2, start+25)
+	require.Equal(t, []int64{0, 0}, p.Late, "in time for both")
+	like(p, 2, start+1)
+	require.Equal(t, []int64{1, 0}, p.Late)
+	p.Add(2, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: int64(start - 100), Likes: 3}}, 0)
+	require.Equal(t, []int64{4, 3}, p.Late)
+	p.Add(1, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: int64(start), Likes: -1}}, 0)
+	require.Equal(t, []int64{4, 3}, p.Late, "an unlike is no late like")
+}
