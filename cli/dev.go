@@ -68,6 +68,7 @@ and no place for real likes.`,
 		if err := flags.check(cmd, cfg); err != nil {
 			return usageError{err}
 		}
+		collectMoreOften()
 		return newDevSystem(a, cfg, flags).run(cmd.Context())
 	}
 	return []*cobra.Command{cmd}

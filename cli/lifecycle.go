@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/oklog/run"
@@ -108,4 +110,15 @@ func runOver(ctx context.Context, top work, beneath ...work) error {
 	}
 	_ = group.Run() // in errs
 	return errors.Join(errs...)
+}
+
+// gcPercent is GOGC's value where a state store is written to: at Go's 100 % a processor has 300 MiB more
+// garbage, and saves no time that can be measured (docs/performance.md).
+const gcPercent = 50
+
+// collectMoreOften sets gcPercent, unless the user has set GOGC.
+func collectMoreOften() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 }

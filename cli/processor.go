@@ -2,18 +2,12 @@ package cli
 
 import (
 	"errors"
-	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"kudos/processor"
 	"kudos/sql"
 )
-
-// processorGC is GOGC's value for a processor: what waits for the collector at Go's 100 % is 300 MiB more, and saves no
-// time that can be measured (docs/performance.md).
-const processorGC = 50
 
 func (a *app) processorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -52,9 +46,7 @@ It runs until SIGTERM or SIGINT, and then finishes the batches in hand
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
 		reg.MustRegister(db.Collectors()...)
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(processorGC)
-		}
+		collectMoreOften()
 		p, err := processor.New(cfg.Processor, cfg.Kafka, db, log, reg)
 		if err != nil {
 			return err
