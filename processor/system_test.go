@@ -194,27 +194,15 @@ func (p *instance) waitParked(words ...string) {
 	})
 }
 
-// waitFor waits until a condition holds; beside it, the condition says how things are.
+// waitFor waits until a condition holds; with it, the condition returns how things are.
 func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
-	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 100*time.Millisecond) {
-		ok, now := condition()
-		if ok {
-			return
+	devtest.WaitFor(s.t, what, condition, func() (text string) {
+		for i, p := range s.started {
+			text += fmt.Sprintf("processor %d: readiness: %v\n", i, p.Ready())
 		}
-		if time.Now().After(deadline) {
-			for i, p := range s.started {
-				s.t.Logf("processor %d: readiness: %v", i, p.Ready())
-			}
-			s.t.Fatalf("waited %s for %s; now: %v", patience, what, now)
-		}
-		select {
-		case <-time.After(pause):
-		case <-s.t.Context().Done():
-			s.t.Fatalf("the test ended while waiting for %s; now: %v", what, now)
-		}
-	}
+		return text
+	})
 }
 
 // client makes a client that is closed at the end of the test.

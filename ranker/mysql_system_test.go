@@ -1,11 +1,9 @@
 package ranker_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -22,7 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/dev"
+	"kudos/dev/devtest"
 	"kudos/integration/testrun"
 	"kudos/ranker"
 	"kudos/schema"
@@ -32,43 +30,11 @@ import (
 
 const (
 	partitions = 4
-	// patience bounds every wait of a test.
+	// patience bounds the end of what a test runs.
 	patience = 2 * time.Minute
-	// realServer names the environment variable with the DSN of a MariaDB or MySQL,
-	// of a user who may create databases. Without it the embedded database serves.
-	realServer = "KUDOS_TEST_MYSQL_DSN"
 )
 
-// embedded is the database server in this process: one for all tests, since
-// go-mysql-server cannot be started beside itself.
-var embedded struct {
-	dsn string
-	// migrating is held by one test at a time.
-	migrating sync.Mutex
-}
-
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	o := dev.DefaultDatabaseOptions()
-	o.Address = "127.0.0.1:0"
-	database := dev.NewDatabase(o, slog.New(slog.DiscardHandler))
-	if err := database.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- database.Run(ctx) }()
-	embedded.dsn = database.DSN()
-	code := m.Run()
-	cancel()
-	if err := <-done; err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
 
 // system is a broker and a database in this process, with the topic trending and tables.
 type system struct {
@@ -83,45 +49,12 @@ type system struct {
 }
 
 func newSystem(t testing.TB) *system {
-	s := &system{t: t, log: slog.New(slog.DiscardHandler), kafka: stream.DefaultKafkaOptions(), mysql: sql.DefaultOptions()}
-	if os.Getenv("KUDOS_TEST_LOG") != "" {
-		s.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	var err error
-	s.broker, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, schema.TopicTrending), kfake.GroupMinSessionTimeout(time.Second))
-	require.NoError(t, err)
-	t.Cleanup(s.broker.Close)
-	s.kafka.Brokers = s.broker.ListenAddrs()
+	s := &system{t: t, log: devtest.Log()}
+	s.broker, s.kafka = devtest.Broker(t, kfake.SeedTopics(partitions, schema.TopicTrending))
 	s.connect()
-	s.startDatabase()
+	s.mysql, s.db = devtest.Database(t)
+	devtest.Migrate(t, s.mysql)
 	return s
-}
-
-// startDatabase makes a database for this test alone.
-func (s *system) startDatabase() {
-	dsn := os.Getenv(realServer)
-	if dsn == "" {
-		dsn, s.mysql.MaxOpenConns = embedded.dsn, 1
-	}
-	config, err := mysql.ParseDSN(dsn)
-	require.NoError(s.t, err, realServer)
-	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for a transaction that was left open
-	admin, err := sqlx.Connect("mysql", config.FormatDSN())
-	require.NoError(s.t, err, realServer)
-	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
-	admin.MustExec("CREATE DATABASE " + config.DBName)
-	s.t.Cleanup(func() {
-		_, err := admin.Exec("DROP DATABASE " + config.DBName)
-		require.NoError(s.t, err, "is a transaction on it still open?")
-		require.NoError(s.t, admin.Close())
-	})
-	s.mysql.DSN = config.FormatDSN()
-	s.db, err = sqlx.Open("mysql", s.mysql.DSN)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { require.NoError(s.t, s.db.Close()) })
-	embedded.migrating.Lock()
-	defer embedded.migrating.Unlock()
-	require.NoError(s.t, sql.Migrate(s.t.Context(), s.mysql, s.log))
 }
 
 // writer is the running group trending-mysql.
@@ -155,8 +88,11 @@ func (s *system) run() *writer {
 func (w *writer) waitIdle(s *system) {
 	s.waitFor("no lag", func() (bool, any) {
 		statuses, err := w.Status()
-		busy := slices.ContainsFunc(statuses, func(p stream.PartitionStatus) bool { return p.Lag != 0 })
-		return err == nil && !busy, statuses
+		lag := int64(0)
+		for _, p := range statuses {
+			lag += p.Lag
+		}
+		return err == nil && lag == 0, lag
 	})
 }
 
@@ -172,24 +108,10 @@ func (w *writer) metric(t testing.TB, name string) int {
 	return 0
 }
 
-// waitFor waits until a condition holds; beside it, the condition says how things are.
+// waitFor waits until a condition holds; with it, the condition returns how things are.
 func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
-	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 100*time.Millisecond) {
-		ok, now := condition()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("waited %s for %s; readiness: %v; now: %v", patience, what, s.writer.Ready(), now)
-		}
-		select {
-		case <-time.After(pause):
-		case <-s.t.Context().Done():
-			s.t.Fatalf("the test ended while waiting for %s; now: %v", what, now)
-		}
-	}
+	devtest.WaitFor(s.t, what, condition, func() string { return fmt.Sprintf("readiness: %v", s.writer.Ready()) })
 }
 
 func (s *system) waitReady() {

@@ -114,3 +114,31 @@ func Migrate(t testing.TB, o sql.Options) {
 	defer embedded.migrating.Unlock()
 	require.NoError(t, sql.Migrate(t.Context(), o, Log()))
 }
+
+// Patience is how long nothing may change of what a test waits for.
+const Patience = 60 * time.Second
+
+// WaitFor waits until a condition holds. With it the condition returns how things are: while that changes the wait
+// continues, up to ten times Patience, since a busy machine is slow and not stuck. more is logged before it fails.
+func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), more func() string) {
+	t.Helper()
+	began := time.Now()
+	changed, last := began, ""
+	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 100*time.Millisecond) {
+		ok, now := condition()
+		if ok {
+			return
+		}
+		if text := fmt.Sprint(now); text != last {
+			changed, last = time.Now(), text
+		}
+		if time.Since(changed) > Patience || time.Since(began) > 10*Patience {
+			t.Fatalf("waited %s for %s; now, for %s: %s\n%s", time.Since(began).Round(time.Second), what, time.Since(changed).Round(time.Second), last, more())
+		}
+		select {
+		case <-time.After(pause):
+		case <-t.Context().Done():
+			t.Fatalf("the test ended while waiting for %s; now: %s", what, last)
+		}
+	}
+}
