@@ -159,6 +159,6 @@ require (
 
 // What a build does not need: see the packages.
 replace (
-	github.com/DataDog/zstd => ./stream/zstd
+	github.com/DataDog/zstd => ./stream/store/zstd
 	github.com/dolthub/go-icu-regex => ./dev/regex
 )

@@ -24,6 +24,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // name is the archive's in metrics and readiness, where others have their group.
@@ -32,7 +33,7 @@ const name = "archive"
 // Archive is the role.
 type Archive struct {
 	opts          Options
-	kafka         stream.KafkaOptions
+	kafka         kafka.Options
 	log           *slog.Logger
 	checkInterval time.Duration
 
@@ -43,7 +44,7 @@ type Archive struct {
 }
 
 // New makes an archive; it starts nothing.
-func New(opts Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.Registerer) (*Archive, error) {
+func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Registerer) (*Archive, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
@@ -102,14 +103,14 @@ func (a *Archive) run(ctx context.Context, f *folder) error {
 }
 
 // lookUp waits for Kafka and for the topic.
-func (a *Archive) lookUp(ctx context.Context) (stream.Topics, error) {
+func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 	cl, err := a.kafka.NewClient(a.log)
 	if err != nil {
-		return stream.Topics{}, err
+		return kafka.Topics{}, err
 	}
 	defer cl.Close()
 	for {
-		topics, err := stream.LookUpTopics(ctx, cl, schema.TopicUpdates)
+		topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicUpdates)
 		if err == nil || ctx.Err() != nil {
 			return topics, nil
 		}

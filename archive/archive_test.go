@@ -17,6 +17,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // TestArchivesWhatIsCommitted and nothing else, and goes on after an end.
@@ -278,7 +279,7 @@ func TestOptions(t *testing.T) {
 	for _, what := range []string{"dir", "rotate_interval", "max_rows", "row_group_rows", "compression", "park_interval"} {
 		require.ErrorContains(t, err, "archive."+what+": ")
 	}
-	_, err = New(Options{}, stream.DefaultKafkaOptions(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	_, err = New(Options{}, kafka.DefaultOptions(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.Error(t, err)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // findBegin returns where a partition of like-updates is whole from: behind the last gap in the
@@ -15,14 +15,14 @@ import (
 // of the update there, or of the first one that is to come; virgin: there never was one. seen is
 // told of each offset that is read.
 func findBegin(ctx context.Context, cl kmsg.Requestor, partition int32, seen func(next, end int64)) (begin position, virgin bool, err error) {
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, partition)
 	if err != nil {
 		return begin, false, err
 	}
 	begin.NextOffset = start
 	var u schema.Update
 	next, first := uint64(0), true
-	err = stream.ReadLogSmall(ctx, cl, schema.TopicUpdates, partition, start, func(c stream.LogChunk) (bool, error) {
+	err = kafka.ReadLogSmall(ctx, cl, schema.TopicUpdates, partition, start, func(c kafka.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			if err := schema.DecodeUpdate(rec.Value, &u); err != nil {
 				return false, notUnderstood(rec, err)

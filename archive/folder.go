@@ -13,6 +13,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // folder is an archive on disk. Beside the folders of the hours it has files of its own; their
@@ -80,7 +81,7 @@ type identity struct {
 	Partitions int32  `json:"partitions"`
 }
 
-func identityOf(topics stream.Topics) identity {
+func identityOf(topics kafka.Topics) identity {
 	t := topics.ByName[schema.TopicUpdates]
 	return identity{topics.ClusterID, base64.RawURLEncoding.EncodeToString(t.ID[:]), t.Partitions}
 }

@@ -13,6 +13,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // partition archives one partition. Its goroutine is run; others ask for its status.
@@ -41,7 +42,7 @@ func newPartition(a *Archive, f *folder, id identity, number int32) *partition {
 	p := &partition{archive: a, folder: f, id: id, number: number, log: a.log.With("partition", number)}
 	p.mu.status = stream.PartitionStatus{
 		Topic: schema.TopicUpdates, Partition: number,
-		State: stream.StateStarting, Since: time.Now(), Position: stream.Position{Offset: -1, Epoch: -1},
+		State: stream.StateStarting, Since: time.Now(), Position: kafka.Position{Offset: -1, Epoch: -1},
 	}
 	return p
 }
@@ -81,7 +82,7 @@ func (p *partition) follow(ctx context.Context) (err error) {
 	if err := p.position(ctx, cl, w); err != nil {
 		return err
 	}
-	return stream.ReadLogSmall(ctx, cl, schema.TopicUpdates, p.number, w.next, func(c stream.LogChunk) (bool, error) {
+	return kafka.ReadLogSmall(ctx, cl, schema.TopicUpdates, p.number, w.next, func(c kafka.LogChunk) (bool, error) {
 		now := time.Now()
 		if err := p.checkLog(ctx, cl, now); err != nil {
 			return false, err
@@ -118,7 +119,7 @@ func (p *partition) position(ctx context.Context, cl *kgo.Client, w *writer) err
 		p.log.Info("begins here: before, updates are missing, or there are none", "offset", begin.NextOffset, "seq", begin.NextSeq)
 		return w.begin(begin, virgin)
 	}
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, p.number)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, p.number)
 	switch {
 	case err != nil:
 		return err
@@ -147,7 +148,7 @@ func (p *partition) checkLog(ctx context.Context, cl *kgo.Client, now time.Time)
 }
 
 func (p *partition) lookUp(ctx context.Context, cl *kgo.Client) error {
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 type world struct {
 	t      *testing.T
 	broker *kfake.Cluster
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	writer *kgo.Client
 	opts   Options
 	at     time.Time // of records
@@ -47,7 +47,7 @@ func newEmptyWorld(t *testing.T) *world {
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
-	w := &world{t: t, broker: broker, kafka: stream.DefaultKafkaOptions(), opts: testOptions(t), at: noon}
+	w := &world{t: t, broker: broker, kafka: kafka.DefaultOptions(), opts: testOptions(t), at: noon}
 	w.kafka.Brokers = broker.ListenAddrs()
 	w.opts.RotateInterval, w.opts.ParkInterval = 20*time.Millisecond, 20*time.Millisecond
 	w.connect()

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/store"
 )
 
 // Kudos is the contender that this project is: one `kudos processor`, with its defaults.
@@ -278,7 +278,7 @@ func (r *kudosProcess) Stop() (State, error) {
 	var s State
 	for p := range r.running {
 		dir := filepath.Join(r.stateDir, schema.TopicState, strconv.Itoa(int(p)))
-		bytes, err := stream.CompactStopped(dir, r.servers.Log, func(key []byte) {
+		bytes, err := store.CompactStopped(dir, r.servers.Log, func(key []byte) {
 			if len(key) == schema.PairKeySize {
 				s.Pairs++
 			}

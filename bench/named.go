@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -35,7 +35,7 @@ func Tables() []string {
 
 // NamedSite is servers that somebody named: they hold nothing of kudos but what an earlier benchmark left.
 type NamedSite struct {
-	Kafka       stream.KafkaOptions
+	Kafka       kafka.Options
 	DSN         string
 	MySQL       driver.Connector // as Servers have it
 	Replication int16

@@ -14,7 +14,7 @@ import (
 
 	"kudos/bench/producer"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // TestDocsAreOfTheJSON: docs/benchmarks.md is what the JSON beside it gives.
@@ -168,7 +168,7 @@ func TestAcceptedLikesMustBeThere(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, schema.TopicLikes))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	s := &Servers{Kafka: stream.DefaultKafkaOptions(), Log: slog.New(slog.DiscardHandler)}
+	s := &Servers{Kafka: kafka.DefaultOptions(), Log: slog.New(slog.DiscardHandler)}
 	s.Kafka.Brokers = cluster.ListenAddrs()
 	cl, err := s.client(kgo.DefaultProduceTopic(schema.TopicLikes))
 	require.NoError(t, err)

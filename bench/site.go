@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Site is where runs take place. Each run gets servers that hold nothing of an earlier one.
@@ -25,7 +25,7 @@ type Site interface {
 
 // Servers are those of one run.
 type Servers struct {
-	Kafka stream.KafkaOptions
+	Kafka kafka.Options
 	// DSN is of a database that holds nothing.
 	DSN string
 	// MySQL makes connections to it, where a DSN cannot say how (TLS by files); nil: by the DSN.

@@ -19,7 +19,7 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // devData is the directory of --data-dir. The embedded broker's data is all that is kept: the
@@ -96,7 +96,7 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 		return err
 	}
 	defer cl.Close()
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicState)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 		if progress == nil {
 			return fmt.Errorf("%s/%d has no progress record", schema.TopicState, p)
 		}
-		committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, p)
+		committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, p)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func checkLastUpdate(ctx context.Context, cl *kgo.Client, partition int32, next 
 	if err != nil {
 		return err
 	}
-	return stream.ReadLog(ctx, cl, schema.TopicUpdates, partition, at.NextOffset, func(c stream.LogChunk) (bool, error) {
+	return kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, at.NextOffset, func(c kafka.LogChunk) (bool, error) {
 		if len(c.Records) > 0 {
 			return false, fmt.Errorf("%s/%d goes on at offset %d, behind what the state table has published",
 				schema.TopicUpdates, partition, c.Records[0].Offset)

@@ -13,8 +13,8 @@ import (
 
 	"kudos/config"
 	"kudos/httpserver/admin"
-	"kudos/stream"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka"
+	"kudos/stream/kafka/tracing"
 )
 
 // role is one of the program's long-running parts.
@@ -62,7 +62,7 @@ func checkOf(name string, r role) admin.Check {
 // observe returns the registry of a process, and has its clients of Kafka count there.
 func observe(cfg *config.Config) *prometheus.Registry {
 	reg := admin.NewRegistry()
-	cfg.Kafka.Hooks = append(cfg.Kafka.Hooks, stream.NewClientMetrics(reg))
+	cfg.Kafka.Hooks = append(cfg.Kafka.Hooks, kafka.NewClientMetrics(reg))
 	return reg
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"kudos/ops/topics"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // topicsTimeout bounds setting up or checking all topics.
@@ -53,7 +53,7 @@ It changes nothing. Exit code 1 if there is a difference.`,
 	return a.topicsRun(cmd, topics.Check, "topics are as they must be", true)
 }
 
-type topicsFunc func(context.Context, stream.KafkaOptions, schema.Layout, int16, *slog.Logger) (*topics.Report, error)
+type topicsFunc func(context.Context, kafka.Options, schema.Layout, int16, *slog.Logger) (*topics.Report, error)
 
 // topicsRun completes a command that reports on topics. failOnLines: a line in the
 // report is a fault and not a deed.

@@ -15,7 +15,7 @@ import (
 	"kudos/config"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 func (a *app) whereCommand() *cobra.Command {
@@ -95,7 +95,7 @@ func findPlaces(ctx context.Context, cfg *config.Loaded, keys []located, log *sl
 	for i := range keys {
 		key := &keys[i]
 		if known[key.topic] == 0 {
-			topics, err := stream.LookUpTopics(ctx, cl, key.topic)
+			topics, err := kafka.LookUpTopics(ctx, cl, key.topic)
 			if err != nil {
 				return nil, err
 			}

@@ -21,21 +21,21 @@ import (
 	"kudos/ranker"
 	"kudos/reader"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Config is every setting of the program. The tags of the fields are the keys.
 type Config struct {
-	Kafka     stream.KafkaOptions `mapstructure:"kafka"`
-	MySQL     sql.Options         `mapstructure:"mysql"`
-	Topics    topics.Options      `mapstructure:"topics"`
-	Producer  producer.Options    `mapstructure:"producer"`
-	Processor processor.Options   `mapstructure:"processor"`
-	Ranker    ranker.Options      `mapstructure:"ranker"`
-	Reader    reader.Options      `mapstructure:"reader"`
-	Archive   archive.Options     `mapstructure:"archive"`
-	Admin     admin.Options       `mapstructure:"admin"`
-	Log       Log                 `mapstructure:"log"`
+	Kafka     kafka.Options     `mapstructure:"kafka"`
+	MySQL     sql.Options       `mapstructure:"mysql"`
+	Topics    topics.Options    `mapstructure:"topics"`
+	Producer  producer.Options  `mapstructure:"producer"`
+	Processor processor.Options `mapstructure:"processor"`
+	Ranker    ranker.Options    `mapstructure:"ranker"`
+	Reader    reader.Options    `mapstructure:"reader"`
+	Archive   archive.Options   `mapstructure:"archive"`
+	Admin     admin.Options     `mapstructure:"admin"`
+	Log       Log               `mapstructure:"log"`
 }
 
 // Log is how the program logs, to standard error.
@@ -49,7 +49,7 @@ type Log struct {
 // Default is what holds where nothing is set.
 func Default() Config {
 	return Config{
-		Kafka:     stream.DefaultKafkaOptions(),
+		Kafka:     kafka.DefaultOptions(),
 		MySQL:     sql.DefaultOptions(),
 		Topics:    topics.DefaultOptions(),
 		Producer:  producer.DefaultOptions(),

@@ -10,14 +10,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // EndKilledTransactions writes abort markers for the transactions that were open when the
 // broker was killed. To be called before anybody else writes. kfake counts their records
 // as aborted when it loads them, but does not write that down: after another kill it would
 // take them for a part of the next transaction of the same id, and of its commit.
-func EndKilledTransactions(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) error {
+func EndKilledTransactions(ctx context.Context, kafka kafka.Options, log *slog.Logger) error {
 	cl, err := kafka.NewClient(log)
 	if err != nil {
 		return err

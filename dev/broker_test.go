@@ -19,7 +19,7 @@ import (
 
 	"kudos/integration/testrun"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // startBroker is an embedded broker for one test.
@@ -33,8 +33,8 @@ func startBroker(t testing.TB) *Broker {
 	return b
 }
 
-func kafkaOptions(b *Broker) stream.KafkaOptions {
-	o := stream.DefaultKafkaOptions()
+func kafkaOptions(b *Broker) kafka.Options {
+	o := kafka.DefaultOptions()
 	o.Brokers = []string{b.Address()}
 	return o
 }

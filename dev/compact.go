@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // CompactorOptions say which tables the Compactor keeps small, and when.
@@ -71,7 +71,7 @@ func (o CompactorOptions) Validate() error {
 type Compactor struct {
 	options CompactorOptions
 	broker  *Broker
-	kafka   stream.KafkaOptions
+	kafka   kafka.Options
 	log     *slog.Logger
 
 	cl    *kgo.Client
@@ -92,7 +92,7 @@ type compacted struct {
 }
 
 // NewCompactor makes a compactor of broker, which kafka must name.
-func NewCompactor(o CompactorOptions, broker *Broker, kafka stream.KafkaOptions, log *slog.Logger) *Compactor {
+func NewCompactor(o CompactorOptions, broker *Broker, kafka kafka.Options, log *slog.Logger) *Compactor {
 	return &Compactor{options: o, broker: broker, kafka: kafka, log: log, logs: map[topicPartition]*compacted{}}
 }
 
@@ -172,7 +172,7 @@ func (c *Compactor) look(ctx context.Context, topic kadm.TopicDetail, partition 
 	if size < max(c.options.MinBytes, 4*known.left) {
 		return nil
 	}
-	start, end, err := stream.Bounds(ctx, c.cl, tp.topic, partition)
+	start, end, err := kafka.Bounds(ctx, c.cl, tp.topic, partition)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (c *Compactor) read(ctx context.Context, tp topicPartition, from, to int64,
 	if from >= to {
 		return nil
 	}
-	return stream.ReadLog(ctx, c.cl, tp.topic, tp.partition, from, func(chunk stream.LogChunk) (bool, error) {
+	return kafka.ReadLog(ctx, c.cl, tp.topic, tp.partition, from, func(chunk kafka.LogChunk) (bool, error) {
 		for _, r := range chunk.Records {
 			if r.Offset < to {
 				each(r)

@@ -14,7 +14,7 @@ import (
 
 	"kudos/integration/testrun"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // compacting is a broker with topics of one partition, and a compactor that compacts
@@ -48,10 +48,10 @@ func set(t *testing.T, cl *kgo.Client, end kgo.TransactionEndTry, records ...[2]
 // table is what a reader of the whole log comes to, and its last record's key.
 func table(t *testing.T, cl *kgo.Client) (values map[string]string, last string) {
 	t.Helper()
-	start, _, err := stream.Bounds(t.Context(), cl, schema.TopicState, 0)
+	start, _, err := kafka.Bounds(t.Context(), cl, schema.TopicState, 0)
 	require.NoError(t, err)
 	values = map[string]string{}
-	require.NoError(t, stream.ReadLog(t.Context(), cl, schema.TopicState, 0, start, func(c stream.LogChunk) (bool, error) {
+	require.NoError(t, kafka.ReadLog(t.Context(), cl, schema.TopicState, 0, start, func(c kafka.LogChunk) (bool, error) {
 		for _, r := range c.Records {
 			values[string(r.Key)], last = string(r.Value), string(r.Key)
 			if r.Value == nil {
@@ -65,7 +65,7 @@ func table(t *testing.T, cl *kgo.Client) (values map[string]string, last string)
 
 func logStart(t *testing.T, cl *kgo.Client) int64 {
 	t.Helper()
-	start, _, err := stream.Bounds(t.Context(), cl, schema.TopicState, 0)
+	start, _, err := kafka.Bounds(t.Context(), cl, schema.TopicState, 0)
 	require.NoError(t, err)
 	return start
 }
@@ -174,7 +174,7 @@ func readWhole(t *testing.T, cl *kgo.Client) (values map[string]string, last str
 	for {
 		start := logStart(t, cl)
 		values, last = map[string]string{}, ""
-		err := stream.ReadLog(context.Background(), cl, schema.TopicState, 0, start, func(c stream.LogChunk) (bool, error) {
+		err := kafka.ReadLog(context.Background(), cl, schema.TopicState, 0, start, func(c kafka.LogChunk) (bool, error) {
 			for _, r := range c.Records {
 				values[string(r.Key)], last = string(r.Value), string(r.Key)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // SimulatorOptions say how fast simulated likes come, and by which way.
@@ -90,7 +90,7 @@ type SimulatorCounts struct {
 // Simulator publishes generated likes at an even rate.
 type Simulator struct {
 	options SimulatorOptions
-	kafka   stream.KafkaOptions
+	kafka   kafka.Options
 	log     *slog.Logger
 
 	inFlight chan struct{} // one token for each event that Kafka has not acknowledged
@@ -99,7 +99,7 @@ type Simulator struct {
 }
 
 // NewSimulator makes a simulator; nothing is sent yet.
-func NewSimulator(o SimulatorOptions, kafka stream.KafkaOptions, log *slog.Logger) *Simulator {
+func NewSimulator(o SimulatorOptions, kafka kafka.Options, log *slog.Logger) *Simulator {
 	return &Simulator{options: o, kafka: kafka, log: log, inFlight: make(chan struct{}, max(0, o.MaxInFlight))}
 }
 

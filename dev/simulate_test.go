@@ -17,7 +17,7 @@ import (
 
 	"kudos/integration/testrun"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 func TestPacerDoesNotDrift(t *testing.T) {
@@ -135,7 +135,7 @@ func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
 	require.NoError(t, err)
 	defer silent.Close()
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = []string{silent.Addr().String()}
 	s := NewSimulator(o, kafka, discardLog())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,5 +149,5 @@ func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
 
 func TestSimulatorRefusesItsOptions(t *testing.T) {
 	o := DefaultSimulatorOptions()
-	require.ErrorContains(t, NewSimulator(o, stream.DefaultKafkaOptions(), discardLog()).Run(t.Context()), "rate is 0")
+	require.ErrorContains(t, NewSimulator(o, kafka.DefaultOptions(), discardLog()).Run(t.Context()), "rate is 0")
 }

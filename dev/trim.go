@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // TrimmerOptions say what the embedded broker may forget.
@@ -73,12 +73,12 @@ func (o TrimmerOptions) Validate() error {
 // still to count.
 type Trimmer struct {
 	options TrimmerOptions
-	kafka   stream.KafkaOptions
+	kafka   kafka.Options
 	log     *slog.Logger
 }
 
 // NewTrimmer makes a trimmer of the broker that kafka names.
-func NewTrimmer(o TrimmerOptions, kafka stream.KafkaOptions, log *slog.Logger) *Trimmer {
+func NewTrimmer(o TrimmerOptions, kafka kafka.Options, log *slog.Logger) *Trimmer {
 	return &Trimmer{options: o, kafka: kafka, log: log}
 }
 

@@ -15,6 +15,8 @@ import (
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // What of rule 2 only a real broker shows: who owns a partition is decided by its
@@ -31,28 +33,28 @@ type owner struct {
 	s     *system
 	drive *stream.Drive
 	kafka *heldKafka
-	at    stream.Position
+	at    kafka.Position
 	ctx   context.Context
 }
 
 // heldKafka is a way to the broker that counts the transactional clients, and on which
 // commits can be held.
 type heldKafka struct {
-	stream.Kafka
+	kafka.Clients
 	clients atomic.Int64
 	hold    atomic.Bool
 	held    chan struct{} // a commit is there
 	release chan struct{}
 }
 
-func (k *heldKafka) ConnectTxn(log *slog.Logger, opts *stream.TxnOptions) (stream.TxnClient, error) {
+func (k *heldKafka) ConnectTxn(log *slog.Logger, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
 	k.clients.Add(1)
-	cl, err := k.Kafka.ConnectTxn(log, opts)
+	cl, err := k.Clients.ConnectTxn(log, opts)
 	return heldClient{cl, k}, err
 }
 
 type heldClient struct {
-	stream.TxnClient
+	kafka.TxnClient
 	k *heldKafka
 }
 
@@ -65,13 +67,13 @@ func (c heldClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTr
 }
 
 // joinFold makes a member of the fold's group, until leave.
-func (s *system) joinFold() (m stream.Member, leave func()) {
+func (s *system) joinFold() (m kafka.Member, leave func()) {
 	s.t.Helper()
-	assigned := make(chan stream.Member, 10)
+	assigned := make(chan kafka.Member, 10)
 	cl := s.ownClient(kgo.ConsumerGroup(schema.GroupFold), kgo.ConsumeTopics(schema.TopicLikes), kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
 			id, generation := cl.GroupMetadata()
-			assigned <- stream.Member{Group: schema.GroupFold, ID: id, Generation: generation}
+			assigned <- kafka.Member{Group: schema.GroupFold, ID: id, Generation: generation}
 		}))
 	leave = sync.OnceFunc(cl.Close)
 	s.t.Cleanup(leave)
@@ -84,11 +86,11 @@ func (s *system) joinFold() (m stream.Member, leave func()) {
 }
 
 // own makes an owner with an empty local state.
-func (s *system) own(m stream.Member) *owner {
-	kafka := stream.DefaultKafkaOptions()
-	kafka.Brokers = s.brokers
-	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Kafka: kafka, held: make(chan struct{}), release: make(chan struct{})}}
-	stores := stream.NewStores(s.t.TempDir(), 1<<20, s.log)
+func (s *system) own(m kafka.Member) *owner {
+	broker := kafka.DefaultOptions()
+	broker.Brokers = s.brokers
+	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Clients: broker, held: make(chan struct{}), release: make(chan struct{})}}
+	stores := store.NewSet(s.t.TempDir(), 1<<20, s.log)
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout
 	workers := processor.NewWorkers(options, o.kafka, stores, nil, s.log, nil)
@@ -107,15 +109,15 @@ func (s *system) own(m stream.Member) *owner {
 }
 
 // openStore opens the local state, as goka does between Fence and Open.
-func (o *owner) openStore(stores *stream.Stores) *stream.Store {
-	topics, err := stream.LookUpTopics(o.ctx, o.s.client(), schema.TopicState)
+func (o *owner) openStore(stores *store.Set) *store.Store {
+	topics, err := kafka.LookUpTopics(o.ctx, o.s.client(), schema.TopicState)
 	require.NoError(o.s.t, err)
-	st, err := stores.Builder(func(topic string) (stream.LogID, error) {
-		return stream.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
+	st, err := stores.Builder(func(topic string) (kafka.LogID, error) {
+		return kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
 	})(schema.TopicState, 0)
 	require.NoError(o.s.t, err)
 	require.NoError(o.s.t, st.Open())
-	return st.(*stream.Store)
+	return st.(*store.Store)
 }
 
 // requireState waits for a state, working meanwhile on what is due.
@@ -148,7 +150,7 @@ func (o *owner) fetch() {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(o.ctx, soon)
 	defer cancel()
-	_, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, 0)
+	_, end, err := kafka.Bounds(ctx, cl, schema.TopicLikes, 0)
 	require.NoError(o.s.t, err)
 	for o.at.Offset < end {
 		fetches := cl.PollFetches(ctx)

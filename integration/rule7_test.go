@@ -19,7 +19,7 @@ import (
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // newBareSystem has a real Kafka of its own and a real MariaDB, topics and tables made, and
@@ -29,7 +29,7 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	s := &system{t: t, log: slog.New(slog.DiscardHandler), partitions: partitions, replication: 1}
 	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log})
 	s.brokers, s.dsn = s.kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
-	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
+	kafka, database := kafka.DefaultOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
 	_, err := topics.Apply(t.Context(), kafka, schema.Layout{Partitions: int32(partitions)}, 1, s.log)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func (s *system) inProcess() (p *processor.Processor, stop func()) {
 	o := processor.DefaultOptions()
 	o.StateDir, o.CacheBytes = s.t.TempDir(), 16<<20
 	o.ParkInterval, o.PositionCheckInterval, o.SessionTimeout = 200*time.Millisecond, 200*time.Millisecond, 6*time.Second
-	kafka, database := stream.DefaultKafkaOptions(), sql.DefaultOptions()
+	kafka, database := kafka.DefaultOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
 	store, err := sql.Open(database, s.log)
 	require.NoError(s.t, err)

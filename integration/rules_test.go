@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,6 +48,10 @@ var mayImport = map[string][]string{
 
 // mayImportPackage are the packages of another one that a package may import besides: what all of the fold's readers share.
 var mayImportPackage = map[string][]string{"ops": {"processor/fold", "processor/fold/classify", "processor/fold/table", "producer/bulk"}}
+
+// mayImportWithin are the packages of its own room that a package may import, where not all: what stream stands on does not
+// know of it.
+var mayImportWithin = map[string][]string{"stream/kafka": {}, "stream/store": {"stream/kafka"}}
 
 // testsMayImport is what _test files of every room may import besides.
 var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "ops", "dev", "integration"}
@@ -110,6 +115,9 @@ func (s source) violations() []string {
 	for _, imported := range s.imports {
 		if ours, ok := strings.CutPrefix(imported, module); ok {
 			other, _, _ := strings.Cut(ours, "/")
+			if within, ok := mayImportWithin[path.Dir(filepath.ToSlash(s.path))]; ok && other == room && !isTest && !slices.Contains(within, ours) {
+				found = append(found, fmt.Sprintf("%s: %s must not import %s: let stream pass it in", s.path, path.Dir(s.path), imported))
+			}
 			if other != room && !slices.Contains(allowed, other) && !slices.Contains(mayImportPackage[room], ours) {
 				found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, room, imported, mendFor(room, other)))
 			}
@@ -192,7 +200,11 @@ func TestImportRulesBite(t *testing.T) {
 		{"sql/store.go", "kudos/schema", ""},
 		{"sql/connect.go", "kudos/tlsfiles", ""},
 		{"sql/store.go", "kudos/stream", "sql stores what it is given"},
-		{"stream/kafka.go", "kudos/schema", "stream knows batches and bytes, not likes"},
+		{"stream/group.go", "kudos/schema", "stream knows batches and bytes, not likes"},
+		{"stream/group.go", "kudos/stream/kafka", ""},
+		{"stream/store/store.go", "kudos/stream/kafka", ""},
+		{"stream/store/store.go", "kudos/stream", "let stream pass it in"},
+		{"stream/kafka/txn.go", "kudos/stream/store", "let stream pass it in"},
 		{"httpserver/admin/server.go", "kudos/config", "take an Options struct"},
 		{"producer/importer/importer.go", "kudos/stream", ""},
 		{"producer/publish.go", "kudos/processor/fold", "roles speak through topics"},
@@ -276,14 +288,14 @@ func TestFirstBuildStaysSmall(t *testing.T) {
 		mend string
 	}{
 		{regexp.MustCompile(`^github\.com/tetratelabs/wazero(/|$)`), "dev/regex replaces go-icu-regex, which needs it"},
-		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`), "stream/tracing sends spans by itself"},
+		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`), "stream/kafka/tracing sends spans by itself"},
 	} {
 		if i := slices.IndexFunc(dependencies(t), unwanted.what.MatchString); i >= 0 {
 			t.Errorf("the program imports %s: %s", dependencies(t)[i], unwanted.mend)
 		}
 	}
 	for _, pkg := range dependencies(t, "-f", `{{if and .CFiles (not .Standard)}}{{.ImportPath}}{{end}}`) {
-		t.Errorf("%s is compiled from C, which takes longer than Go: stream/zstd shows how to replace it", pkg)
+		t.Errorf("%s is compiled from C, which takes longer than Go: stream/store/zstd shows how to replace it", pkg)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"kudos/integration/tier"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // secret ends every password of these tests. Nothing may print it.
@@ -311,7 +312,7 @@ func (s *secured) refusals() {
 	like.Topic = schema.TopicLikes
 	err := s.clientAs("reader").ProduceSync(s.t.Context(), like).FirstErr()
 	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a reader does not write")
-	err = stream.ReadLog(s.t.Context(), s.clientAs("producer"), schema.TopicLikes, 0, 0, func(stream.LogChunk) (bool, error) { return false, nil })
+	err = kafka.ReadLog(s.t.Context(), s.clientAs("producer"), schema.TopicLikes, 0, 0, func(kafka.LogChunk) (bool, error) { return false, nil })
 	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a producer does not read")
 	out := s.run("topics", "check", "--config", s.settings["reader"])
 	require.Equal(s.t, 1, out.code)

@@ -12,7 +12,7 @@ import (
 	"kudos/processor/fold/classify"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // shapes of load: all on one post, on some, and hardly two on the same.
@@ -70,7 +70,7 @@ func BenchmarkJudgeAndPublish(b *testing.B) {
 			}
 			result, err := w.fold.Fold(w.classified[0].Events, &memory{})
 			require.NoError(b, err)
-			next := stream.Position{Offset: benchBatch, Epoch: 1}
+			next := kafka.Position{Offset: benchBatch, Epoch: 1}
 			b.ReportAllocs()
 			for b.Loop() {
 				w.publish(&output{progress: w.progress}, &w.classified[0], result, next, true)
@@ -89,7 +89,7 @@ func BenchmarkBatch(b *testing.B) {
 			state := &memory{pairs: map[fold.PairKey]schema.Pair{}}
 			b.ReportAllocs()
 			for b.Loop() {
-				publishBatch(b, w, state, stream.Position{Offset: benchBatch, Epoch: 1}, records...)
+				publishBatch(b, w, state, kafka.Position{Offset: benchBatch, Epoch: 1}, records...)
 			}
 			perEvent(b, benchBatch)
 		})
@@ -104,7 +104,7 @@ func BenchmarkCollapse(b *testing.B) {
 			var updates []*kgo.Record
 			records := benchRecords(shape.posts)
 			for i := 0; i < len(records); i += 1000 {
-				out := publishBatch(b, w, &memory{}, stream.Position{Offset: int64(i + 1000), Epoch: 1}, records[i:i+1000]...)
+				out := publishBatch(b, w, &memory{}, kafka.Position{Offset: int64(i + 1000), Epoch: 1}, records[i:i+1000]...)
 				w.progress = out.progress
 				for _, rec := range out.records {
 					if rec.Topic == schema.TopicUpdates {

@@ -13,12 +13,12 @@ import (
 	"kudos/ops/topics"
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // addFirstProgress is what `kudos topics repartition` does for a partition that it has added.
 func (s *system) addFirstProgress(partition int32) error {
-	have, err := stream.LookUpTopics(s.t.Context(), s.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	have, err := kafka.LookUpTopics(s.t.Context(), s.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	require.NoError(s.t, err)
 	return topics.AddFirstProgress(s.t.Context(), s.kafka, have, partition, schema.Layout{Partitions: partitions}, 1, s.log)
 }

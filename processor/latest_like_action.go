@@ -15,24 +15,26 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka"
+	"kudos/stream/kafka/tracing"
+	"kudos/stream/store"
 )
 
 // folder is the worker of latest-like-action for one partition.
 type folder struct {
 	partition int32
-	member    stream.Member
+	member    kafka.Member
 	opts      *Options
-	kafka     stream.Kafka
-	stores    *stream.Stores
+	kafka     kafka.Clients
+	stores    *store.Set
 	metrics   *metrics
 	log       *slog.Logger
 	atATime   int                        // see Workers
 	beside    func(func()) (wait func()) // see Workers
 	rooms     *sync.Pool                 // of *recordRoom
 
-	txn        *stream.Txn
-	store      *stream.Store
+	txn        *kafka.Txn
+	store      *store.Store
 	progress   schema.Progress
 	layout     schema.Layout // of progress
 	classified [2]classify.Classified
@@ -46,14 +48,14 @@ func (w *folder) Fence(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes)
 	if err != nil {
 		return err
 	}
-	w.txn = stream.NewTxn(stream.TxnOptions{
+	w.txn = kafka.NewTxn(kafka.TxnOptions{
 		ID:            schema.FoldTransactionalID(w.partition),
 		Member:        w.member,
-		Source:        stream.LogPartition{Topic: schema.TopicLikes, TopicID: topics.ByName[schema.TopicLikes].ID, Partition: w.partition},
+		Source:        kafka.LogPartition{Topic: schema.TopicLikes, TopicID: topics.ByName[schema.TopicLikes].ID, Partition: w.partition},
 		Timeout:       w.opts.TransactionTimeout,
 		BatchMaxBytes: schema.BatchMaxBytes,
 		Kafka:         w.kafka,
@@ -63,23 +65,23 @@ func (w *folder) Fence(ctx context.Context) error {
 
 // Open brings the state table up to the end of its changelog, which nobody else can
 // move any more, and takes the position from the progress record in it.
-func (w *folder) Open(ctx context.Context) (stream.Position, error) {
+func (w *folder) Open(ctx context.Context) (kafka.Position, error) {
 	w.store = w.stores.Get(schema.TopicState, w.partition)
 	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	progress, ok, err := table.ReadProgress(w.store)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	if !ok {
-		return stream.Position{}, stream.Park(stream.CauseState, table.ActionApply, table.NoProgress, w.partition)
+		return kafka.Position{}, stream.Park(stream.CauseState, table.ActionApply, table.NoProgress, w.partition)
 	}
 	if err := w.verify(ctx, &progress); err != nil {
-		return stream.Position{}, w.unlessTaken(ctx, err)
+		return kafka.Position{}, w.unlessTaken(ctx, err)
 	}
 	w.progress, w.layout = progress, progress.Layout()
-	return stream.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
+	return kafka.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 
 // unlessTaken is err only if the partition surely still is ours. If another process took it
@@ -96,7 +98,7 @@ func (w *folder) unlessTaken(ctx context.Context, err error) error {
 // fit no retry can repair.
 func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 	cl := w.txn.Client()
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (w *folder) verify(ctx context.Context, p *schema.Progress) error {
 			return table.ParkPartitions(t.name, have.Partitions, p.Partitions)
 		}
 	}
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicLikes, w.partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicLikes, w.partition)
 	if err != nil {
 		return err
 	}
@@ -253,7 +255,7 @@ func (s *sheet) add(topic string, key, value []byte) *kgo.Record {
 
 // publish lays out the records of a part of the batch; after the last one comes the
 // progress.
-func (w *folder) publish(out *output, v *classify.Classified, r *fold.Result, next stream.Position, last bool) {
+func (w *folder) publish(out *output, v *classify.Classified, r *fold.Result, next kafka.Position, last bool) {
 	out.records = make([]*kgo.Record, 0, len(r.Pairs)+len(r.Counts)+len(r.Updates)+len(v.Forwards)+len(v.DeadLetters)+2)
 	out.events += len(v.Events)
 	out.transitions += r.Transitions
@@ -302,7 +304,7 @@ func (s *sheet) layState(r *fold.Result, pairs map[fold.PairKey]trace.Span) {
 }
 
 // layUpdates lays out what the posts' changes come to.
-func (s *sheet) layUpdates(r *fold.Result, layout schema.Layout, next stream.Position, posts map[uint64]trace.Span) {
+func (s *sheet) layUpdates(r *fold.Result, layout schema.Layout, next kafka.Position, posts map[uint64]trace.Span) {
 	for i := range r.Updates {
 		u := &r.Updates[i]
 		n := len(s.bytes)
@@ -320,7 +322,7 @@ func (s *sheet) layUpdates(r *fold.Result, layout schema.Layout, next stream.Pos
 }
 
 // update adds an update with the next number.
-func (s *sheet) update(next stream.Position, key []byte, u schema.Update) *kgo.Record {
+func (s *sheet) update(next kafka.Position, key []byte, u schema.Update) *kgo.Record {
 	u.Seq, u.SourceOffset = s.out.progress.NextSeq, next.Offset
 	s.out.progress.NextSeq++
 	s.out.updates++

@@ -14,7 +14,8 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka"
+	"kudos/stream/kafka/tracing"
 )
 
 // counter is the worker of like-count for one partition: it applies updates to MySQL.
@@ -23,7 +24,7 @@ import (
 type counter struct {
 	partition int32
 	opts      *Options
-	kafka     stream.Kafka
+	kafka     kafka.Clients
 	db        *sql.Store
 	metrics   *metrics
 	log       *slog.Logger
@@ -47,31 +48,31 @@ type hourKey struct {
 func (w *counter) Fence(context.Context) error { return nil }
 
 // Open reads the position from MySQL and holds it against the log.
-func (w *counter) Open(ctx context.Context) (stream.Position, error) {
+func (w *counter) Open(ctx context.Context) (kafka.Position, error) {
 	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	defer cl.Close()
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicUpdates)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	t := topics.ByName[schema.TopicUpdates]
 	w.source = sql.Source{Topic: schema.TopicUpdates, TopicID: t.ID, Partitions: t.Partitions}
 	w.position, err = w.db.Position(ctx, w.source, w.partition)
 	if err != nil {
-		return stream.Position{}, parkMySQL(err)
+		return kafka.Position{}, parkMySQL(err)
 	}
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, w.partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, w.partition)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	if w.position.NextOffset < start || w.position.NextOffset > end {
-		return stream.Position{}, stream.Park(stream.CauseMySQL, table.ActionRebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
+		return kafka.Position{}, stream.Park(stream.CauseMySQL, table.ActionRebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
 	}
 	w.checked = time.Now()
-	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
+	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
 // parkMySQL tells what no retry repairs from a server that is away.

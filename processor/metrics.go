@@ -8,7 +8,7 @@ import (
 
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // metrics of the role. Counters count what is committed: work that was repeated after
@@ -89,7 +89,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) foldFailed(err error, committing bool) {
 	outcome := outcomeAborted
 	switch {
-	case errors.Is(err, stream.ErrFenced):
+	case errors.Is(err, kafka.ErrFenced):
 		outcome = outcomeFenced
 	case committing:
 		outcome = outcomeUnknown

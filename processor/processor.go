@@ -14,27 +14,29 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // Processor is the role: both groups in one process.
 type Processor struct {
 	opts    Options
-	kafka   stream.KafkaOptions
+	kafka   kafka.Options
 	log     *slog.Logger
-	stores  *stream.Stores
-	standby *stream.Stores // nil: no copies of what others own
+	stores  *store.Set
+	standby *store.Set // nil: no copies of what others own
 	workers *Workers
 
 	fold, apply *stream.Processor
 }
 
 // New makes a processor. It starts nothing.
-func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Processor, error) {
+func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Processor, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
 	p := &Processor{opts: opts, kafka: kafka, log: log}
-	p.stores = stream.NewStores(opts.StateDir, opts.CacheBytes, log)
+	p.stores = store.NewSet(opts.StateDir, opts.CacheBytes, log)
 	p.workers = NewWorkers(opts, kafka, p.stores, db, log, reg)
 	common := stream.ProcessorOptions{
 		Kafka:           kafka,
@@ -57,9 +59,9 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logg
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
 	applyOpts.CommitPositions, applyOpts.LossRemedy = true, table.ActionRebuild
 	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
-	reg.MustRegister(stream.NewCollector(p.fold, p.apply), stream.NewSizeCollector("processor", p.stores), shardCollector{p.apply, db})
+	reg.MustRegister(stream.NewCollector(p.fold, p.apply), store.NewCollector("processor", p.stores), shardCollector{p.apply, db})
 	if opts.Standby {
-		reg.MustRegister(stream.NewStandbyCollector(p.fold), stream.NewSizeCollector("standby", p.standby))
+		reg.MustRegister(stream.NewStandbyCollector(p.fold), store.NewCollector("standby", p.standby))
 	}
 	return p, nil
 }
@@ -90,13 +92,13 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 	}
 	defer cl.Close()
 	for {
-		err := stream.RequireTransactionVersion2(ctx, cl)
-		var refusal *stream.ParkError
+		err := kafka.RequireTransactionVersion2(ctx, cl)
+		var refusal *kafka.SetupError
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case errors.As(err, &refusal):
-			return fmt.Errorf("%s; run: %s", refusal.Reason, refusal.Remedy)
+			return fmt.Errorf("%w; run: %s", refusal, refusal.Remedy)
 		}
 		p.log.Warn("Kafka does not answer", "brokers", p.kafka.Brokers, "error", err)
 		p.fold.NotYet(err)

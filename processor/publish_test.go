@@ -12,7 +12,7 @@ import (
 
 	"kudos/processor/fold"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // memory is a fold.State in maps.
@@ -40,7 +40,7 @@ func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
 }
 
 // publishBatch is Process up to the commit.
-func publishBatch(t testing.TB, w *folder, state fold.State, next stream.Position, records ...*kgo.Record) *output {
+func publishBatch(t testing.TB, w *folder, state fold.State, next kafka.Position, records ...*kgo.Record) *output {
 	w.layout = w.progress.Layout()
 	w.classified[0].Reset()
 	for _, rec := range records {
@@ -137,7 +137,7 @@ func TestWhatABatchPublishes(t *testing.T) {
 		return fmt.Sprintf(`{"user_id":%d,"action":%q,"time_ms":%d,"region":"US"}`, user, action, timeMs)
 	}
 	key := func(post uint64) string { return fmt.Sprint(post) }
-	out := publishBatch(t, w, state, stream.Position{Offset: 111, Epoch: 4},
+	out := publishBatch(t, w, state, kafka.Position{Offset: 111, Epoch: 4},
 		logRecord(2, 100, key(other), value(9, "DISLIKE", 180_000)),
 		logRecord(2, 101, key(home), value(5, "UNLIKE", 120_000)),
 		logRecord(2, 103, key(away), value(1, "LIKE", 7)),
@@ -171,7 +171,7 @@ func TestWhatABatchPublishes(t *testing.T) {
 
 func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
 	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
-	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 101, Epoch: 3}, logRecord(2, 100, "x", "y"))
+	out := publishBatch(t, w, &memory{}, kafka.Position{Offset: 101, Epoch: 3}, logRecord(2, 100, "x", "y"))
 	require.Equal(t, []string{
 		"latest-like-action-table/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
 		"like-updates/2 _: seq 7, 0 likes 0 dislikes, up to 101",
@@ -190,7 +190,7 @@ func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 		rec.Value = schema.AppendEvent(nil, &e)
 		records = append(records, rec)
 	}
-	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 100 + users, Epoch: 3}, records...)
+	out := publishBatch(t, w, &memory{}, kafka.Position{Offset: 100 + users, Epoch: 3}, records...)
 	pairs := map[fold.PairKey]bool{}
 	sums := map[uint64]int64{}
 	stated := map[uint64]int64{}
@@ -241,7 +241,7 @@ func TestUpdatesTellOfUserBuckets(t *testing.T) {
 	w.progress.UserBuckets = layout.UserBuckets()
 	other := postAt(2, 0)
 	require.NotEqual(t, uint64(42), other)
-	out := publishBatch(t, w, &memory{}, stream.Position{Offset: 102},
+	out := publishBatch(t, w, &memory{}, kafka.Position{Offset: 102},
 		logRecord(2, 100, "42", fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)),
 		logRecord(2, 101, fmt.Sprint(other), `{"user_id":1,"action":"LIKE"}`))
 	buckets := map[string]int32{}

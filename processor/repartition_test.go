@@ -22,7 +22,7 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // repartitioned is a system whose partitions become more, with the reactions that there must be.
@@ -188,7 +188,7 @@ func (s *repartitioned) checkUpdates(p int32, counts map[uint64]schema.Counts) (
 
 func (s *repartitioned) readAll(topic string, p int32, each func(*kgo.Record)) {
 	s.t.Helper()
-	err := stream.ReadLog(s.t.Context(), s.cl, topic, p, 0, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(s.t.Context(), s.cl, topic, p, 0, func(c kafka.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			each(rec)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // This file is how the parts of a batch go through the stages of the fold. Only folding needs
@@ -19,7 +20,7 @@ import (
 //	send             │ 1 │ 2 │ 3 │ commit
 
 // transact folds a batch, in parts, into a transaction and commits it.
-func (w *folder) transact(x *stream.Transaction, b *stream.Batch, out *output) error {
+func (w *folder) transact(x *kafka.Transaction, b *stream.Batch, out *output) error {
 	classified, sent := w.classify(0, b.Records), func() {}
 	// Whatever happens: nothing goes on that works for a batch which is over.
 	defer func() { classified(); sent() }()
@@ -56,7 +57,7 @@ func (w *folder) classify(part int, records []*kgo.Record) (wait func()) {
 	})
 }
 
-func (w *folder) send(x *stream.Transaction, records []*kgo.Record) (wait func()) {
+func (w *folder) send(x *kafka.Transaction, records []*kgo.Record) (wait func()) {
 	return w.beside(func() { x.Send(records) })
 }
 

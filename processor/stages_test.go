@@ -10,17 +10,19 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // TestNothingGoesOnForABatchThatFailed: what is done beside the fold has ended when a batch
 // has, which a next one would share its memory with.
 func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
-	stores := stream.NewStores(t.TempDir(), 1<<20, slog.New(slog.DiscardHandler))
+	stores := store.NewSet(t.TempDir(), 1<<20, slog.New(slog.DiscardHandler))
 	stores.BufferBytes = 1 << 20
 	defer stores.Close()
-	st, err := stores.Builder(func(string) (stream.LogID, error) { return stream.LogID{}, nil })(schema.TopicState, 2)
+	st, err := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })(schema.TopicState, 2)
 	require.NoError(t, err)
-	store := st.(*stream.Store)
+	store := st.(*store.Store)
 	require.NoError(t, store.Open())
 	defer store.Close()
 

@@ -23,7 +23,7 @@ import (
 	"kudos/processor"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -41,7 +41,7 @@ type system struct {
 	t      testing.TB
 	log    *slog.Logger
 	broker *kfake.Cluster
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	mysql  sql.Options // of the processors
 	db     *sqlx.DB    // past them, for looking and for breaking things
 	cl     *kgo.Client // for whatever a test has to ask

@@ -18,17 +18,18 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // beatingKafka answers heartbeats, and initialises whoever asks.
 type beatingKafka struct {
-	stream.Kafka
-	stream.TxnClient
+	kafka.Clients
+	kafka.TxnClient
 	code int16
 	err  error
 }
 
-func (k *beatingKafka) ConnectTxn(*slog.Logger, *stream.TxnOptions) (stream.TxnClient, error) {
+func (k *beatingKafka) ConnectTxn(*slog.Logger, *kafka.TxnOptions) (kafka.TxnClient, error) {
 	return k, nil
 }
 func (k *beatingKafka) ProducerID(context.Context) (int64, int16, error) { return 1, 1, nil }
@@ -47,24 +48,24 @@ func TestATakeoverIsNoDamage(t *testing.T) {
 }
 
 func foldIsTakenOver(t *testing.T) {
-	kafka := &beatingKafka{}
-	w := &folder{txn: stream.NewTxn(stream.TxnOptions{ID: "a", Kafka: kafka, Timeout: 1e9}, slog.New(slog.DiscardHandler))}
+	broker := &beatingKafka{}
+	w := &folder{txn: kafka.NewTxn(kafka.TxnOptions{ID: "a", Kafka: broker, Timeout: 1e9}, slog.New(slog.DiscardHandler))}
 	require.NoError(t, w.txn.Fence(t.Context()))
 	damage := stream.Park(stream.CauseState, "mend it", "the state table went back")
 	require.Equal(t, error(damage), w.unlessTaken(t.Context(), damage), "ours")
-	kafka.code = kerr.UnknownMemberID.Code
-	require.ErrorIs(t, w.unlessTaken(t.Context(), damage), stream.ErrFenced, "taken")
-	kafka.code, kafka.err = 0, errors.New("connection reset by peer")
+	broker.code = kerr.UnknownMemberID.Code
+	require.ErrorIs(t, w.unlessTaken(t.Context(), damage), kafka.ErrFenced, "taken")
+	broker.code, broker.err = 0, errors.New("connection reset by peer")
 	var park *stream.ParkError
 	err := w.unlessTaken(t.Context(), damage)
-	require.ErrorIs(t, err, kafka.err, "not known")
+	require.ErrorIs(t, err, broker.err, "not known")
 	require.False(t, errors.As(err, &park), "not known")
 }
 
 // countIsTakenOver: a process that was away comes back to a position that its successor has
 // moved. It goes on from there, and parks nothing; nothing counts twice.
 func countIsTakenOver(t *testing.T) {
-	broker, kafka := devtest.Broker(t)
+	broker, cluster := devtest.Broker(t)
 	require.NoError(t, broker.CreateTopic(schema.TopicUpdates, 1, nil))
 	mysql, raw := devtest.Database(t)
 	devtest.Migrate(t, mysql)
@@ -73,16 +74,16 @@ func countIsTakenOver(t *testing.T) {
 	defer db.Close()
 	opts := DefaultOptions()
 	start := func() *counter {
-		return &counter{opts: &opts, kafka: kafka, db: db.Of(0), metrics: newMetrics(prometheus.NewRegistry()), log: devtest.Log()}
+		return &counter{opts: &opts, kafka: cluster, db: db.Of(0), metrics: newMetrics(prometheus.NewRegistry()), log: devtest.Log()}
 	}
-	writer, err := kafka.NewClient(devtest.Log(), kgo.DefaultProduceTopic(schema.TopicUpdates))
+	writer, err := cluster.NewClient(devtest.Log(), kgo.DefaultProduceTopic(schema.TopicUpdates))
 	require.NoError(t, err)
 	defer writer.Close()
 	like := func(seq uint64) *stream.Batch {
 		u := schema.Update{Seq: seq, Counts: schema.Counts{Likes: int64(seq) + 1}, Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Likes: 1}}}
 		rec := &kgo.Record{Key: schema.AppendPostKey(nil, 7), Value: schema.AppendUpdate(nil, &u)}
 		require.NoError(t, writer.ProduceSync(t.Context(), rec).FirstErr())
-		return &stream.Batch{Records: []*kgo.Record{rec}, Next: stream.Position{Offset: rec.Offset + 1}}
+		return &stream.Batch{Records: []*kgo.Record{rec}, Next: kafka.Position{Offset: rec.Offset + 1}}
 	}
 	goesOn := func(w *counter, err error, why string, at int64) {
 		t.Helper()

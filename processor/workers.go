@@ -9,13 +9,15 @@ import (
 
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // Workers makes the workers of both groups, one for each assigned partition.
 type Workers struct {
 	opts    Options
-	kafka   stream.Kafka
-	stores  *stream.Stores
+	kafka   kafka.Clients
+	stores  *store.Set
 	db      *sql.Shards
 	log     *slog.Logger
 	metrics *metrics
@@ -33,7 +35,7 @@ type Workers struct {
 
 // NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been
 // made yet.
-func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) *Workers {
+func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) *Workers {
 	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
 	return &Workers{opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg), FoldAtATime: foldAtATime, Beside: beside}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -45,8 +45,8 @@ func startCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 	return cluster
 }
 
-func kafkaOptions(cluster *kfake.Cluster) stream.KafkaOptions {
-	kafka := stream.DefaultKafkaOptions()
+func kafkaOptions(cluster *kfake.Cluster) kafka.Options {
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	return kafka
 }

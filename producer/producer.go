@@ -29,8 +29,8 @@ import (
 	"kudos/httpserver"
 	"kudos/httpserver/bodies"
 	"kudos/schema"
-	"kudos/stream"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka"
+	"kudos/stream/kafka/tracing"
 )
 
 // Producer is the role.
@@ -52,7 +52,7 @@ type Producer struct {
 
 // New checks the options and puts the parts together; it does no I/O. The metrics
 // are registered with reg.
-func New(o Options, kafka stream.KafkaOptions, log *slog.Logger, reg prometheus.Registerer) (*Producer, error) {
+func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Registerer) (*Producer, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, fmt.Errorf("producer options: %w", err)
 	}

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"kudos/schema"
-	"kudos/stream"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka"
+	"kudos/stream/kafka/tracing"
 )
 
 // publisher writes events to the likes topic and says what became of each.
 type publisher struct {
 	options Options
-	kafka   stream.KafkaOptions
+	kafka   kafka.Options
 	log     *slog.Logger
 	metrics *metrics
 	layout  schema.Layout // names buckets in keys
@@ -30,7 +30,7 @@ type publisher struct {
 	room   *semaphore.Weighted        // of MaxBufferedRecords
 }
 
-func newPublisher(o Options, layout schema.Layout, kafka stream.KafkaOptions, log *slog.Logger, m *metrics) *publisher {
+func newPublisher(o Options, layout schema.Layout, kafka kafka.Options, log *slog.Logger, m *metrics) *publisher {
 	return &publisher{
 		options: o, layout: layout, kafka: kafka, log: log, metrics: m,
 		room: semaphore.NewWeighted(int64(o.MaxBufferedRecords)),

@@ -22,14 +22,14 @@ import (
 	"kudos/integration/testrun"
 	"kudos/ranker"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // arena is a broker with all topics, in which rankers run.
 type arena struct {
 	t     testing.TB
 	log   *slog.Logger
-	kafka stream.KafkaOptions
+	kafka kafka.Options
 	cl    *kgo.Client
 	opts  ranker.Options
 	run   *running
@@ -38,7 +38,7 @@ type arena struct {
 }
 
 func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
-	a := &arena{t: t, log: slog.New(slog.DiscardHandler), kafka: stream.DefaultKafkaOptions(), opts: ranker.DefaultOptions()}
+	a := &arena{t: t, log: slog.New(slog.DiscardHandler), kafka: kafka.DefaultOptions(), opts: ranker.DefaultOptions()}
 	if os.Getenv("KUDOS_TEST_LOG") != "" {
 		a.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
@@ -121,7 +121,7 @@ func (a *arena) exclude(post uint64, excluded bool) {
 // read reads a partition of committed data.
 func (a *arena) read(topic string, partition int32) (records []rankings.Record, end int64) {
 	a.t.Helper()
-	err := stream.ReadLog(a.t.Context(), a.cl, topic, partition, 0, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(a.t.Context(), a.cl, topic, partition, 0, func(c kafka.LogChunk) (bool, error) {
 		for _, r := range c.Records {
 			records = append(records, rankings.Record{Offset: r.Offset, TimeMs: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value})
 		}
@@ -382,7 +382,7 @@ func (a *arena) waitCommitted(n int64) {
 	deadline := time.Now().Add(patience)
 	for p := range int32(partitions) {
 		for {
-			at, ok, err := stream.CommittedOffset(a.t.Context(), a.cl, schema.GroupTrendingLocal, schema.TopicUpdates, p)
+			at, ok, err := kafka.CommittedOffset(a.t.Context(), a.cl, schema.GroupTrendingLocal, schema.TopicUpdates, p)
 			if err == nil && ok && at >= n {
 				break
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // exclusionsPartition is the one partition of trending-exclusions.
@@ -23,22 +23,22 @@ const exclusionsPartition = 0
 
 // Exclude writes e for each of the posts, and returns those that Kafka has when it has
 // all of them, or when it does not take more. Doing it again does no harm.
-func Exclude(ctx context.Context, kafka stream.KafkaOptions, posts []uint64, e schema.Exclusion, log *slog.Logger) (done []uint64, err error) {
+func Exclude(ctx context.Context, cluster kafka.Options, posts []uint64, e schema.Exclusion, log *slog.Logger) (done []uint64, err error) {
 	value, err := schema.AppendExclusion(nil, e)
 	if err != nil {
 		return nil, err
 	}
-	cl, err := kafka.NewClient(log,
+	cl, err := cluster.NewClient(log,
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RecordDeliveryTimeout(kafka.RequestTimeout), // no wait without end for a broker that is gone
-		kgo.AllowIdempotentProduceCancellation(),        // also if it took a batch and never answered
+		kgo.RecordDeliveryTimeout(cluster.RequestTimeout), // no wait without end for a broker that is gone
+		kgo.AllowIdempotentProduceCancellation(),          // also if it took a batch and never answered
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
-	if _, err := lookUp(ctx, cl, kafka, schema.TopicExclusions); err != nil {
+	if _, err := lookUp(ctx, cl, cluster, schema.TopicExclusions); err != nil {
 		return nil, err
 	}
 	records := make([]*kgo.Record, len(posts))
@@ -73,21 +73,21 @@ type Excluded struct {
 
 // Exclusions lists what is excluded now, by post. Records that are no exclusions are
 // logged and left out.
-func Exclusions(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) ([]Excluded, error) {
-	cl, err := kafka.NewClient(log)
+func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([]Excluded, error) {
+	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
-	if _, err := lookUp(ctx, cl, kafka, schema.TopicExclusions); err != nil {
+	if _, err := lookUp(ctx, cl, cluster, schema.TopicExclusions); err != nil {
 		return nil, err
 	}
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicExclusions, exclusionsPartition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicExclusions, exclusionsPartition)
 	if err != nil || start >= end {
 		return nil, err
 	}
 	excluded := map[uint64]Excluded{}
-	err = stream.ReadLog(ctx, cl, schema.TopicExclusions, exclusionsPartition, start, func(c stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, cl, schema.TopicExclusions, exclusionsPartition, start, func(c kafka.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			post, e, err := parseExclusion(rec)
 			switch {
@@ -115,10 +115,10 @@ func parseExclusion(rec *kgo.Record) (post uint64, e schema.Exclusion, err error
 }
 
 // lookUp asks for a topic. One that is not there is told with what makes it.
-func lookUp(ctx context.Context, cl kmsg.Requestor, kafka stream.KafkaOptions, topic string) (stream.TopicInfo, error) {
-	topics, err := stream.LookUpTopics(ctx, cl, topic)
+func lookUp(ctx context.Context, cl kmsg.Requestor, cluster kafka.Options, topic string) (kafka.TopicInfo, error) {
+	topics, err := kafka.LookUpTopics(ctx, cl, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		err = fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`, topic, kafka.Brokers)
+		err = fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`, topic, cluster.Brokers)
 	}
 	return topics.ByName[topic], err
 }

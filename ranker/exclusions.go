@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // exclusions are the posts that moderation has taken out, as far as trending-exclusions
@@ -34,13 +34,13 @@ func (e *exclusions) poll(ctx context.Context, cl kmsg.Requestor, now time.Time,
 		return nil
 	}
 	if e.read.IsZero() { // where the log begins, which somebody may have cut
-		start, _, err := stream.Bounds(ctx, cl, schema.TopicExclusions, 0)
+		start, _, err := kafka.Bounds(ctx, cl, schema.TopicExclusions, 0)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", schema.TopicExclusions, err)
 		}
 		e.next = start
 	}
-	err := stream.ReadLog(ctx, cl, schema.TopicExclusions, 0, e.next, func(chunk stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(ctx, cl, schema.TopicExclusions, 0, e.next, func(chunk kafka.LogChunk) (bool, error) {
 		for _, rec := range chunk.Records {
 			post, err := schema.ParsePostKey(rec.Key)
 			var x schema.Exclusion

@@ -8,6 +8,7 @@ import (
 
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // The tests of this file's users are outside of the package, since they start servers of
@@ -18,7 +19,7 @@ const MySQLMaxBatch = mysqlMaxBatch
 
 // NewMySQLWriters returns what makes the workers of trending-mysql. They compare their
 // position with MySQL's every checkEvery while idle.
-func NewMySQLWriters(kafka stream.Kafka, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration) func(stream.Assignment) stream.Worker {
+func NewMySQLWriters(kafka kafka.Clients, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration) func(stream.Assignment) stream.Worker {
 	metrics := newMySQLMetrics(reg)
 	return func(a stream.Assignment) stream.Worker {
 		w := newMySQLWriter(a, kafka, db.Of(a.Partition), metrics, log)

@@ -11,6 +11,7 @@ import (
 	"kudos/ranker/window"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // local is the worker of trending-local for one partition: it counts the likes in windows,
@@ -29,14 +30,14 @@ type local struct {
 
 	arrived time.Time // of the last update, or opened
 	emitted int64     // the emit interval of the last lists
-	sealed  stream.Position
+	sealed  kafka.Position
 	sealDue bool
 	stale   [][]byte // rows of lists made with other settings
 	row     []byte
 }
 
 // Open brings the state up to date and into memory.
-func (w *local) Open(ctx context.Context) (stream.Position, error) {
+func (w *local) Open(ctx context.Context) (kafka.Position, error) {
 	position, err := w.open(ctx)
 	if err != nil {
 		return position, err
@@ -182,12 +183,12 @@ func (w *local) full() bool {
 	return len(w.windows.Marks) >= maxMarks || len(w.windows.Versions) >= maxVersions
 }
 
-func after(rec *kgo.Record) stream.Position {
-	return stream.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
+func after(rec *kgo.Record) kafka.Position {
+	return kafka.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
 }
 
 // tick takes the clock on if nothing has come for long.
-func (w *local) tick(ctx context.Context, at stream.Position) error {
+func (w *local) tick(ctx context.Context, at kafka.Position) error {
 	now := w.now()
 	if now.Sub(w.arrived) >= w.opts.IdleAfter {
 		// After days it is a long way, with many lists on it.
@@ -207,13 +208,13 @@ func (w *local) tick(ctx context.Context, at stream.Position) error {
 
 // listsDue tells whether lists are to be made: at each interval in which something has
 // come, whenever the watermark has moved, and at once after an exclusion.
-func (w *local) listsDue(now time.Time, at stream.Position) bool {
+func (w *local) listsDue(now time.Time, at kafka.Position) bool {
 	interval := now.UnixNano() / int64(w.opts.EmitInterval)
 	return w.sealDue || len(w.windows.Marks) > 0 || interval != w.emitted && at.Offset != w.sealed.Offset
 }
 
 // finish commits all up to next, with the lists if they are due.
-func (w *local) finish(ctx context.Context, out *output, next stream.Position) error {
+func (w *local) finish(ctx context.Context, out *output, next kafka.Position) error {
 	if err := w.totals.settle(&w.table, out, w.config.TopN, w.exclusions.has); err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ const compacted = 6 * 24 * time.Hour
 
 // seal makes all lists that have changed, and tells every partition of trending-local
 // that up to next there are no others.
-func (w *local) seal(next stream.Position, out *output) error {
+func (w *local) seal(next kafka.Position, out *output) error {
 	w.windows.MakeVersions(next.Offset)
 	lists, err := w.totals.lists(&w.table, w.config, w.exclusions.has, next.Offset)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // keeps a process thought dead from putting older ones back.
 type mysqlWriter struct {
 	partition int32
-	kafka     stream.Kafka
+	kafka     kafka.Clients
 	db        *sql.Store
 	metrics   *mysqlMetrics
 	log       *slog.Logger
@@ -46,7 +47,7 @@ type mysqlWriter struct {
 	checked  time.Time
 }
 
-func newMySQLWriter(a stream.Assignment, kafka stream.Kafka, db *sql.Store, metrics *mysqlMetrics, log *slog.Logger) stream.Worker {
+func newMySQLWriter(a stream.Assignment, kafka kafka.Clients, db *sql.Store, metrics *mysqlMetrics, log *slog.Logger) stream.Worker {
 	return &mysqlWriter{
 		partition: a.Partition, kafka: kafka, db: db, metrics: metrics, checkEvery: positionCheckInterval,
 		log: log.With("topic", a.Topic, "partition", a.Partition),
@@ -70,43 +71,43 @@ func newMySQLMetrics(reg prometheus.Registerer) *mysqlMetrics {
 func (w *mysqlWriter) Fence(context.Context) error { return nil }
 
 // Open reads the position from MySQL and holds it against the log.
-func (w *mysqlWriter) Open(ctx context.Context) (stream.Position, error) {
+func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	defer cl.Close()
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicTrending)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicTrending)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	t := topics.ByName[schema.TopicTrending]
 	w.source = sql.Source{Topic: schema.TopicTrending, TopicID: t.ID, Partitions: t.Partitions}
 	w.position, err = w.db.RankingPosition(ctx, w.source, w.partition)
 	if err != nil {
-		return stream.Position{}, openAgain(err)
+		return kafka.Position{}, openAgain(err)
 	}
 	w.checked = time.Now()
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicTrending, w.partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicTrending, w.partition)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	if w.position.NextOffset <= start {
 		// Retention may have deleted what is between: where a key has a later ranking,
 		// nothing is lost by that. Without the leader epoch, which would be taken for one
 		// that was cut off.
-		return stream.Position{Offset: start, Epoch: -1}, nil
+		return kafka.Position{Offset: start, Epoch: -1}, nil
 	}
 	cut, err := w.logWasCut(ctx, cl, end)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	if cut {
 		if err := w.startAnew(ctx, start); err != nil {
-			return stream.Position{}, err
+			return kafka.Position{}, err
 		}
 	}
-	return stream.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
+	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
 // logWasCut tells whether the log, of which this is the end, has lost what was read of
@@ -116,7 +117,7 @@ func (w *mysqlWriter) logWasCut(ctx context.Context, cl kmsg.Requestor, end int6
 		return w.position.NextOffset > end, nil
 	}
 	// Below zero: the leader does not know the epoch, which alone proves nothing.
-	read, err := stream.EpochEnd(ctx, cl, schema.TopicTrending, w.partition, w.position.LeaderEpoch)
+	read, err := kafka.EpochEnd(ctx, cl, schema.TopicTrending, w.partition, w.position.LeaderEpoch)
 	return read >= 0 && read < w.position.NextOffset, err
 }
 
@@ -155,7 +156,7 @@ func (w *mysqlWriter) Process(ctx context.Context, b *stream.Batch) error {
 	var poison error
 	for why != nil {
 		poison = unreadable(records[bad], why)
-		next = stream.Position{Offset: records[bad].Offset, Epoch: w.position.LeaderEpoch}
+		next = kafka.Position{Offset: records[bad].Offset, Epoch: w.position.LeaderEpoch}
 		records = records[:bad]
 		if bad > 0 {
 			next.Epoch = records[bad-1].LeaderEpoch
@@ -170,7 +171,7 @@ func (w *mysqlWriter) Process(ctx context.Context, b *stream.Batch) error {
 	return poison
 }
 
-func (w *mysqlWriter) replace(ctx context.Context, next stream.Position, rankings []sql.Ranking) error {
+func (w *mysqlWriter) replace(ctx context.Context, next kafka.Position, rankings []sql.Ranking) error {
 	to := sql.Position{NextOffset: next.Offset, LeaderEpoch: next.Epoch}
 	if err := w.db.ReplaceRankings(ctx, w.source, w.partition, w.position, to, rankings); err != nil {
 		return openAgain(err)

@@ -26,6 +26,7 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -41,7 +42,7 @@ type system struct {
 	t      testing.TB
 	log    *slog.Logger
 	broker *kfake.Cluster
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	mysql  sql.Options // of the writers
 	db     *sqlx.DB    // past them, for looking and for breaking things
 	cl     *kgo.Client

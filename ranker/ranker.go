@@ -13,21 +13,23 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // Ranker is the role: its groups in one process.
 type Ranker struct {
 	db     *sql.Shards // nil: rankings are in Kafka only
-	stores *stream.Stores
+	stores *store.Set
 	groups []*stream.Processor
 }
 
 // New makes a ranker. It starts nothing. Without a database rankings are in Kafka only.
-func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Ranker, error) {
+func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Ranker, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
-	r := &Ranker{db: db, stores: stream.NewStores(opts.StateDir, opts.CacheBytes, log)}
+	r := &Ranker{db: db, stores: store.NewSet(opts.StateDir, opts.CacheBytes, log)}
 	r.stores.FitMemtables(r.stores.MemtableBytes, opts.CacheBytes)
 	workers := NewWorkers(opts, kafka, r.stores, log, reg)
 	common := stream.ProcessorOptions{
@@ -57,7 +59,7 @@ func New(opts Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logg
 			return newMySQLWriter(a, kafka, db.Of(a.Partition), m, log)
 		})
 	}
-	reg.MustRegister(stream.NewCollector(r.groups...), stream.NewSizeCollector("ranker", r.stores))
+	reg.MustRegister(stream.NewCollector(r.groups...), store.NewCollector("ranker", r.stores))
 	return r, nil
 }
 
@@ -104,15 +106,15 @@ func (r *Ranker) Lag() int64 {
 type Workers struct {
 	opts    Options
 	config  *window.Config
-	kafka   stream.Kafka
-	stores  *stream.Stores
+	kafka   kafka.Clients
+	stores  *store.Set
 	log     *slog.Logger
 	metrics *metrics
 	now     func() time.Time
 }
 
 // NewWorkers does no I/O. stores stay the caller's.
-func NewWorkers(opts Options, kafka stream.Kafka, stores *stream.Stores, log *slog.Logger, reg prometheus.Registerer) *Workers {
+func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, log *slog.Logger, reg prometheus.Registerer) *Workers {
 	config := opts.Config()
 	return &Workers{opts: opts, config: config, kafka: kafka, stores: stores, log: log, metrics: newMetrics(reg, config), now: time.Now}
 }

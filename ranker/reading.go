@@ -11,13 +11,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Rankings reads the rankings of one region and window from trending, as anybody else
 // may: it needs no state and no group.
 type Rankings struct {
-	kafka stream.KafkaOptions
+	kafka kafka.Options
 	key   string
 	log   *slog.Logger
 	// Progress, if set, is told how much of the log was looked through, of how much.
@@ -37,7 +37,7 @@ type WrittenRanking struct {
 }
 
 // NewRankings makes a reader. Close it.
-func NewRankings(kafka stream.KafkaOptions, region, window string, log *slog.Logger) *Rankings {
+func NewRankings(kafka kafka.Options, region, window string, log *slog.Logger) *Rankings {
 	return &Rankings{kafka: kafka, key: schema.RankingKey(region, window), log: log}
 }
 
@@ -57,7 +57,7 @@ func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 		return nil, err
 	}
 	const firstStep, growth = 256, 4
-	_, end, err := stream.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)
+	_, end, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 	read := int64(0)
 	for to, step := end, int64(firstStep); ; step *= growth {
 		// Asked anew each time: retention goes on.
-		start, _, err := stream.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)
+		start, _, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)
 		if err != nil || start >= to {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 // lastBetween returns the last ranking of the key that is at an offset from from up to to.
 func (r *Rankings) lastBetween(ctx context.Context, from, to int64, progress func(read int64)) (*WrittenRanking, error) {
 	var last *kgo.Record
-	err := stream.ReadLog(ctx, r.cl, schema.TopicTrending, r.partition, from, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(ctx, r.cl, schema.TopicTrending, r.partition, from, func(c kafka.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			if rec.Offset < to && string(rec.Key) == r.key {
 				last = rec
@@ -101,7 +101,7 @@ func (r *Rankings) lastBetween(ctx context.Context, from, to int64, progress fun
 // until ctx ends or each fails. While nothing comes, each is called with nil a few times a second.
 func (r *Rankings) Follow(ctx context.Context, each func(*WrittenRanking) error) error {
 	for {
-		err := stream.ReadLog(ctx, r.cl, schema.TopicTrending, r.partition, r.next, func(c stream.LogChunk) (bool, error) {
+		err := kafka.ReadLog(ctx, r.cl, schema.TopicTrending, r.partition, r.next, func(c kafka.LogChunk) (bool, error) {
 			return ctx.Err() == nil, r.followChunk(c, each)
 		})
 		switch {
@@ -121,7 +121,7 @@ func (r *Rankings) Follow(ctx context.Context, each func(*WrittenRanking) error)
 	}
 }
 
-func (r *Rankings) followChunk(c stream.LogChunk, each func(*WrittenRanking) error) error {
+func (r *Rankings) followChunk(c kafka.LogChunk, each func(*WrittenRanking) error) error {
 	any := false
 	for _, rec := range c.Records {
 		if string(rec.Key) != r.key {
@@ -150,7 +150,7 @@ func (r *Rankings) Any(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for p := range info.Partitions {
-		start, end, err := stream.Bounds(ctx, r.cl, schema.TopicTrending, p)
+		start, end, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, p)
 		if err != nil || end > start {
 			return err == nil, err
 		}

@@ -11,20 +11,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Reset deletes what the ranker has made for itself, so that `kudos topics apply` and the
 // next ranker begin anew with what like-updates holds. The rankings of the past and the
 // exclusions stay. It refuses while a ranker runs.
-func Reset(ctx context.Context, kafka stream.KafkaOptions, log *slog.Logger) error {
-	cl, err := kafka.NewClient(log)
+func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
+	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
 	groups := []string{schema.GroupTrendingLocal, schema.GroupTrending}
-	if err := stream.RefuseMembers(ctx, cl, "rankers", groups...); err != nil {
+	if err := kafka.RefuseMembers(ctx, cl, "rankers", groups...); err != nil {
 		return err
 	}
 	adm := kadm.NewClient(cl)

@@ -9,6 +9,8 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // table is what both workers stand on: a partition of a group whose state table, output
@@ -18,14 +20,14 @@ type table struct {
 	// grows: partitions may be added to the input, and to the table with it, while the output keeps its number.
 	grows     bool
 	partition int32
-	member    stream.Member
+	member    kafka.Member
 	opts      *Options
-	kafka     stream.Kafka
-	stores    *stream.Stores
+	kafka     kafka.Clients
+	stores    *store.Set
 	log       *slog.Logger
 
-	txn      *stream.Txn
-	store    *stream.Store
+	txn      *kafka.Txn
+	store    *store.Store
 	progress schema.Progress
 	// outputs is how many partitions the output has.
 	outputs int32
@@ -40,14 +42,14 @@ func (t *table) Fence(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	topics, err := stream.LookUpTopics(ctx, cl, t.input)
+	topics, err := kafka.LookUpTopics(ctx, cl, t.input)
 	if err != nil {
 		return err
 	}
-	t.txn = stream.NewTxn(stream.TxnOptions{
+	t.txn = kafka.NewTxn(kafka.TxnOptions{
 		ID:      schema.TransactionalID(t.group, t.partition),
 		Member:  t.member,
-		Source:  stream.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
+		Source:  kafka.LogPartition{Topic: t.input, TopicID: topics.ByName[t.input].ID, Partition: t.partition},
 		Timeout: t.opts.TransactionTimeout,
 		Kafka:   t.kafka,
 	}, t.log)
@@ -56,10 +58,10 @@ func (t *table) Fence(ctx context.Context) error {
 
 // open brings the state table up to date and takes the position from the progress record in
 // it; a table without one begins where the input does.
-func (t *table) open(ctx context.Context) (stream.Position, error) {
+func (t *table) open(ctx context.Context) (kafka.Position, error) {
 	t.store = t.stores.Get(t.topic(), t.partition)
 	if err := t.store.CatchUp(ctx, t.txn.Client(), t.topic(), t.partition); err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	position, err := t.position(ctx)
 	if err == nil {
@@ -67,21 +69,21 @@ func (t *table) open(ctx context.Context) (stream.Position, error) {
 	}
 	// What another process did since Fence is no damage.
 	if taken := t.txn.CheckMember(ctx); taken != nil {
-		return stream.Position{}, taken
+		return kafka.Position{}, taken
 	}
-	return stream.Position{}, err
+	return kafka.Position{}, err
 }
 
-func (t *table) position(ctx context.Context) (stream.Position, error) {
+func (t *table) position(ctx context.Context) (kafka.Position, error) {
 	cl := t.txn.Client()
-	topics, err := stream.LookUpTopics(ctx, cl, t.input, t.topic(), t.output)
+	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.topic(), t.output)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	input := topics.ByName[t.input]
 	for _, name := range []string{t.topic(), t.output} {
 		if n := topics.ByName[name].Partitions; n != input.Partitions && !t.grows {
-			return stream.Position{}, stream.Park(stream.CauseTopics, makeAnew, "topic %s has %d partitions, %s has %d", name, n, t.input, input.Partitions)
+			return kafka.Position{}, stream.Park(stream.CauseTopics, makeAnew, "topic %s has %d partitions, %s has %d", name, n, t.input, input.Partitions)
 		}
 	}
 	t.outputs = topics.ByName[t.output].Partitions
@@ -89,23 +91,23 @@ func (t *table) position(ctx context.Context) (stream.Position, error) {
 		LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,
 		SourceID: input.ID, StateID: topics.ByName[t.topic()].ID, UpdatesID: topics.ByName[t.output].ID,
 	}
-	start, end, err := stream.Bounds(ctx, cl, t.input, t.partition)
+	start, end, err := kafka.Bounds(ctx, cl, t.input, t.partition)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	value, err := t.store.Get(schema.StateProgressKey)
 	if err != nil {
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	}
 	if value == nil {
 		t.log.Info("begins at the start of its input", "topic", t.input, "partition", t.partition, "offset", start)
 		now.NextOffset = start
 		t.progress = now
-		return stream.Position{Offset: start, Epoch: -1}, nil
+		return kafka.Position{Offset: start, Epoch: -1}, nil
 	}
 	p := schema.Progress{}
 	if err := schema.DecodeProgress(value, &p); err != nil {
-		return stream.Position{}, stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
+		return kafka.Position{}, stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
 	}
 	now.NextOffset, now.LeaderEpoch, now.NextSeq = p.NextOffset, p.LeaderEpoch, p.NextSeq
 	now.Layouts, now.Moving = p.Layouts, p.Moving
@@ -113,24 +115,24 @@ func (t *table) position(ctx context.Context) (stream.Position, error) {
 		p.Partitions = now.Partitions
 	}
 	if now != p {
-		return stream.Position{}, stream.Park(stream.CauseTopics, makeAnew, "%s, %s or %s was deleted and created again, or has another number of partitions, since the rankings were made", t.input, t.topic(), t.output)
+		return kafka.Position{}, stream.Park(stream.CauseTopics, makeAnew, "%s, %s or %s was deleted and created again, or has another number of partitions, since the rankings were made", t.input, t.topic(), t.output)
 	}
-	committed, ok, err := stream.CommittedOffset(ctx, cl, t.group, t.input, t.partition)
+	committed, ok, err := kafka.CommittedOffset(ctx, cl, t.group, t.input, t.partition)
 	switch {
 	case err != nil:
-		return stream.Position{}, err
+		return kafka.Position{}, err
 	case ok && committed != p.NextOffset:
-		return stream.Position{}, stream.Park(stream.CauseState, makeAnew, "%s stands at offset %d of %s/%d, but the group has committed %d", t.topic(), p.NextOffset, t.input, t.partition, committed)
+		return kafka.Position{}, stream.Park(stream.CauseState, makeAnew, "%s stands at offset %d of %s/%d, but the group has committed %d", t.topic(), p.NextOffset, t.input, t.partition, committed)
 	case p.NextOffset < start || p.NextOffset > end:
-		return stream.Position{}, stream.Park(stream.CauseLoss, makeAnew, "offset %d is next, but %s/%d holds %d to %d", p.NextOffset, t.input, t.partition, start, end)
+		return kafka.Position{}, stream.Park(stream.CauseLoss, makeAnew, "offset %d is next, but %s/%d holds %d to %d", p.NextOffset, t.input, t.partition, start, end)
 	}
 	t.progress = p
-	return stream.Position{Offset: p.NextOffset, Epoch: p.LeaderEpoch}, nil
+	return kafka.Position{Offset: p.NextOffset, Epoch: p.LeaderEpoch}, nil
 }
 
 // commit writes state records, output and the position in one transaction, and then the
 // state to the local store.
-func (t *table) commit(ctx context.Context, out *output, next stream.Position) error {
+func (t *table) commit(ctx context.Context, out *output, next kafka.Position) error {
 	progress := t.progress
 	progress.NextOffset, progress.LeaderEpoch, progress.NextSeq = next.Offset, next.Epoch, out.nextSeq
 	out.set([]byte(schema.StateProgressKey), schema.AppendProgress(nil, &progress))

@@ -11,25 +11,27 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // newTable is a table of one partition whose owner is a member of its group, until leave.
 func newTable(t *testing.T) (tab *table, broker *kfake.Cluster, cl *kgo.Client, leave func()) {
 	t.Helper()
-	broker, kafka, cl := newBroker(t, 1, "input", "output", "group-table")
-	members := make(chan stream.Member, 1)
-	member, err := kafka.NewClient(discardLog(), kgo.ConsumerGroup("group"), kgo.ConsumeTopics("input"),
+	broker, cluster, cl := newBroker(t, 1, "input", "output", "group-table")
+	members := make(chan kafka.Member, 1)
+	member, err := cluster.NewClient(discardLog(), kgo.ConsumerGroup("group"), kgo.ConsumeTopics("input"),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
 			id, generation := cl.GroupMetadata()
-			members <- stream.Member{Group: "group", ID: id, Generation: generation}
+			members <- kafka.Member{Group: "group", ID: id, Generation: generation}
 		}))
 	require.NoError(t, err)
 	t.Cleanup(member.Close)
-	stores := stream.NewStores(t.TempDir(), 1<<20, discardLog())
+	stores := store.NewSet(t.TempDir(), 1<<20, discardLog())
 	t.Cleanup(stores.Close)
 	tab = &table{
 		group: "group", input: "input", output: "output", opts: &Options{TransactionTimeout: 10 * time.Second},
-		kafka: kafka, stores: stores, log: discardLog(),
+		kafka: cluster, stores: stores, log: discardLog(),
 	}
 	select {
 	case tab.member = <-members:
@@ -48,10 +50,10 @@ func openStore(t *testing.T, tab *table) {
 	cl, err := tab.kafka.Connect(discardLog())
 	require.NoError(t, err)
 	defer cl.Close()
-	topics, err := stream.LookUpTopics(t.Context(), cl, tab.topic())
+	topics, err := kafka.LookUpTopics(t.Context(), cl, tab.topic())
 	require.NoError(t, err)
-	id := stream.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[tab.topic()].ID}
-	store, err := tab.stores.Builder(func(string) (stream.LogID, error) { return id, nil })(tab.topic(), 0)
+	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[tab.topic()].ID}
+	store, err := tab.stores.Builder(func(string) (kafka.LogID, error) { return id, nil })(tab.topic(), 0)
 	require.NoError(t, err)
 	require.NoError(t, store.Open())
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -60,7 +62,7 @@ func openStore(t *testing.T, tab *table) {
 // writeProgress writes that the table stands at an offset of its input.
 func writeProgress(t *testing.T, tab *table, broker *kfake.Cluster, cl *kgo.Client, offset int64) {
 	t.Helper()
-	topics, err := stream.LookUpTopics(t.Context(), tab.txn.Client(), tab.input)
+	topics, err := kafka.LookUpTopics(t.Context(), tab.txn.Client(), tab.input)
 	require.NoError(t, err)
 	p := schema.Progress{
 		NextOffset: offset, LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: 1,
@@ -91,7 +93,7 @@ func TestTableOutOfRangeParks(t *testing.T) {
 			position, err := tab.open(t.Context())
 			if c.reason == "" {
 				require.NoError(t, err)
-				require.Equal(t, stream.Position{Offset: c.next, Epoch: -1}, position)
+				require.Equal(t, kafka.Position{Offset: c.next, Epoch: -1}, position)
 				return
 			}
 			var parked *stream.ParkError
@@ -112,5 +114,5 @@ func TestTableOfAnotherOwnerIsNoDamage(t *testing.T) {
 	require.ErrorAs(t, err, &parked, "the partition is ours, so it is damage")
 	leave()
 	_, err = tab.open(t.Context())
-	require.ErrorIs(t, err, stream.ErrFenced)
+	require.ErrorIs(t, err, kafka.ErrFenced)
 }

@@ -11,6 +11,7 @@ import (
 	"kudos/ranker/window"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // trending is the worker of the group trending for one partition: it merges the
@@ -49,7 +50,7 @@ type ranking struct {
 }
 
 // Open brings the state up to date and into memory.
-func (w *trending) Open(ctx context.Context) (stream.Position, error) {
+func (w *trending) Open(ctx context.Context) (kafka.Position, error) {
 	position, err := w.open(ctx)
 	if err != nil {
 		return position, err
@@ -69,7 +70,7 @@ func (w *trending) Open(ctx context.Context) (stream.Position, error) {
 
 // findSources asks how many partitions like-updates has; there may be more than before.
 func (w *trending) findSources(ctx context.Context) error {
-	topics, err := stream.LookUpTopics(ctx, w.txn.Client(), schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, w.txn.Client(), schema.TopicUpdates)
 	if err != nil {
 		return err
 	}

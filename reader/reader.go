@@ -18,7 +18,7 @@ import (
 	"kudos/reader/live"
 	"kudos/reader/view"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Reader is the role.
@@ -38,7 +38,7 @@ type Reader struct {
 
 // New makes a reader; it does no I/O. Without a database it does not answer likes over
 // time. The metrics are registered with reg.
-func New(o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Reader, error) {
+func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Reader, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, fmt.Errorf("reader options: %w", err)
 	}

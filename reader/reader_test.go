@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // foldedTo is the place in likes that the state table of these tests is as of.
@@ -37,13 +37,13 @@ type roleRig struct {
 
 // broker is an embedded one, as the fold has left it: post 1 has three likes, in
 // whichever of the two partitions it is. Some events are not folded yet.
-func broker(t *testing.T) stream.KafkaOptions {
+func broker(t *testing.T) kafka.Options {
 	t.Helper()
 	const partitions = 2
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, schema.TopicLikes, schema.TopicState, schema.TopicTrending))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	cl, err := kafka.NewClient(slog.New(slog.DiscardHandler), kgo.DefaultProduceTopic(schema.TopicState), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
@@ -297,16 +297,16 @@ func TestReaderRunRefuses(t *testing.T) {
 
 func TestNewReaderRefuses(t *testing.T) {
 	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	kafka := stream.DefaultKafkaOptions()
-	_, err := New(Options{}, kafka, nil, log, reg)
+	cluster := kafka.DefaultOptions()
+	_, err := New(Options{}, cluster, nil, log, reg)
 	require.ErrorContains(t, err, "reader options: reader.http_addr")
-	kafka.Brokers = nil
-	_, err = New(DefaultOptions(), kafka, nil, log, reg)
+	cluster.Brokers = nil
+	_, err = New(DefaultOptions(), cluster, nil, log, reg)
 	require.ErrorContains(t, err, "kafka.brokers")
 
-	kafka = stream.DefaultKafkaOptions()
-	_, err = New(DefaultOptions(), kafka, nil, log, reg)
+	cluster = kafka.DefaultOptions()
+	_, err = New(DefaultOptions(), cluster, nil, log, reg)
 	require.NoError(t, err)
-	_, err = New(DefaultOptions(), kafka, nil, log, reg)
+	_, err = New(DefaultOptions(), cluster, nil, log, reg)
 	require.ErrorContains(t, err, "registering the metrics")
 }

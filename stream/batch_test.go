@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,7 +33,7 @@ func (g *gate) wait(t testing.TB) int32 {
 	select {
 	case p := <-g.entered:
 		return p
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("nobody came to the gate")
 		return 0
 	}
@@ -42,7 +44,7 @@ func (g *gate) wait(t testing.TB) int32 {
 func TestBatchesGrowWithTheLoad(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	l := newLab(t)
 	g := newGate()
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
@@ -52,14 +54,14 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 		return g.pass(ctx, b.Partition)
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.watchInterval = time.Hour }) // the lag is what was fetched
-	c.produce(records(input, 0, 0, 1)...)
+	c.Produce(testkit.Records(input, 0, 0, 1)...)
 	g.wait(t)
-	cl := c.client()
-	for _, rec := range records(input, 0, 1, 130) {
-		require.NoError(t, cl.ProduceSync(testContext(t), rec).FirstErr())
+	cl := c.Client()
+	for _, rec := range testkit.Records(input, 0, 1, 130) {
+		require.NoError(t, cl.ProduceSync(testkit.Context(t), rec).FirstErr())
 	}
 	// A full batch is enough: then nothing more is taken from the client.
-	waitFor(t, "a full batch and the one in hand", func() bool {
+	testkit.WaitFor(t, "a full batch and the one in hand", func() bool {
 		s, _ := p.Status()
 		return len(s) == 1 && s[0].Lag >= 101
 	})
@@ -73,8 +75,8 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 func TestBatchesHaveAMaximum(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 1050), records(input, 1, 0, 333)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 1050), testkit.Records(input, 1, 0, 333)...)...)
 	l := newLab(t)
 	c.run(l, nil)
 	l.waitProcessed(0, offsets(0, 1050))
@@ -87,17 +89,17 @@ func TestBatchesHaveAMaximum(t *testing.T) {
 func TestTicksComeWhileNothingArrives(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
+	c.Topic(input, 2)
 	l := newLab(t)
 	p, _ := c.run(l, nil)
-	c.produce(records(input, 1, 0, 7)...)
+	c.Produce(testkit.Records(input, 1, 0, 7)...)
 	l.waitProcessed(1, offsets(0, 7))
 	for part := range int32(2) {
 		before := l.tickCount(part)
-		waitFor(t, "ticks", func() bool { return l.tickCount(part) >= before+3 })
+		testkit.WaitFor(t, "ticks", func() bool { return l.tickCount(part) >= before+3 })
 	}
 	require.NoError(t, p.Ready())
-	c.produce(records(input, 1, 7, 7)...)
+	c.Produce(testkit.Records(input, 1, 7, 7)...)
 	l.waitProcessed(1, offsets(0, 14))
 }
 
@@ -106,10 +108,10 @@ func TestTicksComeWhileNothingArrives(t *testing.T) {
 func TestSlowPartitionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 3)
+	c.Topic(input, 3)
 	const many = 5000
 	for part := range int32(3) {
-		c.produce(records(input, part, 0, many)...)
+		c.Produce(testkit.Records(input, part, 0, many)...)
 	}
 	l := newLab(t)
 	g := newGate()
@@ -128,7 +130,7 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 		most = max(most, len(slow.mu.pending))
 		return len(slow.mu.pending)
 	}
-	waitFor(t, "the other partitions", func() bool {
+	testkit.WaitFor(t, "the other partitions", func() bool {
 		pending()
 		return len(l.processed(0)) == many && len(l.processed(2)) == many
 	})

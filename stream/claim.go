@@ -10,6 +10,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
 )
 
 // Worker does a role's work on one assigned partition. All its methods are called
@@ -24,7 +26,7 @@ type Worker interface {
 	// is read.
 	Fence(ctx context.Context) error
 	// Open brings the state up to date and says where to go on.
-	Open(ctx context.Context) (Position, error)
+	Open(ctx context.Context) (kafka.Position, error)
 	// Process works a batch off. When it returns nil, b.Next is the position. A
 	// batch without records is a tick.
 	Process(ctx context.Context, b *Batch) error
@@ -36,7 +38,7 @@ type Worker interface {
 type Assignment struct {
 	Topic     string
 	Partition int32
-	Member    Member
+	Member    kafka.Member
 }
 
 // State of a claim, in words for people.
@@ -61,7 +63,7 @@ type claim struct {
 	log        *slog.Logger
 	loop       pollLoop
 	// verify refuses a position whose leader epoch tells that the log was truncated.
-	verify func(context.Context, Position) error
+	verify func(context.Context, kafka.Position) error
 
 	messages chan *sarama.ConsumerMessage // closed by feed
 	changed  chan struct{}                // capacity 1: something for feed to look at
@@ -77,7 +79,7 @@ type claim struct {
 		// since: what only Process finds must not look mended by opening.
 		doubt Trouble
 
-		position Position
+		position kafka.Position
 		// seek is set from opening until the poll loop has moved the client to the
 		// position: what arrives before is dropped.
 		seek bool
@@ -93,7 +95,7 @@ type claim struct {
 		// fetched is behind the last record that arrived, control records included: one
 		// of those may be of a later leader epoch than the records before it. lso is the
 		// end of the log as of then.
-		fetched Position
+		fetched kafka.Position
 		lso     int64
 
 		current  *Batch // with goka
@@ -110,7 +112,7 @@ type pollLoop interface {
 	rejoin()    // ask the group for a new assignment
 }
 
-func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, loop pollLoop, verify func(context.Context, Position) error) *claim {
+func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, loop pollLoop, verify func(context.Context, kafka.Position) error) *claim {
 	c := &claim{
 		assignment: a, worker: w, opts: opts, loop: loop, verify: verify,
 		log:      log.With("topic", a.Topic, "partition", a.Partition),
@@ -118,7 +120,7 @@ func newClaim(a Assignment, w Worker, opts *ProcessorOptions, log *slog.Logger, 
 		changed:  make(chan struct{}, 1),
 	}
 	c.mu.state, c.mu.since, c.mu.movedAt = StateStarting, time.Now(), time.Now()
-	c.mu.position = Position{Offset: -1, Epoch: -1}
+	c.mu.position = kafka.Position{Offset: -1, Epoch: -1}
 	return c
 }
 
@@ -155,7 +157,7 @@ func (c *claim) push(p *kgo.FetchPartition) {
 	}
 	c.mu.lso = max(c.mu.lso, p.LastStableOffset)
 	for _, rec := range p.Records {
-		c.mu.fetched = Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
+		c.mu.fetched = kafka.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}
 		if !rec.Attrs.IsControl() {
 			c.mu.pending = append(c.mu.pending, rec)
 		}
@@ -230,7 +232,7 @@ func (c *claim) next(now time.Time) *Batch {
 			c.loop.roomAgain()
 		}
 		last := b.Records[n-1]
-		b.Next = Position{Offset: last.Offset + 1, Epoch: last.LeaderEpoch}
+		b.Next = kafka.Position{Offset: last.Offset + 1, Epoch: last.LeaderEpoch}
 		if len(c.mu.pending) == 0 {
 			// Over the control records behind it, too: they may be all that is left
 			// when retention has deleted what is before.
@@ -266,7 +268,7 @@ func (c *claim) done() {
 
 // settled returns the offset to show as the group's committed offset: the position,
 // or what follows the control records behind it when nothing is left to do.
-func (c *claim) settled() Position {
+func (c *claim) settled() kafka.Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	idle := c.mu.current == nil && len(c.mu.pending) == 0 && c.mu.state == StateRunning && !c.mu.seek

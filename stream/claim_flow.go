@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
 )
 
 // This file is a claim and the poll loop: how much may wait here, and what the loop has
@@ -47,7 +49,7 @@ func (c *claim) flow(now time.Time, quota int) (paused, changed bool, seek *kgo.
 func (c *claim) sought(at kgo.EpochOffset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.position == (Position{Offset: at.Offset, Epoch: at.Epoch}) {
+	if c.mu.position == (kafka.Position{Offset: at.Offset, Epoch: at.Epoch}) {
 		c.mu.seek, c.mu.kickAt = false, time.Now().Add(kickAfter)
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
 )
 
 // fetchOf is what a poll brings: records at consecutive offsets, or an error.
@@ -33,10 +36,10 @@ func (l *countingLoop) rejoin()    { l.rejoins++ }
 // opened is a claim that runs at an offset, with batches of 2.
 func opened(t *testing.T, offset int64) (*claim, *countingLoop, *lab) {
 	l, loop := newLab(t), &countingLoop{}
-	l.setPosition(0, Position{Offset: offset, Epoch: 1})
+	l.setPosition(0, kafka.Position{Offset: offset, Epoch: 1})
 	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute, SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
 	a := Assignment{Topic: input}
-	c := newClaim(a, l.worker(a), opts, testLog(), loop, func(context.Context, Position) error { return nil })
+	c := newClaim(a, l.worker(a), opts, testkit.Log(), loop, func(context.Context, kafka.Position) error { return nil })
 	require.EqualValues(t, -1, c.InitialOffset(), "not known before it is opened")
 	require.EqualValues(t, -1, c.settled().Offset)
 	c.fence(t.Context())
@@ -87,14 +90,14 @@ func TestClaimGivesOneBatchAtATime(t *testing.T) {
 	c.push(fetchOf(5, nil, "a", "b", "c"))
 	b := c.next(now)
 	require.Len(t, b.Records, 2)
-	require.Equal(t, Position{Offset: 7, Epoch: 3}, b.Next)
+	require.Equal(t, kafka.Position{Offset: 7, Epoch: 3}, b.Next)
 	require.Nil(t, c.next(now), "one is under way")
 	require.Equal(t, "input/0 running", c.status().String())
 	require.EqualValues(t, 4, c.status().Lag, "two in hand, one waits, and one more by the last stable offset")
 	require.EqualValues(t, 9, c.HighWaterMarkOffset())
 	c.done()
 	b = c.next(now)
-	require.Equal(t, Position{Offset: 8, Epoch: 3}, b.Next)
+	require.Equal(t, kafka.Position{Offset: 8, Epoch: 3}, b.Next)
 	c.done()
 	require.Nil(t, c.next(now.Add(time.Minute)))
 	require.Empty(t, c.next(now.Add(2*time.Hour)).Records, "a tick")
@@ -103,7 +106,7 @@ func TestClaimGivesOneBatchAtATime(t *testing.T) {
 func TestClaimDropsWhatIsStale(t *testing.T) {
 	c, loop, l := opened(t, 5)
 	c.push(fetchOf(5, nil, "a", "b"))
-	l.setPosition(0, Position{Offset: 2, Epoch: 1})
+	l.setPosition(0, kafka.Position{Offset: 2, Epoch: 1})
 	c.open(t.Context(), true)
 	require.Nil(t, c.next(time.Now()), "what waited is dropped")
 	_, _, seek := c.flow(time.Now(), 4)
@@ -201,7 +204,7 @@ func TestQuotas(t *testing.T) {
 
 func TestClaimAsksForANewAssignment(t *testing.T) {
 	c, loop, _ := opened(t, 0)
-	c.fail(ErrFenced)
+	c.fail(kafka.ErrFenced)
 	now := time.Now()
 	require.Nil(t, c.next(now.Add(time.Minute)))
 	require.Zero(t, loop.rejoins)
@@ -249,13 +252,13 @@ func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
 	p.Records[1].Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
 	p.Records[1].LeaderEpoch = 4
 	c.push(p)
-	require.Equal(t, Position{Offset: 7, Epoch: 4}, c.next(time.Now()).Next)
+	require.Equal(t, kafka.Position{Offset: 7, Epoch: 4}, c.next(time.Now()).Next)
 	c.process(t.Context())
 	c.done()
 	late := fetchOf(7, nil, "marker")
 	late.Records[0].Attrs, late.Records[0].LeaderEpoch = p.Records[1].Attrs, 5
 	c.push(late)
-	require.Equal(t, Position{Offset: 8, Epoch: 5}, c.settled())
+	require.Equal(t, kafka.Position{Offset: 8, Epoch: 5}, c.settled())
 }
 
 // TestClaimFlowRemindsAfterASeek: the client, once it has been moved, is told once more to

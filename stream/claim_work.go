@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"kudos/stream/kafka"
 )
 
 // This file is a claim and its worker: a batch is worked off, the partition is opened,
@@ -43,7 +45,7 @@ func (c *claim) process(ctx context.Context) {
 }
 
 // worked notes that all up to next has been worked off.
-func (c *claim) worked(next Position) {
+func (c *claim) worked(next kafka.Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if next != c.mu.position || c.lagLocked() == 0 { // a tick that leaves records lying is no progress
@@ -109,16 +111,16 @@ func (c *claim) open(ctx context.Context, again bool) {
 	c.loop.wake()
 }
 
-func (c *claim) reopen(ctx context.Context, again bool) (Position, error) {
+func (c *claim) reopen(ctx context.Context, again bool) (kafka.Position, error) {
 	if again {
 		c.worker.Close()
 		if err := c.worker.Fence(ctx); err != nil {
-			return Position{}, err
+			return kafka.Position{}, err
 		}
 	}
 	pos, err := c.worker.Open(ctx)
 	if err != nil {
-		return Position{}, err
+		return kafka.Position{}, err
 	}
 	return pos, c.verify(ctx, pos)
 }
@@ -138,18 +140,17 @@ func (c *claim) fail(err error) {
 func (c *claim) parkLocked(err error) {
 	c.mu.pending = nil
 	c.loop.wake()
-	if errors.Is(err, ErrFenced) {
+	if errors.Is(err, kafka.ErrFenced) {
 		c.log.Warn("gave the partition up", "error", err)
 		c.mu.retryAt = time.Now().Add(c.rejoinAfter())
 		c.setState(StateFenced, Trouble{Reason: err.Error()})
 		return
 	}
-	var park *ParkError
 	why := TroubleOf(err)
 	if why.Cause == CauseLoss {
 		why.Remedy = cmp.Or(c.opts.LossRemedy, why.Remedy)
 	}
-	c.mu.retryAt = time.Now().Add(c.backoffLocked(errors.As(err, &park)))
+	c.mu.retryAt = time.Now().Add(c.backoffLocked(parks(err)))
 	if c.mu.trouble.Reason != why.Reason && c.mu.doubt.Reason != why.Reason {
 		c.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason, "remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(c.mu.retryAt).Round(time.Millisecond))
 	}

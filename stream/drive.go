@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/stream/kafka"
 )
 
 // Drive works one partition step by step: the caller takes the place of goka and of the
@@ -19,7 +21,7 @@ type Drive struct{ claim *claim }
 // NewDrive makes a partition's claim and its worker. cl is for what the group's own
 // client is asked; rejoin is called where the group is to be asked for a new assignment.
 func NewDrive(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(), log *slog.Logger) *Drive {
-	verify := func(ctx context.Context, pos Position) error {
+	verify := func(ctx context.Context, pos kafka.Position) error {
 		return checkTruncation(ctx, cl, a.Topic, a.Partition, pos)
 	}
 	return &Drive{newClaim(a, newWorker(a), opts, log, driverLoop{rejoin}, verify)}
@@ -37,11 +39,11 @@ func (d *Drive) Open(ctx context.Context) {
 
 // Steer tells whether the partition is to be fetched, and where to go on with it if
 // that has changed.
-func (d *Drive) Steer() (fetch bool, moved *Position) {
+func (d *Drive) Steer() (fetch bool, moved *kafka.Position) {
 	paused, _, seek := d.claim.flow(time.Now(), pendingBatches*d.claim.opts.MaxBatch)
 	if seek != nil {
 		d.claim.sought(*seek)
-		moved = &Position{Offset: seek.Offset, Epoch: seek.Epoch}
+		moved = &kafka.Position{Offset: seek.Offset, Epoch: seek.Epoch}
 	}
 	return !paused, moved
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/stream/kafka"
 )
 
 // ParkError is a cause that trying again does not mend: the partition is parked (its
@@ -60,9 +63,12 @@ const grantAccess = "see to this user's password and to its ACLs: docs/security.
 // remedyOf returns what a person can do about err, or "" if nothing is known.
 func remedyOf(err error) string {
 	var park *ParkError
+	var setup *kafka.SetupError
 	switch {
 	case errors.As(err, &park):
 		return park.Remedy
+	case errors.As(err, &setup):
+		return setup.Remedy
 	case causeOf(err) == CausePermission:
 		return grantAccess
 	}
@@ -72,8 +78,12 @@ func remedyOf(err error) string {
 // causeOf tells what kind of trouble err is.
 func causeOf(err error) Cause {
 	var park *ParkError
-	if errors.As(err, &park) {
+	var setup *kafka.SetupError
+	switch {
+	case errors.As(err, &park):
 		return park.Cause
+	case errors.As(err, &setup):
+		return CauseTopics
 	}
 	for _, refusal := range refusals {
 		if errors.Is(err, refusal) {
@@ -97,11 +107,6 @@ func remedyNote(remedy string) string {
 	return " (remedy: " + remedy + ")"
 }
 
-// ErrFenced tells that another process owns the partition by now. Whoever sees it
-// stops at once and never initialises the transactional id again, which would fence
-// the rightful owner: only a new assignment leads back.
-var ErrFenced = errors.New("another process owns this partition")
-
 // errReopen tells that nothing is wrong but the position: a Worker may return it
 // (see Reopen) to have its position read again.
 var errReopen = errors.New("position has to be read again")
@@ -115,21 +120,29 @@ func dataLost(err error) *ParkError {
 	return Park(CauseLoss, "compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
 }
 
-// fencing lists Kafka's answers that mean: not yours any more. The last three come
-// from a commit of offsets with a member id and generation that are past.
-var fencing = []error{
-	kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID,
-	kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress,
+// parks tells whether err is one that another try does not mend.
+func parks(err error) bool {
+	var park *ParkError
+	var setup *kafka.SetupError
+	return errors.As(err, &park) || errors.As(err, &setup)
 }
 
-// asFenced turns Kafka's fencing answers into ErrFenced and leaves others alone.
-func asFenced(err error) error {
-	for _, f := range fencing {
-		if errors.Is(err, f) {
-			return fmt.Errorf("%w: %w", ErrFenced, err)
-		}
+// checkTruncation asks the leader where the position's epoch ends in its log. Before
+// the position: an unclean election took records that were read, and others may have
+// their offsets. (KIP-320; the client asks only when it sees a leader change.)
+func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, pos kafka.Position) error {
+	if pos.Epoch < 0 {
+		return nil
 	}
-	return err
+	end, err := kafka.EpochEnd(ctx, cl, topic, partition, pos.Epoch)
+	if err != nil {
+		return err
+	}
+	// Below zero: the leader does not know the epoch, which alone proves nothing.
+	if end >= 0 && end < pos.Offset {
+		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch, topic, partition, end, pos.Offset))
+	}
+	return nil
 }
 
 // canceled tells whether err only says that ctx has ended.

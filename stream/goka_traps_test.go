@@ -14,6 +14,10 @@ import (
 	"github.com/lovoo/goka"
 	"github.com/lovoo/goka/storage"
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // What goka 1.1.17 does that this package must work around. Each test pins the trap,
@@ -35,14 +39,14 @@ func (g *oneShotGroup) Consume(context.Context, []string, sarama.ConsumerGroupHa
 
 // gokaOn makes a goka processor on this package's other ports.
 func (c *cluster) gokaOn(group sarama.ConsumerGroup) *goka.Processor {
-	cl := c.client()
-	tm := &topicManager{cl: cl, timeout: patience}
+	cl := c.Client()
+	tm := &topicManager{cl: cl, timeout: testkit.Patience}
 	p, err := goka.NewProcessor(c.kafka.Brokers, goka.DefineGroup(testGroup, goka.Input(input, batchCodec{}, func(goka.Context, any) {})),
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return group, nil }),
 		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return newTableConsumer(cl, nil), nil }),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
 		goka.WithProducerBuilder(refuse),
-		goka.WithLogger(gokaLogger{testLog()}))
+		goka.WithLogger(gokaLogger{testkit.Log()}))
 	require.NoError(c.t, err)
 	return p
 }
@@ -51,10 +55,10 @@ func (c *cluster) gokaOn(group sarama.ConsumerGroup) *goka.Processor {
 func TestTrapRunIsOnceOnly(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	p := c.gokaOn(&oneShotGroup{err: context.DeadlineExceeded})
-	require.ErrorContains(t, p.Run(testContext(t)), "error consuming from group consumer")
-	require.ErrorContains(t, p.Run(testContext(t)), "Run can only be called once")
+	require.ErrorContains(t, p.Run(testkit.Context(t)), "error consuming from group consumer")
+	require.ErrorContains(t, p.Run(testkit.Context(t)), "Run can only be called once")
 }
 
 // After each return of Consume goka waits 5 seconds: our Consume stays through
@@ -62,7 +66,7 @@ func TestTrapRunIsOnceOnly(t *testing.T) {
 func TestTrapPauseAfterConsume(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	g := &oneShotGroup{}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -87,10 +91,10 @@ func TestTrapHashIsNegated(t *testing.T) {
 	}
 
 	c := newCluster(t)
-	c.topic(table, partitions)
-	c.produce(record(table, negated, key, "found"))
+	c.Topic(testkit.Table, partitions)
+	c.Produce(testkit.Record(testkit.Table, negated, key, "found"))
 	v := c.view(t.TempDir())
-	waitFor(t, "recovery", v.Recovered)
+	testkit.WaitFor(t, "recovery", v.Recovered)
 	value, err := v.Get(key)
 	require.NoError(t, err)
 	require.Equal(t, "found", value)
@@ -99,7 +103,7 @@ func TestTrapHashIsNegated(t *testing.T) {
 // A decode error ends the processor, at every start anew: our messages are this
 // package's own, so that they always decode.
 func TestTrapDecodeErrorIsFatal(t *testing.T) {
-	m := (&claim{}).message(&Batch{Topic: input, Partition: 1 << 20, Next: Position{Offset: 8}})
+	m := (&claim{}).message(&Batch{Topic: input, Partition: 1 << 20, Next: kafka.Position{Offset: 8}})
 	got, err := batchCodec{}.Decode(m.Value)
 	require.NoError(t, err)
 	require.Equal(t, int32(1<<20), got)
@@ -147,13 +151,13 @@ func TestTrapProducerRefuses(t *testing.T) {
 // The wire would tell, by which TestProcessorWithATable sees that nobody does.
 func TestTrapDefaultsAreSaramas(t *testing.T) {
 	t.Parallel()
-	w := &wire{}
-	c := newCluster(t, w.option())
+	w := &testkit.Wire{}
+	c := newCluster(t, w.Option())
 	consumer, err := goka.DefaultSaramaConsumerBuilder(c.kafka.Brokers, "a-test")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, consumer.Close()) }()
-	waitFor(t, "sarama's connection", func() bool { return len(w.seen()) > 0 })
-	require.NotContains(t, w.seen(), "kgo")
+	testkit.WaitFor(t, "sarama's connection", func() bool { return len(w.Seen()) > 0 })
+	require.NotContains(t, w.Seen(), "kgo")
 }
 
 // setupGroup is a consumer group that is assigned a partition once, and keeps what goka made of it.
@@ -163,7 +167,7 @@ type setupGroup struct {
 }
 
 func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
-	s := &session{ctx: ctx, topic: input, claims: map[int32]*claim{0: newClaim(Assignment{Topic: input}, nil, &ProcessorOptions{}, testLog(), driverLoop{}, nil)}}
+	s := &session{ctx: ctx, topic: input, claims: map[int32]*claim{0: newClaim(Assignment{Topic: input}, nil, &ProcessorOptions{}, testkit.Log(), driverLoop{}, nil)}}
 	err := h.Setup(s)
 	g.setup <- err
 	return errors.Join(err, h.Cleanup(s))
@@ -174,11 +178,11 @@ func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerG
 func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.topic(table, 2)
-	cl := c.client()
-	tm := &topicManager{cl: cl, timeout: patience}
-	stores := NewStores(t.TempDir(), 8<<20, testLog())
+	c.Topic(input, 2)
+	c.Topic(testkit.Table, 2)
+	cl := c.Client()
+	tm := &topicManager{cl: cl, timeout: testkit.Patience}
+	stores := store.NewSet(t.TempDir(), 8<<20, testkit.Log())
 	t.Cleanup(stores.Close)
 	build := stores.Builder(tm.identify)
 	g := &setupGroup{setup: make(chan error, 1)}
@@ -188,7 +192,7 @@ func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return newTableConsumer(cl, stores), nil }),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
 		goka.WithProducerBuilder(refuse),
-		goka.WithLogger(gokaLogger{testLog()}),
+		goka.WithLogger(gokaLogger{testkit.Log()}),
 		goka.WithStorageBuilder(func(topic string, partition int32) (storage.Storage, error) {
 			if partition == 1 {
 				return nil, errors.New("the copy's disk is full")
@@ -197,7 +201,7 @@ func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 		}),
 		goka.WithHotStandby())
 	require.NoError(t, err)
-	require.Error(t, p.Run(testContext(t)))
+	require.Error(t, p.Run(testkit.Context(t)))
 	require.ErrorContains(t, <-g.setup, "the copy's disk is full", "only partition 0 was assigned")
 }
 

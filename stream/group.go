@@ -12,6 +12,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
 )
 
 // group is a member of a consumer group that hands goka one message per partition:
@@ -50,7 +52,12 @@ func (g *group) Resume(map[string][]int32) {}
 func (g *group) PauseAll()                 {}
 func (g *group) ResumeAll()                {}
 
-const groupMetadataMaxAge = 10 * time.Second
+const (
+	groupMetadataMaxAge = 10 * time.Second
+	// groupPartitionBytes is what the broker answers with for a partition: the records of a fetch take several times as
+	// much memory, for each partition of a process.
+	groupPartitionBytes = 1 << 20
+)
 
 // Consume joins the group and stays through all rebalances until ctx ends or
 // something fails that a new session would not mend. (goka would wait 5 seconds if
@@ -114,7 +121,7 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	s := &session{
 		cl:      cl,
 		opts:    g.opts,
-		member:  Member{Group: g.opts.Group, ID: id, Generation: generation},
+		member:  kafka.Member{Group: g.opts.Group, ID: id, Generation: generation},
 		topic:   topic,
 		claims:  map[int32]*claim{},
 		standby: g.standby,
@@ -124,7 +131,7 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {
 		a := Assignment{Topic: topic, Partition: p, Member: s.member}
-		s.claims[p] = newClaim(a, g.newWorker(a), g.opts, g.log, g, func(ctx context.Context, pos Position) error {
+		s.claims[p] = newClaim(a, g.newWorker(a), g.opts, g.log, g, func(ctx context.Context, pos kafka.Position) error {
 			return checkTruncation(ctx, cl, topic, p, pos)
 		})
 	}
@@ -272,7 +279,7 @@ func (g *group) deliver(s *session, fetches kgo.Fetches, fail context.CancelCaus
 		case c != nil && errors.Is(p.Err, kerr.UnknownTopicID):
 			// This client would never consume the topic again. A new one finds the
 			// new topic, and Open says what is to be done about it.
-			fail(fmt.Errorf("reading %s: %w", s.topic, errRecreated))
+			fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
 		case c != nil && tp.Topic == s.topic:
 			c.push(&p)
 		case p.Err != nil && !errors.Is(p.Err, context.Canceled):

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -20,8 +22,8 @@ import (
 func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 1), records(input, 1, 0, 1)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 1), testkit.Records(input, 1, 0, 1)...)...)
 	l := newLab(t)
 	first, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 1))
@@ -29,10 +31,10 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	s := first.session()
 	letGo := holdPollLoop(t, first)
 	second, _ := c.run(l, quick)
-	waitFor(t, "the rebalance", func() bool { return s.ctx.Err() != nil || rebalanceWaits(t) })
+	testkit.WaitFor(t, "the rebalance", func() bool { return s.ctx.Err() != nil || rebalanceWaits(t) })
 	require.NoError(t, s.ctx.Err(), "the session ends while the poll loop works with it")
 	letGo()
-	waitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
+	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
 }
 
 // holdPollLoop keeps a processor's poll loop where it tells the client what to do, until
@@ -43,13 +45,13 @@ func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	letGo = sync.OnceFunc(g.steering.Unlock)
 	t.Cleanup(letGo)
 	g.wake()
-	waitFor(t, "the poll loop to be held", func() bool { return len(goroutines(t, "kudos/stream.(*group).steer+")) > 0 })
+	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*group).steer+")) > 0 })
 	return letGo
 }
 
 // rebalanceWaits tells whether a client keeps a rebalance waiting.
 func rebalanceWaits(t testing.TB) bool {
-	for _, stack := range goroutines(t, "kgo.(*consumer).waitAndAddRebalance") {
+	for _, stack := range testkit.Goroutines(t, "kgo.(*consumer).waitAndAddRebalance") {
 		if strings.Contains(stack, "sync.(*Cond).Wait") {
 			return true
 		}
@@ -61,8 +63,8 @@ func rebalanceWaits(t testing.TB) bool {
 func TestNothingIsPausedInANewSession(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(records(input, 0, 0, 5)...)
+	c.Topic(input, 2)
+	c.Produce(testkit.Records(input, 0, 0, 5)...)
 	l := newLab(t)
 	var trouble atomic.Pointer[error]
 	set(&trouble, Park(CauseState, "none", "no way"))
@@ -79,7 +81,7 @@ func TestNothingIsPausedInANewSession(t *testing.T) {
 		return nil
 	}
 	p, _ = c.run(l, func(o *ProcessorOptions) { quick(o); o.ParkInterval = time.Hour })
-	waitFor(t, "the pause", func() bool { s := p.session(); return s != nil && slices.Equal(paused(s), []int32{0}) })
+	testkit.WaitFor(t, "the pause", func() bool { s := p.session(); return s != nil && slices.Equal(paused(s), []int32{0}) })
 	set(&trouble, nil)
 	first.Store(p.session())
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: kerr.RebalanceInProgress})

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/stream/kafka"
 )
 
 // lab makes fake workers, stands for what they keep (positions, as a database would),
@@ -24,7 +26,7 @@ type lab struct {
 	process func(ctx context.Context, w *fakeWorker, b *Batch) error
 
 	mu        sync.Mutex
-	positions map[int32]Position
+	positions map[int32]kafka.Position
 	done      map[int32][]int64 // offsets of the processed records, in order
 	batches   map[int32][]int   // sizes of the processed batches, ticks left out
 	ticks     map[int32]int
@@ -37,7 +39,7 @@ type lab struct {
 
 func newLab(t testing.TB) *lab {
 	l := &lab{
-		t: t, positions: map[int32]Position{}, done: map[int32][]int64{}, batches: map[int32][]int{},
+		t: t, positions: map[int32]kafka.Position{}, done: map[int32][]int64{}, batches: map[int32][]int{},
 		ticks: map[int32]int{}, calls: map[int32][]string{}, times: map[int32][]time.Time{}, owners: map[int32]*fakeWorker{},
 	}
 	t.Cleanup(func() {
@@ -102,11 +104,11 @@ func (w *fakeWorker) Fence(ctx context.Context) error {
 	return nil
 }
 
-func (w *fakeWorker) Open(ctx context.Context) (Position, error) {
+func (w *fakeWorker) Open(ctx context.Context) (kafka.Position, error) {
 	defer w.call("Open")()
 	if w.lab.open != nil {
 		if err := w.lab.open(ctx, w); err != nil {
-			return Position{}, err
+			return kafka.Position{}, err
 		}
 	}
 	return w.lab.position(w.a.Partition), nil
@@ -163,18 +165,18 @@ func (w *fakeWorker) Close() {
 }
 
 // position is what the lab keeps: from the start, if nothing.
-func (l *lab) position(p int32) Position {
+func (l *lab) position(p int32) kafka.Position {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pos, ok := l.positions[p]
 	if !ok {
-		pos = Position{Offset: 0, Epoch: -1}
+		pos = kafka.Position{Offset: 0, Epoch: -1}
 		l.positions[p] = pos
 	}
 	return pos
 }
 
-func (l *lab) setPosition(p int32, pos Position) {
+func (l *lab) setPosition(p int32, pos kafka.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.positions[p] = pos
@@ -235,13 +237,13 @@ func (c *cluster) run(l *lab, change func(*ProcessorOptions)) (p *Processor, sto
 	if change != nil {
 		change(&o)
 	}
-	p = NewProcessor(o, l.worker, testLog())
-	return p, testrun.Start(c.t, "the processor", patience, p.Run)
+	p = NewProcessor(o, l.worker, testkit.Log())
+	return p, testrun.Start(c.t, "the processor", testkit.Patience, p.Run)
 }
 
 func (l *lab) waitProcessed(p int32, want []int64) {
 	l.t.Helper()
-	waitFor(l.t, fmt.Sprintf("partition %d to process %d records", p, len(want)), func() bool { return len(l.processed(p)) >= len(want) })
+	testkit.WaitFor(l.t, fmt.Sprintf("partition %d to process %d records", p, len(want)), func() bool { return len(l.processed(p)) >= len(want) })
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
 }
 

@@ -9,34 +9,37 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
 )
 
 func TestOffsetOutOfRangeParks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
 	require.NoError(t, c.DeleteRecords(input, 0, 6))
 	l := newLab(t)
 	var mended atomic.Bool
 	l.fence = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 && mended.Load() {
-			l.setPosition(0, Position{Offset: 6, Epoch: -1})
+			l.setPosition(0, kafka.Position{Offset: 6, Epoch: -1})
 		}
 		return nil
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.LossRemedy = "accept the loss" })
 	l.waitProcessed(1, offsets(0, 10))
 	var parked error // until the next look, after which it is opened once more
-	waitFor(t, "the park", func() bool { parked = p.Ready(); return parked != nil && strings.Contains(parked.Error(), "parked") })
+	testkit.WaitFor(t, "the park", func() bool { parked = p.Ready(); return parked != nil && strings.Contains(parked.Error(), "parked") })
 	require.ErrorContains(t, parked, "input/0 parked: the position is not in the log any more: OFFSET_OUT_OF_RANGE")
 	require.ErrorContains(t, parked, "remedy: accept the loss")
 	fences := l.count(0, "Fence")
-	waitFor(t, "another look", func() bool { return l.count(0, "Fence") >= fences+2 })
+	testkit.WaitFor(t, "another look", func() bool { return l.count(0, "Fence") >= fences+2 })
 	require.Empty(t, l.processed(0))
 	mended.Store(true)
 	l.waitProcessed(0, offsets(6, 10))
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
 // losingData has the leader say, while the result is true, that what was read of an
@@ -67,7 +70,7 @@ func (c *cluster) losingData(end int64) *atomic.Bool {
 
 func waitLost(t *testing.T, p *Processor) {
 	t.Helper()
-	waitFor(t, "the park", func() bool {
+	testkit.WaitFor(t, "the park", func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "data was lost by an unclean leader election")
 	})
@@ -78,18 +81,18 @@ func waitLost(t *testing.T, p *Processor) {
 func TestLostDataParks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
 	l := newLab(t)
-	l.setPosition(0, Position{Offset: 8, Epoch: 0})
+	l.setPosition(0, kafka.Position{Offset: 8, Epoch: 0})
 	lost := c.losingData(5)
 	lost.Store(true)
 	p, _ := c.run(l, nil)
 	l.waitProcessed(1, offsets(0, 10))
 	waitLost(t, p)
 	fences := l.count(0, "Fence")
-	waitFor(t, "looks that find it lost still", func() bool { return l.count(0, "Fence") >= fences+3 })
-	c.produce(records(input, 0, 10, 3)...)
+	testkit.WaitFor(t, "looks that find it lost still", func() bool { return l.count(0, "Fence") >= fences+3 })
+	c.Produce(testkit.Records(input, 0, 10, 3)...)
 	require.Empty(t, l.processed(0), "neither what is behind the loss nor what came later")
 	lost.Store(false)
 	l.waitProcessed(0, offsets(8, 13))
@@ -100,18 +103,18 @@ func TestLostDataParks(t *testing.T) {
 func TestDataLostWhileConsuming(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	require.NoError(t, c.MoveTopicPartition(input, 0, 0))
-	c.produce(records(input, 0, 0, 10)...)
+	c.Produce(testkit.Records(input, 0, 0, 10)...)
 	l := newLab(t)
 	p, _ := c.run(l, nil)
 	l.waitProcessed(0, offsets(0, 10))
-	require.Equal(t, Position{Offset: 10, Epoch: c.PartitionInfo(input, 0).Epoch}, l.position(0))
+	require.Equal(t, kafka.Position{Offset: 10, Epoch: c.PartitionInfo(input, 0).Epoch}, l.position(0))
 	lost := c.losingData(5)
 	lost.Store(true)
 	require.NoError(t, c.MoveTopicPartition(input, 0, 1))
 	waitLost(t, p)
-	c.produce(records(input, 0, 10, 3)...)
+	c.Produce(testkit.Records(input, 0, 10, 3)...)
 	require.Equal(t, offsets(0, 10), l.processed(0))
 	lost.Store(false)
 	l.waitProcessed(0, offsets(0, 13))

@@ -13,6 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
 )
 
 // failing makes a process hook that fails partition 0 while err is set.
@@ -36,8 +39,8 @@ func set(p *atomic.Pointer[error], err error) {
 func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
 	l := newLab(t)
 	var trouble atomic.Pointer[error]
 	set(&trouble, Park(CauseTopics, "turn it off and on again", "the %s is full", "basket"))
@@ -49,33 +52,33 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 		o.stalled = func(why string) { t.Errorf("neither is stalled: %s", why) }
 	})
 	l.waitProcessed(1, offsets(0, 10))
-	waitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.claim(0).status().State == StateParked })
+	testkit.WaitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.claim(0).status().State == StateParked })
 	require.EqualError(t, p.Ready(), "group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
 	statuses, err := p.Status()
 	require.NoError(t, err)
 	require.Equal(t, StateParked, statuses[0].State)
 	require.Equal(t, Trouble{CauseTopics, "the basket is full", "turn it off and on again"}, statuses[0].Trouble)
-	got := gauges(t, NewCollector(p))
+	got := testkit.Gauges(t, NewCollector(p))
 	require.EqualValues(t, 1, got["kudos_parked_partitions topics group"])
 	require.Contains(t, got, "kudos_parked_partitions loss group")
 	require.Zero(t, got["kudos_parked_partitions loss group"])
 	require.Equal(t, StateRunning, statuses[1].State)
 
 	// It is looked at again, over and over; what comes meanwhile waits in Kafka.
-	waitFor(t, "another look", func() bool { return l.count(0, "Fence") >= 3 })
-	c.produce(append(records(input, 0, 10, 10), records(input, 1, 10, 10)...)...)
+	testkit.WaitFor(t, "another look", func() bool { return l.count(0, "Fence") >= 3 })
+	c.Produce(append(testkit.Records(input, 0, 10, 10), testkit.Records(input, 1, 10, 10)...)...)
 	l.waitProcessed(1, offsets(0, 20))
 	require.Empty(t, l.processed(0))
 	require.Error(t, p.Ready())
 	require.Equal(t, 1, l.count(1, "Fence"), "the other partition does not notice")
-	waitFor(t, "the lag of what is not read", func() bool {
+	testkit.WaitFor(t, "the lag of what is not read", func() bool {
 		statuses, err := p.Status()
 		return err == nil && statuses[0].Lag == 20 && statuses[0].Stands > stallTimeout
 	})
 
 	set(&trouble, nil)
 	l.waitProcessed(0, offsets(0, 20))
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
 // TestParkIntervalAndBackoff: a ParkError is looked at again at the park interval; an
@@ -91,14 +94,14 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			c.topic(input, 1)
-			c.produce(records(input, 0, 0, 1)...)
+			c.Topic(input, 1)
+			c.Produce(testkit.Records(input, 0, 0, 1)...)
 			l := newLab(t)
 			var trouble atomic.Pointer[error]
 			set(&trouble, tc.err)
 			l.process = failing(&trouble)
 			c.run(l, func(o *ProcessorOptions) { o.ParkInterval = 300 * time.Millisecond })
-			waitFor(t, "the looks", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
+			testkit.WaitFor(t, "the looks", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
 			set(&trouble, nil)
 			l.waitProcessed(0, offsets(0, 1))
 			calls, times := l.callsOf(0)
@@ -126,8 +129,8 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 	for name, to := range map[string]int64{"backwards": 3, "forwards": 45, "same": 20, "behind the end": 50} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			c.topic(input, 1)
-			c.produce(records(input, 0, 0, 20)...)
+			c.Topic(input, 1)
+			c.Produce(testkit.Records(input, 0, 0, 20)...)
 			l := newLab(t)
 			var moved atomic.Bool
 			p, _ := c.run(l, func(o *ProcessorOptions) { o.MaxBatch = 4 })
@@ -138,16 +141,16 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 				if len(b.Records) == 0 || moved.Swap(true) {
 					return nil
 				}
-				l.setPosition(0, Position{Offset: to, Epoch: -1})
+				l.setPosition(0, kafka.Position{Offset: to, Epoch: -1})
 				return Reopen("somebody moved it")
 			}
 			l.mu.Unlock()
-			c.produce(records(input, 0, 20, 30)...)
-			waitFor(t, "the move", moved.Load)
-			c.produce(records(input, 0, 50, 5)...)
+			c.Produce(testkit.Records(input, 0, 20, 30)...)
+			testkit.WaitFor(t, "the move", moved.Load)
+			c.Produce(testkit.Records(input, 0, 50, 5)...)
 			l.waitProcessed(0, offsets(to, 55)) // the lab refuses anything stale
 			require.Equal(t, 2, l.count(0, "Fence"))
-			waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+			testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 			claim := p.claim(0)
 			claim.mu.Lock()
 			failures := claim.mu.failures
@@ -162,11 +165,11 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 func TestFencedPartitionIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
 	l := newLab(t)
 	var trouble atomic.Pointer[error]
-	set(&trouble, fmt.Errorf("committing: %w: %w", ErrFenced, kerr.ProducerFenced))
+	set(&trouble, fmt.Errorf("committing: %w: %w", kafka.ErrFenced, kerr.ProducerFenced))
 	l.process = func(ctx context.Context, w *fakeWorker, b *Batch) error {
 		if len(b.Records) == 0 {
 			return nil // a slow broker: a tick comes before the first batch
@@ -174,7 +177,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 		return failing(&trouble)(ctx, w, b)
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.SessionTimeout = 2 * time.Second })
-	waitFor(t, "the fencing", func() bool {
+	testkit.WaitFor(t, "the fencing", func() bool {
 		c := p.claim(0)
 		return c != nil && c.status().State == StateFenced && l.count(0, "Close") > 0
 	})
@@ -191,7 +194,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	first := slices.Index(calls, "Process") - 2 // a session may be lost before it
 	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[first:first+7], "the second Close is the session's end")
 	require.GreaterOrEqual(t, times[first+5].Sub(times[first+3]), 4*time.Second, "a rebalance is waited for first")
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
 // TestFailedFenceParks: a partition that could not be fenced at assignment is opened
@@ -199,11 +202,11 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 func TestFailedFenceParks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 10), records(input, 1, 0, 10)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
 	require.NoError(t, c.DeleteRecords(input, 0, 4)) // fetching at 0 would be an error
 	l := newLab(t)
-	l.setPosition(0, Position{Offset: 7, Epoch: -1})
+	l.setPosition(0, kafka.Position{Offset: 7, Epoch: -1})
 	var failures atomic.Int32
 	l.fence = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 && failures.Add(1) <= 3 {
@@ -213,7 +216,7 @@ func TestFailedFenceParks(t *testing.T) {
 	}
 	reasons := map[string]bool{}
 	p, _ := c.run(l, nil)
-	waitFor(t, "its records", func() bool {
+	testkit.WaitFor(t, "its records", func() bool {
 		if s, err := p.Status(); err == nil && s[0].State == StateParked {
 			reasons[s[0].Reason] = true
 		}
@@ -235,14 +238,14 @@ func keysOf(m map[string]bool) (keys []string) {
 func TestFetchErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	l := newLab(t)
 	c.run(l, nil)
 	for i, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.KafkaStorageError, kerr.UnknownServerError} {
 		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: input, Err: e})
-		require.NoError(t, fault.Wait(testContext(t), 1))
+		require.NoError(t, fault.Wait(testkit.Context(t), 1))
 		require.NoError(t, c.MoveTopicPartition(input, 0, int32(i)))
-		c.produce(records(input, 0, 10*i, 10)...)
+		c.Produce(testkit.Records(input, 0, 10*i, 10)...)
 		l.waitProcessed(0, offsets(0, int64(10*i+10)))
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
 )
 
 // none is no committed offset.
@@ -33,25 +35,25 @@ func (c *cluster) committedAt(p int32) int64 {
 func TestPositionsAreCommittedForDashboards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
+	c.Topic(input, 2)
 	for i := range 3 {
-		c.transact("t", committed(), records(input, 0, 10*i, 10)...)
+		c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 10*i, 10)...)
 	}
-	c.transact("t", aborted(), records(input, 0, 100, 5)...)
+	c.Transact("t", testkit.Abort(), testkit.Records(input, 0, 100, 5)...)
 	l := newLab(t)
 	p, stop := c.run(l, func(o *ProcessorOptions) { o.CommitPositions = true })
 	for part := range int32(2) {
-		waitFor(t, "committed offset", func() bool { return c.committedAt(part) == c.end(input, part) })
+		testkit.WaitFor(t, "committed offset", func() bool { return c.committedAt(part) == c.End(input, part) })
 	}
 	require.Len(t, l.processed(0), 30)
 	require.EqualValues(t, 0, c.committedAt(1), "an empty partition has a position, too")
 	requireNoLag(t, p)
 
-	c.transact("t", committed(), records(input, 0, 200, 5)...)
-	waitFor(t, "its work", func() bool { return len(l.processed(0)) == 35 })
-	waitFor(t, "it to be noted", func() bool { s, err := p.Status(); return err == nil && s[0].Position == l.position(0) })
+	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 200, 5)...)
+	testkit.WaitFor(t, "its work", func() bool { return len(l.processed(0)) == 35 })
+	testkit.WaitFor(t, "it to be noted", func() bool { s, err := p.Status(); return err == nil && s[0].Position == l.position(0) })
 	stop()
-	require.GreaterOrEqual(t, l.position(0).Offset, c.end(input, 0)-1, "the marker may have come later")
+	require.GreaterOrEqual(t, l.position(0).Offset, c.End(input, 0)-1, "the marker may have come later")
 	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "once more at the end")
 }
 
@@ -69,8 +71,8 @@ func requireNoLag(t *testing.T, p *Processor) {
 func TestParkedPartitionCommitsNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
 	l := newLab(t)
 	l.open = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 {
@@ -79,7 +81,7 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 		return nil
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.CommitPositions = true })
-	waitFor(t, "the other partition's commit", func() bool { return c.committedAt(1) == 5 })
+	testkit.WaitFor(t, "the other partition's commit", func() bool { return c.committedAt(1) == 5 })
 	require.EqualValues(t, none, c.committedAt(0))
 	statuses, err := p.Status()
 	require.NoError(t, err)
@@ -93,62 +95,40 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committing positions %v", commit), func(t *testing.T) {
 			c := newCluster(t)
-			c.topic(input, 2)
-			c.transact("t", committed(), records(input, 0, 0, 10)...)
+			c.Topic(input, 2)
+			c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 0, 10)...)
 			l := newLab(t)
 			p, _ := c.run(l, func(o *ProcessorOptions) {
 				o.CommitPositions, o.SessionTimeout, o.watchInterval = commit, 1500*time.Millisecond, time.Hour
 			})
 			l.waitProcessed(0, offsets(0, 10))
 			if commit {
-				waitFor(t, "the commit", func() bool { return c.committedAt(0) == 11 && c.committedAt(1) == 0 })
+				testkit.WaitFor(t, "the commit", func() bool { return c.committedAt(0) == 11 && c.committedAt(1) == 0 })
 			}
-			waitFor(t, "no lag", func() bool { s, err := p.Status(); return err == nil && s[0].Lag == 0 })
-			heartbeats := func(n int64, counts *requestCounts) {
-				waitFor(t, "heartbeats", func() bool { return counts.of(kmsg.Heartbeat) >= n })
+			testkit.WaitFor(t, "no lag", func() bool { s, err := p.Status(); return err == nil && s[0].Lag == 0 })
+			heartbeats := func(n int64, counts *testkit.RequestCounts) {
+				testkit.WaitFor(t, "heartbeats", func() bool { return counts.Of(kmsg.Heartbeat) >= n })
 			}
 			// Whatever is under way still; a look at the topics waits for up to MetadataMinAge.
-			heartbeats(2, c.countRequests())
-			counts := c.countRequests()
+			heartbeats(2, c.CountRequests())
+			counts := c.CountRequests()
 			heartbeats(4, counts)
 			for k := range int16(90) {
 				if key := kmsg.Key(k); key != kmsg.Heartbeat && key != kmsg.Fetch {
-					require.Zero(t, counts.of(key), key.Name())
+					require.Zero(t, counts.Of(key), key.Name())
 				}
 			}
-			require.Less(t, counts.of(kmsg.Fetch), int64(20), "long polls")
+			require.Less(t, counts.Of(kmsg.Fetch), int64(20), "long polls")
 		})
 	}
-}
-
-// gauges collects by name and labels.
-func gauges(t *testing.T, c prometheus.Collector) map[string]float64 {
-	t.Helper()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(c)
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			name := f.GetName()
-			for _, label := range m.Label {
-				name += " " + label.GetValue()
-			}
-			if m.Gauge != nil {
-				got[name] = m.Gauge.GetValue()
-			}
-		}
-	}
-	return got
 }
 
 // TestLagIsWhatIsLeft: what waits here, what is in hand, and what the broker has.
 func TestLagIsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
-	c.transact("t", committed(), records(input, 0, 0, 2000)...)
+	c.Topic(input, 1)
+	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 0, 2000)...)
 	l := newLab(t)
 	g := newGate()
 	var batches atomic.Int32
@@ -163,9 +143,9 @@ func TestLagIsWhatIsLeft(t *testing.T) {
 	statuses, err := p.Status()
 	require.NoError(t, err)
 	require.EqualValues(t, 1901, statuses[0].Lag, "with the marker, which has not been read yet")
-	require.Equal(t, Position{Offset: 100, Epoch: 0}, statuses[0].Position)
+	require.Equal(t, kafka.Position{Offset: 100, Epoch: 0}, statuses[0].Position)
 
-	got := gauges(t, NewCollector(p))
+	got := testkit.Gauges(t, NewCollector(p))
 	for _, cause := range causes {
 		name := fmt.Sprintf("kudos_parked_partitions %s group", cause)
 		require.Contains(t, got, name)
@@ -181,5 +161,5 @@ func TestLagIsWhatIsLeft(t *testing.T) {
 	}, got)
 	close(g.open)
 	l.waitProcessed(0, offsets(0, 2000))
-	waitFor(t, "no lag", func() bool { s, _ := p.Status(); return s[0].Lag == 0 })
+	testkit.WaitFor(t, "no lag", func() bool { s, _ := p.Status(); return s[0].Lag == 0 })
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // ProcessorOptions describe one goka group.
@@ -26,10 +29,10 @@ type ProcessorOptions struct {
 	// Hasher finds the partition of a table's key, for views; nil: nobody looks.
 	Hasher func() hash.Hash32
 	// Stores open the table's local copies; needed with Table.
-	Stores *Stores
+	Stores *store.Set
 	// Standby, made of Stores: the partitions of the table that others own are copied
 	// there. nil: they are not.
-	Standby *Stores
+	Standby *store.Set
 	// Check is asked before the group is joined; its error keeps the process out of the
 	// group, and is asked for again. nil: nothing is to be checked.
 	Check func(context.Context, *kgo.Client) error
@@ -40,7 +43,7 @@ type ProcessorOptions struct {
 	// worked on, or had been and were cut off.
 	LossRemedy string
 
-	Kafka    KafkaOptions
+	Kafka    kafka.Options
 	MaxBatch int
 	// TickInterval is how often a partition with nothing to do gets an empty batch.
 	TickInterval time.Duration
@@ -230,7 +233,7 @@ func (batchCodec) Encode(any) ([]byte, error) { return nil, errRefused }
 // refusingProducer is goka's goka.Producer: output goes through transactions only.
 type refusingProducer struct{}
 
-var errRefused = errors.New("stream: goka must not produce; output goes through Txn")
+var errRefused = errors.New("stream: goka must not produce; output goes through kafka.Txn")
 
 func (refusingProducer) Emit(string, string, []byte) *goka.Promise {
 	return refused()

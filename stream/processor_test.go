@@ -12,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // firstBytes is a table's hasher: the partition is the key's first byte.
@@ -29,29 +32,29 @@ func (h *firstByte) Sum32() uint32               { return uint32(h.b) }
 type copier struct {
 	c      *cluster
 	a      Assignment
-	stores *Stores
-	txn    *Txn
-	store  *Store
+	stores *store.Set
+	txn    *kafka.Txn
+	store  *store.Store
 }
 
 func (w *copier) Fence(ctx context.Context) error {
-	w.txn = NewTxn(TxnOptions{
+	w.txn = kafka.NewTxn(kafka.TxnOptions{
 		ID: "copier-" + string('0'+byte(w.a.Partition)), Member: w.a.Member, Timeout: 10 * time.Second, Kafka: w.c.kafka,
-		Source: LogPartition{Topic: w.a.Topic, TopicID: w.c.TopicInfo(w.a.Topic).TopicID, Partition: w.a.Partition},
-	}, testLog())
+		Source: kafka.LogPartition{Topic: w.a.Topic, TopicID: w.c.TopicInfo(w.a.Topic).TopicID, Partition: w.a.Partition},
+	}, testkit.Log())
 	return w.txn.Fence(ctx)
 }
 
-func (w *copier) Open(ctx context.Context) (Position, error) {
-	w.store = w.stores.Get(table, w.a.Partition)
-	if err := w.store.CatchUp(ctx, w.txn.Client(), table, w.a.Partition); err != nil {
-		return Position{}, err
+func (w *copier) Open(ctx context.Context) (kafka.Position, error) {
+	w.store = w.stores.Get(testkit.Table, w.a.Partition)
+	if err := w.store.CatchUp(ctx, w.txn.Client(), testkit.Table, w.a.Partition); err != nil {
+		return kafka.Position{}, err
 	}
-	offset, ok, err := CommittedOffset(ctx, w.txn.Client(), w.a.Member.Group, w.a.Topic, w.a.Partition)
+	offset, ok, err := kafka.CommittedOffset(ctx, w.txn.Client(), w.a.Member.Group, w.a.Topic, w.a.Partition)
 	if !ok {
 		offset = 0
 	}
-	return Position{Offset: offset, Epoch: -1}, err
+	return kafka.Position{Offset: offset, Epoch: -1}, err
 }
 
 func (w *copier) Process(ctx context.Context, b *Batch) error {
@@ -72,11 +75,11 @@ func (w *copier) Process(ctx context.Context, b *Batch) error {
 			}
 		}
 		counts[key]++
-		out = append(out, record(output, b.Partition, key, string(rec.Value)))
+		out = append(out, testkit.Record(output, b.Partition, key, string(rec.Value)))
 	}
 	state := 0
 	for key, n := range counts {
-		out = append([]*kgo.Record{{Topic: table, Partition: b.Partition, Key: []byte(key), Value: binary.BigEndian.AppendUint64(nil, n)}}, out...)
+		out = append([]*kgo.Record{{Topic: testkit.Table, Partition: b.Partition, Key: []byte(key), Value: binary.BigEndian.AppendUint64(nil, n)}}, out...)
 		state++
 	}
 	if err := w.txn.Commit(ctx, out, b.Next); err != nil {
@@ -86,7 +89,7 @@ func (w *copier) Process(ctx context.Context, b *Batch) error {
 	for _, rec := range out[:state] {
 		last = max(last, rec.Offset)
 	}
-	return applyRecords(w.store, out[:state], last)
+	return w.store.Replay(out[:state], last)
 }
 
 func (w *copier) Close() {
@@ -96,8 +99,8 @@ func (w *copier) Close() {
 }
 
 // runCopier runs a processor of copiers with local state in dir.
-func (c *cluster) runCopier(dir string) (p *Processor, stores *Stores, stop func()) {
-	stores = NewStores(dir, 8<<20, testLog())
+func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop func()) {
+	stores = store.NewSet(dir, 8<<20, testkit.Log())
 	c.t.Cleanup(stores.Close)
 	o := ProcessorOptions{
 		Group: testGroup, Input: input, Table: true, Stores: stores, Kafka: c.kafka,
@@ -105,15 +108,15 @@ func (c *cluster) runCopier(dir string) (p *Processor, stores *Stores, stop func
 		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
 		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 	}
-	p = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: stores} }, testLog())
-	return p, stores, testrun.Start(c.t, "the processor", patience, p.Run)
+	p = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: stores} }, testkit.Log())
+	return p, stores, testrun.Start(c.t, "the processor", testkit.Patience, p.Run)
 }
 
 // copierCluster has the copier's topics.
-func copierCluster(t *testing.T, w *wire) *cluster {
-	c := newCluster(t, w.option())
-	for _, topic := range []string{input, output, table} {
-		c.topic(topic, 2)
+func copierCluster(t *testing.T, w *testkit.Wire) *cluster {
+	c := newCluster(t, w.Option())
+	for _, topic := range []string{input, output, testkit.Table} {
+		c.Topic(topic, 2)
 	}
 	return c
 }
@@ -122,31 +125,31 @@ func copierCluster(t *testing.T, w *wire) *cluster {
 // state, with restarts on the same folder and on an empty one, and two at a time.
 func TestProcessorWithATable(t *testing.T) {
 	t.Parallel()
-	w := &wire{}
+	w := &testkit.Wire{}
 	c := copierCluster(t, w)
 	total := 0
 	add := func(n int) {
 		for p := range int32(2) {
 			recs := make([]*kgo.Record, n)
 			for i := range recs {
-				recs[i] = record(input, p, "", string('a'+byte(i%3)))
+				recs[i] = testkit.Record(input, p, "", string('a'+byte(i%3)))
 			}
-			c.produce(recs...)
+			c.Produce(recs...)
 		}
 		total += n
 	}
-	check := func(stores *Stores) {
+	check := func(stores *store.Set) {
 		t.Helper()
 		for p := range int32(2) {
-			waitFor(t, "the output", func() bool { return len(c.values(output, p)) >= total })
+			testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, p)) >= total })
 			require.Len(t, c.values(output, p), total, "each record once")
 		}
 		for p := byte(0); p < 2; p++ {
 			for i, name := range []string{"a", "b", "c"} {
 				want := uint64((total + 2 - i) / 3)
 				key := string('0'+p) + name
-				waitFor(t, "the state of "+key, func() bool {
-					v, err := stores.Get(table, int32(p)).Get(key)
+				testkit.WaitFor(t, "the state of "+key, func() bool {
+					v, err := stores.Get(testkit.Table, int32(p)).Get(key)
 					require.NoError(t, err)
 					return len(v) == 8 && binary.BigEndian.Uint64(v) == want
 				})
@@ -167,16 +170,16 @@ func TestProcessorWithATable(t *testing.T) {
 	first, stores, stop := c.runCopier(t.TempDir()) // recovers from the changelog alone
 	check(stores)
 	second, _, _ := c.runCopier(t.TempDir())
-	waitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
+	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
 	add(300)
 	for p := range int32(2) {
-		waitFor(t, "the output", func() bool { return len(c.values(output, p)) == total })
+		testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, p)) == total })
 	}
 	stop()
 
 	// All of it over franz-go: a connection of sarama would call itself otherwise, or
 	// begin without telling.
-	seen := w.seen()
+	seen := w.Seen()
 	require.NotEmpty(t, seen)
 	for _, software := range seen {
 		require.Equal(t, "kgo", software, "who else talks to the broker? %v", seen)
@@ -187,8 +190,8 @@ func TestProcessorWithATable(t *testing.T) {
 func TestProcessorIsBuiltAnew(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
 	l := newLab(t)
 	var panics atomic.Int32
 	var seen atomic.Bool
@@ -199,14 +202,14 @@ func TestProcessorIsBuiltAnew(t *testing.T) {
 		return nil
 	}
 	p, _ := c.run(l, quick)
-	waitFor(t, "the reason", func() bool {
+	testkit.WaitFor(t, "the reason", func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "a defect") && strings.Contains(err.Error(), "goka stopped working on a partition")
 	})
 	seen.Store(true)
 	l.waitProcessed(0, offsets(0, 5))
 	l.waitProcessed(1, offsets(0, 5))
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
 func TestProcessorWaitsForItsTopics(t *testing.T) {
@@ -217,19 +220,19 @@ func TestProcessorWaitsForItsTopics(t *testing.T) {
 	require.Eventually(t, func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "there is no topic input")
-	}, patience, time.Millisecond)
-	c.topic(input, 1)
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	}, testkit.Patience, time.Millisecond)
+	c.Topic(input, 1)
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 
 	// A table of another partition count would put keys where nobody looks.
-	c.topic(table, 3)
-	c.topic(output, 1)
+	c.Topic(testkit.Table, 3)
+	c.Topic(output, 1)
 	broken := NewProcessor(ProcessorOptions{
 		Group: testGroup, Input: input, Table: true, Kafka: c.kafka, Hasher: func() hash.Hash32 { return &firstByte{} },
-		Stores: NewStores(t.TempDir(), 1<<20, testLog()), MaxBatch: 1, TickInterval: time.Second, ParkInterval: time.Second,
-	}, l.worker, testLog())
+		Stores: store.NewSet(t.TempDir(), 1<<20, testkit.Log()), MaxBatch: 1, TickInterval: time.Second, ParkInterval: time.Second,
+	}, l.worker, testkit.Log())
 	require.EqualError(t, broken.Ready(), "group group: not started")
 	defer broken.opts.Stores.Close()
-	err := broken.runOnce(testContext(t))
+	err := broken.runOnce(testkit.Context(t))
 	require.ErrorContains(t, err, "topic group-table has 3 partitions, its input has 1")
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -31,16 +33,16 @@ func TestMembersComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	const partitions, rounds, each = 4, 30, 20
-	c.topic(input, partitions)
+	c.Topic(input, partitions)
 	l := newLab(t)
 	stop := make(chan struct{})
 	produced := make(chan struct{})
-	cl := c.client()
+	cl := c.Client()
 	go func() {
 		defer close(produced)
 		for i := range rounds {
 			for p := range int32(partitions) {
-				if err := cl.ProduceSync(testContext(t), records(input, p, i*each, each)...).FirstErr(); err != nil {
+				if err := cl.ProduceSync(testkit.Context(t), testkit.Records(input, p, i*each, each)...).FirstErr(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -51,20 +53,20 @@ func TestMembersComeAndGo(t *testing.T) {
 		}
 	}()
 	first, stopFirst := c.run(l, quick)
-	waitFor(t, "the first member", func() bool { return assigned(first) == partitions })
+	testkit.WaitFor(t, "the first member", func() bool { return assigned(first) == partitions })
 	second, stopSecond := c.run(l, quick)
-	waitFor(t, "sharing", func() bool { return assigned(first) == 2 && assigned(second) == 2 })
+	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 2 && assigned(second) == 2 })
 	stopFirst()
-	waitFor(t, "the second to have all", func() bool { return assigned(second) == partitions })
+	testkit.WaitFor(t, "the second to have all", func() bool { return assigned(second) == partitions })
 	third, _ := c.run(l, quick)
-	waitFor(t, "sharing again", func() bool { return assigned(third) == 2 })
+	testkit.WaitFor(t, "sharing again", func() bool { return assigned(third) == 2 })
 	stopSecond()
 	close(stop)
 	<-produced
 	for p := range int32(partitions) {
 		l.waitProcessed(p, offsets(0, rounds*each))
 	}
-	waitFor(t, "readiness", func() bool { return third.Ready() == nil })
+	testkit.WaitFor(t, "readiness", func() bool { return third.Ready() == nil })
 }
 
 // TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes
@@ -72,17 +74,17 @@ func TestMembersComeAndGo(t *testing.T) {
 func TestGroupWithoutWorkForAMember(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	l := newLab(t)
 	first, stopFirst := c.run(l, quick)
-	waitFor(t, "the first member", func() bool { return assigned(first) == 1 && first.Ready() == nil })
+	testkit.WaitFor(t, "the first member", func() bool { return assigned(first) == 1 && first.Ready() == nil })
 	second, _ := c.run(l, quick)
-	waitFor(t, "the second member", func() bool { return second.Ready() == nil && assigned(first)+assigned(second) == 1 })
-	c.produce(records(input, 0, 0, 5)...)
+	testkit.WaitFor(t, "the second member", func() bool { return second.Ready() == nil && assigned(first)+assigned(second) == 1 })
+	c.Produce(testkit.Records(input, 0, 0, 5)...)
 	l.waitProcessed(0, offsets(0, 5))
 	stopFirst()
-	waitFor(t, "the takeover", func() bool { return assigned(second) == 1 })
-	c.produce(records(input, 0, 5, 5)...)
+	testkit.WaitFor(t, "the takeover", func() bool { return assigned(second) == 1 })
+	c.Produce(testkit.Records(input, 0, 5, 5)...)
 	l.waitProcessed(0, offsets(0, 10))
 }
 
@@ -90,10 +92,10 @@ func TestGroupWithoutWorkForAMember(t *testing.T) {
 func TestSeriesGoWithThePartition(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
+	c.Topic(input, 2)
 	l := newLab(t)
 	shown := func(p *Processor) (partitions []int32) {
-		all := gauges(t, NewCollector(p))
+		all := testkit.Gauges(t, NewCollector(p))
 		for _, partition := range []int32{0, 1} {
 			series := 0
 			for name := range all {
@@ -110,31 +112,31 @@ func TestSeriesGoWithThePartition(t *testing.T) {
 		return partitions
 	}
 	first, _ := c.run(l, quick)
-	waitFor(t, "the first member", func() bool { return slices.Equal(shown(first), []int32{0, 1}) })
+	testkit.WaitFor(t, "the first member", func() bool { return slices.Equal(shown(first), []int32{0, 1}) })
 	second, stopSecond := c.run(l, quick)
-	waitFor(t, "one partition for each", func() bool {
+	testkit.WaitFor(t, "one partition for each", func() bool {
 		of := append(shown(first), shown(second)...)
 		slices.Sort(of)
 		return len(shown(first)) == 1 && slices.Equal(of, []int32{0, 1})
 	})
 	stopSecond()
-	waitFor(t, "both to come back", func() bool { return slices.Equal(shown(first), []int32{0, 1}) && shown(second) == nil })
+	testkit.WaitFor(t, "both to come back", func() bool { return slices.Equal(shown(first), []int32{0, 1}) && shown(second) == nil })
 }
 
 // TestLostMembershipComesBack: the group has thrown the member out.
 func TestLostMembershipComesBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
-	c.produce(records(input, 0, 0, 5)...)
+	c.Topic(input, 1)
+	c.Produce(testkit.Records(input, 0, 0, 5)...)
 	l := newLab(t)
 	p, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 5))
 	for i, e := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
 		before := l.count(0, "Fence")
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: e})
-		waitFor(t, "a new assignment after "+e.Message, func() bool { return l.count(0, "Fence") > before && p.Ready() == nil })
-		c.produce(records(input, 0, 5+5*i, 5)...)
+		testkit.WaitFor(t, "a new assignment after "+e.Message, func() bool { return l.count(0, "Fence") > before && p.Ready() == nil })
+		c.Produce(testkit.Records(input, 0, 5+5*i, 5)...)
 		l.waitProcessed(0, offsets(0, int64(10+5*i)))
 	}
 }
@@ -143,18 +145,18 @@ func TestLostMembershipComesBack(t *testing.T) {
 func TestForbiddenGroupSaysSo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
+	c.Topic(input, 1)
 	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: testGroup, Err: kerr.GroupAuthorizationFailed, Count: -1})
 	l := newLab(t)
 	p, _ := c.run(l, quick)
-	waitFor(t, "the reason", func() bool {
+	testkit.WaitFor(t, "the reason", func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "GROUP_AUTHORIZATION_FAILED")
 	})
 	require.ErrorContains(t, p.Ready(), "group group: waits for its group to assign partitions")
 	require.ErrorContains(t, p.Ready(), "docs/security.md", "the remedy")
 	fault.Remove()
-	waitFor(t, "readiness", func() bool { return p.Ready() == nil })
+	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
 // TestRebalanceCutsARecoveryShort: a further rebalance does not wait for an Open that
@@ -162,7 +164,7 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 func TestRebalanceCutsARecoveryShort(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
+	c.Topic(input, 2)
 	l := newLab(t)
 	var opens atomic.Int32
 	l.open = func(ctx context.Context, _ *fakeWorker) error {
@@ -173,13 +175,13 @@ func TestRebalanceCutsARecoveryShort(t *testing.T) {
 		return ctx.Err()
 	}
 	first, _ := c.run(l, quick)
-	waitFor(t, "the recovery", func() bool { return opens.Load() == 2 })
+	testkit.WaitFor(t, "the recovery", func() bool { return opens.Load() == 2 })
 	require.ErrorContains(t, first.Ready(), "input/0 starting; input/1 starting")
 	second, _ := c.run(l, quick)
-	waitFor(t, "sharing", func() bool {
+	testkit.WaitFor(t, "sharing", func() bool {
 		return assigned(first) == 1 && assigned(second) == 1 && first.Ready() == nil && second.Ready() == nil
 	})
-	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
+	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
 	l.waitProcessed(0, offsets(0, 5))
 	l.waitProcessed(1, offsets(0, 5))
 }
@@ -187,8 +189,8 @@ func TestRebalanceCutsARecoveryShort(t *testing.T) {
 func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(append(records(input, 0, 0, 150), records(input, 1, 0, 150)...)...)
+	c.Topic(input, 2)
+	c.Produce(append(testkit.Records(input, 0, 0, 150), testkit.Records(input, 1, 0, 150)...)...)
 	l := newLab(t)
 	g := newGate()
 	var inHand [2]int // a batch is what its poll brought: a poll is shared by the partitions
@@ -204,7 +206,7 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	g.wait(t)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); stop() }()
-	waitFor(t, "the shutdown to begin", func() bool { return c.GroupInfo(testGroup) != nil && sessionsEnding(t) })
+	testkit.WaitFor(t, "the shutdown to begin", func() bool { return c.GroupInfo(testGroup) != nil && sessionsEnding(t) })
 	close(g.open)
 	<-stopped
 	for p := range int32(2) {
@@ -213,17 +215,19 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 		calls, _ := l.callsOf(p)
 		require.Equal(t, []string{"Fence", "Open", "Process", "Close"}, calls)
 	}
-	waitFor(t, "the group to be left", func() bool { return len(c.GroupInfo(testGroup).Members) == 0 })
+	testkit.WaitFor(t, "the group to be left", func() bool { return len(c.GroupInfo(testGroup).Members) == 0 })
 }
 
 // sessionsEnding tells whether some group waits for its session to end.
-func sessionsEnding(t testing.TB) bool { return len(goroutines(t, "kudos/stream.(*group).end+")) > 0 }
+func sessionsEnding(t testing.TB) bool {
+	return len(testkit.Goroutines(t, "kudos/stream.(*group).end+")) > 0
+}
 
 func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
-	c.produce(records(input, 0, 0, 5)...)
+	c.Topic(input, 1)
+	c.Produce(testkit.Records(input, 0, 0, 5)...)
 	l := newLab(t)
 	g := newGate()
 	var cut atomic.Pointer[error]
@@ -237,7 +241,7 @@ func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 	began := time.Now()
 	stop()
 	require.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
-	require.Less(t, time.Since(began), patience/2)
+	require.Less(t, time.Since(began), testkit.Patience/2)
 	require.ErrorIs(t, *cut.Load(), context.Canceled)
 	require.Empty(t, l.processed(0))
 	calls, _ := l.callsOf(0)
@@ -252,6 +256,6 @@ func TestStopWhileNobodyIsThere(t *testing.T) {
 	c.kafka.Brokers = []string{"127.0.0.1:1"}
 	c.kafka.RequestTimeout = time.Second
 	p, stop := c.run(newLab(t), quick)
-	waitFor(t, "a failure", func() bool { err := p.Ready(); return err != nil && !strings.Contains(err.Error(), "not started") })
+	testkit.WaitFor(t, "a failure", func() bool { err := p.Ready(); return err != nil && !strings.Contains(err.Error(), "not started") })
 	stop()
 }

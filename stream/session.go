@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"kudos/stream/kafka"
+
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -21,7 +23,7 @@ import (
 type session struct {
 	cl      *kgo.Client
 	opts    *ProcessorOptions
-	member  Member
+	member  kafka.Member
 	topic   string
 	claims  map[int32]*claim
 	standby *standby // nil: no copies of what others own

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 )
@@ -36,12 +38,12 @@ func TestRegressConsumeClaimError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			c.topic(input, 3)
+			c.Topic(input, 3)
 			opts := &ProcessorOptions{TickInterval: time.Hour, ParkInterval: time.Hour, watchInterval: time.Hour}
-			s := &session{cl: c.client(), opts: opts, topic: input, claims: map[int32]*claim{}}
-			s.ctx, s.cancel = context.WithCancelCause(testContext(t))
+			s := &session{cl: c.Client(), opts: opts, topic: input, claims: map[int32]*claim{}}
+			s.ctx, s.cancel = context.WithCancelCause(testkit.Context(t))
 			for p := range int32(3) {
-				s.claims[p] = newClaim(Assignment{Topic: input, Partition: p}, nil, opts, testLog(), driverLoop{}, nil)
+				s.claims[p] = newClaim(Assignment{Topic: input, Partition: p}, nil, opts, testkit.Log(), driverLoop{}, nil)
 			}
 			err := s.consume(failingHandler{failing: failing})
 			require.ErrorIs(t, err, errBroken)

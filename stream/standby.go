@@ -25,21 +25,7 @@ const (
 	standbyAtATime = 4
 	// standbyFetchBytes: a takeover waits for the fetch in hand to be written.
 	standbyFetchBytes = 256 << 10
-	// standbyMemtableBytes is what a copy holds in memory, a few times that while it has
-	// much to read. standbyCacheBytes is only for what Pebble cannot do without: nobody
-	// looks anything up in a copy.
-	standbyMemtableBytes = 4 << 20
-	standbyCacheBytes    = 8 << 20
 )
-
-// Standby makes a set of stores on the same folder, for the copies of partitions that
-// are worked on elsewhere: without buffers, and with a cache of their own, so that they
-// take no memory from the partitions that are worked on here.
-func (s *Stores) Standby() *Stores {
-	copies := NewStoresOn(s.fs, s.dir, standbyCacheBytes, s.log)
-	copies.MemtableBytes = standbyMemtableBytes
-	return copies
-}
 
 // standby keeps copies of the state table's partitions that this process does not own,
 // so that taking one over reads only what has not been followed yet. A partition's

@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // What a copy does, in words for people.
@@ -24,7 +27,7 @@ type follower struct {
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the store is
 
-	store *Store // nil: not opened yet
+	store *store.Store // nil: not opened yet
 
 	mu struct {
 		sync.Mutex
@@ -74,12 +77,12 @@ func (f *follower) follow() error {
 	if err := f.open(); err != nil {
 		return err
 	}
-	next, err := f.store.resume(f.ctx, s.cl, s.topic, f.partition, func() {})
+	next, err := f.store.Resume(f.ctx, s.cl, s.topic, f.partition, func() {})
 	if err != nil {
 		return err
 	}
-	r := newLogReader(s.cl, s.topic, f.partition, 0)
-	r.topicID, r.fetchBytes = f.store.LogID().TopicID, standbyFetchBytes
+	r := kafka.NewLogReader(s.cl, s.topic, f.partition, 0)
+	r.TopicID, r.FetchBytes = f.store.LogID().TopicID, standbyFetchBytes
 	poll := time.NewTicker(standbyPoll)
 	defer poll.Stop()
 	for {
@@ -87,10 +90,10 @@ func (f *follower) follow() error {
 		if err != nil {
 			return err
 		}
-		stands := got.next == next
-		next = got.next
-		f.showBehind(max(0, got.lso-next))
-		if !stands && next < got.lso {
+		stands := got.Next == next
+		next = got.Next
+		f.showBehind(max(0, got.End-next))
+		if !stands && next < got.End {
 			continue
 		}
 		select {
@@ -113,26 +116,25 @@ func (f *follower) open() error {
 	if err := st.Open(); err != nil {
 		return err
 	}
-	f.store = st.(*Store)
+	f.store = st.(*store.Store)
 	return nil
 }
 
 // read takes a turn to fetch what follows an offset and to write it.
-func (f *follower) read(r *logReader, next int64) (fetched, error) {
+func (f *follower) read(r *kafka.LogReader, next int64) (kafka.LogChunk, error) {
 	select {
 	case f.standby.turns <- struct{}{}:
 	case <-f.ctx.Done():
-		return fetched{}, f.ctx.Err()
+		return kafka.LogChunk{}, f.ctx.Err()
 	}
 	defer func() { <-f.standby.turns }()
 	ctx, cancel := context.WithTimeout(f.ctx, standbyPatience)
 	defer cancel()
-	got, err := r.fetch(ctx, next)
-	if err != nil || got.next == next {
+	got, err := r.Fetch(ctx, next)
+	if err != nil || got.Next == next {
 		return got, err
 	}
-	f.store.replayed.Add(int64(len(got.records)))
-	return got, applyRecords(f.store, got.records, got.next-1)
+	return got, f.store.Replay(got.Records, got.Next-1)
 }
 
 // shut flushes and closes the store.

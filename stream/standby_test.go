@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"log/slog"
@@ -18,7 +19,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // troubleLog counts what a processor logs as an error, and keeps the last of it.
@@ -27,7 +31,9 @@ type troubleLog struct {
 	last *atomic.Pointer[string]
 }
 
-func newTroubleLog() troubleLog { return troubleLog{testLog().Handler(), &atomic.Pointer[string]{}} }
+func newTroubleLog() troubleLog {
+	return troubleLog{testkit.Log().Handler(), &atomic.Pointer[string]{}}
+}
 
 func (l troubleLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l troubleLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
@@ -46,13 +52,13 @@ func (l troubleLog) Handle(ctx context.Context, r slog.Record) error {
 // standbyMember is a processor of copiers that keeps standby copies.
 type standbyMember struct {
 	*Processor
-	stores, copies *Stores
+	stores, copies *store.Set
 	trouble        troubleLog
 	stop           func()
 }
 
 func (c *cluster) runStandby(dir string) *standbyMember {
-	m := &standbyMember{stores: NewStores(dir, 8<<20, testLog()), trouble: newTroubleLog()}
+	m := &standbyMember{stores: store.NewSet(dir, 8<<20, testkit.Log()), trouble: newTroubleLog()}
 	m.stores.BufferBytes = 1 << 20
 	m.copies = m.stores.Standby()
 	c.t.Cleanup(m.stores.Close)
@@ -69,7 +75,7 @@ func (c *cluster) runStandby(dir string) *standbyMember {
 			c.t.Errorf("a member's errors: %s", *last)
 		}
 	})
-	m.stop = testrun.Start(c.t, "the processor", patience, m.Run)
+	m.stop = testrun.Start(c.t, "the processor", testkit.Patience, m.Run)
 	return m
 }
 
@@ -98,11 +104,11 @@ func (m *standbyMember) followed() (partitions []int32) {
 // covers tells whether the copies of partitions have their logs up to the end.
 func (m *standbyMember) covers(c *cluster, partitions []int32) bool {
 	for _, p := range partitions {
-		s := m.copies.Get(table, p)
+		s := m.copies.Get(testkit.Table, p)
 		if s == nil {
 			return false
 		}
-		if offset, ok := s.Offset(); !ok || offset != c.end(table, p)-1 {
+		if offset, ok := s.Offset(); !ok || offset != c.End(testkit.Table, p)-1 {
 			return false
 		}
 	}
@@ -121,48 +127,48 @@ func shares(c *cluster, a, b *standbyMember) bool {
 // was; what is given up is followed from then on. No session fails over a folder in use.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
-	c := copierCluster(t, &wire{})
+	c := copierCluster(t, &testkit.Wire{})
 	total := 0
 	add := func(n int) {
 		for p := range int32(2) {
 			recs := make([]*kgo.Record, n)
 			for i := range recs {
-				recs[i] = record(input, p, "", fmt.Sprintf("%03d", i))
+				recs[i] = testkit.Record(input, p, "", fmt.Sprintf("%03d", i))
 			}
-			c.produce(recs...)
-			waitFor(t, "the output", func() bool { return len(c.values(output, p)) == total+n })
+			c.Produce(recs...)
+			testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, p)) == total+n })
 		}
 		total += n
 	}
 	first := c.runStandby(t.TempDir())
-	waitFor(t, "the first member to have both", func() bool { return len(first.owned()) == 2 })
+	testkit.WaitFor(t, "the first member to have both", func() bool { return len(first.owned()) == 2 })
 	add(500)
 	require.Empty(t, first.standbyCopies(), "of what is owned there is no copy")
 	second := c.runStandby(t.TempDir())
-	waitFor(t, "sharing", func() bool { return shares(c, first, second) })
-	require.GreaterOrEqual(t, second.stores.replayed.Load(), int64(500), "of what it owns it had nothing")
+	testkit.WaitFor(t, "sharing", func() bool { return shares(c, first, second) })
+	require.GreaterOrEqual(t, second.stores.Replayed(), int64(500), "of what it owns it had nothing")
 	add(500)
-	waitFor(t, "the copies to follow", func() bool { return shares(c, first, second) })
+	testkit.WaitFor(t, "the copies to follow", func() bool { return shares(c, first, second) })
 	require.Equal(t, map[string]float64{
 		"kudos_standby_copies group opening": 0, "kudos_standby_copies group following": 1, "kudos_standby_copies group failing": 0,
 		fmt.Sprintf("kudos_standby_behind_records group %d", first.owned()[0]): 0,
-	}, gauges(t, NewStandbyCollector(second.Processor)))
+	}, testkit.Gauges(t, NewStandbyCollector(second.Processor)))
 
-	recovered := second.stores.replayed.Load()
+	recovered := second.stores.Replayed()
 	first.stop()
-	waitFor(t, "the takeover", func() bool { return len(second.owned()) == 2 })
-	require.Equal(t, recovered, second.stores.replayed.Load(), "all of it had been followed")
+	testkit.WaitFor(t, "the takeover", func() bool { return len(second.owned()) == 2 })
+	require.Equal(t, recovered, second.stores.Replayed(), "all of it had been followed")
 	require.Empty(t, second.standbyCopies(), "what is owned is not followed")
 	add(500)
 
 	third := c.runStandby(t.TempDir())
-	waitFor(t, "sharing again", func() bool { return shares(c, second, third) })
+	testkit.WaitFor(t, "sharing again", func() bool { return shares(c, second, third) })
 	add(500) // what was given up is not what is followed now
-	waitFor(t, "the copies to follow again", func() bool { return shares(c, second, third) })
-	recovered = second.stores.replayed.Load()
+	testkit.WaitFor(t, "the copies to follow again", func() bool { return shares(c, second, third) })
+	recovered = second.stores.Replayed()
 	third.stop()
-	waitFor(t, "the second takeover", func() bool { return len(second.owned()) == 2 })
-	require.Equal(t, recovered, second.stores.replayed.Load(), "all of it had been followed")
+	testkit.WaitFor(t, "the second takeover", func() bool { return len(second.owned()) == 2 })
+	require.Equal(t, recovered, second.stores.Replayed(), "all of it had been followed")
 	add(500)
 
 	second.stop()
@@ -180,38 +186,38 @@ func TestStandbyTakesOver(t *testing.T) {
 // on what it owns.
 func TestStandbyFailsBesideWhatIsOwned(t *testing.T) {
 	t.Parallel()
-	c := copierCluster(t, &wire{})
+	c := copierCluster(t, &testkit.Wire{})
 	dir := t.TempDir()
 	first, second := c.runStandby(dir), c.runStandby(t.TempDir())
-	waitFor(t, "sharing", func() bool {
+	testkit.WaitFor(t, "sharing", func() bool {
 		return len(first.owned()) == 1 && len(second.owned()) == 1 && len(first.followed()) == 1
 	})
 	mine, other := first.owned()[0], first.followed()[0]
-	folder := filepath.Join(dir, table, fmt.Sprint(other))
+	folder := filepath.Join(dir, testkit.Table, fmt.Sprint(other))
 	require.NoError(t, os.RemoveAll(folder))
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))
-	first.copies.Get(table, other).corrupt.Store(true) // its next write looks at the disk
-	c.produce(append(records(input, 0, 0, 5), records(input, 1, 0, 5)...)...)
-	waitFor(t, "the copy to fail", func() bool {
+	first.copies.Get(testkit.Table, other).Distrust(errors.New("for a test")) // its next write looks at the disk
+	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
+	testkit.WaitFor(t, "the copy to fail", func() bool {
 		state, _ := first.standbyCopies()[0].status()
 		return state == standbyFailing
 	})
 	require.NoError(t, first.Ready())
-	c.produce(records(input, mine, 5, 5)...)
-	waitFor(t, "the output", func() bool { return len(c.values(output, mine)) == 10 })
+	c.Produce(testkit.Records(input, mine, 5, 5)...)
+	testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, mine)) == 10 })
 	require.Equal(t, []int32{mine}, first.owned())
 	require.NoError(t, os.Remove(folder))
-	waitFor(t, "the copy", func() bool { return slices.Equal(first.followed(), []int32{other}) && first.covers(c, []int32{other}) })
+	testkit.WaitFor(t, "the copy", func() bool { return slices.Equal(first.followed(), []int32{other}) && first.covers(c, []int32{other}) })
 }
 
 // standbyOf follows all partitions of the table, as a member that owns none does.
-func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *Stores) {
-	stores := NewStores(dir, 8<<20, testLog())
+func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *store.Set) {
+	stores := store.NewSet(dir, 8<<20, testkit.Log())
 	c.t.Cleanup(stores.Close)
 	copies := stores.Standby()
 	c.t.Cleanup(copies.Close)
-	opts := &ProcessorOptions{Group: testGroup, Standby: copies, Kafka: c.kafka, ShutdownTimeout: patience}
-	s, err := newStandby(context.Background(), opts, &topicManager{cl: c.client(), timeout: patience}, testLog())
+	opts := &ProcessorOptions{Group: testGroup, Standby: copies, Kafka: c.kafka, ShutdownTimeout: testkit.Patience}
+	s, err := newStandby(context.Background(), opts, &topicManager{cl: c.Client(), timeout: testkit.Patience}, testkit.Log())
 	require.NoError(c.t, err)
 	c.t.Cleanup(s.close)
 	for _, change := range change {
@@ -231,7 +237,7 @@ func (s *standby) states() []string {
 }
 
 // content is what a store has; nobody else may be writing.
-func content(t testing.TB, s *Store) (have []string) {
+func content(t testing.TB, s *store.Store) (have []string) {
 	it, err := s.Iterator()
 	require.NoError(t, err)
 	defer it.Release()
@@ -245,8 +251,8 @@ func content(t testing.TB, s *Store) (have []string) {
 }
 
 // closed returns what the store of a partition has that nobody uses, and up to where.
-func closed(t testing.TB, stores *Stores, partition int32) (have []string, offset int64) {
-	st := stores.Get(table, partition)
+func closed(t testing.TB, stores *store.Set, partition int32) (have []string, offset int64) {
+	st := stores.Get(testkit.Table, partition)
 	require.NoError(t, st.Open())
 	defer func() { require.NoError(t, st.Close()) }()
 	offset, ok := st.Offset()
@@ -259,13 +265,13 @@ func closed(t testing.TB, stores *Stores, partition int32) (have []string, offse
 func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.transact("a", committed(), record(table, 0, "a", "1"))
-	c.transact("b", aborted(), record(table, 0, "b", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Transact("a", testkit.Commit(), testkit.Record(testkit.Table, 0, "a", "1"))
+	c.Transact("b", testkit.Abort(), testkit.Record(testkit.Table, 0, "b", "1"))
 	s, copies := c.standbyOf(t.TempDir())
 	covered := func(offset int64) func() bool {
 		return func() bool {
-			store := copies.Get(table, 0)
+			store := copies.Get(testkit.Table, 0)
 			if store == nil {
 				return false
 			}
@@ -273,11 +279,11 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 			return ok && at == offset && slices.Equal(s.states(), []string{standbyFollowing})
 		}
 	}
-	waitFor(t, "what is settled", covered(3))
-	c.transact("c", nil, record(table, 0, "a", "2"), record(table, 0, "c", "2"))
-	c.produce(record(table, 0, "d", "2")) // behind what is open
-	counts := c.countRequests()
-	waitFor(t, "two fetches", func() bool { return counts.of(kmsg.Fetch) >= 2 })
+	testkit.WaitFor(t, "what is settled", covered(3))
+	c.Transact("c", nil, testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "c", "2"))
+	c.Produce(testkit.Record(testkit.Table, 0, "d", "2")) // behind what is open
+	counts := c.CountRequests()
+	testkit.WaitFor(t, "two fetches", func() bool { return counts.Of(kmsg.Fetch) >= 2 })
 	s.close()
 	have, offset := closed(t, copies, 0)
 	require.EqualValues(t, 3, offset, "the last stable offset")
@@ -289,20 +295,20 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 func TestStandbyThatFails(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 3)
+	c.Topic(testkit.Table, 3)
 	for p := range int32(3) {
-		c.produce(records(table, p, 0, 5)...)
+		c.Produce(testkit.Records(testkit.Table, p, 0, 5)...)
 	}
 	dir := t.TempDir()
-	blocked := filepath.Join(dir, table, "1")
+	blocked := filepath.Join(dir, testkit.Table, "1")
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o755))
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600)) // where the folder would be
 	s, copies := c.standbyOf(dir)
-	waitFor(t, "the other copies", func() bool {
+	testkit.WaitFor(t, "the other copies", func() bool {
 		return slices.Equal(s.states(), []string{standbyFollowing, standbyFailing, standbyFollowing})
 	})
 	require.NoError(t, os.Remove(blocked))
-	waitFor(t, "the copy that failed", func() bool { return s.states()[1] == standbyFollowing })
+	testkit.WaitFor(t, "the copy that failed", func() bool { return s.states()[1] == standbyFollowing })
 	s.close()
 	have, _ := closed(t, copies, 1)
 	require.Len(t, have, 5)
@@ -312,14 +318,14 @@ func TestStandbyThatFails(t *testing.T) {
 func TestStandbyOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(records(table, 0, 0, 5)...)
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 0, 5)...)
 	s, copies := c.standbyOf(t.TempDir())
-	waitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
-	copies.Get(table, 0).corrupt.Store(true)
-	c.produce(records(table, 0, 5, 5)...)
-	waitFor(t, "the copy made again", func() bool {
-		offset, _ := copies.Get(table, 0).Offset()
+	testkit.WaitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
+	copies.Get(testkit.Table, 0).Distrust(errors.New("for a test"))
+	c.Produce(testkit.Records(testkit.Table, 0, 5, 5)...)
+	testkit.WaitFor(t, "the copy made again", func() bool {
+		offset, _ := copies.Get(testkit.Table, 0).Offset()
 		return offset == 9
 	})
 	s.close()
@@ -332,33 +338,33 @@ func TestStandbyOfACorruptedStore(t *testing.T) {
 func TestStandbyOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(records(table, 0, 0, 2)...)
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 0, 2)...)
 	dir := t.TempDir()
-	left := newStore(t, dir, LogID{ClusterID: "another", TopicID: c.TopicInfo(table).TopicID})
+	left := newStore(t, dir, kafka.LogID{ClusterID: "another", TopicID: c.TopicInfo(testkit.Table).TopicID})
 	require.NoError(t, left.Open())
 	put(t, left, 0, "", "of-another-cluster")
 	require.NoError(t, left.Close())
 	s, copies := c.standbyOf(dir)
-	waitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
-	first := copies.Get(table, 0).LogID()
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 1)
-	c.produce(records(table, 0, 10, 5)...) // longer than what was followed
-	waitFor(t, "the new log", func() bool {
+	testkit.WaitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
+	first := copies.Get(testkit.Table, 0).LogID()
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...) // longer than what was followed
+	testkit.WaitFor(t, "the new log", func() bool {
 		for _, f := range s.all() {
 			if state, behind := f.status(); state != standbyFollowing || behind != 0 {
 				return false
 			}
 		}
-		offset, _ := copies.Get(table, 0).Offset()
+		offset, _ := copies.Get(testkit.Table, 0).Offset()
 		return offset == 4
 	})
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 5)
 	require.Equal(t, "key-000010=value-10", have[0], "nothing of other logs: %v", have)
-	require.NotEqual(t, first, copies.Get(table, 0).LogID())
+	require.NotEqual(t, first, copies.Get(testkit.Table, 0).LogID())
 }
 
 // TestStandbyOfALogThatIsMadeAnewMeanwhile: between the look at what the topic is and the first
@@ -366,22 +372,22 @@ func TestStandbyOfAnotherLog(t *testing.T) {
 func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(records(table, 0, 0, 2)...)
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 0, 2)...)
 	dir := t.TempDir()
 	s, _ := c.standbyOf(dir)
-	waitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
+	testkit.WaitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
 	s.close()
 
 	s, copies := c.standbyOf(dir, fullOfTurns)
-	waitFor(t, "the copy to wait for a turn", func() bool { return len(goroutines(t, "kudos/stream.(*follower).read+")) == 1 })
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 1)
-	c.produce(records(table, 0, 10, 5)...)
+	testkit.WaitFor(t, "the copy to wait for a turn", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*follower).read+")) == 1 })
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...)
 	for range standbyAtATime {
 		<-s.turns
 	}
-	waitFor(t, "the new log", func() bool { offset, _ := copies.Get(table, 0).Offset(); return offset == 4 })
+	testkit.WaitFor(t, "the new log", func() bool { offset, _ := copies.Get(testkit.Table, 0).Offset(); return offset == 4 })
 	s.close()
 	have, _ := closed(t, copies, 0)
 	require.Len(t, have, 5)
@@ -399,13 +405,13 @@ func fullOfTurns(s *standby) {
 func TestStandbyTakesTurns(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, standbyAtATime+2)
+	c.Topic(testkit.Table, standbyAtATime+2)
 	s, _ := c.standbyOf(t.TempDir(), fullOfTurns)
-	counts := c.countRequests()
-	waitFor(t, "all copies to wait for a turn", func() bool { return len(goroutines(t, "kudos/stream.(*follower).read+")) == standbyAtATime+2 })
-	require.Zero(t, counts.of(kmsg.Fetch))
+	counts := c.CountRequests()
+	testkit.WaitFor(t, "all copies to wait for a turn", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*follower).read+")) == standbyAtATime+2 })
+	require.Zero(t, counts.Of(kmsg.Fetch))
 	<-s.turns
-	waitFor(t, "all copies with one turn", func() bool {
+	testkit.WaitFor(t, "all copies with one turn", func() bool {
 		return !slices.ContainsFunc(s.states(), func(state string) bool { return state != standbyFollowing })
 	})
 	for range standbyAtATime - 1 {
@@ -418,12 +424,12 @@ func TestStandbyTakesTurns(t *testing.T) {
 func TestStandbyReleaseIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
+	c.Topic(testkit.Table, 1)
 	s, copies := c.standbyOf(t.TempDir())
-	waitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
+	testkit.WaitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
 	owned := map[int32]*claim{0: nil}
-	store := copies.Get(table, 0)
-	require.NoError(t, s.release(testContext(t), owned))
+	store := copies.Get(testkit.Table, 0)
+	require.NoError(t, s.release(testkit.Context(t), owned))
 	require.NoError(t, store.Open(), "the folder is free")
 	require.NoError(t, store.Close())
 
@@ -434,14 +440,14 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	require.ErrorIs(t, s.release(ended, owned), context.Canceled)
 	require.Error(t, hangs.ctx.Err(), "it is told to end")
 	s.opts.ShutdownTimeout = 10 * time.Millisecond
-	require.ErrorContains(t, s.release(testContext(t), owned), "the standby copy of "+table+"/0 was not closed within 10ms")
+	require.ErrorContains(t, s.release(testkit.Context(t), owned), "the standby copy of "+testkit.Table+"/0 was not closed within 10ms")
 
 	// The partition is given up again: a new copy waits for the one that hangs.
 	s.follow(nil)
 	require.NotSame(t, hangs, s.all()[0])
-	waitFor(t, "the new copy to wait", func() bool { return len(goroutines(t, "kudos/stream.(*follower).run+")) == 1 })
-	require.Same(t, store, copies.Get(table, 0), "no store is made beside one that is being closed")
+	testkit.WaitFor(t, "the new copy to wait", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*follower).run+")) == 1 })
+	require.Same(t, store, copies.Get(testkit.Table, 0), "no store is made beside one that is being closed")
 	close(hangs.done)
-	waitFor(t, "the new copy", func() bool { return s.states()[0] == standbyFollowing })
-	s.opts.ShutdownTimeout = patience
+	testkit.WaitFor(t, "the new copy", func() bool { return s.states()[0] == standbyFollowing })
+	s.opts.ShutdownTimeout = testkit.Patience
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"kudos/stream/kafka"
 )
 
 // byItself is told where a person has nothing to do here.
@@ -46,12 +48,12 @@ func (c *claim) lagLocked() int64 {
 
 // PartitionStatus tells how one assigned partition is doing.
 type PartitionStatus struct {
-	Topic     string    `json:"topic"`
-	Partition int32     `json:"partition"`
-	State     string    `json:"state"`
-	Trouble             // why, of a parked or fenced one
-	Since     time.Time `json:"since"`
-	Position  Position  `json:"position"`
+	Topic     string         `json:"topic"`
+	Partition int32          `json:"partition"`
+	State     string         `json:"state"`
+	Trouble                  // why, of a parked or fenced one
+	Since     time.Time      `json:"since"`
+	Position  kafka.Position `json:"position"`
 	// Lag counts the records behind the position, as far as fetches and a look every
 	// few seconds have told. Control records that have been fetched are not included; where
 	// nothing is fetched they are.

@@ -11,12 +11,19 @@ import (
 	"github.com/lovoo/goka"
 	"github.com/lovoo/goka/storage"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // tableWait is how long one fetch waits for news at the end of a table topic. goka
 // closes a reader and waits for it, so this is part of how long that takes.
 const tableWait = 250 * time.Millisecond
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
 
 // tableConsumer is goka's sarama.Consumer: table recovery and views. It hands goka
 // one message per fetch, whose offset is the fetch's position and not a record's, so
@@ -24,7 +31,7 @@ const tableWait = 250 * time.Millisecond
 // there for ever). The records wait here until goka's update callback comes for them.
 type tableConsumer struct {
 	cl     *kgo.Client
-	stores *Stores
+	stores *store.Set
 
 	mu struct {
 		sync.Mutex
@@ -32,7 +39,7 @@ type tableConsumer struct {
 	}
 }
 
-func newTableConsumer(cl *kgo.Client, stores *Stores) *tableConsumer {
+func newTableConsumer(cl *kgo.Client, stores *store.Set) *tableConsumer {
 	c := &tableConsumer{cl: cl, stores: stores}
 	c.mu.readers = map[topicPartition]*tableReader{}
 	return c
@@ -42,11 +49,12 @@ func newTableConsumer(cl *kgo.Client, stores *Stores) *tableConsumer {
 func (c *tableConsumer) ConsumePartition(topic string, partition int32, offset int64) (sarama.PartitionConsumer, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &tableReader{
-		log:      newLogReader(c.cl, topic, partition, tableWait),
-		cancel:   cancel,
-		messages: make(chan *sarama.ConsumerMessage),
-		errors:   make(chan *sarama.ConsumerError, 1),
-		done:     make(chan struct{}),
+		topicPartition: topicPartition{topic, partition},
+		log:            kafka.NewLogReader(c.cl, topic, partition, tableWait),
+		cancel:         cancel,
+		messages:       make(chan *sarama.ConsumerMessage),
+		errors:         make(chan *sarama.ConsumerError, 1),
+		done:           make(chan struct{}),
 	}
 	r.mu.fetched = map[int64][]*kgo.Record{}
 	c.mu.Lock()
@@ -69,111 +77,9 @@ func (c *tableConsumer) update(ctx goka.UpdateContext, _ storage.Storage, _ stri
 	}
 	records, ok := r.take(ctx.Offset())
 	if !ok {
-		return fmt.Errorf("%s/%d: nothing was fetched up to offset %d", tp.topic, tp.partition, ctx.Offset())
+		return fmt.Errorf("%s/%d: nothing was kafka.LogChunk up to offset %d", tp.topic, tp.partition, ctx.Offset())
 	}
-	store.replayed.Add(int64(len(records)))
-	return applyRecords(store, records, ctx.Offset())
-}
-
-// applyRecords writes records of a table topic, and that the store covers the log up
-// to and including offset.
-func applyRecords(store *Store, records []*kgo.Record, offset int64) error {
-	if store.buffer != nil {
-		if err := store.usable(); err != nil {
-			return err
-		}
-		store.Stage(len(records), func(i int) (key, value []byte) { return records[i].Key, records[i].Value })
-		return store.Seal(offset)
-	}
-	w := store.NewWrite()
-	for _, rec := range records {
-		if err := w.Set(rec.Key, rec.Value); err != nil {
-			w.Discard()
-			return fmt.Errorf("writing local state in %s: %w", store.dir, err)
-		}
-	}
-	return w.Commit(offset)
-}
-
-// catchUpPatience is how long CatchUp goes on without an answer, before it says so.
-const catchUpPatience = 30 * time.Second
-
-// CatchUp brings the store to the last stable offset of its log; one that was found
-// corrupted, or could not be written, is opened again before. Whoever calls it has fenced the writers of the partition
-// before, so nothing comes after, and nobody else may be reading.
-func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) error {
-	next, err := s.resume(ctx, cl, topic, partition, func() {})
-	if err != nil {
-		return err
-	}
-	return s.readOn(ctx, cl, topic, partition, next, func(f fetched) error {
-		return applyRecords(s, f.records, f.next-1)
-	})
-}
-
-// readOn hands what follows an offset, up to the last stable one, to apply, a fetch at a
-// time.
-func (s *Store) readOn(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, next int64, apply func(fetched) error) error {
-	r := newLogReader(cl, topic, partition, 0)
-	r.topicID = s.id.TopicID // one made anew meanwhile is another log
-	for {
-		fetchCtx, cancel := context.WithTimeout(ctx, catchUpPatience)
-		f, err := r.fetch(fetchCtx, next)
-		cancel()
-		if err != nil {
-			return err
-		}
-		if f.next > next {
-			s.replayed.Add(int64(len(f.records)))
-			if err := apply(f); err != nil {
-				return err
-			}
-			next = f.next
-		}
-		if next >= f.lso {
-			return nil
-		}
-		r.maxWait = tableWait // do not ask in a tight loop for what is not there yet
-	}
-}
-
-// resume makes the store usable and returns the offset to read on from. A store that
-// covers more than the log has, or goes back to before it, is a copy of something else,
-// and starts over. alone is called before files are closed or emptied: nobody else may
-// be reading from then on.
-func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, alone func()) (int64, error) {
-	if s.trouble() != nil {
-		alone()
-	}
-	if err := s.refresh(); err != nil {
-		return 0, err
-	}
-	start, end, err := Bounds(ctx, cl, topic, partition)
-	if err != nil {
-		return 0, err
-	}
-	topics, err := LookUpTopics(ctx, cl, topic)
-	if err != nil {
-		return 0, err
-	}
-	last, ok := s.Offset()
-	id := LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}
-	switch {
-	case id != s.id:
-		s.log.Warn("local state is a copy of a log that was deleted and is built again", "dir", s.dir)
-	case !ok:
-		return start, nil
-	case last+1 < start || last+1 > end:
-		s.log.Warn("local state does not belong to the log and is built again", "dir", s.dir, "offset", last, "log_start", start, "log_end", end)
-	default:
-		return last + 1, nil
-	}
-	alone()
-	s.id = id // not before: whoever reads may ask what it is a copy of
-	if err := s.rebuild(); err != nil {
-		return 0, fmt.Errorf("building local state in %s again: %w", s.dir, err)
-	}
-	return start, nil
+	return store.Replay(records, ctx.Offset())
 }
 
 func (c *tableConsumer) HighWaterMarks() map[string]map[int32]int64 {
@@ -205,7 +111,8 @@ func (c *tableConsumer) ResumeAll()                         {}
 // tableReader is goka's sarama.PartitionConsumer. Its goroutine ends, and closes both
 // channels, after AsyncClose.
 type tableReader struct {
-	log      *logReader
+	topicPartition
+	log      *kafka.LogReader
 	cancel   context.CancelFunc
 	messages chan *sarama.ConsumerMessage
 	errors   chan *sarama.ConsumerError
@@ -225,26 +132,26 @@ func (r *tableReader) run(ctx context.Context, offset int64) {
 	defer close(r.messages)
 	defer close(r.errors)
 	for {
-		f, err := r.log.fetch(ctx, offset)
+		f, err := r.log.Fetch(ctx, offset)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.errors <- &sarama.ConsumerError{Topic: r.log.topic, Partition: r.log.partition, Err: err}
+				r.errors <- &sarama.ConsumerError{Topic: r.topic, Partition: r.partition, Err: err}
 				<-ctx.Done()
 			}
 			return
 		}
 		r.mu.Lock()
-		r.mu.lso = f.lso
-		if f.next > offset {
-			r.mu.fetched[f.next-1] = f.records
+		r.mu.lso = f.End
+		if f.Next > offset {
+			r.mu.fetched[f.Next-1] = f.Records
 		}
 		r.mu.Unlock()
-		if f.next == offset {
+		if f.Next == offset {
 			continue
 		}
-		offset = f.next
+		offset = f.Next
 		select {
-		case r.messages <- &sarama.ConsumerMessage{Topic: r.log.topic, Partition: r.log.partition, Offset: f.next - 1}:
+		case r.messages <- &sarama.ConsumerMessage{Topic: r.topic, Partition: r.partition, Offset: f.Next - 1}:
 		case <-ctx.Done():
 			return
 		}

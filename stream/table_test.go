@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"testing"
@@ -15,33 +14,36 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // view is goka's own table code (PartitionTable) on this package's ports.
 type view struct {
 	*goka.View
-	stores *Stores
+	stores *store.Set
 	stop   func() // returns when Run has
 }
 
 func (c *cluster) view(dir string, options ...goka.ViewOption) *view {
 	t := c.t
-	cl := c.client()
-	tm := &topicManager{cl: cl, timeout: patience}
-	stores := NewStores(dir, 8<<20, testLog())
+	cl := c.Client()
+	tm := &topicManager{cl: cl, timeout: testkit.Patience}
+	stores := store.NewSet(dir, 8<<20, testkit.Log())
 	t.Cleanup(stores.Close)
 	tc := newTableConsumer(cl, stores)
-	v, err := goka.NewView(c.kafka.Brokers, goka.Table(table), new(codec.String), append([]goka.ViewOption{
+	v, err := goka.NewView(c.kafka.Brokers, goka.Table(testkit.Table), new(codec.String), append([]goka.ViewOption{
 		goka.WithViewConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return tc, nil }),
 		goka.WithViewTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
 		goka.WithViewStorageBuilder(stores.Builder(tm.identify)),
 		goka.WithViewCallback(tc.update),
 		goka.WithViewHasher(fnv.New32a),
-		goka.WithViewLogger(gokaLogger{testLog()}),
+		goka.WithViewLogger(gokaLogger{testkit.Log()}),
 	}, options...)...)
 	require.NoError(t, err)
-	return &view{v, stores, testrun.Start(t, "the view", patience, v.Run)}
+	return &view{v, stores, testrun.Start(t, "the view", testkit.Patience, v.Run)}
 }
 
 // shows tells whether the view has exactly these pairs.
@@ -65,22 +67,22 @@ func (v *view) shows(t testing.TB, want []string) bool {
 // which at a marker no sarama consumer ever delivers.
 func TestViewRecoversFromEveryLog(t *testing.T) {
 	t.Parallel()
-	for name, shape := range logShapes {
+	for name, shape := range testkit.LogShapes {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			c.topic(table, 1)
-			shape.write(c)
+			c.Topic(testkit.Table, 1)
+			shape.Write(c.Cluster)
 			dir := t.TempDir()
 			for _, round := range []string{"first", "with local state"} {
 				v := c.view(dir)
-				waitFor(t, "recovery, "+round, v.Recovered)
-				require.True(t, v.shows(t, shape.want), round)
+				testkit.WaitFor(t, "recovery, "+round, v.Recovered)
+				require.True(t, v.shows(t, shape.Want), round)
 				v.stop()
 			}
 			v := c.view(dir)
-			waitFor(t, "recovery", v.Recovered)
-			c.transact("u", committed(), record(table, 0, "later", "1")) // fences what is open
-			waitFor(t, "what is written later", func() bool {
+			testkit.WaitFor(t, "recovery", v.Recovered)
+			c.Transact("u", testkit.Commit(), testkit.Record(testkit.Table, 0, "later", "1")) // fences what is open
+			testkit.WaitFor(t, "what is written later", func() bool {
 				value, err := v.Get("later")
 				return err == nil && value == "1"
 			})
@@ -91,27 +93,27 @@ func TestViewRecoversFromEveryLog(t *testing.T) {
 func TestViewKeepsUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 4)
+	c.Topic(testkit.Table, 4)
 	for p := range int32(4) {
-		c.produce(records(table, p, 1000*int(p), 300)...)
+		c.Produce(testkit.Records(testkit.Table, p, 1000*int(p), 300)...)
 	}
 	v := c.view(t.TempDir())
-	waitFor(t, "recovery", v.Recovered)
+	testkit.WaitFor(t, "recovery", v.Recovered)
 	want := map[string]string{}
 	for round := range 20 {
 		p := int32(round % 4)
 		key := fmt.Sprintf("key-%06d", 1000*int(p)+round)
 		want[key] = fmt.Sprint(round)
-		end := committed()
+		end := testkit.Commit()
 		if round%5 == 4 {
-			end = aborted()
+			end = testkit.Abort()
 			delete(want, key)
 		}
-		c.transact(fmt.Sprintf("t-%d", p), end, record(table, p, key, fmt.Sprint(round)))
+		c.Transact(fmt.Sprintf("t-%d", p), end, testkit.Record(testkit.Table, p, key, fmt.Sprint(round)))
 	}
-	waitFor(t, "the later writes", func() bool {
+	testkit.WaitFor(t, "the later writes", func() bool {
 		for key, value := range want {
-			st := v.stores.Get(table, int32(key[6]-'0'))
+			st := v.stores.Get(testkit.Table, int32(key[6]-'0'))
 			if get(t, st, key) != value {
 				return false
 			}
@@ -119,27 +121,27 @@ func TestViewKeepsUp(t *testing.T) {
 		return true
 	})
 	for p := range int32(4) {
-		st := v.stores.Get(table, p)
-		waitFor(t, "the log's end", func() bool { offset, _ := st.Offset(); return offset == c.end(table, p)-1 })
+		st := v.stores.Get(testkit.Table, p)
+		testkit.WaitFor(t, "the log's end", func() bool { offset, _ := st.Offset(); return offset == c.End(testkit.Table, p)-1 })
 	}
-	require.Equal(t, "value-3", get(t, v.stores.Get(table, 0), "key-000003"))
+	require.Equal(t, "value-3", get(t, v.stores.Get(testkit.Table, 0), "key-000003"))
 }
 
 // TestViewGoesOnAfterBrokerErrors: neither errors nor a move end it.
 func TestViewGoesOnAfterBrokerErrors(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "0"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "0"))
 	v := c.view(t.TempDir())
-	waitFor(t, "recovery", v.Recovered)
+	testkit.WaitFor(t, "recovery", v.Recovered)
 	for i, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.UnknownTopicOrPartition, kerr.BrokerNotAvailable, kerr.UnknownLeaderEpoch} {
-		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: table, Err: e})
-		require.NoError(t, fault.Wait(testContext(t), 1))
-		require.NoError(t, c.MoveTopicPartition(table, 0, int32(i%3)))
+		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: testkit.Table, Err: e})
+		require.NoError(t, fault.Wait(testkit.Context(t), 1))
+		require.NoError(t, c.MoveTopicPartition(testkit.Table, 0, int32(i%3)))
 		value := fmt.Sprint(i + 1)
-		c.produce(record(table, 0, "a", value))
-		waitFor(t, "a later write after "+e.Message, func() bool { got, err := v.Get("a"); return err == nil && got == value })
+		c.Produce(testkit.Record(testkit.Table, 0, "a", value))
+		testkit.WaitFor(t, "a later write after "+e.Message, func() bool { got, err := v.Get("a"); return err == nil && got == value })
 	}
 }
 
@@ -148,24 +150,24 @@ func TestViewGoesOnAfterBrokerErrors(t *testing.T) {
 func TestReaderTellsOfItsEnd(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(records(table, 0, 0, 3)...)
-	stores := NewStores(t.TempDir(), 1<<20, testLog())
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+	stores := store.NewSet(t.TempDir(), 1<<20, testkit.Log())
 	defer stores.Close()
-	tc := newTableConsumer(c.client(), stores)
-	pc, err := tc.ConsumePartition(table, 0, 0)
+	tc := newTableConsumer(c.Client(), stores)
+	pc, err := tc.ConsumePartition(testkit.Table, 0, 0)
 	require.NoError(t, err)
 	msg := <-pc.Messages()
 	require.EqualValues(t, 2, msg.Offset, "one message a fetch, with the fetch's last offset")
 	require.EqualValues(t, 3, pc.HighWaterMarkOffset())
-	require.Equal(t, map[string]map[int32]int64{table: {0: 3}}, tc.HighWaterMarks())
+	require.Equal(t, map[string]map[int32]int64{testkit.Table: {0: 3}}, tc.HighWaterMarks())
 
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 1)
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
 	select {
 	case err := <-pc.Errors():
-		require.ErrorIs(t, err.Err, errRecreated)
-	case <-time.After(patience):
+		require.ErrorIs(t, err.Err, kafka.ErrRecreated)
+	case <-time.After(testkit.Patience):
 		t.Fatal("nothing was told of the topic made anew")
 	}
 	pc.AsyncClose()
@@ -180,36 +182,35 @@ func TestReaderTellsOfItsEnd(t *testing.T) {
 func TestUpdateWithoutAFetch(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	stores := NewStores(t.TempDir(), 1<<20, testLog())
+	c.Topic(testkit.Table, 1)
+	stores := store.NewSet(t.TempDir(), 1<<20, testkit.Log())
 	defer stores.Close()
-	tc := newTableConsumer(c.client(), stores)
+	tc := newTableConsumer(c.Client(), stores)
 	_, ok := (&tableReader{}).take(3)
 	require.False(t, ok)
-	require.ErrorContains(t, tc.update(updateContext{}, nil, "", nil), "no reader or no local state for "+table+"/0")
+	require.ErrorContains(t, tc.update(updateContext{}, nil, "", nil), "no reader or no local state for "+testkit.Table+"/0")
 }
 
 type updateContext struct{ goka.UpdateContext }
 
-func (updateContext) Topic() goka.Stream { return table }
+func (updateContext) Topic() goka.Stream { return testkit.Table }
 func (updateContext) Partition() int32   { return 0 }
 func (updateContext) Offset() int64      { return 0 }
 
 func TestTopicManager(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic("three", 3)
-	c.produce(records("three", 1, 0, 4)...)
-	c.transact("open", nil, record("three", 1, "a", "b"))
-	tm := &topicManager{cl: c.client(), timeout: patience}
+	c.Topic("three", 3)
+	c.Produce(testkit.Records("three", 1, 0, 4)...)
+	c.Transact("open", nil, testkit.Record("three", 1, "a", "b"))
+	tm := &topicManager{cl: c.Client(), timeout: testkit.Patience}
 	partitions, err := tm.Partitions("three")
 	require.NoError(t, err)
 	require.Equal(t, []int32{0, 1, 2}, partitions)
 	require.NoError(t, tm.EnsureTableExists("three", 3))
 	require.ErrorContains(t, tm.EnsureStreamExists("three", 4), "topic three has 3 partitions, its input has 4")
 	err = tm.EnsureTopicExists("none", 3, 1, nil)
-	var park *ParkError
-	require.True(t, errors.As(err, &park), err)
+	require.True(t, parks(err), err)
 	require.Nil(t, c.TopicInfo("none"), "it verifies and never creates")
 
 	require.NoError(t, c.DeleteRecords("three", 1, 2))

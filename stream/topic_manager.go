@@ -9,6 +9,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
 )
 
 // topicManager is goka's goka.TopicManager. It verifies and never creates: topics are
@@ -25,14 +27,14 @@ func (m *topicManager) context() (context.Context, context.CancelFunc) {
 }
 
 // identify tells which log a topic is.
-func (m *topicManager) identify(topic string) (LogID, error) {
+func (m *topicManager) identify(topic string) (kafka.LogID, error) {
 	ctx, cancel := m.context()
 	defer cancel()
-	topics, err := LookUpTopics(ctx, m.cl, topic)
+	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
 	if err != nil {
-		return LogID{}, err
+		return kafka.LogID{}, err
 	}
-	return LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
+	return kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
 }
 
 func (m *topicManager) ensure(topic string, partitions int) error {
@@ -56,7 +58,7 @@ func (m *topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string
 func (m *topicManager) Partitions(topic string) ([]int32, error) {
 	ctx, cancel := m.context()
 	defer cancel()
-	topics, err := LookUpTopics(ctx, m.cl, topic)
+	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +74,7 @@ func (m *topicManager) Partitions(topic string) ([]int32, error) {
 func (m *topicManager) GetOffset(topic string, partition int32, at int64) (int64, error) {
 	ctx, cancel := m.context()
 	defer cancel()
-	start, end, err := Bounds(ctx, m.cl, topic, partition)
+	start, end, err := kafka.Bounds(ctx, m.cl, topic, partition)
 	switch {
 	case err != nil:
 		return 0, err

@@ -10,6 +10,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
+
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // View keeps a local copy of all partitions of a table topic and follows them: goka's
@@ -32,9 +35,9 @@ type View struct {
 
 // ViewOptions say what is copied and how. All are needed.
 type ViewOptions struct {
-	Kafka  KafkaOptions
+	Kafka  kafka.Options
 	Topic  string
-	Stores *Stores
+	Stores *store.Set
 	// Copy makes what lays a partition's records out in its store.
 	Copy func(partition int32) Copy
 }
@@ -44,12 +47,12 @@ type Copy interface {
 	// Open is called with the store before anything is applied to it, and again
 	// whenever it may have changed otherwise: it may be empty, or have all that was
 	// applied before. Nobody reads it then.
-	Open(s *Store) error
+	Open(s *store.Store) error
 	// Whole returns how many of the records, which follow those applied last, may be
 	// applied: those behind belong to a transaction of which more is to come.
 	Whole(records []*kgo.Record) int
 	// Apply lays records out. It may read the store, which has none of them yet.
-	Apply(s *Store, w *Write, records []*kgo.Record) error
+	Apply(s *store.Store, w *store.Write, records []*kgo.Record) error
 	// Applied is called when they are written; nothing is pinned meanwhile.
 	Applied()
 	// Published is called when anybody can read what was applied last; anew: the
@@ -90,6 +93,7 @@ func (e *ViewNotReadyError) Error() string {
 
 const (
 	viewPollRecords = 50_000
+	viewFetchBytes  = 4 << 20
 	// viewMaxHeld is four of the fold's largest transactions, some 100 MB. A larger one (of
 	// a rebuild) is applied as it comes, and the copy is not ready until it is whole.
 	viewMaxHeld = 400_000
@@ -145,13 +149,13 @@ func (v *View) run(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	topics, err := LookUpTopics(ctx, cl, v.opts.Topic)
+	topics, err := kafka.LookUpTopics(ctx, cl, v.opts.Topic)
 	if err != nil {
 		return err
 	}
 	info := topics.ByName[v.opts.Topic]
-	id := LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
-	build := v.opts.Stores.Builder(func(string) (LogID, error) { return id, nil })
+	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
+	build := v.opts.Stores.Builder(func(string) (kafka.LogID, error) { return id, nil })
 	partitions := make([]*viewPartition, info.Partitions)
 	for p := range partitions {
 		if _, err := build(v.opts.Topic, int32(p)); err != nil {
@@ -182,7 +186,7 @@ func (v *View) Partitions() (int32, error) {
 
 // Read reads a partition: pin is called while nothing is written, use after it; the
 // store stays open until both are done. Either may be nil.
-func (v *View) Read(partition int32, pin func(*Store, Copy) error, use func() error) error {
+func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use func() error) error {
 	ps := v.partitions.Load()
 	if ps == nil {
 		_, err := v.Partitions()

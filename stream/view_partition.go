@@ -10,6 +10,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // viewPartition is one partition of a View. Its goroutine is run; everybody else reads.
@@ -17,7 +20,7 @@ type viewPartition struct {
 	view      *View
 	partition int32
 	of        int32 // how many partitions the topic had when this began
-	store     *Store
+	store     *store.Store
 	copy      Copy
 
 	next int64         // the offset to read on from
@@ -43,7 +46,7 @@ var errRelaid = errors.New("the number of partitions has changed")
 // where all transactions are whole.
 var errGiant = errors.New("a transaction is too large to be held until it is whole")
 
-func newViewPartition(v *View, partition, of int32, store *Store) *viewPartition {
+func newViewPartition(v *View, partition, of int32, store *store.Store) *viewPartition {
 	p := &viewPartition{view: v, partition: partition, of: of, store: store, copy: v.opts.Copy(partition)}
 	p.behind.Store(-1)
 	return p
@@ -98,8 +101,8 @@ func (p *viewPartition) follow(ctx context.Context) error {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// What is gone is to be seen and not skipped: the copy is then made anew.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		kgo.FetchMaxBytes(fetchPartitionBytes),
+		kgo.FetchMaxPartitionBytes(viewFetchBytes),
+		kgo.FetchMaxBytes(viewFetchBytes),
 	)
 	if err != nil {
 		return err
@@ -116,7 +119,7 @@ func (p *viewPartition) follow(ctx context.Context) error {
 		if err := pollError(ctx, fetches); err != nil {
 			return fmt.Errorf("following %s/%d: %w", p.view.opts.Topic, p.partition, err)
 		}
-		if err := p.store.trouble(); err != nil {
+		if err := p.store.Trouble(); err != nil {
 			return err
 		}
 		records := fetches.Records()
@@ -152,12 +155,12 @@ func (p *viewPartition) speakOfMore(records []*kgo.Record) bool {
 func (p *viewPartition) checkLog(ctx context.Context, cl *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, viewPoll)
 	defer cancel()
-	topics, err := LookUpTopics(ctx, cl, p.view.opts.Topic)
+	topics, err := kafka.LookUpTopics(ctx, cl, p.view.opts.Topic)
 	if err != nil {
 		return nil // Kafka is away, or the topic: the copy stays what it is
 	}
 	if info := topics.ByName[p.view.opts.Topic]; info.ID != p.store.LogID().TopicID || info.Partitions != p.of {
-		return fmt.Errorf("following %s/%d: %w", p.view.opts.Topic, p.partition, errRecreated)
+		return fmt.Errorf("following %s/%d: %w", p.view.opts.Topic, p.partition, kafka.ErrRecreated)
 	}
 	return nil
 }
@@ -179,7 +182,7 @@ func pollError(ctx context.Context, fetches kgo.Fetches) error {
 // it can be gone on with.
 func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 	topic := p.view.opts.Topic
-	topics, err := LookUpTopics(ctx, cl, topic)
+	topics, err := kafka.LookUpTopics(ctx, cl, topic)
 	if err != nil {
 		return err
 	}
@@ -187,10 +190,11 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 		return fmt.Errorf("%w: %s has %d, and had %d", errRelaid, topic, n, p.of)
 	}
 	p.held = nil
-	if err := p.startOver(); err != nil {
-		return err
+	if p.lost != nil {
+		p.store.Distrust(p.lost)
+		p.lost = nil
 	}
-	next, err := p.store.resume(ctx, cl, topic, p.partition, func() { p.shut(nil) })
+	next, err := p.store.Resume(ctx, cl, topic, p.partition, func() { p.shut(nil) })
 	if err != nil {
 		return err
 	}
@@ -201,16 +205,16 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 			return err
 		}
 	}
-	if err := p.store.readOn(ctx, cl, topic, p.partition, next, func(f fetched) error {
-		p.behind.Store(max(0, f.lso-f.next))
-		return p.take(f.records, f.next)
+	if err := p.store.ReadOn(ctx, cl, topic, p.partition, next, func(f kafka.LogChunk) error {
+		p.behind.Store(max(0, f.End-f.Next))
+		return p.take(f.Records, f.Next)
 	}); err != nil {
 		return err
 	}
 	if p.next > next {
 		// Nobody waits for it. What is on disk is quicker to read, and not lost by a crash.
-		if _, err := p.store.db.AsyncFlush(); err != nil {
-			return fmt.Errorf("flushing local state in %s: %w", p.store.dir, err)
+		if err := p.store.FlushSoon(); err != nil {
+			return err
 		}
 	}
 	p.life.Lock()
@@ -219,22 +223,6 @@ func (p *viewPartition) catchUp(ctx context.Context, cl *kgo.Client) error {
 	if anew {
 		p.copy.Published(true)
 	}
-	return nil
-}
-
-// startOver empties a copy of what the log has lost.
-func (p *viewPartition) startOver() error {
-	if p.lost == nil {
-		return nil
-	}
-	p.shut(p.lost)
-	if err := p.store.refresh(); err != nil {
-		return err
-	}
-	if err := p.store.rebuild(); err != nil {
-		return fmt.Errorf("emptying local state in %s: %w", p.store.dir, err)
-	}
-	p.lost = nil
 	return nil
 }
 
@@ -277,7 +265,7 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 		return err
 	}
 	// Readers wait for the write, but not for what that would wait for.
-	if err := p.store.waitForRoom(); err != nil {
+	if err := p.store.WaitForRoom(); err != nil {
 		w.Discard()
 		return err
 	}
@@ -297,7 +285,7 @@ func (p *viewPartition) shut(reason error) {
 	p.ready, p.reason = false, reason
 }
 
-func (p *viewPartition) read(pin func(*Store, Copy) error, use func() error) error {
+func (p *viewPartition) read(pin func(*store.Store, Copy) error, use func() error) error {
 	p.life.RLock()
 	defer p.life.RUnlock()
 	if !p.ready {

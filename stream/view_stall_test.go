@@ -1,50 +1,96 @@
 package stream
 
 import (
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
+
+// slowDisk lets no compaction write until there is one in begin.
+type slowDisk struct {
+	vfs.FS
+	begin   chan struct{}
+	waits   atomic.Bool
+	flushes atomic.Int64
+}
+
+func (d *slowDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	switch category {
+	case "pebble-compaction":
+		d.waits.Store(true)
+		<-d.begin
+	case "pebble-memtable-flush":
+		d.flushes.Add(1)
+	}
+	return d.FS.Create(name, category)
+}
 
 // TestReadersDoNotWaitForCompactions: while nothing can be written they read what was there
 // before.
 func TestReadersDoNotWaitForCompactions(t *testing.T) {
-	s := openStore(t, t.TempDir(), testLogID)
-	require.NoError(t, s.db.Close()) // and opened again, to compact only when it is told to
-	opts := s.pebbleOptions()
-	opts.DisableAutomaticCompactions = true
-	db, err := pebble.Open(s.dir, opts)
+	disk := &slowDisk{FS: vfs.NewMem(), begin: make(chan struct{})}
+	begin := sync.OnceFunc(func() { close(disk.begin) })
+	stores := store.NewSetOn(disk, "state", 1<<20, testkit.Log())
+	defer stores.Close()
+	_, err := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })(testkit.Table, 0)
 	require.NoError(t, err)
-	s.db = db
-	offset := int64(0)
-	for ; s.db.Metrics().Levels[0].Sublevels < l0Stop-2; offset++ {
-		require.Less(t, offset, int64(3*l0Stop))
-		put(t, s, offset, "before", "a", "b")
-		require.NoError(t, s.flushPebble())
-	}
-
-	v := NewView(ViewOptions{Topic: table, Copy: func(int32) Copy { return &testCopy{} }}, testLog())
+	s := stores.Get(testkit.Table, 0)
+	require.NoError(t, s.Open())
+	defer func() { begin(); require.NoError(t, s.Close()) }()
+	v := NewView(ViewOptions{Topic: testkit.Table, Copy: func(int32) Copy { return &testCopy{} }}, testkit.Log())
 	p := newViewPartition(v, 0, 1, s)
 	p.ready = true
 	read := func() (value string) {
-		require.NoError(t, p.read(func(s *Store, _ Copy) error {
-			_, err := s.Find([]byte("a"), func(b []byte) error { value = string(b); return nil })
-			return err
-		}, nil))
+		require.NoError(t, p.read(func(s *store.Store, _ Copy) error { value = get(t, s, "a"); return nil }, nil))
 		return value
 	}
-	done := make(chan error, 1)
-	go func() {
-		done <- p.take([]*kgo.Record{{Key: []byte("a"), Value: []byte("after"), Offset: offset}, {Key: []byte("end"), Value: []byte("x"), Offset: offset + 1}}, offset+2)
-	}()
-	for waited := time.Now(); time.Since(waited) < 5*compactionPause; {
-		require.Equal(t, "abefore", read())
-		require.Empty(t, done, "it waits")
+	offset, written := int64(0), make(chan error, 1)
+	write := func(value string) (waits bool) {
+		go func() {
+			written <- p.take([]*kgo.Record{{Key: []byte("a"), Value: []byte(value), Offset: offset}, {Key: []byte("end"), Value: []byte("x"), Offset: offset + 1}}, offset+2)
+		}()
+		for {
+			select {
+			case err := <-written:
+				require.NoError(t, err)
+				offset += 2
+				return false
+			case <-time.After(500 * time.Millisecond):
+				if disk.waits.Load() {
+					return true
+				}
+			}
+		}
 	}
-	require.NoError(t, s.db.Compact(t.Context(), []byte("_"), []byte("z"), false))
-	require.NoError(t, <-done)
-	require.Equal(t, "after", read())
+	round := 0
+	for ; !write(strconv.Itoa(round)); round++ {
+		require.Less(t, round, 100, "nothing waits for a compaction")
+		flushes := disk.flushes.Load()
+		require.NoError(t, s.FlushSoon())
+		testkit.WaitFor(t, "the flush", func() bool { return disk.flushes.Load() > flushes })
+	}
+	seen := make(chan string, 1)
+	for range 100 {
+		go func() { seen <- read() }()
+		select {
+		case value := <-seen:
+			require.Equal(t, strconv.Itoa(round-1), value)
+		case <-time.After(testkit.Patience):
+			t.Fatal("a reader waits")
+		}
+	}
+	require.Empty(t, written, "it waits")
+	begin()
+	require.NoError(t, <-written)
+	require.Equal(t, strconv.Itoa(round), read())
 }

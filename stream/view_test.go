@@ -18,7 +18,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // testCopy keeps records under their keys; a transaction of its ends with the key "end".
@@ -34,7 +37,7 @@ type testCopy struct {
 	}
 }
 
-func (c *testCopy) Open(*Store) error {
+func (c *testCopy) Open(*store.Store) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.opened++
@@ -59,7 +62,7 @@ func (c *testCopy) Whole(records []*kgo.Record) int {
 	return 0
 }
 
-func (c *testCopy) Apply(_ *Store, w *Write, records []*kgo.Record) error {
+func (c *testCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Record) error {
 	for _, rec := range records {
 		if err := w.Set(rec.Key, rec.Value); err != nil {
 			return err
@@ -100,19 +103,19 @@ type testView struct {
 }
 
 func (c *cluster) runView(dir string, change ...func(*View)) *testView {
-	stores := NewStores(dir, 8<<20, testLog())
+	stores := store.NewSet(dir, 8<<20, testkit.Log())
 	v := &testView{t: c.t, copies: map[int32]*testCopy{}}
-	v.View = NewView(ViewOptions{Kafka: c.kafka, Topic: table, Stores: stores, Copy: func(p int32) Copy {
+	v.View = NewView(ViewOptions{Kafka: c.kafka, Topic: testkit.Table, Stores: stores, Copy: func(p int32) Copy {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.copies[p] = &testCopy{}
 		return v.copies[p]
-	}}, testLog())
+	}}, testkit.Log())
 	for _, f := range change {
 		f(v.View)
 	}
 	c.t.Cleanup(stores.Close)
-	v.stop = testrun.Start(c.t, "the view", patience, v.Run)
+	v.stop = testrun.Start(c.t, "the view", testkit.Patience, v.Run)
 	return v
 }
 
@@ -124,7 +127,7 @@ func (v *testView) copyOf(p int32) *testCopy {
 
 // value reads a key of partition 0.
 func (v *testView) value(key string) (value string, err error) {
-	err = v.Read(0, func(s *Store, _ Copy) error {
+	err = v.Read(0, func(s *store.Store, _ Copy) error {
 		_, err := s.Find([]byte(key), func(b []byte) error {
 			value = string(b)
 			return nil
@@ -138,7 +141,7 @@ func (v *testView) waitValue(key, want string) {
 	v.t.Helper()
 	var have string
 	var err error
-	waitFor(v.t, fmt.Sprintf("%s=%s (last: %q %v)", key, want, have, err), func() bool {
+	testkit.WaitFor(v.t, fmt.Sprintf("%s=%s (last: %q %v)", key, want, have, err), func() bool {
 		have, err = v.value(key)
 		return err == nil && have == want
 	})
@@ -147,7 +150,7 @@ func (v *testView) waitValue(key, want string) {
 // waitPartitions waits until the view knows of n partitions, and has all of them.
 func (v *testView) waitPartitions(n int32) {
 	v.t.Helper()
-	waitFor(v.t, fmt.Sprintf("%d partitions", n), func() bool {
+	testkit.WaitFor(v.t, fmt.Sprintf("%d partitions", n), func() bool {
 		have, err := v.Partitions()
 		return err == nil && have == n && v.Ready() == nil
 	})
@@ -157,8 +160,8 @@ func (v *testView) waitPartitions(n int32) {
 func viewOfOne(t *testing.T) (*cluster, *testView) {
 	t.Helper()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "1"), testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(t.TempDir())
 	v.waitValue("a", "1")
 	return c, v
@@ -167,13 +170,13 @@ func viewOfOne(t *testing.T) (*cluster, *testView) {
 func TestViewAppliesWholeTransactions(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "1"), testkit.Record(testkit.Table, 0, "end", "1"))
 	dir := t.TempDir()
 	v := c.runView(dir)
 	v.waitValue("a", "1")
-	c.produce(record(table, 0, "a", "2"))
-	c.produce(record(table, 0, "b", "2"), record(table, 0, "end", "2"), record(table, 0, "a", "3"))
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "2"))
+	c.Produce(testkit.Record(testkit.Table, 0, "b", "2"), testkit.Record(testkit.Table, 0, "end", "2"), testkit.Record(testkit.Table, 0, "a", "3"))
 	v.waitValue("end", "2")
 	for key, want := range map[string]string{"a": "2", "b": "2"} {
 		have, err := v.value(key)
@@ -182,7 +185,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 	}
 	// What was held is read again by the next process.
 	v.stop()
-	c.produce(record(table, 0, "end", "3"))
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "3"))
 	v = c.runView(dir)
 	v.waitValue("end", "3")
 	v.waitValue("a", "3")
@@ -193,13 +196,13 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 func TestViewOfAGiantTransaction(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(t.TempDir(), func(v *View) { v.pollRecords, v.maxHeld = 50, 100 })
 	v.waitValue("end", "1")
-	c.transact("t", committed(), append(records(table, 0, 0, 201), record(table, 0, "end", "2"))...)
+	c.Transact("t", testkit.Commit(), append(testkit.Records(testkit.Table, 0, 0, 201), testkit.Record(testkit.Table, 0, "end", "2"))...)
 	for whole := false; !whole; {
-		err := v.Read(0, func(s *Store, _ Copy) error {
+		err := v.Read(0, func(s *store.Store, _ Copy) error {
 			first, err := s.Has("key-000000")
 			last, _ := s.Get("end")
 			whole = string(last) == "2"
@@ -211,7 +214,7 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 		}
 	}
 	copy := v.copyOf(0)
-	waitFor(t, "streams to be told that anything may have changed", func() bool { return slices.Equal(copy.told(), []bool{true, true}) })
+	testkit.WaitFor(t, "streams to be told that anything may have changed", func() bool { return slices.Equal(copy.told(), []bool{true, true}) })
 	copy.mu.Lock()
 	defer copy.mu.Unlock()
 	require.Equal(t, 1+202, copy.mu.applied, "each record once")
@@ -236,11 +239,11 @@ func TestViewOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	_, v := viewOfOne(t)
 	before := v.copyOf(0).timesOpened()
-	require.NoError(t, v.Read(0, func(s *Store, _ Copy) error {
-		s.corrupt.Store(true)
+	require.NoError(t, v.Read(0, func(s *store.Store, _ Copy) error {
+		s.Distrust(errors.New("for a test"))
 		return nil
 	}, nil))
-	waitFor(t, "the store to be opened anew", func() bool { return v.copyOf(0).timesOpened() > before })
+	testkit.WaitFor(t, "the store to be opened anew", func() bool { return v.copyOf(0).timesOpened() > before })
 	v.waitValue("a", "1")
 }
 
@@ -249,14 +252,14 @@ func TestViewOfACorruptedStore(t *testing.T) {
 func TestViewOfALogThatWentOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
+	c.Topic(testkit.Table, 1)
 	dir := t.TempDir()
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "1"), testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(dir)
 	v.waitValue("a", "1")
 	v.stop()
-	c.produce(record(table, 0, "b", "2"), record(table, 0, "end", "2"), record(table, 0, "c", "3"), record(table, 0, "end", "3"))
-	require.NoError(t, c.DeleteRecords(table, 0, 4))
+	c.Produce(testkit.Record(testkit.Table, 0, "b", "2"), testkit.Record(testkit.Table, 0, "end", "2"), testkit.Record(testkit.Table, 0, "c", "3"), testkit.Record(testkit.Table, 0, "end", "3"))
+	require.NoError(t, c.DeleteRecords(testkit.Table, 0, 4))
 	v = c.runView(dir)
 	v.waitValue("c", "3")
 	have, err := v.value("a")
@@ -267,13 +270,13 @@ func TestViewOfALogThatWentOn(t *testing.T) {
 func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(t.TempDir())
 	v.waitValue("end", "1")
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 2)
-	c.produce(record(table, 0, "end", "2"), record(table, 1, "end", "2"))
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 2)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "2"), testkit.Record(testkit.Table, 1, "end", "2"))
 	v.waitPartitions(2)
 	v.waitValue("end", "2")
 	require.ErrorContains(t, v.Read(2, nil, nil), "there is no copy of this partition yet")
@@ -281,13 +284,13 @@ func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
 
 func TestViewReaderKeepsItsSnapshot(t *testing.T) {
 	c, v := viewOfOne(t)
-	var r *StoreReader
-	require.NoError(t, v.Read(0, func(s *Store, _ Copy) (err error) {
+	var r *store.Reader
+	require.NoError(t, v.Read(0, func(s *store.Store, _ Copy) (err error) {
 		r, err = s.NewReader()
 		return err
 	}, func() error {
 		defer r.Close()
-		c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2"))
+		c.Produce(testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "end", "2"))
 		v.waitValue("a", "2")
 		var have strings.Builder
 		err := r.Scan([]byte("a"), []byte("f"), func(key, value []byte) (bool, error) {
@@ -303,12 +306,12 @@ func TestViewReaderKeepsItsSnapshot(t *testing.T) {
 func TestViewOfATopicMadeAnew(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(t.TempDir())
 	v.waitValue("end", "1")
-	read := func() (id LogID, value string, err error) {
-		err = v.Read(0, func(s *Store, _ Copy) error {
+	read := func() (id kafka.LogID, value string, err error) {
+		err = v.Read(0, func(s *store.Store, _ Copy) error {
 			id = s.LogID()
 			b, err := s.Get("end")
 			value = string(b)
@@ -318,17 +321,17 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 	}
 	first, _, err := read()
 	require.NoError(t, err)
-	c.produce(record(table, 0, "held", "1"))
-	waitFor(t, "a record to be held", func() bool {
+	c.Produce(testkit.Record(testkit.Table, 0, "held", "1"))
+	testkit.WaitFor(t, "a record to be held", func() bool {
 		copy := v.copyOf(0)
 		copy.mu.Lock()
 		defer copy.mu.Unlock()
 		return copy.mu.asked == 1
 	})
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "2"))
-	waitFor(t, "the new log", func() bool {
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "2"))
+	testkit.WaitFor(t, "the new log", func() bool {
 		id, value, err := read()
 		if err == nil {
 			require.Equal(t, id == first, value == "1", "%q is not of the log that is named", value)
@@ -344,22 +347,22 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 func TestViewOfALogThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
-	c.topic(table, 1)
-	require.NoError(t, c.MoveTopicPartition(table, 0, 0))
-	c.produce(record(table, 0, "a", "1"), record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	require.NoError(t, c.MoveTopicPartition(testkit.Table, 0, 0))
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "1"), testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(t.TempDir())
 	v.waitValue("a", "1")
-	c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2")) // so that the client has read an epoch
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "end", "2")) // so that the client has read an epoch
 	v.waitValue("a", "2")
 	copy := v.copyOf(0)
 	require.Equal(t, 1, copy.timesOpened())
 	lost := c.losingData(1)
 	lost.Store(true)
-	require.NoError(t, c.MoveTopicPartition(table, 0, 1))
-	waitFor(t, "a copy made anew", func() bool { return copy.timesOpened() > 1 })
+	require.NoError(t, c.MoveTopicPartition(testkit.Table, 0, 1))
+	testkit.WaitFor(t, "a copy made anew", func() bool { return copy.timesOpened() > 1 })
 	lost.Store(false)
 	v.waitValue("a", "2")
-	waitFor(t, "streams to be told that anything may have changed", func() bool { told := copy.told(); return len(told) > 0 && told[len(told)-1] })
+	testkit.WaitFor(t, "streams to be told that anything may have changed", func() bool { told := copy.told(); return len(told) > 0 && told[len(told)-1] })
 	copy.mu.Lock()
 	defer copy.mu.Unlock()
 	require.GreaterOrEqual(t, copy.mu.applied, 2*4, "all was read again")
@@ -369,21 +372,21 @@ func TestViewOfALogThatWasCutOff(t *testing.T) {
 func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 2)
-	c.produce(record(table, 0, "end", "1"), record(table, 1, "end", "1"))
+	c.Topic(testkit.Table, 2)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"), testkit.Record(testkit.Table, 1, "end", "1"))
 	dir := t.TempDir()
-	in := filepath.Join(dir, table, "1")
+	in := filepath.Join(dir, testkit.Table, "1")
 	require.NoError(t, os.MkdirAll(filepath.Dir(in), 0o755))
 	require.NoError(t, os.WriteFile(in, nil, 0o644))
 	v := c.runView(dir)
 	v.waitValue("end", "1")
-	waitFor(t, "the reason", func() bool {
+	testkit.WaitFor(t, "the reason", func() bool {
 		err := v.Read(1, nil, nil)
 		return err != nil && strings.Contains(err.Error(), "opening local state in "+in)
 	})
 	require.NoError(t, v.Read(0, nil, nil))
 	require.NoError(t, os.Remove(in))
-	waitFor(t, "the other partition", func() bool { return v.Ready() == nil })
+	testkit.WaitFor(t, "the other partition", func() bool { return v.Ready() == nil })
 }
 
 // What is written and what the copy knows of it are read together: nobody reads between
@@ -391,15 +394,15 @@ func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
 func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "1"))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
 	v := c.runView(t.TempDir())
 	v.waitValue("end", "1")
 	var applied, through atomic.Bool
 	read := make(chan error, 1)
 	between := func() {
 		go func() {
-			err := v.Read(0, func(*Store, Copy) error {
+			err := v.Read(0, func(*store.Store, Copy) error {
 				if !applied.Load() {
 					return errors.New("read before it was known what was written")
 				}
@@ -408,39 +411,22 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 			through.Store(true)
 			read <- err
 		}()
-		waitFor(t, "the reader to wait, or to be through", func() bool {
-			return through.Load() || strings.Contains(strings.Join(goroutines(t, "(*viewPartition).read"), "\n"), "RWMutex).RLock")
+		testkit.WaitFor(t, "the reader to wait, or to be through", func() bool {
+			return through.Load() || strings.Contains(strings.Join(testkit.Goroutines(t, "(*viewPartition).read"), "\n"), "RWMutex).RLock")
 		})
 		applied.Store(true)
 	}
 	once := sync.OnceFunc(between)
 	v.copyOf(0).whenApplied.Store(&once)
-	c.produce(record(table, 0, "end", "2"))
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "2"))
 	require.NoError(t, <-read)
 	v.waitValue("end", "2")
-}
-
-// A topic that is made anew between two requests of a catch-up is another log.
-func TestReadOnOfATopicMadeAnew(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "1"))
-	s := openStore(t, t.TempDir(), testLogID)
-	cl := c.client()
-	next, err := s.resume(testContext(t), cl, table, 0, func() {})
-	require.NoError(t, err)
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 1)
-	c.produce(record(table, 0, "end", "2"))
-	err = s.readOn(testContext(t), cl, table, 0, next, func(fetched) error { return errors.New("it was read") })
-	require.ErrorIs(t, err, errRecreated)
 }
 
 func TestLogWentBack(t *testing.T) {
 	require.True(t, logWentBack(fmt.Errorf("following: %w", &kgo.ErrDataLoss{})))
 	require.True(t, logWentBack(fmt.Errorf("following: %w", kerr.OffsetOutOfRange)))
-	for _, err := range []error{nil, errRelaid, errGiant, errRecreated, errCorrupted, kerr.NotLeaderForPartition, context.DeadlineExceeded} {
+	for _, err := range []error{nil, errRelaid, errGiant, kafka.ErrRecreated, kerr.NotLeaderForPartition, context.DeadlineExceeded} {
 		require.False(t, logWentBack(err), "%v", err)
 	}
 }

@@ -7,6 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // holdFetches keeps the fetches of a topic waiting at the broker until the test ends.
@@ -35,8 +39,8 @@ func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
-	id := func() (id LogID) {
-		_ = v.Read(0, func(s *Store, _ Copy) error { // not ready: no id
+	id := func() (id kafka.LogID) {
+		_ = v.Read(0, func(s *store.Store, _ Copy) error { // not ready: no id
 			id = s.LogID()
 			return nil
 		}, nil)
@@ -44,17 +48,17 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	}
 	first := id()
 	held := c.holdFetches(first.TopicID)
-	c.produce(record(table, 0, "a", "2"), record(table, 0, "end", "2"))
+	c.Produce(testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "end", "2"))
 	select {
 	case <-held: // the only one that the client has
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("the view does not fetch")
 	}
-	require.NoError(t, c.DeleteTopic(table))
-	c.topic(table, 1)
-	waitFor(t, "the new log", func() bool {
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	testkit.WaitFor(t, "the new log", func() bool {
 		now := id()
-		return now != first && now != LogID{}
+		return now != first && now != kafka.LogID{}
 	})
 	have, err := v.value("a")
 	require.NoError(t, err)
@@ -65,7 +69,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
-	answer, err := kadm.NewClient(c.client()).CreatePartitions(testContext(t), 1, table)
+	answer, err := kadm.NewClient(c.Client()).CreatePartitions(testkit.Context(t), 1, testkit.Table)
 	require.NoError(t, err)
 	require.NoError(t, answer.Error())
 	v.waitPartitions(2)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
+	"kudos/stream/kafka"
 )
 
 // This file is what a session sees of its partitions from outside: where their logs end, which a
@@ -54,22 +54,13 @@ func (s *session) askForEnds() {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, watchInterval)
 	defer cancel()
-	req := listOffsetsRequest(s.topic, latestOffset, slices.Collect(maps.Keys(s.claims))...)
 	before := map[int32]int64{}
 	for p, c := range s.claims {
 		before[p] = c.HighWaterMarkOffset()
 	}
-	for _, shard := range s.cl.RequestSharded(ctx, req) {
-		resp, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
-		if shard.Err != nil || !ok {
-			continue
-		}
-		for _, t := range resp.Topics {
-			for _, p := range t.Partitions {
-				if c := s.claims[p.Partition]; c != nil && p.ErrorCode == 0 {
-					c.endsAt(p.Offset, before[p.Partition])
-				}
-			}
+	for p, end := range kafka.LastStableOffsets(ctx, s.cl, s.topic, slices.Collect(maps.Keys(s.claims))...) {
+		if c := s.claims[p]; c != nil {
+			c.endsAt(end, before[p])
 		}
 	}
 }

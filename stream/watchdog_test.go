@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"kudos/dev/testkit"
+
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -17,8 +19,8 @@ import (
 func TestStall(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 2)
-	c.produce(records(input, 0, 0, 10)...)
+	c.Topic(input, 2)
+	c.Produce(testkit.Records(input, 0, 0, 10)...)
 	l := newLab(t)
 	g := newGate()
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
@@ -41,7 +43,7 @@ func TestStall(t *testing.T) {
 	select {
 	case why := <-stalls:
 		require.Regexp(t, `^input/0 running has stood at offset 0 for .*s, with 10 records before it, and nothing says why$`, why)
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("nothing was told")
 	}
 	close(g.open)
@@ -72,8 +74,8 @@ func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
 func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.topic(input, 1)
-	c.produce(records(input, 0, 0, 10)...)
+	c.Topic(input, 1)
+	c.Produce(testkit.Records(input, 0, 0, 10)...)
 	l := newLab(t)
 	stalls := make(chan string, 1)
 	var deaf atomic.Bool
@@ -99,9 +101,9 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 		resp := req.ResponseKind().(*kmsg.FetchResponse)
 		return resp, nil, true
 	})
-	c.produce(records(input, 0, 10, 5)...)
+	c.Produce(testkit.Records(input, 0, 10, 5)...)
 	told := regexp.MustCompile(`^input/0 running has stood at offset 10 for .*s, with 5 records before it, and nothing says why$`)
-	deadline := time.After(patience)
+	deadline := time.After(testkit.Patience)
 	for why := ""; !told.MatchString(why); {
 		select {
 		case why = <-stalls: // the first may be of the start

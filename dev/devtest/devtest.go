@@ -21,7 +21,7 @@ import (
 
 	"kudos/dev"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // RealServer names the environment variable with the DSN of a MariaDB or MySQL, of a user
@@ -68,7 +68,7 @@ func Log() *slog.Logger {
 }
 
 // Broker starts an empty broker for this test alone.
-func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, stream.KafkaOptions) {
+func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
 	broker, err := kfake.NewCluster(append(opts,
 		kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(time.Second),
@@ -76,7 +76,7 @@ func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, stream.KafkaOption
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))...)
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = broker.ListenAddrs()
 	return broker, kafka
 }

@@ -11,7 +11,8 @@ import (
 
 	"kudos/processor/fold"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 const (
@@ -28,9 +29,9 @@ const storeBuffer = 4 << 20
 // stores are the two kinds: Pebble alone, which readers of many goroutines have, and with
 // a buffer before it, which the fold has.
 func stores() []Workload {
-	known := func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }
-	unknown := func(s *stream.Store, batch [][]byte) error { return lookUp(s, batch, 0) }
-	recent := func(s *stream.Store, batch [][]byte) error {
+	known := func(s *store.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }
+	unknown := func(s *store.Store, batch [][]byte) error { return lookUp(s, batch, 0) }
+	recent := func(s *store.Store, batch [][]byte) error {
 		if err := write(s, batch); err != nil {
 			return err
 		}
@@ -46,7 +47,7 @@ func stores() []Workload {
 	}
 }
 
-func lookUp(s *stream.Store, batch [][]byte, want int) error {
+func lookUp(s *store.Store, batch [][]byte, want int) error {
 	found := 0
 	err := s.Lookup(len(batch), func(i int) []byte { return batch[i] }, func(int, []byte) error { found++; return nil })
 	if err == nil && found != want {
@@ -55,7 +56,7 @@ func lookUp(s *stream.Store, batch [][]byte, want int) error {
 	return err
 }
 
-func write(s *stream.Store, batch [][]byte) error {
+func write(s *store.Store, batch [][]byte) error {
 	w := s.NewWrite()
 	value := schema.AppendPair(nil, pair(0))
 	for _, key := range batch {
@@ -71,9 +72,9 @@ func write(s *stream.Store, batch [][]byte) error {
 // it flushed. The keys' users are even, and thereby known, plus off. The repetitions make
 // what is counted large beside the filling of the store, which differs from time to time:
 // skiplists throw dice.
-func inStore(name string, bufferBytes uint64, repetitions int, do func(*stream.Store, [][]byte) error, off uint64) Workload {
+func inStore(name string, bufferBytes uint64, repetitions int, do func(*store.Store, [][]byte) error, off uint64) Workload {
 	return Workload{Name: name, Events: storeBatch, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
-		stores := stream.NewStoresOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
+		stores := store.NewSetOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
 		stores.BufferBytes = bufferBytes
 		s, err := filled(stores)
 		if err != nil {
@@ -90,8 +91,8 @@ func inStore(name string, bufferBytes uint64, repetitions int, do func(*stream.S
 }
 
 // filled opens a store that has all pairs in files, and the files' blocks in the cache.
-func filled(stores *stream.Stores) (*stream.Store, error) {
-	identify := func(string) (stream.LogID, error) { return stream.LogID{ClusterID: "creep"}, nil }
+func filled(stores *store.Set) (*store.Store, error) {
+	identify := func(string) (kafka.LogID, error) { return kafka.LogID{ClusterID: "creep"}, nil }
 	if _, err := stores.Builder(identify)(schema.TopicState, 0); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 var (
@@ -19,14 +19,14 @@ var (
 	errClosed = kgo.ErrClientClosed
 )
 
-// clients is stream.Kafka of one process.
+// clients is kafka.Clients of one process.
 type clients struct{ proc *process }
 
-func (k clients) Connect(*slog.Logger) (stream.Client, error) {
+func (k clients) Connect(*slog.Logger) (kafka.Client, error) {
 	return &client{w: k.proc.w, proc: k.proc}, nil
 }
 
-func (k clients) ConnectTxn(_ *slog.Logger, opts *stream.TxnOptions) (stream.TxnClient, error) {
+func (k clients) ConnectTxn(_ *slog.Logger, opts *kafka.TxnOptions) (kafka.TxnClient, error) {
 	return &txnClient{
 		client: client{w: k.proc.w, proc: k.proc},
 		co:     k.proc.w.kafka.coordinator(opts.ID),

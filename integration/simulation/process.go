@@ -14,6 +14,8 @@ import (
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // process is one run of the processor role, from its start to its end or crash.
@@ -23,7 +25,7 @@ type process struct {
 	name   string // of its slot, and which life that is
 	disk   *crashdisk.Disk
 	old    *crashdisk.Disk // the disk as it was some time ago; nil: not kept
-	stores *stream.Stores
+	stores *store.Set
 	db     *sql.Shards
 
 	workers  *processor.Workers
@@ -50,10 +52,10 @@ type claim struct {
 	partition int32
 	actor     *actor
 	drive     *stream.Drive
-	open      bool            // can be polled
-	at        stream.Position // where the client stands
-	zombie    bool            // has worked after its membership was lost
-	state     string          // as of the last turn
+	open      bool           // can be polled
+	at        kafka.Position // where the client stands
+	zombie    bool           // has worked after its membership was lost
+	state     string         // as of the last turn
 }
 
 // Thresholds are half a millisecond off what time passes by, so that no comparison of
@@ -84,7 +86,7 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 	if p.name = p.ref(); w.lives[p.slot] > 1 {
 		p.name = fmt.Sprintf("%s.%d", p.ref(), w.lives[p.slot])
 	}
-	p.stores = stream.NewStoresOn(disk, "state", 1<<20, w.log)
+	p.stores = store.NewSetOn(disk, "state", 1<<20, w.log)
 	p.stores.BufferBytes = 2048 // goes to disk every few batches
 	o := sql.DefaultOptions()
 	o.DSN = "simulated@tcp(mysql:3306)/kudos"
@@ -132,7 +134,7 @@ func (g *group) begin(p *process, member string, partitions []int32) {
 	for _, partition := range partitions {
 		c := &claim{session: s, partition: partition}
 		a := stream.Assignment{Topic: g.topic, Partition: partition,
-			Member: stream.Member{Group: g.name, ID: member, Generation: g.generation}}
+			Member: kafka.Member{Group: g.name, ID: member, Generation: g.generation}}
 		c.drive = stream.NewDrive(a, newWorker, &stream.ProcessorOptions{
 			MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
 			SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
@@ -191,16 +193,16 @@ func (c *claim) run() {
 }
 
 // recover opens the local state, as goka does between Fence and Open.
-func (c *claim) recover() (*stream.Store, error) {
+func (c *claim) recover() (*store.Store, error) {
 	k := c.session.g.w.kafka
-	identify := func(topic string) (stream.LogID, error) {
-		return stream.LogID{ClusterID: k.id, TopicID: k.topics[topic].id}, nil
+	identify := func(topic string) (kafka.LogID, error) {
+		return kafka.LogID{ClusterID: k.id, TopicID: k.topics[topic].id}, nil
 	}
 	st, err := c.session.proc.stores.Builder(identify)(schema.TopicState, c.partition)
 	if err != nil {
 		return nil, err
 	}
-	return st.(*stream.Store), st.Open()
+	return st.(*store.Store), st.Open()
 }
 
 // poll is the poll loop's turn: it may come while the worker is busy. It fetches so many
@@ -236,7 +238,7 @@ func (c *claim) poll(batches int) {
 		return
 	}
 	if next > c.at.Offset {
-		c.at = stream.Position{Offset: next, Epoch: l.entries[next-1].epoch}
+		c.at = kafka.Position{Offset: next, Epoch: l.entries[next-1].epoch}
 	}
 	c.drive.Deliver(&fp)
 	c.actor.idle = false

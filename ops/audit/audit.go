@@ -18,7 +18,7 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Options of a comparison.
@@ -59,7 +59,7 @@ func (o Options) Validate() error {
 }
 
 // Run compares MySQL with the stream and reports, without stopping or changing anything.
-func Run(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (_ *Report, err error) {
+func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (_ *Report, err error) {
 	c, err := Compare(ctx, o, kafka, db, log)
 	if err != nil {
 		return nil, err
@@ -77,13 +77,13 @@ type Comparison struct {
 	ClusterID string
 
 	opts          Options
-	kafka         stream.KafkaOptions
+	kafka         kafka.Options
 	db            *sql.Shards
 	log           *slog.Logger
 	dir           string
 	ledger        *Ledger
 	cl            *kgo.Client
-	topics        stream.Topics
+	topics        kafka.Topics
 	compactionLag time.Duration
 	layout        schema.Layout // of the state table, as it said at the beginning
 	layouts       uint32        // how many layouts there were before
@@ -109,7 +109,7 @@ type part struct {
 }
 
 // Compare does it. ctx bounds all of it; each single wait is bounded, too.
-func Compare(ctx context.Context, o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (_ *Comparison, err error) {
+func Compare(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (_ *Comparison, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (c *Comparison) Close() error {
 // lookUp asks Kafka which topics there are, and how soon like-updates may be compacted.
 func (c *Comparison) lookUp(ctx context.Context) error {
 	var err error
-	if c.topics, err = stream.LookUpTopics(ctx, c.cl, schema.TopicState, schema.TopicUpdates); err != nil {
+	if c.topics, err = kafka.LookUpTopics(ctx, c.cl, schema.TopicState, schema.TopicUpdates); err != nil {
 		return err
 	}
 	c.ClusterID = c.topics.ClusterID
@@ -238,7 +238,7 @@ func (c *Comparison) readStream(ctx context.Context) error {
 // offsets is how many offsets there are to read of a topic, for a progress bar.
 func (c *Comparison) offsets(ctx context.Context, topic string, fromApplied bool) (n int64) {
 	for _, p := range c.parts {
-		start, end, err := stream.Bounds(ctx, c.cl, topic, p.id)
+		start, end, err := kafka.Bounds(ctx, c.cl, topic, p.id)
 		if err != nil {
 			return 0
 		}

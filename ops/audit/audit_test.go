@@ -13,7 +13,7 @@ import (
 	"kudos/dev/devtest"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // text is the report as a person reads it.
@@ -355,7 +355,7 @@ func TestReadWaitsForTheTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.like(0, time.Now(), postIn(0))
-	table, err := NewTable(t.TempDir(), 0, stream.LogID{}, devtest.Log())
+	table, err := NewTable(t.TempDir(), 0, kafka.LogID{}, devtest.Log())
 	require.NoError(t, err)
 	defer func() {
 		require.NoError(t, table.Close())

@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // recount works a partition's counts out from the pairs of the state table, and holds
 // the table's own counts against them.
 func (c *Comparison) recount(ctx context.Context, p *part, phase *Phase) (err error) {
-	id := stream.LogID{ClusterID: c.topics.ClusterID, TopicID: c.topics.ByName[schema.TopicState].ID}
+	id := kafka.LogID{ClusterID: c.topics.ClusterID, TopicID: c.topics.ByName[schema.TopicState].ID}
 	table, err := NewTable(c.dir, p.id, id, c.log)
 	if err != nil {
 		return err

@@ -12,19 +12,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // Table is a temporary copy of one partition of the state table.
 type Table struct {
-	*stream.Store
+	*store.Store
 	// Progress is the partition's progress record; HasProgress is false without one.
 	Progress    schema.Progress
 	HasProgress bool
 
 	partition int32
 	dir       string
-	stores    *stream.Stores
+	stores    *store.Set
 }
 
 // tableCacheBytes is the block cache of a temporary copy: it is read once, in order.
@@ -34,15 +35,15 @@ const tableCacheBytes = 8 << 20
 const tableBufferBytes = 16 << 20
 
 // NewTable makes an empty copy below dir. Close removes it.
-func NewTable(dir string, partition int32, id stream.LogID, log *slog.Logger) (*Table, error) {
+func NewTable(dir string, partition int32, id kafka.LogID, log *slog.Logger) (*Table, error) {
 	t := &Table{partition: partition}
 	var err error
 	if t.dir, err = os.MkdirTemp(dir, "state-"); err != nil {
 		return nil, fmt.Errorf("folder for a copy of the state table: %w", err)
 	}
-	t.stores = stream.NewStores(filepath.Join(t.dir, "state"), tableCacheBytes, log)
+	t.stores = store.NewSet(filepath.Join(t.dir, "state"), tableCacheBytes, log)
 	t.stores.BufferBytes = tableBufferBytes
-	build := t.stores.Builder(func(string) (stream.LogID, error) { return id, nil })
+	build := t.stores.Builder(func(string) (kafka.LogID, error) { return id, nil })
 	if _, err := build(schema.TopicState, partition); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -74,12 +75,12 @@ var visibleTimeout = 30 * time.Second
 // seen later); if it does not come to that in time, Progress tells where it stands.
 // read is told of the offsets read.
 func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(offsets int64)) error {
-	next, _, err := stream.Bounds(ctx, cl, schema.TopicState, t.partition)
+	next, _, err := kafka.Bounds(ctx, cl, schema.TopicState, t.partition)
 	if err != nil {
 		return err
 	}
 	var reached time.Time
-	return stream.ReadLog(ctx, cl, schema.TopicState, t.partition, next, func(c stream.LogChunk) (bool, error) {
+	return kafka.ReadLog(ctx, cl, schema.TopicState, t.partition, next, func(c kafka.LogChunk) (bool, error) {
 		if c.Next > next {
 			if err := t.keep(c); err != nil {
 				return false, err
@@ -100,7 +101,7 @@ func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(
 	})
 }
 
-func (t *Table) keep(c stream.LogChunk) error {
+func (t *Table) keep(c kafka.LogChunk) error {
 	w := t.NewWrite()
 	for _, rec := range c.Records {
 		if err := w.Set(rec.Key, rec.Value); err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // discord is what keeps a partition from being compared: MySQL's position and the log
@@ -30,7 +30,7 @@ func (u unknowable) Error() string { return string(u) }
 // lastCounts lays down each post's counts as of MySQL's position: those that its last
 // update before it carries.
 func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *Phase) error {
-	start, end, err := stream.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
+	start, end, err := kafka.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *Phase) erro
 	r := &lastReader{c: c, p: p, page: c.ledger.newPage(), end: end}
 	defer r.page.close()
 	began := time.Now()
-	err = stream.ReadLog(ctx, c.cl, schema.TopicUpdates, p.id, start, func(chunk stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, c.cl, schema.TopicUpdates, p.id, start, func(chunk kafka.LogChunk) (bool, error) {
 		for _, rec := range chunk.Records {
 			if more, err := r.read(rec); err != nil || !more {
 				return false, err
@@ -203,7 +203,7 @@ func sumOf(deltas []schema.Delta) (c schema.Counts) {
 // have changed: the state table has it, MySQL has not.
 func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *Phase) error {
 	seq, to := p.applied.NextSeq, p.progress.NextSeq
-	start, end, err := stream.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
+	start, end, err := kafka.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *Phase) err
 	var u schema.Update
 	var suffix []byte
 	began, any := time.Now(), false
-	err = stream.ReadLog(ctx, c.cl, schema.TopicUpdates, p.id, p.applied.NextOffset, func(chunk stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, c.cl, schema.TopicUpdates, p.id, p.applied.NextOffset, func(chunk kafka.LogChunk) (bool, error) {
 		for _, rec := range chunk.Records {
 			if err := schema.DecodeUpdate(rec.Value, &u); err != nil {
 				return false, discordf("%s/%d offset %d: %v", schema.TopicUpdates, p.id, rec.Offset, err)
@@ -284,7 +284,7 @@ func (c *Comparison) checkBefore(ctx context.Context, p *part, start int64) erro
 // a state that comes to that seq goes on. It reads backwards from the end, since that
 // is where it is.
 func Locate(ctx context.Context, cl *kgo.Client, partition int32, seq uint64) (sql.Position, error) {
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, partition)
 	if err != nil {
 		return sql.Position{}, err
 	}
@@ -307,7 +307,7 @@ func locateFrom(ctx context.Context, cl *kgo.Client, partition int32, from int64
 	began := time.Now()
 	before, first := false, true
 	var u schema.Update
-	err = stream.ReadLog(ctx, cl, schema.TopicUpdates, partition, from, func(chunk stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, from, func(chunk kafka.LogChunk) (bool, error) {
 		for _, rec := range chunk.Records {
 			if err := schema.DecodeUpdate(rec.Value, &u); err != nil {
 				return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicUpdates, partition, rec.Offset, err)

@@ -17,7 +17,7 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const partitions = 2
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	t      *testing.T
 	broker *kfake.Cluster
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	cl     *kgo.Client
 	db     *sqlx.DB
 	shards *sql.Shards

@@ -26,7 +26,7 @@ import (
 
 	"kudos/producer/bulk"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Kind is what the ids are of.
@@ -119,16 +119,16 @@ type Report struct {
 // Forget is one run. Make it with New, then Run it once.
 type Forget struct {
 	opts  Options
-	kafka stream.KafkaOptions
+	kafka kafka.Options
 	log   *slog.Logger
 
 	cl     *kgo.Client
-	topics map[string]stream.TopicInfo
+	topics map[string]kafka.TopicInfo
 	parts  []*part // those of the state table that matter
 }
 
 // New makes a run; it does nothing yet.
-func New(o Options, kafka stream.KafkaOptions, log *slog.Logger) (*Forget, error) {
+func New(o Options, kafka kafka.Options, log *slog.Logger) (*Forget, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
@@ -181,9 +181,9 @@ func (f *Forget) run(ctx context.Context, r *Report) (err error) {
 
 // lookUpTopics finds out where the posts live.
 func (f *Forget) lookUpTopics(ctx context.Context) error {
-	f.topics = map[string]stream.TopicInfo{}
+	f.topics = map[string]kafka.TopicInfo{}
 	for _, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicDLT} {
-		topics, err := stream.LookUpTopics(ctx, f.cl, name)
+		topics, err := kafka.LookUpTopics(ctx, f.cl, name)
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			return fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`, name, f.kafka.Brokers)
@@ -227,7 +227,7 @@ func (f *Forget) scan(ctx context.Context) error {
 	defer end()
 	return f.eachPart(ctx, func(ctx context.Context, p *part) error {
 		if p.next < p.end {
-			err := p.read(ctx, f.cl, add, func(c stream.LogChunk) (bool, error) { return c.Next >= p.end, nil })
+			err := p.read(ctx, f.cl, add, func(c kafka.LogChunk) (bool, error) { return c.Next >= p.end, nil })
 			if err != nil {
 				return err
 			}

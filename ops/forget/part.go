@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // asked tells what is to be forgotten.
@@ -62,16 +62,16 @@ func newPart(number int32, a *asked) *part {
 }
 
 func (p *part) findBounds(ctx context.Context, cl *kgo.Client) (err error) {
-	if _, p.backlog, err = stream.Bounds(ctx, cl, schema.TopicLikes, p.number); err != nil {
+	if _, p.backlog, err = kafka.Bounds(ctx, cl, schema.TopicLikes, p.number); err != nil {
 		return err
 	}
-	p.next, p.end, err = stream.Bounds(ctx, cl, schema.TopicState, p.number)
+	p.next, p.end, err = kafka.Bounds(ctx, cl, schema.TopicState, p.number)
 	return err
 }
 
 // read reads the state table on, until enough says so.
-func (p *part) read(ctx context.Context, cl *kgo.Client, add func(int64), enough func(stream.LogChunk) (bool, error)) error {
-	return stream.ReadLog(ctx, cl, schema.TopicState, p.number, p.next, func(c stream.LogChunk) (more bool, err error) {
+func (p *part) read(ctx context.Context, cl *kgo.Client, add func(int64), enough func(kafka.LogChunk) (bool, error)) error {
+	return kafka.ReadLog(ctx, cl, schema.TopicState, p.number, p.next, func(c kafka.LogChunk) (more bool, err error) {
 		for _, rec := range c.Records {
 			if err := p.keep(rec.Key, rec.Value); err != nil {
 				return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicState, p.number, rec.Offset, err)
@@ -144,7 +144,7 @@ func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, add func(int64)) e
 		return err
 	}
 	before := p.progress.NextOffset
-	return p.read(ctx, cl, func(int64) {}, func(c stream.LogChunk) (bool, error) {
+	return p.read(ctx, cl, func(int64) {}, func(c kafka.LogChunk) (bool, error) {
 		add(p.progress.NextOffset - before)
 		before = p.progress.NextOffset
 		if c.Next < c.End {
@@ -166,7 +166,7 @@ func (p *part) folded(ctx context.Context, cl *kgo.Client) (bool, error) {
 		return true, nil
 	}
 	found := false
-	err := stream.ReadLog(ctx, cl, schema.TopicLikes, p.number, next, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(ctx, cl, schema.TopicLikes, p.number, next, func(c kafka.LogChunk) (bool, error) {
 		if len(c.Records) > 0 && c.Records[0].Offset < p.backlog {
 			found, p.want = true, c.Records[0].Offset+1
 		}

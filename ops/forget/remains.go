@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Remain is something that there still is.
@@ -117,7 +117,7 @@ func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	var spans []span
 	var total int64
 	for p := range f.topics[schema.TopicDLT].Partitions {
-		from, to, err := stream.Bounds(ctx, f.cl, schema.TopicDLT, p)
+		from, to, err := kafka.Bounds(ctx, f.cl, schema.TopicDLT, p)
 		if err != nil {
 			return 0, err
 		}
@@ -134,7 +134,7 @@ func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
 			continue
 		}
 		next := s.from
-		err := stream.ReadLog(ctx, f.cl, schema.TopicDLT, int32(p), s.from, func(c stream.LogChunk) (bool, error) {
+		err := kafka.ReadLog(ctx, f.cl, schema.TopicDLT, int32(p), s.from, func(c kafka.LogChunk) (bool, error) {
 			for _, rec := range c.Records {
 				if names(rec, asked) {
 					n++

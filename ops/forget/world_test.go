@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 type world struct {
 	t       *testing.T
 	cluster *kfake.Cluster
-	kafka   stream.KafkaOptions
+	kafka   kafka.Options
 	buckets schema.UserBuckets
 	cl      *kgo.Client
 }
@@ -42,7 +42,7 @@ func newWorldOf(t *testing.T, buckets schema.UserBuckets) *world {
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"})) // nothing is compacted
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	kafka.RequestTimeout = 5 * time.Second
 	w := &world{t: t, cluster: cluster, kafka: kafka, buckets: buckets}
@@ -68,9 +68,9 @@ func (w *world) produce(records ...*kgo.Record) {
 	require.NoError(w.t, w.cl.ProduceSync(ctx, records...).FirstErr())
 }
 
-func (w *world) topic(name string) stream.TopicInfo {
+func (w *world) topic(name string) kafka.TopicInfo {
 	w.t.Helper()
-	topics, err := stream.LookUpTopics(w.t.Context(), w.cl, name)
+	topics, err := kafka.LookUpTopics(w.t.Context(), w.cl, name)
 	require.NoError(w.t, err)
 	return topics.ByName[name]
 }
@@ -98,12 +98,12 @@ func (w *world) records(topic string) (records []*kgo.Record) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	for p := range int32(testPartitions) {
-		from, to, err := stream.Bounds(ctx, w.cl, topic, p)
+		from, to, err := kafka.Bounds(ctx, w.cl, topic, p)
 		require.NoError(w.t, err)
 		if from == to {
 			continue
 		}
-		require.NoError(w.t, stream.ReadLog(ctx, w.cl, topic, p, from, func(c stream.LogChunk) (bool, error) {
+		require.NoError(w.t, kafka.ReadLog(ctx, w.cl, topic, p, from, func(c kafka.LogChunk) (bool, error) {
 			records = append(records, c.Records...)
 			return c.Next < to, nil
 		}))

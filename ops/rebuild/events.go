@@ -12,13 +12,13 @@ import (
 	"kudos/ops/audit"
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // planEvents finds out whether likes still has all events, and up to where they were
 // folded: only up to there were events forwarded and buried.
 func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
-	start, end, err := stream.Bounds(ctx, b.cl, schema.TopicLikes, j.partition)
+	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicLikes, j.partition)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (b *Rebuild) planEvents(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	committed, ok, err := stream.CommittedOffset(ctx, b.cl, schema.GroupFold, schema.TopicLikes, j.partition)
+	committed, ok, err := kafka.CommittedOffset(ctx, b.cl, schema.GroupFold, schema.TopicLikes, j.partition)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (b *Rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch i
 		return epoch, nil
 	}
 	next := int64(0)
-	err = stream.ReadLog(ctx, b.cl, schema.TopicLikes, j.partition, 0, func(c stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, b.cl, schema.TopicLikes, j.partition, 0, func(c kafka.LogChunk) (bool, error) {
 		records := before(c.Records, j.until)
 		through := min(c.Next, j.until)
 		if through > next {
@@ -220,7 +220,7 @@ func (b *Rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, d
 // readLast lays down the last counts of each post in like-updates. whole: the log has
 // its start.
 func (b *Rebuild) readLast(ctx context.Context, partition int32, into *audit.Table) (seq uint64, source int64, whole bool, err error) {
-	next, end, err := stream.Bounds(ctx, b.cl, schema.TopicUpdates, partition)
+	next, end, err := kafka.Bounds(ctx, b.cl, schema.TopicUpdates, partition)
 	if err != nil {
 		return 0, 0, false, err
 	}
@@ -229,7 +229,7 @@ func (b *Rebuild) readLast(ctx context.Context, partition int32, into *audit.Tab
 	defer phase.End()
 	var u schema.Update
 	var key, value []byte
-	err = stream.ReadLog(ctx, b.cl, schema.TopicUpdates, partition, next, func(c stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, b.cl, schema.TopicUpdates, partition, next, func(c kafka.LogChunk) (bool, error) {
 		if c.Next == next {
 			return next < c.End, nil
 		}

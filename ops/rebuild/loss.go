@@ -6,7 +6,7 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // loss is where a partition's fold goes on without the events that are gone.
@@ -32,7 +32,7 @@ func (l loss) String() string {
 // acceptLoss has the fold go on with what likes still holds, where its next events are
 // gone. What was folded stays folded: the state table, like-updates and MySQL go on.
 func (b *Rebuild) acceptLoss(ctx context.Context) error {
-	if err := stream.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
+	if err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
 		return err
 	}
 	lost := make([]int32, 0, b.partitions())
@@ -77,7 +77,7 @@ func (b *Rebuild) findLoss(ctx context.Context, partition int32, p *schema.Progr
 	if err := b.checkTable(p, partition); err != nil {
 		return l, err
 	}
-	start, end, err := stream.Bounds(ctx, b.cl, schema.TopicLikes, partition)
+	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicLikes, partition)
 	if err != nil {
 		return l, err
 	}
@@ -108,7 +108,7 @@ func (b *Rebuild) findGone(ctx context.Context, l *loss, p *schema.Progress, sta
 	}
 	upTo := end
 	if p.LeaderEpoch >= 0 {
-		epochEnd, err := stream.EpochEnd(ctx, b.cl, schema.TopicLikes, l.partition, p.LeaderEpoch)
+		epochEnd, err := kafka.EpochEnd(ctx, b.cl, schema.TopicLikes, l.partition, p.LeaderEpoch)
 		if err != nil {
 			return err
 		}

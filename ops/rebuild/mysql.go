@@ -8,7 +8,7 @@ import (
 	"kudos/ops/audit"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // rebuildMySQL makes the tables anew from the state table. Processors may run: what
@@ -108,7 +108,7 @@ func (b *Rebuild) replace(ctx context.Context, shard sql.Options, c *audit.Compa
 		return err
 	}
 	// Everything above may have taken long.
-	topics, err := stream.LookUpTopics(ctx, b.cl, schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, b.cl, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}

@@ -6,13 +6,13 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // commitOffsets commits the offset of the progress record for the fold's group again, where that offset alone is wrong.
 // Nothing is made anew: the state table, like-updates and MySQL have it all.
 func (b *Rebuild) commitOffsets(ctx context.Context) error {
-	if err := stream.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
+	if err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
 		return err
 	}
 	wrong := make([]int32, 0, b.partitions())
@@ -72,7 +72,7 @@ func (b *Rebuild) findOffset(ctx context.Context, partition int32) (*schema.Prog
 	if !other.OffsetOnly {
 		return nil, nil, disagree(other)
 	}
-	start, end, err := stream.Bounds(ctx, b.cl, schema.TopicLikes, partition)
+	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicLikes, partition)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -17,14 +17,14 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // offsetsSystem has a broker in this process, where the fold of likes/1 has come to offset 6 of 10.
 type offsetsSystem struct {
 	t      *testing.T
 	broker *kfake.Cluster
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	cl     *kgo.Client
 	adm    *kadm.Client
 	said   []string // by a rebuild
@@ -50,7 +50,7 @@ func newOffsetsSystem(t *testing.T, c offsetsCase) *offsetsSystem {
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
-	s := &offsetsSystem{t: t, broker: broker, kafka: stream.DefaultKafkaOptions()}
+	s := &offsetsSystem{t: t, broker: broker, kafka: kafka.DefaultOptions()}
 	s.kafka.Brokers = broker.ListenAddrs()
 	s.cl, err = s.kafka.NewClient(slog.New(slog.DiscardHandler), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func (s *offsetsSystem) progress() *schema.Progress {
 
 func (s *offsetsSystem) committed() int64 {
 	s.t.Helper()
-	offset, ok, err := stream.CommittedOffset(s.t.Context(), s.cl, schema.GroupFold, schema.TopicLikes, 1)
+	offset, ok, err := kafka.CommittedOffset(s.t.Context(), s.cl, schema.GroupFold, schema.TopicLikes, 1)
 	require.NoError(s.t, err)
 	if !ok {
 		return -1

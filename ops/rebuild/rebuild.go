@@ -13,7 +13,7 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Depth is how far down the rebuilding begins.
@@ -100,19 +100,19 @@ type Result struct {
 // Rebuild is one run.
 type Rebuild struct {
 	opts   Options
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	mysql  sql.Options
 	person Person
 	log    *slog.Logger
 
 	cl     *kgo.Client
-	topics stream.Topics
+	topics kafka.Topics
 	layout schema.Layout
 	result Result
 }
 
 // New makes a rebuild; it does nothing yet.
-func New(o Options, kafka stream.KafkaOptions, mysql sql.Options, person Person, log *slog.Logger) (*Rebuild, error) {
+func New(o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger) (*Rebuild, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate(), mysql.Validate()); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (b *Rebuild) Run(ctx context.Context) (_ *Result, err error) {
 		return nil, err
 	}
 	defer b.cl.Close()
-	b.topics, err = stream.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	b.topics, err = kafka.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
 		return nil, err
 	}

@@ -9,14 +9,14 @@ import (
 	"kudos/processor/fold/classify"
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/store"
 )
 
 // replay folds a partition of likes once more, as latest-like-action has folded it,
 // into a store that is nobody else's. It skips forwarded events and dead letters:
 // those are in the log already.
 type replay struct {
-	store      *stream.Store
+	store      *store.Store
 	layout     schema.Layout
 	classified classify.Classified
 	fold       fold.Folder
@@ -24,7 +24,7 @@ type replay struct {
 }
 
 // newReplay begins with what the store has: nothing, for a log from its start on.
-func newReplay(store *stream.Store, layout schema.Layout) *replay {
+func newReplay(store *store.Store, layout schema.Layout) *replay {
 	return &replay{store: store, layout: layout}
 }
 

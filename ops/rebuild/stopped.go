@@ -6,7 +6,7 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // job is what there is to do for a partition in Kafka.
@@ -41,7 +41,7 @@ func (j job) String() string {
 func (b *Rebuild) plan(ctx context.Context) ([]job, error) {
 	// One that starts later fences the transaction under way, which then fails; nothing
 	// goes wrong but the rebuild.
-	if err := stream.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
+	if err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{schema.TopicLikes, schema.TopicState} {
@@ -82,12 +82,12 @@ func (b *Rebuild) planUpdates(ctx context.Context, j *job) error {
 
 // isEmpty tells whether a partition has no committed record.
 func (b *Rebuild) isEmpty(ctx context.Context, topic string, partition int32) (empty bool, err error) {
-	start, _, err := stream.Bounds(ctx, b.cl, topic, partition)
+	start, _, err := kafka.Bounds(ctx, b.cl, topic, partition)
 	if err != nil {
 		return false, err
 	}
 	empty = true
-	err = stream.ReadLog(ctx, b.cl, topic, partition, start, func(c stream.LogChunk) (bool, error) {
+	err = kafka.ReadLog(ctx, b.cl, topic, partition, start, func(c kafka.LogChunk) (bool, error) {
 		empty = len(c.Records) == 0
 		return empty && c.Next < c.End, nil
 	})

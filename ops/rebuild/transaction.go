@@ -12,14 +12,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // transaction writes one partition anew: all of it becomes visible at commit, or
 // nothing does. It is under the partition's transactional id, so that a processor that
 // is still writing is fenced, and one that starts fences it.
 //
-// Unlike stream.Txn it streams: a partition does not fit in memory.
+// Unlike kafka.Txn it streams: a partition does not fit in memory.
 type transaction struct {
 	cl        *kgo.Client
 	id        string
@@ -37,7 +37,7 @@ const buffered = 50_000
 
 // begin fences, and begins. After any error, close is all there is to do: aborting
 // would initialise behind our back. The next fence aborts.
-func begin(ctx context.Context, kafka stream.KafkaOptions, partition int32, timeout time.Duration, log *slog.Logger) (_ *transaction, err error) {
+func begin(ctx context.Context, kafka kafka.Options, partition int32, timeout time.Duration, log *slog.Logger) (_ *transaction, err error) {
 	t := &transaction{id: schema.FoldTransactionalID(partition), partition: partition}
 	t.mu.last = map[string]int64{}
 	t.cl, err = kafka.NewClient(log,
@@ -98,9 +98,9 @@ func (t *transaction) failure() error {
 }
 
 // addOffset has the fold's committed offset agree with the progress record.
-func (t *transaction) addOffset(ctx context.Context, likes stream.TopicInfo, next stream.Position) error {
-	source := stream.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: t.partition}
-	if err := stream.AddOffset(ctx, t.cl, t.id, stream.NoMember(schema.GroupFold), source, next); err != nil {
+func (t *transaction) addOffset(ctx context.Context, likes kafka.TopicInfo, next kafka.Position) error {
+	source := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: t.partition}
+	if err := kafka.AddOffset(ctx, t.cl, t.id, kafka.NoMember(schema.GroupFold), source, next); err != nil {
 		return fmt.Errorf("committing the offset of partition %d: %w", t.partition, err)
 	}
 	return nil
@@ -115,7 +115,7 @@ func (t *transaction) flush(ctx context.Context) error {
 }
 
 func (t *transaction) commit(ctx context.Context) error {
-	if err := stream.CommitTransaction(ctx, t.cl, schema.TopicState, t.partition); err != nil {
+	if err := kafka.CommitTransaction(ctx, t.cl, schema.TopicState, t.partition); err != nil {
 		return fmt.Errorf("committing partition %d, which may have been done or not; run this again, which finds out: %w", t.partition, err)
 	}
 	return nil
@@ -130,7 +130,7 @@ func (t *transaction) visible(ctx context.Context) error {
 	defer t.mu.Unlock()
 	for topic, last := range t.mu.last {
 		for {
-			_, end, err := stream.Bounds(ctx, t.cl, topic, t.partition)
+			_, end, err := kafka.Bounds(ctx, t.cl, topic, t.partition)
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 	"kudos/ops/audit"
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // do does a partition's job.
@@ -53,7 +53,7 @@ func (b *Rebuild) do(ctx context.Context, j job) (err error) {
 
 // readTable copies a partition of the state table as it stands.
 func (b *Rebuild) readTable(ctx context.Context, dir string, partition int32) (*audit.Table, error) {
-	start, end, err := stream.Bounds(ctx, b.cl, schema.TopicState, partition)
+	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicState, partition)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (b *Rebuild) readTable(ctx context.Context, dir string, partition int32) (*
 }
 
 func (b *Rebuild) newTable(dir string, partition int32) (*audit.Table, error) {
-	id := stream.LogID{ClusterID: b.topics.ClusterID, TopicID: b.topics.ByName[schema.TopicState].ID}
+	id := kafka.LogID{ClusterID: b.topics.ClusterID, TopicID: b.topics.ByName[schema.TopicState].ID}
 	return audit.NewTable(dir, partition, id, b.log)
 }
 
@@ -225,7 +225,7 @@ func (w *writer) end(ctx context.Context) error {
 	if err := w.t.flush(ctx); err != nil {
 		return err
 	}
-	next := stream.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
+	next := kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
 	if err := w.t.addOffset(ctx, w.b.topics.ByName[schema.TopicLikes], next); err != nil {
 		return err
 	}

@@ -9,13 +9,13 @@ import (
 
 	"kudos/ops/audit"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // updates returns all of like-updates in the damaged partition, without progress.
 func (w *world) updates() (all []schema.Update) {
 	w.t.Helper()
-	err := stream.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, damaged, 0, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, damaged, 0, func(c kafka.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			var u schema.Update
 			require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))

@@ -19,7 +19,7 @@ import (
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
 type world struct {
 	t      *testing.T
 	broker *kfake.Cluster
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	mysql  sql.Options
 	cl     *kgo.Client
 	said   []string
@@ -70,7 +70,7 @@ func (w *world) rebuild(depth Depth) *Rebuild {
 	b, err := New(o, w.kafka, w.mysql, w, devtest.Log())
 	require.NoError(w.t, err)
 	b.cl = w.cl
-	b.topics, err = stream.LookUpTopics(w.t.Context(), w.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	b.topics, err = kafka.LookUpTopics(w.t.Context(), w.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	require.NoError(w.t, err)
 	require.NoError(w.t, b.findLayout(w.t.Context()))
 	return b
@@ -147,7 +147,7 @@ func (w *world) publish(seq uint64, source int64) {
 
 func (w *world) lastUpdate() (u schema.Update) {
 	w.t.Helper()
-	err := stream.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, w.in, 0, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, w.in, 0, func(c kafka.LogChunk) (bool, error) {
 		for _, rec := range c.Records {
 			require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))
 		}
@@ -166,7 +166,7 @@ func (w *world) commit(offset int64) {
 
 func (w *world) committed() int64 {
 	w.t.Helper()
-	offset, ok, err := stream.CommittedOffset(w.t.Context(), w.cl, schema.GroupFold, schema.TopicLikes, w.in)
+	offset, ok, err := kafka.CommittedOffset(w.t.Context(), w.cl, schema.GroupFold, schema.TopicLikes, w.in)
 	require.NoError(w.t, err)
 	require.True(w.t, ok)
 	return offset

@@ -13,7 +13,7 @@ import (
 	"kudos/ops/topics"
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -105,7 +105,7 @@ func (r *Repartition) grow(ctx context.Context) error {
 			}
 		}
 		if err := r.waitFor(ctx, "the partitions of "+name+" to have leaders", func() (bool, error) {
-			topics, err := stream.LookUpTopics(ctx, r.cl, name)
+			topics, err := kafka.LookUpTopics(ctx, r.cl, name)
 			t := topics.ByName[name]
 			return err == nil && t.Partitions == want && t.HasLeaders(), nil
 		}); err != nil {
@@ -214,7 +214,7 @@ func (t *transaction) commit(ctx context.Context) error {
 		return fmt.Errorf("writing under transactional id %s: %w", t.id, t.explain(err))
 	}
 	last := t.records[len(t.records)-1]
-	if err := stream.CommitTransaction(ctx, t.cl, last.Topic, last.Partition); err != nil {
+	if err := kafka.CommitTransaction(ctx, t.cl, last.Topic, last.Partition); err != nil {
 		return fmt.Errorf("committing under transactional id %s, which may have been done or not; run this again, which finds out: %w", t.id, t.explain(err))
 	}
 	return nil
@@ -231,13 +231,13 @@ func (t *transaction) explain(err error) error {
 
 // visible waits until the last records can be read.
 func (t *transaction) visible(ctx context.Context) error {
-	last := map[stream.LogPartition]int64{}
+	last := map[kafka.LogPartition]int64{}
 	for _, rec := range t.records {
-		last[stream.LogPartition{Topic: rec.Topic, Partition: rec.Partition}] = rec.Offset
+		last[kafka.LogPartition{Topic: rec.Topic, Partition: rec.Partition}] = rec.Offset
 	}
 	for at, offset := range last {
 		err := t.r.waitFor(ctx, fmt.Sprintf("what was committed to %s/%d to be seen", at.Topic, at.Partition), func() (bool, error) {
-			_, end, err := stream.Bounds(ctx, t.r.cl, at.Topic, at.Partition)
+			_, end, err := kafka.Bounds(ctx, t.r.cl, at.Topic, at.Partition)
 			return end > offset, err
 		})
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // plan is what there is to do.
@@ -56,9 +56,8 @@ func (r *Repartition) plan(ctx context.Context) (*plan, error) {
 }
 
 func (r *Repartition) lookUp(ctx context.Context) (err error) {
-	r.topics, err = stream.LookUpTopics(ctx, r.cl, growing...)
-	var park *stream.ParkError
-	if errors.As(err, &park) && errors.Is(err, kerr.UnknownTopicOrPartition) {
+	r.topics, err = kafka.LookUpTopics(ctx, r.cl, growing...)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return fmt.Errorf("%w; run `kudos topics apply` first, with the number of partitions that there are", err)
 	}
 	return err

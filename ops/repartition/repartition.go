@@ -14,7 +14,7 @@ import (
 	"kudos/ops/audit"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Options of a repartition.
@@ -88,18 +88,18 @@ type Result struct {
 // Repartition is one run.
 type Repartition struct {
 	opts  Options
-	kafka stream.KafkaOptions
+	kafka kafka.Options
 	db    *sql.Shards
 	log   *slog.Logger
 
 	layout schema.Layout
 	cl     *kgo.Client
-	topics stream.Topics
+	topics kafka.Topics
 	result Result
 }
 
 // New makes a repartition; it does nothing yet.
-func New(o Options, kafka stream.KafkaOptions, db *sql.Shards, log *slog.Logger) (*Repartition, error) {
+func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (*Repartition, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}

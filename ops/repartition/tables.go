@@ -8,15 +8,16 @@ import (
 	"path/filepath"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // tables is a temporary copy of the state table, partition by partition. It is on disk: what is in memory does not grow
 // with the table.
 type tables struct {
 	dir    string
-	stores *stream.Stores
-	list   []*stream.Store
+	stores *store.Set
+	list   []*store.Store
 }
 
 // copyMemtableBytes is what a partition's copy may hold in memory.
@@ -33,10 +34,10 @@ func (r *Repartition) openTables(ctx context.Context, partitions int32) (_ *tabl
 	if t.dir, err = os.MkdirTemp(r.opts.TempDir, "kudos-repartition-"); err != nil {
 		return nil, fmt.Errorf("folder for a copy of the state table: %w", err)
 	}
-	t.stores = stream.NewStores(filepath.Join(t.dir, "state"), r.opts.CacheBytes, r.log)
+	t.stores = store.NewSet(filepath.Join(t.dir, "state"), r.opts.CacheBytes, r.log)
 	t.stores.MemtableBytes = copyMemtableBytes
-	id := stream.LogID{ClusterID: r.topics.ClusterID, TopicID: r.topics.ByName[schema.TopicState].ID}
-	build := t.stores.Builder(func(string) (stream.LogID, error) { return id, nil })
+	id := kafka.LogID{ClusterID: r.topics.ClusterID, TopicID: r.topics.ByName[schema.TopicState].ID}
+	build := t.stores.Builder(func(string) (kafka.LogID, error) { return id, nil })
 	for p := range partitions {
 		if _, err := build(schema.TopicState, p); err != nil {
 			return nil, err

@@ -12,15 +12,15 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // firstProgress gives a partition its first progress record, which says that all of
 // its likes are to be folded from their present start on.
 type firstProgress struct {
-	kafka     stream.KafkaOptions
+	kafka     kafka.Options
 	log       *slog.Logger
-	topics    stream.Topics
+	topics    kafka.Topics
 	layout    schema.Layout
 	partition int32
 	// layouts were before this one; moving: reactions are on their way to it.
@@ -30,7 +30,7 @@ type firstProgress struct {
 
 // AddFirstProgress gives a partition that was added its first progress record, by which nothing is folded until
 // reactions have moved to their layout. It does nothing if there is one.
-func AddFirstProgress(ctx context.Context, kafka stream.KafkaOptions, topics stream.Topics, partition int32, layout schema.Layout, layouts uint32, log *slog.Logger) error {
+func AddFirstProgress(ctx context.Context, kafka kafka.Options, topics kafka.Topics, partition int32, layout schema.Layout, layouts uint32, log *slog.Logger) error {
 	first := firstProgress{kafka: kafka, log: log, topics: topics, partition: partition, layout: layout, layouts: layouts, moving: true}
 	return first.write(ctx, &Report{})
 }
@@ -94,7 +94,7 @@ func (f *firstProgress) writeOnce(ctx context.Context) (start int64, written boo
 	} else if !empty {
 		return 0, false, fmt.Errorf("%s/%d has records but %s/%d has none: the state table was lost; `kudos rebuild --from-events` makes it anew if %s still has its start; to fold again only what %s still holds: %s", schema.TopicUpdates, f.partition, schema.TopicState, f.partition, schema.TopicLikes, schema.TopicLikes, table.ActionStartOver)
 	}
-	if start, _, err = stream.Bounds(ctx, cl, schema.TopicLikes, f.partition); err != nil {
+	if start, _, err = kafka.Bounds(ctx, cl, schema.TopicLikes, f.partition); err != nil {
 		return 0, false, err
 	}
 	if err := f.commit(ctx, cl, start); err != nil {
@@ -111,7 +111,7 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 		NextOffset: start, LeaderEpoch: -1, ClusterID: f.topics.ClusterID, Partitions: f.layout.Partitions, UserBuckets: f.layout.UserBuckets(), Layouts: f.layouts, Moving: f.moving,
 		SourceID: likes.ID, StateID: f.topics.ByName[schema.TopicState].ID, UpdatesID: f.topics.ByName[schema.TopicUpdates].ID,
 	}
-	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)
+	committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, f.partition)
 	if err != nil {
 		return err
 	}
@@ -124,13 +124,13 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	}
 	if ok && committed != start {
 		// Kafka allows it to nobody's member, even while the group has members.
-		source := stream.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: f.partition}
-		err := stream.AddOffset(ctx, cl, schema.FoldTransactionalID(f.partition), stream.NoMember(schema.GroupFold), source, stream.Position{Offset: start, Epoch: -1})
+		source := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: f.partition}
+		err := kafka.AddOffset(ctx, cl, schema.FoldTransactionalID(f.partition), kafka.NoMember(schema.GroupFold), source, kafka.Position{Offset: start, Epoch: -1})
 		if err != nil {
 			return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
 		}
 	}
-	return stream.CommitTransaction(ctx, cl, rec.Topic, rec.Partition)
+	return kafka.CommitTransaction(ctx, cl, rec.Topic, rec.Partition)
 }
 
 // isEmpty tells whether a partition has no committed record. Its end does not tell:
@@ -146,7 +146,7 @@ func (f *firstProgress) isEmpty(ctx context.Context, topic string) (bool, error)
 		return false, err
 	}
 	defer cl.Close()
-	next, end, err := stream.Bounds(ctx, cl, topic, f.partition)
+	next, end, err := kafka.Bounds(ctx, cl, topic, f.partition)
 	if err != nil {
 		return false, err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"kudos/processor/fold/table"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Report says, a line each, what Apply did or Check found wrong.
@@ -33,13 +33,13 @@ func (r *Report) add(format string, args ...any) {
 // writes the first progress record of each partition. A longer retention is left alone.
 // It can be run at any time and any number of times; another partition count is an error
 // (`kudos topics repartition` adds partitions).
-func Apply(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*Report, error) {
-	cl, err := kafka.NewClient(log)
+func Apply(ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*Report, error) {
+	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
-	if err := stream.RequireTransactionVersion2(ctx, cl); err != nil {
+	if err := kafka.RequireTransactionVersion2(ctx, cl); err != nil {
 		return nil, refusal(err)
 	}
 	report := &Report{}
@@ -56,12 +56,12 @@ func Apply(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout,
 			return report, err
 		}
 	}
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	if err != nil {
 		return report, err
 	}
 	for p := range layout.Partitions {
-		first := firstProgress{kafka: kafka, log: log, topics: topics, layout: layout, partition: p}
+		first := firstProgress{kafka: cluster, log: log, topics: topics, layout: layout, partition: p}
 		if have != nil {
 			first.layouts = have.Layouts
 		}
@@ -75,7 +75,7 @@ func Apply(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout,
 // layoutOf is a progress record of the layout by which the state table is folded, that of a repartition under way
 // before any other; nil: there is none yet.
 func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err error) {
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicState)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil, nil
 	}
@@ -110,15 +110,15 @@ func layoutError(have *schema.Progress, layout schema.Layout) error {
 
 // Check compares the topics with what they have to be. It changes nothing; an
 // empty report means that all is well.
-func Check(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*Report, error) {
-	cl, err := kafka.NewClient(log)
+func Check(ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger) (*Report, error) {
+	cl, err := cluster.NewClient(log)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
 	report := &Report{}
-	if err := stream.RequireTransactionVersion2(ctx, cl); err != nil {
-		if park := (*stream.ParkError)(nil); !errors.As(err, &park) {
+	if err := kafka.RequireTransactionVersion2(ctx, cl); err != nil {
+		if setup := (*kafka.SetupError)(nil); !errors.As(err, &setup) {
 			return nil, err
 		}
 		report.add("%v", refusal(err))
@@ -129,13 +129,13 @@ func Check(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout,
 			return report, err
 		}
 	}
-	return report, checkProgress(ctx, cl, kafka, report, log)
+	return report, checkProgress(ctx, cl, cluster, report, log)
 }
 
 // checkProgress looks for partitions of the state table that have nothing, not even a
 // first progress record: `topics apply` was stopped halfway, or the table was lost.
-func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOptions, report *Report, log *slog.Logger) error {
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicState)
+func checkProgress(ctx context.Context, cl *kgo.Client, cluster kafka.Options, report *Report, log *slog.Logger) error {
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil // told already
 	}
@@ -149,7 +149,7 @@ func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOption
 		return nil
 	}
 	for p := range topics.ByName[schema.TopicState].Partitions {
-		first := firstProgress{kafka: kafka, log: log, partition: p}
+		first := firstProgress{kafka: cluster, log: log, partition: p}
 		empty, err := first.isEmpty(ctx, schema.TopicState)
 		if err != nil {
 			return err
@@ -162,9 +162,9 @@ func checkProgress(ctx context.Context, cl *kgo.Client, kafka stream.KafkaOption
 }
 
 func refusal(err error) error {
-	var park *stream.ParkError
-	if errors.As(err, &park) {
-		return fmt.Errorf("%s; run: %s", park.Reason, park.Remedy)
+	var setup *kafka.SetupError
+	if errors.As(err, &setup) {
+		return fmt.Errorf("%w; run: %s", setup, setup.Remedy)
 	}
 	return err
 }
@@ -228,7 +228,7 @@ func keepsFewer(want schema.Topic, have int32) bool {
 // waitFor waits until all partitions of a new topic have a leader.
 func (a *topicAdmin) waitFor(ctx context.Context, name string) error {
 	for {
-		topics, err := stream.LookUpTopics(ctx, a.cl, name)
+		topics, err := kafka.LookUpTopics(ctx, a.cl, name)
 		if err == nil && topics.ByName[name].HasLeaders() {
 			return nil
 		}
@@ -274,7 +274,7 @@ type topicSettings struct {
 }
 
 func (a *topicAdmin) look(ctx context.Context, name string) (s topicSettings, found bool, err error) {
-	topics, err := stream.LookUpTopics(ctx, a.cl, name)
+	topics, err := kafka.LookUpTopics(ctx, a.cl, name)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return s, false, nil
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -58,7 +58,7 @@ type Place struct {
 type Answer func(at Place, err error) (failure error)
 
 // Connect makes a sender to likes with a layout, and refuses where there is no topic to send to. Close it.
-func Connect(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layout, log *slog.Logger) (*Sender, error) {
+func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
 	client, err := kafka.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RequiredAcks(kgo.AllISRAcks()),                   // acknowledged is never lost
@@ -81,7 +81,7 @@ func Connect(ctx context.Context, kafka stream.KafkaOptions, layout schema.Layou
 	return s, nil
 }
 
-func (s *Sender) checkTopic(ctx context.Context, kafka stream.KafkaOptions) error {
+func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	topics, err := kadm.NewClient(s.client).ListTopics(ctx, schema.TopicLikes)

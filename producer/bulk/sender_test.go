@@ -15,21 +15,21 @@ import (
 
 	"kudos/integration/refusal"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
-func broker(t *testing.T) (*kfake.Cluster, stream.KafkaOptions) {
+func broker(t *testing.T) (*kfake.Cluster, kafka.Options) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, schema.TopicLikes))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	kafka.RequestTimeout = 5 * time.Second
 	return cluster, kafka
 }
 
-func connect(t *testing.T, kafka stream.KafkaOptions) *Sender {
+func connect(t *testing.T, kafka kafka.Options) *Sender {
 	t.Helper()
 	s, err := Connect(t.Context(), kafka, schema.Layout{}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -60,8 +60,8 @@ func (a *answers) of(user uint64) Answer {
 func newAnswers() *answers { return &answers{places: map[uint64]Place{}, failed: map[uint64]error{}} }
 
 func TestAnswersNameTheEventsPlace(t *testing.T) {
-	_, kafka := broker(t)
-	s, a := connect(t, kafka), newAnswers()
+	_, cluster := broker(t)
+	s, a := connect(t, cluster), newAnswers()
 	const events = 1000
 	for user := uint64(1); user <= events; user++ {
 		e := schema.Event{PostID: 1 + user%7, UserID: user, Action: schema.Like}
@@ -71,17 +71,17 @@ func TestAnswersNameTheEventsPlace(t *testing.T) {
 	require.NoError(t, s.Failure())
 	require.Len(t, a.places, events)
 
-	cl, err := kafka.NewClient(slog.New(slog.DiscardHandler))
+	cl, err := cluster.NewClient(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer cl.Close()
 	found := map[uint64]Place{}
 	for p := range int32(4) {
-		from, to, err := stream.Bounds(t.Context(), cl, schema.TopicLikes, p)
+		from, to, err := kafka.Bounds(t.Context(), cl, schema.TopicLikes, p)
 		require.NoError(t, err)
 		if from == to {
 			continue
 		}
-		require.NoError(t, stream.ReadLog(t.Context(), cl, schema.TopicLikes, p, from, func(c stream.LogChunk) (bool, error) {
+		require.NoError(t, kafka.ReadLog(t.Context(), cl, schema.TopicLikes, p, from, func(c kafka.LogChunk) (bool, error) {
 			for _, rec := range c.Records {
 				var e schema.Event
 				require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))

@@ -23,7 +23,7 @@ import (
 
 	"kudos/producer/bulk"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Options of one import.
@@ -41,7 +41,7 @@ type Options struct {
 // Importer imports one source. Make it with New, then Run it once.
 type Importer struct {
 	opts  Options
-	kafka stream.KafkaOptions
+	kafka kafka.Options
 	log   *slog.Logger
 	count counters
 }
@@ -74,7 +74,7 @@ type Summary struct {
 }
 
 // New makes an importer. It does not connect yet.
-func New(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Importer {
+func New(opts Options, kafka kafka.Options, log *slog.Logger) *Importer {
 	return &Importer{opts: opts, kafka: kafka, log: log.With("component", "import")}
 }
 

@@ -24,13 +24,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const testPartitions = 4
 
 // broker starts an embedded one, with the likes topic unless told otherwise.
-func broker(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, stream.KafkaOptions) {
+func broker(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
 	t.Helper()
 	if len(opts) == 0 {
 		opts = []kfake.Opt{kfake.SeedTopics(testPartitions, schema.TopicLikes)}
@@ -38,14 +38,14 @@ func broker(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, stream.KafkaOption
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	kafka.RequestTimeout = 5 * time.Second
 	return cluster, kafka
 }
 
 // importText runs an import of a text and returns how it went, and the rejects file.
-func importText(t *testing.T, kafka stream.KafkaOptions, opts Options, text string) (Summary, [][]string, error) {
+func importText(t *testing.T, kafka kafka.Options, opts Options, text string) (Summary, [][]string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "input")
@@ -53,7 +53,7 @@ func importText(t *testing.T, kafka stream.KafkaOptions, opts Options, text stri
 	return importFrom(t, kafka, opts, path, nil)
 }
 
-func importFrom(t *testing.T, kafka stream.KafkaOptions, opts Options, path string, stdin io.Reader) (Summary, [][]string, error) {
+func importFrom(t *testing.T, kafka kafka.Options, opts Options, path string, stdin io.Reader) (Summary, [][]string, error) {
 	t.Helper()
 	src, err := Open(t.Context(), path, stdin)
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func readRejects(t *testing.T, r *Rejects) [][]string {
 
 // readLikes returns the events in the topic, by partition and offset; it checks that
 // each is where the contract wants it.
-func readLikes(t *testing.T, cluster *kfake.Cluster, kafka stream.KafkaOptions) []schema.Event {
+func readLikes(t *testing.T, cluster *kfake.Cluster, kafka kafka.Options) []schema.Event {
 	t.Helper()
 	ends := map[int32]int64{}
 	for _, p := range cluster.PartitionInfos(schema.TopicLikes) {

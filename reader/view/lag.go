@@ -13,7 +13,7 @@ import (
 
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // lagProbe measures how far the copy is behind the end of likes, over the whole way: it
@@ -124,7 +124,7 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 // dataEnd is the offset behind the last record that is data, or from.
 func dataEnd(ctx context.Context, cl *kgo.Client, partition int32, from, end int64) (int64, error) {
 	last := from
-	err := stream.ReadLog(ctx, cl, schema.TopicLikes, partition, from, func(c stream.LogChunk) (bool, error) {
+	err := kafka.ReadLog(ctx, cl, schema.TopicLikes, partition, from, func(c kafka.LogChunk) (bool, error) {
 		if n := len(c.Records); n > 0 {
 			last = c.Records[n-1].Offset + 1
 		}

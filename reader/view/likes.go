@@ -16,6 +16,8 @@ import (
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // Options of the local copies.
@@ -35,9 +37,9 @@ const memtableBytes = 8 << 20
 // Likes is the local copy of the state table.
 type Likes struct {
 	opts   Options
-	kafka  stream.KafkaOptions
+	kafka  kafka.Options
 	log    *slog.Logger
-	stores *stream.Stores
+	stores *store.Set
 	view   *stream.View
 	watch  func(asOf wire.Position, changes []Change)
 	lag    *lagProbe
@@ -49,9 +51,9 @@ type Likes struct {
 var ErrNoReactions = errors.New("who likes what is not kept here (reader.reactions is false)")
 
 // NewLikes makes the copy; it starts nothing.
-func NewLikes(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Likes {
+func NewLikes(opts Options, kafka kafka.Options, log *slog.Logger) *Likes {
 	l := &Likes{opts: opts, kafka: kafka, log: log, ends: newLogEnds()}
-	l.stores = stream.NewStores(filepath.Join(opts.StateDir, opts.folder()), opts.CacheBytes, log)
+	l.stores = store.NewSet(filepath.Join(opts.StateDir, opts.folder()), opts.CacheBytes, log)
 	l.stores.FitMemtables(memtableBytes, opts.CacheBytes)
 	l.view = stream.NewView(stream.ViewOptions{Kafka: kafka, Topic: schema.TopicState, Stores: l.stores, Copy: l.copy}, log)
 	l.lag = &lagProbe{log: log, partitions: l.Partitions, asOf: l.AsOf, wait: l.Wait}
@@ -59,7 +61,7 @@ func NewLikes(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Likes 
 }
 
 // Sizes makes a Prometheus collector of what the copy takes.
-func (l *Likes) Sizes() prometheus.Collector { return stream.NewSizeCollector("reader", l.stores) }
+func (l *Likes) Sizes() prometheus.Collector { return store.NewCollector("reader", l.stores) }
 
 // copy makes a partition's part.
 func (l *Likes) copy(partition int32) stream.Copy {
@@ -163,7 +165,7 @@ func (l *Likes) AsOf(partition int32) (wire.Position, error) {
 
 // state returns what is known of a partition, and what is closed when it has moved on.
 func (l *Likes) state(partition int32) (state likesState, moved <-chan struct{}, err error) {
-	err = l.view.Read(partition, func(_ *stream.Store, c stream.Copy) error {
+	err = l.view.Read(partition, func(_ *store.Store, c stream.Copy) error {
 		state, moved = c.(*likesCopy).present()
 		return nil
 	}, nil)

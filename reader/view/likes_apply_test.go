@@ -7,14 +7,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // What could not be applied leaves no trace: neither in the position nor in the totals.
 func TestAFailedApplyLeavesNoTrace(t *testing.T) {
-	stores := stream.NewStores(t.TempDir(), 1<<20, discardLog())
+	stores := store.NewSet(t.TempDir(), 1<<20, discardLog())
 	t.Cleanup(stores.Close)
-	build := stores.Builder(func(string) (stream.LogID, error) { return stream.LogID{}, nil })
+	build := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })
 	_, err := build(schema.TopicState, 0)
 	require.NoError(t, err)
 	store := stores.Get(schema.TopicState, 0)

@@ -12,8 +12,8 @@ import (
 
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/stream"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka/tracing"
+	"kudos/stream/store"
 )
 
 // likesCopy is one partition of Likes.
@@ -50,7 +50,7 @@ func (s *likesState) asOf(partition int32) wire.Position {
 }
 
 // Open reads what the store has of itself.
-func (c *likesCopy) Open(s *stream.Store) error {
+func (c *likesCopy) Open(s *store.Store) error {
 	var state likesState
 	known, err := s.Find([]byte(schema.StateProgressKey), func(value []byte) error {
 		return schema.DecodeProgress(value, &state.progress)
@@ -101,7 +101,7 @@ func (c *likesCopy) PartitionsOf(records []*kgo.Record) int32 {
 
 // Apply lays the records out. Of each post only the last counts matter. (A record without
 // a value is of `kudos rebuild --from-events`, which takes away what likes does not have.)
-func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Record) error {
+func (c *likesCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record) error {
 	c.next.changes = c.next.changes[:0]
 	c.mu.Lock()
 	c.next.state = c.mu.state // an Apply that failed may have left another
@@ -136,7 +136,7 @@ func (c *likesCopy) Apply(s *stream.Store, w *stream.Write, records []*kgo.Recor
 	return c.applyCounts(s, w, counts)
 }
 
-func applyPair(w *stream.Write, rec *kgo.Record, key, value []byte) (k, v []byte, err error) {
+func applyPair(w *store.Write, rec *kgo.Record, key, value []byte) (k, v []byte, err error) {
 	var pair schema.Pair
 	if rec.Value != nil {
 		if err := schema.DecodePair(rec.Value, &pair); err != nil {
@@ -152,7 +152,7 @@ func applyPair(w *stream.Write, rec *kgo.Record, key, value []byte) (k, v []byte
 	return key, value, w.Set(key, value)
 }
 
-func (c *likesCopy) applyProgress(w *stream.Write, rec *kgo.Record) error {
+func (c *likesCopy) applyProgress(w *store.Write, rec *kgo.Record) error {
 	c.next.state.known = true
 	if err := schema.DecodeProgress(rec.Value, &c.next.state.progress); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (c *likesCopy) applyProgress(w *stream.Write, rec *kgo.Record) error {
 }
 
 // applyCounts writes the counts that are not what they were, and keeps the totals.
-func (c *likesCopy) applyCounts(s *stream.Store, w *stream.Write, counts map[uint64]schema.Counts) error {
+func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint64]schema.Counts) error {
 	if len(counts) == 0 {
 		return nil
 	}

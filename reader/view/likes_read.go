@@ -8,6 +8,7 @@ import (
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/store"
 )
 
 // Counts returns the counts of posts, in the order asked for, and a position for each
@@ -63,7 +64,7 @@ type askedPost struct {
 // countsOf is Counts of one post.
 func (l *Likes) countsOf(post uint64, partition int32) ([]schema.Counts, []wire.Position, error) {
 	counts, asOf := make([]schema.Counts, 1), make([]wire.Position, 1)
-	err := l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+	err := l.view.Read(partition, func(s *store.Store, c stream.Copy) (err error) {
 		if asOf[0], err = c.(*likesCopy).asOf(); err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func (l *Likes) countsOf(post uint64, partition int32) ([]schema.Counts, []wire.
 // countsIn adds what one partition has of posts, in order, to counts.
 func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Counts) (asOf wire.Position, err error) {
 	var key [9]byte
-	err = l.read(partition, &asOf, func(r *stream.StoreReader) error {
+	err = l.read(partition, &asOf, func(r *store.Reader) error {
 		return r.Lookup(len(asked),
 			func(i int) []byte { return appendCountsKey(key[:0], asked[i].post) },
 			func(i int, value []byte) error {
@@ -96,9 +97,9 @@ func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Cou
 }
 
 // read calls use with a reader of the partition as of asOf.
-func (l *Likes) read(partition int32, asOf *wire.Position, use func(r *stream.StoreReader) error) error {
-	var r *stream.StoreReader
-	return l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+func (l *Likes) read(partition int32, asOf *wire.Position, use func(r *store.Reader) error) error {
+	var r *store.Reader
+	return l.view.Read(partition, func(s *store.Store, c stream.Copy) (err error) {
 		if *asOf, err = c.(*likesCopy).asOf(); err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Positi
 	for i, partition := range partitions {
 		var at wire.Position
 		found := false
-		err = l.view.Read(partition, func(s *stream.Store, c stream.Copy) (err error) {
+		err = l.view.Read(partition, func(s *store.Store, c stream.Copy) (err error) {
 			if at, err = c.(*likesCopy).asOf(); err != nil {
 				return err
 			}
@@ -156,7 +157,7 @@ func (l *Likes) Likers(post, after uint64, limit int) (page []Liker, next uint64
 	}
 	pages := make([]likersPage, len(partitions))
 	for i := len(partitions) - 1; i >= 0; i-- { // the first one last: asOf is its
-		err = l.read(partitions[i], &asOf, func(r *stream.StoreReader) (err error) {
+		err = l.read(partitions[i], &asOf, func(r *store.Reader) (err error) {
 			pages[i].likers, pages[i].next, err = likers(r, post, after, limit)
 			return err
 		})
@@ -200,7 +201,7 @@ func mergeLikers(pages []likersPage, limit int) (page []Liker, next uint64) {
 // dislike.
 const scanFactor = 20
 
-func likers(r *stream.StoreReader, post, after uint64, limit int) (page []Liker, next uint64, err error) {
+func likers(r *store.Reader, post, after uint64, limit int) (page []Liker, next uint64, err error) {
 	from := appendReactionKey(nil, post, after)
 	to := append(appendReactionKey(nil, post, ^uint64(0)), 0) // behind the largest user
 	looked, last := 0, uint64(0)

@@ -16,7 +16,7 @@ import (
 	"kudos/integration/testrun"
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 const (
@@ -27,12 +27,12 @@ const (
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // broker is an embedded one that has the topics.
-func broker(t *testing.T, topics ...string) (*kfake.Cluster, stream.KafkaOptions) {
+func broker(t *testing.T, topics ...string) (*kfake.Cluster, kafka.Options) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	kafka := stream.DefaultKafkaOptions()
+	kafka := kafka.DefaultOptions()
 	kafka.Brokers = cluster.ListenAddrs()
 	kafka.RequestTimeout = 5 * time.Second
 	return cluster, kafka
@@ -69,7 +69,7 @@ type fold struct {
 	}
 }
 
-func newFold(t *testing.T, kafka stream.KafkaOptions, seed uint64) *fold {
+func newFold(t *testing.T, kafka kafka.Options, seed uint64) *fold {
 	f := &fold{t: t, random: rand.New(rand.NewPCG(seed, 1)), id: schema.TopicID{1, 2, 3, 4}}
 	for p := range partitions {
 		cl, err := kafka.NewClient(discardLog(),
@@ -85,7 +85,7 @@ func newFold(t *testing.T, kafka stream.KafkaOptions, seed uint64) *fold {
 }
 
 // tear has what is committed from now on come in pieces.
-func (f *fold) tear(kafka stream.KafkaOptions) {
+func (f *fold) tear(kafka kafka.Options) {
 	cl, err := kafka.NewClient(discardLog(), kgo.DefaultProduceTopic(schema.TopicState), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(f.t, err)
 	f.t.Cleanup(cl.Close)
@@ -209,7 +209,7 @@ func start(t *testing.T, run func(context.Context) error) (stop func()) {
 }
 
 // newLikes makes a copy that runs.
-func newLikes(t *testing.T, kafka stream.KafkaOptions, dir string, reactions bool) (l *Likes, stop func()) {
+func newLikes(t *testing.T, kafka kafka.Options, dir string, reactions bool) (l *Likes, stop func()) {
 	l = NewLikes(Options{StateDir: dir, CacheBytes: 8 << 20, Reactions: reactions}, kafka, discardLog())
 	return l, start(t, l.Run)
 }

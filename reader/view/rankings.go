@@ -14,12 +14,14 @@ import (
 	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // Rankings is the local copy of trending: the newest ranking of each region and window.
 // They are few, and all in memory too.
 type Rankings struct {
-	stores *stream.Stores
+	stores *store.Set
 	view   *stream.View
 	watch  func(*Ranking)
 	log    *slog.Logger
@@ -29,8 +31,8 @@ type Rankings struct {
 const rankingsCacheBytes = 1 << 20
 
 // NewRankings makes the copy; it starts nothing.
-func NewRankings(opts Options, kafka stream.KafkaOptions, log *slog.Logger) *Rankings {
-	r := &Rankings{stores: stream.NewStores(filepath.Join(opts.StateDir, "rankings-1"), rankingsCacheBytes, log), log: log}
+func NewRankings(opts Options, kafka kafka.Options, log *slog.Logger) *Rankings {
+	r := &Rankings{stores: store.NewSet(filepath.Join(opts.StateDir, "rankings-1"), rankingsCacheBytes, log), log: log}
 	r.stores.FitMemtables(memtableBytes, rankingsCacheBytes)
 	r.view = stream.NewView(stream.ViewOptions{Kafka: kafka, Topic: schema.TopicTrending, Stores: r.stores, Copy: r.copy}, log)
 	return r
@@ -105,7 +107,7 @@ func (r *Rankings) Wait(ctx context.Context, want wire.Position) error {
 // Epoch names the log that a partition's positions are of: 8 hex digits, others when
 // trending was deleted and made anew.
 func (r *Rankings) Epoch(partition int32) (e string, err error) {
-	err = r.view.Read(partition, func(s *stream.Store, _ stream.Copy) error {
+	err = r.view.Read(partition, func(s *store.Store, _ stream.Copy) error {
 		e = epoch(s.LogID().TopicID)
 		return nil
 	}, nil)
@@ -113,7 +115,7 @@ func (r *Rankings) Epoch(partition int32) (e string, err error) {
 }
 
 func (r *Rankings) read(partition int32, use func(c *rankingsCopy)) error {
-	return r.view.Read(partition, func(_ *stream.Store, c stream.Copy) error {
+	return r.view.Read(partition, func(_ *store.Store, c stream.Copy) error {
 		copy := c.(*rankingsCopy)
 		copy.mu.Lock()
 		defer copy.mu.Unlock()
@@ -142,7 +144,7 @@ type rankingsCopy struct {
 }
 
 // Open reads what the store has.
-func (c *rankingsCopy) Open(s *stream.Store) error {
+func (c *rankingsCopy) Open(s *store.Store) error {
 	byKey := map[string]*Ranking{}
 	reader, err := s.NewReader()
 	if err != nil {
@@ -175,7 +177,7 @@ func (c *rankingsCopy) Open(s *stream.Store) error {
 func (c *rankingsCopy) Whole(records []*kgo.Record) int { return len(records) }
 
 // Apply keeps the last of each key; what came before it is not even decoded.
-func (c *rankingsCopy) Apply(_ *stream.Store, w *stream.Write, records []*kgo.Record) error {
+func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Record) error {
 	last := map[string]*kgo.Record{}
 	for _, rec := range records {
 		last[string(rec.Key)] = rec

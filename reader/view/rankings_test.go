@@ -11,7 +11,7 @@ import (
 
 	"kudos/reader/wire"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // ranker writes rankings.
@@ -20,7 +20,7 @@ type ranker struct {
 	cl *kgo.Client
 }
 
-func newRanker(t *testing.T, kafka stream.KafkaOptions) *ranker {
+func newRanker(t *testing.T, kafka kafka.Options) *ranker {
 	cl, err := kafka.NewClient(discardLog(), kgo.DefaultProduceTopic(schema.TopicTrending))
 	require.NoError(t, err)
 	t.Cleanup(cl.Close)
@@ -54,7 +54,7 @@ func (r *ranker) covered(v *Rankings, at wire.Position) {
 	}
 }
 
-func newRankings(t *testing.T, kafka stream.KafkaOptions, dir string) (v *Rankings, stop func()) {
+func newRankings(t *testing.T, kafka kafka.Options, dir string) (v *Rankings, stop func()) {
 	v = NewRankings(Options{StateDir: dir}, kafka, discardLog())
 	return v, start(t, v.Run)
 }

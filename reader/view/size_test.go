@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // What a count costs: on disk, and in the block cache when every post is hot. Sizes do
@@ -27,10 +28,10 @@ func TestBytesPerPost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			stores := stream.NewStores(dir, 8<<20, discardLog())
+			stores := store.NewSet(dir, 8<<20, discardLog())
 			defer stores.Close()
 			stores.MemtableBytes = memtableBytes
-			_, err := stores.Builder(func(string) (stream.LogID, error) { return stream.LogID{}, nil })("t", 0)
+			_, err := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })("t", 0)
 			require.NoError(t, err)
 			store := stores.Get("t", 0)
 			require.NoError(t, store.Open())

@@ -14,7 +14,7 @@ import (
 	"kudos/bench"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // shared are the servers of the tests here.
@@ -32,15 +32,15 @@ type sharedServers struct {
 }
 
 func (s *sharedServers) Open(ctx context.Context, redis bool) (*bench.Servers, error) {
-	kafka, mariadb := shared.Kafka(s.t), shared.MariaDB(s.t)
-	if err := kafka.Reset(ctx); err != nil {
+	broker, mariadb := shared.Kafka(s.t), shared.MariaDB(s.t)
+	if err := broker.Reset(ctx); err != nil {
 		return nil, err
 	}
-	options := stream.DefaultKafkaOptions()
-	options.Brokers = kafka.Brokers()
+	options := kafka.DefaultOptions()
+	options.Brokers = broker.Brokers()
 	b := &bench.Servers{
 		Kafka: options, DSN: mariadb.NewDatabase(s.t), Replication: 1, Log: slog.New(slog.DiscardHandler),
-		Processes: map[string]int{"kafka": kafka.Node(0).PID(), "mariadb": mariadb.PID()},
+		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()},
 	}
 	if redis {
 		var err error

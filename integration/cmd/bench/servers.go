@@ -7,7 +7,7 @@ import (
 
 	"kudos/bench"
 	"kudos/integration/stack"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // database is the name of the one that counts go to.
@@ -27,11 +27,11 @@ func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err e
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	kafka, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: s.dir, Log: s.log})
+	broker, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: s.dir, Log: s.log})
 	if err != nil {
 		return nil, err
 	}
-	s.open = append(s.open, kafka)
+	s.open = append(s.open, broker)
 	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{Dir: s.dir, Log: s.log, ExtraArgs: []string{"--userstat=1"}}) // counts rows
 	if err != nil {
 		return nil, err
@@ -40,11 +40,11 @@ func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err e
 	if err := mariadb.CreateDatabase(ctx, database); err != nil {
 		return nil, err
 	}
-	options := stream.DefaultKafkaOptions()
-	options.Brokers = kafka.Brokers()
+	options := kafka.DefaultOptions()
+	options.Brokers = broker.Brokers()
 	b := &bench.Servers{
 		Kafka: options, DSN: mariadb.DSN(database), Replication: 1, Log: s.log,
-		Processes: map[string]int{"kafka": kafka.Node(0).PID(), "mariadb": mariadb.PID()},
+		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()},
 	}
 	if redis {
 		r, err := stack.StartRedis(ctx, stack.RedisOptions{Dir: s.dir, AppendOnly: true, Log: s.log})

@@ -27,12 +27,12 @@ const (
 	claimGo    = "stream/claim.go"
 	workGo     = "stream/claim_work.go"
 	flowGo     = "stream/claim_flow.go"
-	txnGo      = "stream/txn.go"
-	inspectGo  = "stream/inspect.go"
-	readerGo   = "stream/log_reader.go"
-	tableGo    = "stream/table.go"
-	bufferGo   = "stream/store_buffer.go"
-	spillGo    = "stream/store_spill.go"
+	txnGo      = "stream/kafka/txn.go"
+	inspectGo  = "stream/kafka/inspect.go"
+	readerGo   = "stream/kafka/log_reader.go"
+	catchUpGo  = "stream/store/catch_up.go"
+	bufferGo   = "stream/store/buffer.go"
+	spillGo    = "stream/store/spill.go"
 	viewGo     = "stream/view_partition.go"
 	applyGo    = "sql/apply.go"
 )
@@ -77,10 +77,10 @@ var mutants = []mutant{
 		"schema.FoldTransactionalID(w.partition),\n		Member", "schema.FoldTransactionalID(w.partition) + w.member.ID,\n		Member"), real("TestRule2")},
 	{2, "initialised before anything is read", one(txnGo,
 		"	if _, _, err := cl.ProducerID(ctx); err != nil {\n		return fmt.Errorf(\"initialising", "	if _, _, err := int64(0), int16(0), error(nil); err != nil {\n		return fmt.Errorf(\"initialising"), real("TestRule2")},
-	{2, "a fenced worker gives up", one("stream/errors.go",
+	{2, "a fenced worker gives up", one("stream/kafka/errors.go",
 		"			return fmt.Errorf(\"%w: %w\", ErrFenced, err)\n", "			return err\n"), real("TestRule2")},
 	{2, "a fenced worker never initialises again", []edit{
-		{workGo, "	if errors.Is(err, ErrFenced) {", "	if false {"},
+		{workGo, "	if errors.Is(err, kafka.ErrFenced) {", "	if false {"},
 		{txnGo, "	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""}}, real("TestRule2")},
 	{2, "a process that was away does not take the partition", one(txnGo,
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
@@ -108,38 +108,38 @@ var mutants = []mutant{
 	{3, "what was only staged is forgotten", one(folderGo,
 		"		w.store.Abandon() //", "		//"), simulation},
 	{3, "what was only staged is not on disk", one(bufferGo,
-		"	if b.unsealed {\n", "	if false {\n"), test("stream", "TestStagedIsNotKept")},
+		"	if b.unsealed {\n", "	if false {\n"), test("stream/store", "TestStagedIsNotKept")},
 	{3, "the store's offset is that of its data", one(folderGo,
 		"w.store.Seal(out.last.Offset)", "w.store.Seal(out.last.Offset + 3)"), simulation},
-	{3, "data and offset are one atomic write", one("stream/store.go",
+	{3, "data and offset are one atomic write", one("stream/store/store.go",
 		"	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {",
-		"	if err := s.db.Set([]byte(localKey), encodeLocal(id, offset), nil); err == nil {\n		err = s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream", "TestStoreAfterACrash")},
+		"	if err := s.db.Set([]byte(localKey), encodeLocal(id, offset), nil); err == nil {\n		err = s.db.Flush()\n	}\n	if err := error(nil); err != nil {"), test("stream/store", "TestStoreAfterACrash")},
 	{3, "what is only in memory has its offset only there", one(bufferGo,
-		"	b.unsealed = false\n	s.setOffset(offset)\n	if b.spill", "	b.unsealed = false\n	s.setOffset(offset)\n	_, _ = s.commitBatch(s.db.NewBatch(), s.id, offset), s.db.Flush()\n	if b.spill"), test("stream", "TestBufferedStoreIsATable")},
+		"	b.unsealed = false\n	s.setOffset(offset)\n	if b.spill", "	b.unsealed = false\n	s.setOffset(offset)\n	_, _ = s.commitBatch(s.db.NewBatch(), s.id, offset), s.db.Flush()\n	if b.spill"), test("stream/store", "TestBufferedStoreIsATable")},
 	{3, "data and offset are one file", one(spillGo,
-		"encodeLocal(sp.id, sp.offset)", "encodeLocal(sp.id, sp.offset+1)"), test("stream", "TestBufferedStoreIsATable")},
+		"encodeLocal(sp.id, sp.offset)", "encodeLocal(sp.id, sp.offset+1)"), test("stream/store", "TestBufferedStoreIsATable")},
 	{3, "the filter knows every key that is on disk", one(spillGo,
-		"	sp.entries.eachHash(b.filter.add)\n", ""), test("stream", "TestBufferedStoreIsATable")},
-	{3, "a spill that failed is still looked up", one("stream/store_buffer.go",
-		" || b.spill.err != nil)", ")"), test("stream", "TestBufferedStoreOnAFullDisk")},
-	{3, "the filter decides only when it is whole", one("stream/store_buffer_open.go",
-		" && isClosed(b.build.done) && b.build.ok {", " && isClosed(b.build.done) {"), test("stream", "TestFilterIsUsedWhenItIsWhole")},
+		"	sp.entries.eachHash(b.filter.add)\n", ""), test("stream/store", "TestBufferedStoreIsATable")},
+	{3, "a spill that failed is still looked up", one("stream/store/buffer.go",
+		" || b.spill.err != nil)", ")"), test("stream/store", "TestBufferedStoreOnAFullDisk")},
+	{3, "the filter decides only when it is whole", one("stream/store/buffer_open.go",
+		" && isClosed(b.build.done) && b.build.ok {", " && isClosed(b.build.done) {"), test("stream/store", "TestFilterIsUsedWhenItIsWhole")},
 	{3, "records are given back only after they were worked off", one("stream/claim_work.go",
 		"	err := c.worker.Process(ctx, b)\n", "	recycle(b.Records)\n	err := c.worker.Process(ctx, b)\n"), test("stream", "TestProcessorWithATable")},
-	{3, "a store ahead of the log is built again", one(tableGo,
-		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream", "TestCatchUpOfAStoreThatIsNoCopy")},
-	{3, "a read error is not \"not found\"", one("stream/store_read.go",
-		"			if err := r.iter.Error(); err != nil {\n				return r.s.readError(err)\n			}\n			continue", "			continue"), test("stream", "TestStoreCorruptedWhileOpen|TestLookup")},
+	{3, "a store ahead of the log is built again", one(catchUpGo,
+		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream/store", "TestCatchUpOfAStoreThatIsNoCopy")},
+	{3, "a read error is not \"not found\"", one("stream/store/read.go",
+		"			if err := r.iter.Error(); err != nil {\n				return r.s.readError(err)\n			}\n			continue", "			continue"), test("stream/store", "TestStoreCorruptedWhileOpen|TestLookup")},
 
 	{3, "a transaction is not taken for an empty one", one(txnGo,
-		"; leader >= 0 || err != nil {", "; leader >= 0 || err == nil {"), test("stream", "TestCommitOfATopicThatWasNotKnown")},
+		"; leader >= 0 || err != nil {", "; leader >= 0 || err == nil {"), test("stream/kafka", "TestCommitOfATopicThatWasNotKnown")},
 
 	{4, "after an unclear Kafka commit nothing is sent again blind", one(folderGo,
 		"	err = w.transact(x, b, out)\n	tracing.End(out.spans, err)\n	if err != nil {",
 		"	err = w.transact(x, b, out)\n	tracing.End(out.spans, err)\n	if err != nil {\n		x.Drop()\n		w.store.Abandon()\n		if w.txn.Fence(ctx) == nil {\n			if x, err = w.txn.Begin(ctx); err == nil {\n				*out = output{progress: w.progress}\n				err = w.transact(x, b, out)\n			}\n		}\n	}\n	if err != nil {"), simulation},
 	{4, "after an unclear Kafka commit the state is read again", one(folderGo,
 		"	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {",
-		"	if w.progress.Partitions != 0 {\n		return stream.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}, nil\n	}\n	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {"), simulation},
+		"	if w.progress.Partitions != 0 {\n		return kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}, nil\n	}\n	if err := w.store.CatchUp(ctx, w.txn.Client(), schema.TopicState, w.partition); err != nil {"), simulation},
 	{4, "after an unclear MySQL commit nothing is sent again blind", []edit{
 		{"sql/transaction.go", "	return &UnknownOutcomeError{Err: err}\n", "	return retry.RetryableError(err)\n"},
 		{applyGo, "	if changed != 1 {", "	if changed > 1 {"}}, simulation},
@@ -155,13 +155,13 @@ var mutants = []mutant{
 		"		kgo.FetchIsolationLevel(kgo.ReadCommitted()),\n", ""), test("processor", "TestAFailedStepLeavesNoTrace")},
 	{5, "offset fetches require stable offsets", one(inspectGo,
 		"	req.RequireStable = true\n", ""), simulation},
-	{5, "recovery ends at the last stable offset, not before", one(tableGo,
-		"		if next >= f.lso {", "		if next > 0 {"), simulation},
+	{5, "recovery ends at the last stable offset, not before", one(catchUpGo,
+		"		if next >= f.End {", "		if next > 0 {"), simulation},
 	{5, "recovery ends where ListOffsets says, not a fetch", []edit{
 		{readerGo, "	if next == offset && next < r.end {", "	if false {"},
-		{readerGo, "lso: max(fp.LastStableOffset, r.end)", "lso: fp.LastStableOffset"}}, simulation},
+		{readerGo, "End: max(fp.LastStableOffset, r.end)", "End: fp.LastStableOffset"}}, simulation},
 	{5, "the end is the last stable offset", one(inspectGo,
-		"	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"), test("stream", "TestTopicManager|TestViewRecoversFromEveryLog|TestCatchUp")},
+		"	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"), test("stream", "TestTopicManager|TestViewRecoversFromEveryLog")},
 	{5, "control records occupy offsets", one(claimGo,
 		"			b.Next = c.mu.fetched\n", ""), test("stream", "TestSettledPosition")},
 	{5, "a position has the leader epoch of its own last record", one(claimGo,
@@ -203,7 +203,7 @@ var mutants = []mutant{
 
 	{7, "a seq that jumps parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq < seq {"), real("TestRule7")},
 	{7, "a seq that repeats parks", one(counterGo, "		if w.update.Seq != seq {", "		if w.update.Seq > seq {"), real("TestRule7")},
-	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return stream.Position{}, stream.Park(", "	if !ok {\n		w.layout = (&schema.Progress{Partitions: 1}).Layout()\n		return stream.Position{}, nil\n		return stream.Position{}, stream.Park("), real("TestRule7")},
+	{7, "a missing progress record parks", one(folderGo, "	if !ok {\n		return kafka.Position{}, stream.Park(", "	if !ok {\n		w.layout = (&schema.Progress{Partitions: 1}).Layout()\n		return kafka.Position{}, nil\n		return kafka.Position{}, stream.Park("), real("TestRule7")},
 	{7, "progress that disagrees with the committed offset parks", one("processor/fold/table/disagreement.go",
 		"	if err != nil || !ok || committed == p.NextOffset {", "	if err != nil || !ok || committed >= 0 {"), real("TestRule7")},
 	{7, "another topic id parks", one(folderGo, "		if t.id != have.ID {", "		if false {"), real("TestRule7")},
@@ -212,7 +212,7 @@ var mutants = []mutant{
 	{7, "an offset out of range parks", one(folderGo, "	case p.NextOffset < start || p.NextOffset > end:", "	case false:"), real("TestRule7")},
 	{7, "the leader epoch is given when consuming starts", one(workGo,
 		"	return pos, c.verify(ctx, pos)\n", "	return pos, nil\n"), real("TestRule7")},
-	{7, "data lost by an unclean election parks", one(inspectGo,
+	{7, "data lost by an unclean election parks", one("stream/errors.go",
 		"end >= 0 && end < pos.Offset {", "false && end < pos.Offset {"), real("TestRule7")},
 	{7, "a missing position beside counts parks", one("sql/position.go",
 		"	if t.counted || len(t.rows) > 0 {", "	if false {"), real("TestRule7")},
@@ -249,7 +249,7 @@ var mutants = []mutant{
 	{9, "a giant transaction is not read before it is whole", one(viewGo, "		p.shut(errGiant)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a partition that is not ready is not read", one(viewGo, "	if !p.ready {\n		e := &ViewNotReadyError", "	if false {\n		e := &ViewNotReadyError"), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "a copy that cannot go on is not read", one(viewGo, "		p.shut(err)\n", ""), test("reader/view", "TestWhatCannotBeDecodedStopsItsPartition")},
-	{9, "a copy of a log that was made anew is made anew", one(tableGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfATopicMadeAnew")},
+	{9, "a copy of a log that was made anew is made anew", one(catchUpGo, "	case id != s.id:", "	case false:"), test("stream", "TestViewOfATopicMadeAnew")},
 	{9, "a view looks by itself whether its log is the same", one(viewGo, "now.Sub(checked) >= viewCheck ||", "now.Before(checked) ||"), test("stream", "TestViewLooksWhetherItsTopicWasMadeAnew")},
 	{9, "streams are told when anything may have changed", one(viewGo, "		p.copy.Published(true)\n", ""), test("stream", "TestViewOfAGiantTransaction")},
 	{9, "an answer waits for what min_offset names", one("reader/view/wait.go", "		if err == nil && offset >= want {", "		if err == nil && offset >= min(want, 0) {"), test("reader/view", "TestWaitIsBounded")},

@@ -14,7 +14,7 @@ import (
 
 	"kudos/processor/fold"
 	"kudos/schema"
-	"kudos/stream/tracing"
+	"kudos/stream/kafka/tracing"
 )
 
 // Classified is what becomes of the records of a batch: each is an event, is forwarded

@@ -8,6 +8,7 @@ import (
 
 	"kudos/schema"
 	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // What an operator does where no retry helps. All begin with stopping the processors: an
@@ -63,7 +64,7 @@ func ParkMoving(p *schema.Progress) error {
 // CheckPartitions compares the partition counts of likes and the state table. goka would refuse the
 // whole group if they differ, without telling which topic was changed: it is the larger one.
 func CheckPartitions(ctx context.Context, cl *kgo.Client) error {
-	topics, err := stream.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState)
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState)
 	if err != nil {
 		return err
 	}

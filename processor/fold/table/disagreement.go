@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // Disagreement is between the state table of a partition and the offset that the fold's group has committed, which
@@ -22,9 +22,9 @@ type Disagreement struct {
 // FindDisagreement compares what one transaction writes together: the progress record, the last record of
 // like-updates and the committed offset. It returns nil if the offset is that of the progress record, or none: they expire.
 func FindDisagreement(
-	ctx context.Context, cl kmsg.Requestor, topics stream.Topics, partition int32, p *schema.Progress,
+	ctx context.Context, cl kmsg.Requestor, topics kafka.Topics, partition int32, p *schema.Progress,
 ) (*Disagreement, error) {
-	committed, ok, err := stream.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, partition)
+	committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, partition)
 	if err != nil || !ok || committed == p.NextOffset {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (d *Disagreement) remedy(
 	}
 	whole, gone := p.Layouts == 0, int64(0)
 	for other := range p.Partitions { // a rebuild is of all
-		start, _, err := stream.Bounds(ctx, cl, schema.TopicLikes, other)
+		start, _, err := kafka.Bounds(ctx, cl, schema.TopicLikes, other)
 		if err != nil {
 			return "", err
 		}

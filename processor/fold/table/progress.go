@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/kafka"
 )
 
 // progressWindow is how many offsets LastProgress looks at first; progressGrowth, how many times as
@@ -20,13 +20,13 @@ const progressWindow, progressGrowth = 1 << 12, 16
 // LastProgress reads the last progress record of a partition of the state table; nil if it has none.
 // It looks backwards from the end: each transaction ends with one.
 func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (last *schema.Progress, err error) {
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicState, partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicState, partition)
 	if err != nil {
 		return nil, err
 	}
 	for window := int64(progressWindow); last == nil; window *= progressGrowth {
 		from := max(start, end-window)
-		err = stream.ReadLog(ctx, cl, schema.TopicState, partition, from, func(c stream.LogChunk) (bool, error) {
+		err = kafka.ReadLog(ctx, cl, schema.TopicState, partition, from, func(c kafka.LogChunk) (bool, error) {
 			for _, rec := range c.Records {
 				if string(rec.Key) != schema.StateProgressKey {
 					continue
@@ -48,13 +48,13 @@ func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (last
 
 // LastUpdate reads the last record of a partition of like-updates; nil if it has none.
 func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (last *schema.Update, err error) {
-	start, end, err := stream.Bounds(ctx, cl, schema.TopicUpdates, partition)
+	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, partition)
 	if err != nil {
 		return nil, err
 	}
 	for window := int64(1 << 10); last == nil; window *= progressGrowth {
 		from := max(start, end-window)
-		err = stream.ReadLog(ctx, cl, schema.TopicUpdates, partition, from, func(c stream.LogChunk) (bool, error) {
+		err = kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, from, func(c kafka.LogChunk) (bool, error) {
 			if n := len(c.Records); n > 0 {
 				u := schema.Update{}
 				if err := schema.DecodeUpdate(c.Records[n-1].Value, &u); err != nil {

@@ -5,12 +5,12 @@ import (
 
 	"kudos/processor/fold"
 	"kudos/schema"
-	"kudos/stream"
+	"kudos/stream/store"
 )
 
 // State is the fold's view of the state table of one partition.
 type State struct {
-	Store *stream.Store
+	Store *store.Store
 	key   []byte // buffer
 }
 
@@ -47,7 +47,7 @@ func (t *State) Counts(posts []uint64, found func(int, schema.Counts)) error {
 }
 
 // ReadProgress returns the partition's progress record; ok is false if there is none.
-func ReadProgress(store *stream.Store) (p schema.Progress, ok bool, err error) {
+func ReadProgress(store *store.Store) (p schema.Progress, ok bool, err error) {
 	value, err := store.Get(schema.StateProgressKey)
 	if err != nil || value == nil {
 		return p, false, err

@@ -1,0 +1,42 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"kudos/stream/kafka"
+)
+
+func TestErrorsAreClassified(t *testing.T) {
+	require.Equal(t, CausePermission, causeOf(fmt.Errorf("asking: %w", kerr.GroupAuthorizationFailed)))
+	require.Equal(t, CauseUnavailable, causeOf(fmt.Errorf("asking: %w", kerr.CoordinatorNotAvailable)))
+	require.Equal(t, CauseState, causeOf(fmt.Errorf("opening: %w", Park(CauseState, "", "%w", kerr.GroupAuthorizationFailed))))
+	park := Park(CauseState, "do this", "that is wrong: %w", kerr.OffsetOutOfRange)
+	require.ErrorIs(t, park, kerr.OffsetOutOfRange)
+	require.EqualError(t, park, "that is wrong: "+kerr.OffsetOutOfRange.Error())
+	require.ErrorIs(t, Reopen("why not"), errReopen)
+	require.ErrorContains(t, Reopen("why not"), "why not")
+
+	live, ended := context.Background(), canceledContext()
+	require.True(t, canceled(ended, context.Canceled))
+	require.False(t, canceled(live, context.Canceled), "somebody else's cancellation")
+	require.False(t, canceled(ended, kerr.ProducerFenced))
+
+	for _, err := range []error{kerr.SaslAuthenticationFailed, kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed} {
+		require.Equal(t, Trouble{CausePermission, err.Error(), grantAccess}, TroubleOf(err))
+	}
+	setup := fmt.Errorf("opening: %w", &kafka.SetupError{Remedy: "do that", Err: kerr.UnknownTopicOrPartition})
+	require.Equal(t, Trouble{CauseTopics, setup.Error(), "do that"}, TroubleOf(setup))
+	require.True(t, parks(setup), "it is looked at again at the park interval")
+	require.False(t, parks(kerr.UnknownTopicOrPartition))
+}
+
+func canceledContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,82 @@
+package kafka
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Clients is where workers get their clients from. Options is one, on real brokers.
+type Clients interface {
+	// Connect makes a client for requests of any kind.
+	Connect(log *slog.Logger) (Client, error)
+	// ConnectTxn makes a client for one transactional id.
+	ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error)
+}
+
+// Client is what a worker asks Kafka by: a *kgo.Client. Close it.
+type Client interface {
+	kmsg.Requestor
+	Close()
+}
+
+// TxnClient is the part of a transactional *kgo.Client that Txn uses.
+type TxnClient interface {
+	Client
+	ProducerID(ctx context.Context) (id int64, epoch int16, err error)
+	BeginTransaction() error
+	Produce(ctx context.Context, rec *kgo.Record, promise func(*kgo.Record, error))
+	EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error
+	PartitionLeader(topic string, partition int32) (leader, epoch int32, err error)
+}
+
+var _ Clients = Options{}
+
+// Connect makes a client with these options.
+func (o Options) Connect(log *slog.Logger) (Client, error) {
+	cl, err := o.NewClient(log)
+	if err != nil {
+		return nil, err
+	}
+	return cl, nil
+}
+
+// ConnectTxn makes a client for the transactions of one partition.
+func (o Options) ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error) {
+	cl, err := o.newTxnClient(log, opts)
+	if err != nil {
+		return nil, err
+	}
+	return cl, nil
+}
+
+func (o Options) newTxnClient(log *slog.Logger, opts *TxnOptions, extra ...kgo.Opt) (*kgo.Client, error) {
+	return o.NewClient(log, append([]kgo.Opt{
+		kgo.TransactionalID(opts.ID),
+		kgo.TransactionTimeout(opts.Timeout),
+		// A record that cannot be delivered fails before the broker gives the
+		// transaction up, and not after.
+		kgo.RecordDeliveryTimeout(opts.Timeout * 2 / 3),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProducerLinger(0),
+		// One batch of the worker is one transaction: all of it is buffered.
+		kgo.MaxBufferedRecords(1 << 30),
+		// Not lz4: its writer takes a buffer of 4 MiB for every batch.
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytesFn(opts.batchMaxBytes),
+	}, extra...)...)
+}
+
+const defaultBatchMaxBytes = 1_000_000 // below the default max.message.bytes
+
+func (o *TxnOptions) batchMaxBytes(topic string) int32 {
+	if o.BatchMaxBytes != nil {
+		if n := o.BatchMaxBytes(topic); n > 0 {
+			return n
+		}
+	}
+	return defaultBatchMaxBytes
+}

@@ -1,0 +1,266 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Topics is what the cluster says of itself and of some topics.
+type Topics struct {
+	ClusterID string
+	ByName    map[string]TopicInfo
+}
+
+// TopicInfo is what identifies a topic's log, and its layout.
+type TopicInfo struct {
+	ID         [16]byte
+	Partitions int32
+	// Leaders are broker ids by partition, -1 where there is none at present.
+	Leaders []int32
+	// Replicas is the replication factor, the least of all partitions.
+	Replicas int
+}
+
+// HasLeaders tells whether all partitions can be used.
+func (t TopicInfo) HasLeaders() bool {
+	return t.Partitions > 0 && !slices.Contains(t.Leaders, -1)
+}
+
+// LookUpTopics asks for topics, which must all be there: one that is not is a
+// SetupError with kerr.UnknownTopicOrPartition in it. It asks the brokers each time;
+// the client's own metadata may be seconds old, and of a topic deleted since.
+func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topics, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, name := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return Topics{}, fmt.Errorf("looking up topics: %w", err)
+	}
+	topics := Topics{ByName: map[string]TopicInfo{}}
+	if resp.ClusterID != nil {
+		topics.ClusterID = *resp.ClusterID
+	}
+	for _, t := range resp.Topics {
+		err := kerr.ErrorForCode(t.ErrorCode)
+		switch {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			return Topics{}, &SetupError{Remedy: "kudos topics apply", Err: fmt.Errorf("there is no topic %s: %w", *t.Topic, err)}
+		case err != nil:
+			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
+		}
+		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)), Leaders: make([]int32, len(t.Partitions))}
+		for i := range info.Leaders {
+			info.Leaders[i] = -1
+		}
+		for _, p := range t.Partitions {
+			if int(p.Partition) < len(info.Leaders) && p.ErrorCode == 0 {
+				info.Leaders[p.Partition] = p.Leader
+			}
+			if info.Replicas == 0 || len(p.Replicas) < info.Replicas {
+				info.Replicas = len(p.Replicas)
+			}
+		}
+		topics.ByName[*t.Topic] = info
+	}
+	return topics, nil
+}
+
+// Bounds returns the first offset of a partition that is there, and the last stable
+// one, which is the end of what readers of committed data can see.
+func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (start, end int64, err error) {
+	if start, err = listOffset(ctx, cl, topic, partition, earliestOffset); err != nil {
+		return 0, 0, err
+	}
+	end, err = listOffset(ctx, cl, topic, partition, latestOffset)
+	return start, end, err
+}
+
+// What Kafka calls the first offset that is there, and the end of the log.
+const earliestOffset, latestOffset = -2, -1
+
+// listOffsetsRequest asks for offsets that readers of committed data can see.
+func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListOffsetsRequest {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	req.IsolationLevel = 1 // read_committed
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	for _, p := range partitions {
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.Timestamp = p, at
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	return req
+}
+
+// listPatience outlives the moment in which a new leader does not know its end yet.
+const listPatience = 30 * time.Second
+
+// listOffset asks for this one partition: the answer of a whole topic would be an
+// error wherever one of its brokers is away. While the leader does not know its end yet,
+// or there is none, it asks again; the client itself does not.
+func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	for {
+		offset, err := listed(listOffsetsRequest(topic, at, partition).RequestWith(ctx, cl))
+		if errors.Is(err, kerr.OffsetNotAvailable) || errors.Is(err, kerr.LeaderNotAvailable) {
+			select {
+			case <-time.After(fetchRetryMin):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		if err != nil {
+			return 0, fmt.Errorf("listing offsets of %s/%d: %w", topic, partition, err)
+		}
+		return offset, nil
+	}
+}
+
+func listed(resp *kmsg.ListOffsetsResponse, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, kerr.UnknownTopicOrPartition
+	}
+	p := resp.Topics[0].Partitions[0]
+	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+}
+
+// EpochEnd returns the offset behind the last record of a leader epoch and of those
+// before it; below zero if the leader does not know the epoch.
+func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, epoch int32) (int64, error) {
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -1
+	rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	rp.Partition, rp.LeaderEpoch = partition, epoch
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, cl)
+	switch {
+	case err != nil:
+	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
+		err = kerr.UnknownTopicOrPartition
+	default:
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking for the end of leader epoch %d of %s/%d: %w", epoch, topic, partition, err)
+	}
+	return resp.Topics[0].Partitions[0].EndOffset, nil
+}
+
+// CommittedOffset returns a group's committed offset, or ok false if it has none (it
+// may have expired). It waits, with a bound, for a transaction that holds one back and for
+// a coordinator that is being made or moved.
+func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32) (offset int64, ok bool, err error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	rg := kmsg.NewOffsetFetchRequestGroup()
+	rg.Group = group
+	rt := kmsg.NewOffsetFetchRequestGroupTopic()
+	rt.Topic = topic
+	rt.Partitions = []int32{partition}
+	info, err := LookUpTopics(ctx, cl, topic)
+	if err != nil {
+		return 0, false, err
+	}
+	rt.TopicID = info.ByName[topic].ID
+	rg.Topics = append(rg.Topics, rt)
+	req.Groups = append(req.Groups, rg)
+	ctx, cancel := context.WithTimeout(ctx, committedTimeout)
+	defer cancel()
+	for {
+		offset, err = committedAnswer(req.RequestWith(ctx, cl))
+		switch {
+		case errors.Is(err, kerr.GroupIDNotFound):
+			return 0, false, nil
+		case kerr.IsRetriable(err) && ctx.Err() == nil:
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+			continue
+		case err != nil:
+			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic, partition, err)
+		}
+		return offset, offset >= 0, nil
+	}
+}
+
+// committedTimeout outlives the longest that Kafka leaves a dead owner's transaction open.
+const committedTimeout = time.Minute
+
+func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Groups) != 1 {
+		return 0, kerr.GroupIDNotFound
+	}
+	g := resp.Groups[0]
+	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		return 0, err
+	}
+	if len(g.Topics) != 1 || len(g.Topics[0].Partitions) != 1 {
+		return -1, nil
+	}
+	p := g.Topics[0].Partitions[0]
+	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+}
+
+// RequireTransactionVersion2 refuses a cluster whose transactions are of an earlier
+// version: there a transactional offset commit cannot be tied to the producer alone.
+func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "kudos", "1"
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return fmt.Errorf("asking the brokers for their versions: %w", err)
+	}
+	for _, f := range resp.FinalizedFeatures {
+		if f.Name == "transaction.version" && f.MaxVersionLevel >= 2 {
+			return nil
+		}
+	}
+	return &SetupError{
+		Remedy: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache Kafka 4.0 or later)",
+		Err:    errors.New("the cluster's transaction.version is below 2"),
+	}
+}
+
+// LastStableOffsets asks where the logs of partitions end for readers of committed data, one request a broker.
+// A partition is left out whose broker does not answer.
+func LastStableOffsets(ctx context.Context, cl *kgo.Client, topic string, partitions ...int32) map[int32]int64 {
+	ends := map[int32]int64{}
+	for _, shard := range cl.RequestSharded(ctx, listOffsetsRequest(topic, latestOffset, partitions...)) {
+		resp, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
+		if shard.Err != nil || !ok {
+			continue
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if p.ErrorCode == 0 {
+					ends[p.Partition] = p.Offset
+				}
+			}
+		}
+	}
+	return ends
+}

@@ -1,0 +1,187 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// LogReader reads the committed records of one partition by plain Fetch requests.
+// A consuming client would hide how far it has come where nothing deliverable is
+// left (commit markers, aborted data, holes of compaction); the position of a fetch
+// is what recovery ends by.
+type LogReader struct {
+	cl        kmsg.Requestor
+	topic     string
+	partition int32
+	// MaxWait is how long the broker may wait for data at the end of the log.
+	MaxWait time.Duration
+	// FetchBytes is how much the broker may answer with; a first batch that is larger comes whole.
+	FetchBytes int32
+	// TopicID is that of the log; zero: that of the first fetch. Another one is ErrRecreated.
+	TopicID [16]byte
+
+	decompress kgo.Decompressor
+	leader     int32 // -1: to be looked up
+	// end is the last stable offset as of the first fetch; -1: to be asked for.
+	end     int64
+	backoff time.Duration
+}
+
+const (
+	fetchBytes = 4 << 20
+	// smallFetchBytes is for who reads many partitions beside each other: the records of a
+	// fetch take several times as much memory.
+	smallFetchBytes = 1 << 20
+	fetchRetryMin   = 50 * time.Millisecond
+	fetchRetryMax   = 2 * time.Second
+)
+
+// NewLogReader makes a reader; it asks for nothing yet.
+func NewLogReader(cl kmsg.Requestor, topic string, partition int32, maxWait time.Duration) *LogReader {
+	return &LogReader{
+		cl: cl, topic: topic, partition: partition, MaxWait: maxWait, FetchBytes: fetchBytes,
+		decompress: kgo.DefaultDecompressor(), leader: -1, end: -1, backoff: fetchRetryMin,
+	}
+}
+
+// Fetch asks for what follows offset, and tries again after whatever a new leader
+// may mend, until ctx ends.
+func (r *LogReader) Fetch(ctx context.Context, offset int64) (LogChunk, error) {
+	var last error // what went wrong before ctx ended
+	for {
+		f, err := r.fetchOnce(ctx, offset)
+		if err == nil {
+			r.backoff = fetchRetryMin
+			return f, nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		if ctx.Err() != nil || !mayPass(err) {
+			return LogChunk{}, fmt.Errorf("reading %s/%d at offset %d: %w", r.topic, r.partition, offset, last)
+		}
+		r.leader = -1
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.backoff):
+			r.backoff = min(2*r.backoff, fetchRetryMax)
+		}
+	}
+}
+
+// mayPass tells an error that another try may not meet: an answer that Kafka calls
+// retriable, or trouble on the way to the broker.
+func mayPass(err error) bool {
+	if errors.Is(err, ErrRecreated) {
+		return false
+	}
+	var answer *kerr.Error
+	return !errors.As(err, &answer) || answer.Retriable
+}
+
+func (r *LogReader) fetchOnce(ctx context.Context, offset int64) (LogChunk, error) {
+	if err := r.findLeader(ctx); err != nil {
+		return LogChunk{}, err
+	}
+	if err := r.findEnd(ctx); err != nil {
+		return LogChunk{}, err
+	}
+	kresp, err := r.broker().Request(ctx, r.request(offset))
+	if err != nil {
+		return LogChunk{}, err
+	}
+	resp := kresp.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return LogChunk{}, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return LogChunk{}, kerr.UnknownTopicOrPartition
+	}
+	rp := &resp.Topics[0].Partitions[0]
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset:         offset,
+		IsolationLevel: kgo.ReadCommitted(),
+		Topic:          r.topic,
+		Partition:      r.partition,
+	}, rp, r.decompress, nil)
+	if fp.Err != nil {
+		return LogChunk{}, fp.Err
+	}
+	if next == offset && next < r.end {
+		return LogChunk{}, fmt.Errorf("the leader has nothing from there on, but the log ended at offset %d", r.end)
+	}
+	return LogChunk{Records: fp.Records, Next: next, End: max(fp.LastStableOffset, r.end)}, nil
+}
+
+// request is a Fetch of what follows an offset.
+func (r *LogReader) request(offset int64) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID = -1
+	req.MaxWaitMillis = int32(r.MaxWait.Milliseconds())
+	req.MinBytes = 1
+	req.MaxBytes = r.FetchBytes
+	req.IsolationLevel = 1 // read_committed
+	req.SessionEpoch = -1  // no fetch session
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = r.topic, r.TopicID
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition = r.partition
+	p.FetchOffset = offset
+	p.PartitionMaxBytes = r.FetchBytes
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	return req
+}
+
+// broker is the leader. The client itself would send a Fetch to any broker.
+func (r *LogReader) broker() kmsg.Requestor {
+	if cl, ok := r.cl.(interface{ Broker(id int) *kgo.Broker }); ok {
+		return cl.Broker(int(r.leader))
+	}
+	return r.cl
+}
+
+func (r *LogReader) findLeader(ctx context.Context) error {
+	if r.leader >= 0 {
+		return nil
+	}
+	topics, err := LookUpTopics(ctx, r.cl, r.topic)
+	if err != nil {
+		return err
+	}
+	t := topics.ByName[r.topic]
+	if r.partition >= t.Partitions {
+		return kerr.UnknownTopicOrPartition
+	}
+	leader := t.Leaders[r.partition]
+	if leader < 0 {
+		return kerr.LeaderNotAvailable
+	}
+	if r.TopicID != ([16]byte{}) && r.TopicID != t.ID {
+		// Kafka's own word for it is retriable (brokers learn of a topic one by
+		// one), but a topic made anew is another log.
+		return ErrRecreated
+	}
+	r.TopicID, r.leader = t.ID, leader
+	return nil
+}
+
+// findEnd asks for the end of the log once. A fetch alone does not tell: the high watermark
+// of a new leader may be behind, and only ListOffsets is not answered until it is right
+// (KIP-207).
+func (r *LogReader) findEnd(ctx context.Context) error {
+	if r.end >= 0 {
+		return nil
+	}
+	end, err := listOffset(ctx, r.broker(), r.topic, r.partition, latestOffset)
+	if err == nil {
+		r.end = end
+	}
+	return err
+}

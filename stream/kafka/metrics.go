@@ -1,0 +1,48 @@
+package kafka
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kprom"
+)
+
+// clientMetrics are kprom's metrics, of all clients of the process together: a role has some for
+// each partition, which come and go. kprom's own way is a client's metrics for each client.
+type clientMetrics struct {
+	*kprom.Metrics
+	once sync.Once
+}
+
+// NewClientMetrics makes the hook (Options.Hooks) by which all clients of a process count
+// what they send and receive, by broker, and how long requests take.
+func NewClientMetrics(reg prometheus.Registerer) kgo.Hook {
+	return &clientMetrics{Metrics: kprom.NewMetrics("kudos",
+		kprom.Subsystem("kafka"),
+		kprom.Registerer(countersOnly{reg}),
+		kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Records, kprom.CompressedBytes),
+		kprom.HistogramsFromOpts(
+			kprom.HistogramOpts{Enable: kprom.RequestDurationE2E, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, // 1 ms to 16 s
+			kprom.HistogramOpts{Enable: kprom.RequestThrottled, Buckets: prometheus.ExponentialBuckets(0.01, 4, 6)},
+		),
+	)}
+}
+
+func (m *clientMetrics) OnNewClient(cl *kgo.Client) {
+	m.once.Do(func() { m.Metrics.OnNewClient(cl) })
+}
+
+// OnClientClosed keeps the metrics, which are of the others, too.
+func (*clientMetrics) OnClientClosed(*kgo.Client) {}
+
+// countersOnly leaves out kprom's gauges, each of which is a look into one client.
+type countersOnly struct{ prometheus.Registerer }
+
+func (r countersOnly) MustRegister(collectors ...prometheus.Collector) {
+	for _, c := range collectors {
+		if _, single := c.(prometheus.Metric); !single {
+			r.Registerer.MustRegister(c)
+		}
+	}
+}

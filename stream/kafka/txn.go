@@ -1,0 +1,298 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Member is the membership under which a partition was assigned. It is captured at
+// assignment: a member id and generation read later would pass for a partition that
+// is no longer owned.
+type Member struct {
+	Group      string
+	ID         string
+	Generation int32
+}
+
+// NoMember commits for a group without being in it.
+func NoMember(group string) Member { return Member{Group: group, Generation: -1} }
+
+// Txn runs the transactions of one partition: records and the consumer offset become
+// visible together or not at all. One transactional id per partition, so that
+// initialising it fences whoever owned the partition before and closes what it left
+// open.
+//
+//	Fence ──► Commit ──► Commit ──► … ──► Close
+//	  ▲          │ any error
+//	  └──Close───┘
+//
+// After any error of Commit the outcome may be unknown and the Txn is of no more use:
+// Close it, and Fence anew, which settles the outcome on the broker, before position
+// and state are read again. (Aborting instead would initialise behind our back.)
+type Txn struct {
+	opts TxnOptions
+	log  *slog.Logger
+	cl   TxnClient // nil when closed
+}
+
+// TxnOptions describe the transactions of one partition.
+type TxnOptions struct {
+	// ID is the transactional id.
+	ID string
+	// Member commits offsets in the source.
+	Member Member
+	Source LogPartition
+	// Timeout is the transaction timeout: for that long a dead owner's open
+	// transaction holds readers of committed data back if nobody fences it.
+	Timeout time.Duration
+	// BatchMaxBytes is the largest record batch of a topic, where it is smaller than
+	// Kafka's default; nil or 0: the default.
+	BatchMaxBytes func(topic string) int32
+	Kafka         Clients
+}
+
+// LogPartition is a partition of one particular topic.
+type LogPartition struct {
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+}
+
+// NewTxn makes the runner; nothing is sent yet.
+func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, log: log} }
+
+// Fence takes the transactional id over. It refuses with ErrFenced when the member
+// has lost its membership meanwhile: a process that was away must not take the
+// partition from its new owner.
+func (t *Txn) Fence(ctx context.Context) error {
+	t.Close()
+	cl, err := t.opts.Kafka.ConnectTxn(t.log, &t.opts)
+	if err != nil {
+		return err
+	}
+	t.cl = cl
+	if err := t.CheckMember(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
+	defer cancel()
+	if _, _, err := cl.ProducerID(ctx); err != nil {
+		return fmt.Errorf("initialising transactional id %s: %w", t.opts.ID, asFenced(err))
+	}
+	return nil
+}
+
+// CheckMember asks the group by a heartbeat whether the membership still holds: ErrFenced
+// if not. A rebalance under way is no objection: until it ends, the partition is still ours.
+func (t *Txn) CheckMember(ctx context.Context) error {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
+	resp, err := req.RequestWith(ctx, t.cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil && !errors.Is(err, kerr.RebalanceInProgress) {
+		return fmt.Errorf("checking membership in group %s: %w", t.opts.Member.Group, asFenced(err))
+	}
+	return nil
+}
+
+// Client is the partition's own client, for reading what Fence has settled.
+func (t *Txn) Client() Client { return t.cl }
+
+// Commit publishes the records, which must name their partition, and commits next as
+// the group's position in the source, in one transaction. On success each record has its
+// offset. After the transaction timeout Commit gives up, as the broker does.
+func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) error {
+	x, err := t.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	x.Send(records)
+	return x.Commit(next)
+}
+
+// Begin opens a transaction, for one goroutine; Commit ends it, or Drop. After the
+// transaction timeout it is given up, as the broker does.
+func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
+	if t.cl == nil {
+		return nil, fmt.Errorf("transactional id %s is closed; it has to be fenced anew", t.opts.ID)
+	}
+	if err := t.cl.BeginTransaction(); err != nil {
+		return nil, fmt.Errorf("beginning a transaction of %s: %w", t.opts.ID, asFenced(err))
+	}
+	x := &Transaction{t: t, sent: make(chan struct{})}
+	x.ctx, x.cancel = context.WithTimeout(ctx, t.opts.Timeout)
+	x.left.Store(1) // until nothing more is sent
+	return x, nil
+}
+
+// Transaction is one that is open.
+type Transaction struct {
+	t      *Txn
+	ctx    context.Context
+	cancel context.CancelFunc
+	any    *kgo.Record // one that was sent
+
+	left  atomic.Int64  // records that are not acknowledged yet, and 1 while more may come
+	sent  chan struct{} // closed when left is 0
+	first struct {
+		sync.Once
+		err error // of a record
+	}
+}
+
+// Send hands records to the client, which sends them while the caller goes on. They are
+// the client's until Commit returns, or for good if it fails.
+func (x *Transaction) Send(records []*kgo.Record) {
+	x.left.Add(int64(len(records)))
+	now, acknowledged := time.Now(), x.acknowledged // made once: there is one for each record otherwise
+	for _, rec := range records {
+		x.any = rec
+		if rec.Timestamp.IsZero() {
+			rec.Timestamp = now // the client would ask the clock for each
+		}
+		x.t.cl.Produce(x.ctx, rec, acknowledged)
+	}
+}
+
+func (x *Transaction) acknowledged(_ *kgo.Record, err error) {
+	if err != nil {
+		x.first.Do(func() { x.first.err = err })
+	}
+	if x.left.Add(-1) == 0 {
+		close(x.sent)
+	}
+}
+
+// Commit waits for the records and commits them, with next as the group's position. At
+// least one record is needed: a transaction of offsets alone is silently dropped by the
+// client. On success each record has its offset.
+func (x *Transaction) Commit(next Position) error {
+	defer x.cancel()
+	t := x.t
+	if x.any == nil {
+		return errors.New("a transaction needs a record")
+	}
+	if err := x.wait(); err != nil {
+		return fmt.Errorf("producing in a transaction of %s: %w", t.opts.ID, asFenced(err))
+	}
+	if err := t.commitOffset(x.ctx, next); err != nil {
+		return fmt.Errorf("committing the offset in a transaction of %s: %w", t.opts.ID, asFenced(err))
+	}
+	if err := CommitTransaction(x.ctx, t.cl, x.any.Topic, x.any.Partition); err != nil {
+		return fmt.Errorf("committing a transaction of %s: %w", t.opts.ID, asFenced(err))
+	}
+	return nil
+}
+
+// Drop gives the transaction up, and with it the Txn, as an error of Commit does.
+func (x *Transaction) Drop() {
+	x.cancel()
+	_ = x.wait() // closes the client, and returns when it has let go of all records
+}
+
+// wait waits for all records. Of a record in flight the client waits for the outcome
+// whatever ctx says (its sequence number is used up), so that giving up is to close the
+// client, which fails the rest.
+func (x *Transaction) wait() error {
+	x.acknowledged(nil, nil) // nothing more is sent
+	select {
+	case <-x.sent:
+	case <-x.ctx.Done():
+		x.t.Close()
+		<-x.sent
+	}
+	if err := x.ctx.Err(); err != nil && !errors.Is(asFenced(x.first.err), ErrFenced) {
+		return err
+	}
+	return x.first.err // a refusal counts, however late it came
+}
+
+// CommitTransaction commits a transaction in which something was produced to a partition.
+//
+// A client that has only just learned of a topic sends the records that waited for that, and
+// notes the topic's partitions after it (kgo 1.22.2, storePartitionsUpdate). If they are
+// acknowledged before it has, EndTransaction finds none that was written to, aborts, and
+// says that all is well. So it is asked only once the client knows the partition.
+func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partition int32) error {
+	for {
+		if leader, _, err := cl.PartitionLeader(topic, partition); leader >= 0 || err != nil {
+			return cl.EndTransaction(ctx, kgo.TryCommit)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the client has not come to know %s/%d: %w", topic, partition, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (t *Txn) commitOffset(ctx context.Context, next Position) error {
+	return AddOffset(ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next)
+}
+
+// AddOffset adds the group's position to the transaction that is open under id. A raw
+// request, since the client only commits for a group it is itself a member of. Under
+// transaction.version 2 this adds the group to the transaction too. Nobody's member
+// (NoMember) may do so, too.
+func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
+	producerID, epoch, err := cl.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID = id
+	req.Group = member.Group
+	req.ProducerID, req.ProducerEpoch = producerID, epoch
+	req.MemberID, req.Generation = member.ID, member.Generation
+	rt := kmsg.NewTxnOffsetCommitRequestTopic()
+	rt.Topic, rt.TopicID = source.Topic, source.TopicID
+	rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	rp.Partition = source.Partition
+	rp.Offset, rp.LeaderEpoch = next.Offset, next.Epoch
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+
+	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
+		err := txnOffsetAnswer(req.RequestWith(ctx, cl))
+		// The transaction before may still be completing (which kerr does not call
+		// retriable), or the coordinator moving.
+		if err == nil || !kerr.IsRetriable(err) && !errors.Is(err, kerr.ConcurrentTransactions) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(backoff):
+		}
+	}
+}
+
+func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
+	if err != nil {
+		return err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return fmt.Errorf("the answer to an offset of one partition is of %d topics", len(resp.Topics))
+	}
+	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// Close closes the client without ending an open transaction, and returns when it is
+// closed. It may be called again.
+func (t *Txn) Close() {
+	if t.cl != nil {
+		t.cl.Close()
+		t.cl = nil
+	}
+}

@@ -1,0 +1,90 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"kudos/dev/testkit"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// slowNotes is a client that is held, when it learns of a topic, between sending what
+// waited for that and noting the topic's partitions; until it is asked about them. Its
+// partitioner holds it, so both records have to wait for the topic.
+type slowNotes struct {
+	*kgo.Client
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (c *slowNotes) goOn() { c.once.Do(func() { close(c.asked) }) }
+
+func (c *slowNotes) PartitionLeader(topic string, partition int32) (leader, epoch int32, err error) {
+	defer c.goOn()
+	return c.Client.PartitionLeader(topic, partition)
+}
+
+// TestCommitOfATopicThatWasNotKnown: a client that learns of its topic by the first
+// transaction must not take that for an empty one, which it would abort and call committed.
+func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
+	c := txnCluster(t)
+	ctx := testkit.Context(t)
+	cl := &slowNotes{asked: make(chan struct{})}
+	waits := testkit.Record(output, 0, "k", "waits")
+	var err error
+	cl.Client, err = c.kafka.newTxnClient(testkit.Log(), &TxnOptions{ID: txnID, Timeout: testkit.Patience},
+		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
+			return func(rec *kgo.Record, n int) int {
+				if rec != waits {
+					return 0
+				}
+				select {
+				case <-cl.asked:
+				case <-ctx.Done():
+				}
+				return n // there is none such: it is not sent
+			}
+		})))
+	require.NoError(t, err)
+	t.Cleanup(cl.Close)
+	t.Cleanup(cl.goOn)
+	require.NoError(t, cl.BeginTransaction())
+	produced := make(chan struct{})
+	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		select {
+		case <-produced:
+		case <-ctx.Done():
+		}
+		return nil, nil, false
+	})
+	acknowledged := make(chan error, 1)
+	cl.Produce(ctx, testkit.Record(output, 0, "k", "1"), func(_ *kgo.Record, err error) { acknowledged <- err })
+	cl.Produce(ctx, waits, func(*kgo.Record, error) {})
+	close(produced)
+	require.NoError(t, <-acknowledged)
+	require.NoError(t, CommitTransaction(ctx, cl, output, 0))
+	require.Equal(t, []string{"1"}, c.values(output, 0))
+}
+
+// neverKnows is a client that never comes to know of a partition.
+type neverKnows struct{ TxnClient }
+
+func (neverKnows) PartitionLeader(string, int32) (leader, epoch int32, err error) { return -1, -1, nil }
+
+// TestCommitGivesUp: what the client does not come to know in time is not committed.
+func TestCommitGivesUp(t *testing.T) {
+	c := txnCluster(t)
+	m, _ := c.join()
+	tx := c.fenced(m)
+	late := errors.New("too late")
+	ctx, cancel := context.WithCancelCause(testkit.Context(t))
+	cancel(late)
+	tx.cl = neverKnows{tx.cl}
+	require.ErrorContains(t, CommitTransaction(ctx, tx.cl, output, 0), "has not come to know output/0")
+}

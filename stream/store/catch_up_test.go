@@ -1,0 +1,167 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+)
+
+// catchUp opens the store of partition 0 below dir as goka's builder would, and
+// brings it up to date.
+func catchUp(t testing.TB, c *testkit.Cluster, dir string) (*Store, error) {
+	cl := c.Client()
+	defer cl.Close()
+	topics, err := kafka.LookUpTopics(testkit.Context(t), cl, testkit.Table)
+	require.NoError(t, err)
+	s := openStore(t, dir, kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[testkit.Table].ID})
+	return s, s.CatchUp(testkit.Context(t), cl, testkit.Table, 0)
+}
+
+func TestCatchUp(t *testing.T) {
+	t.Parallel()
+	for name, shape := range testkit.LogShapes {
+		t.Run(name, func(t *testing.T) {
+			c := testkit.NewCluster(t)
+			c.Topic(testkit.Table, 1)
+			shape.Write(c)
+			dir := t.TempDir()
+			s, err := catchUp(t, c, dir)
+			require.NoError(t, err)
+			require.Equal(t, shape.Want, testkit.Contents(t, s))
+			info := c.PartitionInfo(testkit.Table, 0)
+			if offset, ok := s.Offset(); info.LastStableOffset > info.LogStartOffset {
+				require.True(t, ok)
+				require.Equal(t, info.LastStableOffset-1, offset, "the store covers the log up to its last stable offset")
+			}
+			require.NoError(t, s.Close())
+
+			// What comes later is read from there on.
+			c.Transact("u", testkit.Commit(), testkit.Record(testkit.Table, 0, "later", "1"))
+			s, err = catchUp(t, c, dir)
+			require.NoError(t, err)
+			require.Equal(t, "1", get(t, s, "later"))
+		})
+	}
+}
+
+func TestCatchUpReadsALargeTable(t *testing.T) {
+	t.Parallel()
+	c := testkit.NewCluster(t)
+	c.Topic(testkit.Table, 1)
+	// Several fetches: 12 MB in batches that do not fit one.
+	padding := strings.Repeat("x", 10_000)
+	for round := range 3 {
+		recs := testkit.Records(testkit.Table, 0, 400*round, 400)
+		for _, r := range recs {
+			r.Value = append(r.Value, padding...)
+		}
+		c.Transact("t", testkit.Commit(), recs...)
+	}
+	counts := c.CountRequests()
+	s, err := catchUp(t, c, t.TempDir())
+	require.NoError(t, err)
+	require.Len(t, testkit.Contents(t, s), 1200)
+	require.EqualValues(t, 1200, s.replayed.Load(), "what it read")
+	offset, _ := s.Offset()
+	require.Equal(t, c.End(testkit.Table, 0)-1, offset)
+	require.Less(t, counts.Of(kmsg.Fetch), int64(50), "by fetches, not by records")
+}
+
+// TestCatchUpOfAStoreThatIsNoCopy: a store ahead of the log is not believed. (goka
+// takes a local offset at or above the high watermark for "recovered".)
+func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
+	t.Parallel()
+	for name, local := range map[string]int64{"ahead of the log": 100, "behind its start": 1} {
+		t.Run(name, func(t *testing.T) {
+			c := testkit.NewCluster(t)
+			c.Topic(testkit.Table, 1)
+			c.Produce(testkit.Records(testkit.Table, 0, 0, 8)...)
+			require.NoError(t, c.DeleteRecords(testkit.Table, 0, 6))
+			dir := t.TempDir()
+			s := openStore(t, dir, kafka.LogID{ClusterID: "test-cluster", TopicID: c.TopicInfo(testkit.Table).TopicID})
+			put(t, s, local, "", "stale")
+			require.NoError(t, s.Close())
+			s, err := catchUp(t, c, dir)
+			require.NoError(t, err)
+			require.Equal(t, []string{"key-000006=value-6", "key-000007=value-7"}, testkit.Contents(t, s))
+		})
+	}
+}
+
+// TestCatchUpOfACorruptedStore starts over, in the same session.
+func TestCatchUpOfACorruptedStore(t *testing.T) {
+	t.Parallel()
+	c := testkit.NewCluster(t)
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 0, 5000)...)
+	dir := t.TempDir()
+	s, err := catchUp(t, c, dir)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Open())
+	damage(t, newest(t, s, "*.sst"))
+	_, err = s.Get("key-004000")
+	require.Error(t, err)
+	require.NoError(t, s.CatchUp(testkit.Context(t), c.Client(), testkit.Table, 0))
+	require.Len(t, testkit.Contents(t, s), 5000)
+	put(t, s, c.End(testkit.Table, 0)-1, "", "goes on")
+}
+
+func TestReadingIsRetried(t *testing.T) {
+	t.Parallel()
+	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownTopicID, kerr.LeaderNotAvailable, kerr.KafkaStorageError} {
+		t.Run(e.Message, func(t *testing.T) {
+			c := testkit.NewCluster(t)
+			c.Topic(testkit.Table, 1)
+			c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: testkit.Table, Err: e})
+			s, err := catchUp(t, c, t.TempDir())
+			require.NoError(t, err)
+			require.Len(t, testkit.Contents(t, s), 3)
+			require.Equal(t, 1, fault.Hits())
+		})
+	}
+	t.Run("connection lost", func(t *testing.T) {
+		c := testkit.NewCluster(t)
+		c.Topic(testkit.Table, 1)
+		c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+		c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+			return nil, errors.New("cut"), true // once
+		})
+		s, err := catchUp(t, c, t.TempDir())
+		require.NoError(t, err)
+		require.Len(t, testkit.Contents(t, s), 3)
+	})
+	t.Run("final", func(t *testing.T) {
+		c := testkit.NewCluster(t)
+		c.Topic(testkit.Table, 1)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: testkit.Table, Err: kerr.TopicAuthorizationFailed})
+		_, err := catchUp(t, c, t.TempDir())
+		require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)
+	})
+}
+
+// A topic that is made anew between two requests of a catch-up is another log.
+func TestReadOnOfATopicMadeAnew(t *testing.T) {
+	t.Parallel()
+	c := testkit.NewCluster(t)
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
+	s := openStore(t, t.TempDir(), testLogID)
+	cl := c.Client()
+	next, err := s.Resume(testkit.Context(t), cl, testkit.Table, 0, func() {})
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Record(testkit.Table, 0, "end", "2"))
+	err = s.ReadOn(testkit.Context(t), cl, testkit.Table, 0, next, func(kafka.LogChunk) error { return errors.New("it was read") })
+	require.ErrorIs(t, err, kafka.ErrRecreated)
+}

@@ -1,0 +1,374 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// memtableBytes is what one partition holds in memory before it goes to disk. A write
+// that would fill half of it goes past it, sorted as a file of its own, which costs a
+// fifth of the whole drain rate: the 50,000 pairs of a full batch take 8 MiB.
+const memtableBytes = 32 << 20
+
+// l0Stop is how many files that overlap may wait for a compaction before nothing more is
+// written.
+const l0Stop = 20
+
+// memtablesStop is how many memtables may wait for the disk before nothing more is written.
+const memtablesStop = 4
+
+const (
+	// lBaseBytes: up to so much one level holds all of a store, and is written anew by each
+	// compaction; a level more would write everything once more on its way.
+	lBaseBytes = 512 << 20
+	// l0Compact is how many files may overlap before they are compacted: filters answer for
+	// most of them, and half as many compactions (than with 4) write half as much.
+	l0Compact = 10
+)
+
+// minMemtable is as small as Pebble's memtable gets.
+const minMemtable = 256 << 10
+
+// lockFile is Pebble's, corruptMark ours: it tells the next Open that files were
+// found corrupted.
+const (
+	lockFile    = "LOCK"
+	corruptMark = "CORRUPTED"
+)
+
+var (
+	errCorrupted = errors.New("local state is corrupted; it is built again from Kafka when the partition is opened")
+	errNotOpen   = errors.New("local state is not open")
+)
+
+// Open opens the store and makes it empty if it is a copy of another log, or not
+// usable: the log has everything.
+func (s *Store) Open() error {
+	err := s.lockDir()
+	switch {
+	case err == nil && s.corrupt.Load():
+		err = s.rebuild()
+	case err == nil:
+		if err = s.load(); err != nil && unusable(err) {
+			s.log.Warn("local state is not usable and is built again from Kafka", "dir", s.dir, "error", err)
+			err = s.rebuild()
+		}
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("opening local state in %s: %w", s.dir, err), s.Close())
+	}
+	return nil
+}
+
+// Trouble tells why a store is of no use as it is, or nil: a file does not read right,
+// or its files cannot be written any more.
+func (s *Store) Trouble() error {
+	switch {
+	case s.corrupt.Load():
+		return errCorrupted
+	case s.db == nil:
+		return errNotOpen
+	}
+	return s.background.err()
+}
+
+// refresh opens a store again that is in trouble. What was only in memory is read from
+// the log again. Nobody else may be reading.
+func (s *Store) refresh() error {
+	trouble := s.Trouble()
+	if trouble == nil {
+		return nil
+	}
+	s.log.Warn("local state is opened again", "dir", s.dir, "error", trouble)
+	if s.db != nil {
+		s.closeBuffer()
+		_ = s.closeDB() // of what does not work, nothing that it says matters
+	}
+	if s.lock != nil { // its file may be gone
+		_ = s.lock.Close()
+		s.lock = nil
+	}
+	return s.Open()
+}
+
+// lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged
+// and not in use.
+func (s *Store) lockDir() (err error) {
+	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
+	s.lock, err = pebble.LockDirectory(s.dir, s.fs)
+	return err
+}
+
+// unusable tells damaged files from a system that refuses (permissions, too many open
+// files, a full disk), which deleting them would not mend. Pebble marks only some of
+// the damages as corruption, and not in the way that errors.Is sees.
+func unusable(err error) bool {
+	var refused syscall.Errno
+	return pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || !errors.As(err, &refused)
+}
+
+// load opens the files as they are.
+func (s *Store) load() error {
+	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, corruptMark)); err == nil {
+		return errCorrupted
+	}
+	s.corrupt.Store(false)
+	s.background = newBackground()
+	opts := s.pebbleOptions()
+	db, err := pebble.Open(s.dir, opts)
+	if err != nil {
+		return err
+	}
+	s.db = db
+	opts.EnsureDefaults()
+	s.spillOptions = opts.MakeWriterOptions(0, db.TableFormat())
+	if err := s.loadLocal(); err != nil {
+		return err
+	}
+	if err := s.openBuffer(); err != nil {
+		return err
+	}
+	if s.buffer == nil {
+		s.shown.show(db, nil)
+		return nil
+	}
+	s.shown.show(db, s.buffer.filter)
+	return nil
+}
+
+func (s *Store) pebbleOptions() *pebble.Options {
+	opts := &pebble.Options{
+		FS:                          s.fs,
+		Lock:                        s.lock,
+		Cache:                       s.cache,
+		DisableWAL:                  true,
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                s.memtableBytes,
+		MemTableStopWritesThreshold: memtablesStop,
+		L0CompactionThreshold:       l0Compact,
+		L0StopWritesThreshold:       l0Stop,
+		LBaseMaxBytes:               lBaseBytes,
+		Logger:                      quietLogger{s.log},
+		EventListener: &pebble.EventListener{
+			DataCorruption:  s.foundCorrupted, // Pebble's own would end the process
+			BackgroundError: s.backgroundFailed(s.background),
+		},
+	}
+	if s.budget != nil {
+		opts.MemTableSize = minMemtable // nothing goes there
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
+	}
+	return opts
+}
+
+// foundCorrupted is called wherever a block does not read right.
+func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
+	s.Distrust(fmt.Errorf("%s: %w", info.Path, info.Details))
+}
+
+// Distrust has the store not be written any more, and be made anew when its partition is opened again (see Resume): what
+// is in it is wrong.
+func (s *Store) Distrust(why error) {
+	if s.corrupt.Swap(true) {
+		return
+	}
+	s.log.Error("local state is corrupted", "dir", s.dir, "error", why)
+	if err := s.mark(corruptMark); err != nil {
+		s.log.Error("marking corrupted local state", "dir", s.dir, "error", err)
+	}
+}
+
+// mark makes an empty file.
+func (s *Store) mark(name string) error {
+	f, err := s.fs.Create(s.fs.PathJoin(s.dir, name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// background is the work that Pebble does beside, for as long as it is open.
+type background struct {
+	failed chan struct{} // closed at the first failure
+	once   sync.Once
+	cause  error // to be read after failed
+}
+
+func newBackground() *background { return &background{failed: make(chan struct{})} }
+
+// err is the first failure, or nil.
+func (b *background) err() error {
+	if b == nil {
+		return nil
+	}
+	select {
+	case <-b.failed:
+		return b.cause
+	default:
+		return nil
+	}
+}
+
+// backgroundPause is the time between two tries of background work that fails.
+const backgroundPause = 100 * time.Millisecond
+
+// backgroundFailed is called at each failed flush or compaction. Pebble tries again and
+// again without a pause, for ever if the disk is full or the files are gone, and whoever
+// writes or closes would wait for that. So the first failure ends the use of the store
+// (see refresh), and until somebody notices, each one costs time.
+func (s *Store) backgroundFailed(b *background) func(error) {
+	return func(err error) {
+		s.giveUp(b, err)
+		time.Sleep(backgroundPause)
+	}
+}
+
+// giveUp notes the first failure.
+func (s *Store) giveUp(b *background, err error) {
+	b.once.Do(func() {
+		if !s.corrupt.Load() {
+			s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
+		}
+		b.cause = err
+		close(b.failed)
+	})
+}
+
+// rebuild replaces the files by an empty store (deleting all keys would leave a
+// tombstone, which every look-up pays for). Nobody else may be reading.
+func (s *Store) rebuild() error {
+	if s.db != nil {
+		s.closeBuffer()
+		_ = s.closeDB() // of damaged files, nothing that it says matters
+	}
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == lockFile {
+			continue
+		}
+		if err := s.fs.RemoveAll(s.fs.PathJoin(s.dir, name)); err != nil {
+			return err
+		}
+	}
+	return s.load()
+}
+
+// loadLocal reads the store's own record.
+func (s *Store) loadLocal() error {
+	s.setOffset(offsetNone)
+	value, closer, err := s.db.Get([]byte(localKey))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return s.checkEmpty()
+	}
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	id, offset, ok := decodeLocal(value)
+	if !ok || id != s.id {
+		return errOtherLog
+	}
+	s.setOffset(offset)
+	return nil
+}
+
+var errOtherLog = errors.New("it is a copy of another log")
+
+// checkEmpty refuses data without a record of what it is.
+func (s *Store) checkEmpty() error {
+	iter, err := s.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	any := iter.First()
+	if err := iter.Close(); err != nil {
+		return err
+	}
+	if any {
+		return errOtherLog
+	}
+	return nil
+}
+
+// Close flushes and closes; without the flush all that is in memory would have to be
+// read again.
+func (s *Store) Close() error {
+	var err error
+	if s.db != nil {
+		err = s.flush()
+		s.closeBuffer()
+		err = errors.Join(err, s.closeDB())
+		if s.corrupt.Load() {
+			err = nil // the files are marked: they are built again, whatever this says
+		}
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+		s.lock = nil
+	}
+	if err != nil {
+		return fmt.Errorf("closing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// flush writes to disk what is in memory. It does not wait for what fails.
+func (s *Store) flush() error {
+	if err := s.background.err(); err != nil {
+		return err
+	}
+	if err := s.spillAll(); err != nil {
+		return err
+	}
+	return s.flushPebble()
+}
+
+func (s *Store) flushPebble() error {
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-s.background.failed:
+		return s.background.err()
+	}
+}
+
+// FlushSoon begins to write to disk what is in memory, and does not wait for it.
+func (s *Store) FlushSoon() error {
+	if _, err := s.db.AsyncFlush(); err != nil {
+		return fmt.Errorf("flushing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// quietLogger keeps Pebble's talk about compactions out of the log.
+type quietLogger struct{ log *slog.Logger }
+
+func (l quietLogger) Infof(format string, args ...any) {}
+func (l quietLogger) Errorf(format string, args ...any) {
+	l.log.Error("local state: " + fmt.Sprintf(format, args...))
+}
+func (l quietLogger) Fatalf(format string, args ...any) {
+	l.log.Error("local state: " + fmt.Sprintf(format, args...))
+	os.Exit(1) // Pebble calls this when going on would lose data
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Find reads one key: found is called with its value, if it is there. The value is
+// valid during the call only.
+func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
+	if b := s.buffer; b != nil {
+		b.hashes = append(b.hashes[:0], b.hash(key))
+		b.touch()
+		onDisk := b.onDisk&1 == 1
+		if value, known := b.get(b.hashes[0], key, onDisk); value != nil {
+			return true, found(value)
+		} else if known || !onDisk {
+			return false, nil
+		}
+	}
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, s.readError(err)
+	}
+	err = found(value)
+	return true, errors.Join(err, closer.Close())
+}
+
+// Lookup reads many keys as Reader.Lookup does; with a buffer they may be in any
+// order, and so is what is found.
+func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
+	if s.buffer != nil {
+		return s.lookup(n, key, found)
+	}
+	r, err := s.NewReader()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.Lookup(n, key, found)
+}
+
+func (s *Store) readError(err error) error {
+	return fmt.Errorf("reading local state in %s: %w", s.dir, err)
+}
+
+// Reader reads a Store as it was when the reader was made. Close it.
+type Reader struct {
+	s    *Store
+	iter *pebble.Iterator
+}
+
+// NewReader makes a reader, for one goroutine.
+func (s *Store) NewReader() (*Reader, error) {
+	if err := s.spillAll(); err != nil {
+		return nil, err
+	}
+	return s.pebbleReader()
+}
+
+func (s *Store) pebbleReader() (*Reader, error) {
+	iter, err := s.db.NewIter(nil)
+	if err != nil {
+		return nil, s.readError(err)
+	}
+	return &Reader{s: s, iter: iter}, nil
+}
+
+// Close gives the reader up.
+func (r *Reader) Close() { _ = r.iter.Close() } // its error is one that a read returned
+
+// Lookup reads many keys, which must be sorted and distinct: found is called with
+// the index and the value of each key that is there, in order. The value is valid
+// during the call only. One iterator in key order is several times as fast as
+// single look-ups.
+func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
+	for i := range n {
+		// The whole key is its prefix, so this asks the Bloom filters first.
+		if !r.iter.SeekPrefixGE(key(i)) {
+			if err := r.iter.Error(); err != nil {
+				return r.s.readError(err)
+			}
+			continue
+		}
+		value, err := r.iter.ValueAndErr()
+		if err != nil {
+			return r.s.readError(err)
+		}
+		if err := found(i, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Scan reads the keys from one on, up to another (excluded), in order, until each returns
+// false or fails. Key and value are valid during the call only.
+func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, err error)) error {
+	r.iter.SetBounds(from, to)
+	for ok := r.iter.First(); ok; ok = r.iter.Next() {
+		value, err := r.iter.ValueAndErr()
+		if err != nil {
+			return r.s.readError(err)
+		}
+		if more, err := each(r.iter.Key(), value); err != nil || !more {
+			return err
+		}
+	}
+	if err := r.iter.Error(); err != nil {
+		return r.s.readError(err)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// This file is what stores tell of their size, to whoever asks at any time.
+
+// shownStore is the part of a store that can be looked at from another goroutine while it is
+// being opened and closed.
+type shownStore struct {
+	mu     sync.Mutex
+	db     *pebble.DB // nil: not open
+	filter *keyFilter // nil: it has none
+}
+
+func (s *shownStore) show(db *pebble.DB, filter *keyFilter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.db, s.filter = db, filter
+}
+
+// size returns what the store takes on disk, and how many keys it has there, -1 if it does not
+// count them.
+func (s *shownStore) size() (bytes uint64, keys float64, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		return 0, 0, false
+	}
+	keys = -1
+	if s.filter != nil {
+		keys = float64(s.filter.keys.Load())
+	}
+	return s.db.Metrics().DiskSpaceUsage(), keys, true
+}
+
+// closeDB closes Pebble, and returns what it says of that.
+func (s *Store) closeDB() error {
+	s.shown.show(nil, nil)
+	err := s.db.Close()
+	s.db = nil
+	return err
+}
+
+type sizeCollector struct {
+	stores                *Set
+	bytes, keys, replayed *prometheus.Desc
+}
+
+// NewCollector makes a Prometheus collector of the sizes of the stores that are open, and of
+// what was read to bring them up to date. role tells them from those of others in the same process.
+func NewCollector(role string, stores *Set) prometheus.Collector {
+	constant := prometheus.Labels{"role": role}
+	return sizeCollector{
+		stores: stores,
+		bytes: prometheus.NewDesc("kudos_state_bytes",
+			"What the local copy of a table topic's partition takes on disk.", []string{"topic", "partition"}, constant),
+		keys: prometheus.NewDesc("kudos_state_entries",
+			"Keys that the local copy of a table topic's partition has on disk, within some 1 %, those since deleted included. While it has just been opened, fewer: they are being counted.", []string{"topic", "partition"}, constant),
+		replayed: prometheus.NewDesc("kudos_state_replayed_records_total",
+			"Records of changelogs that were read to bring local copies up to date.", nil, constant),
+	}
+}
+
+func (c sizeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.bytes
+	ch <- c.keys
+	ch <- c.replayed
+}
+
+func (c sizeCollector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(c.replayed, prometheus.CounterValue, float64(c.stores.Replayed()))
+	for id, s := range c.stores.all() {
+		bytes, keys, open := s.shown.size()
+		if !open {
+			continue
+		}
+		partition := strconv.Itoa(int(id.partition))
+		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(bytes), id.topic, partition)
+		if keys >= 0 {
+			ch <- prometheus.MustNewConstMetric(c.keys, prometheus.GaugeValue, keys, id.topic, partition)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+)
+
+// TestSizeIsOfWhatIsOpen: keys are counted once, over a start, too; a store that is closed has
+// no series.
+func TestSizeIsOfWhatIsOpen(t *testing.T) {
+	stores := NewSetOn(vfs.NewMem(), "state", 1<<20, testkit.Log())
+	stores.BufferBytes = 4 << 10
+	t.Cleanup(stores.Close)
+	open := func() *Store {
+		st, err := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })("table", 3)
+		require.NoError(t, err)
+		require.NoError(t, st.Open())
+		return st.(*Store)
+	}
+	sizes := NewCollector("fold", stores)
+	require.Empty(t, testkit.Gauges(t, sizes))
+	s := open()
+	const keys, bytes = "kudos_state_entries 3 fold table", "kudos_state_bytes 3 fold table"
+	require.Contains(t, testkit.Gauges(t, sizes), keys)
+	for range 2 {
+		for i := range 100 {
+			put(t, s, int64(i), "", fmt.Sprint(i))
+		}
+		require.NoError(t, s.spillAll())
+	}
+	before := testkit.Gauges(t, sizes)
+	require.InDelta(t, 100, before[keys], 2)
+	require.Positive(t, before[bytes])
+	require.NoError(t, s.Close())
+	require.Empty(t, testkit.Gauges(t, sizes))
+	s = open()
+	testkit.WaitFor(t, "the keys to be counted", func() bool { return testkit.Gauges(t, sizes)[keys] >= before[keys]-2 })
+	require.InDelta(t, 101, testkit.Gauges(t, sizes)[keys], 2, "with the store's own position")
+	require.NoError(t, s.Close())
+}

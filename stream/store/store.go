@@ -1,0 +1,183 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kudos/stream/kafka"
+)
+
+// Store is the local copy of one partition of a table topic, on Pebble. It is a
+// cache: never ahead of the committed log, and rebuilt from it when lost. Data and
+// the log position are written in one atomic batch. There is no write-ahead log (the
+// topic is one): what a crash takes is read again from the position that is left.
+//
+// Any number of readers, one writer; with a buffer, one goroutine at a time does both.
+// It is goka's storage.Storage too.
+type Store struct {
+	fs    vfs.FS
+	dir   string
+	id    kafka.LogID
+	cache *pebble.Cache
+	log   *slog.Logger
+
+	memtableBytes uint64
+	replayed      *atomic.Int64 // of its Set
+	budget        *bufferBudget // nil: each Write goes to Pebble at once
+	buffer        *buffer       // while open, with a budget
+	spillOptions  sstable.WriterOptions
+	spilled       int64 // offset that Pebble has
+
+	lock    *pebble.Lock
+	db      *pebble.DB
+	shown   shownStore
+	corrupt atomic.Bool // set where a file does not read right
+	// background is of the db that is open, or was last.
+	background *background
+
+	mu struct {
+		sync.Mutex
+		// offset of the last log record that the store covers; offsetNone: none.
+		offset int64
+	}
+}
+
+// offsetNone is below every offset, and no value that goka gives a meaning.
+const offsetNone = -1 << 62
+
+// localKey holds the store's own record: which log this is a copy of and how far it
+// goes. It lies among the log's keys, so those must never be this one.
+const localKey = "_local"
+
+const localVersion = 1
+
+// Write is one atomic change of a Store.
+type Write struct {
+	s *Store
+	b *pebble.Batch
+	// entries and their bytes are for a store with a buffer.
+	entries []entry
+	bytes   []byte
+}
+
+type entry struct{ key, value []byte }
+
+// NewWrite begins a change; Commit or Discard it.
+func (s *Store) NewWrite() *Write {
+	if s.buffer != nil {
+		return &Write{s: s}
+	}
+	return &Write{s: s, b: s.db.NewBatch()}
+}
+
+// Set sets a key; a nil value deletes it.
+func (w *Write) Set(key, value []byte) error {
+	switch {
+	case w.b == nil:
+		e := entry{key: w.copy(key)}
+		if value != nil {
+			e.value = w.copy(value)
+		}
+		w.entries = append(w.entries, e)
+		return nil
+	case value == nil:
+		return w.b.Delete(key, nil)
+	}
+	return w.b.Set(key, value, nil)
+}
+
+func (w *Write) copy(b []byte) []byte {
+	n := len(w.bytes)
+	w.bytes = append(w.bytes, b...)
+	return w.bytes[n:len(w.bytes):len(w.bytes)]
+}
+
+// Discard drops the change.
+func (w *Write) Discard() {
+	if w.b != nil {
+		_ = w.b.Close()
+	}
+}
+
+// Commit applies the change together with the offset of the last log record that it
+// covers.
+func (w *Write) Commit(offset int64) error {
+	defer w.Discard() // of what is applied, it only gives the memory back
+	if err := w.s.usable(); err != nil {
+		return err
+	}
+	if w.b == nil {
+		w.s.Stage(len(w.entries), func(i int) (key, value []byte) { return w.entries[i].key, w.entries[i].value })
+		return w.s.Seal(offset)
+	}
+	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {
+		return err
+	}
+	w.s.setOffset(offset)
+	return nil
+}
+
+// usable refuses to write to files that do not read or take anything any more.
+func (s *Store) usable() error {
+	if s.corrupt.Load() {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, errCorrupted)
+	}
+	if err := s.background.err(); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// commitBatch gives Pebble a batch, with the offset in it.
+func (s *Store) commitBatch(b *pebble.Batch, id kafka.LogID, offset int64) error {
+	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// Offset returns the offset of the last log record that the store covers; ok is
+// false when it covers none.
+func (s *Store) Offset() (offset int64, ok bool) {
+	offset = s.position()
+	return offset, offset != offsetNone
+}
+
+func (s *Store) position() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.offset
+}
+
+// LogID returns which log this is a copy of.
+func (s *Store) LogID() kafka.LogID { return s.id }
+
+func (s *Store) setOffset(offset int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.offset = offset
+}
+
+func encodeLocal(id kafka.LogID, offset int64) []byte {
+	b := append(make([]byte, 0, 64), localVersion)
+	b = binary.BigEndian.AppendUint64(b, uint64(offset))
+	b = append(b, id.TopicID[:]...)
+	return append(b, id.ClusterID...)
+}
+
+func decodeLocal(b []byte) (id kafka.LogID, offset int64, ok bool) {
+	if len(b) < 1+8+16 || b[0] != localVersion {
+		return kafka.LogID{}, 0, false
+	}
+	return kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}, int64(binary.BigEndian.Uint64(b[1:])), true
+}

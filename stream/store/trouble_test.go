@@ -1,0 +1,169 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+)
+
+// soon is far below what anybody would wait for, and far above what closing takes.
+const soon = 10 * time.Second
+
+// closeSoon closes a store, and does not wait for ever.
+func closeSoon(t *testing.T, s *Store) error {
+	done := make(chan error, 1)
+	go func() { done <- s.Close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(soon):
+		require.FailNow(t, "closing a store that cannot be written does not come to an end")
+		return nil
+	}
+}
+
+// failBackground has the background work of a store fail, and waits until it has.
+func failBackground(t *testing.T, s *Store) {
+	_, err := s.db.AsyncFlush()
+	require.NoError(t, err)
+	testkit.WaitFor(t, "the flush to fail", func() bool { return s.background.err() != nil })
+	w := s.NewWrite()
+	require.NoError(t, w.Set([]byte("c"), []byte("c")))
+	require.Error(t, w.Commit(9), "what cannot be written to disk is not written on")
+}
+
+// TestStoreWhoseFilesAreGone: Pebble tries to write them again and again, and closing
+// would wait for that (found by chaos: the processor held up its group).
+func TestStoreWhoseFilesAreGone(t *testing.T) {
+	t.Parallel()
+	t.Run("closed", func(t *testing.T) {
+		s := newStore(t, t.TempDir(), testLogID)
+		require.NoError(t, s.Open())
+		put(t, s, 7, "", "a")
+		require.NoError(t, os.RemoveAll(s.dir))
+		require.Error(t, closeSoon(t, s))
+	})
+	t.Run("opened again", func(t *testing.T) {
+		s := openStore(t, t.TempDir(), testLogID)
+		put(t, s, 7, "", "a")
+		require.NoError(t, os.RemoveAll(filepath.Dir(s.dir)))
+		failBackground(t, s)
+		require.NoError(t, s.refresh())
+		_, ok := s.Offset()
+		require.False(t, ok, "nothing is left")
+		put(t, s, 8, "", "b")
+		require.NoError(t, s.db.Flush())
+		require.NoError(t, s.refresh(), "nothing is wrong any more")
+		require.Equal(t, "b", get(t, s, "b"))
+	})
+}
+
+// diskThatFills is a disk that takes no more writes while full is set.
+func diskThatFills() (fs vfs.FS, full *atomic.Bool) {
+	full = new(atomic.Bool)
+	return errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	})), full
+}
+
+// goesOnWithRoom gives a store room whose disk became full before b was on it: it has a only,
+// takes b again, and can be closed though the disk is full once more.
+func goesOnWithRoom(t *testing.T, s *Store, full *atomic.Bool) {
+	t.Helper()
+	full.Store(false)
+	require.NoError(t, s.refresh())
+	offset, ok := s.Offset()
+	require.True(t, ok)
+	require.EqualValues(t, 7, offset, "what was in memory is read from the log again")
+	require.Equal(t, map[string]string{"a": "a"}, lookup(t, s, "a", "b"))
+	put(t, s, 8, "", "b")
+	full.Store(true)
+	require.Error(t, closeSoon(t, s))
+}
+
+// TestStoreOnAFullDisk: what was on disk before is kept, and used once there is room.
+func TestStoreOnAFullDisk(t *testing.T) {
+	fs, full := diskThatFills()
+	stores := NewSetOn(fs, t.TempDir(), 64<<20, testkit.Log())
+	t.Cleanup(stores.Close)
+	st, err := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })("table", 0)
+	require.NoError(t, err)
+	s := st.(*Store)
+	require.NoError(t, s.Open())
+	put(t, s, 7, "", "a")
+	require.NoError(t, s.db.Flush())
+	put(t, s, 8, "", "b")
+
+	full.Store(true)
+	failBackground(t, s)
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC, "for as long as it is full")
+	goesOnWithRoom(t, s, full)
+}
+
+// TestBufferedStoreOnAFullDisk: what cannot be spilled is an error at the next write, and
+// nobody waits for it.
+func TestBufferedStoreOnAFullDisk(t *testing.T) {
+	fs, full := diskThatFills()
+	s := bufferedStore(t, fs, t.TempDir())
+	put(t, s, 7, "", "a")
+	require.NoError(t, s.spillAll())
+	full.Store(true)
+	put(t, s, 8, "", "b")
+	require.NoError(t, s.beginSpill())
+	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "on its way")
+	<-s.buffer.spill.done
+	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "the filter does not know of it")
+	require.Equal(t, "b", get(t, s, "b"))
+	w := s.NewWrite()
+	require.NoError(t, w.Set([]byte("c"), []byte("c")))
+	require.Error(t, w.Commit(9))
+	require.ErrorIs(t, s.refresh(), syscall.ENOSPC)
+	goesOnWithRoom(t, s, full)
+}
+
+// TestFilterWithoutKeysThatCouldNotBeRead: a filter that does not know all keys must not
+// decide, or keys that are on disk would be taken for new ones.
+func TestFilterWithoutKeysThatCouldNotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	s := bufferedStore(t, vfs.Default, dir)
+	const keys = 5000
+	fill(t, s, keys, 7)
+	require.NoError(t, s.spillAll())
+	require.NoError(t, s.db.Flush())
+	file := newest(t, s, "*.sst")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	var damaged atomic.Bool
+	damaged.Store(true)
+	s = bufferedStore(t, errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		inTheMiddle := op.Offset > info.Size()/4 && op.Offset < info.Size()/2
+		if damaged.Load() && op.Kind == errorfs.OpFileReadAt && op.Path == file && inTheMiddle {
+			return syscall.EIO
+		}
+		return nil
+	})), dir)
+	defer func() { require.NoError(t, s.Close()) }()
+	<-s.buffer.build.done
+	damaged.Store(false)
+	for i := range keys {
+		key := fmt.Sprintf("key-%06d", i)
+		require.Equal(t, map[string]string{key: key}, lookup(t, s, key))
+	}
+}
