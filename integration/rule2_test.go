@@ -30,8 +30,8 @@ const (
 
 // owner is the fold of partition 0 in one session, step by step.
 type owner struct {
+	*stream.Partition
 	s     *system
-	drive *stream.Drive
 	kafka *heldKafka
 	at    kafka.Position
 	ctx   context.Context
@@ -94,54 +94,44 @@ func (s *system) own(m kafka.Member) *owner {
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout
 	workers := processor.NewWorkers(options, o.kafka, stores, nil, s.log, nil)
-	o.drive = stream.NewDrive(stream.Assignment{Topic: schema.TopicLikes, Partition: 0, Member: m}, workers.Fold, &stream.ProcessorOptions{
+	a := stream.Assignment{Topic: schema.TopicLikes, Partition: 0, Member: m}
+	o.Partition = stream.NewPartition(a, workers.Fold(a), &stream.ProcessorOptions{
 		MaxBatch: 1000, TickInterval: time.Minute, ParkInterval: 100 * time.Millisecond,
 		SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
 	}, s.client(), func() {}, s.log)
-	o.drive.Fence(o.ctx)
 	store := o.openStore(stores)
 	s.t.Cleanup(func() {
-		o.drive.Close()
+		o.Close()
 		require.NoError(s.t, store.Close())
 		stores.Close()
 	})
 	return o
 }
 
-// openStore opens the local state, as goka does between Fence and Open.
+// openStore opens the local state, as goka does before the partition is opened.
 func (o *owner) openStore(stores *store.Set) *store.Store {
 	topics, err := kafka.LookUpTopics(o.ctx, o.s.client(), schema.TopicState)
 	require.NoError(o.s.t, err)
-	st, err := stores.Builder(func(topic string) (kafka.LogID, error) {
-		return kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
-	})(schema.TopicState, 0)
-	require.NoError(o.s.t, err)
+	st := stores.New(kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[schema.TopicState].ID}, schema.TopicState, 0)
 	require.NoError(o.s.t, st.Open())
-	return st.(*store.Store)
+	return st
 }
 
 // requireState waits for a state, working meanwhile on what is due.
 func (o *owner) requireState(state, why string) {
 	o.s.t.Helper()
 	waitFor(o.s.t, soon, why, func() bool {
-		if o.drive.Status().State != state {
-			o.drive.Work(o.ctx)
+		if o.Status().State != state {
+			o.Step(o.ctx)
 		}
-		return o.drive.Status().State == state
+		return o.Status().State == state
 	})
-}
-
-// open brings the owner to where it can work.
-func (o *owner) open(why string) {
-	o.s.t.Helper()
-	o.drive.Open(o.ctx)
-	o.requireState(stream.StateRunning, why)
 }
 
 // fetch hands over what is in the log from the owner's position on.
 func (o *owner) fetch() {
 	o.s.t.Helper()
-	if fetch, moved := o.drive.Steer(); moved != nil {
+	if fetch, moved := o.Steer(); moved != nil {
 		require.True(o.s.t, fetch)
 		o.at = *moved
 	}
@@ -157,7 +147,7 @@ func (o *owner) fetch() {
 		require.NoError(o.s.t, fetches.Err())
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			o.at.Offset = p.Records[len(p.Records)-1].Offset + 1
-			o.drive.Deliver(&p.FetchPartition)
+			o.Deliver(&p.FetchPartition)
 		})
 	}
 }
@@ -182,12 +172,12 @@ func TestRule2(t *testing.T) {
 	s := newBareSystem(t, 1)
 	m, leave := s.joinFold()
 	a := s.own(m)
-	a.open("the first owner to run")
+	a.requireState(stream.StateRunning, "the first owner to run")
 	s.likeAtHome(1, 2, 3)
 	a.fetch()
 	a.kafka.hold.Store(true)
 	worked := make(chan struct{})
-	go func() { defer close(worked); a.drive.Work(a.ctx) }()
+	go func() { defer close(worked); a.Step(a.ctx) }()
 	<-a.kafka.held
 	release := sync.OnceFunc(func() { close(a.kafka.release); <-worked })
 	defer release()
@@ -195,26 +185,27 @@ func TestRule2(t *testing.T) {
 	leave()
 	now, _ := s.joinFold()
 	b := s.own(now)
-	b.open("the second owner to run, without waiting for the first one's transaction to time out")
+	b.requireState(stream.StateRunning, "the second owner to run, without waiting for the first one's transaction to time out")
 	b.fetch()
-	require.True(t, b.drive.Work(b.ctx))
+	require.True(t, b.Step(b.ctx))
 	b.requireState(stream.StateRunning, "the second owner's first commit")
 
 	release()
-	require.Equal(t, stream.StateFenced, a.drive.Status().State, "the first owner: %s", a.drive.Status())
+	require.Equal(t, stream.StateFenced, a.Status().State, "the first owner: %s", a.Status())
 	clients := a.kafka.clients.Load()
 	for range 10 { // its turns go on
 		pause(t, 20*time.Millisecond)
-		a.drive.Work(a.ctx)
+		a.Step(a.ctx)
 	}
 	require.Equal(t, clients, a.kafka.clients.Load(), "transactional clients of the first owner since it was fenced")
 	late := s.own(m) // a session of then that begins only now
-	require.Equal(t, stream.StateFenced, late.drive.Status().State, "a late session: %s", late.drive.Status())
+	late.Step(late.ctx)
+	require.Equal(t, stream.StateFenced, late.Status().State, "a late session: %s", late.Status())
 
 	s.likeAtHome(4)
 	b.fetch()
-	require.True(t, b.drive.Work(b.ctx))
-	require.Equal(t, stream.StateRunning, b.drive.Status().State, "the second owner: %s", b.drive.Status())
+	require.True(t, b.Step(b.ctx))
+	require.Equal(t, stream.StateRunning, b.Status().State, "the second owner: %s", b.Status())
 	s.requireUpdates(4)
 }
 

@@ -49,7 +49,7 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 	foldOpts := common
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossRemedy = table.CheckPartitions, table.ActionAcceptLoss
-	foldOpts.Table, foldOpts.Hasher, foldOpts.Stores = true, schema.NewStateKeyHasher, p.stores
+	foldOpts.Table, foldOpts.Stores = true, p.stores
 	if opts.Standby {
 		p.standby = p.stores.Standby()
 		foldOpts.Standby = p.standby

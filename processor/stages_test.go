@@ -20,9 +20,7 @@ func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, slog.New(slog.DiscardHandler))
 	stores.BufferBytes = 1 << 20
 	defer stores.Close()
-	st, err := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })(schema.TopicState, 2)
-	require.NoError(t, err)
-	store := st.(*store.Store)
+	store := stores.New(kafka.LogID{}, schema.TopicState, 2)
 	require.NoError(t, store.Open())
 	defer store.Close()
 
@@ -41,7 +39,7 @@ func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
 		underWay++
 		return sync.OnceFunc(func() { f(); underWay-- })
 	}
-	err = w.transact(nil, &stream.Batch{Records: likes}, &output{progress: w.progress})
+	err := w.transact(nil, &stream.Batch{Records: likes}, &output{progress: w.progress})
 	require.ErrorContains(t, err, "folding: ")
 	require.Zero(t, underWay)
 	require.Len(t, w.classified[1].Events, 1, "the second part was being judged")

@@ -53,8 +53,7 @@ func openStore(t *testing.T, tab *table) {
 	topics, err := kafka.LookUpTopics(t.Context(), cl, tab.topic())
 	require.NoError(t, err)
 	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[tab.topic()].ID}
-	store, err := tab.stores.Builder(func(string) (kafka.LogID, error) { return id, nil })(tab.topic(), 0)
-	require.NoError(t, err)
+	store := tab.stores.New(id, tab.topic(), 0)
 	require.NoError(t, store.Open())
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 }

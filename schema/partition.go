@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/binary"
-	"hash"
 )
 
 // PartitionFor says which of n partitions a post lives in: Kafka's default
@@ -57,29 +56,3 @@ func murmur2(b []byte) uint32 {
 	h ^= h >> 15
 	return h
 }
-
-// NewStateKeyHasher returns a hasher for goka, which hashes a state-table key to
-// find its partition: the hash of the post's canonical key, from the key's first 8
-// bytes. The sign bit is cleared as Kafka clears it; goka would negate instead.
-func NewStateKeyHasher() hash.Hash32 { return &stateKeyHasher{} }
-
-type stateKeyHasher struct {
-	buf [8]byte
-	n   int
-}
-
-func (h *stateKeyHasher) Write(p []byte) (int, error) {
-	h.n += copy(h.buf[h.n:], p)
-	return len(p), nil
-}
-
-func (h *stateKeyHasher) Sum32() uint32 {
-	var key [20]byte
-	post := binary.BigEndian.Uint64(h.buf[:])
-	return toPositive(murmur2(AppendPostKey(key[:0], post)))
-}
-
-func (h *stateKeyHasher) Sum(b []byte) []byte { return binary.BigEndian.AppendUint32(b, h.Sum32()) }
-func (h *stateKeyHasher) Reset()              { *h = stateKeyHasher{} }
-func (h *stateKeyHasher) Size() int           { return 4 }
-func (h *stateKeyHasher) BlockSize() int      { return 8 }

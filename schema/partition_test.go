@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"encoding/binary"
-	"hash"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -76,55 +74,4 @@ func TestPartitionForKnownAnswers(t *testing.T) {
 		got = append(got, PartitionFor(post+1, 16))
 	}
 	require.Equal(t, []int32{15, 8, 15, 1, 6, 6, 3, 11}, got)
-}
-
-// gokaPartition does what goka 1.1.17 does with a hasher (Processor.hash, View.hash).
-func gokaPartition(t *testing.T, h hash.Hash32, key string, partitions int32) int32 {
-	_, err := h.Write([]byte(key))
-	require.NoError(t, err)
-	sum := int32(h.Sum32())
-	if sum < 0 {
-		sum = -sum
-	}
-	return sum % partitions
-}
-
-func TestStateKeysHashToTheirPostsPartition(t *testing.T) {
-	for _, post := range somePosts() {
-		for _, n := range []int32{1, 3, 16, 64} {
-			want := PartitionFor(post, n)
-			pair, counts := string(AppendPairKey(nil, post, post*31+7)), string(AppendCountsKey(nil, post))
-			require.Equal(t, want, gokaPartition(t, NewStateKeyHasher(), pair, n), "pair of post %d", post)
-			require.Equal(t, want, gokaPartition(t, NewStateKeyHasher(), counts, n), "counts of post %d", post)
-		}
-		h := NewStateKeyHasher()
-		_, _ = h.Write(AppendPairKey(nil, post, 1))
-		require.GreaterOrEqual(t, int32(h.Sum32()), int32(0), "goka would negate, Kafka masks")
-	}
-}
-
-func TestStateKeyHasherIsAHash(t *testing.T) {
-	const post, n = 1234567890123, 16
-	key := AppendPairKey(nil, post, 5)
-	h := NewStateKeyHasher()
-	for _, b := range key { // in pieces
-		_, err := h.Write([]byte{b})
-		require.NoError(t, err)
-	}
-	sum := h.Sum32()
-	require.Equal(t, PartitionFor(post, n), int32(sum%n))
-	require.Equal(t, binary.BigEndian.AppendUint32([]byte("x"), sum), h.Sum([]byte("x")))
-	require.Equal(t, 4, h.Size())
-	require.Positive(t, h.BlockSize())
-
-	h.Reset()
-	_, err := h.Write(AppendCountsKey(nil, 77))
-	require.NoError(t, err)
-	require.Equal(t, PartitionFor(77, n), int32(h.Sum32()%n), "nothing of the key before Reset is left")
-
-	// Private keys are shorter or longer than 8 bytes; they hash somewhere.
-	short := NewStateKeyHasher()
-	_, err = short.Write([]byte("_x"))
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, int32(short.Sum32()), int32(0))
 }

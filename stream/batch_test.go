@@ -123,12 +123,11 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 	}
 	p, _ := c.run(l, nil)
 	g.wait(t)
-	slow, most := p.claim(1), 0
+	slow, most := p.partition(1), 0
 	pending := func() int {
-		slow.mu.Lock()
-		defer slow.mu.Unlock()
-		most = max(most, len(slow.mu.pending))
-		return len(slow.mu.pending)
+		n := slow.queue.waiting()
+		most = max(most, n)
+		return n
 	}
 	testkit.WaitFor(t, "the other partitions", func() bool {
 		pending()

@@ -6,13 +6,14 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/stream/kafka"
 )
 
-// ParkError is a cause that trying again does not mend: the partition is parked (its
-// claim stays, nothing is consumed) until it is found mended. The other partitions
+// ParkError is a cause that trying again does not mend: the partition is parked (it stays
+// assigned, nothing is consumed) until it is found mended. The other partitions
 // go on. Reason says what is the matter, Remedy what a person can do.
 type ParkError struct {
 	Cause          Cause
@@ -143,6 +144,20 @@ func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, parti
 		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch, topic, partition, end, pos.Offset))
 	}
 	return nil
+}
+
+// fetchError says what a partition's fetch error means for it.
+func fetchError(err error) error {
+	var loss *kgo.ErrDataLoss
+	switch {
+	case errors.As(err, &loss):
+		return dataLost(err)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return Park(CauseLoss, "raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
+		return Park(CausePermission, grantAccess, "%w", err)
+	}
+	return err
 }
 
 // canceled tells whether err only says that ctx has ended.

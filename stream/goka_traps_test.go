@@ -3,9 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash"
-	"hash/fnv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,11 +37,10 @@ func (g *oneShotGroup) Consume(context.Context, []string, sarama.ConsumerGroupHa
 
 // gokaOn makes a goka processor on this package's other ports.
 func (c *cluster) gokaOn(group sarama.ConsumerGroup) *goka.Processor {
-	cl := c.Client()
-	tm := &topicManager{cl: cl, timeout: testkit.Patience}
-	p, err := goka.NewProcessor(c.kafka.Brokers, goka.DefineGroup(testGroup, goka.Input(input, batchCodec{}, func(goka.Context, any) {})),
+	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
+	p, err := goka.NewProcessor(c.kafka.Brokers, goka.DefineGroup(testGroup, goka.Input(input, partitionCodec{}, func(goka.Context, any) {})),
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return group, nil }),
-		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return newTableConsumer(cl, nil), nil }),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return noConsumer{}, nil }),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
 		goka.WithProducerBuilder(refuse),
 		goka.WithLogger(gokaLogger{testkit.Log()}))
@@ -74,44 +71,22 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 	require.EqualValues(t, 1, g.consumed.Load())
 }
 
-// goka negates a negative hash, Kafka clears its sign bit: the same key would be
-// looked for in another partition. So our hashers must have no sign bit.
-func TestTrapHashIsNegated(t *testing.T) {
-	t.Parallel()
-	const partitions = 5
-	key, negated := "", int32(0)
-	for i := 0; key == ""; i++ {
-		h := fnv.New32a()
-		fmt.Fprintf(h, "key-%d", i)
-		sum := h.Sum32()
-		negated = -int32(sum) % partitions
-		if int32(sum) < 0 && negated != int32(sum&0x7fff_ffff)%partitions {
-			key = fmt.Sprintf("key-%d", i)
-		}
-	}
-
-	c := newCluster(t)
-	c.Topic(testkit.Table, partitions)
-	c.Produce(testkit.Record(testkit.Table, negated, key, "found"))
-	v := c.view(t.TempDir())
-	testkit.WaitFor(t, "recovery", v.Recovered)
-	value, err := v.Get(key)
-	require.NoError(t, err)
-	require.Equal(t, "found", value)
-}
-
 // A decode error ends the processor, at every start anew: our messages are this
 // package's own, so that they always decode.
 func TestTrapDecodeErrorIsFatal(t *testing.T) {
-	m := (&claim{}).message(&Batch{Topic: input, Partition: 1 << 20, Next: kafka.Position{Offset: 8}})
-	got, err := batchCodec{}.Decode(m.Value)
+	ctx, cancel := context.WithCancel(t.Context())
+	claim := gokaClaim{p: newPartition(Assignment{Topic: input, Partition: 1 << 20}, nil, nil, nil, selfDriven{}, testkit.Log()), messages: make(chan *sarama.ConsumerMessage)}
+	go claim.offer(ctx)
+	m := <-claim.Messages()
+	cancel()
+	got, err := partitionCodec{}.Decode(m.Value)
 	require.NoError(t, err)
 	require.Equal(t, int32(1<<20), got)
-	_, err = batchCodec{}.Decode([]byte("a real message"))
-	require.ErrorContains(t, err, "did not come from the group port")
-	_, err = batchCodec{}.Decode(nil)
+	_, err = partitionCodec{}.Decode([]byte("a real message"))
+	require.ErrorContains(t, err, "is none of ours")
+	_, err = partitionCodec{}.Decode(nil)
 	require.Error(t, err)
-	_, err = batchCodec{}.Encode(1)
+	_, err = partitionCodec{}.Encode(1)
 	require.ErrorIs(t, err, errRefused)
 }
 
@@ -119,19 +94,14 @@ func TestTrapDecodeErrorIsFatal(t *testing.T) {
 // later message is marked: here a mark only says that the one message under way is
 // done, and the position is the Worker's.
 func TestTrapMarksAreNoPositions(t *testing.T) {
-	c, _, _ := opened(t, 5)
-	s := &session{claims: map[int32]*claim{0: c}}
-	c.push(fetchOf(5, nil, "a", "b", "c"))
-	require.NotNil(t, c.next(time.Now()))
+	p, _, _, handed := opened(t, 5)
+	s := gokaSession{s: &session{partitions: map[int32]*Partition{0: p}}}
+	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
 	s.MarkOffset(input, 0, 999, "")
-	require.EqualValues(t, 5, c.InitialOffset())
-	require.Len(t, c.next(time.Now()).Records, 1)
 	s.MarkMessage(&sarama.ConsumerMessage{Topic: input, Offset: 12345}, "")
-	require.EqualValues(t, 5, c.InitialOffset())
-	s.MarkOffset(input, 7, 1, "") // not ours: nothing
-	s.Commit()
-	s.ResetOffset(input, 0, 0, "")
-	require.EqualValues(t, 5, c.InitialOffset())
+	require.EqualValues(t, 5, p.Status().Position.Offset)
+	require.True(t, p.Step(t.Context()))
+	require.EqualValues(t, 7, (*handed)[0].Next.Offset)
 }
 
 // goka has the producer of each table write: ours refuses, and the refusal reaches
@@ -167,7 +137,8 @@ type setupGroup struct {
 }
 
 func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
-	s := &session{ctx: ctx, topic: input, claims: map[int32]*claim{0: newClaim(Assignment{Topic: input}, nil, &ProcessorOptions{}, testkit.Log(), driverLoop{}, nil)}}
+	p := newPartition(Assignment{Topic: input}, nil, &ProcessorOptions{}, nil, selfDriven{}, testkit.Log())
+	s := gokaSession{s: &session{ctx: ctx, topic: input, partitions: map[int32]*Partition{0: p}}}
 	err := h.Setup(s)
 	g.setup <- err
 	return errors.Join(err, h.Cleanup(s))
@@ -180,16 +151,14 @@ func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 	c := newCluster(t)
 	c.Topic(input, 2)
 	c.Topic(testkit.Table, 2)
-	cl := c.Client()
-	tm := &topicManager{cl: cl, timeout: testkit.Patience}
+	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
 	stores := store.NewSet(t.TempDir(), 8<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	build := stores.Builder(tm.identify)
 	g := &setupGroup{setup: make(chan error, 1)}
 	p, err := goka.NewProcessor(c.kafka.Brokers,
-		goka.DefineGroup(testGroup, goka.Input(input, batchCodec{}, func(goka.Context, any) {}), goka.Persist(batchCodec{})),
+		goka.DefineGroup(testGroup, goka.Input(input, partitionCodec{}, func(goka.Context, any) {}), goka.Persist(partitionCodec{})),
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return g, nil }),
-		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return newTableConsumer(cl, stores), nil }),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return noConsumer{}, nil }),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
 		goka.WithProducerBuilder(refuse),
 		goka.WithLogger(gokaLogger{testkit.Log()}),
@@ -197,7 +166,7 @@ func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 			if partition == 1 {
 				return nil, errors.New("the copy's disk is full")
 			}
-			return build(topic, partition)
+			return gokaStorage{store: stores.New(kafka.LogID{}, topic, partition)}, nil
 		}),
 		goka.WithHotStandby())
 	require.NoError(t, err)

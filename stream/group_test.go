@@ -5,9 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"kudos/dev/testkit"
 
@@ -40,11 +38,11 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 // holdPollLoop keeps a processor's poll loop where it tells the client what to do, until
 // letGo or the end of the test.
 func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
-	g := p.group()
-	g.steering.Lock()
-	letGo = sync.OnceFunc(g.steering.Unlock)
+	q := p.partition(0).queue
+	q.mu.Lock()
+	letGo = sync.OnceFunc(q.mu.Unlock)
 	t.Cleanup(letGo)
-	g.wake()
+	p.group().wake()
 	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*group).steer+")) > 0 })
 	return letGo
 }
@@ -59,34 +57,32 @@ func rebalanceWaits(t testing.TB) bool {
 	return false
 }
 
-// TestNothingIsPausedInANewSession: the client remembers what an earlier session paused.
-func TestNothingIsPausedInANewSession(t *testing.T) {
+// TestNothingIsFetchedBeforeItIsOpened, neither in the first session nor in a later one.
+func TestNothingIsFetchedBeforeItIsOpened(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Topic(input, 2)
-	c.Produce(testkit.Records(input, 0, 0, 5)...)
+	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
 	l := newLab(t)
-	var trouble atomic.Pointer[error]
-	set(&trouble, Park(CauseState, "none", "no way"))
-	l.process = failing(&trouble)
-	paused := func(s *session) []int32 { return s.cl.PauseFetchPartitions(nil)[input] }
-	var first atomic.Pointer[session]
-	fenced := make(chan []int32, 10)
+	begun := make(chan bool, 10)
+	ready := make(chan struct{})
 	var p *Processor
-	l.fence = func(context.Context, *fakeWorker) error {
-		// Before anything is fetched: later, the reminder of a seek would resume it.
-		if s := first.Load(); s != nil && s != p.session() {
-			fenced <- paused(p.session())
-		}
+	l.fence = func(_ context.Context, w *fakeWorker) error {
+		<-ready
+		begun <- slices.Contains(p.session().cl.PauseFetchPartitions(nil)[input], w.a.Partition)
 		return nil
 	}
-	p, _ = c.run(l, func(o *ProcessorOptions) { quick(o); o.ParkInterval = time.Hour })
-	testkit.WaitFor(t, "the pause", func() bool { s := p.session(); return s != nil && slices.Equal(paused(s), []int32{0}) })
-	set(&trouble, nil)
-	first.Store(p.session())
+	p, _ = c.run(l, quick)
+	close(ready)
+	for n := range int32(2) {
+		l.waitProcessed(n, offsets(0, 5))
+	}
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: kerr.RebalanceInProgress})
-	l.waitProcessed(0, offsets(0, 5))
-	for range 2 {
-		require.Empty(t, <-fenced, "paused when the new session begins")
+	for range 4 { // two sessions of two
+		require.True(t, <-begun, "paused until it is open")
+	}
+	c.Produce(append(testkit.Records(input, 0, 5, 5), testkit.Records(input, 1, 5, 5)...)...)
+	for n := range int32(2) {
+		l.waitProcessed(n, offsets(0, 10))
 	}
 }

@@ -247,10 +247,10 @@ func (l *lab) waitProcessed(p int32, want []int64) {
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
 }
 
-// claim returns a partition's claim in the present session, or nil if there is none.
-func (p *Processor) claim(partition int32) *claim {
+// partition returns one of the present session, or nil if there is none.
+func (p *Processor) partition(n int32) *Partition {
 	if s := p.session(); s != nil {
-		return s.claims[partition]
+		return s.partitions[n]
 	}
 	return nil
 }

@@ -118,5 +118,5 @@ func TestDataLostWhileConsuming(t *testing.T) {
 	require.Equal(t, offsets(0, 10), l.processed(0))
 	lost.Store(false)
 	l.waitProcessed(0, offsets(0, 13))
-	require.NotContains(t, p.claim(0).status().Reason, "came after", "nothing was offered twice")
+	require.NotContains(t, p.partition(0).Status().Reason, "came after", "nothing was offered twice")
 }

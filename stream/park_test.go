@@ -52,7 +52,7 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 		o.stalled = func(why string) { t.Errorf("neither is stalled: %s", why) }
 	})
 	l.waitProcessed(1, offsets(0, 10))
-	testkit.WaitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.claim(0).status().State == StateParked })
+	testkit.WaitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.partition(0).Status().State == StateParked })
 	require.EqualError(t, p.Ready(), "group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
 	statuses, err := p.Status()
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 			c.Produce(testkit.Records(input, 0, 0, 20)...)
 			l := newLab(t)
 			var moved atomic.Bool
-			p, _ := c.run(l, func(o *ProcessorOptions) { o.MaxBatch = 4 })
+			p, stop := c.run(l, func(o *ProcessorOptions) { o.MaxBatch = 4 })
 			l.waitProcessed(0, offsets(0, 20))
 			l.mu.Lock()
 			l.done[0] = nil
@@ -151,11 +151,9 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 			l.waitProcessed(0, offsets(to, 55)) // the lab refuses anything stale
 			require.Equal(t, 2, l.count(0, "Fence"))
 			testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
-			claim := p.claim(0)
-			claim.mu.Lock()
-			failures := claim.mu.failures
-			claim.mu.Unlock()
-			require.Zero(t, failures, "a reopening is no failure")
+			partition := p.partition(0)
+			stop()
+			require.Zero(t, partition.failures, "a reopening is no failure")
 		})
 	}
 }
@@ -178,18 +176,18 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.SessionTimeout = 2 * time.Second })
 	testkit.WaitFor(t, "the fencing", func() bool {
-		c := p.claim(0)
-		return c != nil && c.status().State == StateFenced && l.count(0, "Close") > 0
+		c := p.partition(0)
+		return c != nil && c.Status().State == StateFenced && l.count(0, "Close") > 0
 	})
-	session := p.claim(0)
+	session := p.partition(0)
 	require.ErrorContains(t, p.Ready(), "input/0 fenced: committing: another process owns this partition")
-	session.push(fetchOf(0, kerr.OffsetOutOfRange)) // what the client may still report
-	require.Equal(t, StateFenced, session.status().State)
+	session.Deliver(fetchOf(0, kerr.OffsetOutOfRange)) // what the client may still report
+	require.Equal(t, StateFenced, session.Status().State)
 	l.waitProcessed(1, offsets(0, 10))
 
 	set(&trouble, nil)
 	l.waitProcessed(0, offsets(0, 10))
-	require.NotSame(t, session, p.claim(0), "by a new assignment")
+	require.NotSame(t, session, p.partition(0), "by a new assignment")
 	calls, times := l.callsOf(0)
 	first := slices.Index(calls, "Process") - 2 // a session may be lost before it
 	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[first:first+7], "the second Close is the session's end")

@@ -3,17 +3,13 @@ package stream
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
-	"github.com/lovoo/goka"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/stream/kafka"
@@ -26,8 +22,6 @@ type ProcessorOptions struct {
 	Group, Input string
 	// Table: the group has a state table, the topic <Group>-table.
 	Table bool
-	// Hasher finds the partition of a table's key, for views; nil: nobody looks.
-	Hasher func() hash.Hash32
 	// Stores open the table's local copies; needed with Table.
 	Stores *store.Set
 	// Standby, made of Stores: the partitions of the table that others own are copied
@@ -118,7 +112,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce builds a goka processor on this package's ports and runs it.
+// runOnce joins the group with goka, until something fails that a new session would not mend.
 func (p *Processor) runOnce(ctx context.Context) error {
 	cl, err := p.opts.Kafka.NewClient(p.log)
 	if err != nil {
@@ -128,39 +122,12 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	if err := p.check(ctx, cl); err != nil {
 		return err
 	}
-	tm := &topicManager{cl: cl, timeout: p.opts.Kafka.RequestTimeout}
-	table := newTableConsumer(cl, p.opts.Stores)
 	g := newGroup(&p.opts, p.newWorker, p.log)
-
-	edges := []goka.Edge{goka.Input(goka.Stream(p.opts.Input), batchCodec{}, func(ctx goka.Context, msg any) {
-		if s := g.present(); s != nil {
-			if c := s.claims[msg.(int32)]; c != nil {
-				c.process(ctx.Context())
-			}
-		}
-	})}
-	options := []goka.ProcessorOption{
-		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return g, nil }),
-		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return table, nil }),
-		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
-		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) { return refusingProducer{}, nil }),
-		goka.WithLogger(gokaLogger{p.log}),
-		goka.WithPartitionChannelSize(1),
-	}
-	if p.opts.Table {
-		edges = append(edges, goka.Persist(batchCodec{}))
-		if p.opts.Hasher != nil {
-			options = append(options, goka.WithHasher(p.opts.Hasher))
-		}
-		options = append(options,
-			goka.WithUpdateCallback(table.update),
-			goka.WithStorageBuilder(p.opts.Stores.Builder(tm.identify)))
-	}
-	proc, err := goka.NewProcessor(p.opts.Kafka.Brokers, goka.DefineGroup(goka.Group(p.opts.Group), edges...), options...)
+	proc, err := newGoka(g, cl)
 	if err != nil {
 		return fmt.Errorf("setting up group %s: %w", p.opts.Group, err)
 	}
-	if g.standby, err = newStandby(ctx, &p.opts, tm, p.log); err != nil {
+	if g.standby, err = newStandby(ctx, &p.opts, cl, p.log); err != nil {
 		return err
 	}
 	defer g.standby.close()
@@ -199,9 +166,9 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 	if s == nil {
 		return nil, g.waiting()
 	}
-	statuses := make([]PartitionStatus, 0, len(s.claims))
-	for _, c := range s.claims {
-		statuses = append(statuses, c.status())
+	statuses := make([]PartitionStatus, 0, len(s.partitions))
+	for _, p := range s.partitions {
+		statuses = append(statuses, p.Status())
 	}
 	slices.SortFunc(statuses, func(a, b PartitionStatus) int { return int(a.Partition - b.Partition) })
 	return statuses, nil
@@ -215,49 +182,4 @@ func (p *Processor) Ready() error {
 		return fmt.Errorf("group %s: %w%s", p.opts.Group, err, remedyNote(remedyOf(err)))
 	}
 	return ReadyOf(p.opts.Group, statuses)
-}
-
-// batchCodec is goka's goka.Codec for the message that stands for a batch: the bytes
-// are the partition.
-type batchCodec struct{}
-
-func (batchCodec) Decode(b []byte) (any, error) {
-	if len(b) != 4 {
-		return nil, fmt.Errorf("stream: a message of %d bytes did not come from the group port", len(b))
-	}
-	return int32(binary.BigEndian.Uint32(b)), nil
-}
-
-func (batchCodec) Encode(any) ([]byte, error) { return nil, errRefused }
-
-// refusingProducer is goka's goka.Producer: output goes through transactions only.
-type refusingProducer struct{}
-
-var errRefused = errors.New("stream: goka must not produce; output goes through kafka.Txn")
-
-func (refusingProducer) Emit(string, string, []byte) *goka.Promise {
-	return refused()
-}
-
-func (refusingProducer) EmitWithHeaders(string, string, []byte, goka.Headers) *goka.Promise {
-	return refused()
-}
-
-func refused() *goka.Promise {
-	promise, finish := goka.NewPromiseWithFinisher()
-	finish(nil, errRefused)
-	return promise
-}
-
-func (refusingProducer) Close() error { return nil }
-
-// gokaLogger turns goka's lines into structured ones. They are of interest only to
-// who looks into goka itself: what matters is logged here.
-type gokaLogger struct{ log *slog.Logger }
-
-func (l gokaLogger) Print(args ...any)   { l.log.Debug("goka: " + fmt.Sprint(args...)) }
-func (l gokaLogger) Println(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
-
-func (l gokaLogger) Printf(format string, args ...any) {
-	l.log.Debug("goka: " + fmt.Sprintf(format, args...))
 }

@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"encoding/binary"
-	"hash"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,15 +16,6 @@ import (
 	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
-
-// firstBytes is a table's hasher: the partition is the key's first byte.
-type firstByte struct {
-	hash.Hash32
-	b byte
-}
-
-func (h *firstByte) Write(p []byte) (int, error) { h.b = p[0] - '0'; return len(p), nil }
-func (h *firstByte) Sum32() uint32               { return uint32(h.b) }
 
 // copier is a whole worker with a state table: it counts the records of its input by
 // value, in a transaction of table, output and position, as a role does.
@@ -104,7 +94,6 @@ func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop f
 	c.t.Cleanup(stores.Close)
 	o := ProcessorOptions{
 		Group: testGroup, Input: input, Table: true, Stores: stores, Kafka: c.kafka,
-		Hasher:   func() hash.Hash32 { return &firstByte{} },
 		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
 		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 	}
@@ -228,7 +217,7 @@ func TestProcessorWaitsForItsTopics(t *testing.T) {
 	c.Topic(testkit.Table, 3)
 	c.Topic(output, 1)
 	broken := NewProcessor(ProcessorOptions{
-		Group: testGroup, Input: input, Table: true, Kafka: c.kafka, Hasher: func() hash.Hash32 { return &firstByte{} },
+		Group: testGroup, Input: input, Table: true, Kafka: c.kafka,
 		Stores: store.NewSet(t.TempDir(), 1<<20, testkit.Log()), MaxBatch: 1, TickInterval: time.Second, ParkInterval: time.Second,
 	}, l.worker, testkit.Log())
 	require.EqualError(t, broken.Ready(), "group group: not started")

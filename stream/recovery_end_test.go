@@ -73,8 +73,7 @@ func (c *cluster) follow(t *testing.T) *follower {
 	stores := store.NewSet(t.TempDir(), 8<<20, testkit.Log())
 	t.Cleanup(stores.Close)
 	cl := c.Client()
-	tm := &topicManager{cl: cl, timeout: testkit.Patience}
-	s := &standby{cl: cl, topic: testkit.Table, build: stores.Standby().Builder(tm.identify), log: testkit.Log(), turns: make(chan struct{}, 1)}
+	s := &standby{cl: cl, topic: testkit.Table, stores: stores.Standby(), identify: topicManager{cl: cl, timeout: testkit.Patience}.identify, log: testkit.Log(), turns: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	f := newFollower(s, 0)
 	go f.run(nil)

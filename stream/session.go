@@ -11,57 +11,58 @@ import (
 
 	"kudos/stream/kafka"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// session is one assignment, from the group's callback to its revocation. It is
-// goka's sarama.ConsumerGroupSession.
+// session is one assignment, from the group's callback to its revocation.
 //
-//	assigned ─► fence ─► release (of standby copies) ─► Setup (goka recovers) ─► open ─► ConsumeClaim … ─► Cleanup
+//	assigned ─► release (of standby copies) ─► work (goka: Setup ─► partitions, each by itself ─► Cleanup) ─► revoked
 type session struct {
-	cl      *kgo.Client
-	opts    *ProcessorOptions
-	member  kafka.Member
-	topic   string
-	claims  map[int32]*claim
-	standby *standby // nil: no copies of what others own
+	cl         *kgo.Client
+	opts       *ProcessorOptions
+	member     kafka.Member
+	topic      string
+	partitions map[int32]*Partition
+	standby    *standby // nil: no copies of what others own
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// opened is closed when the claims have their start positions, done when the
-	// session has ended; err is set before that.
-	opened, done chan struct{}
-	err          error
+	done   chan struct{} // closed when the session has ended; err is set before that
+	err    error
 }
 
-// run is the session after the fence. It blocks until the session is canceled or a
-// partition's goroutine in goka has ended by itself.
-func (s *session) run(h sarama.ConsumerGroupHandler) {
+// driver works on a session: goka does.
+type driver interface {
+	setUp(*session) error
+	// consume steps a partition until the session ends, or something fails that concerns all.
+	consume(*session, *Partition) error
+	cleanUp(*session) error
+}
+
+// run blocks until the session is canceled, or the driver has ended by itself.
+func (s *session) run(d driver) {
 	defer close(s.done)
 	defer s.closeWorkers()
-	err := s.standby.release(s.ctx, s.claims)
+	err := s.standby.release(s.ctx, s.partitions)
 	if err == nil {
-		err = h.Setup(s)
+		err = d.setUp(s)
 	}
 	if err == nil && s.ctx.Err() == nil {
-		s.openClaims()
-		s.standby.follow(s.claims) // not before: what is owned is opened first
-		err = s.consume(h)
+		err = s.consume(d)
 	}
 	s.cancel(errEndedItself)
-	cleanupErr := h.Cleanup(s)
+	cleanUpErr := d.cleanUp(s)
 	switch {
 	case context.Cause(s.ctx) == errEndedItself:
 		s.err = errEndedItself
-		if err := errors.Join(err, cleanupErr); err != nil {
+		if err := errors.Join(err, cleanUpErr); err != nil {
 			s.err = fmt.Errorf("%w: %w", errEndedItself, err)
 		}
-	case cleanupErr != nil:
-		s.err = errors.Join(err, cleanupErr)
+	case cleanUpErr != nil:
+		s.err = errors.Join(err, cleanUpErr)
 	default:
-		// A recovery cut short by a rebalance is no failure.
+		// What was cut short by a rebalance is no failure.
 	}
 }
 
@@ -69,34 +70,17 @@ func (s *session) run(h sarama.ConsumerGroupHandler) {
 // unless the group is left.
 var errEndedItself = errors.New("goka stopped working on a partition")
 
-// openClaims opens all claims at once, each its own goroutine: some wait on a server.
-func (s *session) openClaims() {
+func (s *session) consume(d driver) error {
 	var wg sync.WaitGroup
-	for _, c := range s.claims {
+	partitions := slices.Collect(maps.Values(s.partitions))
+	errs := make([]error, len(partitions))
+	for i, p := range partitions {
 		wg.Go(func() {
-			// A failed fence has parked the claim already; feed brings it back.
-			if c.status().State == StateStarting {
-				c.open(s.ctx, false)
-			}
-		})
-	}
-	wg.Wait()
-	close(s.opened)
-}
-
-func (s *session) consume(h sarama.ConsumerGroupHandler) error {
-	var wg sync.WaitGroup
-	claims := slices.Collect(maps.Values(s.claims))
-	errs := make([]error, len(claims))
-	for i, c := range claims {
-		wg.Go(func() { c.feed(s.ctx) })
-		wg.Go(func() {
-			// goka returns from here when its partition processor has ended, which
-			// Cleanup then tells the cause of. The other partitions cannot go on in
-			// this session either.
+			// A driver that has ended with one partition cannot go on with the others in
+			// this session either. What the cause is, cleanUp tells.
 			defer s.cancel(errEndedItself)
-			if err := h.ConsumeClaim(s, c); err != nil {
-				errs[i] = fmt.Errorf("consuming %s/%d: %w", c.Topic(), c.Partition(), err)
+			if err := d.consume(s, p); err != nil {
+				errs[i] = fmt.Errorf("consuming %s/%d: %w", s.topic, p.assignment.Partition, err)
 			}
 		})
 	}
@@ -104,11 +88,24 @@ func (s *session) consume(h sarama.ConsumerGroupHandler) error {
 		wg.Go(s.commitPositions)
 	}
 	wg.Go(s.watch)
-	if len(s.claims) == 0 {
+	wg.Go(s.followOthers)
+	if len(partitions) == 0 {
 		<-s.ctx.Done()
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// followOthers begins with the standby copies; not before what is owned has been opened.
+func (s *session) followOthers() {
+	for _, p := range s.partitions {
+		select {
+		case <-p.opened:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	s.standby.follow(s.partitions)
 }
 
 // commitPositions keeps the group's committed offsets near the positions, for
@@ -124,11 +121,11 @@ func (s *session) commitPositions() {
 			ended = true // once more, so that a group at rest shows no lag
 		}
 		moved := map[int32]kgo.EpochOffset{}
-		for p, c := range s.claims {
-			pos := c.settled()
+		for n, p := range s.partitions {
+			pos := p.settled()
 			at := kgo.EpochOffset{Epoch: pos.Epoch, Offset: pos.Offset}
-			if pos.Offset >= 0 && committed[p] != at {
-				moved[p] = at
+			if pos.Offset >= 0 && committed[n] != at {
+				moved[n] = at
 			}
 		}
 		if len(moved) == 0 {
@@ -146,45 +143,23 @@ func (s *session) commitPositions() {
 }
 
 func (s *session) closeWorkers() {
-	for _, c := range s.claims {
-		c.worker.Close()
+	for _, p := range s.partitions {
+		p.Close()
 	}
 }
 
-// start returns the positions to fetch from. What is parked gets any: it is paused,
+// start returns the positions to fetch from. What is not open gets any: it is paused,
 // and moved when it is opened. The leader epochs follow with the first seek: given
 // here, the client would look them up, and not take a seek before it has.
 func (s *session) start() map[string]map[int32]kgo.Offset {
 	offsets := map[int32]kgo.Offset{}
-	for p, c := range s.claims {
-		offsets[p] = kgo.NewOffset().At(max(0, c.status().Position.Offset))
+	for n, p := range s.partitions {
+		offsets[n] = kgo.NewOffset().At(max(0, p.Status().Position.Offset))
 	}
 	return map[string]map[int32]kgo.Offset{s.topic: offsets}
 }
 
-func (s *session) Claims() map[string][]int32 {
-	claims := map[string][]int32{}
-	for p := range s.claims {
-		claims[s.topic] = append(claims[s.topic], p)
-	}
-	return claims
+// claims are the partitions, as clients have them.
+func (s *session) claims() map[string][]int32 {
+	return map[string][]int32{s.topic: slices.Collect(maps.Keys(s.partitions))}
 }
-
-func (s *session) MemberID() string         { return s.member.ID }
-func (s *session) GenerationID() int32      { return s.member.Generation }
-func (s *session) Context() context.Context { return s.ctx }
-
-// MarkOffset is goka's commit: the batch under way is done. Where the group stands is
-// the worker's to commit.
-func (s *session) MarkOffset(_ string, partition int32, _ int64, _ string) {
-	if c := s.claims[partition]; c != nil {
-		c.done()
-	}
-}
-
-func (s *session) MarkMessage(msg *sarama.ConsumerMessage, metadata string) {
-	s.MarkOffset(msg.Topic, msg.Partition, msg.Offset+1, metadata)
-}
-
-func (s *session) Commit()                                  {}
-func (s *session) ResetOffset(string, int32, int64, string) {}

@@ -40,12 +40,12 @@ func TestRegressConsumeClaimError(t *testing.T) {
 			c := newCluster(t)
 			c.Topic(input, 3)
 			opts := &ProcessorOptions{TickInterval: time.Hour, ParkInterval: time.Hour, watchInterval: time.Hour}
-			s := &session{cl: c.Client(), opts: opts, topic: input, claims: map[int32]*claim{}}
+			s := &session{cl: c.Client(), opts: opts, topic: input, partitions: map[int32]*Partition{}}
 			s.ctx, s.cancel = context.WithCancelCause(testkit.Context(t))
 			for p := range int32(3) {
-				s.claims[p] = newClaim(Assignment{Topic: input, Partition: p}, nil, opts, testkit.Log(), driverLoop{}, nil)
+				s.partitions[p] = newPartition(Assignment{Topic: input, Partition: p}, nil, opts, nil, selfDriven{}, testkit.Log())
 			}
-			err := s.consume(failingHandler{failing: failing})
+			err := s.consume(gokaDriver{failingHandler{failing: failing}})
 			require.ErrorIs(t, err, errBroken)
 			for p := range int32(3) {
 				of := fmt.Sprintf("consuming %s/%d: broken", input, p)

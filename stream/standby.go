@@ -9,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lovoo/goka"
-	"github.com/lovoo/goka/storage"
+	"kudos/stream/kafka"
+	"kudos/stream/store"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -40,7 +41,8 @@ type standby struct {
 	cl         *kgo.Client // not goka's: a recovery does not wait behind the copies
 	topic      string
 	partitions []int32 // all there are
-	build      storage.Builder
+	stores     *store.Set
+	identify   func(topic string) (kafka.LogID, error)
 	log        *slog.Logger
 
 	ctx    context.Context
@@ -54,12 +56,12 @@ type standby struct {
 }
 
 // newStandby follows nothing yet; without Standby it is nil, which never does.
-func newStandby(ctx context.Context, opts *ProcessorOptions, tm *topicManager, log *slog.Logger) (*standby, error) {
+func newStandby(ctx context.Context, opts *ProcessorOptions, own *kgo.Client, log *slog.Logger) (*standby, error) {
 	if opts.Standby == nil {
 		return nil, nil
 	}
-	topic := string(goka.GroupTable(goka.Group(opts.Group)))
-	partitions, err := tm.Partitions(topic)
+	topic := tableOf(opts.Group)
+	partitions, err := topicManager{cl: own, timeout: opts.Kafka.RequestTimeout}.Partitions(topic)
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +69,9 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, tm *topicManager, l
 	if err != nil {
 		return nil, err
 	}
-	tm = &topicManager{cl: cl, timeout: opts.Kafka.RequestTimeout}
 	s := &standby{
 		opts: opts, cl: cl, topic: topic, partitions: partitions,
-		build: opts.Standby.Builder(tm.identify),
+		stores: opts.Standby, identify: topicManager{cl: cl, timeout: opts.Kafka.RequestTimeout}.identify,
 		log:   log.With("topic", topic),
 		turns: make(chan struct{}, standbyAtATime),
 	}
@@ -82,13 +83,13 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, tm *topicManager, l
 // release ends the copies of what is to be opened by its owner, and returns when their
 // stores are closed. It is cut short by ctx, and bounded: a process whose disk does not
 // answer is not to hold partitions.
-func (s *standby) release(ctx context.Context, claims map[int32]*claim) error {
+func (s *standby) release(ctx context.Context, owned map[int32]*Partition) error {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	var ending []*follower
-	for p := range claims {
+	for p := range owned {
 		if f := s.mu.copies[p]; f != nil {
 			f.cancel()
 			ending = append(ending, f)
@@ -114,7 +115,7 @@ func (s *standby) release(ctx context.Context, claims map[int32]*claim) error {
 
 // follow begins with the copies of all but the owned partitions; those that are followed
 // already go on.
-func (s *standby) follow(owned map[int32]*claim) {
+func (s *standby) follow(owned map[int32]*Partition) {
 	if s == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -109,14 +110,15 @@ func (f *follower) open() error {
 	if f.store != nil {
 		return nil
 	}
-	st, err := f.standby.build(f.standby.topic, f.partition)
+	id, err := f.standby.identify(f.standby.topic)
 	if err != nil {
-		return err
+		return fmt.Errorf("local state of %s/%d: %w", f.standby.topic, f.partition, err)
 	}
+	st := f.standby.stores.New(id, f.standby.topic, f.partition)
 	if err := st.Open(); err != nil {
 		return err
 	}
-	f.store = st.(*store.Store)
+	f.store = st
 	return nil
 }
 

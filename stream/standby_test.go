@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -65,7 +64,6 @@ func (c *cluster) runStandby(dir string) *standbyMember {
 	c.t.Cleanup(m.copies.Close)
 	o := ProcessorOptions{
 		Group: testGroup, Input: input, Table: true, Stores: m.stores, Standby: m.copies, Kafka: c.kafka,
-		Hasher:   func() hash.Hash32 { return &firstByte{} },
 		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
 		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 	}
@@ -217,7 +215,7 @@ func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *st
 	copies := stores.Standby()
 	c.t.Cleanup(copies.Close)
 	opts := &ProcessorOptions{Group: testGroup, Standby: copies, Kafka: c.kafka, ShutdownTimeout: testkit.Patience}
-	s, err := newStandby(context.Background(), opts, &topicManager{cl: c.Client(), timeout: testkit.Patience}, testkit.Log())
+	s, err := newStandby(context.Background(), opts, c.Client(), testkit.Log())
 	require.NoError(c.t, err)
 	c.t.Cleanup(s.close)
 	for _, change := range change {
@@ -427,7 +425,7 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	c.Topic(testkit.Table, 1)
 	s, copies := c.standbyOf(t.TempDir())
 	testkit.WaitFor(t, "the copy", func() bool { return s.states()[0] == standbyFollowing })
-	owned := map[int32]*claim{0: nil}
+	owned := map[int32]*Partition{0: nil}
 	store := copies.Get(testkit.Table, 0)
 	require.NoError(t, s.release(testkit.Context(t), owned))
 	require.NoError(t, store.Open(), "the folder is free")

@@ -12,38 +12,40 @@ import (
 // byItself is told where a person has nothing to do here.
 const byItself = "none: it is tried again until the cause is gone; see to the server that is named"
 
-// status tells how the partition is doing.
-func (c *claim) status() PartitionStatus {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	lag := c.lagLocked()
+// Status tells how the partition is doing.
+func (p *Partition) Status() PartitionStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lag := p.queue.lag() + int64(p.mu.inHand)
+	if p.mu.state != StateRunning { // nothing is fetched
+		lag = 0
+		if p.mu.position.Offset >= 0 {
+			lag = max(0, p.queue.end()-p.mu.position.Offset)
+		}
+	}
 	status := PartitionStatus{
-		Topic: c.assignment.Topic, Partition: c.assignment.Partition,
-		State: c.mu.state, Trouble: c.mu.trouble, Since: c.mu.since,
-		Position: c.mu.position, Lag: lag,
+		Topic: p.assignment.Topic, Partition: p.assignment.Partition,
+		State: p.mu.state, Trouble: p.mu.trouble, Since: p.mu.since,
+		Position: p.mu.position, Lag: lag,
 	}
 	if lag > 0 {
-		status.Stands = time.Since(c.mu.movedAt)
+		status.Stands = time.Since(p.mu.movedAt)
 	}
-	if c.mu.state == StateRunning && c.mu.doubt != (Trouble{}) {
-		status.State, status.Trouble = StateParked, c.mu.doubt
+	if p.mu.state == StateRunning && p.mu.doubt != (Trouble{}) {
+		status.State, status.Trouble = StateParked, p.mu.doubt
 	}
 	return status
 }
 
-// lagLocked is called with mu held.
-func (c *claim) lagLocked() int64 {
-	if c.mu.state != StateRunning { // nothing is fetched
-		if c.mu.position.Offset < 0 {
-			return 0
-		}
-		return max(0, c.mu.lso-c.mu.position.Offset)
+// settled returns the offset to show as the group's committed offset: the position,
+// or what follows the control records behind it when nothing is left to do.
+func (p *Partition) settled() kafka.Position {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, ok := p.queue.settled(); ok && p.mu.inHand == 0 && at.Offset > p.mu.position.Offset {
+		return at
 	}
-	lag := int64(len(c.mu.pending)) + max(0, c.mu.lso-c.mu.fetched.Offset)
-	if c.mu.current != nil {
-		lag += int64(len(c.mu.current.Records))
-	}
-	return lag
+	return p.mu.position
 }
 
 // PartitionStatus tells how one assigned partition is doing.

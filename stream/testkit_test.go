@@ -49,9 +49,7 @@ func (c *cluster) values(topic string, partition int32) (values []string) {
 func newStore(t testing.TB, dir string, id kafka.LogID) *store.Store {
 	stores := store.NewSet(dir, 8<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	_, err := stores.Builder(func(string) (kafka.LogID, error) { return id, nil })(testkit.Table, 0)
-	require.NoError(t, err)
-	return stores.Get(testkit.Table, 0)
+	return stores.New(id, testkit.Table, 0)
 }
 
 // catchUp opens the store of partition 0 of Table below dir, and brings it up to date.

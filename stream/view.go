@@ -155,13 +155,9 @@ func (v *View) run(ctx context.Context) error {
 	}
 	info := topics.ByName[v.opts.Topic]
 	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
-	build := v.opts.Stores.Builder(func(string) (kafka.LogID, error) { return id, nil })
 	partitions := make([]*viewPartition, info.Partitions)
 	for p := range partitions {
-		if _, err := build(v.opts.Topic, int32(p)); err != nil {
-			return err
-		}
-		store := v.opts.Stores.Get(v.opts.Topic, int32(p))
+		store := v.opts.Stores.New(id, v.opts.Topic, int32(p))
 		partitions[p] = newViewPartition(v, int32(p), info.Partitions, store)
 	}
 	v.partitions.Store(&partitions)

@@ -27,8 +27,8 @@ func (s *session) watch() {
 	defer ticker.Stop()
 	for {
 		s.askForEnds()
-		for _, c := range s.claims {
-			s.look(c)
+		for _, p := range s.partitions {
+			s.look(p)
 		}
 		select {
 		case <-ticker.C:
@@ -38,8 +38,8 @@ func (s *session) watch() {
 	}
 }
 
-func (s *session) look(c *claim) {
-	status := c.status()
+func (s *session) look(p *Partition) {
+	status := p.Status()
 	// As long as it has been running: before, it may have been parked for hours.
 	if status.State == StateRunning && min(status.Stands, time.Since(status.Since)) > s.opts.stallTimeout {
 		s.opts.stalled(fmt.Sprintf("%s has stood at offset %d for %s, with %d records before it, and nothing says why", status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
@@ -49,31 +49,20 @@ func (s *session) look(c *claim) {
 // askForEnds asks for the ends of all logs, one request a broker. A broker that does not answer
 // tells nothing new.
 func (s *session) askForEnds() {
-	if len(s.claims) == 0 {
+	if len(s.partitions) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, watchInterval)
 	defer cancel()
 	before := map[int32]int64{}
-	for p, c := range s.claims {
-		before[p] = c.HighWaterMarkOffset()
+	for n, p := range s.partitions {
+		before[n] = p.queue.end()
 	}
-	for p, end := range kafka.LastStableOffsets(ctx, s.cl, s.topic, slices.Collect(maps.Keys(s.claims))...) {
-		if c := s.claims[p]; c != nil {
-			c.endsAt(end, before[p])
+	for n, end := range kafka.LastStableOffsets(ctx, s.cl, s.topic, slices.Collect(maps.Keys(s.partitions))...) {
+		if p := s.partitions[n]; p != nil {
+			p.queue.endsAt(end, before[n])
 		}
 	}
-}
-
-// endsAt notes where the log ended a moment ago, which is sooner than was known before the
-// question if records went missing.
-func (c *claim) endsAt(end, before int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.lso != before { // a fetch has told more since
-		end = max(end, c.mu.lso)
-	}
-	c.mu.lso = end
 }
 
 // die ends the process with the stacks of all goroutines: a partition that stands still for

@@ -53,14 +53,14 @@ func TestStall(t *testing.T) {
 // TestStallBeginsWhenThePartitionRuns: one that was parked for long has not stalled when it
 // goes on, nor has one without a lag.
 func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
-	c, _, _ := opened(t, 5)
+	c, _, _, _ := opened(t, 5)
 	var stalls int
 	s := &session{opts: &ProcessorOptions{stallTimeout: time.Minute, stalled: func(string) { stalls++ }}}
 	longAgo := time.Now().Add(-time.Hour)
 	c.mu.movedAt, c.mu.since = longAgo, longAgo
 	s.look(c)
 	require.Zero(t, stalls, "there is nothing to do")
-	c.push(fetchOf(5, nil, "a"))
+	c.Deliver(fetchOf(5, nil, "a"))
 	c.mu.since = time.Now()
 	s.look(c)
 	require.Zero(t, stalls, "it was parked until now")
@@ -121,14 +121,15 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 // TestTheEndIsTheLatestToldOf: a question that was under way when a fetch told more says nothing
 // new; one after it does, of a log that was cut short, too.
 func TestTheEndIsTheLatestToldOf(t *testing.T) {
-	c, _, _ := opened(t, 5)
-	before := c.HighWaterMarkOffset()
-	c.push(fetchOf(5, nil, "a", "b"))
-	require.EqualValues(t, 8, c.HighWaterMarkOffset())
-	c.endsAt(6, before)
-	require.EqualValues(t, 8, c.HighWaterMarkOffset())
-	c.endsAt(7, 8)
-	require.EqualValues(t, 7, c.HighWaterMarkOffset())
+	p, _, _, _ := opened(t, 5)
+	q := p.queue
+	before := q.end()
+	p.Deliver(fetchOf(5, nil, "a", "b"))
+	require.EqualValues(t, 8, q.end())
+	q.endsAt(6, before)
+	require.EqualValues(t, 8, q.end())
+	q.endsAt(7, 8)
+	require.EqualValues(t, 7, q.end())
 }
 
 // TestTheEndShowsWhy: the process ends with the stacks of all goroutines.

@@ -92,11 +92,7 @@ func inStore(name string, bufferBytes uint64, repetitions int, do func(*store.St
 
 // filled opens a store that has all pairs in files, and the files' blocks in the cache.
 func filled(stores *store.Set) (*store.Store, error) {
-	identify := func(string) (kafka.LogID, error) { return kafka.LogID{ClusterID: "creep"}, nil }
-	if _, err := stores.Builder(identify)(schema.TopicState, 0); err != nil {
-		return nil, err
-	}
-	s := stores.Get(schema.TopicState, 0)
+	s := stores.New(kafka.LogID{ClusterID: "creep"}, schema.TopicState, 0)
 	if err := s.Open(); err != nil {
 		return nil, err
 	}

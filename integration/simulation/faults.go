@@ -244,7 +244,7 @@ func (w *world) compactUpdates(l line) bool {
 	below := w.mysql.floor(positionKey(partitionOf(l))).n[colOffset]
 	for _, c := range w.claims() {
 		if c.name() == l.who {
-			below = min(below, max(0, c.drive.Status().Position.Offset))
+			below = min(below, max(0, c.stream.Status().Position.Offset))
 		}
 	}
 	return log.compact(below)

@@ -130,7 +130,7 @@ func (w *world) mustPark(name, reason string) {
 				if c.name() != name {
 					continue
 				}
-				st := c.drive.Status()
+				st := c.stream.Status()
 				if st.State != stream.StateParked || st.Remedy == "" || !strings.Contains(st.Reason, reason) {
 					w.fail("after %q %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
 				}

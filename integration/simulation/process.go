@@ -51,7 +51,7 @@ type claim struct {
 	session   *session
 	partition int32
 	actor     *actor
-	drive     *stream.Drive
+	stream    *stream.Partition
 	open      bool           // can be polled
 	at        kafka.Position // where the client stands
 	zombie    bool           // has worked after its membership was lost
@@ -135,7 +135,7 @@ func (g *group) begin(p *process, member string, partitions []int32) {
 		c := &claim{session: s, partition: partition}
 		a := stream.Assignment{Topic: g.topic, Partition: partition,
 			Member: kafka.Member{Group: g.name, ID: member, Generation: g.generation}}
-		c.drive = stream.NewDrive(a, newWorker, &stream.ProcessorOptions{
+		c.stream = stream.NewPartition(a, newWorker(a), &stream.ProcessorOptions{
 			MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
 			SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
 		}, &client{w: g.w, proc: p}, func() { g.wanted = true }, g.w.log)
@@ -167,10 +167,9 @@ func (c *claim) run() {
 		s.working--
 		s.ended()
 	}()
-	c.drive.Fence(s.ctx)
-	defer c.drive.Close()
+	defer c.stream.Close()
 	if s.g.topic == schema.TopicLikes {
-		store, err := c.recover()
+		store, err := c.openStore()
 		if err != nil {
 			s.g.w.fail("opening local state: %v", err)
 			return
@@ -181,28 +180,20 @@ func (c *claim) run() {
 			}
 		}()
 	}
-	if s.ctx.Err() == nil {
-		c.drive.Open(s.ctx)
-	}
 	c.open = true
 	for s.ctx.Err() == nil {
-		worked := c.drive.Work(s.ctx)
+		worked := c.stream.Step(s.ctx)
 		c.check()
 		s.g.w.rest(!worked)
 	}
 }
 
-// recover opens the local state, as goka does between Fence and Open.
-func (c *claim) recover() (*store.Store, error) {
+// openStore opens the local state, as goka does before the partition is opened.
+func (c *claim) openStore() (*store.Store, error) {
 	k := c.session.g.w.kafka
-	identify := func(topic string) (kafka.LogID, error) {
-		return kafka.LogID{ClusterID: k.id, TopicID: k.topics[topic].id}, nil
-	}
-	st, err := c.session.proc.stores.Builder(identify)(schema.TopicState, c.partition)
-	if err != nil {
-		return nil, err
-	}
-	return st.(*store.Store), st.Open()
+	id := kafka.LogID{ClusterID: k.id, TopicID: k.topics[schema.TopicState].id}
+	st := c.session.proc.stores.New(id, schema.TopicState, c.partition)
+	return st, st.Open()
 }
 
 // poll is the poll loop's turn: it may come while the worker is busy. It fetches so many
@@ -211,7 +202,7 @@ func (c *claim) poll(batches int) {
 	if !c.open {
 		return
 	}
-	fetch, moved := c.drive.Steer()
+	fetch, moved := c.stream.Steer()
 	if moved != nil {
 		c.at = *moved
 	}
@@ -223,7 +214,7 @@ func (c *claim) poll(batches int) {
 	rp.Partition = c.partition
 	switch end := l.epochEnd(c.at.Epoch); {
 	case end >= 0 && end < c.at.Offset:
-		c.drive.Deliver(&kgo.FetchPartition{Partition: c.partition, Err: &kgo.ErrDataLoss{Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
+		c.stream.Deliver(&kgo.FetchPartition{Partition: c.partition, Err: &kgo.ErrDataLoss{Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
 		return
 	case c.at.Offset < l.start || c.at.Offset > l.end():
 		rp.ErrorCode = 1 // OFFSET_OUT_OF_RANGE
@@ -240,14 +231,14 @@ func (c *claim) poll(batches int) {
 	if next > c.at.Offset {
 		c.at = kafka.Position{Offset: next, Epoch: l.entries[next-1].epoch}
 	}
-	c.drive.Deliver(&fp)
+	c.stream.Deliver(&fp)
 	c.actor.idle = false
 }
 
 // check looks whether a claim parks that has no cause to.
 func (c *claim) check() {
 	w := c.session.g.w
-	st := c.drive.Status()
+	st := c.stream.Status()
 	c.tell(&st)
 	if w.trace != nil && st.State != stream.StateRunning {
 		w.note("%s", st)

@@ -307,7 +307,7 @@ func (w *world) undone() string {
 		for _, s := range g.members {
 			for _, c := range s.claims {
 				owned[c.partition] = true
-				if st := c.drive.Status(); st.State != stream.StateRunning && !w.excused[c.name()] {
+				if st := c.stream.Status(); st.State != stream.StateRunning && !w.excused[c.name()] {
 					return st.String()
 				}
 			}

@@ -43,11 +43,7 @@ func NewTable(dir string, partition int32, id kafka.LogID, log *slog.Logger) (*T
 	}
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), tableCacheBytes, log)
 	t.stores.BufferBytes = tableBufferBytes
-	build := t.stores.Builder(func(string) (kafka.LogID, error) { return id, nil })
-	if _, err := build(schema.TopicState, partition); err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
-	t.Store = t.stores.Get(schema.TopicState, partition)
+	t.Store = t.stores.New(id, schema.TopicState, partition)
 	if err := t.Store.Open(); err != nil {
 		t.Store = nil
 		return nil, errors.Join(err, t.Close())

@@ -37,12 +37,8 @@ func (r *Repartition) openTables(ctx context.Context, partitions int32) (_ *tabl
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), r.opts.CacheBytes, r.log)
 	t.stores.MemtableBytes = copyMemtableBytes
 	id := kafka.LogID{ClusterID: r.topics.ClusterID, TopicID: r.topics.ByName[schema.TopicState].ID}
-	build := t.stores.Builder(func(string) (kafka.LogID, error) { return id, nil })
 	for p := range partitions {
-		if _, err := build(schema.TopicState, p); err != nil {
-			return nil, err
-		}
-		store := t.stores.Get(schema.TopicState, p)
+		store := t.stores.New(id, schema.TopicState, p)
 		if err := store.Open(); err != nil {
 			return nil, err
 		}

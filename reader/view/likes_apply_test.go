@@ -15,10 +15,7 @@ import (
 func TestAFailedApplyLeavesNoTrace(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, discardLog())
 	t.Cleanup(stores.Close)
-	build := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })
-	_, err := build(schema.TopicState, 0)
-	require.NoError(t, err)
-	store := stores.Get(schema.TopicState, 0)
+	store := stores.New(kafka.LogID{}, schema.TopicState, 0)
 	require.NoError(t, store.Open())
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 

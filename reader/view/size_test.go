@@ -31,9 +31,7 @@ func TestBytesPerPost(t *testing.T) {
 			stores := store.NewSet(dir, 8<<20, discardLog())
 			defer stores.Close()
 			stores.MemtableBytes = memtableBytes
-			_, err := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{}, nil })("t", 0)
-			require.NoError(t, err)
-			store := stores.Get("t", 0)
+			store := stores.New(kafka.LogID{}, "t", 0)
 			require.NoError(t, store.Open())
 			ids := make([]uint64, n)
 			for i := range ids {

@@ -15,7 +15,6 @@ import (
 
 	"kudos/dev/testkit"
 	"kudos/integration/crashdisk"
-	"kudos/stream/kafka"
 )
 
 // bufferedStore makes a store whose buffer goes to Pebble after about 30 keys, and holds
@@ -24,9 +23,7 @@ func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
 	stores := NewSetOn(fs, dir, 1<<20, testkit.Log())
 	stores.BufferBytes = 4 << 10
 	t.Cleanup(stores.Close)
-	st, err := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })("table", 0)
-	require.NoError(t, err)
-	s := st.(*Store)
+	s := stores.New(testLogID, "table", 0)
 	require.NoError(t, s.Open())
 	for at := s.dir; at != "." && at != "/"; { // a folder that is not in its own folder is gone after a crash
 		at = fs.PathDir(at)
@@ -232,12 +229,9 @@ func TestBuffersShareTheirMemory(t *testing.T) {
 	stores := NewSetOn(vfs.NewMem(), "state", 1<<20, testkit.Log())
 	stores.BufferBytes = budget
 	defer stores.Close()
-	build := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })
 	var all []*Store
 	for partition := range int32(3) {
-		st, err := build("table", partition)
-		require.NoError(t, err)
-		s := st.(*Store)
+		s := stores.New(testLogID, "table", partition)
 		require.NoError(t, s.Open())
 		all = append(all, s)
 		for i := range 3000 {
@@ -325,9 +319,7 @@ func TestSpillWaitsForCompactions(t *testing.T) {
 func TestStoreOutlivesItsStores(t *testing.T) {
 	stores := NewSetOn(vfs.NewMem(), "state", 1<<20, testkit.Log())
 	stores.BufferBytes = minPaged
-	st, err := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })("table", 0)
-	require.NoError(t, err)
-	s := st.(*Store)
+	s := stores.New(testLogID, "table", 0)
 	require.NoError(t, s.Open())
 	put(t, s, 1, "", "a")
 	stores.Close()

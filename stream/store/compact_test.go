@@ -18,10 +18,7 @@ func TestCompactStopped(t *testing.T) {
 	root := t.TempDir()
 	stores := NewSet(root, 1<<20, log)
 	defer stores.Close()
-	build := stores.Builder(func(string) (kafka.LogID, error) { return kafka.LogID{ClusterID: "c"}, nil })
-	opened, err := build("table", 3)
-	require.NoError(t, err)
-	store := opened.(*Store)
+	store := stores.New(kafka.LogID{ClusterID: "c"}, "table", 3)
 	require.NoError(t, store.Open())
 	for round := range 3 { // so that files hold what later ones replace
 		w := store.NewWrite()
@@ -32,7 +29,7 @@ func TestCompactStopped(t *testing.T) {
 		require.NoError(t, store.flush())
 	}
 	dir := filepath.Join(root, "table", "3")
-	_, err = CompactStopped(dir, log, func([]byte) {})
+	_, err := CompactStopped(dir, log, func([]byte) {})
 	require.ErrorContains(t, err, dir, "it is open")
 	require.NoError(t, store.Close())
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/lovoo/goka/storage"
 
 	"kudos/stream/kafka"
 )
@@ -92,44 +90,38 @@ func (s *Set) Close() {
 	}
 }
 
-// Builder is goka's storage.Builder. identify tells which log a topic is at present.
-func (s *Set) Builder(identify func(topic string) (kafka.LogID, error)) storage.Builder {
-	return func(topic string, partition int32) (storage.Storage, error) {
-		id, err := identify(topic)
-		if err != nil {
-			return nil, fmt.Errorf("local state of %s/%d: %w", topic, partition, err)
-		}
-		st := &Store{
-			fs:    s.fs,
-			dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
-			id:    id,
-			cache: s.cache,
-			log:   s.log,
+// New makes the store of a partition of a log. It takes the place of the one that was made before; Open it.
+func (s *Set) New(id kafka.LogID, topic string, partition int32) *Store {
+	st := &Store{
+		fs:    s.fs,
+		dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
+		id:    id,
+		cache: s.cache,
+		log:   s.log,
 
-			memtableBytes: s.MemtableBytes,
-			replayed:      &s.replayed,
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.BufferBytes > 0 {
-			st.budget = &s.budget
-			if s.budget.bytes == 0 {
-				s.budget.bytes, s.budget.pages.small = s.BufferBytes, s.BufferBytes < minPaged
-			}
-		}
-		s.mu.open[topicPartition{topic, partition}] = st
-		return st, nil
+		memtableBytes: s.MemtableBytes,
+		replayed:      &s.replayed,
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.BufferBytes > 0 {
+		st.budget = &s.budget
+		if s.budget.bytes == 0 {
+			s.budget.bytes, s.budget.pages.small = s.BufferBytes, s.BufferBytes < minPaged
+		}
+	}
+	s.mu.open[topicPartition{topic, partition}] = st
+	return st
 }
 
-// all returns the stores that goka opened last, by partition; some may be closed.
+// all returns the stores that were made last, by partition; some may be closed.
 func (s *Set) all() map[topicPartition]*Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.mu.open)
 }
 
-// Get returns the store that goka opened last for a partition, or nil.
+// Get returns the store that was made last for a partition, or nil.
 func (s *Set) Get(topic string, partition int32) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
-	"kudos/stream/kafka"
 )
 
 // TestSizeIsOfWhatIsOpen: keys are counted once, over a start, too; a store that is closed has
@@ -18,10 +17,9 @@ func TestSizeIsOfWhatIsOpen(t *testing.T) {
 	stores.BufferBytes = 4 << 10
 	t.Cleanup(stores.Close)
 	open := func() *Store {
-		st, err := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })("table", 3)
-		require.NoError(t, err)
-		require.NoError(t, st.Open())
-		return st.(*Store)
+		s := stores.New(testLogID, "table", 3)
+		require.NoError(t, s.Open())
+		return s
 	}
 	sizes := NewCollector("fold", stores)
 	require.Empty(t, testkit.Gauges(t, sizes))

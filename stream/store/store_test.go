@@ -22,9 +22,7 @@ var testLogID = kafka.LogID{ClusterID: "a-cluster", TopicID: [16]byte{1, 2, 3}}
 func newStore(t testing.TB, dir string, id kafka.LogID) *Store {
 	stores := NewSet(dir, 64<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	st, err := stores.Builder(func(string) (kafka.LogID, error) { return id, nil })("table", 0)
-	require.NoError(t, err)
-	s := st.(*Store)
+	s := stores.New(id, "table", 0)
 	require.Same(t, s, stores.Get("table", 0))
 	return s
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
-	"kudos/stream/kafka"
 )
 
 // soon is far below what anybody would wait for, and far above what closing takes.
@@ -100,9 +99,7 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	fs, full := diskThatFills()
 	stores := NewSetOn(fs, t.TempDir(), 64<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	st, err := stores.Builder(func(string) (kafka.LogID, error) { return testLogID, nil })("table", 0)
-	require.NoError(t, err)
-	s := st.(*Store)
+	s := stores.New(testLogID, "table", 0)
 	require.NoError(t, s.Open())
 	put(t, s, 7, "", "a")
 	require.NoError(t, s.db.Flush())

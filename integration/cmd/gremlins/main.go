@@ -37,7 +37,7 @@ var targets = []target{
 	{"processor/fold", all},
 	{"ranker/window", all},
 	{"sql", regexp.MustCompile(`^apply\.go$`)},
-	{"stream", regexp.MustCompile(`^claim.*\.go$|^(session|group)\.go$`)},
+	{"stream", regexp.MustCompile(`^(partition|queue|poll|session|group)\.go$`)},
 	{"stream/kafka", regexp.MustCompile(`^txn\.go$`)},
 	{"ops/audit", all},
 	{"ops/rebuild", all},

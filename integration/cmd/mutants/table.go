@@ -24,9 +24,8 @@ const (
 	stagesGo   = "processor/stages.go"
 	counterGo  = "processor/like_count.go"
 	classifyGo = "processor/fold/classify/classify.go"
-	claimGo    = "stream/claim.go"
-	workGo     = "stream/claim_work.go"
-	flowGo     = "stream/claim_flow.go"
+	stepGo     = "stream/partition.go"
+	queueGo    = "stream/queue.go"
 	txnGo      = "stream/kafka/txn.go"
 	inspectGo  = "stream/kafka/inspect.go"
 	readerGo   = "stream/kafka/log_reader.go"
@@ -80,7 +79,7 @@ var mutants = []mutant{
 	{2, "a fenced worker gives up", one("stream/kafka/errors.go",
 		"			return fmt.Errorf(\"%w: %w\", ErrFenced, err)\n", "			return err\n"), real("TestRule2")},
 	{2, "a fenced worker never initialises again", []edit{
-		{workGo, "	if errors.Is(err, kafka.ErrFenced) {", "	if false {"},
+		{stepGo, "	if errors.Is(err, kafka.ErrFenced) {", "	if false {"},
 		{txnGo, "	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""}}, real("TestRule2")},
 	{2, "a process that was away does not take the partition", one(txnGo,
 		"	if err := t.CheckMember(ctx); err != nil {\n		return err\n	}\n", ""), real("TestRule2")},
@@ -102,7 +101,7 @@ var mutants = []mutant{
 		"	return x.Commit(b.Next)\n",
 		"	if offset, ok := w.store.Offset(); ok {\n		if err := w.store.Seal(offset); err != nil {\n			return err\n		}\n	}\n	return x.Commit(b.Next)\n"), simulation},
 	{3, "a standby copy is closed before its partition is opened", one("stream/session.go",
-		"err := s.standby.release(s.ctx, s.claims)", "err := error(nil)"), test("stream", "TestStandbyTakesOver")},
+		"err := s.standby.release(s.ctx, s.partitions)", "err := error(nil)"), test("stream", "TestStandbyTakesOver")},
 	{3, "what is owned is not followed", one("stream/standby.go",
 		"owned[p] != nil || before", "before"), test("stream", "TestStandbyTakesOver")},
 	{3, "what was only staged is forgotten", one(folderGo,
@@ -124,8 +123,8 @@ var mutants = []mutant{
 		" || b.spill.err != nil)", ")"), test("stream/store", "TestBufferedStoreOnAFullDisk")},
 	{3, "the filter decides only when it is whole", one("stream/store/buffer_open.go",
 		" && isClosed(b.build.done) && b.build.ok {", " && isClosed(b.build.done) {"), test("stream/store", "TestFilterIsUsedWhenItIsWhole")},
-	{3, "records are given back only after they were worked off", one("stream/claim_work.go",
-		"	err := c.worker.Process(ctx, b)\n", "	recycle(b.Records)\n	err := c.worker.Process(ctx, b)\n"), test("stream", "TestProcessorWithATable")},
+	{3, "records are given back only after they were worked off", one(stepGo,
+		"		err = p.worker.Process(work, b)\n", "		recycle(b.Records)\n		err = p.worker.Process(work, b)\n"), test("stream", "TestProcessorWithATable")},
 	{3, "a store ahead of the log is built again", one(catchUpGo,
 		"	case last+1 < start || last+1 > end:", "	case last+1 < start:"), test("stream/store", "TestCatchUpOfAStoreThatIsNoCopy")},
 	{3, "a read error is not \"not found\"", one("stream/store/read.go",
@@ -161,13 +160,14 @@ var mutants = []mutant{
 		{readerGo, "	if next == offset && next < r.end {", "	if false {"},
 		{readerGo, "End: max(fp.LastStableOffset, r.end)", "End: fp.LastStableOffset"}}, simulation},
 	{5, "the end is the last stable offset", one(inspectGo,
-		"	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"), test("stream", "TestTopicManager|TestViewRecoversFromEveryLog")},
-	{5, "control records occupy offsets", one(claimGo,
-		"			b.Next = c.mu.fetched\n", ""), test("stream", "TestSettledPosition")},
-	{5, "a position has the leader epoch of its own last record", one(claimGo,
-		"			b.Next = c.mu.fetched\n", "			b.Next.Offset = c.mu.fetched.Offset\n"), simulation},
-	{5, "lag is to the last data record", one("stream/status.go",
-		"max(0, c.mu.lso-c.mu.fetched.Offset)", "max(0, c.mu.lso-c.mu.position.Offset)"), test("stream", "TestSettledPosition")},
+		"	req.IsolationLevel = 1 // read_committed", "	req.IsolationLevel = 0"), test("stream/store", "TestCatchUp")},
+	{5, "control records occupy offsets", one(queueGo,
+		"		return records, q.mu.fetched, nil\n", ""), test("stream", "TestSettledPosition")},
+	{5, "a position has the leader epoch of its own last record", one(queueGo,
+		"		return records, q.mu.fetched, nil\n", "		return records, kafka.Position{Offset: q.mu.fetched.Offset, Epoch: records[n-1].LeaderEpoch}, nil\n"), simulation},
+	{5, "lag is to the last data record", one(queueGo,
+		"		q.mu.fetched = kafka.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}\n		if !rec.Attrs.IsControl() {\n",
+		"		if !rec.Attrs.IsControl() {\n			q.mu.fetched = kafka.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}\n"), test("stream", "TestSettledPosition")},
 
 	{6, "exactly one row must change", one(applyGo, "	if changed != 1 {", "	if changed > 1 {"), simulation},
 	{6, "the position must be the one to move from", []edit{
@@ -210,8 +210,8 @@ var mutants = []mutant{
 	{7, "another cluster id parks", one(folderGo, "	if p.ClusterID != topics.ClusterID {", "	if false {"), real("TestRule7")},
 	{7, "another partition count parks", one(folderGo, "		if p.Partitions != have.Partitions {", "		if false {"), real("TestRule7")},
 	{7, "an offset out of range parks", one(folderGo, "	case p.NextOffset < start || p.NextOffset > end:", "	case false:"), real("TestRule7")},
-	{7, "the leader epoch is given when consuming starts", one(workGo,
-		"	return pos, c.verify(ctx, pos)\n", "	return pos, nil\n"), real("TestRule7")},
+	{7, "the leader epoch is given when consuming starts", one(stepGo,
+		"	return position, checkTruncation(ctx, p.cl, p.assignment.Topic, p.assignment.Partition, position)\n", "	return position, nil\n"), real("TestRule7")},
 	{7, "data lost by an unclean election parks", one("stream/errors.go",
 		"end >= 0 && end < pos.Offset {", "false && end < pos.Offset {"), real("TestRule7")},
 	{7, "a missing position beside counts parks", one("sql/position.go",
@@ -225,14 +225,14 @@ var mutants = []mutant{
 	{7, "a database that has counted is no new shard", one("sql/shard.go", "		if only == nil && used {", "		if false {"), test("sql", "TestADatabaseFromBeforeThereWereShards")},
 	{7, "MySQL of another topic parks", one("sql/source.go",
 		"	if topicID == s.topicID() && partitions == s.Partitions {", "	if true {"), real("TestRule7")},
-	{7, "a parked partition is looked at again", one(claimGo,
-		"		if now.Before(c.mu.retryAt) {\n			return nil\n		}\n", "		return nil\n"), real("TestRule7")},
-	{7, "the others go on: a worker's error does not end goka", one(workGo,
-		"	default:\n		c.fail(err)\n	}\n}\n\n// worked", "	default:\n		panic(err)\n	}\n}\n\n// worked"), real("TestRule7")},
+	{7, "a parked partition is looked at again", one(stepGo,
+		"state != StateRunning && time.Now().Before(p.retryAt):", "state == StateParked:"), real("TestRule7")},
+	{7, "the others go on: a worker's error does not end goka", one(stepGo,
+		"	default:\n		p.fail(err)\n	}\n	return true\n", "	default:\n		panic(err)\n	}\n	return true\n"), real("TestRule7")},
 	{7, "the remedy is named", one("stream/errors.go",
 		"Remedy: remedy, Err: err}", "Err: err}"), real("TestRule7")},
-	{7, "nothing is consumed while parked", one(flowGo,
-		"	case c.mu.state != StateRunning:\n		paused = true\n", ""), test("stream", "TestClaimFlow")},
+	{7, "nothing is consumed while parked", one(queueGo,
+		"	case !q.mu.wanted || q.mu.err != nil:\n		paused = true\n", ""), test("stream", "TestFlow")},
 
 	{8, "murmur2 of the key", one("schema/partition.go", "seed = 0x9747b28c", "seed = 0"), test("schema", "TestPartitionForIsKafkasDefault")},
 	{8, "the sign bit is cleared, not negated", one("schema/partition.go", "return h & 0x7fffffff", "return -h"), test("schema", "TestPartitionForIsKafkasDefault|TestPartitionForKnownAnswers")},

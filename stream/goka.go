@@ -1,0 +1,271 @@
+package stream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/lovoo/goka"
+	"github.com/lovoo/goka/storage"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/stream/kafka"
+	"kudos/stream/store"
+)
+
+// This file is all that there is for goka.
+//
+//	goka.Processor ── DefineGroup: one input, and the table <group>-table, with as many partitions (copartition check)
+//	  │
+//	  ├─ Run ──► gokaGroup.Consume ──► group: membership and poll loop, on franz-go
+//	  │                                  │ assigned: a session
+//	  ├─ Setup ◄─────────────────────────┤ a goroutine for each partition; its store is opened
+//	  ├─ ConsumeClaim ◄── messages ──────┤ one after the other, as often as goka takes one
+//	  │    └► callback ──► Partition.Step: all that is done for a partition is done here
+//	  └─ Cleanup ◄───────────────────────┘ revoked: the goroutines end, the stores are closed
+//
+// goka does not read Kafka, recover a table, keep positions or produce: a Worker has transactions, which goka knows
+// nothing of. It takes the table for recovered at once, for the topic manager says that it is empty; the worker
+// brings the store up to date after it has fenced the partition (see store.Store.CatchUp). What goka 1.1.17 never calls of an
+// interface is not there: the interface is embedded, and nil.
+
+// newGoka makes the goka processor of a group.
+func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
+	o := g.opts
+	tm := topicManager{cl: cl, timeout: o.Kafka.RequestTimeout}
+	step := func(_ goka.Context, msg any) {
+		s := g.present()
+		if s == nil {
+			return
+		}
+		if p := s.partitions[msg.(int32)]; p != nil && !p.Step(s.ctx) {
+			p.Wait(s.ctx)
+		}
+	}
+	edges := []goka.Edge{goka.Input(goka.Stream(o.Input), partitionCodec{}, step)}
+	options := []goka.ProcessorOption{
+		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return gokaGroup{group: g}, nil }),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return noConsumer{}, nil }),
+		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
+		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) { return refusingProducer{}, nil }),
+		goka.WithLogger(gokaLogger{g.log}),
+		goka.WithPartitionChannelSize(1),
+	}
+	if o.Table {
+		edges = append(edges, goka.Persist(partitionCodec{}))
+		options = append(options, goka.WithStorageBuilder(func(topic string, partition int32) (storage.Storage, error) {
+			id, err := tm.identify(topic)
+			if err != nil {
+				return nil, fmt.Errorf("local state of %s/%d: %w", topic, partition, err)
+			}
+			return gokaStorage{store: o.Stores.New(id, topic, partition)}, nil
+		}))
+	}
+	return goka.NewProcessor(o.Kafka.Brokers, goka.DefineGroup(goka.Group(o.Group), edges...), options...)
+}
+
+// tableOf is the topic of a group's state table.
+func tableOf(group string) string { return string(goka.GroupTable(goka.Group(group))) }
+
+// gokaGroup is goka's sarama.ConsumerGroup.
+type gokaGroup struct {
+	sarama.ConsumerGroup
+	group *group
+}
+
+// Consume returns when ctx has ended, or when something fails that a new session would not mend. (goka would wait 5
+// seconds if it returned at each rebalance.)
+func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
+	if len(topics) != 1 {
+		return fmt.Errorf("group %s: one input topic is supported, not %v", g.group.opts.Group, topics)
+	}
+	return g.group.run(ctx, gokaDriver{h})
+}
+
+func (gokaGroup) Errors() <-chan error { return nil } // Consume returns its errors
+func (gokaGroup) Close() error         { return nil }
+
+// gokaDriver has goka work on a session.
+type gokaDriver struct{ handler sarama.ConsumerGroupHandler }
+
+func (d gokaDriver) setUp(s *session) error   { return d.handler.Setup(gokaSession{s: s}) }
+func (d gokaDriver) cleanUp(s *session) error { return d.handler.Cleanup(gokaSession{s: s}) }
+
+func (d gokaDriver) consume(s *session, p *Partition) error {
+	ctx, cancel := context.WithCancel(s.ctx)
+	c := gokaClaim{p: p, messages: make(chan *sarama.ConsumerMessage)}
+	var wg sync.WaitGroup
+	wg.Go(func() { c.offer(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	return d.handler.ConsumeClaim(gokaSession{s: s}, c)
+}
+
+// gokaSession is goka's sarama.ConsumerGroupSession.
+type gokaSession struct {
+	sarama.ConsumerGroupSession
+	s *session
+}
+
+func (g gokaSession) Claims() map[string][]int32                { return g.s.claims() }
+func (g gokaSession) MemberID() string                          { return g.s.member.ID }
+func (g gokaSession) GenerationID() int32                       { return g.s.member.Generation }
+func (g gokaSession) Context() context.Context                  { return g.s.ctx }
+func (gokaSession) MarkOffset(string, int32, int64, string)     {} // positions are the worker's to commit
+func (gokaSession) MarkMessage(*sarama.ConsumerMessage, string) {}
+
+// gokaClaim is goka's sarama.ConsumerGroupClaim.
+type gokaClaim struct {
+	sarama.ConsumerGroupClaim
+	p        *Partition
+	messages chan *sarama.ConsumerMessage
+}
+
+func (c gokaClaim) Topic() string                            { return c.p.assignment.Topic }
+func (c gokaClaim) Partition() int32                         { return c.p.assignment.Partition }
+func (c gokaClaim) InitialOffset() int64                     { return c.p.Status().Position.Offset }
+func (c gokaClaim) HighWaterMarkOffset() int64               { return c.p.queue.end() }
+func (c gokaClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }
+
+// offer hands goka a message whenever it takes one: the word to step.
+func (c gokaClaim) offer(ctx context.Context) {
+	defer close(c.messages)
+	for {
+		msg := &sarama.ConsumerMessage{
+			Topic: c.Topic(), Partition: c.Partition(), Offset: c.InitialOffset(), Timestamp: time.Now(),
+			Value: binary.BigEndian.AppendUint32(nil, uint32(c.Partition())),
+		}
+		select {
+		case c.messages <- msg:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// partitionCodec is goka's goka.Codec for these messages: the bytes are the partition.
+type partitionCodec struct{}
+
+func (partitionCodec) Decode(b []byte) (any, error) {
+	if len(b) != 4 {
+		return nil, fmt.Errorf("stream: a message of %d bytes is none of ours", len(b))
+	}
+	return int32(binary.BigEndian.Uint32(b)), nil
+}
+
+func (partitionCodec) Encode(any) ([]byte, error) { return nil, errRefused }
+
+// gokaStorage is goka's storage.Storage: goka opens and closes a partition's store, and asks for nothing that is in it.
+type gokaStorage struct {
+	storage.Storage
+	store *store.Store
+}
+
+func (s gokaStorage) Open() error                       { return s.store.Open() }
+func (s gokaStorage) Close() error                      { return s.store.Close() }
+func (gokaStorage) GetOffset(none int64) (int64, error) { return none, nil }
+func (gokaStorage) MarkRecovered() error                { return nil }
+
+// noConsumer is goka's sarama.Consumer, by which it would recover tables.
+type noConsumer struct{ sarama.Consumer }
+
+func (noConsumer) HighWaterMarks() map[string]map[int32]int64 { return nil }
+func (noConsumer) Close() error                               { return nil }
+
+// topicManager is goka's goka.TopicManager. It verifies and never creates: topics are
+// made by `kudos topics apply`, with the settings that they need.
+type topicManager struct {
+	cl      *kgo.Client
+	timeout time.Duration
+}
+
+func (m topicManager) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), m.timeout) // goka gives none
+}
+
+// identify tells which log a topic is.
+func (m topicManager) identify(topic string) (kafka.LogID, error) {
+	ctx, cancel := m.context()
+	defer cancel()
+	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
+	if err != nil {
+		return kafka.LogID{}, err
+	}
+	return kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
+}
+
+func (m topicManager) ensure(topic string, partitions int) error {
+	have, err := m.Partitions(topic)
+	if err != nil {
+		return err
+	}
+	if len(have) != partitions {
+		return fmt.Errorf("topic %s has %d partitions, its input has %d: they must be the same (`kudos topics repartition` adds partitions to all of them)", topic, len(have), partitions)
+	}
+	return nil
+}
+
+func (m topicManager) EnsureTableExists(topic string, npar int) error  { return m.ensure(topic, npar) }
+func (m topicManager) EnsureStreamExists(topic string, npar int) error { return m.ensure(topic, npar) }
+
+func (m topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string]string) error {
+	return m.ensure(topic, npar)
+}
+
+func (m topicManager) Partitions(topic string) ([]int32, error) {
+	ctx, cancel := m.context()
+	defer cancel()
+	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
+	if err != nil {
+		return nil, err
+	}
+	partitions := make([]int32, topics.ByName[topic].Partitions)
+	for i := range partitions {
+		partitions[i] = int32(i)
+	}
+	return partitions, nil
+}
+
+// GetOffset says that the table is empty, which goka then takes for recovered.
+func (topicManager) GetOffset(string, int32, int64) (int64, error) { return 0, nil }
+
+// Close leaves the client to its owner.
+func (topicManager) Close() error { return nil }
+
+// refusingProducer is goka's goka.Producer: output goes through transactions only.
+type refusingProducer struct{}
+
+var errRefused = errors.New("stream: goka must not produce; output goes through kafka.Txn")
+
+func (refusingProducer) Emit(string, string, []byte) *goka.Promise {
+	return refused()
+}
+
+func (refusingProducer) EmitWithHeaders(string, string, []byte, goka.Headers) *goka.Promise {
+	return refused()
+}
+
+func refused() *goka.Promise {
+	promise, finish := goka.NewPromiseWithFinisher()
+	finish(nil, errRefused)
+	return promise
+}
+
+func (refusingProducer) Close() error { return nil }
+
+// gokaLogger turns goka's lines into structured ones. They are of interest only to
+// who looks into goka itself: what matters is logged here.
+type gokaLogger struct{ log *slog.Logger }
+
+func (l gokaLogger) Print(args ...any)   { l.log.Debug("goka: " + fmt.Sprint(args...)) }
+func (l gokaLogger) Println(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
+
+func (l gokaLogger) Printf(format string, args ...any) {
+	l.log.Debug("goka: " + fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,368 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/kafka"
+)
+
+// fetchOf is what a poll brings: records at consecutive offsets, or an error.
+func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
+	p := &kgo.FetchPartition{Err: err, LastStableOffset: from + int64(len(values)) + 1}
+	for i, v := range values {
+		p.Records = append(p.Records, &kgo.Record{Topic: input, Offset: from + int64(i), LeaderEpoch: 3, Value: []byte(v)})
+	}
+	return p
+}
+
+// countingLoop is a poll loop that only counts.
+type countingLoop struct{ wakes, rooms, rejoins atomic.Int64 }
+
+func (l *countingLoop) wake()      { l.wakes.Add(1) }
+func (l *countingLoop) roomAgain() { l.rooms.Add(1) }
+func (l *countingLoop) rejoin()    { l.rejoins.Add(1) }
+
+// forgetful is a leader that knows of no epoch, which proves nothing.
+type forgetful struct{}
+
+func (forgetful) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
+	asked := req.(*kmsg.OffsetForLeaderEpochRequest).Topics[0]
+	topic, partition := kmsg.NewOffsetForLeaderEpochResponseTopic(), kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+	topic.Topic, partition.Partition, partition.EndOffset = asked.Topic, asked.Partitions[0].Partition, -1
+	topic.Partitions = append(topic.Partitions, partition)
+	return &kmsg.OffsetForLeaderEpochResponse{Topics: []kmsg.OffsetForLeaderEpochResponseTopic{topic}}, nil
+}
+
+// opened is a partition that runs at an offset, with batches of 2. What it hands over is kept.
+func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *lab, handed *[]Batch) {
+	l, loop, handed = newLab(t), &countingLoop{}, &[]Batch{}
+	l.process = func(_ context.Context, _ *fakeWorker, b *Batch) error { *handed = append(*handed, *b); return nil }
+	l.setPosition(0, kafka.Position{Offset: offset, Epoch: 1})
+	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute, SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
+	a := Assignment{Topic: input}
+	p = newPartition(a, l.worker(a), opts, forgetful{}, loop, testkit.Log())
+	require.EqualValues(t, -1, p.Status().Position.Offset, "not known before it is opened")
+	require.EqualValues(t, -1, p.settled().Offset)
+	require.True(t, p.Step(t.Context()), "it opens")
+	require.Equal(t, offset, p.Status().Position.Offset)
+	p.Deliver(fetchOf(offset, nil, "before the first seek"))
+	require.False(t, p.Step(t.Context()))
+	paused, changed, seek := p.queue.flow(time.Now(), 4)
+	require.False(t, paused)
+	require.True(t, changed, "it begins to be fetched")
+	p.queue.sought(*seek)
+	return p, loop, l, handed
+}
+
+// TestMemoryOfABatchIsUsedAgain once it has been worked off; nothing that waits is lost or mixed
+// up by that.
+func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
+	p, _, l, _ := opened(t, 5)
+	offset := int64(5)
+	deliver := func() { p.Deliver(fetchOf(offset, nil, fmt.Sprint(offset))); offset++ }
+	var got []string
+	var memory []*kgo.Record
+	l.process = func(_ context.Context, _ *fakeWorker, b *Batch) error {
+		memory = p.queue.handed
+		deliver() // while it is in hand
+		for _, rec := range b.Records {
+			got = append(got, string(rec.Value))
+		}
+		return nil
+	}
+	for round := range 20 {
+		for range round % 4 { // more and less than a batch
+			deliver()
+		}
+		if !p.Step(t.Context()) {
+			continue
+		}
+		require.Nil(t, memory[0], "nobody has it any more")
+		require.Equal(t, cap(memory), cap(p.queue.spare))
+	}
+	require.Greater(t, len(got), 20)
+	for i, value := range got {
+		require.Equal(t, fmt.Sprint(5+i), value)
+	}
+}
+
+func TestBatchesComeOneAfterTheOther(t *testing.T) {
+	p, _, l, _ := opened(t, 5)
+	var batches []Batch
+	var status PartitionStatus
+	l.process = func(_ context.Context, _ *fakeWorker, b *Batch) error {
+		batches, status = append(batches, *b), p.Status()
+		return nil
+	}
+	require.False(t, p.Step(t.Context()))
+	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
+	require.True(t, p.Step(t.Context()))
+	require.Len(t, batches[0].Records, 2)
+	require.Equal(t, kafka.Position{Offset: 7, Epoch: 3}, batches[0].Next)
+	require.Equal(t, "input/0 running", status.String())
+	require.EqualValues(t, 4, status.Lag, "two in hand, one waits, and one more by the last stable offset")
+	require.EqualValues(t, 9, p.queue.end())
+	require.True(t, p.Step(t.Context()))
+	require.Equal(t, kafka.Position{Offset: 8, Epoch: 3}, batches[1].Next)
+	require.False(t, p.Step(t.Context()))
+	p.lastDone = time.Now().Add(-2 * time.Hour)
+	require.True(t, p.Step(t.Context()))
+	require.Empty(t, batches[2].Records, "a tick")
+	require.Equal(t, kafka.Position{Offset: 8, Epoch: 3}, batches[2].Next)
+	require.False(t, p.Step(t.Context()), "one")
+}
+
+// TestNothingIsBegunAfterTheEnd of a session: neither a batch, nor an opening.
+func TestNothingIsBegunAfterTheEnd(t *testing.T) {
+	p, _, l, handed := opened(t, 5)
+	p.Deliver(fetchOf(5, nil, "a"))
+	require.False(t, p.Step(canceledContext()))
+	require.Empty(t, *handed)
+	p.fail(Park(CauseState, "", "broken"))
+	p.retryAt = time.Time{}
+	calls, _ := l.callsOf(0)
+	require.False(t, p.Step(canceledContext()))
+	after, _ := l.callsOf(0)
+	require.Equal(t, calls, after)
+}
+
+func TestWhatIsStaleIsDropped(t *testing.T) {
+	p, loop, l, _ := opened(t, 5)
+	l.process = func(context.Context, *fakeWorker, *Batch) error { return Reopen("for a test") }
+	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
+	l.setPosition(0, kafka.Position{Offset: 2, Epoch: 1})
+	require.True(t, p.Step(t.Context()))
+	require.EqualValues(t, 2, p.Status().Position.Offset)
+	l.process = nil
+	require.False(t, p.Step(t.Context()), "what waited is dropped")
+	seek := func() *kafka.Position { _, _, seek := p.queue.flow(time.Now(), 4); return seek }
+	at := kafka.Position{Offset: 2, Epoch: 1}
+	require.Equal(t, &at, seek())
+	p.Deliver(fetchOf(7, nil, "c"))
+	require.False(t, p.Step(t.Context()), "what arrives before the seek is dropped")
+	p.Deliver(fetchOf(7, kerr.OffsetOutOfRange))
+	require.False(t, p.Step(t.Context()))
+	require.Equal(t, StateRunning, p.Status().State, "nor does an error at the old position count")
+	require.NotNil(t, seek(), "asked for until it is done")
+	wakes := loop.wakes.Load()
+	p.Step(t.Context())
+	require.Greater(t, loop.wakes.Load(), wakes, "and the poll loop is reminded")
+	p.queue.sought(kafka.Position{Offset: 99})
+	require.Equal(t, &at, seek(), "somewhere else is not there")
+	p.queue.sought(at)
+	require.Nil(t, seek())
+	p.Deliver(fetchOf(2, nil, "x"))
+	require.True(t, p.Step(t.Context()))
+	require.EqualValues(t, 3, p.Status().Position.Offset)
+}
+
+// TestOffsetsDoNotGoBack: those below what was read mean that the log is another.
+func TestOffsetsDoNotGoBack(t *testing.T) {
+	p, _, _, handed := opened(t, 5)
+	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
+	p.Deliver(fetchOf(7, nil, "c again"))
+	p.Deliver(fetchOf(8, nil, "d"))
+	require.True(t, p.Step(t.Context()))
+	require.Equal(t, StateParked, p.Status().State)
+	require.Equal(t, "offset 7 came after offset 7 had been read", p.Status().Reason)
+	require.Empty(t, *handed)
+}
+
+func TestFlow(t *testing.T) {
+	p, loop, _, _ := opened(t, 0)
+	now := time.Now()
+	is := func(paused, changed bool, at time.Time) {
+		t.Helper()
+		is, has, _ := p.queue.flow(at, 4)
+		require.Equal(t, [2]bool{paused, changed}, [2]bool{is, has})
+	}
+	step := func() { t.Helper(); require.True(t, p.Step(t.Context())) }
+	is(false, false, now)
+	p.Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
+	has, full := p.queue.room(4)
+	require.False(t, has)
+	require.True(t, full)
+	is(false, false, now) // it may make room soon
+	is(true, true, now.Add(holdPoll))
+	p.queue.kickAt = time.Time{} // the reminder of the first seek is not what this is about
+	is(true, false, now.Add(holdPoll))
+	_, full = p.queue.room(4)
+	require.False(t, full, "paused, it gets no more whatever the others do")
+	for range 3 {
+		step()
+		is(true, false, now.Add(holdPoll)) // 6, 4, 2 wait
+	}
+	wakes := loop.wakes.Load()
+	step()
+	require.Greater(t, loop.wakes.Load(), wakes, "it can be resumed")
+	is(false, true, now)
+
+	// A short time full does not add up.
+	p.Deliver(fetchOf(8, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
+	is(false, false, now)
+	for range 3 {
+		step()
+	}
+	is(false, false, now.Add(holdPoll)) // 2 wait
+	p.Deliver(fetchOf(16, nil, "8", "9"))
+	is(false, false, now.Add(holdPoll))
+
+	p.Deliver(fetchOf(0, kerr.OffsetOutOfRange))
+	is(true, true, now) // about to be parked
+	has, full = p.queue.room(4)
+	require.False(t, has || full)
+	step()
+	require.Equal(t, StateParked, p.Status().State)
+	is(true, false, now)
+}
+
+// TestQuotas: one hot partition has all that may wait; the more the others have, the less,
+// down to an equal part.
+func TestQuotas(t *testing.T) {
+	s := &session{partitions: map[int32]*Partition{}}
+	for n := range int32(4) {
+		s.partitions[n], _, _, _ = opened(t, 0)
+	}
+	quotas := func() map[int32]int { return s.quotas(8) }
+	require.Equal(t, map[int32]int{0: 16, 1: 16, 2: 16, 3: 16}, quotas())
+	s.partitions[2].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5"))
+	require.Equal(t, map[int32]int{0: 10, 1: 10, 2: 16, 3: 10}, quotas())
+	s.partitions[0].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
+	require.Equal(t, map[int32]int{0: 10, 1: 4, 2: 6, 3: 4}, quotas())
+	require.Equal(t, map[int32]int{0: 2, 1: 2, 2: 2, 3: 2}, s.quotas(1), "never nothing")
+}
+
+func TestAFencedPartitionAsksForANewAssignment(t *testing.T) {
+	p, loop, _, _ := opened(t, 0)
+	p.fail(kafka.ErrFenced)
+	require.False(t, p.Step(t.Context()))
+	require.Zero(t, loop.rejoins.Load())
+	for i := range int64(2) { // at intervals
+		require.Greater(t, time.Until(p.retryAt), time.Minute)
+		p.retryAt = time.Now().Add(-time.Second)
+		require.False(t, p.Step(t.Context()))
+		require.False(t, p.Step(t.Context()))
+		require.Equal(t, i+1, loop.rejoins.Load())
+	}
+	require.Equal(t, "input/0 fenced: another process owns this partition", p.Status().String())
+}
+
+// TestSettledPosition: control records behind the position count when nothing is left,
+// and a batch covers those that came with it.
+func TestSettledPosition(t *testing.T) {
+	p, _, _, handed := opened(t, 5)
+	control := kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
+	first := fetchOf(5, nil, "a", "marker")
+	first.Records[1].Attrs = control
+	first.LastStableOffset = 7
+	p.Deliver(first)
+	require.EqualValues(t, 5, p.settled().Offset, "work is left")
+	require.EqualValues(t, 1, p.Status().Lag, "the marker is none")
+	require.True(t, p.Step(t.Context()))
+	require.Len(t, (*handed)[0].Records, 1)
+	require.EqualValues(t, 7, (*handed)[0].Next.Offset, "the marker behind it is covered")
+	require.EqualValues(t, 7, p.settled().Offset)
+
+	late := fetchOf(7, nil, "marker")
+	late.Records[0].Attrs = control
+	late.LastStableOffset = 8
+	p.Deliver(late)
+	require.EqualValues(t, 7, p.Status().Position.Offset, "nothing was worked off")
+	require.EqualValues(t, 8, p.settled().Offset)
+	require.Zero(t, p.Status().Lag)
+}
+
+// TestPositionHasTheEpochOfTheMarker: a leader may change between a transaction's records
+// and its marker. A position behind the marker with the epoch of the records would look
+// like lost data: that epoch ends before it. (Found by the simulation.)
+func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
+	p, _, _, handed := opened(t, 5)
+	fetched := fetchOf(5, nil, "a", "marker")
+	fetched.Records[1].Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
+	fetched.Records[1].LeaderEpoch = 4
+	p.Deliver(fetched)
+	require.True(t, p.Step(t.Context()))
+	require.Equal(t, kafka.Position{Offset: 7, Epoch: 4}, (*handed)[0].Next)
+	late := fetchOf(7, nil, "marker")
+	late.Records[0].Attrs, late.Records[0].LeaderEpoch = fetched.Records[1].Attrs, 5
+	p.Deliver(late)
+	require.Equal(t, kafka.Position{Offset: 8, Epoch: 5}, p.settled())
+}
+
+// TestFlowRemindsAfterASeek: the client, once it has been moved, is told once more to
+// resume, after a while and only then.
+func TestFlowRemindsAfterASeek(t *testing.T) {
+	p, loop, _, _ := opened(t, 5)
+	q := p.queue
+	moved := time.Now() // by opened, at the latest
+	_, changed, _ := q.flow(moved.Add(2*kickAfter), 4)
+	require.True(t, changed, "the reminder of the first seek")
+	testkit.WaitFor(t, "the timer of the first seek", func() bool { return loop.wakes.Load() >= 3 }) // opened, not ready, reminded
+
+	q.open(kafka.Position{Offset: 5, Epoch: 1})
+	_, changed, seek := q.flow(time.Now(), 4)
+	require.NotNil(t, seek)
+	require.False(t, changed, "nothing to be reminded of: the client has not moved yet")
+	wakes := loop.wakes.Load()
+	before := time.Now()
+	q.sought(*seek)
+	_, changed, _ = q.flow(before.Add(kickAfter/2), 4)
+	require.False(t, changed, "too soon")
+	testkit.WaitFor(t, "the poll loop to come round for it", func() bool { return loop.wakes.Load() > wakes })
+	require.GreaterOrEqual(t, time.Since(before), kickAfter)
+	paused, changed, seek := q.flow(time.Now(), 4)
+	require.True(t, changed)
+	require.False(t, paused, "it is told to resume")
+	require.Nil(t, seek)
+	_, changed, _ = q.flow(time.Now(), 4)
+	require.False(t, changed, "once")
+}
+
+// TestReopeningDoesNotClearAFailure that only Process finds: the partition shows it, since when it first failed, until a
+// batch has gone well; and it is logged once, not at each look.
+func TestReopeningDoesNotClearAFailure(t *testing.T) {
+	p, _, _, _ := opened(t, 5)
+	var log bytes.Buffer
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	trouble := Park(CauseState, "do this", "it is broken")
+	p.fail(trouble)
+	first := p.Status()
+	require.Equal(t, "input/0 parked: it is broken (remedy: do this)", first.String())
+	for range 2 {
+		require.False(t, p.Step(t.Context()), "not before the park interval is over")
+		p.retryAt = time.Now()
+		require.True(t, p.Step(t.Context()))
+		require.Equal(t, StateRunning, p.state())
+		require.Equal(t, first.String(), p.Status().String())
+		p.fail(trouble)
+		require.Equal(t, first.Reason, p.Status().Reason)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "partition is parked"), log.String())
+	since := p.Status().Since
+	p.fail(trouble)
+	require.Equal(t, since, p.Status().Since, "the same trouble lasts")
+	p.fail(Park(CauseState, "do that", "it is worse"))
+	require.Less(t, since, p.Status().Since, "another begins")
+	require.Equal(t, 2, strings.Count(log.String(), "partition is parked"), log.String())
+
+	p.retryAt = time.Now()
+	require.True(t, p.Step(t.Context()))
+	p.queue.sought(kafka.Position{Offset: 5, Epoch: 1})
+	p.Deliver(fetchOf(5, nil, "a"))
+	require.True(t, p.Step(t.Context()))
+	require.Equal(t, "input/0 running", p.Status().String())
+	require.Contains(t, log.String(), "partition goes on")
+}
