@@ -29,8 +29,9 @@ help: ## list the targets
 build: ## bin/kudos
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/kudos .
 
-generate: ## write the code that comes from the .proto files
+generate: ## write the code that comes from the .proto files, and the drawing of the packages
 	$(GO) generate ./schema
+	KUDOS_TEST_WRITE=1 $(GO) test -count=1 -run '^TestPackagesAreDrawn$$' ./integration
 
 deps: ## install what the tests need: as root on Debian; elsewhere it says what is missing
 	integration/deps.sh

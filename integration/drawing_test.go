@@ -1,0 +1,110 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// drawnApart are packages of a room that stand for themselves in the drawing: others import them and not the room.
+var drawnApart = []string{"stream/kafka", "stream/store", "processor/fold"}
+
+// drawn is the room, or what stands for itself, that a package's folder is of.
+func drawn(folder string) string {
+	for _, apart := range drawnApart {
+		if folder == apart || strings.HasPrefix(folder, apart+"/") {
+			return apart
+		}
+	}
+	room, _, _ := strings.Cut(folder, "/")
+	return room
+}
+
+// drawing is what imports what in the program, in Mermaid. What follows from other arrows is left out.
+func drawing(list []source) string {
+	arrows := map[string]map[string]bool{}
+	for _, s := range list {
+		from := drawn(path.Dir(filepath.ToSlash(s.path)))
+		if from == "." {
+			from = "main"
+		}
+		if strings.HasSuffix(s.path, "_test.go") || slices.Contains([]string{"integration", "deploy"}, from) {
+			continue
+		}
+		if arrows[from] == nil {
+			arrows[from] = map[string]bool{}
+		}
+		for _, imported := range s.imports {
+			if ours, ok := strings.CutPrefix(imported, module); ok && drawn(ours) != from {
+				arrows[from][drawn(ours)] = true
+			}
+		}
+	}
+	var text strings.Builder
+	text.WriteString("graph TD\n")
+	for _, from := range slices.Sorted(maps.Keys(arrows)) {
+		for _, to := range slices.Sorted(maps.Keys(arrows[from])) {
+			if !reaches(arrows, from, to) {
+				fmt.Fprintf(&text, "  %s --> %s\n", from, to)
+			}
+		}
+	}
+	return text.String()
+}
+
+// reaches tells whether there is a way that is longer than the arrow itself.
+func reaches(arrows map[string]map[string]bool, from, to string) bool {
+	seen, next := map[string]bool{}, []string{}
+	for via := range arrows[from] {
+		if via != to {
+			next = append(next, via)
+		}
+	}
+	for len(next) > 0 {
+		via := next[0]
+		next = next[1:]
+		if arrows[via][to] {
+			return true
+		}
+		for further := range arrows[via] {
+			if !seen[further] {
+				seen[further] = true
+				next = append(next, further)
+			}
+		}
+	}
+	return false
+}
+
+// TestPackagesAreDrawn as they are in docs/design.md; KUDOS_TEST_WRITE=1 draws them (make generate).
+func TestPackagesAreDrawn(t *testing.T) {
+	const page, begin, end = root + "/docs/design.md", "```mermaid\n", "```\n"
+	doc, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(doc), begin)
+	require.True(t, found, "the drawing's place in %s", page)
+	have, after, found := strings.Cut(rest, end)
+	require.True(t, found, "the drawing's end in %s", page)
+	want := drawing(sources(t))
+	if have != want && os.Getenv("KUDOS_TEST_WRITE") != "" {
+		require.NoError(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
+		return
+	}
+	require.Equal(t, want, have, "docs/design.md shows other imports than there are; mend: make generate")
+}
+
+func TestADrawingLeavesOutWhatFollows(t *testing.T) {
+	require.Equal(t, "graph TD\n  a --> b\n  b --> stream/kafka\n", drawing([]source{
+		{"a/x.go", []string{"kudos/b", "kudos/stream/kafka", "strings"}},
+		{"a/y_test.go", []string{"kudos/c"}},
+		{"b/z.go", []string{"kudos/stream/kafka/tracing", "kudos/b/own"}},
+		{"integration/i.go", []string{"kudos/a"}},
+	}))
+}
