@@ -112,6 +112,9 @@ func remedyNote(remedy string) string {
 // (see Reopen) to have its position read again.
 var errReopen = errors.New("position has to be read again")
 
+// errMore tells that the topic has other partitions than it had: all of them begin again.
+var errMore = errors.New("the number of partitions has changed")
+
 // Reopen makes an error that has the partition opened again at once: position and
 // state are read anew, and nothing is counted as a failure.
 func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }

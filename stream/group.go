@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -17,23 +16,13 @@ import (
 //
 //	assigned ─► begin ─► session … ─► end ◄─ revoked, lost
 type group struct {
-	opts      *ProcessorOptions
+	poller
 	newWorker func(Assignment) Worker
 	standby   *standby // nil: no copies of what others own
-	log       *slog.Logger
-
-	mu struct {
-		sync.Mutex
-		session *session // the present one; nil between sessions
-		trouble error    // why there is none, as far as the client told
-		woken   bool
-		cancel  context.CancelFunc // ends the poll under way
-	}
-	room chan struct{} // capacity 1: look again for room
 }
 
 func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *group {
-	return &group{opts: opts, newWorker: newWorker, log: log, room: make(chan struct{}, 1)}
+	return &group{poller: newPoller(opts, log), newWorker: newWorker}
 }
 
 const (
@@ -113,9 +102,7 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 		s.partitions[p] = newPartition(a, g.newWorker(a), g.opts, cl, g, g.log)
 	}
 	cl.PauseFetchPartitions(s.claims()) // until they are open
-	g.mu.Lock()
-	g.mu.session, g.mu.trouble = s, nil
-	g.mu.Unlock()
+	g.show(s)
 	g.log.Info("partitions assigned", "group", g.opts.Group, "generation", generation, "partitions", partitions)
 	go func() {
 		s.run(d)
@@ -128,10 +115,7 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 
 // end ends the session, if there is one, and waits for it.
 func (g *group) end(fail context.CancelCauseFunc) {
-	g.mu.Lock()
-	s := g.mu.session
-	g.mu.session = nil
-	g.mu.Unlock()
+	s := g.show(nil)
 	if s == nil {
 		return
 	}
@@ -151,34 +135,6 @@ func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
 	return s.start(), nil
 }
 
-func (g *group) present() *session {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.mu.session
-}
-
-// noteTrouble keeps the reason for which the client could not stay in the group or join.
-func (g *group) noteTrouble(fetches kgo.Fetches) {
-	var trouble *kgo.ErrGroupSession
-	for _, f := range fetches.Errors() {
-		if errors.As(f.Err, &trouble) {
-			g.mu.Lock()
-			g.mu.trouble = trouble.Err
-			g.mu.Unlock()
-		}
-	}
-}
-
-// waiting says why there is no session.
-func (g *group) waiting() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.trouble != nil {
-		return fmt.Errorf("waits for its group to assign partitions: %w", g.mu.trouble)
-	}
-	return errors.New("waits for its group to assign partitions")
-}
-
 // rejoin asks the group for a new assignment.
 func (g *group) rejoin() {
 	if s := g.present(); s != nil {
@@ -186,3 +142,6 @@ func (g *group) rejoin() {
 		s.cl.ForceRebalance()
 	}
 }
+
+// startOver is for followers: a group learns of other partitions by itself.
+func (g *group) startOver(error) {}

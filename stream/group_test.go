@@ -43,7 +43,7 @@ func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	letGo = sync.OnceFunc(q.mu.Unlock)
 	t.Cleanup(letGo)
 	p.group().wake()
-	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*group).steer+")) > 0 })
+	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*poller).steer+")) > 0 })
 	return letGo
 }
 

@@ -34,11 +34,21 @@ type Worker interface {
 	Close()
 }
 
+// Optional methods of a Worker: Failed is told of each error for which the partition is closed, before Close; Leave is
+// called once, when the session is over.
+type (
+	failedWorker  interface{ Failed(err error) }
+	leavingWorker interface{ Leave() }
+)
+
 // Assignment is one partition of one session, for which a Worker is made.
 type Assignment struct {
 	Topic     string
 	Partition int32
-	Member    kafka.Member
+	Member    kafka.Member // of a group
+	// Log and Partitions, which the topic has, are told where there is no group.
+	Log        kafka.LogID
+	Partitions int32
 }
 
 // State of a partition, in words for people.
@@ -140,6 +150,9 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 	default:
 		p.fail(err)
 	}
+	if errors.Is(err, errMore) {
+		p.loop.startOver(err)
+	}
 	return true
 }
 
@@ -225,6 +238,9 @@ func (p *Partition) worked(b *Batch) {
 // assignment (fenced), another look at the park interval (parked), or another try with
 // growing delays.
 func (p *Partition) fail(err error) {
+	if w, ok := p.worker.(failedWorker); ok {
+		w.Failed(err)
+	}
 	p.worker.Close()
 	p.queue.close()
 	p.mu.Lock()
@@ -296,9 +312,10 @@ func (p *Partition) Steer() (fetch bool, moved *kafka.Position) {
 // selfDriven is a poll loop that comes round by itself.
 type selfDriven struct{ ask func() }
 
-func (selfDriven) wake()      {}
-func (selfDriven) roomAgain() {}
-func (l selfDriven) rejoin()  { l.ask() }
+func (selfDriven) wake()           {}
+func (selfDriven) roomAgain()      {}
+func (l selfDriven) rejoin()       { l.ask() }
+func (selfDriven) startOver(error) {}
 
 // outlive returns a context that goes on for d after ctx ended: the batch in hand is
 // finished on shutdown, but not for ever.

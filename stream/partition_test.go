@@ -31,9 +31,10 @@ func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
 // countingLoop is a poll loop that only counts.
 type countingLoop struct{ wakes, rooms, rejoins atomic.Int64 }
 
-func (l *countingLoop) wake()      { l.wakes.Add(1) }
-func (l *countingLoop) roomAgain() { l.rooms.Add(1) }
-func (l *countingLoop) rejoin()    { l.rejoins.Add(1) }
+func (l *countingLoop) wake()         { l.wakes.Add(1) }
+func (l *countingLoop) roomAgain()    { l.rooms.Add(1) }
+func (l *countingLoop) rejoin()       { l.rejoins.Add(1) }
+func (*countingLoop) startOver(error) {}
 
 // forgetful is a leader that knows of no epoch, which proves nothing.
 type forgetful struct{}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,60 +19,118 @@ import (
 // This file is the poll loop. It hands what is fetched to the partitions, and steers the client (pause, resume, seek): only
 // between two polls, while the client holds rebalances back.
 
+// poller is the poll loop of one client, which has one session at a time.
+type poller struct {
+	opts *ProcessorOptions
+	log  *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		session *session // the present one; nil between sessions
+		trouble error    // why there is none, as far as the client told
+		woken   bool
+		cancel  context.CancelFunc // ends the poll under way
+	}
+	room chan struct{} // capacity 1: look again for room
+}
+
+func newPoller(opts *ProcessorOptions, log *slog.Logger) poller {
+	return poller{opts: opts, log: log, room: make(chan struct{}, 1)}
+}
+
+// show makes a session the present one, or none, and returns the one before.
+func (l *poller) show(s *session) (before *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.mu.session = l.mu.session, s
+	if s != nil {
+		l.mu.trouble = nil
+	}
+	return before
+}
+
+func (l *poller) present() *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.session
+}
+
+// noteTrouble keeps the reason for which the client could not stay in the group or join.
+func (l *poller) noteTrouble(fetches kgo.Fetches) {
+	var trouble *kgo.ErrGroupSession
+	for _, f := range fetches.Errors() {
+		if errors.As(f.Err, &trouble) {
+			l.mu.Lock()
+			l.mu.trouble = trouble.Err
+			l.mu.Unlock()
+		}
+	}
+}
+
+// waiting says why there is no session.
+func (l *poller) waiting() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.trouble != nil {
+		return fmt.Errorf("waits for its group to assign partitions: %w", l.mu.trouble)
+	}
+	return errors.New("waits for its group to assign partitions")
+}
+
 // poll is the poll loop.
-func (g *group) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client) {
+func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client) {
 	for ctx.Err() == nil {
-		pollCtx, cancel := g.pollContext(ctx)
-		fetches := cl.PollRecords(pollCtx, pendingBatches*g.opts.MaxBatch)
+		pollCtx, cancel := l.pollContext(ctx)
+		fetches := cl.PollRecords(pollCtx, pendingBatches*l.opts.MaxBatch)
 		cancel()
 		if fetches.IsClientClosed() {
 			return
 		}
-		s := g.present()
+		s := l.present()
 		if s != nil {
-			g.deliver(s, fetches, fail)
-			g.steer(s)
+			l.deliver(s, fetches, fail)
+			l.steer(s)
 		}
-		g.noteTrouble(fetches)
+		l.noteTrouble(fetches)
 		cl.AllowRebalance()
-		g.waitForRoom(ctx)
+		l.waitForRoom(ctx)
 	}
 }
 
 // pollContext returns a context that wake ends.
-func (g *group) pollContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *poller) pollContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	pollCtx, cancel := context.WithCancel(ctx)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mu.cancel = cancel
-	if g.mu.woken {
-		g.mu.woken = false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.cancel = cancel
+	if l.mu.woken {
+		l.mu.woken = false
 		cancel()
 	}
 	return pollCtx, cancel
 }
 
 // wake has the poll loop come round to steer.
-func (g *group) wake() {
-	g.mu.Lock()
-	g.mu.woken = true
-	if g.mu.cancel != nil {
-		g.mu.cancel()
+func (l *poller) wake() {
+	l.mu.Lock()
+	l.mu.woken = true
+	if l.mu.cancel != nil {
+		l.mu.cancel()
 	}
-	g.mu.Unlock()
-	g.roomAgain()
+	l.mu.Unlock()
+	l.roomAgain()
 }
 
 // roomAgain has the poll loop look whether polling makes sense again.
-func (g *group) roomAgain() {
+func (l *poller) roomAgain() {
 	select {
-	case g.room <- struct{}{}:
+	case l.room <- struct{}{}:
 	default:
 	}
 }
 
 // deliver hands what a poll brought to the partitions.
-func (g *group) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
+func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
 	fetches.EachPartition(func(tp kgo.FetchTopicPartition) {
 		fetched := tp.FetchPartition
 		p := s.partitions[fetched.Partition]
@@ -81,16 +142,16 @@ func (g *group) deliver(s *session, fetches kgo.Fetches, fail context.CancelCaus
 		case p != nil && tp.Topic == s.topic:
 			p.Deliver(&fetched)
 		case fetched.Err != nil && !errors.Is(fetched.Err, context.Canceled):
-			g.log.Warn("polling", "group", g.opts.Group, "error", fetched.Err)
+			l.log.Warn("polling", "group", l.opts.Group, "error", fetched.Err)
 		}
 	})
 }
 
 // steer tells the client which partitions to pause, resume and move.
-func (g *group) steer(s *session) {
+func (l *poller) steer(s *session) {
 	var pause, resume []int32
 	seeks := map[int32]kafka.Position{}
-	now, quotas := time.Now(), s.quotas(g.opts.MaxBatch)
+	now, quotas := time.Now(), s.quotas(l.opts.MaxBatch)
 	for n, p := range s.partitions {
 		paused, changed, seek := p.queue.flow(now, quotas[n])
 		if seek != nil {
@@ -116,6 +177,10 @@ func (g *group) steer(s *session) {
 
 // seek moves the client. It ignores a partition that it does not consume yet, which then asks again.
 func (s *session) seek(to map[int32]kafka.Position) {
+	if s.fixed {
+		s.consumeAt(to)
+		return
+	}
 	offsets := map[int32]kgo.EpochOffset{}
 	stands := s.stands()
 	for n, at := range to {
@@ -135,6 +200,19 @@ func (s *session) seek(to map[int32]kafka.Position) {
 	}
 }
 
+// consumeAt has the client of a follower begin with partitions, or begin again.
+func (s *session) consumeAt(to map[int32]kafka.Position) {
+	offsets := map[int32]kgo.Offset{}
+	for n, at := range to {
+		offsets[n] = kgo.NewOffset().At(at.Offset).WithEpoch(at.Epoch)
+	}
+	s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: slices.Collect(maps.Keys(to))})
+	s.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets})
+	for n, at := range to {
+		s.partitions[n].queue.sought(at)
+	}
+}
+
 // stands returns where the client believes itself to be: behind what it was polled.
 func (s *session) stands() map[int32]kgo.EpochOffset {
 	stands := map[int32]kgo.EpochOffset{}
@@ -147,15 +225,15 @@ func (s *session) stands() map[int32]kgo.EpochOffset {
 // waiting (what is not polled stays in the client's own bounded buffer), and for a
 // while if one has all of it: a fast worker makes room soon, a slow one is
 // then paused.
-func (g *group) waitForRoom(ctx context.Context) {
+func (l *poller) waitForRoom(ctx context.Context) {
 	hold := time.NewTimer(holdPoll)
 	defer hold.Stop()
 	for {
-		s := g.present()
+		s := l.present()
 		if s == nil {
 			return
 		}
-		room, full := s.room(g.opts.MaxBatch)
+		room, full := s.room(l.opts.MaxBatch)
 		var held <-chan time.Time
 		switch {
 		case room && !full:
@@ -164,9 +242,9 @@ func (g *group) waitForRoom(ctx context.Context) {
 			held = hold.C
 		}
 		select {
-		case <-g.room:
+		case <-l.room:
 		case <-held:
-			g.wake() // steer comes before the next poll
+			l.wake() // steer comes before the next poll
 			return
 		case <-s.done:
 			return

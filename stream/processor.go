@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -88,28 +87,36 @@ const (
 	restartMax = 10 * time.Second
 )
 
-// Run blocks until ctx ends; it goes on over all errors of Kafka.
-func (p *Processor) Run(ctx context.Context) error {
+// again runs something until ctx ends, and after an error once more, a while later. failed is told of each.
+func again(ctx context.Context, run func(context.Context) error, failed func(err error, in time.Duration)) {
 	for backoff := restartMin; ; backoff = min(2*backoff, restartMax) {
 		began := time.Now()
-		err := p.runOnce(ctx)
+		err := run(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		if err == nil {
-			err = errors.New("goka ended without an error")
+			err = errors.New("it ended without an error")
 		}
 		if time.Since(began) > time.Minute {
 			backoff = restartMin
 		}
-		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err), "in", backoff)
-		p.setRunning(nil, err)
+		failed(err, backoff)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(backoff):
 		}
 	}
+}
+
+// Run blocks until ctx ends; it goes on over all errors of Kafka.
+func (p *Processor) Run(ctx context.Context) error {
+	again(ctx, p.runOnce, func(err error, in time.Duration) {
+		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err), "in", in)
+		p.setRunning(nil, err)
+	})
+	return nil
 }
 
 // runOnce joins the group with goka, until something fails that a new session would not mend.
@@ -166,12 +173,7 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 	if s == nil {
 		return nil, g.waiting()
 	}
-	statuses := make([]PartitionStatus, 0, len(s.partitions))
-	for _, p := range s.partitions {
-		statuses = append(statuses, p.Status())
-	}
-	slices.SortFunc(statuses, func(a, b PartitionStatus) int { return int(a.Partition - b.Partition) })
-	return statuses, nil
+	return s.statuses(), nil
 }
 
 // Ready is nil when all assigned partitions are being worked on, and otherwise names

@@ -50,6 +50,8 @@ type pollLoop interface {
 	wake()      // come round and look at flow
 	roomAgain() // polling makes sense again
 	rejoin()    // ask the group for a new assignment
+	// startOver ends the session, for all partitions.
+	startOver(why error)
 }
 
 // newQueue makes the queue of a partition that is paused.

@@ -24,6 +24,7 @@ type session struct {
 	member     kafka.Member
 	topic      string
 	partitions map[int32]*Partition
+	fixed      bool     // they are not assigned by a group
 	standby    *standby // nil: no copies of what others own
 
 	ctx    context.Context
@@ -145,6 +146,9 @@ func (s *session) commitPositions() {
 func (s *session) closeWorkers() {
 	for _, p := range s.partitions {
 		p.Close()
+		if w, ok := p.worker.(leavingWorker); ok {
+			w.Leave()
+		}
 	}
 }
 

@@ -37,6 +37,24 @@ type follower struct {
 	}
 }
 
+const (
+	standbyRetryMin = 50 * time.Millisecond
+	standbyRetryMax = 5 * time.Second
+)
+
+// pause waits before another try, longer each time; false if ctx has ended.
+func pause(ctx context.Context, retry *time.Duration) bool {
+	wait := time.NewTimer(*retry)
+	defer wait.Stop()
+	*retry = min(2**retry, standbyRetryMax)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wait.C:
+		return true
+	}
+}
+
 func newFollower(s *standby, partition int32) *follower {
 	f := &follower{standby: s, partition: partition, done: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(s.ctx)
@@ -52,7 +70,7 @@ func (f *follower) run(before *follower) {
 		<-before.done
 	}
 	defer f.shut()
-	for retry := viewRetryMin; ; {
+	for retry := standbyRetryMin; ; {
 		started := time.Now()
 		err := f.follow()
 		if f.ctx.Err() != nil {
@@ -62,8 +80,8 @@ func (f *follower) run(before *follower) {
 			f.standby.log.Warn("a standby copy cannot be followed, and is tried again", "partition", f.partition, "error", err)
 		}
 		f.show(standbyFailing, -1)
-		if time.Since(started) > viewRetryMax {
-			retry = viewRetryMin
+		if time.Since(started) > standbyRetryMax {
+			retry = standbyRetryMin
 		}
 		if !pause(f.ctx, &retry) {
 			return

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/errgroup"
 
 	"kudos/stream/kafka"
 	"kudos/stream/store"
@@ -20,17 +19,16 @@ import (
 // stops all when one fails, and cannot be asked for a definite position.)
 //
 //	catching up ──► ready ──► following ──┐
-//	     ▲                                │ an error: a new client reads on; the copy stays ready,
+//	     ▲                                │ an error: it is opened again; the copy stays ready,
 //	     └────────────────────────────────┘ unless it is not of this log, or damaged
 type View struct {
-	opts ViewOptions
-	log  *slog.Logger
-	// pollRecords is how many records are applied at a time, maxHeld how many wait at
-	// most for the rest of their transaction.
-	pollRecords, maxHeld int
+	opts     ViewOptions
+	log      *slog.Logger
+	follower *Follower
+	// maxHeld is how many records wait at most for the rest of their transaction.
+	maxHeld int
 
 	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
-	trouble    atomic.Pointer[error]            // why they are not
 }
 
 // ViewOptions say what is copied and how. All are needed.
@@ -62,7 +60,26 @@ type Copy interface {
 
 // NewView makes a view; it starts nothing.
 func NewView(opts ViewOptions, log *slog.Logger) *View {
-	return &View{opts: opts, log: log.With("topic", opts.Topic), pollRecords: viewPollRecords, maxHeld: viewMaxHeld}
+	v := &View{opts: opts, log: log.With("topic", opts.Topic), maxHeld: viewMaxHeld}
+	follow := ProcessorOptions{
+		Group: "view of " + opts.Topic, Input: opts.Topic, Kafka: opts.Kafka, MaxBatch: viewBatch,
+		TickInterval: viewTick, ParkInterval: viewTick, ShutdownTimeout: viewShutdown,
+	}
+	v.follower = NewFollower(follow, func(a Assignment) Worker { return newViewPartition(v, a) }, v.begun, v.log)
+	return v
+}
+
+// begun has the partitions be read, or none.
+func (v *View) begun(workers []Worker) {
+	if workers == nil {
+		v.partitions.Store(nil)
+		return
+	}
+	partitions := make([]*viewPartition, len(workers))
+	for i, w := range workers {
+		partitions[i] = w.(*viewPartition)
+	}
+	v.partitions.Store(&partitions)
 }
 
 // ViewNotReadyError says that a partition cannot be answered from now.
@@ -92,92 +109,25 @@ func (e *ViewNotReadyError) Error() string {
 }
 
 const (
-	viewPollRecords = 50_000
-	viewFetchBytes  = 4 << 20
+	viewBatch = 50_000
 	// viewMaxHeld is four of the fold's largest transactions, some 100 MB. A larger one (of
 	// a rebuild) is applied as it comes, and the copy is not ready until it is whole.
 	viewMaxHeld = 400_000
-	// viewPoll is how often a partition where nothing comes is looked after.
-	viewPoll = time.Second
-	// viewCheck is how often it is looked whether the topic is still the same.
-	viewCheck    = 3 * time.Second
-	viewRetryMin = 50 * time.Millisecond
-	viewRetryMax = 5 * time.Second
+	// viewTick is how often a partition where nothing comes is looked after, and one that failed.
+	viewTick     = time.Second
+	viewShutdown = 5 * time.Second
 )
 
 // Run follows the topic until ctx ends. Over Kafka's troubles it does not end.
-func (v *View) Run(ctx context.Context) error {
-	retry := viewRetryMin
-	for {
-		started := time.Now()
-		err := v.run(ctx)
-		v.partitions.Store(nil)
-		if ctx.Err() != nil {
-			if canceled(ctx, err) {
-				err = nil
-			}
-			return err
-		}
-		v.trouble.Store(&err)
-		v.log.Warn("local copy: starting over", "error", err)
-		if time.Since(started) > viewRetryMax {
-			retry = viewRetryMin
-		}
-		if !pause(ctx, &retry) {
-			return nil
-		}
-	}
-}
-
-// pause waits before another try, longer each time; false if ctx has ended.
-func pause(ctx context.Context, retry *time.Duration) bool {
-	wait := time.NewTimer(*retry)
-	defer wait.Stop()
-	*retry = min(2**retry, viewRetryMax)
-	select {
-	case <-ctx.Done():
-		return false
-	case <-wait.C:
-		return true
-	}
-}
-
-// run finds the partitions and follows them until ctx ends or their number changes.
-func (v *View) run(ctx context.Context) error {
-	cl, err := v.opts.Kafka.NewClient(v.log)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	topics, err := kafka.LookUpTopics(ctx, cl, v.opts.Topic)
-	if err != nil {
-		return err
-	}
-	info := topics.ByName[v.opts.Topic]
-	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
-	partitions := make([]*viewPartition, info.Partitions)
-	for p := range partitions {
-		store := v.opts.Stores.New(id, v.opts.Topic, int32(p))
-		partitions[p] = newViewPartition(v, int32(p), info.Partitions, store)
-	}
-	v.partitions.Store(&partitions)
-	g, ctx := errgroup.WithContext(ctx)
-	for _, p := range partitions {
-		g.Go(func() error { return p.run(ctx) })
-	}
-	return g.Wait()
-}
+func (v *View) Run(ctx context.Context) error { return v.follower.Run(ctx) }
 
 // Partitions returns how many there are, or a ViewNotReadyError.
 func (v *View) Partitions() (int32, error) {
 	if ps := v.partitions.Load(); ps != nil {
 		return int32(len(*ps)), nil
 	}
-	e := &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1}
-	if err := v.trouble.Load(); err != nil {
-		e.Reason, e.Remedy = (*err).Error(), remedyOf(*err)
-	}
-	return 0, e
+	err := v.follower.Err()
+	return 0, &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(), Remedy: remedyOf(err)}
 }
 
 // Read reads a partition: pin is called while nothing is written, use after it; the

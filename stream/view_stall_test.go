@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/testkit"
-	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
 
@@ -42,11 +41,11 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	begin := sync.OnceFunc(func() { close(disk.begin) })
 	stores := store.NewSetOn(disk, "state", 1<<20, testkit.Log())
 	defer stores.Close()
-	s := stores.New(kafka.LogID{}, testkit.Table, 0)
+	v := NewView(ViewOptions{Topic: testkit.Table, Stores: stores, Copy: func(int32) Copy { return &testCopy{} }}, testkit.Log())
+	p := newViewPartition(v, Assignment{Topic: testkit.Table, Partitions: 1})
+	s := p.store
 	require.NoError(t, s.Open())
 	defer func() { begin(); require.NoError(t, s.Close()) }()
-	v := NewView(ViewOptions{Topic: testkit.Table, Copy: func(int32) Copy { return &testCopy{} }}, testkit.Log())
-	p := newViewPartition(v, 0, 1, s)
 	p.ready = true
 	read := func() (value string) {
 		require.NoError(t, p.read(func(s *store.Store, _ Copy) error { value = get(t, s, "a"); return nil }, nil))

@@ -198,7 +198,7 @@ func TestViewOfAGiantTransaction(t *testing.T) {
 	c := newCluster(t)
 	c.Topic(testkit.Table, 1)
 	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
-	v := c.runView(t.TempDir(), func(v *View) { v.pollRecords, v.maxHeld = 50, 100 })
+	v := c.runView(t.TempDir(), func(v *View) { v.follower.opts.MaxBatch, v.maxHeld = 50, 100 })
 	v.waitValue("end", "1")
 	c.Transact("t", testkit.Commit(), append(testkit.Records(testkit.Table, 0, 0, 201), testkit.Record(testkit.Table, 0, "end", "2"))...)
 	for whole := false; !whole; {
@@ -226,7 +226,7 @@ func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
 	c, v := viewOfOne(t)
 	c.Close()
 	// For as long as several polls take.
-	for since := time.Now(); time.Since(since) < 3*viewPoll; {
+	for since := time.Now(); time.Since(since) < 3*viewTick; {
 		have, err := v.value("a")
 		require.NoError(t, err)
 		require.Equal(t, "1", have)
@@ -426,7 +426,7 @@ func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 func TestLogWentBack(t *testing.T) {
 	require.True(t, logWentBack(fmt.Errorf("following: %w", &kgo.ErrDataLoss{})))
 	require.True(t, logWentBack(fmt.Errorf("following: %w", kerr.OffsetOutOfRange)))
-	for _, err := range []error{nil, errRelaid, errGiant, kafka.ErrRecreated, kerr.NotLeaderForPartition, context.DeadlineExceeded} {
+	for _, err := range []error{nil, errMore, errGiant, kafka.ErrRecreated, kerr.NotLeaderForPartition, context.DeadlineExceeded} {
 		require.False(t, logWentBack(err), "%v", err)
 	}
 }
