@@ -15,12 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/sync/errgroup"
 
 	"kudos/schema"
 	"kudos/stream"
@@ -39,8 +38,13 @@ type Archive struct {
 
 	rows, files, bytes prometheus.Counter
 
-	partitions atomic.Pointer[[]*partition] // nil: not known yet
-	waits      atomic.Pointer[error]        // why
+	follower *stream.Follower
+	folder   *folder // while it runs
+
+	left struct {
+		sync.Mutex
+		errs []error // of the files in hand, at the end
+	}
 }
 
 // New makes an archive; it starts nothing.
@@ -55,51 +59,64 @@ func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Reg
 	a.rows = counter("archive_rows_total", "Rows of finished files.")
 	a.files = counter("archive_files_total", "Finished files.")
 	a.bytes = counter("archive_bytes_total", "Bytes of finished files.")
-	reg.MustRegister(stream.NewRoleCollector(name, a.status))
-	a.wait(errors.New("not started"))
+	a.follower = stream.NewFollower(stream.ProcessorOptions{
+		Group: name, Input: schema.TopicUpdates, LossRemedy: elsewhere, Kafka: kafka,
+		MaxBatch: maxBatch, TickInterval: min(opts.RotateInterval, time.Second), ParkInterval: opts.ParkInterval, ShutdownTimeout: shutdownTimeout,
+	}, func(of stream.Assignment) stream.Worker { return newPartition(a, a.folder, of) }, a.begun, a.log)
+	reg.MustRegister(stream.NewRoleCollector(name, a.follower.Status))
 	return a, nil
 }
+
+const (
+	// maxBatch is how many updates are taken in at a time; twice as many wait at most, of all partitions together.
+	maxBatch = 20_000
+	// shutdownTimeout bounds what is taken in at the end.
+	shutdownTimeout = 10 * time.Second
+)
 
 // Run archives until ctx ends, and then finishes the files in hand. Over Kafka's troubles it does
 // not end.
 func (a *Archive) Run(ctx context.Context) (err error) {
-	f, err := openFolder(a.opts.Dir)
-	if err != nil {
+	if a.folder, err = openFolder(a.opts.Dir); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	for {
-		err := a.run(ctx, f)
-		if !errors.Is(err, errMore) {
-			return err
-		}
-		a.log.Info("begins again with those that were added", "reason", err)
-	}
-}
-
-// run archives the partitions that there are, until ctx ends or there are more.
-func (a *Archive) run(ctx context.Context, f *folder) error {
+	defer func() { err = errors.Join(err, a.folder.Close()) }()
 	topics, err := a.lookUp(ctx)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	id := identityOf(topics)
 	var park *stream.ParkError
-	if err := f.belongTo(id); errors.As(err, &park) {
+	if err := a.folder.belongTo(identityOf(topics)); errors.As(err, &park) {
 		return fmt.Errorf("%w (remedy: %s)", err, park.Remedy)
 	} else if err != nil {
 		return err
 	}
-	partitions := make([]*partition, id.Partitions)
-	for i := range partitions {
-		partitions[i] = newPartition(a, f, id, int32(i))
+	return errors.Join(a.follower.Run(ctx), errors.Join(a.left.errs...))
+}
+
+// belongTo has the folder be that of a log, for all partitions alike.
+func (a *Archive) belongTo(id identity) error {
+	a.left.Lock()
+	defer a.left.Unlock()
+	return a.folder.belongTo(id)
+}
+
+// begun forgets what the last session left: those that begin again go on with it.
+func (a *Archive) begun(workers []stream.Worker) {
+	a.left.Lock()
+	defer a.left.Unlock()
+	if workers != nil {
+		a.left.errs = nil
 	}
-	a.partitions.Store(&partitions)
-	g, ctx := errgroup.WithContext(ctx)
-	for _, p := range partitions {
-		g.Go(func() error { return p.run(ctx) })
+}
+
+// leave keeps the error of a partition's last file.
+func (a *Archive) leave(err error) {
+	a.left.Lock()
+	defer a.left.Unlock()
+	if err != nil {
+		a.left.errs = append(a.left.errs, err)
 	}
-	return g.Wait()
 }
 
 // lookUp waits for Kafka and for the topic.
@@ -114,7 +131,7 @@ func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 		if err == nil || ctx.Err() != nil {
 			return topics, nil
 		}
-		a.wait(err)
+		a.follower.NotYet(err)
 		a.log.Warn("waits for the topic", "topic", schema.TopicUpdates, "error", err)
 		select {
 		case <-ctx.Done():
@@ -123,24 +140,10 @@ func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 	}
 }
 
-func (a *Archive) wait(err error) { a.waits.Store(&err) }
-
-func (a *Archive) status() ([]stream.PartitionStatus, error) {
-	partitions := a.partitions.Load()
-	if partitions == nil {
-		return nil, *a.waits.Load()
-	}
-	statuses := make([]stream.PartitionStatus, len(*partitions))
-	for i, p := range *partitions {
-		statuses[i] = p.status()
-	}
-	return statuses, nil
-}
-
 // Ready is nil when every partition is being archived, and otherwise says why one is not, and
 // what helps.
 func (a *Archive) Ready() error {
-	statuses, err := a.status()
+	statuses, err := a.follower.Status()
 	if err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ func (a *Archive) Ready() error {
 func (a *Archive) Detail() any {
 	group := stream.GroupStatus{Group: name}
 	var err error
-	if group.Partitions, err = a.status(); err != nil {
+	if group.Partitions, err = a.follower.Status(); err != nil {
 		group.Waits = err.Error()
 	}
 	return []stream.GroupStatus{group}

@@ -50,7 +50,7 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	w.commit(0, 4)
 	w.commit(2, 1)
 	waitFor(t, "all to be read", func() bool {
-		statuses, _ := p.status()
+		statuses, _ := p.follower.Status()
 		return statuses[0].Position.Offset > 16 && statuses[2].Position.Offset > 2
 	})
 	p.stop()
@@ -100,7 +100,7 @@ func TestWhatAFailureLeaves(t *testing.T) {
 			w := testWriter(t, testFolder(t, o), o)
 			require.NoError(t, w.begin(position{}, c.begun))
 			require.NoError(t, w.take([]*kgo.Record{update(0, 0, noon, 1)}, 1, noon))
-			err := (&partition{}).leave(t.Context(), w, c.err)
+			err := (&partition{}).leave(w, c.err)
 			require.Equal(t, c.cause, stream.TroubleOf(err).Cause)
 			require.Len(t, rowsOf(t, o), c.rows)
 			w = testWriter(t, w.folder, o)
@@ -304,7 +304,7 @@ func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 	w.commit(1, 1)
 	w.waitArchived()
 	waitFor(t, "all partitions to be ready", func() bool {
-		statuses, err := p.status()
+		statuses, err := p.follower.Status()
 		return err == nil && len(statuses) == partitions+2 && p.Ready() == nil
 	})
 	p.stop()

@@ -1,12 +1,10 @@
 package archive
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,12 +14,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// partition archives one partition. Its goroutine is run; others ask for its status.
-//
-//	starting ──► running ──► the end: the file in hand is finished
-//	                │  ▲
-//	  an error:     ▼  │ after park_interval all is established
-//	  likewise    parked anew, from what is on disk and in Kafka
+// partition archives one partition.
 type partition struct {
 	archive *Archive
 	folder  *folder
@@ -29,85 +22,84 @@ type partition struct {
 	number  int32
 	log     *slog.Logger
 
-	checked time.Time // when the log was last seen to be that one
-
-	mu struct {
-		sync.Mutex
-		status  stream.PartitionStatus
-		movedAt time.Time
-	}
+	opening func(next, end int64) // is told how far the search for the begin is
+	cl      *kgo.Client           // while it is open
+	writer  *writer               // likewise
+	checked time.Time             // when the log was last seen to be that one
+	left    error                 // of the file that Close finished
 }
 
-func newPartition(a *Archive, f *folder, id identity, number int32) *partition {
-	p := &partition{archive: a, folder: f, id: id, number: number, log: a.log.With("partition", number)}
-	p.mu.status = stream.PartitionStatus{
-		Topic: schema.TopicUpdates, Partition: number,
-		State: stream.StateStarting, Since: time.Now(), Position: kafka.Position{Offset: -1, Epoch: -1},
-	}
-	return p
+func newPartition(a *Archive, f *folder, of stream.Assignment) *partition {
+	id := identityOf(kafka.Topics{ClusterID: of.Log.ClusterID, ByName: map[string]kafka.TopicInfo{of.Topic: {ID: of.Log.TopicID, Partitions: of.Partitions}}})
+	return &partition{archive: a, folder: f, id: id, number: of.Partition, opening: of.Opening, log: a.log.With("partition", of.Partition)}
 }
 
-// errMore: all begin again, with those that were added.
-var errMore = errors.New("partitions were added")
+// Fence has nothing to do: the folder is locked.
+func (p *partition) Fence(context.Context) error { return nil }
 
-// run archives until ctx ends, and then finishes the file in hand: its error is that of this.
-func (p *partition) run(ctx context.Context) error {
-	for {
-		err := p.follow(ctx)
-		if ctx.Err() != nil || errors.Is(err, errMore) {
-			return err
-		}
-		p.park(err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(p.archive.opts.ParkInterval):
-		}
+// Open goes on where the partition was left.
+func (p *partition) Open(ctx context.Context) (at kafka.Position, err error) {
+	if err := p.archive.belongTo(p.id); err != nil {
+		return at, err
 	}
+	if p.cl, err = p.archive.kafka.NewClient(p.log); err != nil {
+		return at, err
+	}
+	if p.writer, err = openWriter(p.folder, p.archive.opts, p.number); err != nil {
+		return at, err
+	}
+	p.writer.finished = p.finished
+	if err := p.position(ctx, p.writer); err != nil {
+		return at, err
+	}
+	return kafka.Position{Offset: p.writer.next, Epoch: -1}, nil
 }
 
-// follow goes on where the partition was left, until something fails or ctx ends.
-func (p *partition) follow(ctx context.Context) (err error) {
-	w, err := openWriter(p.folder, p.archive.opts, p.number)
+// Process takes in what comes. What ends a batch in the middle leaves the file whole as far as it goes.
+func (p *partition) Process(ctx context.Context, b *stream.Batch) error {
+	now := time.Now()
+	if err := p.checkLog(ctx, now); err != nil {
+		return err
+	}
+	err := p.writer.take(b.Records, b.Reached.Offset, now)
+	if err == nil && p.writer.due(now) {
+		err = p.writer.commit()
+	}
 	if err != nil {
-		return err
+		err = p.leave(p.writer, err)
+		p.writer = nil
 	}
-	w.finished = p.finished
-	defer func() { err = p.leave(ctx, w, err) }()
-	cl, err := p.archive.kafka.NewClient(p.log)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	if err := p.position(ctx, cl, w); err != nil {
-		return err
-	}
-	return kafka.ReadLogSmall(ctx, cl, schema.TopicUpdates, p.number, w.next, func(c kafka.LogChunk) (bool, error) {
-		now := time.Now()
-		if err := p.checkLog(ctx, cl, now); err != nil {
-			return false, err
-		}
-		if err := w.take(c.Records, c.Next, now); err != nil {
-			return false, err
-		}
-		p.moved(stream.StateRunning, w.next, c.End)
-		if w.due(now) {
-			return true, w.commit()
-		}
-		return true, nil
-	})
+	return err
 }
+
+// Close finishes the file in hand.
+func (p *partition) Close() {
+	if p.writer != nil {
+		if p.left = p.leave(p.writer, nil); p.left != nil {
+			p.log.Warn("the file in hand could not be finished", "error", p.left)
+		}
+		p.writer = nil
+	}
+	if p.cl != nil {
+		p.cl.Close()
+		p.cl = nil
+	}
+}
+
+// Leave tells whether the last file could be finished.
+func (p *partition) Leave() { p.archive.leave(p.left) }
 
 // position finds out where to begin, or that the log still has what is next.
-func (p *partition) position(ctx context.Context, cl *kgo.Client, w *writer) error {
-	if err := p.lookUp(ctx, cl); err != nil {
+func (p *partition) position(ctx context.Context, w *writer) error {
+	cl := p.cl
+	if err := p.lookUp(ctx); err != nil {
 		return err
 	}
 	p.checked = time.Time{} // what is read is not settled yet
 	if !w.begun {
 		var said time.Time
 		begin, virgin, err := findBegin(ctx, cl, p.number, func(next, end int64) {
-			p.moved(stream.StateStarting, next, end)
+			p.opening(next, end)
 			if now := time.Now(); now.Sub(said) > sayInterval {
 				p.log.Info("looks for where the updates are whole", "offset", next, "end", end)
 				said = now
@@ -139,34 +131,32 @@ const checkInterval = 10 * time.Second
 
 // checkLog refuses another log, now and then. The first look comes after the first fetch, which
 // settles what log is read: one that was made anew in between is not taken for the old one.
-func (p *partition) checkLog(ctx context.Context, cl *kgo.Client, now time.Time) error {
+func (p *partition) checkLog(ctx context.Context, now time.Time) error {
 	if now.Sub(p.checked) < p.archive.checkInterval {
 		return nil
 	}
 	p.checked = now
-	return p.lookUp(ctx, cl)
+	return p.lookUp(ctx)
 }
 
-func (p *partition) lookUp(ctx context.Context, cl *kgo.Client) error {
-	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicUpdates)
+func (p *partition) lookUp(ctx context.Context) error {
+	topics, err := kafka.LookUpTopics(ctx, p.cl, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}
-	if is := identityOf(topics); is != p.id {
-		if is.ClusterID == p.id.ClusterID && is.TopicID == p.id.TopicID && is.Partitions > p.id.Partitions {
-			return fmt.Errorf("%w: %s has %d, and had %d", errMore, schema.TopicUpdates, is.Partitions, p.id.Partitions)
-		}
+	is := identityOf(topics)
+	if is.ClusterID == p.id.ClusterID && is.TopicID == p.id.TopicID && is.Partitions > p.id.Partitions {
+		return nil // all begin again soon, with those that were added
+	}
+	if is != p.id {
 		return anotherLog(p.folder.dir, p.id, is)
 	}
 	return nil
 }
 
 // leave finishes the file in hand, which is whole as far as it goes, whatever it was that failed;
-// but not if that was the file. err is why; it stays, but for the end of ctx.
-func (p *partition) leave(ctx context.Context, w *writer, err error) error {
-	if ctx.Err() != nil && !w.failed {
-		err = nil
-	}
+// but not if that was the file. err is why; it stays.
+func (p *partition) leave(w *writer, err error) error {
 	var park *stream.ParkError
 	switch {
 	case errors.As(err, &park) && park.Cause == stream.CauseLoss && !w.begun:
@@ -183,45 +173,5 @@ func (p *partition) finished(file string, rows, bytes int64) {
 	p.archive.files.Inc()
 	p.archive.bytes.Add(float64(bytes))
 	p.archive.rows.Add(float64(rows))
-	p.log.Info("file finished", "file", file, "rows", rows, "bytes", bytes, "lag", p.status().Lag)
-}
-
-// moved notes how far the partition is read, and where its log ends.
-func (p *partition) moved(state string, next, end int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s, now := &p.mu.status, time.Now()
-	if s.State != state {
-		s.State, s.Since, s.Trouble = state, now, stream.Trouble{}
-		p.mu.movedAt = now
-		p.log.Info("partition is "+state, "offset", next, "end", end)
-	}
-	if s.Position.Offset != next {
-		p.mu.movedAt = now
-	}
-	s.Position.Offset, s.Lag = next, max(0, end-next)
-}
-
-// park notes why the partition cannot be archived, and says it once.
-func (p *partition) park(err error) {
-	why := stream.TroubleOf(err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := &p.mu.status
-	if s.State == stream.StateParked && s.Reason == why.Reason {
-		return
-	}
-	p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason, "remedy", cmp.Or(why.Remedy, "none: it is tried again"), "next_look", p.archive.opts.ParkInterval)
-	s.State, s.Since, s.Trouble = stream.StateParked, time.Now(), why
-}
-
-// status tells how the partition is doing.
-func (p *partition) status() stream.PartitionStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.mu.status
-	if s.Lag > 0 {
-		s.Stands = time.Since(p.mu.movedAt)
-	}
-	return s
+	p.log.Info("file finished", "file", file, "rows", rows, "bytes", bytes)
 }

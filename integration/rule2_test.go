@@ -95,7 +95,7 @@ func (s *system) own(m kafka.Member) *owner {
 	options.TransactionTimeout = transactionTimeout
 	workers := processor.NewWorkers(options, o.kafka, stores, nil, s.log, nil)
 	a := stream.Assignment{Topic: schema.TopicLikes, Partition: 0, Member: m}
-	o.Partition = stream.NewPartition(a, workers.Fold(a), &stream.ProcessorOptions{
+	o.Partition = stream.NewPartition(a, workers.Fold, &stream.ProcessorOptions{
 		MaxBatch: 1000, TickInterval: time.Minute, ParkInterval: 100 * time.Millisecond,
 		SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
 	}, s.client(), func() {}, s.log)

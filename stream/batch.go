@@ -17,4 +17,7 @@ type Batch struct {
 	Records []*kgo.Record
 	// Next is the position after the batch.
 	Next kafka.Position
+	// Reached is behind all that was fetched, of a tick: there may be control records behind Next. Of other batches it is
+	// Next.
+	Reached kafka.Position
 }

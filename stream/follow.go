@@ -57,6 +57,9 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
+// NotYet has Status say why nothing is followed, before Run.
+func (f *Follower) NotYet(why error) { f.setErr(why) }
+
 func (f *Follower) setErr(err error) {
 	f.err.Lock()
 	defer f.err.Unlock()
@@ -98,8 +101,8 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	workers := make([]Worker, info.Partitions)
 	for n := range workers {
 		a := Assignment{Topic: s.topic, Partition: int32(n), Log: id, Partitions: info.Partitions}
-		workers[n] = f.newWorker(a)
-		s.partitions[a.Partition] = newPartition(a, workers[n], f.opts, cl, f, f.log)
+		p := newPartition(a, f.newWorker, f.opts, cl, f, f.log)
+		workers[n], s.partitions[a.Partition] = p.worker, p
 	}
 	cl.PauseFetchPartitions(s.claims()) // until they are open
 	f.show(s)

@@ -75,7 +75,7 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 // package's own, so that they always decode.
 func TestTrapDecodeErrorIsFatal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	claim := gokaClaim{p: newPartition(Assignment{Topic: input, Partition: 1 << 20}, nil, nil, nil, selfDriven{}, testkit.Log()), messages: make(chan *sarama.ConsumerMessage)}
+	claim := gokaClaim{p: newPartition(Assignment{Topic: input, Partition: 1 << 20}, newLab(t).worker, nil, nil, selfDriven{}, testkit.Log()), messages: make(chan *sarama.ConsumerMessage)}
 	go claim.offer(ctx)
 	m := <-claim.Messages()
 	cancel()
@@ -133,11 +133,12 @@ func TestTrapDefaultsAreSaramas(t *testing.T) {
 // setupGroup is a consumer group that is assigned a partition once, and keeps what goka made of it.
 type setupGroup struct {
 	oneShotGroup
+	lab   *lab
 	setup chan error
 }
 
 func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
-	p := newPartition(Assignment{Topic: input}, nil, &ProcessorOptions{}, nil, selfDriven{}, testkit.Log())
+	p := newPartition(Assignment{Topic: input}, g.lab.worker, &ProcessorOptions{}, nil, selfDriven{}, testkit.Log())
 	s := gokaSession{s: &session{ctx: ctx, topic: input, partitions: map[int32]*Partition{0: p}}}
 	err := h.Setup(s)
 	g.setup <- err
@@ -154,7 +155,7 @@ func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
 	stores := store.NewSet(t.TempDir(), 8<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	g := &setupGroup{setup: make(chan error, 1)}
+	g := &setupGroup{lab: newLab(t), setup: make(chan error, 1)}
 	p, err := goka.NewProcessor(c.kafka.Brokers,
 		goka.DefineGroup(testGroup, goka.Input(input, partitionCodec{}, func(goka.Context, any) {}), goka.Persist(partitionCodec{})),
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return g, nil }),

@@ -99,7 +99,7 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {
 		a := Assignment{Topic: s.topic, Partition: p, Member: s.member}
-		s.partitions[p] = newPartition(a, g.newWorker(a), g.opts, cl, g, g.log)
+		s.partitions[p] = newPartition(a, g.newWorker, g.opts, cl, g, g.log)
 	}
 	cl.PauseFetchPartitions(s.claims()) // until they are open
 	g.show(s)

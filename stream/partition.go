@@ -49,6 +49,8 @@ type Assignment struct {
 	// Log and Partitions, which the topic has, are told where there is no group.
 	Log        kafka.LogID
 	Partitions int32
+	// Opening is told how far Open is, where that reads the partition itself: the next offset, and the end of the log.
+	Opening func(next, end int64)
 }
 
 // State of a partition, in words for people.
@@ -99,17 +101,19 @@ type Partition struct {
 
 // NewPartition makes a partition whose poll loop comes round by itself: the caller steers, delivers and steps. rejoin is
 // called where the group is to be asked for a new assignment.
-func NewPartition(a Assignment, w Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(), log *slog.Logger) *Partition {
-	return newPartition(a, w, opts, cl, selfDriven{rejoin}, log)
+func NewPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(), log *slog.Logger) *Partition {
+	return newPartition(a, newWorker, opts, cl, selfDriven{rejoin}, log)
 }
 
-func newPartition(a Assignment, w Worker, opts *ProcessorOptions, cl kmsg.Requestor, loop pollLoop, log *slog.Logger) *Partition {
+func newPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, loop pollLoop, log *slog.Logger) *Partition {
 	p := &Partition{
-		assignment: a, worker: w, opts: opts, cl: cl, loop: loop, queue: newQueue(loop), opened: make(chan struct{}),
+		assignment: a, opts: opts, cl: cl, loop: loop, queue: newQueue(loop), opened: make(chan struct{}),
 		log: log.With("topic", a.Topic, "partition", a.Partition),
 	}
 	p.mu.state, p.mu.since, p.mu.movedAt = StateStarting, time.Now(), time.Now()
 	p.mu.position = kafka.Position{Offset: -1, Epoch: -1}
+	a.Opening = p.opening
+	p.worker = newWorker(a)
 	return p
 }
 
@@ -190,6 +194,16 @@ func (p *Partition) open(ctx context.Context) {
 	p.queue.open(position)
 }
 
+// opening notes how far a partition is that is being opened.
+func (p *Partition) opening(next, end int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.state != StateRunning {
+		p.mu.position.Offset = next
+		p.queue.endsAt(end, p.queue.end())
+	}
+}
+
 func (p *Partition) establish(ctx context.Context) (kafka.Position, error) {
 	if err := p.worker.Fence(ctx); err != nil {
 		return kafka.Position{}, err
@@ -207,13 +221,17 @@ func (p *Partition) next() (*Batch, error) {
 	if err != nil || len(records) == 0 && time.Since(p.lastDone) < p.opts.TickInterval {
 		return nil, err
 	}
+	reached := next
+	if len(records) == 0 {
+		reached = p.settled()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(records) == 0 {
 		next = p.mu.position
 	}
 	p.mu.inHand = len(records)
-	return &Batch{Topic: p.assignment.Topic, Partition: p.assignment.Partition, Records: records, Next: next}, nil
+	return &Batch{Topic: p.assignment.Topic, Partition: p.assignment.Partition, Records: records, Next: next, Reached: reached}, nil
 }
 
 // worked notes that a batch has been worked off.

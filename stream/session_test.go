@@ -43,7 +43,7 @@ func TestRegressConsumeClaimError(t *testing.T) {
 			s := &session{cl: c.Client(), opts: opts, topic: input, partitions: map[int32]*Partition{}}
 			s.ctx, s.cancel = context.WithCancelCause(testkit.Context(t))
 			for p := range int32(3) {
-				s.partitions[p] = newPartition(Assignment{Topic: input, Partition: p}, nil, opts, nil, selfDriven{}, testkit.Log())
+				s.partitions[p] = newPartition(Assignment{Topic: input, Partition: p}, newLab(t).worker, opts, nil, selfDriven{}, testkit.Log())
 			}
 			err := s.consume(gokaDriver{failingHandler{failing: failing}})
 			require.ErrorIs(t, err, errBroken)

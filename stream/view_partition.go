@@ -84,6 +84,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	next := begin
 	if err := p.store.ReadOn(ctx, p.cl, topic, p.partition, begin, func(f kafka.LogChunk) error {
 		p.behind.Store(max(0, f.End-f.Next))
+		p.of.Opening(f.Next, f.End)
 		next = f.Next
 		return p.take(f.Records, f.Next)
 	}); err != nil {

@@ -135,7 +135,7 @@ func (g *group) begin(p *process, member string, partitions []int32) {
 		c := &claim{session: s, partition: partition}
 		a := stream.Assignment{Topic: g.topic, Partition: partition,
 			Member: kafka.Member{Group: g.name, ID: member, Generation: g.generation}}
-		c.stream = stream.NewPartition(a, newWorker(a), &stream.ProcessorOptions{
+		c.stream = stream.NewPartition(a, newWorker, &stream.ProcessorOptions{
 			MaxBatch: options.MaxBatch, TickInterval: tickInterval, ParkInterval: options.ParkInterval,
 			SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
 		}, &client{w: g.w, proc: p}, func() { g.wanted = true }, g.w.log)

@@ -3,8 +3,8 @@ package view
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -118,31 +118,28 @@ func (r *endsRig) waitsForNext() {
 
 // All who wait share a look, and Kafka's silence is not the event's absence.
 func TestEndsAreAskedOnceForAll(t *testing.T) {
-	r := newEndsRig(t)
-	busy := r.ask(1)
-	<-r.listing
-	var came atomic.Int32
-	told := make(chan error, 100)
-	for range cap(told) {
-		go func() {
-			came.Add(1)
-			told <- r.check(t.Context(), []wire.Position{{Partition: 1, Offset: 100}})
-		}()
-	}
-	require.Eventually(t, func() bool { return came.Load() == int32(cap(told)) }, patience, time.Millisecond)
-	r.waitsForNext()
-	r.ends <- 10
-	require.NoError(t, <-busy)
-	looks := 0
-	for range cap(told) {
-		more, err := r.told(told, 10)
-		looks += more
-		var beyond *BeyondEndError
-		require.True(t, errors.As(err, &beyond))
-		require.EqualValues(t, 10, beyond.End)
-	}
-	require.Less(t, looks, cap(told)/2, "looks are shared")
+	synctest.Test(t, func(t *testing.T) {
+		r := newEndsRig(t)
+		busy := r.ask(1)
+		<-r.listing
+		told := make(chan error, 100)
+		for range cap(told) {
+			go func() { told <- r.check(t.Context(), []wire.Position{{Partition: 1, Offset: 100}}) }()
+		}
+		synctest.Wait() // until all wait for a look
+		r.ends <- 10
+		require.NoError(t, <-busy)
+		looks := 0
+		for range cap(told) {
+			more, err := r.told(told, 10)
+			looks += more
+			var beyond *BeyondEndError
+			require.True(t, errors.As(err, &beyond))
+			require.EqualValues(t, 10, beyond.End)
+		}
+		require.Less(t, looks, cap(told)/2, "looks are shared")
 
-	_, err := r.told(r.ask(100), -1)
-	require.NoError(t, err)
+		_, err := r.told(r.ask(100), -1)
+		require.NoError(t, err)
+	})
 }
