@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
 )
 
 // gate holds workers until it is opened.

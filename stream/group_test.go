@@ -7,12 +7,12 @@ import (
 	"sync"
 	"testing"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
 )
 
 // TestRebalanceWaitsForThePollLoop: between a poll and the end of what is done about it the

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
 )
 
 // quick has members notice a rebalance soon.

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"kudos/stream/kafka"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/stream/kafka"
 )
 
 // session is one assignment, from the group's callback to its revocation.

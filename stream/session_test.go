@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"kudos/dev/testkit"
-
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
 )
 
 // failingHandler is goka with partitions whose ConsumeClaim fails; the others end with the session.

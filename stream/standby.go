@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"kudos/stream/kafka"
 	"kudos/stream/store"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const (

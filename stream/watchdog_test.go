@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
 )
 
 // TestStall: a batch that does not end is told of, and a partition that has nothing to do is not.

@@ -3,12 +3,12 @@ package kafka
 import (
 	"testing"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
 )
 
 // answerOffsetFetches answers the next of them with these errors in turn, of the group or of

@@ -3,12 +3,12 @@ package kafka
 import (
 	"testing"
 
-	"kudos/dev/testkit"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/dev/testkit"
 )
 
 // TestClientMetricsAreOfAllClients: one that is closed takes nothing away from the others.

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
 )
 
 // slowNotes is a client that is held, when it learns of a topic, between sending what

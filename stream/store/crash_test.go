@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"testing"
 
-	"kudos/dev/testkit"
-
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
 )
 
 const crashDir = "KUDOS_TEST_CRASH_DIR"

@@ -3,10 +3,10 @@ package store
 import (
 	"testing"
 
-	"kudos/dev/testkit"
-
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
 )
 
 // TestMemtablesFitTheCache: they are memory beside the cache, for each partition, and fill
