@@ -201,12 +201,6 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func canceledContext() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}
-
 // slowClient answers when the transaction's time is over.
 type slowClient struct {
 	TxnClient
