@@ -131,7 +131,7 @@ func (o *owner) requireState(state, why string) {
 // fetch hands over what is in the log from the owner's position on.
 func (o *owner) fetch() {
 	o.s.t.Helper()
-	if fetch, moved := o.Steer(); moved != nil {
+	if fetch, moved := o.Flow(); moved != nil {
 		require.True(o.s.t, fetch)
 		o.at = *moved
 	}

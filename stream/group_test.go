@@ -25,7 +25,7 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	l := newLab(t)
 	first, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 1))
-	l.waitProcessed(1, offsets(0, 1)) // it has begun to consume: from now on only the poll loop steers
+	l.waitProcessed(1, offsets(0, 1)) // it has begun to consume
 	s := first.session()
 	letGo := holdPollLoop(t, first)
 	second, _ := c.run(l, quick)
@@ -43,7 +43,7 @@ func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	letGo = sync.OnceFunc(q.mu.Unlock)
 	t.Cleanup(letGo)
 	p.group().wake()
-	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*poller).steer+")) > 0 })
+	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*poller).controlFlow+")) > 0 })
 	return letGo
 }
 

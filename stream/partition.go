@@ -14,28 +14,25 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Worker does a role's work on one partition. All its methods are called
-// from one goroutine at a time, in this order:
+// Worker does a role's work on one partition. One goroutine calls its methods, in this order:
 //
 //	Fence → Open → Process … → Close
 //
-// After an error it starts over with Fence. Fence and Open together must establish
-// everything anew.
+// After an error the partition restarts with Fence, so Fence and Open must read all state again.
 type Worker interface {
-	// Fence takes the partition over from an earlier owner, before anything of it
-	// is read.
+	// Fence takes the partition over from an earlier owner, before any state is read.
 	Fence(ctx context.Context) error
-	// Open brings the state up to date and says where to go on.
+	// Open brings the state up to date and returns the position to resume from.
 	Open(ctx context.Context) (kafka.Position, error)
-	// Process works a batch off. When it returns nil, b.Next is the position. A
-	// batch without records is a tick.
+	// Process handles a batch. When it returns nil, b.Next is the new position. A batch
+	// without records is a tick.
 	Process(ctx context.Context, b *Batch) error
-	// Close gives up what Fence and Open took. It may be called at any time.
+	// Close releases what Fence and Open acquired. It may be called at any time.
 	Close()
 }
 
-// Optional methods of a Worker: Failed is told of each error for which the partition is closed, before Close; Leave is
-// called once, when the session is over.
+// Optional methods of a Worker. Failed gets the error that closes the partition, before Close. Leave is called once, at
+// the end of the session.
 type (
 	failedWorker  interface{ Failed(err error) }
 	leavingWorker interface{ Leave() }
@@ -46,61 +43,60 @@ type Assignment struct {
 	Topic     string
 	Partition int32
 	Member    kafka.Member // of a group
-	// Log and Partitions, which the topic has, are told where there is no group.
+	// Log identifies the topic, and Partitions is its partition count; set by a Follower.
 	Log        kafka.LogID
 	Partitions int32
-	// Opening is told how far Open is, where that reads the partition itself: the next offset, and the end of the log.
+	// Opening reports the progress of an Open that reads the partition itself.
 	Opening func(next, end int64)
 }
 
 // State of a partition, in words for people.
 const (
-	StateStarting = "starting" // is being opened for the first time
+	StateStarting = "starting" // opening for the first time
 	StateRunning  = "running"
-	StateParked   = "parked" // waits for its cause to be mended
-	StateFenced   = "fenced" // another process owns it; waits for a new assignment
+	StateParked   = "parked" // paused until its cause is fixed
+	StateFenced   = "fenced" // owned by another process; waits for a new assignment
 )
 
-// Partition follows one partition of a topic, step by step: it opens its worker, hands it one batch after the other, and
-// decides what becomes of an error.
+// Partition follows one partition of a topic: it opens its worker, passes it one batch after another, and decides what
+// an error means.
 //
-//	starting ─┐                                             ┌─► parked ─┐ after the park interval, or sooner
-//	          ├─► open: fence, state, position ─► running ──┤           ├─► open …
-//	parked  ──┘                             an error: close └─► fenced  │ until another assignment
+//	starting ─► open: fence, state, position ─► running ─┬─ error ─► parked ─► open, after the park interval or sooner
+//	                                                     └─ fenced, until the next assignment
 //
-// One goroutine calls Step and Wait; the poll loop steers and delivers beside it.
+// One goroutine calls Step and Wait. The poll loop calls Deliver and Flow concurrently.
 type Partition struct {
 	assignment Assignment
 	worker     Worker
 	opts       *ProcessorOptions
-	cl         kmsg.Requestor // is asked whether the log was truncated
+	cl         kmsg.Requestor // for the truncation check
 	loop       pollLoop
 	log        *slog.Logger
 	queue      *queue
 
-	failures int       // since a batch or a tick has gone well
-	lastDone time.Time // when one was over
-	retryAt  time.Time // when a parked or fenced partition is looked at again
+	failures int       // since the last batch or tick that succeeded
+	lastDone time.Time // when the last batch or tick ended
+	retryAt  time.Time // when a parked or fenced partition is tried again
 	opened   chan struct{}
-	first    sync.Once // closes opened, when the partition was opened for the first time, or could not be
+	first    sync.Once // closes opened after the first Open, successful or not
 
 	mu struct {
 		sync.Mutex
 		state   string
 		trouble Trouble
-		// doubt is the trouble of the last park, until a batch or a tick has gone well
-		// since: what only Process finds must not look mended by opening.
-		doubt    Trouble
-		since    time.Time
-		position kafka.Position
-		// movedAt is when the position moved last, or a tick found nothing before it.
-		movedAt time.Time
-		inHand  int // records with the worker
+		// lastFailure is why the partition was parked last, until a batch or tick succeeds:
+		// reopening alone must not clear a failure that only Process can detect.
+		lastFailure Trouble
+		since       time.Time
+		position    kafka.Position
+		// movedAt is when the position last moved, or a tick found no lag.
+		movedAt  time.Time
+		inFlight int // records that the worker processes
 	}
 }
 
-// NewPartition makes a partition whose poll loop comes round by itself: the caller steers, delivers and steps. rejoin is
-// called where the group is to be asked for a new assignment.
+// NewPartition returns a partition that its caller drives: with Flow and Deliver, as a poll loop, and with Step. rejoin
+// asks the group for a new assignment.
 func NewPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(), log *slog.Logger) *Partition {
 	return newPartition(a, newWorker, opts, cl, selfDriven{rejoin}, log)
 }
@@ -117,8 +113,9 @@ func newPartition(a Assignment, newWorker func(Assignment) Worker, opts *Process
 	return p
 }
 
-// Step does what there is to do now, and tells whether there was anything. It does not fail: one partition's trouble is
-// no other's. When ctx has ended nothing is begun; the batch in hand is finished within the shutdown timeout.
+// Step does the next piece of work, and reports whether there was any. It returns no error: a failure of one partition
+// must not stop the others. It starts nothing after ctx is canceled; a batch in flight may finish within the shutdown
+// timeout.
 func (p *Partition) Step(ctx context.Context) (worked bool) {
 	switch state := p.state(); {
 	case ctx.Err() != nil, state != StateRunning && time.Now().Before(p.retryAt):
@@ -145,7 +142,7 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 	case err == nil:
 		p.worked(b)
 	case canceled(work, err):
-		p.log.Warn("the batch in hand was given up at the end of the session; it is done anew by the next owner", "error", err)
+		p.log.Warn("gave up the batch in flight at the end of the session; the next owner processes it", "error", err)
 		p.worker.Close()
 	case errors.Is(err, errReopen):
 		p.log.Info("opening the partition again", "why", err)
@@ -160,7 +157,7 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 	return true
 }
 
-// Wait waits until there may be something to do.
+// Wait blocks until there may be work for Step.
 func (p *Partition) Wait(ctx context.Context) {
 	timer := time.NewTimer(min(p.opts.TickInterval, p.opts.ParkInterval) / 4)
 	defer timer.Stop()
@@ -171,13 +168,13 @@ func (p *Partition) Wait(ctx context.Context) {
 	}
 }
 
-// open establishes position and state.
+// open fences, reads state and position, and starts fetching.
 func (p *Partition) open(ctx context.Context) {
 	defer p.first.Do(func() { close(p.opened) })
 	position, err := p.establish(ctx)
 	switch {
 	case canceled(ctx, err):
-		return // the session is over, which closes the worker
+		return // the end of the session closes the worker
 	case err != nil:
 		p.fail(err)
 		return
@@ -185,16 +182,16 @@ func (p *Partition) open(ctx context.Context) {
 	p.lastDone = time.Now()
 	p.mu.Lock()
 	if p.mu.state == StateParked {
-		p.mu.doubt = p.mu.trouble
+		p.mu.lastFailure = p.mu.trouble
 	}
 	p.setState(StateRunning, Trouble{})
-	p.mu.position, p.mu.inHand = position, 0
+	p.mu.position, p.mu.inFlight = position, 0
 	p.mu.Unlock()
 	p.log.Info("partition is running", "offset", position.Offset) // benchmarks count from here (package bench)
 	p.queue.open(position)
 }
 
-// opening notes how far a partition is that is being opened.
+// opening records the progress of Open.
 func (p *Partition) opening(next, end int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +212,7 @@ func (p *Partition) establish(ctx context.Context) (kafka.Position, error) {
 	return position, checkTruncation(ctx, p.cl, p.assignment.Topic, p.assignment.Partition, position)
 }
 
-// next returns the batch to hand over now, or nil: there is nothing to do yet.
+// next returns the next batch, or nil if there is none yet.
 func (p *Partition) next() (*Batch, error) {
 	records, next, err := p.queue.take(p.opts.MaxBatch)
 	if err != nil || len(records) == 0 && time.Since(p.lastDone) < p.opts.TickInterval {
@@ -230,21 +227,21 @@ func (p *Partition) next() (*Batch, error) {
 	if len(records) == 0 {
 		next = p.mu.position
 	}
-	p.mu.inHand = len(records)
+	p.mu.inFlight = len(records)
 	return &Batch{Topic: p.assignment.Topic, Partition: p.assignment.Partition, Records: records, Next: next, Reached: reached}, nil
 }
 
-// worked notes that a batch has been worked off.
+// worked records that a batch succeeded.
 func (p *Partition) worked(b *Batch) {
 	p.failures = 0
 	p.mu.Lock()
-	if b.Next != p.mu.position || p.mu.inHand == 0 && p.queue.lag() == 0 { // a tick that leaves records lying is no progress
+	if b.Next != p.mu.position || p.mu.inFlight == 0 && p.queue.lag() == 0 { // a tick is progress only if there is no lag
 		p.mu.movedAt = time.Now()
 	}
-	p.mu.position, p.mu.inHand = b.Next, 0
-	if p.mu.doubt != (Trouble{}) {
-		p.log.Info("partition goes on", "offset", b.Next.Offset)
-		p.mu.doubt = Trouble{}
+	p.mu.position, p.mu.inFlight = b.Next, 0
+	if p.mu.lastFailure != (Trouble{}) {
+		p.log.Info("partition resumes", "offset", b.Next.Offset)
+		p.mu.lastFailure = Trouble{}
 		p.mu.since = time.Now()
 	}
 	p.mu.Unlock()
@@ -252,9 +249,8 @@ func (p *Partition) worked(b *Batch) {
 	p.queue.reuse()
 }
 
-// fail closes the partition's work and decides what comes next: nothing until a new
-// assignment (fenced), another look at the park interval (parked), or another try with
-// growing delays.
+// fail closes the worker and applies the retry policy: a fenced partition waits for a new assignment, a parked one is
+// tried again after the park interval, and any other error with growing delays.
 func (p *Partition) fail(err error) {
 	if w, ok := p.worker.(failedWorker); ok {
 		w.Failed(err)
@@ -263,7 +259,7 @@ func (p *Partition) fail(err error) {
 	p.queue.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.inHand = 0
+	p.mu.inFlight = 0
 	if errors.Is(err, kafka.ErrFenced) {
 		p.log.Warn("gave the partition up", "error", err)
 		p.retryAt = time.Now().Add(p.rejoinAfter())
@@ -275,16 +271,15 @@ func (p *Partition) fail(err error) {
 		why.Remedy = cmp.Or(p.opts.LossRemedy, why.Remedy)
 	}
 	p.retryAt = time.Now().Add(p.backoff(parks(err)))
-	if p.mu.trouble.Reason != why.Reason && p.mu.doubt.Reason != why.Reason {
+	if p.mu.trouble.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
 		p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason, "remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(p.retryAt).Round(time.Millisecond))
 	}
 	p.setState(StateParked, why)
 }
 
-// rejoinAfter is how long a fenced partition waits for a rebalance to come by itself:
-// by then the group has noticed a member that was away. If none has come, nobody took
-// the partition (a transaction that timed out fences, too), and the group is asked who
-// owns it.
+// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group has removed a member that was
+// unavailable. Without one nobody took the partition (a transaction timeout fences too), and it asks the group who owns
+// it.
 func (p *Partition) rejoinAfter() time.Duration { return 2 * p.opts.SessionTimeout }
 
 const firstBackoff = 50 * time.Millisecond
@@ -312,31 +307,30 @@ func (p *Partition) state() string {
 	return p.mu.state
 }
 
-// Close ends the partition's work.
+// Close closes the worker.
 func (p *Partition) Close() { p.worker.Close() }
 
-// Deliver hands over what was fetched.
-func (p *Partition) Deliver(fetched *kgo.FetchPartition) { p.queue.push(fetched) }
+// Deliver adds fetched records, or a fetch error.
+func (p *Partition) Deliver(fetched *kgo.FetchPartition) { p.queue.enqueue(fetched) }
 
-// Steer tells whether the partition is to be fetched, and where to go on with it if that has changed.
-func (p *Partition) Steer() (fetch bool, moved *kafka.Position) {
+// Flow returns whether to fetch the partition, and the position to seek to, if any.
+func (p *Partition) Flow() (fetch bool, moved *kafka.Position) {
 	paused, _, moved := p.queue.flow(time.Now(), pendingBatches*p.opts.MaxBatch)
 	if moved != nil {
-		p.queue.sought(*moved)
+		p.queue.seekConfirmed(*moved)
 	}
 	return !paused, moved
 }
 
-// selfDriven is a poll loop that comes round by itself.
+// selfDriven is the poll loop of NewPartition, whose caller polls without being asked.
 type selfDriven struct{ ask func() }
 
 func (selfDriven) wake()           {}
-func (selfDriven) roomAgain()      {}
+func (selfDriven) capacityFreed()  {}
 func (l selfDriven) rejoin()       { l.ask() }
 func (selfDriven) startOver(error) {}
 
-// outlive returns a context that goes on for d after ctx ended: the batch in hand is
-// finished on shutdown, but not for ever.
+// outlive returns a context that is canceled d after ctx: a batch in flight may finish at shutdown.
 func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

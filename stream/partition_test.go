@@ -31,10 +31,10 @@ func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
 // countingLoop is a poll loop that only counts.
 type countingLoop struct{ wakes, rooms, rejoins atomic.Int64 }
 
-func (l *countingLoop) wake()         { l.wakes.Add(1) }
-func (l *countingLoop) roomAgain()    { l.rooms.Add(1) }
-func (l *countingLoop) rejoin()       { l.rejoins.Add(1) }
-func (*countingLoop) startOver(error) {}
+func (l *countingLoop) wake()          { l.wakes.Add(1) }
+func (l *countingLoop) capacityFreed() { l.rooms.Add(1) }
+func (l *countingLoop) rejoin()        { l.rejoins.Add(1) }
+func (*countingLoop) startOver(error)  {}
 
 // forgetful is a leader that knows of no epoch, which proves nothing.
 type forgetful struct{}
@@ -64,7 +64,7 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 	paused, changed, seek := p.queue.flow(time.Now(), 4)
 	require.False(t, paused)
 	require.True(t, changed, "it begins to be fetched")
-	p.queue.sought(*seek)
+	p.queue.seekConfirmed(*seek)
 	return p, loop, l, handed
 }
 
@@ -161,9 +161,9 @@ func TestWhatIsStaleIsDropped(t *testing.T) {
 	wakes := loop.wakes.Load()
 	p.Step(t.Context())
 	require.Greater(t, loop.wakes.Load(), wakes, "and the poll loop is reminded")
-	p.queue.sought(kafka.Position{Offset: 99})
+	p.queue.seekConfirmed(kafka.Position{Offset: 99})
 	require.Equal(t, &at, seek(), "somewhere else is not there")
-	p.queue.sought(at)
+	p.queue.seekConfirmed(at)
 	require.Nil(t, seek())
 	p.Deliver(fetchOf(2, nil, "x"))
 	require.True(t, p.Step(t.Context()))
@@ -193,14 +193,14 @@ func TestFlow(t *testing.T) {
 	step := func() { t.Helper(); require.True(t, p.Step(t.Context())) }
 	is(false, false, now)
 	p.Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
-	has, full := p.queue.room(4)
+	has, full := p.queue.capacity(4)
 	require.False(t, has)
 	require.True(t, full)
 	is(false, false, now) // it may make room soon
 	is(true, true, now.Add(holdPoll))
-	p.queue.kickAt = time.Time{} // the reminder of the first seek is not what this is about
+	p.queue.nudgeAt = time.Time{} // the reminder of the first seek is not what this is about
 	is(true, false, now.Add(holdPoll))
-	_, full = p.queue.room(4)
+	_, full = p.queue.capacity(4)
 	require.False(t, full, "paused, it gets no more whatever the others do")
 	for range 3 {
 		step()
@@ -223,7 +223,7 @@ func TestFlow(t *testing.T) {
 
 	p.Deliver(fetchOf(0, kerr.OffsetOutOfRange))
 	is(true, true, now) // about to be parked
-	has, full = p.queue.room(4)
+	has, full = p.queue.capacity(4)
 	require.False(t, has || full)
 	step()
 	require.Equal(t, StateParked, p.Status().State)
@@ -309,7 +309,7 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	p, loop, _, _ := opened(t, 5)
 	q := p.queue
 	moved := time.Now() // by opened, at the latest
-	_, changed, _ := q.flow(moved.Add(2*kickAfter), 4)
+	_, changed, _ := q.flow(moved.Add(2*nudgeAfter), 4)
 	require.True(t, changed, "the reminder of the first seek")
 	testkit.WaitFor(t, "the timer of the first seek", func() bool { return loop.wakes.Load() >= 3 }) // opened, not ready, reminded
 
@@ -319,11 +319,11 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	require.False(t, changed, "nothing to be reminded of: the client has not moved yet")
 	wakes := loop.wakes.Load()
 	before := time.Now()
-	q.sought(*seek)
-	_, changed, _ = q.flow(before.Add(kickAfter/2), 4)
+	q.seekConfirmed(*seek)
+	_, changed, _ = q.flow(before.Add(nudgeAfter/2), 4)
 	require.False(t, changed, "too soon")
 	testkit.WaitFor(t, "the poll loop to come round for it", func() bool { return loop.wakes.Load() > wakes })
-	require.GreaterOrEqual(t, time.Since(before), kickAfter)
+	require.GreaterOrEqual(t, time.Since(before), nudgeAfter)
 	paused, changed, seek := q.flow(time.Now(), 4)
 	require.True(t, changed)
 	require.False(t, paused, "it is told to resume")
@@ -361,9 +361,9 @@ func TestReopeningDoesNotClearAFailure(t *testing.T) {
 
 	p.retryAt = time.Now()
 	require.True(t, p.Step(t.Context()))
-	p.queue.sought(kafka.Position{Offset: 5, Epoch: 1})
+	p.queue.seekConfirmed(kafka.Position{Offset: 5, Epoch: 1})
 	p.Deliver(fetchOf(5, nil, "a"))
 	require.True(t, p.Step(t.Context()))
 	require.Equal(t, "input/0 running", p.Status().String())
-	require.Contains(t, log.String(), "partition goes on")
+	require.Contains(t, log.String(), "partition resumes")
 }

@@ -16,8 +16,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// This file is the poll loop. It hands what is fetched to the partitions, and steers the client (pause, resume, seek): only
-// between two polls, while the client holds rebalances back.
+// This file is the poll loop. It delivers fetched records to the partitions, and pauses, resumes and seeks them: only
+// between two polls, while the client blocks rebalances.
 
 // poller is the poll loop of one client, which has one session at a time.
 type poller struct {
@@ -31,11 +31,11 @@ type poller struct {
 		woken   bool
 		cancel  context.CancelFunc // ends the poll under way
 	}
-	room chan struct{} // capacity 1: look again for room
+	freed chan struct{} // capacity 1: look again for room
 }
 
 func newPoller(opts *ProcessorOptions, log *slog.Logger) poller {
-	return poller{opts: opts, log: log, room: make(chan struct{}, 1)}
+	return poller{opts: opts, log: log, freed: make(chan struct{}, 1)}
 }
 
 // show makes a session the present one, or none, and returns the one before.
@@ -89,11 +89,11 @@ func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 		s := l.present()
 		if s != nil {
 			l.deliver(s, fetches, fail)
-			l.steer(s)
+			l.controlFlow(s)
 		}
 		l.noteTrouble(fetches)
 		cl.AllowRebalance()
-		l.waitForRoom(ctx)
+		l.waitForCapacity(ctx)
 	}
 }
 
@@ -110,7 +110,7 @@ func (l *poller) pollContext(ctx context.Context) (context.Context, context.Canc
 	return pollCtx, cancel
 }
 
-// wake has the poll loop come round to steer.
+// wake ends the current poll, so that the loop calls controlFlow.
 func (l *poller) wake() {
 	l.mu.Lock()
 	l.mu.woken = true
@@ -118,13 +118,13 @@ func (l *poller) wake() {
 		l.mu.cancel()
 	}
 	l.mu.Unlock()
-	l.roomAgain()
+	l.capacityFreed()
 }
 
-// roomAgain has the poll loop look whether polling makes sense again.
-func (l *poller) roomAgain() {
+// capacityFreed has the poll loop look whether polling makes sense again.
+func (l *poller) capacityFreed() {
 	select {
-	case l.room <- struct{}{}:
+	case l.freed <- struct{}{}:
 	default:
 	}
 }
@@ -147,8 +147,8 @@ func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCau
 	})
 }
 
-// steer tells the client which partitions to pause, resume and move.
-func (l *poller) steer(s *session) {
+// controlFlow pauses, resumes and seeks the partitions that ask for it.
+func (l *poller) controlFlow(s *session) {
 	var pause, resume []int32
 	seeks := map[int32]kafka.Position{}
 	now, quotas := time.Now(), s.quotas(l.opts.MaxBatch)
@@ -195,7 +195,7 @@ func (s *session) seek(to map[int32]kafka.Position) {
 	stands = s.stands()
 	for n, at := range to {
 		if stands[n] == offsets[n] {
-			s.partitions[n].queue.sought(at)
+			s.partitions[n].queue.seekConfirmed(at)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func (s *session) consumeAt(to map[int32]kafka.Position) {
 	s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: slices.Collect(maps.Keys(to))})
 	s.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets})
 	for n, at := range to {
-		s.partitions[n].queue.sought(at)
+		s.partitions[n].queue.seekConfirmed(at)
 	}
 }
 
@@ -221,11 +221,11 @@ func (s *session) stands() map[int32]kgo.EpochOffset {
 	return stands
 }
 
-// waitForRoom holds the poll loop while every running partition has half of its quota
+// waitForCapacity holds the poll loop while every running partition has half of its quota
 // waiting (what is not polled stays in the client's own bounded buffer), and for a
 // while if one has all of it: a fast worker makes room soon, a slow one is
 // then paused.
-func (l *poller) waitForRoom(ctx context.Context) {
+func (l *poller) waitForCapacity(ctx context.Context) {
 	hold := time.NewTimer(holdPoll)
 	defer hold.Stop()
 	for {
@@ -233,7 +233,7 @@ func (l *poller) waitForRoom(ctx context.Context) {
 		if s == nil {
 			return
 		}
-		room, full := s.room(l.opts.MaxBatch)
+		room, full := s.capacity(l.opts.MaxBatch)
 		var held <-chan time.Time
 		switch {
 		case room && !full:
@@ -242,9 +242,9 @@ func (l *poller) waitForRoom(ctx context.Context) {
 			held = hold.C
 		}
 		select {
-		case <-l.room:
+		case <-l.freed:
 		case <-held:
-			l.wake() // steer comes before the next poll
+			l.wake() // controlFlow comes before the next poll
 			return
 		case <-s.done:
 			return
@@ -270,10 +270,10 @@ func (s *session) quotas(maxBatch int) map[int32]int {
 
 // room tells whether polling makes sense: some partition has room, or none is running
 // and the poll only waits. full: some partition must not get more.
-func (s *session) room(maxBatch int) (has, full bool) {
+func (s *session) capacity(maxBatch int) (has, full bool) {
 	running, quotas := false, s.quotas(maxBatch)
 	for n, p := range s.partitions {
-		h, f := p.queue.room(quotas[n])
+		h, f := p.queue.capacity(quotas[n])
 		has, full = has || h, full || f
 		running = running || p.state() == StateRunning
 	}

@@ -11,57 +11,55 @@ import (
 	"kudos/stream/kafka"
 )
 
-// queue is what was fetched of a partition and is not worked off yet. The poll loop fills it, the partition's goroutine
-// takes from it; and it tells the loop what to pause, to resume and to move, so that what waits stays bounded.
+// queue holds the records of a partition that were fetched and not processed yet. The poll loop enqueues them and the
+// partition's goroutine takes them. Its flow control keeps the number of pending records bounded.
 //
-//	poll loop ──push──► pending ──take──► Worker
-//	     ▲                                  │
-//	     └── flow: pause, resume, seek ◄────┘ open, close
+//	poll loop ──enqueue──► pending ──take──► Worker
+//	     ▲                                     │
+//	     └───── flow: pause, resume, seek ◄────┘ open, close
 type queue struct {
 	loop    pollLoop
-	changed chan struct{} // capacity 1: something to look at
-	paused  atomic.Bool   // what the poll loop last told the client
+	changed chan struct{} // capacity 1: wakes the partition's goroutine
+	paused  atomic.Bool   // as the client has it
 
-	// Of the poll loop, while it steers.
-	fullSince time.Time // when pending reached its bound; zero below that
-	kickAt    time.Time // when the client is reminded of the partition after a seek; zero: not
+	// Of the poll loop.
+	fullSince time.Time // when pending reached its bound; zero below it
+	nudgeAt   time.Time // when the client is reminded of the partition after a seek; zero: not
 
-	// Of the partition's goroutine: what begins with the records in hand, and the memory that those before were in.
+	// Of the partition's goroutine: the records in flight and those after them, and the slice to reuse.
 	handed, spare []*kgo.Record
 
 	mu struct {
 		sync.Mutex
-		wanted  bool // the partition is running
+		wanted  bool // the partition is open
 		pending []*kgo.Record
-		// seek is set from opening until the poll loop has moved the client to the
-		// position: what arrives before is dropped.
+		// seek is set until the client is at the position; records that arrive before are dropped.
 		seek *kafka.Position
-		// fetched is behind the last record that arrived, control records included: one
-		// of those may be of a later leader epoch than the records before it. lso is the
-		// end of the log as of then.
+		// fetched is the position after the last record that arrived, control records included: their
+		// leader epoch may be later than that of the records before them. lso is the last stable offset.
 		fetched kafka.Position
 		lso     int64
-		err     error // what a fetch met: nothing is wanted any more
+		err     error // of a fetch; drops what follows
 	}
 }
 
-// pollLoop is what a partition tells the poll loop, the only one to steer the client.
+// pollLoop gets the requests of a partition. Only the poll loop pauses, resumes and seeks.
 type pollLoop interface {
-	wake()      // come round and look at flow
-	roomAgain() // polling makes sense again
-	rejoin()    // ask the group for a new assignment
+	wake()          // call flow soon
+	capacityFreed() // poll again
+	rejoin()        // ask the group for a new assignment
 	// startOver ends the session, for all partitions.
 	startOver(why error)
 }
 
-// newQueue makes the queue of a partition that is paused.
+// newQueue returns the queue of a paused partition.
 func newQueue(loop pollLoop) *queue {
 	q := &queue{loop: loop, changed: make(chan struct{}, 1)}
 	q.paused.Store(true)
 	return q
 }
 
-// open has the client go on at a position.
+// open requests records from a position on.
 func (q *queue) open(at kafka.Position) {
 	q.handed = nil // of a batch that failed
 	q.mu.Lock()
@@ -70,7 +68,7 @@ func (q *queue) open(at kafka.Position) {
 	q.loop.wake()
 }
 
-// close drops what waits, and has the client fetch nothing.
+// close drops the pending records and stops fetching.
 func (q *queue) close() {
 	q.handed = nil
 	q.mu.Lock()
@@ -79,8 +77,8 @@ func (q *queue) close() {
 	q.loop.wake()
 }
 
-// push takes what a poll brought.
-func (q *queue) push(p *kgo.FetchPartition) {
+// enqueue adds the result of a poll.
+func (q *queue) enqueue(p *kgo.FetchPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -114,12 +112,12 @@ func (q *queue) append(records []*kgo.Record) {
 	}
 }
 
-// take returns the records that follow, up to n, and the position after them; none: there is nothing yet.
+// take returns up to n pending records and the position after them.
 func (q *queue) take(n int) (records []*kgo.Record, next kafka.Position, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.seek != nil {
-		q.loop.wake() // the client was not ready for it at the first try
+		q.loop.wake() // the client did not consume the partition yet
 	}
 	n = min(n, len(q.mu.pending))
 	if q.mu.err != nil || n == 0 {
@@ -130,67 +128,65 @@ func (q *queue) take(n int) (records []*kgo.Record, next kafka.Position, err err
 	q.mu.pending = append(q.spare, q.handed[n:]...)
 	q.spare = nil
 	if q.paused.Load() {
-		q.loop.wake() // it may be time to resume
+		q.loop.wake() // to resume it, perhaps
 	} else {
-		q.loop.roomAgain()
+		q.loop.capacityFreed()
 	}
 	if len(q.mu.pending) == 0 {
-		// Over the control records behind it, too: they may be all that is left
-		// when retention has deleted what is before.
+		// After the control records too: retention may delete all records before them.
 		return records, q.mu.fetched, nil
 	}
 	last := records[n-1]
 	return records, kafka.Position{Offset: last.Offset + 1, Epoch: last.LeaderEpoch}, nil
 }
 
-// reuse keeps the memory of a batch that nobody has any more.
+// reuse keeps the slice of a processed batch.
 func (q *queue) reuse() {
-	clear(q.handed) // or the records would be kept, too
+	clear(q.handed) // so that the records can be collected
 	if q.handed != nil {
 		q.handed, q.spare = nil, q.handed[:0]
 	}
 }
 
-// lag is how many records wait or are still to be fetched.
+// lag is the number of records that are pending or not fetched yet.
 func (q *queue) lag() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return int64(len(q.mu.pending)) + max(0, q.mu.lso-q.mu.fetched.Offset)
 }
 
-// settled returns what is behind all that was fetched, if nothing of it waits.
+// settled returns the position after everything fetched, if no record is pending.
 func (q *queue) settled() (at kafka.Position, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.fetched, q.mu.wanted && q.mu.seek == nil && len(q.mu.pending) == 0
 }
 
-// end is the end of the log, as far as it is known.
+// end is the last known end of the log.
 func (q *queue) end() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.lso
 }
 
-// endsAt notes where the log ended a moment ago, which is sooner than was known before the
-// question if records went missing.
+// endsAt sets the end of the log, as asked when it was known to be before. It may be lower: an unclean election loses
+// records.
 func (q *queue) endsAt(end, before int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.lso != before { // a fetch has told more since
+	if q.mu.lso != before { // a fetch returned since
 		end = max(end, q.mu.lso)
 	}
 	q.mu.lso = end
 }
 
-// flow says what the poll loop has to tell the client: whether the partition has to
-// be paused now, and the position to move to, if any. quota is how many records may wait.
+// flow returns whether the client has to pause the partition, whether that or the fetch position may have changed, and
+// the position to seek to, if any. quota is the number of records that may be pending.
 func (q *queue) flow(now time.Time, quota int) (paused, changed bool, seek *kafka.Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// What is pending is bounded. But pausing has the client throw away what it has
-	// fetched, and wait for a fetch of the others before this one is resumed: so it
-	// comes late (see waitForRoom), and resuming only at half of it.
+	// Pausing discards the client's buffered fetches, and a resumed partition waits for the fetch in flight. So a
+	// full partition is paused late (see waitForCapacity), and resumed at half of its quota.
 	full := len(q.mu.pending) >= quota
 	switch {
 	case !full:
@@ -208,8 +204,8 @@ func (q *queue) flow(now time.Time, quota int) (paused, changed bool, seek *kafk
 		paused = full && now.Sub(q.fullSince) >= holdPoll
 	}
 	changed = paused != before
-	if !q.kickAt.IsZero() && !now.Before(q.kickAt) {
-		changed, q.kickAt = true, time.Time{}
+	if !q.nudgeAt.IsZero() && !now.Before(q.nudgeAt) {
+		changed, q.nudgeAt = true, time.Time{}
 	}
 	q.paused.Store(paused)
 	if q.mu.wanted && q.mu.err == nil {
@@ -218,39 +214,36 @@ func (q *queue) flow(now time.Time, quota int) (paused, changed bool, seek *kafk
 	return paused, changed, seek
 }
 
-// sought tells that the client stands at a position that flow asked for.
-func (q *queue) sought(at kafka.Position) {
+// seekConfirmed records that the client is at a position that flow returned.
+func (q *queue) seekConfirmed(at kafka.Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.seek != nil && *q.mu.seek == at {
-		q.mu.seek, q.kickAt = nil, time.Now().Add(kickAfter)
-		time.AfterFunc(kickAfter, q.loop.wake)
+		q.mu.seek, q.nudgeAt = nil, time.Now().Add(nudgeAfter)
+		time.AfterFunc(nudgeAfter, q.loop.wake)
 	}
 }
 
-// kickAfter is how long after a seek the client is told once more to resume. Two
-// changes of what it fetches, one right after the other, can leave it not fetching at
-// all (kgo 1.22.2, source.loopFetch: a loop that finds its session canceled does not
-// look for a new one); whatever makes it look again mends that.
-const kickAfter = 100 * time.Millisecond
+// nudgeAfter is how long after a seek the client is told to resume once more. Two changes of what it fetches in quick
+// succession can stop it from fetching (kgo 1.22.2, source.loopFetch: a loop that finds its session canceled does not
+// look for a new one); any later change makes it look again.
+const nudgeAfter = 100 * time.Millisecond
 
-// pendingBatches bounds what waits for all partitions of a process together, in batches.
+// pendingBatches bounds the pending records of all partitions of a session, in batches.
 const pendingBatches = 2
 
-// holdPoll is how long the poll loop waits for a full partition before it is paused,
-// for the sake of the others.
+// holdPoll is how long the poll loop waits for a full partition before it pauses it for the benefit of the others.
 const holdPoll = 200 * time.Millisecond
 
-// waiting returns how many records wait.
+// waiting returns the number of pending records.
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.mu.pending)
 }
 
-// room tells whether polling on makes sense for this partition, and whether it would
-// take more than the partition should have.
-func (q *queue) room(quota int) (has, full bool) {
+// capacity returns whether the partition has capacity for more records, and whether it is full.
+func (q *queue) capacity(quota int) (has, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	running := q.mu.wanted && q.mu.err == nil

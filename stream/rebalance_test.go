@@ -193,12 +193,12 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	c.Produce(append(testkit.Records(input, 0, 0, 150), testkit.Records(input, 1, 0, 150)...)...)
 	l := newLab(t)
 	g := newGate()
-	var inHand [2]int // a batch is what its poll brought: a poll is shared by the partitions
+	var inFlight [2]int // a batch is what its poll brought: a poll is shared by the partitions
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
 		if len(b.Records) == 0 {
 			return nil
 		}
-		inHand[b.Partition] = len(b.Records)
+		inFlight[b.Partition] = len(b.Records)
 		return g.pass(ctx, b.Partition)
 	}
 	_, stop := c.run(l, nil)
@@ -210,8 +210,8 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	close(g.open)
 	<-stopped
 	for p := range int32(2) {
-		require.LessOrEqual(t, inHand[p], 100)
-		require.Equal(t, offsets(0, int64(inHand[p])), l.processed(p), "the batch in hand, and none after it")
+		require.LessOrEqual(t, inFlight[p], 100)
+		require.Equal(t, offsets(0, int64(inFlight[p])), l.processed(p), "the batch in hand, and none after it")
 		calls, _ := l.callsOf(p)
 		require.Equal(t, []string{"Fence", "Open", "Process", "Close"}, calls)
 	}

@@ -16,7 +16,7 @@ const byItself = "none: it is tried again until the cause is gone; see to the se
 func (p *Partition) Status() PartitionStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lag := p.queue.lag() + int64(p.mu.inHand)
+	lag := p.queue.lag() + int64(p.mu.inFlight)
 	if p.mu.state != StateRunning { // nothing is fetched
 		lag = 0
 		if p.mu.position.Offset >= 0 {
@@ -31,8 +31,8 @@ func (p *Partition) Status() PartitionStatus {
 	if lag > 0 {
 		status.Stands = time.Since(p.mu.movedAt)
 	}
-	if p.mu.state == StateRunning && p.mu.doubt != (Trouble{}) {
-		status.State, status.Trouble = StateParked, p.mu.doubt
+	if p.mu.state == StateRunning && p.mu.lastFailure != (Trouble{}) {
+		status.State, status.Trouble = StateParked, p.mu.lastFailure
 	}
 	return status
 }
@@ -42,7 +42,7 @@ func (p *Partition) Status() PartitionStatus {
 func (p *Partition) settled() kafka.Position {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at, ok := p.queue.settled(); ok && p.mu.inHand == 0 && at.Offset > p.mu.position.Offset {
+	if at, ok := p.queue.settled(); ok && p.mu.inFlight == 0 && at.Offset > p.mu.position.Offset {
 		return at
 	}
 	return p.mu.position

@@ -180,6 +180,7 @@ func (c *claim) run() {
 			}
 		}()
 	}
+	c.stream.Step(s.ctx) // opens
 	c.open = true
 	for s.ctx.Err() == nil {
 		worked := c.stream.Step(s.ctx)
@@ -202,7 +203,7 @@ func (c *claim) poll(batches int) {
 	if !c.open {
 		return
 	}
-	fetch, moved := c.stream.Steer()
+	fetch, moved := c.stream.Flow()
 	if moved != nil {
 		c.at = *moved
 	}

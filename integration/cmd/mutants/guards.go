@@ -36,7 +36,7 @@ func init() {
 		{2, "a partition is fenced whenever it is opened", one(stepGo,
 			"	if err := p.worker.Fence(ctx); err != nil {\n		return kafka.Position{}, err\n	}\n", ""), simulation},
 		{7, "a client that was moved is reminded to fetch", one(queueGo,
-			"q.mu.seek, q.kickAt = nil, time.Now().Add(kickAfter)", "q.mu.seek = nil"),
+			"q.mu.seek, q.nudgeAt = nil, time.Now().Add(nudgeAfter)", "q.mu.seek = nil"),
 			test("stream", "TestFlowRemindsAfterASeek")},
 		{7, "the ranker's table: a position behind the end parks", one("ranker/table.go",
 			"p.NextOffset < start || p.NextOffset > end", "p.NextOffset < start"), test("ranker", "TestTableOutOfRangeParks")},
