@@ -16,7 +16,7 @@ import (
 
 const recordFile = "record.json"
 
-// countTimeout bounds the building and counting, which take half a minute.
+// countTimeout bounds the building and counting, which take a minute.
 const countTimeout = 10 * time.Minute
 
 var anew = flag.Bool("record", false, "write what is counted to "+recordFile+", whatever it was before")
