@@ -313,3 +313,12 @@ func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 	w.waitArchived()
 	p.stop()
 }
+
+// TestRunReportsOnlyTheLastFile: the error of a file that an earlier Close could not finish is not that of Run.
+func TestRunReportsOnlyTheLastFile(t *testing.T) {
+	a := &Archive{}
+	p := &partition{archive: a, left: errors.New("the disk was full for a while")}
+	p.Close()
+	p.Leave()
+	require.Empty(t, a.left.errs)
+}

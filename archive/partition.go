@@ -14,7 +14,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// partition archives one partition.
+// partition is the stream.Worker that archives one partition.
 type partition struct {
 	archive *Archive
 	folder  *folder
@@ -72,11 +72,12 @@ func (p *partition) Process(ctx context.Context, b *stream.Batch) error {
 	return err
 }
 
-// Close finishes the file in hand.
+// Close finishes the open file. What an earlier Close could not finish is read from Kafka again.
 func (p *partition) Close() {
+	p.left = nil
 	if p.writer != nil {
 		if p.left = p.leave(p.writer, nil); p.left != nil {
-			p.log.Warn("the file in hand could not be finished", "error", p.left)
+			p.log.Warn("finishing the open file failed", "error", p.left)
 		}
 		p.writer = nil
 	}
@@ -86,7 +87,7 @@ func (p *partition) Close() {
 	}
 }
 
-// Leave tells whether the last file could be finished.
+// Leave reports the error of the last Close.
 func (p *partition) Leave() { p.archive.leave(p.left) }
 
 // position finds out where to begin, or that the log still has what is next.

@@ -29,8 +29,8 @@ type Follower struct {
 	end context.CancelCauseFunc // of the present session
 }
 
-// NewFollower makes a follower of the topic Input, by the name Group; newWorker is called for each partition whenever all
-// begin. begun, if it is not nil, is told of them then, and with nil when they have ended.
+// NewFollower returns a follower of the topic Input, shown in metrics as Group. It calls newWorker for each partition
+// whenever all start, then begun, if not nil, with the workers, and begun with nil when they have ended.
 func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger) *Follower {
 	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval), cmp.Or(opts.stallTimeout, stallTimeout)
 	if opts.stalled == nil {
@@ -44,11 +44,11 @@ func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun
 	return f
 }
 
-// topicCheckInterval is how often it is looked whether the topic is still the same. The client itself notices another one
-// late, and by chance.
+// topicCheckInterval is how often the topic's id and partition count are checked. The client itself may detect a
+// recreated topic late.
 const topicCheckInterval = 3 * time.Second
 
-// Run blocks until ctx ends; it goes on over all errors of Kafka.
+// Run blocks until ctx is canceled; it retries after every error.
 func (f *Follower) Run(ctx context.Context) error {
 	again(ctx, f.runOnce, func(err error, in time.Duration) {
 		f.log.Warn("following a topic: all partitions begin again", "topic", f.opts.Input, "error", err, "remedy", remedyOf(err), "in", in)
@@ -80,7 +80,7 @@ func (f *Follower) runOnce(ctx context.Context) error {
 		kgo.KeepControlRecords(), // they take offsets, up to the end of the log
 		// Lost data is to be seen and not skipped.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// A resumed partition is asked for only when the fetch under way has ended.
+		// A resumed partition waits for the fetch in flight.
 		kgo.FetchMaxWait(250*time.Millisecond),
 		kgo.FetchMaxPartitionBytes(followPartitionBytes),
 		kgo.FetchMaxBytes(2*followPartitionBytes),
@@ -130,7 +130,7 @@ func (f *Follower) runOnce(ctx context.Context) error {
 // followPartitionBytes is what the broker answers with for a partition.
 const followPartitionBytes = 1 << 20
 
-// watchTopic looks again and again whether the topic is still the one that is followed.
+// watchTopic ends the session when the topic was recreated, or has other partitions.
 func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogID, partitions int32) {
 	tick := time.NewTicker(topicCheckInterval)
 	defer tick.Stop()
@@ -147,7 +147,7 @@ func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogI
 	}
 }
 
-// sameTopic is nil if the topic is the one that it was, with as many partitions; or if nobody can tell now.
+// sameTopic returns an error if the topic was recreated or its partition count changed; nil if Kafka is unavailable.
 func sameTopic(ctx context.Context, cl *kgo.Client, topic string, id kafka.LogID, partitions int32) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -183,7 +183,7 @@ func (s *session) statuses() []PartitionStatus {
 	return statuses
 }
 
-// startOver ends the session; Run begins with another one.
+// startOver ends the session; Run starts the next one.
 func (f *Follower) startOver(why error) {
 	f.end(why)
 	f.wake()

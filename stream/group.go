@@ -82,8 +82,7 @@ func (g *group) run(ctx context.Context, d driver) error {
 	return nil
 }
 
-// begin starts a session. Its partitions are opened beside each other, and nothing waits for that: what is not open is
-// paused.
+// begin starts a session. Its partitions open concurrently and stay paused until then.
 func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client, partitions []int32, d driver) {
 	g.end(fail) // the client revokes first; this only makes sure
 	id, generation := cl.GroupMetadata()

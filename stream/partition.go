@@ -151,9 +151,6 @@ func (p *Partition) Step(ctx context.Context) (worked bool) {
 	default:
 		p.fail(err)
 	}
-	if errors.Is(err, errMore) {
-		p.loop.startOver(err)
-	}
 	return true
 }
 
@@ -257,6 +254,9 @@ func (p *Partition) fail(err error) {
 	}
 	p.worker.Close()
 	p.queue.close()
+	if errors.Is(err, errMore) {
+		p.loop.startOver(err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.inFlight = 0

@@ -29,12 +29,12 @@ func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
 }
 
 // countingLoop is a poll loop that only counts.
-type countingLoop struct{ wakes, rooms, rejoins atomic.Int64 }
+type countingLoop struct{ wakes, rooms, rejoins, restarts atomic.Int64 }
 
-func (l *countingLoop) wake()          { l.wakes.Add(1) }
-func (l *countingLoop) capacityFreed() { l.rooms.Add(1) }
-func (l *countingLoop) rejoin()        { l.rejoins.Add(1) }
-func (*countingLoop) startOver(error)  {}
+func (l *countingLoop) wake()           { l.wakes.Add(1) }
+func (l *countingLoop) capacityFreed()  { l.rooms.Add(1) }
+func (l *countingLoop) rejoin()         { l.rejoins.Add(1) }
+func (l *countingLoop) startOver(error) { l.restarts.Add(1) }
 
 // forgetful is a leader that knows of no epoch, which proves nothing.
 type forgetful struct{}
@@ -168,6 +168,15 @@ func TestWhatIsStaleIsDropped(t *testing.T) {
 	p.Deliver(fetchOf(2, nil, "x"))
 	require.True(t, p.Step(t.Context()))
 	require.EqualValues(t, 3, p.Status().Position.Offset)
+}
+
+// TestOtherPartitionsRestartAll: when a worker finds that the topic has other partitions, all restart; for other errors none.
+func TestOtherPartitionsRestartAll(t *testing.T) {
+	p, loop, _, _ := opened(t, 5)
+	p.fail(Park(CauseState, "", "broken"))
+	require.Zero(t, loop.restarts.Load())
+	p.fail(fmt.Errorf("processing: %w", errMore))
+	require.EqualValues(t, 1, loop.restarts.Load())
 }
 
 // TestOffsetsDoNotGoBack: those below what was read mean that the log is another.

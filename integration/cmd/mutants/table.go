@@ -228,7 +228,7 @@ var mutants = []mutant{
 	{7, "a parked partition is looked at again", one(stepGo,
 		"state != StateRunning && time.Now().Before(p.retryAt):", "state == StateParked:"), real("TestRule7")},
 	{7, "the others go on: a worker's error does not end goka", one(stepGo,
-		"	default:\n		p.fail(err)\n	}\n	if errors", "	default:\n		panic(err)\n	}\n	if errors"), real("TestRule7")},
+		"	default:\n		p.fail(err)\n	}\n	return true\n", "	default:\n		panic(err)\n	}\n	return true\n"), real("TestRule7")},
 	{7, "the remedy is named", one("stream/errors.go",
 		"Remedy: remedy, Err: err}", "Err: err}"), real("TestRule7")},
 	{7, "nothing is consumed while parked", one(queueGo,
