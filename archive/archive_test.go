@@ -3,9 +3,9 @@ package archive
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/schema"
 	"kudos/stream"
 	"kudos/stream/kafka"
@@ -34,8 +34,10 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	w.commit(0, 2)
 	w.commit(3, 0) // duplicates only: no rows
 	w.waitArchived()
-	waitFor(t, "the lag to be none: markers are no lag", func() bool { return p.metric("kafka_consumergroup_lag", "consumergroup", "archive") == 0 })
-	waitFor(t, "the rows to be counted", func() bool { return p.metric("kudos_archive_rows_total", "", "") == float64(len(w.want)) })
+	testkit.WaitFor(t, "no lag (markers are none) and all rows to be counted", func() bool {
+		return p.metric("kafka_consumergroup_lag", "consumergroup", "archive") == 0 &&
+			p.metric("kudos_archive_rows_total", "", "") == float64(len(w.want))
+	})
 	require.EqualValues(t, len(files(t, w.opts)), p.metric("kudos_archive_files_total", "", ""))
 	require.Positive(t, p.metric("kudos_archive_bytes_total", "", ""))
 	require.Equal(t, float64(partitions), p.metric("kudos_partition_state", "state", "running"))
@@ -49,7 +51,7 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	p.waitReady()
 	w.commit(0, 4)
 	w.commit(2, 1)
-	waitFor(t, "all to be read", func() bool {
+	testkit.WaitFor(t, "all to be read", func() bool {
 		statuses, _ := p.follower.Status()
 		return statuses[0].Position.Offset > 16 && statuses[2].Position.Offset > 2
 	})
@@ -73,10 +75,8 @@ func TestBeginsWhereTheUpdatesAreWhole(t *testing.T) {
 	p.stop()
 
 	// Where nothing was yet the archive has begun, too: what comes is not taken for the begin.
-	want := w.want
 	w.next[1] = 7
-	w.commit(1, 1)
-	w.want = want
+	w.commitLost(1, 1)
 	p = w.start()
 	p.waitParked("1", "loss", "has seq 7 where 0 was to come")
 }
@@ -97,13 +97,13 @@ func TestWhatAFailureLeaves(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := testOptions(t)
-			w := testWriter(t, testFolder(t, o), o)
+			w := testWriter(t, testDirectory(t, o), o)
 			require.NoError(t, w.begin(position{}, c.begun))
-			require.NoError(t, w.take([]*kgo.Record{update(0, 0, noon, 1)}, 1, noon))
+			w.mustTake(t, update(0, 0, noon, 1))
 			err := (&partition{}).leave(w, c.err)
 			require.Equal(t, c.cause, stream.TroubleOf(err).Cause)
 			require.Len(t, rowsOf(t, o), c.rows)
-			w = testWriter(t, w.folder, o)
+			w = testWriter(t, w.directory, o)
 			require.Equal(t, c.rows > 0, w.begun)
 		})
 	}
@@ -116,9 +116,7 @@ func TestAGapParksItsPartition(t *testing.T) {
 	p := w.start()
 	w.waitArchived()
 	w.next[2] += 3
-	want := w.want
-	w.commit(2, 1)
-	w.want = want
+	w.commitLost(2, 1)
 	p.waitParked("2", "loss", "has seq 5 where 2 was to come")
 	w.commit(1, 1)
 	w.waitArchived()
@@ -136,31 +134,24 @@ func TestALogThatDoesNotHaveWhatIsNextParks(t *testing.T) {
 	p := w.start()
 	w.waitArchived()
 	p.stop()
-	t.Run("its end was cut off", func(t *testing.T) {
-		f := testFolder(t, w.opts)
+	move := func(by int64) {
+		d := testDirectory(t, w.opts)
 		var was position
-		found, err := f.read("_p1.json", &was)
+		found, err := d.read("_p1.json", &was)
 		require.NoError(t, err)
 		require.True(t, found)
-		ahead := was
-		ahead.NextOffset += 100
-		require.NoError(t, f.write("_p1.json", ahead))
-		require.NoError(t, f.Close())
-		p := w.start()
-		p.waitParked("1", "loss", "like-updates/1 ends at offset 5, and was archived to 105")
-		p.stop()
-		f = testFolder(t, w.opts)
-		require.NoError(t, f.write("_p1.json", was))
-	})
-	t.Run("its beginning was deleted", func(t *testing.T) {
-		w.commit(1, 3)
-		var upTo kadm.Offsets
-		upTo.Add(kadm.Offset{Topic: schema.TopicUpdates, Partition: 1, At: 7})
-		_, err := kadm.NewClient(w.client()).DeleteRecords(t.Context(), upTo)
-		require.NoError(t, err)
-		p := w.start()
-		p.waitParked("1", "loss", "like-updates/1 begins at offset 7, and was archived to 5 only")
-	})
+		was.NextOffset += by
+		require.NoError(t, d.write("_p1.json", was))
+		require.NoError(t, d.Close())
+	}
+	move(100)
+	p = w.start()
+	p.waitParked("1", "loss", "like-updates/1 ends at offset 5, and was archived to 105")
+	p.stop()
+	move(-100)
+	w.commit(1, 3)
+	require.NoError(t, w.broker.DeleteRecords(schema.TopicUpdates, 1, 7))
+	w.start().waitParked("1", "loss", "like-updates/1 begins at offset 7, and was archived to 5 only")
 }
 
 // TestATopicMadeAnewIsAnotherLog, and that is what is said of it.
@@ -171,58 +162,13 @@ func TestATopicMadeAnewIsAnotherLog(t *testing.T) {
 	w.waitArchived()
 	require.NoError(t, w.broker.DeleteTopic(schema.TopicUpdates))
 	w.makeTopic()
-	waitFor(t, "all to park", func() bool { return p.metric("kudos_parked_partitions", "cause", "topics") == partitions })
+	p.waitAllParked()
 	require.ErrorContains(t, p.Ready(), "is the archive of another like-updates")
 	p.stop()
 	w.waitArchived()
-	p = w.start()
-	require.ErrorContains(t, p.ended(), "is the archive of another like-updates")
-	w.opts = testOptions(t)
-	w.opts.RotateInterval = 20 * time.Millisecond
-	p = w.start()
-	p.waitReady()
-}
-
-// TestATopicMadeAnewUnderOnesHands: when it had just been looked at. It is as long as the old one,
-// and its numbers go on like those.
-func TestATopicMadeAnewUnderOnesHands(t *testing.T) {
-	w := newWorld(t)
-	w.commit(0, 2)
-	p := w.start()
-	w.waitArchived()
-	p.stop()
-	want := w.want
-	reached, released := make(chan struct{}, partitions), make(chan struct{})
-	release := sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release)
-	w.broker.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
-		w.broker.KeepControl()
-		w.broker.SleepControl(func() { // other requests go on meanwhile
-			select {
-			case reached <- struct{}{}:
-			default:
-			}
-			<-released
-		})
-		return nil, nil, false
-	})
-	p = w.start()
-	select {
-	case <-reached:
-	case <-time.After(patience):
-		require.FailNow(t, "nobody asks where the log ends")
-	}
-	require.NoError(t, w.broker.DeleteTopic(schema.TopicUpdates))
-	w.makeTopic()
-	w.connect()
-	w.next[0] = 0
-	w.commit(0, 2)
-	w.commit(0, 2)
-	release()
-	waitFor(t, "all to park", func() bool { return p.metric("kudos_parked_partitions", "cause", "topics") == partitions })
-	p.stop()
-	w.want = want
-	w.waitArchived()
+	require.ErrorContains(t, w.archive().Run(t.Context()), "is the archive of another like-updates")
+	w.opts.Dir = testOptions(t).Dir
+	w.start().waitReady()
 }
 
 // TestADiskInTroubleLosesNothing: the partition is parked, and goes on when there is room again.
@@ -233,7 +179,7 @@ func TestADiskInTroubleLosesNothing(t *testing.T) {
 	inTheWay := p.opts.Dir + "/hour=2026-11-21T12"
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 	w.commit(1, 3)
-	waitFor(t, "the partition to park", func() bool {
+	testkit.WaitFor(t, "the partition to park", func() bool {
 		err := p.Ready()
 		return err != nil && strings.Contains(err.Error(), "like-updates/1 parked: archive.dir: ")
 	})
@@ -245,20 +191,14 @@ func TestADiskInTroubleLosesNothing(t *testing.T) {
 	w.waitArchived()
 }
 
-// TestTwoAtOnce: one is told that the other is there, whoever comes first.
+// TestTwoAtOnce: the second is told that the other is there, which continues.
 func TestTwoAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.commit(0, 5)
-	a, b := w.start(), w.start()
-	refused := a
-	select {
-	case <-a.done:
-	case <-b.done:
-		refused = b
-	case <-time.After(patience):
-		require.FailNow(t, "both run")
-	}
-	require.ErrorContains(t, refused.err, "another process writes to "+w.opts.Dir)
+	w.start()
+	w.waitArchived()
+	require.ErrorContains(t, w.archive().Run(t.Context()), "another process writes to "+w.opts.Dir)
+	w.commit(0, 5)
 	w.waitArchived()
 }
 
@@ -266,7 +206,9 @@ func TestTwoAtOnce(t *testing.T) {
 func TestWaitsForTheTopic(t *testing.T) {
 	w := newEmptyWorld(t)
 	p := w.start()
-	waitFor(t, "it to say so", func() bool { return strings.Contains(p.Ready().Error(), "there is no topic like-updates") })
+	testkit.WaitFor(t, "it to say so", func() bool {
+		return strings.Contains(p.Ready().Error(), "there is no topic like-updates")
+	})
 	p.stop()
 	p = w.start()
 	w.makeTopic()
@@ -276,34 +218,33 @@ func TestWaitsForTheTopic(t *testing.T) {
 func TestOptions(t *testing.T) {
 	require.NoError(t, DefaultOptions().Validate())
 	err := Options{MaxRows: 999, RowGroupRows: -1, Compression: "lzo"}.Validate()
-	for _, what := range []string{"dir", "rotate_interval", "max_rows", "row_group_rows", "compression", "park_interval"} {
-		require.ErrorContains(t, err, "archive."+what+": ")
+	for _, key := range strings.Fields("dir rotate_interval max_rows row_group_rows compression park_interval") {
+		require.ErrorContains(t, err, "archive."+key+": ")
 	}
 	_, err = New(Options{}, kafka.DefaultOptions(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.Error(t, err)
 }
 
-// TestGoesOnWithPartitionsThatWereAdded, in the same folder; what has moved there is no row: nobody's reaction has changed.
+// TestGoesOnWithPartitionsThatWereAdded, in the same directory; what has moved there is no row: nobody's reaction has
+// changed.
 func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 	w := newWorld(t)
 	w.commit(1, 3)
 	p := w.start()
 	w.waitArchived()
-	_, err := kadm.NewClient(w.client()).CreatePartitions(t.Context(), 2, schema.TopicUpdates)
+	_, err := kadm.NewClient(w.broker.Client()).CreatePartitions(t.Context(), 2, schema.TopicUpdates)
 	require.NoError(t, err)
 	w.connect()
-	require.NoError(t, w.writer.BeginTransaction())
-	moved := schema.Update{Counts: schema.Counts{Likes: 1}, Deltas: []schema.Delta{{Region: schema.Region{'D', 'E'}, Likes: 1}}, Moved: true, Other: 1}
-	rec := &kgo.Record{Partition: 5, Key: schema.AppendPostKey(nil, 7), Value: schema.AppendUpdate(nil, &moved), Timestamp: w.at}
-	last := progress(0, 1, w.at)
-	last.Partition = 5
-	require.NoError(t, w.writer.ProduceSync(t.Context(), rec, last).FirstErr())
-	require.NoError(t, w.writer.EndTransaction(t.Context(), kgo.TryCommit))
+	moved := schema.Update{Counts: schema.Counts{Likes: 1}, Moved: true, Other: 1}
+	moved.Deltas = []schema.Delta{{Region: schema.Region{'D', 'E'}, Likes: 1}}
+	rec := update(0, 0, w.at)
+	rec.Value = schema.AppendUpdate(nil, &moved)
+	w.write(5, kgo.TryCommit, rec, progress(0, 1, w.at))
 	w.next[5] = 2
 	w.commit(5, 2)
 	w.commit(1, 1)
 	w.waitArchived()
-	waitFor(t, "all partitions to be ready", func() bool {
+	testkit.WaitFor(t, "all partitions to be ready", func() bool {
 		statuses, err := p.follower.Status()
 		return err == nil && len(statuses) == partitions+2 && p.Ready() == nil
 	})
@@ -316,9 +257,12 @@ func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 
 // TestRunReportsOnlyTheLastFile: the error of a file that an earlier Close could not finish is not that of Run.
 func TestRunReportsOnlyTheLastFile(t *testing.T) {
-	a := &Archive{}
-	p := &partition{archive: a, left: errors.New("the disk was full for a while")}
+	p := &partition{archive: &Archive{}, log: testkit.Log(), writer: newWriter(t, position{})}
+	p.writer.mustTake(t, update(0, 0, noon, 1))
+	require.NoError(t, p.writer.out.file.Close()) // as if the disk were full
 	p.Close()
-	p.Leave()
-	require.Empty(t, a.left.errs)
+	left, _ := p.archive.left.Load(p.number)
+	require.ErrorIs(t, left.(error), os.ErrClosed)
+	p.Close()
+	require.Empty(t, maps.Collect(p.archive.left.Range))
 }

@@ -13,18 +13,17 @@ import (
 
 // Options of the archive.
 type Options struct {
-	// Dir is the folder of the files. One process at a time writes there.
+	// Dir is the directory of the files. One process at a time writes there.
 	Dir string `mapstructure:"dir"`
 	// RotateInterval is how long a row waits at most until its file is finished.
 	RotateInterval time.Duration `mapstructure:"rotate_interval"`
 	// MaxRows of a file. The rows of an update stay together.
 	MaxRows int `mapstructure:"max_rows"`
-	// RowGroupRows are the rows of a row group, which is in memory until it is whole: of each
-	// partition one.
+	// RowGroupRows is the size of a row group, which is in memory until it is whole: one for each partition.
 	RowGroupRows int `mapstructure:"row_group_rows"`
 	// Compression of the files: zstd, snappy or none.
 	Compression string `mapstructure:"compression"`
-	// ParkInterval is how often a partition that cannot be archived is looked at again.
+	// ParkInterval is how often a parked partition is retried.
 	ParkInterval time.Duration `mapstructure:"park_interval"`
 }
 
@@ -40,33 +39,22 @@ func DefaultOptions() Options {
 	}
 }
 
-const (
-	maxRows         = 100_000_000
-	maxRowGroupRows = 10_000_000
-)
-
 var codecs = map[string]compress.Codec{"zstd": &parquet.Zstd, "snappy": &parquet.Snappy, "none": &parquet.Uncompressed}
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns all that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
-	if o.Dir == "" {
-		errs = append(errs, errors.New("archive.dir: a folder is needed"))
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("archive."+format, args...))
+		}
 	}
-	if o.RotateInterval <= 0 {
-		errs = append(errs, errors.New("archive.rotate_interval: must be above zero"))
-	}
-	if o.MaxRows < schema.MaxDeltas || o.MaxRows > maxRows {
-		errs = append(errs, fmt.Errorf("archive.max_rows: between %d and %d", schema.MaxDeltas, maxRows))
-	}
-	if o.RowGroupRows < 1 || o.RowGroupRows > maxRowGroupRows {
-		errs = append(errs, fmt.Errorf("archive.row_group_rows: between 1 and %d", maxRowGroupRows))
-	}
-	if _, ok := codecs[o.Compression]; !ok {
-		errs = append(errs, fmt.Errorf("archive.compression: %q is none of zstd, snappy, none", o.Compression))
-	}
-	if o.ParkInterval <= 0 {
-		errs = append(errs, errors.New("archive.park_interval: must be above zero"))
-	}
+	refuse(o.Dir == "", "dir: a folder is needed")
+	refuse(o.RotateInterval <= 0, "rotate_interval: must be above zero")
+	refuse(o.MaxRows < schema.MaxDeltas || o.MaxRows > 100_000_000,
+		"max_rows: between %d and %d", schema.MaxDeltas, 100_000_000)
+	refuse(o.RowGroupRows < 1 || o.RowGroupRows > 10_000_000, "row_group_rows: between 1 and 10000000")
+	refuse(codecs[o.Compression] == nil, "compression: %q is none of zstd, snappy, none", o.Compression)
+	refuse(o.ParkInterval <= 0, "park_interval: must be above zero")
 	return errors.Join(errs...)
 }

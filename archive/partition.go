@@ -16,51 +16,46 @@ import (
 
 // partition is the stream.Worker that archives one partition.
 type partition struct {
-	archive *Archive
-	folder  *folder
-	id      identity // of the log
-	number  int32
-	log     *slog.Logger
+	archive   *Archive
+	directory *directory
+	id        identity // of the log
+	number    int32
+	log       *slog.Logger
+	opening   func(next, end int64) // reports how far the search for the begin is
 
-	opening func(next, end int64) // is told how far the search for the begin is
-	cl      *kgo.Client           // while it is open
-	writer  *writer               // likewise
-	checked time.Time             // when the log was last seen to be that one
-	left    error                 // of the file that Close finished
+	cl     *kgo.Client // while it is open
+	writer *writer     // likewise
 }
 
-func newPartition(a *Archive, f *folder, of stream.Assignment) *partition {
-	id := identityOf(kafka.Topics{ClusterID: of.Log.ClusterID, ByName: map[string]kafka.TopicInfo{of.Topic: {ID: of.Log.TopicID, Partitions: of.Partitions}}})
-	return &partition{archive: a, folder: f, id: id, number: of.Partition, opening: of.Opening, log: a.log.With("partition", of.Partition)}
+func newPartition(a *Archive, of stream.Assignment) *partition {
+	return &partition{
+		archive: a, directory: a.directory, id: identityOf(of.Log.ClusterID, of.Log.TopicID, of.Partitions),
+		number: of.Partition, opening: of.Opening, log: a.log.With("partition", of.Partition),
+	}
 }
 
-// Fence has nothing to do: the folder is locked.
+// Fence has nothing to do: the directory is locked.
 func (p *partition) Fence(context.Context) error { return nil }
 
-// Open goes on where the partition was left.
+// Open resumes where the partition was left.
 func (p *partition) Open(ctx context.Context) (at kafka.Position, err error) {
-	if err := p.archive.belongTo(p.id); err != nil {
+	if err := p.directory.belongTo(p.id); err != nil {
 		return at, err
 	}
 	if p.cl, err = p.archive.kafka.NewClient(p.log); err != nil {
 		return at, err
 	}
-	if p.writer, err = openWriter(p.folder, p.archive.opts, p.number); err != nil {
+	if p.writer, err = openWriter(p.directory, p.archive.opts, p.number); err != nil {
 		return at, err
 	}
 	p.writer.finished = p.finished
-	if err := p.position(ctx, p.writer); err != nil {
-		return at, err
-	}
-	return kafka.Position{Offset: p.writer.next, Epoch: -1}, nil
+	err = p.findPosition(ctx)
+	return kafka.Position{Offset: p.writer.next, Epoch: -1}, err
 }
 
-// Process takes in what comes. What ends a batch in the middle leaves the file whole as far as it goes.
-func (p *partition) Process(ctx context.Context, b *stream.Batch) error {
+// Process takes in a batch. An error in the middle of it leaves the file whole as far as it goes.
+func (p *partition) Process(_ context.Context, b *stream.Batch) error {
 	now := time.Now()
-	if err := p.checkLog(ctx, now); err != nil {
-		return err
-	}
 	err := p.writer.take(b.Records, b.Reached.Offset, now)
 	if err == nil && p.writer.due(now) {
 		err = p.writer.commit()
@@ -74,10 +69,11 @@ func (p *partition) Process(ctx context.Context, b *stream.Batch) error {
 
 // Close finishes the open file. What an earlier Close could not finish is read from Kafka again.
 func (p *partition) Close() {
-	p.left = nil
+	p.archive.left.Delete(p.number)
 	if p.writer != nil {
-		if p.left = p.leave(p.writer, nil); p.left != nil {
-			p.log.Warn("finishing the open file failed", "error", p.left)
+		if err := p.leave(p.writer, nil); err != nil {
+			p.log.Warn("finishing the open file failed", "error", err)
+			p.archive.left.Store(p.number, err)
 		}
 		p.writer = nil
 	}
@@ -87,89 +83,96 @@ func (p *partition) Close() {
 	}
 }
 
-// Leave reports the error of the last Close.
-func (p *partition) Leave() { p.archive.leave(p.left) }
-
-// position finds out where to begin, or that the log still has what is next.
-func (p *partition) position(ctx context.Context, w *writer) error {
-	cl := p.cl
-	if err := p.lookUp(ctx); err != nil {
-		return err
-	}
-	p.checked = time.Time{} // what is read is not settled yet
-	if !w.begun {
-		var said time.Time
-		begin, virgin, err := findBegin(ctx, cl, p.number, func(next, end int64) {
-			p.opening(next, end)
-			if now := time.Now(); now.Sub(said) > sayInterval {
-				p.log.Info("looks for where the updates are whole", "offset", next, "end", end)
-				said = now
-			}
-		})
-		if err != nil {
-			return err
-		}
-		p.log.Info("begins here: before, updates are missing, or there are none", "offset", begin.NextOffset, "seq", begin.NextSeq)
-		return w.begin(begin, virgin)
-	}
-	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, p.number)
-	switch {
-	case err != nil:
-		return err
-	case w.next < start:
-		return stream.Park(stream.CauseLoss, elsewhere, "%s/%d begins at offset %d, and was archived to %d only: what is between is gone", schema.TopicUpdates, p.number, start, w.next)
-	case w.next > end:
-		return stream.Park(stream.CauseLoss, elsewhere, "%s/%d ends at offset %d, and was archived to %d: its end was cut off, or came from elsewhere", schema.TopicUpdates, p.number, end, w.next)
-	}
-	return nil
-}
-
-// sayInterval is how often a search tells how far it is.
-const sayInterval = 10 * time.Second
-
-// checkInterval is how often it is looked whether the topic is still the one that is archived.
-const checkInterval = 10 * time.Second
-
-// checkLog refuses another log, now and then. The first look comes after the first fetch, which
-// settles what log is read: one that was made anew in between is not taken for the old one.
-func (p *partition) checkLog(ctx context.Context, now time.Time) error {
-	if now.Sub(p.checked) < p.archive.checkInterval {
-		return nil
-	}
-	p.checked = now
-	return p.lookUp(ctx)
-}
-
-func (p *partition) lookUp(ctx context.Context) error {
+// findPosition finds where the archive begins, or checks that the log still has what is next.
+func (p *partition) findPosition(ctx context.Context) error {
 	topics, err := kafka.LookUpTopics(ctx, p.cl, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}
-	is := identityOf(topics)
-	if is.ClusterID == p.id.ClusterID && is.TopicID == p.id.TopicID && is.Partitions > p.id.Partitions {
-		return nil // all begin again soon, with those that were added
+	// Where partitions were added, all begin again soon.
+	if is := updatesOf(topics); is != p.id && !p.id.grewTo(is) {
+		return anotherLog(p.directory.root, p.id, is)
 	}
-	if is != p.id {
-		return anotherLog(p.folder.dir, p.id, is)
+	w := p.writer
+	if !w.begun {
+		begin, virgin, err := p.findBegin(ctx)
+		if err != nil {
+			return err
+		}
+		p.log.Info("begins here: before, updates are missing, or there are none",
+			"offset", begin.NextOffset, "seq", begin.NextSeq)
+		return w.begin(begin, virgin)
+	}
+	start, end, err := kafka.Bounds(ctx, p.cl, schema.TopicUpdates, p.number)
+	switch {
+	case err != nil:
+		return err
+	case w.next < start:
+		return stream.Park(stream.CauseLoss, elsewhere,
+			"%s/%d begins at offset %d, and was archived to %d only: what is between is gone",
+			schema.TopicUpdates, p.number, start, w.next)
+	case w.next > end:
+		return stream.Park(stream.CauseLoss, elsewhere,
+			"%s/%d ends at offset %d, and was archived to %d: its end was cut off, or came from elsewhere",
+			schema.TopicUpdates, p.number, end, w.next)
 	}
 	return nil
 }
 
-// leave finishes the file in hand, which is whole as far as it goes, whatever it was that failed;
-// but not if that was the file. err is why; it stays.
+// findBegin returns where the partition is whole from: behind the last gap in the numbers of the updates, which
+// compaction makes in what is older than 7 days. It is the position of the update there, or of the first one that is to
+// come; virgin: there never was one.
+func (p *partition) findBegin(ctx context.Context) (begin position, virgin bool, err error) {
+	start, end, err := kafka.Bounds(ctx, p.cl, schema.TopicUpdates, p.number)
+	if err != nil {
+		return begin, false, err
+	}
+	begin.NextOffset = start
+	var u schema.Update
+	var said time.Time
+	next, first := uint64(0), true
+	err = kafka.ReadLogSmall(ctx, p.cl, schema.TopicUpdates, p.number, start, func(c kafka.LogChunk) (bool, error) {
+		for _, rec := range c.Records {
+			if err := schema.DecodeUpdate(rec.Value, &u); err != nil {
+				return false, notUnderstood(rec, err)
+			}
+			if first || u.Seq != next {
+				begin = position{NextOffset: rec.Offset, NextSeq: u.Seq}
+			}
+			next, first = u.Seq+1, false
+		}
+		p.opening(c.Next, end)
+		if now := time.Now(); now.Sub(said) > sayInterval {
+			p.log.Info("looks for where the updates are whole", "offset", c.Next, "end", end)
+			said = now
+		}
+		return c.Next < end, nil
+	})
+	if err != nil {
+		return begin, false, fmt.Errorf("looking for where the updates are whole: %w", err)
+	}
+	return begin, first && start == 0, nil
+}
+
+// sayInterval is how often a search reports how far it is.
+const sayInterval = 10 * time.Second
+
+// leave finishes the open file, which is whole as far as it goes, unless writing it is what failed. It returns err, and
+// what fails now.
 func (p *partition) leave(w *writer, err error) error {
 	var park *stream.ParkError
 	switch {
 	case errors.As(err, &park) && park.Cause == stream.CauseLoss && !w.begun:
 		// An archive does not begin with a gap.
-		err = fmt.Errorf("compaction was faster than the search for where the updates are whole, which is made again: %s", park.Reason)
+		err = fmt.Errorf("compaction was faster than the search for where the updates are whole, "+
+			"which is made again: %s", park.Reason)
 	case !w.failed:
 		err = errors.Join(err, w.commit())
 	}
 	return errors.Join(err, w.discard())
 }
 
-// finished tells of a file.
+// finished counts a file that is in its place.
 func (p *partition) finished(file string, rows, bytes int64) {
 	p.archive.files.Inc()
 	p.archive.bytes.Add(float64(bytes))

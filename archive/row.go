@@ -22,8 +22,7 @@ type Row struct {
 	// Region is an ISO 3166 code, ZZ if it is not known; Minute is of the likes' own time.
 	Region string    `parquet:"region,dict"`
 	Minute time.Time `parquet:"minute,timestamp(millisecond)"`
-	// Likes and Dislikes are the net change; PostLikes and PostDislikes what the post had in
-	// all after the update.
+	// Likes and Dislikes are the net change; PostLikes and PostDislikes the post's counts after the update.
 	Likes        int64 `parquet:"likes"`
 	Dislikes     int64 `parquet:"dislikes"`
 	PostLikes    int64 `parquet:"post_likes"`

@@ -1,9 +1,8 @@
 package archive
 
 import (
-	"context"
-	"log/slog"
-	"os"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,23 +10,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
+	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-const (
-	partitions = 4
-	// patience bounds every wait of a test.
-	patience = 60 * time.Second
-)
+const partitions = 4
 
 // world is a broker with like-updates, and who writes there.
 type world struct {
 	t      *testing.T
-	broker *kfake.Cluster
+	broker *testkit.Cluster
 	kafka  kafka.Options
 	writer *kgo.Client
 	opts   Options
@@ -43,12 +39,8 @@ func newWorld(t *testing.T) *world {
 }
 
 func newEmptyWorld(t *testing.T) *world {
-	// kfake compacts what is not committed yet: never.
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
-	require.NoError(t, err)
-	t.Cleanup(broker.Close)
-	w := &world{t: t, broker: broker, kafka: kafka.DefaultOptions(), opts: testOptions(t), at: noon}
-	w.kafka.Brokers = broker.ListenAddrs()
+	w := &world{t: t, broker: testkit.NewCluster(t), kafka: kafka.DefaultOptions(), opts: testOptions(t), at: noon}
+	w.kafka.Brokers = w.broker.ListenAddrs()
 	w.opts.RotateInterval, w.opts.ParkInterval = 20*time.Millisecond, 20*time.Millisecond
 	w.connect()
 	return w
@@ -56,40 +48,27 @@ func newEmptyWorld(t *testing.T) *world {
 
 // connect makes the writer's client, which knows topics as they are then.
 func (w *world) connect() {
-	w.writer = w.client(kgo.TransactionalID("fold"), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicUpdates))
+	w.writer = w.broker.Client(kgo.TransactionalID("fold"), kgo.DefaultProduceTopic(schema.TopicUpdates))
 }
 
 func (w *world) makeTopic() {
-	require.NoError(w.t, w.broker.CreateTopic(schema.TopicUpdates, partitions, map[string]string{"cleanup.policy": "compact"}))
-}
-
-func (w *world) client(opts ...kgo.Opt) *kgo.Client {
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.kafka.Brokers...))...)
-	require.NoError(w.t, err)
-	w.t.Cleanup(cl.Close)
-	return cl
+	config := map[string]string{"cleanup.policy": "compact"}
+	require.NoError(w.t, w.broker.CreateTopic(schema.TopicUpdates, partitions, config))
 }
 
 // transact writes a transaction of n updates to a partition, of two rows each, and its end.
 func (w *world) transact(partition int32, n int, end kgo.TransactionEndTry) {
-	w.t.Helper()
-	require.NoError(w.t, w.writer.BeginTransaction())
 	seq := w.next[partition]
 	var records []*kgo.Record
 	for range n {
 		records = append(records, update(0, seq, w.at, 1, -1))
 		seq++
 	}
-	records = append(records, progress(0, seq, w.at))
-	for _, rec := range records {
-		rec.Partition = partition
-	}
-	require.NoError(w.t, w.writer.ProduceSync(w.t.Context(), records...).FirstErr())
-	require.NoError(w.t, w.writer.EndTransaction(w.t.Context(), end))
+	w.write(partition, end, append(records, progress(0, seq, w.at))...)
 	if end == kgo.TryAbort {
 		return
 	}
-	for _, rec := range records[:n] {
+	for _, rec := range records {
 		var u schema.Update
 		require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))
 		w.want = appendRows(w.want, rec, 7, &u)
@@ -97,107 +76,83 @@ func (w *world) transact(partition int32, n int, end kgo.TransactionEndTry) {
 	w.next[partition] = seq + 1
 }
 
+func (w *world) write(partition int32, end kgo.TransactionEndTry, records ...*kgo.Record) {
+	for _, rec := range records {
+		rec.Partition = partition
+	}
+	require.NoError(w.t, w.writer.BeginTransaction())
+	require.NoError(w.t, w.writer.ProduceSync(w.t.Context(), records...).FirstErr())
+	require.NoError(w.t, w.writer.EndTransaction(w.t.Context(), end))
+}
+
+// commitLost commits updates that must not be archived.
+func (w *world) commitLost(partition int32, n int) {
+	want := w.want
+	w.commit(partition, n)
+	w.want = want
+}
+
 func (w *world) commit(partition int32, n int) {
-	w.t.Helper()
 	w.transact(partition, n, kgo.TryCommit)
 }
 
-// process is a running archive.
+// process is an archive; stop ends it.
 type process struct {
 	*Archive
-	t      *testing.T
-	reg    *prometheus.Registry
-	cancel context.CancelFunc
-	done   chan struct{} // closed when Run has ended, with err
-	err    error
+	t    *testing.T
+	reg  *prometheus.Registry
+	stop func()
 }
 
-func (w *world) start() *process {
-	w.t.Helper()
-	p := &process{t: w.t, reg: prometheus.NewRegistry(), done: make(chan struct{})}
-	log := slog.New(slog.DiscardHandler)
-	if os.Getenv("KUDOS_TEST_LOG") != "" {
-		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
+// archive makes one, which has nothing to do yet.
+func (w *world) archive() *process {
+	p := &process{t: w.t, reg: prometheus.NewRegistry()}
 	var err error
-	p.Archive, err = New(w.opts, w.kafka, log, p.reg)
+	p.Archive, err = New(w.opts, w.kafka, testkit.Log(), p.reg)
 	require.NoError(w.t, err)
-	p.checkInterval = 20 * time.Millisecond
 	require.Error(w.t, p.Ready())
-	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
-	go func() { defer close(p.done); p.err = p.Run(ctx) }()
-	w.t.Cleanup(func() { cancel(); <-p.done })
 	return p
 }
 
-// ended waits for the end of Run and returns its error.
-func (p *process) ended() error {
-	p.t.Helper()
-	select {
-	case <-p.done:
-		return p.err
-	case <-time.After(patience):
-		require.FailNow(p.t, "the archive does not end")
-		return nil
-	}
-}
-
-func (p *process) stop() {
-	p.t.Helper()
-	p.cancel()
-	require.NoError(p.t, p.ended())
-}
-
-func waitFor(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		require.True(t, time.Now().Before(deadline), "waited %v for %s", patience, what)
-		<-tick.C
-	}
+func (w *world) start() *process {
+	p := w.archive()
+	p.stop = testrun.Start(w.t, "the archive", testkit.Patience, p.Run)
+	return p
 }
 
 // waitParked waits for a partition to be parked alone, and to say why.
 func (p *process) waitParked(partition, cause, why string) {
 	p.t.Helper()
-	var ready error
-	defer func() {
-		if p.t.Failed() {
-			p.t.Log("ready: ", ready)
-		}
-	}()
-	waitFor(p.t, partition+" to park", func() bool {
-		ready = p.Ready()
-		return ready != nil && strings.Contains(ready.Error(), "archive: like-updates/"+partition+" parked: ") && strings.Contains(ready.Error(), why) &&
-			strings.Contains(ready.Error(), "(remedy: ") && !strings.Contains(ready.Error(), "; like-updates/")
+	testkit.WaitFor(p.t, partition+" to park", func() bool {
+		ready := fmt.Sprint(p.Ready())
+		return strings.Contains(ready, "archive: like-updates/"+partition+" parked: ") &&
+			strings.Contains(ready, why) && strings.Contains(ready, "(remedy: ") &&
+			!strings.Contains(ready, "; like-updates/")
 	})
 	require.Equal(p.t, 1.0, p.metric("kudos_parked_partitions", "cause", cause))
 }
 
+// waitAllParked waits for all partitions to be parked, as those of another topic.
+func (p *process) waitAllParked() {
+	p.t.Helper()
+	testkit.WaitFor(p.t, "all to park", func() bool {
+		return p.metric("kudos_parked_partitions", "cause", "topics") == partitions
+	})
+}
+
 func (p *process) waitReady() {
 	p.t.Helper()
-	waitFor(p.t, "the archive to be ready", func() bool { return p.Ready() == nil })
+	testkit.WaitFor(p.t, "the archive to be ready", func() bool { return p.Ready() == nil })
 }
 
 // metric is the sum of the series of a metric that have a label.
 func (p *process) metric(name, label, value string) (sum float64) {
-	p.t.Helper()
 	families, err := p.reg.Gather()
 	require.NoError(p.t, err)
-	has := func(m *dto.Metric) bool {
-		for _, l := range m.GetLabel() {
-			if l.GetName() == label && l.GetValue() == value {
-				return true
-			}
-		}
-		return label == ""
-	}
+	has := func(l *dto.LabelPair) bool { return l.GetName() == label && l.GetValue() == value }
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == name && has(m) {
+			if f.GetName() == name && (label == "" || slices.ContainsFunc(m.GetLabel(), has)) {
 				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
@@ -205,20 +160,14 @@ func (p *process) metric(name, label, value string) (sum float64) {
 	return sum
 }
 
-type rowName struct {
-	partition int32
-	seq       uint64
-	index     int32
-}
-
-func named(t *testing.T, rows []Row) map[rowName]Row {
-	t.Helper()
-	all := map[rowName]Row{}
+// named returns rows by partition, seq and index. Where they are in the log does not matter.
+func named(t *testing.T, rows []Row) map[string]Row {
+	all := map[string]Row{}
 	for _, r := range rows {
 		r.Offset = 0
-		n := rowName{r.Partition, r.Seq, r.Index}
-		require.NotContains(t, all, n, "a row is there twice")
-		all[n] = r
+		name := fmt.Sprint(r.Partition, r.Seq, r.Index)
+		require.NotContains(t, all, name, "a row is there twice")
+		all[name] = r
 	}
 	return all
 }
@@ -226,6 +175,6 @@ func named(t *testing.T, rows []Row) map[rowName]Row {
 // waitArchived waits for all rows to be in files, each once.
 func (w *world) waitArchived() {
 	w.t.Helper()
-	waitFor(w.t, "all rows to be archived", func() bool { return len(rowsOf(w.t, w.opts)) >= len(w.want) })
+	testkit.WaitFor(w.t, "all rows to be archived", func() bool { return len(rowsOf(w.t, w.opts)) >= len(w.want) })
 	require.Equal(w.t, named(w.t, w.want), named(w.t, rowsOf(w.t, w.opts)))
 }

@@ -3,9 +3,12 @@ package archive
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
@@ -15,18 +18,17 @@ import (
 const (
 	hourPrefix = "hour="
 	hourFormat = "2006-01-02T15"
-	// writeRows is how many rows are brought to the file at a time.
+	// writeRows is how many rows are written to the file at a time.
 	writeRows = 4096
 )
 
-// writer writes one partition's files, one after the other. After an error of its own it is good
-// for nothing: what is on disk then tells a new one where to go on.
+// writer writes one partition's files, one after the other. After an error of its own it is useless: what is on disk
+// then tells a new one where to resume.
 type writer struct {
-	folder    *folder
+	directory *directory
 	opts      Options
 	partition int32
-	// finished is told of each file that is in its place.
-	finished func(file string, rows, bytes int64)
+	finished  func(file string, rows, bytes int64) // called with each file that is in its place
 
 	archived position  // as it is on disk
 	begun    bool      // there is one
@@ -35,38 +37,39 @@ type writer struct {
 	since    time.Time // when next left what is archived behind
 	failed   bool
 
-	out    *output // the file in hand; nil: no row came since the last one
+	out    *output // the open file; nil: no row came since the last one
 	hour   time.Time
-	rows   []Row // of out, not brought to it yet
+	rows   []Row // of out, not written to it yet
 	update schema.Update
 }
 
-// openWriter goes on where the partition was left. If nothing is there, begin it.
-func openWriter(f *folder, opts Options, partition int32) (*writer, error) {
-	w := &writer{folder: f, opts: opts, partition: partition, finished: func(string, int64, int64) {}}
-	var err error
-	if w.archived, w.begun, err = f.load(partition); err != nil {
+// openWriter resumes where the partition was left. If nothing is there, begin it.
+func openWriter(d *directory, opts Options, partition int32) (*writer, error) {
+	at, begun, err := d.load(partition)
+	if err != nil {
 		return nil, err
 	}
-	w.next, w.nextSeq = w.archived.NextOffset, w.archived.NextSeq
-	return w, nil
+	return &writer{
+		directory: d, opts: opts, partition: partition, finished: func(string, int64, int64) {},
+		archived: at, begun: begun, next: at.NextOffset, nextSeq: at.NextSeq,
+	}, nil
 }
 
-// begin has a partition that was never archived begin here. It counts with the first commit: it is
-// looked for again where the log turns out to go on otherwise. But not if it is certain.
+// begin makes a partition that was never archived begin here. Unless that is certain, it counts with the first commit:
+// if the log turns out to continue otherwise, the begin is searched again.
 func (w *writer) begin(at position, certain bool) error {
 	w.next, w.nextSeq, w.archived = at.NextOffset, at.NextSeq, at
 	if !certain {
 		return nil
 	}
-	if err := w.folder.write(positionName(w.partition), at); err != nil {
+	if err := w.directory.write(positionName(w.partition), at); err != nil {
 		return w.fail(err)
 	}
 	w.begun = true
 	return nil
 }
 
-// take takes records in, which end before next. now is when they came.
+// take takes records in, which end before next and came at now.
 func (w *writer) take(records []*kgo.Record, next int64, now time.Time) error {
 	if w.next == w.archived.NextOffset {
 		w.since = now
@@ -77,76 +80,78 @@ func (w *writer) take(records []*kgo.Record, next int64, now time.Time) error {
 		}
 	}
 	w.next = max(w.next, next)
-	return w.fail(w.bring())
+	return w.fail(w.flush())
 }
 
 // add takes one record in.
 func (w *writer) add(rec *kgo.Record, now time.Time) error {
-	post, progress, err := w.decode(rec)
-	if err != nil {
-		return err
+	if err := schema.DecodeUpdate(rec.Value, &w.update); err != nil {
+		return notUnderstood(rec, err)
 	}
-	if !progress && !w.update.Moved && len(w.update.Deltas) > 0 { // nobody's reaction has changed if it has moved
-		hour := rec.Timestamp.UTC().Truncate(time.Hour)
-		if w.out != nil && (!hour.Equal(w.hour) || int(w.out.rows)+len(w.rows)+len(w.update.Deltas) > w.opts.MaxRows) {
-			if err := w.commit(); err != nil {
+	if w.update.Seq != w.nextSeq {
+		return stream.Park(stream.CauseLoss, elsewhere,
+			"%s/%d offset %d has seq %d where %d was to come: updates are missing; compaction takes them after 7 days",
+			schema.TopicUpdates, w.partition, rec.Offset, w.update.Seq, w.nextSeq)
+	}
+	if string(rec.Key) != schema.ProgressKey {
+		post, err := schema.ParsePostKey(rec.Key)
+		if err != nil {
+			return notUnderstood(rec, err)
+		}
+		if n := len(w.update.Deltas); n > 0 && !w.update.Moved { // nobody's reaction has changed if it has moved
+			if err := w.open(rec.Timestamp.UTC().Truncate(time.Hour), n, now); err != nil {
 				return err
 			}
-			w.since = now
+			w.rows = appendRows(w.rows, rec, post, &w.update)
 		}
-		if w.out == nil {
-			if w.out, err = createOutput(w.folder, unfinishedName(w.partition, w.archived.NextOffset), w.opts); err != nil {
-				return w.fail(err)
-			}
-			w.hour = hour
-		}
-		w.rows = appendRows(w.rows, rec, post, &w.update)
 	}
 	w.next, w.nextSeq = rec.Offset+1, w.update.Seq+1
 	if len(w.rows) >= writeRows {
-		return w.fail(w.bring())
+		return w.fail(w.flush())
 	}
 	return nil
 }
 
-// decode reads a record into w.update, if it is the one that is to come.
-func (w *writer) decode(rec *kgo.Record) (post uint64, progress bool, err error) {
-	if err := schema.DecodeUpdate(rec.Value, &w.update); err != nil {
-		return 0, false, notUnderstood(rec, err)
+// open has a file of this hour open that takes n rows more.
+func (w *writer) open(hour time.Time, n int, now time.Time) (err error) {
+	if w.out != nil && (!hour.Equal(w.hour) || int(w.out.rows)+len(w.rows)+n > w.opts.MaxRows) {
+		if err := w.commit(); err != nil {
+			return err
+		}
+		w.since = now
 	}
-	if w.update.Seq != w.nextSeq {
-		return 0, false, stream.Park(stream.CauseLoss, elsewhere, "%s/%d offset %d has seq %d where %d was to come: updates are missing; compaction takes them after 7 days",
-			schema.TopicUpdates, w.partition, rec.Offset, w.update.Seq, w.nextSeq)
+	if w.out == nil {
+		w.hour = hour
+		w.out, err = createOutput(w.directory, unfinishedName(w.partition, w.archived.NextOffset), w.opts)
 	}
-	if string(rec.Key) == schema.ProgressKey {
-		return 0, true, nil
-	}
-	if post, err = schema.ParsePostKey(rec.Key); err != nil {
-		return 0, false, notUnderstood(rec, err)
-	}
-	return post, false, nil
+	return w.fail(err)
 }
 
 func notUnderstood(rec *kgo.Record, err error) error {
-	return stream.Park(stream.CauseRecord, "run a later version of kudos, or see who else writes there", "%s/%d offset %d: %w", schema.TopicUpdates, rec.Partition, rec.Offset, err)
+	return stream.Park(stream.CauseRecord, "run a later version of kudos, or see who else writes there",
+		"%s/%d offset %d: %w", schema.TopicUpdates, rec.Partition, rec.Offset, err)
 }
 
-// bring brings rows to the file in hand.
-func (w *writer) bring() error {
+// flush writes rows to the open file.
+func (w *writer) flush() error {
 	if len(w.rows) == 0 {
 		return nil
 	}
-	err := w.out.write(w.rows)
+	n, err := w.out.parquet.Write(w.rows)
+	if err != nil {
+		return fmt.Errorf("archive.dir: writing %s: %w", w.out.file.Name(), err)
+	}
+	w.out.rows += int64(n)
 	w.rows = w.rows[:0]
-	return err
+	return nil
 }
 
-// due tells that what was read has waited for long enough.
+// due tells that what was read has waited long enough.
 func (w *writer) due(now time.Time) bool {
 	return w.next != w.archived.NextOffset && now.Sub(w.since) >= w.opts.RotateInterval
 }
 
-// commit has all that was taken in be archived: with a file, if there are rows.
+// commit archives all that was taken in: in a file, if there are rows.
 func (w *writer) commit() error { return w.fail(w.tryCommit()) }
 
 func (w *writer) tryCommit() error {
@@ -157,34 +162,30 @@ func (w *writer) tryCommit() error {
 		return nil
 	}
 	to := position{NextOffset: w.next, NextSeq: w.nextSeq}
-	if w.out == nil {
-		if err := w.folder.write(positionName(w.partition), to); err != nil {
+	if w.out != nil {
+		if err := w.flush(); err != nil {
 			return err
 		}
-		w.archived, w.begun = to, true
-		return nil
+		if err := w.out.finish(); err != nil {
+			return err
+		}
+		to.Unfinished = unfinishedName(w.partition, w.archived.NextOffset)
+		to.File = filepath.Join(hourPrefix+w.hour.Format(hourFormat),
+			fmt.Sprintf("p%d-%020d-%020d.parquet", w.partition, w.archived.NextOffset, w.next))
+		// Its name is on disk before the position that needs it.
+		if err := w.directory.syncDir(w.directory.root); err != nil {
+			return err
+		}
 	}
-	if err := w.bring(); err != nil {
+	if err := w.directory.write(positionName(w.partition), to); err != nil {
 		return err
 	}
-	bytes, err := w.out.finish()
-	if err != nil {
+	if err := w.directory.settle(to); err != nil {
 		return err
 	}
-	to.Unfinished = unfinishedName(w.partition, w.archived.NextOffset)
-	to.File = filepath.Join(hourPrefix+w.hour.Format(hourFormat),
-		fmt.Sprintf("p%d-%020d-%020d.parquet", w.partition, w.archived.NextOffset, w.next))
-	// Its name is on disk before the position that needs it.
-	if err := w.folder.sync(w.folder.dir); err != nil {
-		return err
+	if w.out != nil {
+		w.finished(to.File, w.out.rows, w.out.bytes)
 	}
-	if err := w.folder.write(positionName(w.partition), to); err != nil {
-		return err
-	}
-	if err := w.folder.settle(to); err != nil {
-		return err
-	}
-	w.finished(to.File, w.out.rows, bytes)
 	w.archived, w.begun, w.out = to, true, nil
 	return nil
 }
@@ -195,13 +196,48 @@ func (w *writer) fail(err error) error {
 	return err
 }
 
-// discard lets go of what is not archived.
+// discard gives up what is not archived.
 func (w *writer) discard() error {
-	w.failed, w.rows = true, nil
-	if w.out == nil {
+	out := w.out
+	w.failed, w.rows, w.out = true, nil, nil
+	if out == nil {
 		return nil
 	}
-	out := w.out
-	w.out = nil
-	return out.discard()
+	// It may have been finished in vain: the position on disk decides what becomes of it.
+	if err := out.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("archive.dir: closing %s: %w", out.file.Name(), err)
+	}
+	return nil
+}
+
+// output is an open file. At most one row group of it is in memory only.
+type output struct {
+	directory *directory
+	file      *os.File
+	parquet   *parquet.GenericWriter[Row]
+
+	rows, bytes int64 // bytes: once it is finished
+}
+
+func createOutput(d *directory, name string, opts Options) (*output, error) {
+	file, err := d.create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &output{directory: d, file: file, parquet: parquet.NewGenericWriter[Row](file,
+		parquet.Compression(codecs[opts.Compression]), parquet.MaxRowsPerRowGroup(int64(opts.RowGroupRows)))}, nil
+}
+
+// finish makes the file whole and brings it to disk.
+func (o *output) finish() (err error) {
+	if err = o.parquet.Close(); err == nil {
+		err = o.directory.syncFile(o.file)
+	}
+	if err == nil {
+		o.bytes, err = o.file.Seek(0, io.SeekEnd)
+	}
+	if err = errors.Join(err, o.file.Close()); err != nil {
+		return fmt.Errorf("archive.dir: finishing %s: %w", o.file.Name(), err)
+	}
+	return nil
 }

@@ -1,23 +1,21 @@
-package bench_test
+package bench
 
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/bench"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
@@ -33,7 +31,7 @@ type named struct {
 	t       *testing.T
 	brokers []string
 	dsn     string
-	db      *sql.DB
+	db      *sqlx.DB
 	adm     *kadm.Client
 }
 
@@ -43,23 +41,24 @@ func newNamed(t *testing.T) *named {
 	require.NoError(t, kafka.Reset(t.Context()))
 	n := &named{t: t, brokers: kafka.Brokers(), dsn: shared.MariaDB(t).NewDatabase(t)}
 	var err error
-	n.db, err = sql.Open("mysql", n.dsn)
+	n.db, err = sqlx.Open("mysql", n.dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.db.Close()) })
-	cl, err := kgo.NewClient(kgo.SeedBrokers(n.brokers...))
+	// What it knows of topics is no older than a command takes.
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.brokers...), kgo.MetadataMinAge(100*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(cl.Close)
 	n.adm = kadm.NewClient(cl)
 	return n
 }
 
-// bench runs `kudos bench` to its end.
 func (n *named) bench(args ...string) (code int, stdout, stderr string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, shared.Kudos(n.t), append([]string{"bench", "--brokers", strings.Join(n.brokers, ","), "--dir", n.t.TempDir(),
-		"--set", "topics.replication_factor=1", "--set", "topics.partitions=2"}, args...)...)
+	cmd := exec.CommandContext(ctx, shared.Kudos(n.t),
+		append([]string{"bench", "--brokers", strings.Join(n.brokers, ","), "--dir", n.t.TempDir(),
+			"--set", "topics.replication_factor=1", "--set", "topics.partitions=2"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUDOS_MYSQL_DSN="+n.dsn)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -79,15 +78,7 @@ func (n *named) topics() []string {
 
 func (n *named) tables() (names []string) {
 	n.t.Helper()
-	rows, err := n.db.QueryContext(n.t.Context(), "SHOW TABLES")
-	require.NoError(n.t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		require.NoError(n.t, rows.Scan(&name))
-		names = append(names, name)
-	}
-	require.NoError(n.t, rows.Err())
+	require.NoError(n.t, n.db.SelectContext(n.t.Context(), &names, "SHOW TABLES"))
 	return names
 }
 
@@ -95,26 +86,44 @@ func (n *named) tables() (names []string) {
 func TestCommandLeavesNothing(t *testing.T) {
 	tier.Verify(t)
 	n := newNamed(t)
-	code, stdout, stderr := n.bench("drain", "--shapes", "skewed-1000", "--events", "3000", "--keep", "--output", "json")
+	code, stdout, stderr := n.bench("--shapes", "skewed-1000", "--events", "5000", "--recovery-events", "10000",
+		"--latency-time", "1s", "--producer-time", "100ms", "--keep", "--output", "json")
 	require.Zero(t, code, stderr)
-	var report bench.Report
+	var report Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
-	require.Len(t, report.Runs, 1)
+	require.Len(t, report.Runs, 4)
 	require.EqualValues(t, 2, report.Runs[0].Load.Shape.Partitions, "as topics.partitions is set")
-	require.EqualValues(t, 3000, report.Runs[0].Drain.Events)
+	require.EqualValues(t, 5000, report.Runs[0].Drain.Events)
+	levels := report.Runs[1].Latency.Levels
+	require.Len(t, levels, 3)
+	for i, level := range levels {
+		require.Equal(t, []int{10, 50, 80}[i], level.Percent)
+		require.Positive(t, level.MySQL.Probes)
+		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "the same once more")
+		require.Positive(t, level.MySQL.P50)
+		require.LessOrEqual(t, level.MySQL.P50, level.MySQL.Max)
+	}
+	recovery := report.Runs[2].Recovery
+	require.Equal(t, recovery.Drained.State.Pairs, recovery.Pairs)
+	require.Greater(t, recovery.Records, recovery.Pairs)
+	require.Positive(t, recovery.EntriesPerSecond)
+	require.Positive(t, recovery.RSSBytes)
+	accepting := report.Runs[3].Producer
+	require.Positive(t, accepting.Single.Capacity.LikesPerSecond)
+	require.Positive(t, accepting.Single.Half.P99Ms)
+	require.Equal(t, 1000, accepting.Batch.LikesPerRequest)
+	require.Greater(t, accepting.Batch.Capacity.LikesPerSecond, accepting.Single.Capacity.LikesPerSecond)
 	for _, topic := range schema.Topics(1, 1) {
 		require.Contains(t, n.topics(), topic.Name, "--keep leaves it")
 	}
 	require.Contains(t, n.tables(), "like_count")
 	require.Contains(t, n.tables(), "kudos_bench")
 
-	code, stdout, stderr = n.bench("drain", "recovery", "producer", "--shapes", "hot", "--events", "2000", "--recovery-events", "3000", "--producer-time", "100ms")
+	code, stdout, stderr = n.bench("drain", "--shapes", "hot", "--events", "2000")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "DRAIN     ")
 	require.Contains(t, stdout, "hot: one post, 1 partition, seed 1")
-	require.Contains(t, stdout, "RECOVERY")
-	require.Contains(t, stdout, "ACCEPTING")
-	require.Regexp(t, `(?m)^  batches of 1,000, highest rate +[1-9].* likes/s$`, stdout)
+	require.Regexp(t, `(?m)^  counted +[1-9].* events/s$`, stdout)
 	require.Contains(t, stderr, "round 1 of 1, hot, kudos: ")
 	require.Empty(t, n.tables(), "it removes what it and the one before made")
 	for _, topic := range n.topics() {
@@ -128,35 +137,38 @@ func TestCommandLeavesNothing(t *testing.T) {
 // TestCommandRefusesWhatIsInUse: nothing of it is touched, and the message says what to do.
 func TestCommandRefusesWhatIsInUse(t *testing.T) {
 	tier.Verify(t)
-	t.Run("topics", func(t *testing.T) {
-		n := newNamed(t)
-		_, err := n.adm.CreateTopic(t.Context(), 1, 1, nil, schema.TopicLikes)
-		require.NoError(t, err)
-		code, _, stderr := n.bench("drain", "--events", "1000")
-		require.Equal(t, 1, code)
-		require.Contains(t, stderr, "this Kafka cluster has topics of kudos (likes); a benchmark needs a cluster without them: name another with --brokers")
-		require.Contains(t, n.topics(), schema.TopicLikes)
-		require.Empty(t, n.tables())
-	})
-	t.Run("tables", func(t *testing.T) {
-		n := newNamed(t)
-		_, err := n.db.ExecContext(t.Context(), "CREATE TABLE like_count (post_id BIGINT PRIMARY KEY)")
-		require.NoError(t, err)
-		code, _, stderr := n.bench("drain", "--events", "1000")
-		require.Equal(t, 1, code)
-		require.Contains(t, stderr, "this database has tables of kudos (like_count); a benchmark needs a database without them")
-		require.Equal(t, []string{"like_count"}, n.tables())
-	})
-	t.Run("another cluster's", func(t *testing.T) {
-		n := newNamed(t)
-		_, err := n.db.ExecContext(t.Context(), "CREATE TABLE kudos_bench (cluster_id VARCHAR(64))")
-		require.NoError(t, err)
-		_, err = n.db.ExecContext(t.Context(), "INSERT INTO kudos_bench VALUES ('another')")
-		require.NoError(t, err)
-		code, _, stderr := n.bench("drain", "--events", "1000")
-		require.Equal(t, 1, code)
-		require.Contains(t, stderr, "left (another); run it with that cluster")
-	})
+	for name, c := range map[string]struct {
+		topics, statements []string
+		want               string
+		tables             []string // that are left
+	}{
+		"topics": {topics: []string{schema.TopicLikes},
+			want: "this Kafka cluster has topics of kudos (likes); a benchmark needs a cluster without them: name " +
+				"another with --brokers"},
+		"tables": {statements: []string{"CREATE TABLE like_count (post_id BIGINT PRIMARY KEY)"},
+			tables: []string{"like_count"},
+			want:   "this database has tables of kudos (like_count); a benchmark needs a database without them"},
+		"another cluster's": {statements: []string{"CREATE TABLE kudos_bench (cluster_id VARCHAR(64))",
+			"INSERT INTO kudos_bench VALUES ('another')"},
+			want: "left (another); run it with that cluster", tables: []string{"kudos_bench"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNamed(t)
+			for _, topic := range c.topics {
+				_, err := n.adm.CreateTopic(t.Context(), 1, 1, nil, topic)
+				require.NoError(t, err)
+			}
+			for _, statement := range c.statements {
+				_, err := n.db.ExecContext(t.Context(), statement)
+				require.NoError(t, err)
+			}
+			code, _, stderr := n.bench("drain", "--events", "1000")
+			require.Equal(t, 1, code)
+			require.Contains(t, stderr, c.want)
+			require.Subset(t, n.topics(), c.topics)
+			require.Equal(t, c.tables, n.tables())
+		})
+	}
 }
 
 // TestTablesAreThoseOfMigrate: what a benchmark removes is what `kudos migrate` makes.
@@ -165,26 +177,5 @@ func TestTablesAreThoseOfMigrate(t *testing.T) {
 	n := newNamed(t)
 	out, err := exec.CommandContext(t.Context(), shared.Kudos(t), "migrate", "--mysql-dsn", n.dsn).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.ElementsMatch(t, bench.Tables(), n.tables(), "mend: tables in named.go")
-}
-
-func TestCommandUsage(t *testing.T) {
-	tier.Verify(t)
-	program := shared.Kudos(t)
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"throughput"}, `invalid argument "throughput"`},
-		{[]string{"--events", "0", "--mysql-dsn", "u@tcp(h:1)/d"}, "--events is 0; at least 1"},
-		{[]string{"--producer-time", "99ms", "--mysql-dsn", "u@tcp(h:1)/d"}, "--producer-time is 99ms; at least 100ms"},
-		{[]string{"--shapes", "warm", "--mysql-dsn", "u@tcp(h:1)/d"}, `there is no shape "warm"; there are [hot`},
-		{nil, "mysql.dsn is not set"},
-	} {
-		cmd := exec.CommandContext(t.Context(), program, append([]string{"bench"}, c.args...)...)
-		out, err := cmd.CombinedOutput()
-		require.Error(t, err)
-		require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s: %s", fmt.Sprint(c.args), out)
-		require.Contains(t, string(out), c.want)
-	}
+	require.ElementsMatch(t, kudosTables(), n.tables(), "mend: kudosTables")
 }

@@ -1,12 +1,21 @@
+// Package bench measures how fast, how soon and at what cost likes are counted. Every contender is given the same
+// events in a real Kafka topic and must end with the same counts in MySQL, or its figures are not reported.
+//
+// A Plan measures contenders on the servers of a Site, and adds each run to a Report. `kudos bench` measures Kudos on
+// servers that the user names; integration/cmd/bench starts servers of its own, and compares with other contenders.
+//
+// A run fills the topic with a Stream's events (load.go) and has the contender count them (drain.go). Then events come
+// at a steady rate, with probes among them (latency.go), or kudos has lost its local state (recovery.go). accepting.go
+// measures likes that come by HTTP.
 package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
 	"time"
 )
+
+// StopTimeout is how long a contender's process may take to end after SIGTERM.
+const StopTimeout = 60 * time.Second
 
 // Contender is a way to count likes.
 type Contender interface {
@@ -14,8 +23,6 @@ type Contender interface {
 	Name() string
 	// About says in a sentence what it is and how it is tuned.
 	About() string
-	// NeedsRedis: its servers include Redis.
-	NeedsRedis() bool
 	// Prepare makes what must be there before the topic is filled; the topic, too.
 	Prepare(ctx context.Context, s *Servers, partitions int32) error
 	// Start starts its process, whose files go to dir, and does not wait.
@@ -41,63 +48,3 @@ type State struct {
 	Bytes int64 `json:"bytes"`
 	Pairs int64 `json:"pairs"`
 }
-
-// news is what a process has told so far. Waiters look again at each line.
-type news struct {
-	process *process
-	mu      struct {
-		sync.Mutex
-		changed chan struct{} // closed at the next news, and replaced
-	}
-}
-
-// init makes the process, which does not run yet.
-func (n *news) init(name, dir string) {
-	n.process, n.mu.changed = newProcess(name, dir), make(chan struct{})
-}
-
-// tell changes what is known.
-func (n *news) tell(change func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	change()
-	close(n.mu.changed)
-	n.mu.changed = make(chan struct{})
-}
-
-// wait returns when known says so, under the lock.
-func (n *news) wait(ctx context.Context, what string, known func() bool) error {
-	for {
-		n.mu.Lock()
-		ok, changed := known(), n.mu.changed
-		n.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-n.process.Done():
-			n.mu.Lock()
-			ok := known() // its last lines may have come with its end
-			n.mu.Unlock()
-			if ok {
-				return nil
-			}
-			return n.process.ended()
-		case <-ctx.Done():
-			return n.gaveUp(ctx, what)
-		}
-	}
-}
-
-// gaveUp is the error of a wait that took too long.
-func (n *news) gaveUp(ctx context.Context, what string) error {
-	err := context.Cause(ctx)
-	if errors.Is(err, context.Canceled) {
-		return err // somebody wanted it to end
-	}
-	return fmt.Errorf("waiting for %s of %s: %w\n%s", what, n.process.name, err, n.process.tail())
-}
-
-func (n *news) PID() int { return n.process.PID() }
-func (n *news) Kill()    { n.process.Kill() }

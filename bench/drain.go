@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
 )
 
 // Drain is what counting a full topic came to.
@@ -15,8 +18,7 @@ type Drain struct {
 	// Seconds from the first poll to the last commit in MySQL.
 	Seconds         float64 `json:"seconds"`
 	EventsPerSecond float64 `json:"events_per_second"`
-	// Used is what each process cost in that time, by name: "contender" and the servers. The peak of the contender is
-	// that of its life.
+	// Used is what each process cost in that time, by name: "contender" (its peak is of its life) and the servers.
 	Used map[string]Usage `json:"used,omitempty"`
 	// Rows that InnoDB inserted and updated; -1 where the server does not tell.
 	Rows  int64 `json:"rows"`
@@ -25,8 +27,8 @@ type Drain struct {
 	RSSBytes int64 `json:"rss_bytes,omitempty"`
 }
 
-// contenderName is the contender's process among those that are measured.
-const contenderName = "contender"
+// ContenderProcess is the contender's process among those that are measured.
+const ContenderProcess = "contender"
 
 // Bounds on what is waited for.
 const (
@@ -45,59 +47,79 @@ type Workload struct {
 
 // run is a contender at work on the servers of one run.
 type run struct {
+	plan      *Plan
 	contender Contender
 	servers   *Servers
 	load      Workload
 	dir       string // for the files of its processes
 	progress  func(string)
 
-	stream   *Stream
-	process  Running
-	versions map[string]string // of the servers
+	stream  *Stream
+	process Running // nil while there is none
 }
 
-// prepare fills the topic.
-func (r *run) prepare(ctx context.Context) (err error) {
-	if r.stream, err = NewStream(r.load.Seed, r.load.Shape); err != nil {
+func (r *run) measureDrain(ctx context.Context, into *Run) error {
+	d, err := r.fillAndDrain(ctx)
+	if err != nil {
 		return err
 	}
-	if err := r.contender.Prepare(ctx, r.servers, r.load.Shape.Partitions); err != nil {
-		return fmt.Errorf("preparing %s: %w", r.contender.Name(), err)
-	}
-	begin := time.Now()
-	err = Load(ctx, r.servers, r.stream, r.load.Shape.Partitions, r.load.Events, func(done int) {
-		r.progress(fmt.Sprintf("%d of %d events loaded", done, r.load.Events))
-	})
-	if err == nil {
-		r.progress(fmt.Sprintf("%d events loaded in %.1f s", r.load.Events, time.Since(begin).Seconds()))
-	}
+	d.State, err = r.stop()
+	into.Drain = d
 	return err
 }
 
-// drain starts the contender on the full topic and takes the times. The process runs on.
-func (r *run) drain(ctx context.Context) (*Drain, error) {
-	db, err := r.servers.open()
-	if err != nil {
+// fillAndDrain fills the topic and has the contender drain it. Its process runs on.
+func (r *run) fillAndDrain(ctx context.Context) (*Drain, error) {
+	var err error
+	if r.stream, err = NewStream(r.load.Seed, r.load.Shape); err != nil {
 		return nil, err
 	}
-	defer db.Close()
+	if err := r.contender.Prepare(ctx, r.servers, r.load.Shape.Partitions); err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", r.contender.Name(), err)
+	}
+	begin := time.Now()
+	if err := r.fill(ctx); err != nil {
+		return nil, err
+	}
+	r.progress(fmt.Sprintf("%d events loaded in %.1f s", r.load.Events, time.Since(begin).Seconds()))
 	// Before the start: asking takes time that the contender would have the servers for.
-	rows, err := rowsWritten(ctx, db)
+	rows, err := rowsWritten(ctx, r.servers.db)
 	if err != nil {
 		return nil, err
 	}
-	process, err := r.contender.Start(r.servers, filepath.Join(r.dir, r.contender.Name()))
+	d, err := r.drain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.process = process
+	if rows != notCounted {
+		after, err := rowsWritten(ctx, r.servers.db)
+		if err != nil {
+			return nil, err
+		}
+		d.Rows = after - rows
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	return d, checkCounts(ctx, r.servers.db, r.stream, 0)
+}
+
+func (r *run) start() (err error) {
+	r.process, err = r.contender.Start(r.servers, filepath.Join(r.dir, r.contender.Name()))
+	return err
+}
+
+// drain starts the contender on the full topic and measures until all is counted.
+func (r *run) drain(ctx context.Context) (*Drain, error) {
+	if err := r.start(); err != nil {
+		return nil, err
+	}
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	first, err := r.process.FirstPoll(startCtx)
 	if err != nil {
 		return nil, err
 	}
-	meters, err := r.meters()
+	meter, err := startMeter(r.process.PID(), r.servers.Processes)
 	if err != nil {
 		return nil, err
 	}
@@ -111,46 +133,13 @@ func (r *run) drain(ctx context.Context) (*Drain, error) {
 	}
 	d := &Drain{Events: events, Seconds: last.Sub(first).Seconds(), Rows: notCounted}
 	d.EventsPerSecond = float64(events) / d.Seconds
-	if d.Used, err = meters.read(); err != nil {
-		return nil, err
-	}
-	if meters.on(contenderName) {
-		m, err := memoryOf(r.process.PID())
-		if err != nil {
-			return nil, fmt.Errorf("measuring %s: %w", r.contender.Name(), err)
-		}
-		d.RSSBytes = m.resident
-	}
-	if rows != notCounted {
-		after, err := rowsWritten(ctx, db)
-		if err != nil {
-			return nil, err
-		}
-		d.Rows = after - rows
-	}
-	ctx, cancel = context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	return d, checkCounts(ctx, db, r.stream, nil)
+	d.Used, err = meter.read()
+	d.RSSBytes = ResidentBytes(r.process.PID())
+	return d, err
 }
 
-// meters begins to measure the servers and the contender, where /proc tells.
-func (r *run) meters() (*meter, error) {
-	if !hasProc() {
-		return startMeter(nil)
-	}
-	pids := maps.Clone(r.servers.Processes)
-	if pids == nil {
-		pids = map[string]int{}
-	}
-	m, err := startMeter(pids)
-	if err != nil {
-		return nil, err
-	}
-	return m, m.add(contenderName, r.process.PID())
-}
-
-// end ends the contender and returns the state that it keeps.
-func (r *run) end() (State, error) {
+// stop ends the contender and returns the state that it keeps.
+func (r *run) stop() (State, error) {
 	p := r.process
 	r.process = nil
 	s, err := p.Stop()
@@ -163,52 +152,103 @@ func (r *run) end() (State, error) {
 		least = all
 	}
 	if s.Pairs < least || s.Pairs > all {
-		return s, fmt.Errorf("%s keeps the state of %d pairs, but there are %d, %d of them with a like", r.contender.Name(), s.Pairs, all, r.stream.Likes())
+		return s, fmt.Errorf("%s keeps the state of %d pairs, but there are %d, %d of them with a like",
+			r.contender.Name(), s.Pairs, all, r.stream.Likes())
 	}
 	return s, nil
-}
-
-// close ends what still runs after an error.
-func (r *run) close() {
-	if r.process != nil {
-		r.process.Kill()
-	}
-}
-
-// on opens servers for a run, does it, and closes them.
-func on(ctx context.Context, site Site, r *run, do func() error) (err error) {
-	if r.servers, err = site.Open(ctx, r.contender.NeedsRedis()); err != nil {
-		return fmt.Errorf("servers: %w", err)
-	}
-	defer func() { err = errors.Join(err, site.Close()) }()
-	defer r.close()
-	if r.versions, err = r.servers.Versions(ctx); err != nil {
-		return err
-	}
-	return do()
-}
-
-// measureDrain is a run that fills the topic and drains it.
-func measureDrain(ctx context.Context, site Site, r *run) (d *Drain, err error) {
-	err = on(ctx, site, r, func() error {
-		if err := r.prepare(ctx); err != nil {
-			return err
-		}
-		if d, err = r.drain(ctx); err != nil {
-			return err
-		}
-		d.State, err = r.end()
-		return err
-	})
-	return d, err
 }
 
 // String is the result in a line.
 func (d *Drain) String() string {
 	cpu := ""
-	if u, ok := d.Used[contenderName]; ok {
+	if u, ok := d.Used[ContenderProcess]; ok {
 		cpu = fmt.Sprintf(", %.2f CPU s and %d MiB at most", u.CPUSeconds, u.PeakBytes>>20)
 	}
 	return fmt.Sprintf("%.0f events/s (%d in %.2f s)%s, %d rows, %.1f bytes a pair",
 		d.EventsPerSecond, d.Events, d.Seconds, cpu, d.Rows, float64(d.State.Bytes)/float64(max(1, d.State.Pairs)))
 }
+
+// toldDifferences is how many posts with a wrong count an error names.
+const toldDifferences = 5
+
+// checkCounts compares every count in MySQL with the stream's, or 1 of a probe. A post without likes may be absent.
+func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes int) error {
+	rows, err := db.QueryContext(ctx, "SELECT post_id, `count` FROM like_count")
+	if err != nil {
+		return fmt.Errorf("reading the counts: %w", err)
+	}
+	defer rows.Close()
+	var wrong []string
+	differences, found := 0, 0
+	for rows.Next() {
+		var post uint64
+		var have int64
+		if err := rows.Scan(&post, &have); err != nil {
+			return fmt.Errorf("reading the counts: %w", err)
+		}
+		want := stream.Count(post)
+		if post >= firstProbe && post < firstProbe+uint64(probes) {
+			want = 1
+		}
+		if want != 0 {
+			found++
+		}
+		if have == want {
+			continue
+		}
+		if differences++; differences <= toldDifferences {
+			wrong = append(wrong, fmt.Sprintf("post %d has %d, not %d", post, have, want))
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("reading the counts: %w", err)
+	}
+	liked := probes
+	for range stream.Liked() {
+		liked++
+	}
+	if missing := liked - found; missing > 0 {
+		differences += missing
+		wrong = append(wrong, fmt.Sprintf("%d posts are missing", missing))
+	}
+	if differences > 0 {
+		return fmt.Errorf("the counts are wrong, %d of %d: %s", differences, liked, strings.Join(wrong, ", "))
+	}
+	return nil
+}
+
+// notCounted is the count of rows of a server that does not tell.
+const notCounted = -1
+
+// rowsWritten is how many rows were inserted and changed so far: on MySQL since the server started; on MariaDB, which
+// has given these counters up, in the tables of the database while `userstat` was on. Only differences mean something.
+// notCounted where neither is there, or the user may not ask.
+func rowsWritten(ctx context.Context, db *sqlx.DB) (n int64, err error) {
+	var counters int
+	err = db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(variable_value), 0)
+		FROM performance_schema.global_status
+		WHERE variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated')`).Scan(&counters, &n)
+	if err == nil && counters == 2 {
+		return n, nil
+	}
+	if err == nil || refused(err) {
+		var counted bool
+		if err = db.GetContext(ctx, &counted, "SELECT @@userstat"); err == nil && !counted {
+			return notCounted, nil
+		}
+		if err == nil {
+			err = db.GetContext(ctx, &n, `SELECT COALESCE(SUM(rows_changed), 0) FROM information_schema.table_statistics
+				WHERE table_schema = DATABASE()`)
+		}
+	}
+	if refused(err) {
+		return notCounted, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking the database for its counters: %w", err)
+	}
+	return n, nil
+}
+
+// refused tells a server's answer, be it that it has no such table or does not let us, from a broken connection.
+func refused(err error) bool { return errors.As(err, new(*mysql.MySQLError)) }

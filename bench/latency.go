@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"kudos/bench/producer"
 )
 
-// LatencyPlan is how latency is measured: a topic is drained, so that the contender has its state and its rate is known;
-// then events come at parts of that rate.
+// LatencyPlan is how latency is measured: a topic is drained, so that the contender has its state and its rate is
+// known; then events come at parts of that rate.
 type LatencyPlan struct {
 	Load     Workload
 	Percents []int         // of the drain rate
@@ -28,11 +29,6 @@ func DefaultLatencyPlan(seed uint64) *LatencyPlan {
 		Load: Workload{Seed: seed, Shape: shape, Events: 2_000_000}, Percents: []int{10, 50, 80},
 		Warmup: 3 * time.Second, Measure: 20 * time.Second, Probes: 500,
 	}
-}
-
-// Quick makes it a trial.
-func (l *LatencyPlan) Quick() {
-	l.Load.Events, l.Percents, l.Warmup, l.Measure = 200_000, []int{50}, time.Second, 2*time.Second
 }
 
 // Latency is how long it takes from publishing an event until its count is visible.
@@ -66,91 +62,74 @@ type Quantiles struct {
 }
 
 func quantiles(took []time.Duration) Quantiles {
-	slices.Sort(took)
-	at := func(perMille int) float64 {
-		if len(took) == 0 {
-			return 0
-		}
-		// The smallest one that so many are not above.
-		i := max(0, (len(took)*perMille+999)/1000-1)
-		return float64(took[i]) / float64(time.Millisecond)
-	}
-	return Quantiles{Probes: len(took), P50: at(500), P99: at(990), P999: at(999), Max: at(1000)}
+	q := Quantiles{Probes: len(took)}
+	q.P50, q.P99, q.P999, q.Max = producer.Percentiles(took)
+	return q
 }
+
+func (q *Quantiles) short() string { return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", q.P50, q.P99) }
 
 // String is the result in a line.
 func (l *Latency) String() string {
 	var levels []string
 	for _, level := range l.Levels {
-		text := fmt.Sprintf("%d %% (%.0f events/s): in Kafka p50 %.0f ms, p99 %.0f ms, in MySQL p50 %.0f ms, p99 %.0f ms", level.Percent, level.EventsPerSecond, level.Kafka.P50, level.Kafka.P99, level.MySQL.P50, level.MySQL.P99)
+		text := fmt.Sprintf("%d %% (%.0f events/s): in Kafka %s, in MySQL %s", level.Percent, level.EventsPerSecond,
+			level.Kafka.short(), level.MySQL.short())
 		if level.Reader != nil {
-			text += fmt.Sprintf(", in the reader p50 %.0f ms, p99 %.0f ms", level.Reader.P50, level.Reader.P99)
+			text += ", in the reader " + level.Reader.short()
 		}
 		levels = append(levels, text)
 	}
 	return strings.Join(levels, "; ")
 }
 
-func (p *Plan) latency(ctx context.Context, r *run, into *Run) error {
-	return on(ctx, p.Site, r, func() (err error) {
-		into.Latency, err = measureLatency(ctx, r, p.Latency)
-		return err
-	})
+// latencyRun is what the levels of a run share.
+type latencyRun struct {
+	*run
+	drainRate float64
+	probes    int // that were sent
 }
 
 // measureLatency looks in MySQL first, with nothing beside that a peer would not have beside it; then kudos's reader is
 // started, which takes its share of the machine, and all is done once more, to look there.
-func measureLatency(ctx context.Context, r *run, plan *LatencyPlan) (l *Latency, err error) {
-	if err := r.prepare(ctx); err != nil {
-		return nil, err
-	}
-	d, err := r.drain(ctx)
+func (r *run) measureLatency(ctx context.Context, into *Run) error {
+	d, err := r.fillAndDrain(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	db, err := r.servers.open()
+	m := &latencyRun{run: r, drainRate: d.EventsPerSecond}
+	levels, err := m.levels(ctx, "MySQL", askMySQL(r.servers.db))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer db.Close()
-	l = &Latency{DrainEventsPerSecond: d.EventsPerSecond}
-	m := &latencyRun{run: r, plan: plan, rate: d.EventsPerSecond, probes: map[uint64]bool{}}
-	if l.Levels, err = m.levels(ctx, newWatcher("MySQL", askMySQL(db))); err != nil {
-		return nil, err
-	}
-	for i := range l.Levels {
-		l.Levels[i].MySQL = l.Levels[i].seen
+	for i := range levels {
+		levels[i].MySQL = levels[i].seen
 	}
 	if k, ok := r.contender.(*Kudos); ok {
-		if err := m.inReader(ctx, k, l.Levels); err != nil {
-			return nil, err
+		if err := m.inReader(ctx, k, levels); err != nil {
+			return err
 		}
 	}
-	if err := checkCounts(ctx, db, r.stream, m.probes); err != nil {
-		return nil, err
+	if err := checkCounts(ctx, r.servers.db, r.stream, m.probes); err != nil {
+		return err
 	}
+	into.Latency = &Latency{DrainEventsPerSecond: d.EventsPerSecond, Levels: levels}
 	p := r.process
 	r.process = nil
 	_, err = p.Stop()
-	return l, err
-}
-
-// latencyRun is what the levels of a run share.
-type latencyRun struct {
-	*run
-	plan   *LatencyPlan
-	rate   float64         // of the drain
-	probes map[uint64]bool // all that were sent
+	return err
 }
 
 // inReader has the same levels once more, with a reader.
 func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel) (err error) {
-	reader, err := k.startReader(ctx, m.servers, filepath.Join(m.dir, "reader"))
+	dir := filepath.Join(m.dir, "reader")
+	reader, addr, err := k.serve(ctx, m.servers, "reader", dir,
+		"KUDOS_READER_STATE_DIR="+filepath.Join(dir, "state"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, reader.process.stop()) }()
-	levels, err := m.levels(ctx, newWatcher("the reader", reader.ask))
+	defer func() { err = errors.Join(err, reader.Terminate(StopTimeout)) }()
+	levels, err := m.levels(ctx, "the reader", askReader(addr))
 	if err != nil {
 		return err
 	}
@@ -161,24 +140,17 @@ func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel
 }
 
 // levels sends events at each part of the rate, and lets the contender come to the end of them.
-func (m *latencyRun) levels(ctx context.Context, w *watcher) (levels []LatencyLevel, err error) {
-	for _, percent := range m.plan.Percents {
-		m.progress(fmt.Sprintf("latency in %s at %d %% of %.0f events/s", w.name, percent, m.rate))
-		loop := openLoop{
-			servers: m.servers, stream: m.stream, partitions: m.load.Shape.Partitions,
-			rate: m.rate * float64(percent) / 100, plan: m.plan, watcher: w, firstProbe: firstProbe + uint64(len(m.probes)),
-		}
-		level, err := loop.run(ctx)
+func (m *latencyRun) levels(ctx context.Context, where string, ask ask) (levels []LatencyLevel, err error) {
+	for _, percent := range m.plan.Latency.Percents {
+		m.progress(fmt.Sprintf("latency in %s at %d %% of %.0f events/s", where, percent, m.drainRate))
+		level, err := m.hold(ctx, m.drainRate*float64(percent)/100, where, ask)
 		if err != nil {
 			return nil, fmt.Errorf("at %d %% of the drain rate: %w", percent, err)
 		}
 		level.Percent = percent
-		levels = append(levels, *level)
-		for n := range uint64(loop.probes) {
-			m.probes[loop.firstProbe+n] = true
-		}
+		levels = append(levels, level)
 		countCtx, cancel := context.WithTimeout(ctx, startTimeout)
-		_, err = m.process.Counted(countCtx, int64(m.stream.Events()+len(m.probes)))
+		_, err = m.process.Counted(countCtx, int64(m.stream.Events()+m.probes))
 		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("after %d %% of the drain rate: %w", percent, err)

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -11,67 +10,47 @@ import (
 	"kudos/schema"
 )
 
-// loadBuffer is how many records may wait for Kafka while a topic is filled.
-const loadBuffer = 200_000
+const (
+	// loadBuffer is how many records may wait for Kafka while a topic is filled.
+	loadBuffer = 200_000
+	// loadLinger gives full batches.
+	loadLinger = 10 * time.Millisecond
+	// loadStep is after how many events progress is told.
+	loadStep = 50_000
+)
 
-// Load makes the next n events of a stream and writes them to likes as any well-behaved writer would: in order within a
-// partition, in batches as large as the topic takes. It returns when Kafka has them all; progress is told how many were made.
-func Load(ctx context.Context, s *Servers, stream *Stream, partitions int32, n int, progress func(done int)) error {
-	cl, err := s.client(
-		kgo.DefaultProduceTopic(schema.TopicLikes),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)),
-		kgo.ProducerLinger(10*time.Millisecond), // full batches
-		kgo.MaxBufferedRecords(loadBuffer),
-	)
+// fill makes the events of the run and writes them to likes as any well-behaved writer would: in order within a
+// partition, in batches as large as the topic takes. It returns when Kafka has them all.
+func (r *run) fill(ctx context.Context) error {
+	cl, err := r.servers.writer(loadLinger, loadBuffer)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	var failure firstError
-	records, batch := newRecords(partitions), 0
-	for i := range n {
-		rec, err := records.next(stream)
+	ctx, fail := context.WithCancelCause(ctx) // by the first failure
+	defer fail(nil)
+	records := records{partitions: r.load.Shape.Partitions}
+	for i := range r.load.Events {
+		e, err := r.stream.Next()
 		if err != nil {
 			return err
 		}
-		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) { failure.set(err) })
-		if batch++; batch == 50_000 {
-			batch = 0
-			if err := failure.get(); err != nil {
+		cl.Produce(ctx, records.of(&e), func(_ *kgo.Record, err error) {
+			if err != nil {
+				fail(err)
+			}
+		})
+		if done := i + 1; done%loadStep == 0 || done == r.load.Events {
+			if ctx.Err() != nil {
 				break
 			}
-			progress(i + 1)
+			r.progress(fmt.Sprintf("%d of %d events loaded", done, r.load.Events))
 		}
 	}
-	if err := cl.Flush(ctx); err != nil {
-		failure.set(err)
+	if cl.Flush(ctx) != nil || ctx.Err() != nil {
+		return fmt.Errorf("loading %s: %w", schema.TopicLikes, context.Cause(ctx))
 	}
-	if err := failure.get(); err != nil {
-		return fmt.Errorf("loading %s: %w", schema.TopicLikes, err)
-	}
-	progress(n)
 	return nil
-}
-
-// firstError keeps the first of the errors that several goroutines meet.
-type firstError struct {
-	mu  sync.Mutex
-	err error
-}
-
-func (f *firstError) set(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = err
-	}
-}
-
-func (f *firstError) get() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
 }
 
 // records makes Kafka's records of events. Memory for many of them is taken at once.
@@ -82,17 +61,6 @@ type records struct {
 }
 
 const recordSlab = 4096
-
-func newRecords(partitions int32) *records { return &records{partitions: partitions} }
-
-// next is the record of the stream's next event.
-func (r *records) next(stream *Stream) (*kgo.Record, error) {
-	e, err := stream.Next()
-	if err != nil {
-		return nil, err
-	}
-	return r.of(&e), nil
-}
 
 // of is an event's record. The record is the caller's.
 func (r *records) of(e *schema.Event) *kgo.Record {

@@ -1,21 +1,18 @@
 package bench
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"slices"
+	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"kudos/bench/producer"
 )
 
-// reportVersion is of the JSON form: it changes when a field does.
-const reportVersion = 1
+// ReportVersion is of the JSON form: it changes when a field does.
+const ReportVersion = 1
 
 // Report is all that was measured, each run for itself.
 type Report struct {
@@ -49,7 +46,7 @@ type Run struct {
 // NewReport is a report without runs.
 func NewReport(commit string, contenders ...Contender) *Report {
 	r := &Report{
-		Version: reportVersion, Date: time.Now().UTC().Truncate(time.Second), Commit: commit, Machine: ThisMachine(),
+		Version: ReportVersion, Date: time.Now().UTC().Truncate(time.Second), Commit: commit, Machine: thisMachine(),
 		Versions: map[string]string{}, Settings: map[string]string{}, Contenders: map[string]string{},
 	}
 	for _, c := range contenders {
@@ -58,99 +55,108 @@ func NewReport(commit string, contenders ...Contender) *Report {
 	return r
 }
 
-// ReadReport reads a report from a file.
-func ReadReport(path string) (*Report, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var r Report
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if r.Version != reportVersion {
-		return nil, fmt.Errorf("%s is of version %d, this program knows version %d: measure again", path, r.Version, reportVersion)
-	}
-	return &r, nil
-}
-
-// Add takes over the runs of another report: a measurement of hours may be made in parts, which must be of the same
-// machine, and each run of one part only. What is measured again after the program has changed is of the later commit in
-// all its rounds.
-func (r *Report) Add(part *Report) error {
-	if r.Machine != part.Machine {
-		return fmt.Errorf("parts of one report are of the same machine: %+v is not %+v", part.Machine, r.Machine)
-	}
-	added := slices.Clone(part.Runs)
-	for i := range added {
-		run := &added[i]
-		if run.Commit = cmp.Or(run.Commit, part.Commit); run.Commit == r.Commit {
-			run.Commit = ""
-		}
-		for _, o := range r.Runs {
-			if o.place() == run.place() {
-				return fmt.Errorf("round %d, %s, %s is in more than one part", run.Round, run.Load.Shape.Name, run.Contender)
-			}
-			if o.measured() == run.measured() && o.Commit != run.Commit {
-				return fmt.Errorf("%s is of commit %s in one part and of %s in another: its rounds are of the same program", run.measured(), cmp.Or(o.Commit, r.Commit), cmp.Or(run.Commit, r.Commit))
-			}
-		}
-	}
-	r.Runs = append(r.Runs, added...)
-	maps.Copy(r.Versions, part.Versions)
-	maps.Copy(r.Settings, part.Settings)
-	maps.Copy(r.Contenders, part.Contenders)
-	return nil
-}
-
-// measured says what a run is one of.
-func (r *Run) measured() string {
-	switch {
-	case r.Drain != nil:
-		return "draining"
-	case r.Latency != nil:
-		return "from publishing to visible"
-	case r.Recovery != nil:
-		return "recovery"
-	case r.Producer != nil:
-		return "accepting"
-	}
-	return "a run without a result"
-}
-
-// place is what there is one run of.
-func (r *Run) place() string {
-	return fmt.Sprint(r.Round, r.Contender, r.Load, r.measured())
-}
-
-// Write writes the report to a file, which is whole at any time.
-func (r *Report) Write(path string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = Replace(path, append(text, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	return nil
-}
-
-// Replace writes a file so that it is whole at any time.
-func Replace(path string, text []byte) error {
-	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
-
 // Failed is nil, or names the runs that failed, with the first line of why.
 func (r *Report) Failed() error {
 	var errs []error
 	for _, run := range r.Runs {
 		if run.Error != "" {
 			why, _, _ := strings.Cut(run.Error, "\n")
-			errs = append(errs, fmt.Errorf("round %d, %s, %s failed: %s", run.Round, run.Load.Shape.Name, run.Contender, why))
+			errs = append(errs, fmt.Errorf("round %d, %s, %s failed: %s",
+				run.Round, run.Load.Shape.Name, run.Contender, why))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// String is the result of a run that has one, in a line.
+func (r *Run) String() string {
+	switch {
+	case r.Drain != nil:
+		return r.Drain.String()
+	case r.Latency != nil:
+		return r.Latency.String()
+	case r.Recovery != nil:
+		return r.Recovery.String()
+	}
+	return acceptedInALine(r.Producer)
+}
+
+// WriteText writes the figures of one contender as a table for a terminal.
+func (r *Report) WriteText(w io.Writer, contender string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(what string, figure Stat, unit string) {
+		if figure.Rounds > 0 {
+			fmt.Fprintf(t, "  %s\t%s %s\n", what, figure.With(""), unit)
+		}
+	}
+	for _, load := range r.Drained() {
+		fmt.Fprintf(t, "DRAIN\t%s\n", load.Describe())
+		for _, f := range []Figure[*Drain]{
+			{"counted", "events/s", func(d *Drain) float64 { return d.EventsPerSecond }},
+			{"CPU of the processor", "s per 10⁶ events", CPUPerMillion(ContenderProcess)},
+			{"its peak memory", "MiB", PeakMiB(ContenderProcess)},
+			{"rows written to MySQL", "an event", (*Drain).RowsPerEvent},
+			{"state on disk, compacted", "bytes a pair", (*Drain).BytesPerPair},
+		} {
+			line(f.Name, r.Drains(load.Shape.Name, contender, f.Of), f.Unit)
+		}
+	}
+	percents, load := r.Percents()
+	for _, percent := range percents {
+		fmt.Fprintf(t, "LATENCY\t%s, %d %% of the drain rate\n", load.Describe(), percent)
+		sent := r.Latencies(contender, percent, func(l *LatencyLevel) float64 { return l.EventsPerSecond })
+		line("sent", sent, "events/s")
+		for _, f := range LatencyFigures {
+			line(f.Name, r.Latencies(contender, percent, f.Of), f.Unit)
+		}
+	}
+	for i, f := range RecoveryFigures {
+		figure := r.Recoveries(f.Of)
+		if i == 0 && figure.Rounds > 0 {
+			fmt.Fprintf(t, "RECOVERY\twithout local state\n")
+		}
+		line(f.Name, figure, f.Unit)
+	}
+	if accepted, first := r.Accepted(); first != nil {
+		shape := accepted.Shape
+		fmt.Fprintf(t, "ACCEPTING\t%s posts, %s\n", Number(float64(shape.Posts)), shape.InPartitions())
+		for i, e := range first.Endpoints() {
+			for _, f := range AcceptingFigures {
+				line(RequestsOf(e)+", "+f.Name, r.Accepting(i, f.Of), f.Unit)
+			}
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("writing the table: %w", err)
+	}
+	return nil
+}
+
+// Describe says in words what a workload is.
+func (w Workload) Describe() string {
+	spread := "all alike"
+	if w.Shape.Skewed {
+		spread = "Zipf"
+	}
+	posts := Number(float64(w.Shape.Posts)) + " posts, " + spread
+	if w.Shape.Posts == 1 {
+		posts = "one post"
+	}
+	return fmt.Sprintf("%s: %s, %s, seed %d", w.Shape.Name, posts, w.Shape.InPartitions(), w.Seed)
+}
+
+// InPartitions says in words how many there are.
+func (s Shape) InPartitions() string {
+	if s.Partitions == 1 {
+		return "1 partition"
+	}
+	return fmt.Sprintf("%d partitions", s.Partitions)
+}
+
+// RequestsOf says what an endpoint takes at a time.
+func RequestsOf(e *producer.Endpoint) string {
+	if e.LikesPerRequest == 1 {
+		return "single likes"
+	}
+	return "batches of " + Number(float64(e.LikesPerRequest))
 }

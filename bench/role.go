@@ -3,94 +3,139 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"kudos/bench/child"
+	"kudos/schema"
 )
 
-// answerBytes bounds an answer of a role.
-const answerBytes = 1 << 20
+const (
+	// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim_work.go).
+	runningMessage = "partition is running"
+	// listeningMessage is what an admin server logs when it has its address (httpserver/admin).
+	listeningMessage = "listening"
+	// answerBytes bounds an answer of a role.
+	answerBytes = 1 << 20
+)
 
-// roleProcess is a role of kudos that answers by HTTP, on ports that it has chosen itself.
-type roleProcess struct {
-	news
-	told        string // the message of its log that has its address
-	addr, admin string // from its log
-	http        *http.Client
+// httpMessages are what roles log when their API has its address.
+var httpMessages = map[string]string{"reader": "answering", "producer": "taking likes"}
+
+// role is a role of kudos that runs, and what its log has told. Addresses are those that it has chosen itself.
+type role struct {
+	*child.Process
+	addr map[string]string // by message
+	// running are the partitions of the fold that ask for events; the first began at firstRan, the last at lastRan.
+	running           map[int32]bool
+	firstRan, lastRan time.Time
 }
 
-// startRole starts a role whose files go to dir, and waits until it is ready.
-func (k *Kudos) startRole(ctx context.Context, s *Servers, role, told, dir string, env ...string) (*roleProcess, error) {
-	r := &roleProcess{told: told, http: &http.Client{Timeout: askTimeout}}
-	r.init(role, dir)
-	c := k.on(s, 0)
-	c.Args = append([]string{role}, c.Args...)
-	c.Env = append(append(c.Env, "KUDOS_"+strings.ToUpper(role)+"_HTTP_ADDR=127.0.0.1:0", "KUDOS_ADMIN_ADDR=127.0.0.1:0"), env...)
-	if err := r.process.start(c, true, r.line); err != nil {
-		return nil, err
+func (k *Kudos) start(s *Servers, name, dir string, env ...string) (*role, error) {
+	r := &role{addr: map[string]string{}, running: map[int32]bool{}}
+	c := k.on(s, append(env, "KUDOS_ADMIN_ADDR=127.0.0.1:0")...)
+	c.Args = append([]string{name}, c.Args...)
+	c.Name, c.Dir = filepath.Base(dir), dir
+	c.Log = filepath.Join(dir, c.Name+".log")
+	c.Lines, c.OfStderr = r.line, true
+	var err error
+	r.Process, err = child.Start(c)
+	return r, err
+}
+
+func (r *role) line(text []byte) {
+	var l struct {
+		Time             time.Time
+		Msg, Addr, Group string
+		Partition        int32
+	}
+	if json.Unmarshal(text, &l) != nil {
+		return // the log is for people; what was not understood is in the file
+	}
+	if l.Addr != "" {
+		r.addr[l.Msg] = l.Addr
+	}
+	if l.Msg == runningMessage && l.Group == schema.GroupFold {
+		if r.firstRan.IsZero() {
+			r.firstRan = l.Time
+		}
+		r.running[l.Partition], r.lastRan = true, l.Time
+	}
+}
+
+// serve starts a role that answers by HTTP, and waits until it is ready.
+func (k *Kudos) serve(
+	ctx context.Context, s *Servers, name, dir string, env ...string,
+) (r *role, addr string, err error) {
+	r, err = k.start(s, name, dir, append(env, "KUDOS_"+strings.ToUpper(name)+"_HTTP_ADDR=127.0.0.1:0")...)
+	if err != nil {
+		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := r.ready(ctx); err != nil {
-		r.Kill()
-		return nil, err
-	}
-	return r, nil
-}
-
-// line takes the addresses from what the role and its admin server log.
-func (r *roleProcess) line(text []byte) {
-	var l struct{ Msg, Addr string }
-	if json.Unmarshal(text, &l) != nil {
-		return
-	}
-	r.tell(func() {
-		switch l.Msg {
-		case r.told:
-			r.addr = l.Addr
-		case listeningMessage:
-			r.admin = l.Addr
-		}
+	var admin string
+	err = r.Wait(ctx, "the addresses", func() bool {
+		addr, admin = r.addr[httpMessages[name]], r.addr[listeningMessage]
+		return addr != "" && admin != ""
 	})
-}
-
-func (r *roleProcess) ready(ctx context.Context) error {
-	if err := r.wait(ctx, "the addresses", func() bool { return r.addr != "" && r.admin != "" }); err != nil {
-		return err
+	if err == nil {
+		err = r.Poll(ctx, lookAtKafka, "readiness", func() (bool, error) {
+			status, _, err := get(ctx, "http://"+admin+"/readyz")
+			return err == nil && status == http.StatusOK, nil
+		})
 	}
-	tick := time.NewTicker(lookAtKafka)
-	defer tick.Stop()
-	for {
-		status, _, err := r.get(ctx, "http://"+r.admin+"/readyz")
-		if err == nil && status == http.StatusOK {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-r.process.Done():
-			return r.process.ended()
-		case <-ctx.Done():
-			return r.gaveUp(ctx, "readiness")
-		}
+	if err != nil {
+		r.Kill()
+		return nil, "", err
 	}
+	return r, addr, nil
 }
 
-func (r *roleProcess) get(ctx context.Context, url string) (status int, body []byte, err error) {
-	return get(ctx, r.http, url, answerBytes)
-}
-
-// get reads so many bytes of an answer at most.
-func get(ctx context.Context, client *http.Client, url string, most int64) (status int, body []byte, err error) {
+func get(ctx context.Context, url string) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, err
 	}
-	resp, err := client.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, most))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, answerBytes))
 	return resp.StatusCode, body, err
+}
+
+// askReader asks the API of a reader at addr for many counts at once.
+func askReader(addr string) ask {
+	return func(ctx context.Context, posts []uint64) (map[uint64]bool, error) {
+		status, body, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))
+		if err != nil {
+			return nil, err
+		}
+		if status != http.StatusOK {
+			return nil, fmt.Errorf("status %d: %s", status, body)
+		}
+		var answer struct {
+			Posts []struct {
+				PostID uint64 `json:"post_id,string"`
+				Likes  int64  `json:"likes"`
+			} `json:"posts"`
+		}
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return nil, err
+		}
+		seen := map[uint64]bool{}
+		for _, p := range answer.Posts {
+			if p.Likes == 1 {
+				seen[p.PostID] = true
+			}
+		}
+		return seen, nil
+	}
 }

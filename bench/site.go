@@ -4,11 +4,17 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"time"
 
 	_ "github.com/go-sql-driver/mysql" // registers the driver "mysql"
+	"github.com/jmoiron/sqlx"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
@@ -17,8 +23,8 @@ import (
 
 // Site is where runs take place. Each run gets servers that hold nothing of an earlier one.
 type Site interface {
-	// Open makes servers ready, for a contender that needs Redis or not. They are used until Close.
-	Open(ctx context.Context, redis bool) (*Servers, error)
+	// Open makes servers ready for a contender. They are used until Close.
+	Open(ctx context.Context, c Contender) (*Servers, error)
 	// Close ends what Open made.
 	Close() error
 }
@@ -30,63 +36,60 @@ type Servers struct {
 	DSN string
 	// MySQL makes connections to it, where a DSN cannot say how (TLS by files); nil: by the DSN.
 	MySQL driver.Connector
-	// Redis is host:port; empty if there is none.
-	Redis string
 	// Processes are the ids of the servers' processes by name, where they run on this machine.
 	Processes map[string]int
 	// Replication is the replication factor of topics.
 	Replication int16
 	Log         *slog.Logger
+
+	// Between connect and disconnect.
+	adm *kadm.Client
+	db  *sqlx.DB
 }
 
-// client is a plain Kafka client.
-func (s *Servers) client(opts ...kgo.Opt) (*kgo.Client, error) {
-	return s.Kafka.NewClient(s.Log, opts...)
-}
-
-// open is a pool of connections to the database. Close it.
-func (s *Servers) open() (*sql.DB, error) {
-	if s.MySQL != nil {
-		return sql.OpenDB(s.MySQL), nil
+// connect makes the clients that the servers are asked with, unless they are there.
+func (s *Servers) connect() error {
+	if s.db != nil {
+		return nil
 	}
-	db, err := sql.Open("mysql", s.DSN)
-	if err != nil {
-		return nil, fmt.Errorf("the database: %w", err)
-	}
-	return db, nil
-}
-
-// makeLikes makes the topic likes as kudos has it, for contenders that do not make it themselves.
-func (s *Servers) makeLikes(ctx context.Context, partitions int32) error {
-	cl, err := s.client()
+	cl, err := s.Kafka.NewClient(s.Log)
 	if err != nil {
 		return err
 	}
-	defer cl.Close()
-	for _, t := range schema.Topics(partitions, s.Replication) {
-		if t.Name != schema.TopicLikes {
-			continue
-		}
-		configs := map[string]*string{}
-		for name, value := range t.Configs {
-			configs[name] = kadm.StringPtr(value)
-		}
-		if _, err := kadm.NewClient(cl).CreateTopic(ctx, t.Partitions, t.ReplicationFactor, configs, t.Name); err != nil {
-			return fmt.Errorf("creating topic %s: %w", t.Name, err)
-		}
+	if s.MySQL != nil {
+		s.db = sqlx.NewDb(sql.OpenDB(s.MySQL), "mysql")
+	} else if s.db, err = sqlx.Open("mysql", s.DSN); err != nil {
+		s.db = nil
+		cl.Close()
+		return fmt.Errorf("the database: %w", err)
 	}
+	s.adm = kadm.NewClient(cl)
 	return nil
 }
 
-// Versions asks the servers what they are, by name.
-func (s *Servers) Versions(ctx context.Context) (map[string]string, error) {
-	cl, err := s.client()
-	if err != nil {
-		return nil, err
+func (s *Servers) disconnect() {
+	if s.db == nil {
+		return
 	}
-	defer cl.Close()
+	s.adm.Close()
+	_ = s.db.Close()
+	s.adm, s.db = nil, nil
+}
+
+// writer is a client that writes to likes, in batches as large as the topic takes.
+func (s *Servers) writer(linger time.Duration, maxBuffered int) (*kgo.Client, error) {
+	return s.Kafka.NewClient(s.Log,
+		kgo.DefaultProduceTopic(schema.TopicLikes),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)),
+		kgo.ProducerLinger(linger),
+		kgo.MaxBufferedRecords(maxBuffered),
+	)
+}
+
+func (s *Servers) versions(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
-	brokers, err := kadm.NewClient(cl).ApiVersions(ctx)
+	brokers, err := s.adm.ApiVersions(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("asking Kafka for its version: %w", err)
 	}
@@ -95,15 +98,205 @@ func (s *Servers) Versions(ctx context.Context) (map[string]string, error) {
 			versions["Kafka"] = b.VersionGuess()
 		}
 	}
-	db, err := s.open()
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
 	var version string
-	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+	if err := s.db.GetContext(ctx, &version, "SELECT VERSION()"); err != nil {
 		return nil, fmt.Errorf("asking the database for its version: %w", err)
 	}
 	versions["database"] = version
 	return versions, nil
+}
+
+// lister is adm.ListEndOffsets or adm.ListCommittedOffsets.
+type lister func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error)
+
+// offsets lists offsets of a topic's partitions, each by its number.
+func offsets(ctx context.Context, topic string, list lister) (map[int32]int64, error) {
+	listed, err := list(ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for the end of %s: %w", topic, err)
+	}
+	offsets := map[int32]int64{}
+	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	return offsets, nil
+}
+
+// length is how many offsets a topic has below its last stable ones.
+func (s *Servers) length(ctx context.Context, topic string) (n int64, err error) {
+	ends, err := offsets(ctx, topic, s.adm.ListCommittedOffsets)
+	for _, end := range ends {
+		n += end
+	}
+	return n, err
+}
+
+const (
+	// markTable marks a database and a cluster as a benchmark's: the next one may remove its tables and topics.
+	markTable = "kudos_bench"
+	// clearTimeout bounds removing what a run made. Groups whose process was killed are gone after its session timeout.
+	clearTimeout = 2 * time.Minute
+	clearPause   = 250 * time.Millisecond
+)
+
+// kudosTables are those that `kudos migrate` makes.
+func kudosTables() []string {
+	return []string{
+		"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position",
+		"kudos_shard", "kudos_schema_version",
+	}
+}
+
+// NamedSite is servers that somebody named: they hold nothing of kudos but what an earlier benchmark left.
+type NamedSite struct {
+	Servers
+	// Keep leaves topics and tables of the last run.
+	Keep bool
+}
+
+// unusableError says why no run can take place on a site: its servers are away, or in use.
+type unusableError struct{ error }
+
+func (e *unusableError) Unwrap() error { return e.error }
+
+// Open refuses servers that are in use, removes what an earlier run left, and marks the database.
+func (n *NamedSite) Open(ctx context.Context, _ Contender) (*Servers, error) {
+	err := n.claim(ctx)
+	if err == nil {
+		return &n.Servers, nil
+	}
+	n.disconnect()
+	if ctx.Err() == nil {
+		err = &unusableError{err}
+	}
+	return nil, err
+}
+
+func (n *NamedSite) claim(ctx context.Context) error {
+	if err := n.connect(); err != nil {
+		return err
+	}
+	cluster, marked, err := n.survey(ctx)
+	if err == nil && marked {
+		err = n.clear(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = n.db.ExecContext(ctx, "CREATE TABLE "+markTable+" (cluster_id VARCHAR(64) NOT NULL) ENGINE = InnoDB "+
+		"COMMENT = 'left by `kudos bench`, which removes it'")
+	if err == nil {
+		_, err = n.db.ExecContext(ctx, "INSERT INTO "+markTable+" (cluster_id) VALUES (?)", cluster)
+	}
+	if err != nil {
+		return fmt.Errorf("marking the database: %w", err)
+	}
+	return nil
+}
+
+// Close removes what the run made, also of one that was interrupted. It reconnects: the clients of the run may
+// remember topics as they were before it.
+func (n *NamedSite) Close() error {
+	if n.Keep {
+		return nil
+	}
+	n.disconnect()
+	if err := n.connect(); err != nil {
+		return err
+	}
+	return n.clear(context.Background())
+}
+
+// survey looks at what is there. marked: it is a benchmark's, of this cluster.
+func (n *NamedSite) survey(ctx context.Context) (cluster string, marked bool, err error) {
+	cluster, topics, err := kudosTopics(ctx, n.adm)
+	if err != nil {
+		return "", false, fmt.Errorf("asking Kafka for its topics: %w", err)
+	}
+	var found, marks []string
+	err = n.db.SelectContext(ctx, &found,
+		"SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name")
+	if err != nil {
+		return "", false, fmt.Errorf("asking the database for its tables: %w", err)
+	}
+	if slices.Contains(found, markTable) {
+		if err := n.db.SelectContext(ctx, &marks, "SELECT cluster_id FROM "+markTable); err != nil {
+			return "", false, fmt.Errorf("reading the mark of an earlier benchmark: %w", err)
+		}
+	}
+	marked = slices.Contains(marks, cluster)
+	tables := slices.DeleteFunc(found, func(t string) bool { return !slices.Contains(kudosTables(), t) })
+	inUse := func(what string, names []string, remedy string) error {
+		return fmt.Errorf("%s (%s); %s", what, strings.Join(names, ", "), remedy)
+	}
+	switch {
+	case len(topics) > 0 && !marked:
+		err = inUse("this Kafka cluster has topics of kudos", topics,
+			"a benchmark needs a cluster without them: name another with --brokers")
+	case len(tables) > 0 && len(marks) == 0:
+		err = inUse("this database has tables of kudos", tables, "a benchmark needs a database without them: "+
+			"make one (CREATE DATABASE kudos_bench) and name it in --mysql-dsn")
+	case len(marks) > 0 && !marked:
+		err = inUse("this database has what a benchmark with another Kafka cluster left", marks,
+			"run it with that cluster, or drop the database and make it again")
+	}
+	return cluster, marked, err
+}
+
+// kudosTopics are the topics of kudos that a cluster has, and its id.
+func kudosTopics(ctx context.Context, adm *kadm.Client) (cluster string, there []string, err error) {
+	var names []string
+	for _, t := range schema.Topics(1, 1) {
+		names = append(names, t.Name)
+	}
+	meta, err := adm.Metadata(ctx, names...)
+	for _, t := range meta.Topics.Sorted() {
+		if !errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
+			there = append(there, t.Topic)
+		}
+	}
+	return meta.Cluster, there, err
+}
+
+// clear removes topics, groups and tables, the mark last: until then the next benchmark may go on with it.
+func (n *NamedSite) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
+	for {
+		err := clearKafka(ctx, n.adm)
+		if err == nil {
+			break
+		}
+		select {
+		case <-time.After(clearPause):
+		case <-ctx.Done():
+			return fmt.Errorf("removing topics and groups of the benchmark: %w; last: %w", context.Cause(ctx), err)
+		}
+	}
+	for _, table := range append(kudosTables(), markTable) {
+		if _, err := n.db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
+			return fmt.Errorf("dropping table %s of the benchmark: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// clearKafka asks for everything to be deleted, and is nil once nothing is there any more.
+func clearKafka(ctx context.Context, adm *kadm.Client) error {
+	_, topics, err := kudosTopics(ctx, adm)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if len(topics) > 0 {
+		_, err := adm.DeleteTopics(ctx, topics...)
+		errs = append(errs, fmt.Errorf("topics %s are still there", strings.Join(topics, ", ")), err)
+	}
+	for _, group := range []string{schema.GroupFold, schema.GroupApply} {
+		if _, err := adm.DeleteGroup(ctx, group); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			errs = append(errs, fmt.Errorf("group %s: %w", group, err))
+		}
+	}
+	return errors.Join(errs...)
 }

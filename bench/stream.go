@@ -33,16 +33,20 @@ func Shapes() []Shape {
 	}
 }
 
-// ShapeNamed is the shape with that name.
-func ShapeNamed(name string) (Shape, error) {
-	var names []string
+// ShapeNames are the names of Shapes.
+func ShapeNames() (names []string) {
 	for _, s := range Shapes() {
-		if s.Name == name {
-			return s, nil
-		}
 		names = append(names, s.Name)
 	}
-	return Shape{}, fmt.Errorf("there is no shape %q; there are %v", name, names)
+	return names
+}
+
+// ShapeNamed is the shape with that name.
+func ShapeNamed(name string) (Shape, error) {
+	if i := slices.Index(ShapeNames(), name); i >= 0 {
+		return Shapes()[i], nil
+	}
+	return Shape{}, fmt.Errorf("there is no shape %q; there are %v", name, ShapeNames())
 }
 
 const (
@@ -59,12 +63,13 @@ const (
 )
 
 // regions are where users live; a user's never changes.
-var regions = [...]schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'D', 'E'}, {'J', 'P'}, {'N', 'G'}, {'G', 'B'}, {'F', 'R'}}
+var regions = [...]schema.Region{
+	{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'D', 'E'}, {'J', 'P'}, {'N', 'G'}, {'G', 'B'}, {'F', 'R'},
+}
 
 // Stream makes the events of a run, the same ones for the same seed and shape on every machine, and keeps what must
-// come of them: per post, how many users have LIKE as their last action. Of 100 events 90 are likes of pairs (a user
-// and a post) that are new, 5 unlike a pair and 5 repeat an event, each chosen among all before. It takes some 10 bytes
-// an event.
+// come of them: per post, how many users have LIKE as their last action. Of 100 events 90 like a new pair (a user and
+// a post), 5 unlike a pair and 5 repeat an event, each chosen among all before. It takes some 10 bytes an event.
 type Stream struct {
 	random *rand.PCG
 	// weights are cumulative, by post; empty where posts are alike.
@@ -159,12 +164,7 @@ func (s *Stream) post() uint32 {
 		return uint32(s.below(s.posts)) + 1
 	}
 	at := s.below(s.weights[len(s.weights)-1])
-	i, _ := slices.BinarySearchFunc(s.weights, at, func(w, at uint64) int {
-		if w <= at {
-			return -1
-		}
-		return 1
-	})
+	i, _ := slices.BinarySearch(s.weights, at+1) // the first above it
 	return uint32(i) + 1
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kudos/bench"
+	"kudos/bench/child"
 	"kudos/config"
 )
 
@@ -23,7 +24,6 @@ var benchParts = []string{"drain", "latency", "recovery", "producer"}
 // leastProducerTime is enough for some requests at any rate.
 const leastProducerTime = 100 * time.Millisecond
 
-// benchFlags are what a benchmark is told beside the settings.
 type benchFlags struct {
 	parts                          []string
 	shapes                         []string
@@ -72,13 +72,9 @@ SET GLOBAL userstat = 1.`,
 		Args:      cobra.MatchAll(cobra.OnlyValidArgs),
 		ValidArgs: benchParts,
 	}
-	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
 	b := addBenchFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
+	settings := addSettings(cmd, brokersFlag, mysqlFlag)
+	return settings.run(func(ctx context.Context, cfg *config.Loaded, args []string) error {
 		b.parts = args
 		if len(args) == 0 {
 			b.parts = benchParts
@@ -92,22 +88,25 @@ SET GLOBAL userstat = 1.`,
 			return err
 		}
 		plan.Contenders = []bench.Contender{kudos}
-		site := &bench.NamedSite{Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor, Keep: b.keep, Log: quietLogger(cfg, a.stderr)}
+		site := &bench.NamedSite{Keep: b.keep, Servers: bench.Servers{
+			Kafka: cfg.Kafka, DSN: cfg.MySQL.DSN, Replication: cfg.Topics.ReplicationFactor,
+			Log: quietLogger(cfg, a.stderr),
+		}}
 		if cfg.MySQL.TLS {
 			if site.MySQL, err = cfg.MySQL.Connector(site.Log); err != nil {
 				return usageError{err}
 			}
 		}
 		plan.Site = site
-		return a.bench(cmd.Context(), cfg, plan, b)
-	}
-	return cmd
+		return a.bench(ctx, cfg, plan, b)
+	})
 }
 
 // oneDatabase: what is counted and compared is asked of one.
 func oneDatabase(cfg *config.Loaded) error {
 	if len(cfg.MySQL.Shards) > 0 {
-		return fmt.Errorf("kudos bench measures on one database, and mysql.shards is set (%s): give mysql.dsn in its place", cfg.Origin("mysql.shards"))
+		return fmt.Errorf("kudos bench measures on one database, and mysql.shards is set (%s): give mysql.dsn instead",
+			cfg.Origin("mysql.shards"))
 	}
 	return nil
 }
@@ -115,44 +114,27 @@ func oneDatabase(cfg *config.Loaded) error {
 func addBenchFlags(cmd *cobra.Command) *benchFlags {
 	b := &benchFlags{out: addOutput(cmd)}
 	f := cmd.Flags()
-	f.StringSliceVar(&b.shapes, "shapes", []string{"hot", "skewed-1000"}, "what to drain: "+strings.Join(shapeNames(), ", "))
+	f.StringSliceVar(&b.shapes, "shapes", []string{"hot", "skewed-1000"},
+		"what to drain: "+strings.Join(bench.ShapeNames(), ", "))
 	f.IntVar(&b.events, "events", 2_000_000, "events to drain, and before latency is measured")
-	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000, "events whose state is recovered; nine pairs come of ten")
+	f.IntVar(&b.recoveryEvents, "recovery-events", 11_120_000,
+		"events whose state is recovered; nine pairs come of ten")
 	f.DurationVar(&b.seconds, "latency-time", 20*time.Second, "how long latency is measured at each rate")
-	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second, "how long the producer is held at each rate that is tried; at half of the highest, three times as long")
+	f.DurationVar(&b.producerTime, "producer-time", 5*time.Second,
+		"how long the producer is held at each rate that is tried; at half of the highest, three times as long")
 	f.IntVar(&b.rounds, "rounds", 1, "how often everything is measured; figures are medians")
 	f.Uint64Var(&b.seed, "seed", 1, "decides the events")
-	f.StringVar(&b.dir, "dir", "", "existing folder for local state and logs (default: a new one beside processor.state_dir, removed at the end)")
+	f.StringVar(&b.dir, "dir", "",
+		"existing folder for local state and logs (default: a new one beside processor.state_dir, removed at the end)")
 	f.BoolVar(&b.keep, "keep", false, "leave topics and tables of the last run")
 	return b
 }
 
-func shapeNames() []string {
-	var names []string
-	for _, s := range bench.Shapes() {
-		names = append(names, s.Name)
+func atLeast[T int | time.Duration](flag string, value, least T) error {
+	if value < least {
+		return fmt.Errorf("--%s is %v; at least %v", flag, value, least)
 	}
-	return names
-}
-
-// validate says what is wrong with the numbers, all of it.
-func (b *benchFlags) validate() error {
-	var errs []error
-	for _, least := range []struct {
-		name  string
-		value int
-	}{{"events", b.events}, {"recovery-events", b.recoveryEvents}, {"rounds", b.rounds}} {
-		if least.value < 1 {
-			errs = append(errs, fmt.Errorf("--%s is %d; at least 1", least.name, least.value))
-		}
-	}
-	if b.seconds < time.Second {
-		errs = append(errs, fmt.Errorf("--latency-time is %v; at least 1s", b.seconds))
-	}
-	if b.producerTime < leastProducerTime {
-		errs = append(errs, fmt.Errorf("--producer-time is %v; at least %v", b.producerTime, leastProducerTime))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // plan says which runs to make, with the partitions that the configuration has.
@@ -163,7 +145,10 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 			s.Partitions = cfg.Topics.Partitions
 		}
 	}
-	errs := []error{b.validate()}
+	errs := []error{
+		atLeast("events", b.events, 1), atLeast("recovery-events", b.recoveryEvents, 1), atLeast("rounds", b.rounds, 1),
+		atLeast("latency-time", b.seconds, time.Second), atLeast("producer-time", b.producerTime, leastProducerTime),
+	}
 	if slices.Contains(b.parts, "drain") {
 		for _, name := range b.shapes {
 			shape, err := bench.ShapeNamed(name)
@@ -178,9 +163,9 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 		partitions(&p.Latency.Load.Shape)
 	}
 	if slices.Contains(b.parts, "recovery") {
-		p.Recovery = bench.DefaultRecoveryPlan(b.seed)
-		p.Recovery.Load.Events = b.recoveryEvents
-		partitions(&p.Recovery.Load.Shape)
+		p.Recovery = bench.DefaultRecovery(b.seed)
+		p.Recovery.Events = b.recoveryEvents
+		partitions(&p.Recovery.Shape)
 	}
 	if slices.Contains(b.parts, "producer") {
 		p.Producer = bench.DefaultProducerPlan()
@@ -197,7 +182,7 @@ func (s *settings) asContender() (*bench.Kudos, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	c := bench.Command{Path: path}
+	c := child.Command{Path: path}
 	if s.file != "" {
 		file, err := filepath.Abs(s.file)
 		if err != nil {
@@ -205,17 +190,12 @@ func (s *settings) asContender() (*bench.Kudos, error) {
 		}
 		c.Args = []string{"--config", file}
 	}
-	flags := map[string]config.Flag{}
-	if err := s.collect(flags); err != nil {
-		return nil, usageError{err}
-	}
-	for key, flag := range flags {
+	for key, flag := range s.flags {
 		c.Env = append(c.Env, config.EnvName(key)+"="+flag.Value)
 	}
 	return &bench.Kudos{Program: c}, nil
 }
 
-// bench measures, and prints what came out.
 func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b *benchFlags) (err error) {
 	if plan.Dir = b.dir; plan.Dir == "" {
 		if plan.Dir, err = os.MkdirTemp(filepath.Dir(cfg.Processor.StateDir), "kudos-bench-"); err != nil {
@@ -224,7 +204,6 @@ func (a *app) bench(ctx context.Context, cfg *config.Loaded, plan *bench.Plan, b
 		defer func() { err = errors.Join(err, os.RemoveAll(plan.Dir)) }()
 	}
 	plan.Progress = bench.NewProgress(a.stderr, isTerminal(a.stderr))
-	plan.Each = func(*bench.Report) error { return nil }
 	version := buildVersion()
 	report := bench.NewReport(version.Version+" "+version.Revision, plan.Contenders...)
 	report.Versions["Go"] = version.Go

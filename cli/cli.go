@@ -1,6 +1,5 @@
-// Package cli holds the commands of kudos and nothing else: each reads its configuration, makes the
-// parts it needs and runs them. Arguments, KUDOS_… variables and a file come in; an exit code comes
-// out: 0 done, 1 failed, 2 used wrongly, 3 an audit found a difference.
+// Package cli holds the commands of kudos: each reads its configuration (arguments, KUDOS_… variables, a file), makes
+// the parts it needs and runs them. Exit codes: 0 done, 1 failed, 2 used wrongly, 3 an audit found a difference.
 package cli
 
 import (
@@ -28,10 +27,9 @@ type app struct {
 
 // Main runs the command that the program's arguments name, and returns its exit code.
 func Main() int {
-	a := &app{os.Stdin, os.Stdout, os.Stderr}
-	ctx, stop := signalContext(a.stderr, os.Exit)
+	ctx, stop := signalContext(os.Stderr, os.Exit)
 	defer stop()
-	return a.run(ctx, os.Args[1:])
+	return (&app{os.Stdin, os.Stdout, os.Stderr}).run(ctx, os.Args[1:])
 }
 
 // Root returns the command tree, for tests of what is shipped beside the program.
@@ -58,13 +56,12 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 	if err == nil {
 		return exitDone
 	}
-	var usage usageError
-	if !began || errors.As(err, &usage) {
-		fmt.Fprintf(a.stderr, "kudos: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
-		return exitUsage
-	}
 	fmt.Fprintf(a.stderr, "kudos: %v\n", err)
-	if different := (differentError{}); errors.As(err, &different) {
+	switch {
+	case !began || errors.As(err, new(usageError)):
+		fmt.Fprintf(a.stderr, "See '%s --help'.\n", cmd.CommandPath())
+		return exitUsage
+	case errors.As(err, new(differentError)):
 		return exitDifferent
 	}
 	return exitFailed
@@ -112,19 +109,19 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
 			cmd.GroupID = group
-			root.AddCommand(cmd)
 		}
+		root.AddCommand(cmds...)
 	}
 	add("roles", a.devCommands()...)
 	add("roles", a.producerCommand(), a.processorCommand(), a.rankerCommand(), a.readerCommand(), a.archiveCommand())
 	add("setup", a.migrateCommand(), a.topicsCommand(), a.importCommand(), a.forgetCommand())
 	add("repair", a.auditCommand(), a.rebuildCommand())
-	add("about", a.benchCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(), a.configCommand(), a.versionCommand())
+	add("about", a.benchCommand(), a.trendingCommand(), a.whereCommand(), a.healthCommand(), a.configCommand(),
+		a.versionCommand())
 	return root
 }
 
-// group returns a command that only holds others. (cobra would print its help and
-// exit 0 for a subcommand that does not exist.)
+// group is a command that only holds others. (cobra alone would exit 0 for a subcommand that does not exist.)
 func group(use, short string, cmds ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"kudos/httpserver/admin"
+	"kudos/integration/stack"
 	"kudos/schema"
 )
 
@@ -33,7 +35,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Main())
 	}
 	for _, entry := range os.Environ() { // the settings of whoever runs the tests
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "KUDOS_") && !strings.HasPrefix(name, "KUDOS_TEST_") {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "KUDOS_") && !strings.HasPrefix(name, "KUDOS_TEST_") {
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -44,76 +47,135 @@ func TestMain(m *testing.M) {
 func kudos(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{strings.NewReader(stdin), &out, &errs}
-	code = a.run(t.Context(), args)
+	code = (&app{strings.NewReader(stdin), &out, &errs}).run(t.Context(), args)
 	return code, out.String(), errs.String()
 }
 
-// likesBroker is an embedded broker with the likes topic.
-func likesBroker(t *testing.T) (brokers string) {
+// done runs a command that does its work, and returns what it prints.
+func done(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, schema.TopicLikes))
+	code, stdout, stderr := kudos(t, "", args...)
+	require.Equal(t, exitDone, code, stderr)
+	return stdout, stderr
+}
+
+// fails runs a command that ends with a code, prints nothing to standard output, and says why.
+func fails(t *testing.T, code int, args []string, says ...string) {
+	t.Helper()
+	got, stdout, stderr := kudos(t, "", args...)
+	require.Equal(t, code, got, "%q: %s", args, stderr)
+	require.Empty(t, stdout, "errors belong on standard error")
+	for _, want := range says {
+		require.Contains(t, stderr, want)
+	}
+}
+
+// usedWrongly runs a command with arguments that it refuses, and says why and where help is.
+func usedWrongly(t *testing.T, command string, cases map[string]string) {
+	t.Helper()
+	for args, want := range cases {
+		fails(t, exitUsage, append(strings.Fields(command), strings.Fields(args)...), want, "--help")
+	}
+}
+
+// running is a command that runs in this process in the background.
+type running struct {
+	stdout, stderr logBuffer
+	cancel         context.CancelFunc
+	code           chan int
+}
+
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{cancel: cancel, code: make(chan int, 1)}
+	go func() { r.code <- (&app{http.NoBody, &r.stdout, &r.stderr}).run(ctx, args) }()
+	return r
+}
+
+func (r *running) end(t *testing.T) int {
+	t.Helper()
+	r.cancel()
+	return ended(t, r.code, &r.stderr)
+}
+
+// ended is how a command ends, which it must.
+func ended[T any](t *testing.T, how <-chan T, stderr *logBuffer) (end T) {
+	t.Helper()
+	select {
+	case end = <-how:
+	case <-time.After(time.Minute):
+		t.Fatalf("the command does not end; stderr:\n%s", stderr)
+	}
+	return end
+}
+
+func startKafka(t *testing.T, topics ...kfake.Opt) (brokers string) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append(topics, kfake.NumBrokers(1))...)
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	return strings.Join(cluster.ListenAddrs(), ",")
 }
 
+func likesBroker(t *testing.T) (brokers string) {
+	t.Helper()
+	return startKafka(t, kfake.SeedTopics(4, schema.TopicLikes))
+}
+
 func TestExitCodes(t *testing.T) {
+	for _, args := range []string{"--help", "version", "config", "import --help"} {
+		stdout, stderr := done(t, strings.Fields(args)...)
+		require.NotEmpty(t, stdout)
+		require.Empty(t, stderr)
+	}
+	fails(t, exitFailed, []string{"import", "/nowhere.csv"}, "/nowhere.csv")
+	noCA := strings.Fields("--set kafka.tls=true --set kafka.tls_ca=/nowhere/ca.pem")
+	fails(t, exitFailed, append([]string{"topics", "check"}, noCA...), "kafka.tls_ca: open /nowhere/ca.pem")
+	fails(t, exitUsage, append([]string{"producer"}, noCA...), "kafka.tls_ca: open /nowhere/ca.pem")
 	bad := filepath.Join(t.TempDir(), "kudos.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte("kafka:\n  borkers: [a:1]\n"), 0o600))
-	for _, c := range []struct {
-		args   string
-		code   int
-		stderr []string
-	}{
-		{"--help", exitDone, nil},
-		{"version", exitDone, nil},
-		{"config", exitDone, nil},
-		{"import --help", exitDone, nil},
-		{"fly", exitUsage, []string{`unknown command "fly"`, "kudos --help"}},
-		{"config --colour red", exitUsage, []string{"unknown flag: --colour", "kudos config --help"}},
-		{"version twice", exitUsage, []string{"twice"}},
-		{"config --output xml", exitUsage, []string{"neither text nor json"}},
-		{"config --config " + bad, exitUsage, []string{"kafka.borkers is not known; did you mean kafka.brokers?"}},
-		{"config --config /nowhere.yaml", exitUsage, []string{"/nowhere.yaml"}},
-		{"config --set log.level", exitUsage, []string{"--set needs key=value"}},
-		{"config --set log.level=loud", exitUsage, []string{`log.level: "loud" is none of debug`}},
-		{"config --brokers a:1 --set kafka.brokers=b:2", exitUsage, []string{"kafka.brokers is given twice, by --brokers and by --set"}},
-		{"config --set kafka.sasl_password=hunter2", exitUsage, []string{"mean nothing without kafka.sasl_mechanism"}},
-		{"config --set kafka.sasl_password_file=/nowhere/secret", exitUsage, []string{"kafka.sasl_password_file (flag --set): open /nowhere/secret"}},
-		{"producer --set kafka.tls=true --set kafka.tls_ca=/nowhere/ca.pem", exitUsage, []string{"kafka.tls_ca: open /nowhere/ca.pem"}},
-		{"topics check --set kafka.tls=true --set kafka.tls_ca=/nowhere/ca.pem", exitFailed, []string{"kafka.tls_ca: open /nowhere/ca.pem"}},
-		{"migrate --mysql-dsn root@tcp(db:3306)/kudos --set mysql.tls=true --set mysql.tls_ca=/nowhere/ca.pem", exitUsage, []string{"mysql.tls_ca: open /nowhere/ca.pem"}},
-		{"migrate", exitUsage, []string{"mysql.dsn is not set", "--mysql-dsn"}},
-		{"processor", exitUsage, []string{"mysql.dsn is not set", "--mysql-dsn"}},
-		{"processor --mysql-dsn me@tcp(a:1)/k --set mysql.shards=me@tcp(b:1)/k", exitUsage, []string{"mysql.dsn and shards are both given: give one"}},
-		{"audit --set mysql.shards=me:hunter2@tcp(a:1)/k,me:hunter2@b", exitUsage, []string{"mysql.shards[1]: dsn cannot be read"}},
-		{"bench --set mysql.shards=me@tcp(a:1)/k,me@tcp(b:1)/k", exitUsage, []string{"kudos bench measures on one database, and mysql.shards is set (flag --set)"}},
-		{"where", exitUsage, []string{"requires at least 1 arg"}},
-		{"where 42", exitUsage, []string{"mysql.dsn is not set"}},
-		{"where 42 post de/1h --mysql-dsn me@tcp(a:1)/k", exitUsage, []string{`"post" is neither a post nor REGION/WINDOW`, `region "de"`}},
-		{"topics", exitUsage, []string{"kudos topics needs a command", "kudos topics --help"}},
-		{"topics fly", exitUsage, []string{`unknown command "fly" for "kudos topics"`}},
-		{"ranker fly", exitUsage, []string{`unknown command "fly" for "kudos ranker"`, "kudos ranker --help"}},
-		{"ranker --set ranker.windows=90s", exitUsage, []string{"ranker.windows: 1m30s is no whole number of minutes"}},
-		{"import", exitUsage, []string{"import takes one FILE"}},
-		{"import /nowhere.csv", exitFailed, []string{"/nowhere.csv"}},
-		{"import --format xml -", exitUsage, []string{"none of auto, csv, ndjson"}},
-		{"import --rejects cli.go cli.go", exitUsage, []string{"would overwrite the file to import"}},
+	const mysqlMissing = "mysql.dsn is not set … --mysql-dsn"
+	for _, c := range [][2]string{ // what is used wrongly, and what it says
+		{"fly", `unknown command "fly" … kudos --help`},
+		{"config --colour red", "unknown flag: --colour … kudos config --help"},
+		{"version twice", "twice"},
+		{"config --output xml", "neither text nor json"},
+		{"config --config " + bad, "kafka.borkers is not known; did you mean kafka.brokers?"},
+		{"config --config /nowhere.yaml", "/nowhere.yaml"},
+		{"config --set log.level", "--set needs key=value"},
+		{"config --set log.level=loud", `log.level: "loud" is none of debug`},
+		{"config --brokers a:1 --set kafka.brokers=b:2", "kafka.brokers is given twice, by --brokers and by --set"},
+		{"config --set kafka.sasl_password=hunter2", "mean nothing without kafka.sasl_mechanism"},
+		{"config --set kafka.sasl_password_file=/no/secret", "kafka.sasl_password_file (flag --set): open /no/secret"},
+		{"migrate --mysql-dsn a@tcp(b)/c --set mysql.tls=true --set mysql.tls_ca=/no", "mysql.tls_ca: open /no"},
+		{"migrate", mysqlMissing},
+		{"processor", mysqlMissing},
+		{"processor --mysql-dsn a@tcp(b)/c --set mysql.shards=a@tcp(d)/c",
+			"mysql.dsn and shards are both given: give one"},
+		{"audit --set mysql.shards=me:hunter2@tcp(a:1)/k,me:hunter2@b", "mysql.shards[1]: dsn cannot be read"},
+		{"bench --set mysql.shards=me@tcp(a:1)/k,me@tcp(b:1)/k",
+			"kudos bench measures on one database, and mysql.shards is set (flag --set)"},
+		{"bench throughput", `invalid argument "throughput"`},
+		{"bench --events 0 --mysql-dsn u@tcp(h:1)/d", "--events is 0; at least 1"},
+		{"bench --producer-time 99ms --latency-time 1ms --mysql-dsn u@tcp(h:1)/d",
+			"--latency-time is 1ms; at least 1s … --producer-time is 99ms; at least 100ms"},
+		{"bench --shapes warm --mysql-dsn u@tcp(h:1)/d", `there is no shape "warm"; there are [hot`},
+		{"bench", mysqlMissing},
+		{"where", "requires at least 1 arg"},
+		{"where 42", "mysql.dsn is not set"},
+		{"where 42 post de/1h --mysql-dsn a@tcp(b)/c", `"post" is neither a post nor REGION/WINDOW … region "de"`},
+		{"topics", "kudos topics needs a command … kudos topics --help"},
+		{"topics fly", `unknown command "fly" for "kudos topics"`},
+		{"ranker fly", `unknown command "fly" for "kudos ranker" … kudos ranker --help`},
+		{"ranker --set ranker.windows=90s", "ranker.windows: 1m30s is no whole number of minutes"},
+		{"health --timeout 0s", "--timeout 0s: must be above zero"},
+		{"producer --set producer.http_addr=:0", "producer.http_addr is :0, which others reach"},
+		{"import", "import takes one FILE"},
+		{"import --format xml -", "none of auto, csv, ndjson"},
+		{"import --rejects cli.go cli.go", "would overwrite the file to import"},
 	} {
-		t.Run(c.args, func(t *testing.T) {
-			code, stdout, stderr := kudos(t, "", strings.Fields(c.args)...)
-			require.Equal(t, c.code, code, stderr)
-			if code == exitDone {
-				require.NotEmpty(t, stdout)
-				require.Empty(t, stderr)
-			} else {
-				require.Empty(t, stdout, "errors belong on standard error")
-			}
-			for _, want := range c.stderr {
-				require.Contains(t, stderr, want)
-			}
-		})
+		fails(t, exitUsage, strings.Fields(c[0]), append(strings.Split(c[1], " … "), "--help")...)
 	}
 }
 
@@ -164,89 +226,76 @@ func TestImportEndsWithOneIfALineWasRejected(t *testing.T) {
 
 func TestTopicsCheckEndsWithOneUntilTheyAreApplied(t *testing.T) {
 	brokers := likesBroker(t)
-	run := func(args ...string) (int, string, string) {
-		return kudos(t, "", append(args, "--brokers", brokers, "--set", "topics.partitions=4", "--set", "topics.replication_factor=1")...)
+	command := func(verb string) []string {
+		return strings.Fields("topics " + verb + " --brokers " + brokers +
+			" --set topics.partitions=4 --set topics.replication_factor=1")
 	}
-	code, stdout, stderr := run("topics", "check")
+	code, stdout, stderr := kudos(t, "", command("check")...)
 	require.Equal(t, exitFailed, code, stderr)
 	require.Contains(t, stdout, schema.TopicUpdates)
-
-	code, _, stderr = run("topics", "apply")
-	require.Equal(t, exitDone, code, stderr)
-	code, stdout, stderr = run("topics", "check", "--output", "json")
-	require.Equal(t, exitDone, code, stdout+stderr)
+	done(t, command("apply")...)
+	stdout, _ = done(t, command("check --output json")...)
 	require.JSONEq(t, `{"lines": []}`, stdout)
 }
 
-// logBuffer is where a command in the background logs to.
 type logBuffer struct {
-	mu struct {
-		sync.Mutex
-		text bytes.Buffer
-	}
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.text.Write(p)
+	return b.text.Write(p)
 }
 
 func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.text.String()
-}
-
-// adminAddr waits until the admin server is up and returns where it listens.
-func (b *logBuffer) adminAddr(t *testing.T) string {
-	t.Helper()
-	var addr string
-	require.Eventually(t, func() bool {
-		for line := range strings.Lines(b.String()) {
-			var entry struct{ Msg, Component, Addr string }
-			if json.Unmarshal([]byte(line), &entry) == nil && entry.Component == "admin" && entry.Addr != "" {
-				addr = entry.Addr
-				return true
-			}
-		}
-		return false
-	}, 20*time.Second, 5*time.Millisecond, "the admin server does not listen")
-	return addr
+	return b.text.String()
 }
 
 func waitReady(t *testing.T, addr string) {
 	t.Helper()
-	ready := func() bool {
-		resp, err := http.Get("http://" + addr + "/readyz")
+	waitGet(t, "http://"+addr+"/readyz")
+}
+
+// waitGet waits until an answer is 200 and has these parts. It returns how many were 503 until then.
+func waitGet(t *testing.T, url string, parts ...string) (unavailable int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(url)
 		if err != nil {
 			return false
 		}
-		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
-	}
-	require.Eventually(t, ready, 20*time.Second, 20*time.Millisecond, "http://%s/readyz does not become 200", addr)
+		text, err := io.ReadAll(resp.Body)
+		if errors.Join(err, resp.Body.Close()) != nil {
+			return false
+		}
+		if resp.StatusCode == http.StatusServiceUnavailable {
+			unavailable++
+		}
+		missing := func(part string) bool { return !strings.Contains(string(text), part) }
+		return resp.StatusCode == http.StatusOK && !slices.ContainsFunc(parts, missing)
+	}, time.Minute, 20*time.Millisecond, "GET %s: %q", url, parts)
+	return unavailable
 }
 
 func producerArgs(brokers, adminAddr string) []string {
 	return []string{"producer", "--brokers", brokers, "--set", "producer.http_addr=127.0.0.1:0",
-		"--set", "admin.addr=" + adminAddr, "--set", "log.format=json"}
+		"--set", "admin.addr=" + adminAddr}
 }
 
 // TestSIGTERMEndsARoleWell runs the program as the process that it is.
 func TestSIGTERMEndsARoleWell(t *testing.T) {
 	var log logBuffer
-	cmd := exec.CommandContext(t.Context(), os.Args[0], producerArgs(likesBroker(t), "127.0.0.1:0")...)
+	addr := stack.ReserveForTest(t)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], producerArgs(likesBroker(t), addr)...)
 	cmd.Env = append(os.Environ(), runAsKudos+"=1")
 	cmd.Stderr = &log
 	require.NoError(t, cmd.Start())
-	addr := log.adminAddr(t)
 	waitReady(t, addr)
-
-	resp, err := http.Get("http://" + addr + "/metrics")
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, errors.Join(err, resp.Body.Close()))
-	require.Contains(t, string(body), "kudos_producer_", "the role's own metrics")
+	waitGet(t, "http://"+addr+"/metrics", "kudos_producer_") // the role's own
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), "exit code after SIGTERM; log:\n%s", &log)
@@ -264,7 +313,6 @@ func TestAdminAddressInUseStopsTheRole(t *testing.T) {
 	require.Contains(t, stderr, l.Addr().String())
 }
 
-// fakeRole fails as it is told to.
 type fakeRole struct {
 	started chan struct{}
 	atEnd   error
@@ -285,14 +333,11 @@ func TestNoErrorIsLostAtTheEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := fakeRole{make(chan struct{}), atEnd}
 		opts := admin.DefaultOptions()
-		opts.Addr = "127.0.0.1:0"
-		var log logBuffer
+		opts.Addr = stack.ReserveForTest(t)
 		done := make(chan error, 1)
-		go func() {
-			done <- runRole(ctx, "fake", r, opts, admin.NewRegistry(), slog.New(slog.NewJSONHandler(&log, nil)))
-		}()
+		go func() { done <- runRole(ctx, "fake", r, opts, admin.NewRegistry(), slog.New(slog.DiscardHandler)) }()
 		<-r.started
-		log.adminAddr(t)
+		waitReady(t, opts.Addr)
 		cancel()
 		require.ErrorIs(t, <-done, atEnd)
 	}

@@ -6,15 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 
+	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/config"
 	"kudos/dev"
+	"kudos/ops/audit"
+	"kudos/ops/rebuild"
+	"kudos/processor/fold/table"
 	"kudos/producer"
+	"kudos/schema"
+	"kudos/sql"
+	"kudos/stream/kafka"
 )
 
-// devFlags are what `kudos dev` has besides settings.
 type devFlags struct {
 	simulate             float64
 	kafkaAddr, mysqlAddr string
@@ -47,60 +57,54 @@ and no place for real likes.`,
   # On a real Kafka and MySQL
   kudos dev --brokers 127.0.0.1:9092 --mysql-dsn 'root@tcp(127.0.0.1:3306)/kudos' \
             --set topics.replication_factor=1`,
-		Args: cobra.NoArgs,
 	}
 	var flags devFlags
 	f := cmd.Flags()
 	f.Float64Var(&flags.simulate, "simulate", 0, "simulated events per second")
-	f.StringVar(&flags.kafkaAddr, "kafka-addr", dev.DefaultBrokerOptions().Address, "where the embedded Kafka listens; port 0 takes a free one")
-	f.StringVar(&flags.mysqlAddr, "mysql-addr", dev.DefaultDatabaseOptions().Address, "where the embedded MySQL listens")
+	f.StringVar(&flags.kafkaAddr, "kafka-addr", dev.BrokerAddress,
+		"where the embedded Kafka listens; port 0 takes a free one")
+	f.StringVar(&flags.mysqlAddr, "mysql-addr", dev.DatabaseAddress, "where the embedded MySQL listens")
 	f.StringVar(&flags.dataDir, "data-dir", "", "directory that keeps the data of the embedded servers over a restart")
-	f.StringVar(&flags.readyFile, "ready-file", "", "file that gets the addresses as JSON (kafka, mysql, http, reader, admin) once all is up")
-	settings := addSettings(cmd, brokersFlag(), mysqlFlag(),
-		shortFlag{name: "http-addr", key: "producer.http_addr", usage: "where the producer takes likes"},
-		shortFlag{name: "reader-addr", key: "reader.http_addr", usage: "where the reader answers, with its dashboard"},
-		shortFlag{name: "admin-addr", key: "admin.addr", usage: "where the admin server listens"})
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
+	f.StringVar(&flags.readyFile, "ready-file", "",
+		"file that gets the addresses as JSON (kafka, mysql, http, reader, admin) once all is up")
+	settings := addSettings(cmd, brokersFlag, mysqlFlag,
+		shortFlag{"http-addr", "producer.http_addr", "where the producer takes likes"},
+		shortFlag{"reader-addr", "reader.http_addr", "where the reader answers, with its dashboard"},
+		shortFlag{"admin-addr", "admin.addr", "where the admin server listens"})
+	return []*cobra.Command{settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		if err := flags.check(cmd, cfg); err != nil {
 			return usageError{err}
 		}
 		collectMoreOften()
-		return newDevSystem(a, cfg, flags).run(cmd.Context())
-	}
-	return []*cobra.Command{cmd}
+		return newDevSystem(a, cfg, flags).run(ctx)
+	})}
 }
 
 func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	var errs []error
-	if realKafka(cfg) && cmd.Flags().Changed("kafka-addr") {
-		errs = append(errs, fmt.Errorf("--kafka-addr is for the embedded Kafka, but kafka.brokers is set (%s)", cfg.Origin("kafka.brokers")))
-	}
-	if cmd.Flags().Changed("data-dir") && (realKafka(cfg) || realMySQL(cfg)) {
-		errs = append(errs, errors.New("--data-dir is for the embedded Kafka and MySQL together; "+
-			"servers of your own keep their data themselves"))
-	}
-	if realMySQL(cfg) && cmd.Flags().Changed("mysql-addr") {
-		errs = append(errs, fmt.Errorf("--mysql-addr is for the embedded MySQL, but %s is set (%s)", mysqlKey(cfg), cfg.Origin(mysqlKey(cfg))))
-	}
-	if !realKafka(cfg) && (cfg.Kafka.TLS || cfg.Kafka.SASLMechanism != "") {
-		errs = append(errs, errors.New("kafka.tls and kafka.sasl_mechanism are for a Kafka of your own: give --brokers, or leave them out"))
-	}
-	if !realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.OfMigrations().HasServer()) {
-		errs = append(errs, errors.New("mysql.tls, mysql.migrate_dsn and mysql.migrate_shards are for a MySQL of your own: give --mysql-dsn, or leave them out"))
-	}
-	if cfg.Producer.Auth != producer.AuthNone || cfg.Producer.TLSCert != "" || cfg.Reader.TLSCert != "" {
-		errs = append(errs, errors.New("producer.auth and tls_cert are not for kudos dev: its simulator, its dashboard and the commands that it prints have neither a name nor a certificate; start the roles by themselves"))
-	}
-	if cmd.Flags().Changed("simulate") {
-		opts := dev.DefaultSimulatorOptions()
-		opts.Rate = f.simulate
-		if err := opts.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("--simulate: %w", err))
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
+	}
+	given := cmd.Flags().Changed
+	refuse(realKafka(cfg) && given("kafka-addr"),
+		"--kafka-addr is for the embedded Kafka, but kafka.brokers is set (%s)", cfg.Origin("kafka.brokers"))
+	refuse(given("data-dir") && (realKafka(cfg) || realMySQL(cfg)),
+		"--data-dir is for the embedded Kafka and MySQL together; servers of your own keep their data themselves")
+	refuse(realMySQL(cfg) && given("mysql-addr"),
+		"--mysql-addr is for the embedded MySQL, but %s is set (%s)", mysqlKey(cfg), cfg.Origin(mysqlKey(cfg)))
+	refuse(!realKafka(cfg) && (cfg.Kafka.TLS || cfg.Kafka.SASLMechanism != ""),
+		"kafka.tls and kafka.sasl_mechanism are for a Kafka of your own: give --brokers, or leave them out")
+	refuse(!realMySQL(cfg) && (cfg.MySQL.TLS || cfg.MySQL.OfMigrations().HasServer()),
+		"mysql.tls, mysql.migrate_dsn and mysql.migrate_shards are for a MySQL of your own: "+
+			"give --mysql-dsn, or leave them out")
+	refuse(cfg.Producer.Auth != producer.AuthNone || cfg.Producer.TLSCert != "" || cfg.Reader.TLSCert != "",
+		"producer.auth and tls_cert are not for kudos dev: its simulator, its dashboard and the commands that it "+
+			"prints have neither a name nor a certificate; start the roles by themselves")
+	if given("simulate") {
+		err := dev.CheckRate(f.simulate)
+		refuse(err != nil, "--simulate: %w", err)
 	}
 	return errors.Join(errs...)
 }
@@ -117,9 +121,141 @@ func mysqlKey(cfg *config.Loaded) string {
 	return "mysql.dsn"
 }
 
-// stopped is a context that has ended: work that was started ends with it.
-func stopped() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
+// devData is the directory of --data-dir, or a temporary one. Only the embedded broker's data is kept: the state table
+// has every reaction, and the embedded MySQL is rebuilt from it.
+//
+//	DIR/kafka     topics, logs, offsets
+//	DIR/state     local copies of the roles' tables; they always begin empty
+//	DIR/lock      held while `kudos dev` runs
+//	DIR/running   there while `kudos dev` runs; one that is found was killed
+type devData struct {
+	dir string
+	// old: an earlier run left data. killed: it was not ended, so Kafka's last transaction may be in the logs in part.
+	old, killed bool
 }
+
+// openDevData takes a directory into use, until close is called. Nobody else may use it.
+func openDevData(dir string) (data devData, close func() error, err error) {
+	data = devData{dir: dir}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return data, nil, fmt.Errorf("data directory: %w", err)
+	}
+	lock := flock.New(data.path("lock"))
+	switch locked, err := lock.TryLock(); {
+	case err != nil:
+		return data, nil, fmt.Errorf("data directory: locking %s: %w", lock.Path(), err)
+	case !locked:
+		return data, nil, fmt.Errorf("another kudos dev uses %s; end it, or give another --data-dir", dir)
+	}
+	_, err = os.Stat(filepath.Join(data.path("kafka"), "meta.json"))
+	data.old = err == nil
+	_, err = os.Stat(data.path("running"))
+	data.killed = data.old && err == nil
+	if err := os.WriteFile(data.path("running"), nil, 0o644); err != nil {
+		return data, nil, errors.Join(fmt.Errorf("data directory: %w", err), lock.Unlock())
+	}
+	return data, func() error { return errors.Join(os.Remove(data.path("running")), lock.Unlock()) }, nil
+}
+
+func (d devData) path(name string) string { return filepath.Join(d.dir, name) }
+
+// restore rebuilds MySQL from what Kafka has kept, before anything runs.
+func (d devData) restore(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
+	if d.killed {
+		err = d.check(ctx, cfg, log)
+	}
+	if d.old && err == nil {
+		err = d.rebuild(ctx, cfg, log)
+	}
+	return d.explain(ctx, err)
+}
+
+// explain says what to do if what keeps the system from starting may be that it was killed.
+func (d devData) explain(ctx context.Context, err error) error {
+	if err == nil || !d.killed || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("kudos dev was killed, and its broker's data in %s do not fit together: "+
+		"delete the directory and start again: %w", d.dir, err)
+}
+
+// check compares the parts of each partition's last transaction: the broker of `kudos dev` writes commit markers one by
+// one, so a kill may have left only some.
+func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	log.Info("kudos dev was killed; checking what it left", "dir", d.dir)
+	cl, err := cfg.Kafka.NewClient(log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
+	if err != nil {
+		return err
+	}
+	for p := range topics.ByName[schema.TopicState].Partitions {
+		progress, err := table.LastProgress(ctx, cl, p)
+		if err != nil {
+			return err
+		}
+		if progress == nil {
+			return fmt.Errorf("%s/%d has no progress record", schema.TopicState, p)
+		}
+		committed, ok, err := kafka.CommittedOffset(ctx, cl, schema.GroupFold, schema.TopicLikes, p)
+		if err != nil {
+			return err
+		}
+		if ok && committed != progress.NextOffset {
+			return fmt.Errorf("%s/%d stands at offset %d of %s, but the group has committed %d",
+				schema.TopicState, p, progress.NextOffset, schema.TopicLikes, committed)
+		}
+		if err := checkLastUpdate(ctx, cl, p, progress.NextSeq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLastUpdate requires that the update before next is the last one of the partition.
+func checkLastUpdate(ctx context.Context, cl *kgo.Client, partition int32, next uint64) error {
+	at, err := audit.Locate(ctx, cl, partition, next)
+	if err != nil {
+		return err
+	}
+	return kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, at.NextOffset, func(c kafka.LogChunk) (bool, error) {
+		if len(c.Records) > 0 {
+			return false, fmt.Errorf("%s/%d goes on at offset %d, behind what the state table has published",
+				schema.TopicUpdates, partition, c.Records[0].Offset)
+		}
+		return c.Next < c.End, nil
+	})
+}
+
+// rebuild is `kudos rebuild` and, after a kill, `kudos audit --deep`.
+func (d devData) rebuild(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
+	opts := rebuild.DefaultOptions()
+	opts.DropOld = true
+	opts.UserBuckets = cfg.Topics.Layout().UserBuckets()
+	if _, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, restorer{log}, log); err != nil {
+		return fmt.Errorf("rebuilding MySQL from %s: %w", d.dir, err)
+	}
+	if !d.killed {
+		return nil
+	}
+	db, err := sql.Open(cfg.MySQL, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	report, err := audit.Run(ctx, opts.Audit, cfg.Kafka, db, log)
+	if err == nil && !report.Equal {
+		err = fmt.Errorf("%d differences between the state table, like-updates and MySQL", report.Differences())
+	}
+	return err
+}
+
+// restorer agrees to a rebuild: the database is new and empty.
+type restorer struct{ log *slog.Logger }
+
+func (r restorer) Say(line string) error      { r.log.Info(line); return nil }
+func (restorer) Show(*audit.Report) error     { return nil }
+func (restorer) Agree(_ string) (bool, error) { return true, nil }

@@ -3,18 +3,13 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/bench"
 	"kudos/dev"
 	"kudos/integration/testrun"
 	"kudos/schema"
@@ -39,17 +35,14 @@ func startDevProcess(t *testing.T, args ...string) *devProcess {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	p := &devProcess{ended: make(chan error, 1), out: &logBuffer{}}
-	const free = "127.0.0.1:0"
-	p.cmd = exec.Command(os.Args[0], append([]string{"dev", "--kafka-addr", free, "--mysql-addr", free,
-		"--http-addr", free, "--reader-addr", free, "--admin-addr", free, "--ready-file", ready}, args...)...)
+	p.cmd = exec.Command(os.Args[0], slices.Concat(devArgs, embedded, []string{"--ready-file", ready}, args)...)
 	p.cmd.Env = append(os.Environ(), runAsKudos+"=1", "TMPDIR="+t.TempDir())
 	p.cmd.Stdout, p.cmd.Stderr = io.Discard, p.out
 	require.NoError(t, p.cmd.Start())
 	go func() { p.ended <- p.cmd.Wait() }()
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
 	require.Eventually(t, func() bool {
-		text, err := os.ReadFile(ready)
-		return err == nil && json.Unmarshal(text, &p.at) == nil || len(p.ended) > 0
+		return readAddresses(ready, &p.at) || len(p.ended) > 0
 	}, 3*time.Minute, 20*time.Millisecond, "kudos dev does not become ready; stderr:\n%s", p.out)
 	return p
 }
@@ -58,13 +51,7 @@ func startDevProcess(t *testing.T, args ...string) *devProcess {
 func (p *devProcess) end(t *testing.T, with os.Signal) error {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(with))
-	select {
-	case err := <-p.ended:
-		return err
-	case <-time.After(time.Minute):
-		t.Fatalf("kudos dev does not end by %s; stderr:\n%s", with, p.out)
-		return nil
-	}
+	return ended(t, p.ended, p.out)
 }
 
 // TestDevAfterAKill: what was counted is there, and all parts agree; or, where a transaction
@@ -72,24 +59,8 @@ func (p *devProcess) end(t *testing.T, with os.Signal) error {
 func TestDevAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := startDevProcess(t, "--data-dir", dir, "--simulate", "500")
-	const path = "/v1/posts/18446744073709551615/likes"
-	req, err := http.NewRequest(http.MethodPut, "http://"+first.at.HTTP+path+"/7?region=LI", nil)
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	counted := func(p *devProcess) func() bool {
-		return func() bool {
-			resp, err := http.Get("http://" + p.at.Reader + path)
-			if err != nil {
-				return false
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			return err == nil && strings.Contains(string(text), `"likes":1,`)
-		}
-	}
-	require.Eventually(t, counted(first), time.Minute, 20*time.Millisecond)
+	put(t, first.at, "7", "")
+	waitGet(t, "http://"+first.at.Reader+postLikes, `"likes":1,`)
 	require.Error(t, first.end(t, os.Kill))
 	require.FileExists(t, filepath.Join(dir, "running"))
 
@@ -98,12 +69,8 @@ func TestDevAfterAKill(t *testing.T) {
 		require.Contains(t, second.out.String(), dir+" do not fit together: delete the directory and start again")
 		return
 	}
-	require.Eventually(t, counted(second), time.Minute, 20*time.Millisecond)
-	require.Eventually(t, func() bool {
-		dsn := "root@tcp(" + second.at.MySQL + ")/kudos"
-		code, _, _ := kudos(t, "", "audit", "--deep", "--brokers", second.at.Kafka, "--mysql-dsn", dsn)
-		return code == exitDone
-	}, time.Minute, 100*time.Millisecond, "kudos audit --deep")
+	waitGet(t, "http://"+second.at.Reader+postLikes, `"likes":1,`)
+	waitAudit(t, second.at)
 	require.NoError(t, second.end(t, os.Interrupt), "%s", second.out)
 	require.NoFileExists(t, filepath.Join(dir, "running"))
 }
@@ -112,12 +79,9 @@ func TestDevAfterAKill(t *testing.T) {
 func TestDevSaysWhatToDoAboutATornTransaction(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := append([]string{"--data-dir", dir}, embedded...)
-	_, end := startDev(t, args...)
-	end()
-	o := dev.DefaultBrokerOptions()
-	o.Address, o.DataDir = "127.0.0.1:0", filepath.Join(dir, "kafka")
-	broker := dev.NewBroker(o, slog.New(slog.DiscardHandler))
-	require.NoError(t, broker.Start())
+	startDev(t, args...).end()
+	broker, err := dev.StartBroker("127.0.0.1:0", filepath.Join(dir, "kafka"), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
 	stop := testrun.Start(t, "the broker", time.Minute, broker.Run)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(broker.Address()))
 	require.NoError(t, err)
@@ -128,18 +92,15 @@ func TestDevSaysWhatToDoAboutATornTransaction(t *testing.T) {
 	stop()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "running"), nil, 0o644))
 
-	code, _, stderr := kudos(t, "", append([]string{"dev"}, args...)...)
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, dir+" do not fit together: delete the directory and start again")
-	require.Contains(t, stderr, "the group has committed 12345")
+	fails(t, exitFailed, append([]string{"dev"}, args...),
+		dir+" do not fit together: delete the directory and start again", "the group has committed 12345")
 }
 
 // soakVariable is how long TestDevSoak takes: 60m in `make nightly`.
 const soakVariable = "KUDOS_TEST_SOAK"
 
-// TestDevSoak leaves `kudos dev --simulate 2000` on. After ten minutes (or half of the time, if
-// that is shorter) its resident memory must not grow by more than 5 %: the median of the
-// last samples is held against that of the first ones.
+// TestDevSoak leaves `kudos dev --simulate 2000` on. After ten minutes (or half of the time, if that is shorter) its
+// resident memory must not grow by more than 5 %: the median of the last samples is compared with that of the first.
 func TestDevSoak(t *testing.T) {
 	value := os.Getenv(soakVariable)
 	if value == "" {
@@ -154,15 +115,16 @@ func TestDevSoak(t *testing.T) {
 	defer cancel()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var samples []int64 // bytes, since warm
+	var samples []float64 // MiB, since warm
 	for ctx.Err() == nil {
 		select {
 		case err := <-p.ended:
 			t.Fatalf("kudos dev ended: %v; stderr:\n%s", err, p.out)
 		case <-ctx.Done():
 		case now := <-ticker.C:
-			rss := residentBytes(t, p.cmd.Process.Pid)
-			t.Logf("%6s  %d MiB", now.Sub(begun).Round(time.Second), rss>>20)
+			rss := float64(bench.ResidentBytes(p.cmd.Process.Pid)) / (1 << 20)
+			require.Positive(t, rss, "the soak test needs Linux")
+			t.Logf("%6s  %.0f MiB", now.Sub(begun).Round(time.Second), rss)
 			if now.Sub(begun) >= warm {
 				samples = append(samples, rss)
 			}
@@ -171,26 +133,8 @@ func TestDevSoak(t *testing.T) {
 	require.NoError(t, p.end(t, os.Interrupt), "%s", p.out)
 	require.GreaterOrEqual(t, len(samples), 10)
 	few := max(5, len(samples)/10)
-	first, last := median(samples[:few]), median(samples[len(samples)-few:])
-	growth := 100 * float64(last-first) / float64(first)
-	t.Logf("from %d to %d MiB: %+.1f %%", first>>20, last>>20, growth)
+	first, last := bench.StatOf(samples[:few]).Median, bench.StatOf(samples[len(samples)-few:]).Median
+	growth := 100 * (last - first) / first
+	t.Logf("from %.0f to %.0f MiB: %+.1f %%", first, last, growth)
 	require.LessOrEqual(t, growth, 5.0, "percent that resident memory grew by after %s", warm)
-}
-
-// residentBytes is the resident memory of a process.
-func residentBytes(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err, "the soak test needs Linux")
-	_, rest, found := strings.Cut(string(text), "VmRSS:")
-	require.True(t, found)
-	var kib int64
-	_, err = fmt.Sscan(rest, &kib)
-	require.NoError(t, err)
-	return kib << 10
-}
-
-func median[T cmp.Ordered](of []T) T {
-	sorted := slices.Sorted(slices.Values(of))
-	return sorted[len(sorted)/2]
 }

@@ -11,6 +11,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,34 +34,33 @@ import (
 //
 //	simulator, status line              the top: it ends first
 //	producer, reader, … , admin         as in production
-//	Kafka, MySQL, trimmer, compactor    embedded, or somebody else's
+//	Kafka, MySQL                        embedded, or somebody else's
 type devSystem struct {
-	data    devData // with --data-dir
+	data    devData // of the embedded broker
 	cfg     config.Config
 	flags   devFlags
 	console *dev.Console
 	log     *slog.Logger
-	banner  dev.Banner // filled as the parts come up
+	broker  *dev.Broker // if it is embedded
+	banner  dev.Banner  // filled as the parts come up
 	hooks   dev.Hooks
-	// undo is what is taken away at the end, last first.
-	undo []func() error
+	undo    []func() error // at the end, last first
 }
 
 const (
 	// devReadyTimeout bounds the start: seconds on a slow machine.
 	devReadyTimeout = 2 * time.Minute
 	devReadyPoll    = 20 * time.Millisecond
-	// devCacheBytes and devBufferBytes are enough for what the simulator does; three roles
-	// share a laptop here, and larger ones would fill for an hour.
+	// devCacheBytes and devBufferBytes are enough for what the simulator does; three roles share a laptop here, and
+	// larger ones would fill for an hour.
 	devCacheBytes  = 8 << 20
 	devBufferBytes = 16 << 20
 )
 
 func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	d := &devSystem{cfg: cfg.Config, flags: flags, console: dev.NewConsole(a.stdout, isTerminal(a.stdout))}
-	// Where both are one terminal, log lines go above the status line.
 	d.log = quietLogger(cfg, a.stderr)
-	if isTerminal(a.stdout) && isTerminal(a.stderr) {
+	if isTerminal(a.stdout) && isTerminal(a.stderr) { // both are one: log lines go above the status line
 		if cfg.Log.Format == "auto" {
 			cfg.Log.Format = "text" // the console is the terminal
 		}
@@ -74,10 +75,9 @@ func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	return d
 }
 
-// quickRankings has a like show in rankings within seconds of it, where nobody said otherwise.
-// In production rankings wait for likes that come late, and for partitions where nothing
-// comes; here none comes late, and a person looks on. Not on a Kafka of your own: all its
-// rankers must have the same settings, and there may be others.
+// quickRankings makes a like show in rankings within seconds, unless a setting says otherwise. In production rankings
+// wait for late likes, and for partitions without likes; here none are late, and a person looks on. Not on a Kafka of
+// your own: all its rankers must have the same settings, and there may be others.
 func quickRankings(cfg *config.Loaded, o *ranker.Options) {
 	set := func(key string, option *time.Duration, value time.Duration) {
 		if cfg.Origin("ranker."+key).Kind == "default" {
@@ -87,8 +87,7 @@ func quickRankings(cfg *config.Loaded, o *ranker.Options) {
 	set("allowed_lateness", &o.AllowedLateness, 0)
 	set("idle_after", &o.IdleAfter, 2*time.Second)
 	set("emit_interval", &o.EmitInterval, 5*time.Second)
-	// The embedded database writes whole tables back: with a hundred places for each
-	// region and window the counts would wait for it.
+	// The embedded database writes whole tables back: a hundred posts of each region and window would delay counts.
 	if cfg.Origin("ranker.top_n").Kind == "default" {
 		o.TopN = 20
 	}
@@ -96,8 +95,8 @@ func quickRankings(cfg *config.Loaded, o *ranker.Options) {
 
 func (d *devSystem) run(ctx context.Context) (err error) {
 	defer func() {
-		for i := len(d.undo) - 1; i >= 0; i-- {
-			err = errors.Join(err, d.undo[i]())
+		for _, undo := range slices.Backward(d.undo) {
+			err = errors.Join(err, undo())
 		}
 	}()
 	if d.flags.readyFile != "" { // of an earlier run that died
@@ -106,49 +105,35 @@ func (d *devSystem) run(ctx context.Context) (err error) {
 		}
 	}
 	servers, err := d.startServers()
+	top := d.runRoles
 	if err != nil {
-		return err
+		top = func(context.Context) error { return err } // ends the servers that were started
 	}
-	return runOver(ctx, d.runRoles, servers...)
+	return runOver(ctx, top, servers...)
 }
 
 // startServers starts the embedded servers and returns what runs them to their end.
 func (d *devSystem) startServers() (servers []work, err error) {
-	defer func() {
-		if err != nil {
-			for _, w := range servers {
-				err = errors.Join(err, w(stopped()))
-			}
-		}
-	}()
 	d.banner.Kafka = strings.Join(d.cfg.Kafka.Brokers, ",")
 	if d.banner.EmbeddedKafka {
-		opts := dev.DefaultBrokerOptions()
-		opts.Address = d.flags.kafkaAddr
-		if opts.DataDir, err = d.directories(); err != nil {
-			return servers, err
+		dataDir, err := d.directories()
+		if err != nil {
+			return nil, err
 		}
-		broker := dev.NewBroker(opts, d.log)
-		if err := broker.Start(); err != nil {
-			return servers, err
+		if d.broker, err = dev.StartBroker(d.flags.kafkaAddr, dataDir, d.log); err != nil {
+			return nil, err
 		}
-		servers = append(servers, broker.Run)
-		d.cfg.Kafka.Brokers = []string{broker.Address()}
+		servers = append(servers, d.broker.RunAndClean)
+		d.cfg.Kafka.Brokers = []string{d.broker.Address()}
 		d.cfg.Topics.ReplicationFactor = 1
-		d.banner.Kafka = broker.Address()
-		servers = append(servers,
-			dev.NewTrimmer(dev.DefaultTrimmerOptions(), d.cfg.Kafka, d.log).Run,
-			dev.NewCompactor(dev.DefaultCompactorOptions(), broker, d.cfg.Kafka, d.log).Run)
+		d.banner.Kafka = d.broker.Address()
 	}
 	if d.banner.EmbeddedMySQL {
-		opts := dev.DefaultDatabaseOptions()
-		opts.Address = d.flags.mysqlAddr
-		database := dev.NewDatabase(opts, d.log)
-		if err := database.Start(); err != nil {
+		database, err := dev.StartDatabase(d.flags.mysqlAddr)
+		if err != nil {
 			return servers, err
 		}
-		servers = append(servers, database.Run)
-		return servers, d.useDatabase(database)
+		return append(servers, database.Run), d.useDatabase(database)
 	}
 	var addresses []string
 	for _, one := range d.cfg.MySQL.Each() {
@@ -162,27 +147,25 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	return servers, nil
 }
 
-// directories chooses where the roles' local copies of their tables are, and returns where the
-// embedded broker has its data: a directory that goes on exit, or that of --data-dir.
-// The copies always begin empty: the broker has all that they are made of.
+// directories chooses where the roles have the local copies of their tables, and returns where the embedded broker has
+// its data: in a directory that is deleted on exit, or in that of --data-dir. The copies always begin empty.
 func (d *devSystem) directories() (kafka string, err error) {
-	var state string
-	if d.flags.dataDir == "" {
-		if state, err = os.MkdirTemp("", "kudos-dev-state-"); err != nil {
-			return "", fmt.Errorf("folder for the state tables: %w", err)
+	dir := d.flags.dataDir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "kudos-dev-state-"); err != nil {
+			return "", fmt.Errorf("data directory: %w", err)
 		}
-		kafka = filepath.Join(state, "kafka")
-	} else {
-		data, done, err := openDevData(d.flags.dataDir)
-		if err != nil {
-			return "", err
-		}
-		d.data = data
-		d.undo = append(d.undo, done)
-		kafka, state = data.kafka(), data.state()
-		if err := os.RemoveAll(state); err != nil { // of a run that was killed
-			return "", fmt.Errorf("--data-dir: %w", err)
-		}
+		d.undo = append(d.undo, func() error { return os.RemoveAll(dir) })
+	}
+	data, done, err := openDevData(dir)
+	if err != nil {
+		return "", err
+	}
+	d.data = data
+	d.undo = append(d.undo, done)
+	state := data.path("state")
+	if err := os.RemoveAll(state); err != nil { // of a run that was killed
+		return "", fmt.Errorf("data directory: %w", err)
 	}
 	d.undo = append(d.undo, func() error { return os.RemoveAll(state) })
 	d.cfg.Processor.StateDir = filepath.Join(state, "processor")
@@ -192,11 +175,10 @@ func (d *devSystem) directories() (kafka string, err error) {
 		*cache = min(*cache, devCacheBytes)
 	}
 	d.cfg.Processor.BufferBytes = min(d.cfg.Processor.BufferBytes, devBufferBytes)
-	return kafka, nil
+	return data.path("kafka"), nil
 }
 
-// useDatabase points the settings at the embedded database, and the status line at a
-// connection of its own.
+// useDatabase points the settings at the embedded database, and the status line at a connection of its own.
 func (d *devSystem) useDatabase(database *dev.Database) error {
 	d.cfg.MySQL.DSN = database.DSN()
 	d.cfg.MySQL.MaxOpenConns = 1 // it has no row locks
@@ -225,37 +207,31 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	reg.MustRegister(db.Collectors()...)
-	likesIn, readsOut, err := d.listen(ctx)
+	likesIn, err := listen(ctx, "producer", d.cfg.Producer.HTTPAddr, "--http-addr")
 	if err != nil {
 		return err
 	}
-	defer func() { // those who serve on them close them too
-		_, _ = likesIn.Close(), readsOut.Close()
-	}()
-	p, err := processor.New(d.cfg.Processor, d.cfg.Kafka, db, d.log, reg)
+	defer likesIn.Close() // as does who serves on it
+	readsOut, err := listen(ctx, "reader", d.cfg.Reader.HTTPAddr, "--reader-addr")
 	if err != nil {
 		return err
 	}
+	defer readsOut.Close()
+	d.addLikeButton(likesIn.Addr(), readsOut.Addr())
 	d.cfg.Producer.UserBuckets = d.cfg.Topics.Layout().UserBuckets()
 	api, err := producer.New(d.cfg.Producer, d.cfg.Kafka, d.log, reg)
-	if err != nil {
+	p, errP := processor.New(d.cfg.Processor, d.cfg.Kafka, db, d.log, reg)
+	r, errR := ranker.New(d.cfg.Ranker, d.cfg.Kafka, db, d.log, reg)
+	reads, errReads := reader.New(d.cfg.Reader, d.cfg.Kafka, db, d.log, reg)
+	if err := errors.Join(err, errP, errR, errReads); err != nil {
 		return err
 	}
-	r, err := ranker.New(d.cfg.Ranker, d.cfg.Kafka, db, d.log, reg)
-	if err != nil {
-		return err
-	}
-	reads, err := reader.New(d.cfg.Reader, d.cfg.Kafka, db, d.log, reg)
-	if err != nil {
-		return err
-	}
-	checks := []admin.Check{
-		checkOf("producer", api), checkOf("processor", p), checkOf("ranker", r), checkOf("reader", reads), notStopping(ctx),
-	}
+	checks := checksOf(ctx,
+		namedRole{"producer", api}, namedRole{"processor", p}, namedRole{"ranker", r}, namedRole{"reader", reads})
 	adm := admin.New(d.cfg.Admin, reg, checks, d.log)
 	d.hooks.Lag = func(context.Context) (int64, error) { return p.Lag(), nil }
 	show := func(ctx context.Context) error {
-		if err := waitUp(ctx, checks, api.Listening(), reads.Listening(), adm.Listening()); err != nil {
+		if err := waitUp(ctx, checks, api, reads, adm); err != nil {
 			return d.data.explain(ctx, err)
 		}
 		d.banner.HTTP, d.banner.Reader, d.banner.Admin = api.Addr(), reads.Addr(), adm.Addr()
@@ -267,80 +243,66 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 		p.Run, r.Run, adm.Run)
 }
 
-// listen takes the addresses of producer and reader, of which each has to know the
-// other's: the page with the like button, and where that sends its likes.
-func (d *devSystem) listen(ctx context.Context) (likesIn, readsOut net.Listener, err error) {
-	var lc net.ListenConfig
-	if likesIn, err = lc.Listen(ctx, "tcp", d.cfg.Producer.HTTPAddr); err != nil {
-		return nil, nil, fmt.Errorf("producer: listening on %s (--http-addr): %w", d.cfg.Producer.HTTPAddr, err)
+func listen(ctx context.Context, role, address, flag string) (net.Listener, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: listening on %s (%s): %w", role, address, flag, err)
 	}
-	if readsOut, err = lc.Listen(ctx, "tcp", d.cfg.Reader.HTTPAddr); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("reader: listening on %s (--reader-addr): %w", d.cfg.Reader.HTTPAddr, err), likesIn.Close())
+	return ln, nil
+}
+
+// addLikeButton tells producer and reader each other's address: of the page with the like button, and of its likes.
+func (d *devSystem) addLikeButton(producer, reader net.Addr) {
+	if d.cfg.Reader.ProducerURL != "" {
+		return
 	}
-	if d.cfg.Reader.ProducerURL == "" {
-		d.cfg.Reader.ProducerURL = "http://" + likesIn.Addr().String()
-		_, port, err := net.SplitHostPort(readsOut.Addr().String())
-		if err != nil {
-			return nil, nil, errors.Join(err, likesIn.Close(), readsOut.Close())
-		}
-		for _, host := range []string{"127.0.0.1", "localhost"} {
-			d.cfg.Producer.Origins = append(d.cfg.Producer.Origins, "http://"+net.JoinHostPort(host, port))
-		}
-	}
-	return likesIn, readsOut, nil
+	d.cfg.Reader.ProducerURL = "http://" + producer.String()
+	port := strconv.Itoa(reader.(*net.TCPAddr).Port)
+	d.cfg.Producer.Origins = append(d.cfg.Producer.Origins, "http://127.0.0.1:"+port, "http://localhost:"+port)
 }
 
 func (d *devSystem) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
 	defer cancel()
 	if d.data.killed {
-		if err := dev.EndKilledTransactions(ctx, d.cfg.Kafka, d.log); err != nil {
+		if err := d.broker.EndKilledTransactions(ctx); err != nil {
 			return err
 		}
 	}
 	if err := sql.Migrate(ctx, d.cfg.MySQL.OfMigrations(), d.log); err != nil {
 		return err
 	}
-	if _, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log); err != nil {
+	_, err := topics.Apply(ctx, d.cfg.Kafka, d.cfg.Topics.Layout(), d.cfg.Topics.ReplicationFactor, d.log)
+	if err != nil {
 		return fmt.Errorf("topics: %w", err)
 	}
 	return d.data.restore(ctx, d.cfg, d.log)
 }
 
-// waitUp waits until all servers listen and every check passes.
-func waitUp(ctx context.Context, checks []admin.Check, listening ...<-chan struct{}) error {
-	timeout := time.After(devReadyTimeout)
-	tick := time.NewTicker(devReadyPoll)
-	defer tick.Stop()
-	for _, one := range listening {
-		select {
-		case <-one:
-		case <-ctx.Done():
-			return nil
-		case <-timeout:
-			return fmt.Errorf("not listening after %s", devReadyTimeout)
-		}
-	}
-	for {
+// waitUp waits until every check passes and all servers listen.
+func waitUp(ctx context.Context, checks []admin.Check, servers ...interface{ Addr() string }) error {
+	for deadline := time.Now().Add(devReadyTimeout); ctx.Err() == nil; time.Sleep(devReadyPoll) {
 		var errs []error
 		for _, c := range checks {
 			errs = append(errs, c.Ready())
+		}
+		for _, s := range servers {
+			if s.Addr() == "" {
+				errs = append(errs, errors.New("not listening"))
+			}
 		}
 		err := errors.Join(errs...)
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		case <-timeout:
+		if time.Now().After(deadline) {
 			return fmt.Errorf("not ready after %s: %w", devReadyTimeout, err)
 		}
 	}
+	return nil
 }
 
-// show tells where everything is, and how it goes until ctx ends.
+// show prints where everything is, and how it goes until ctx ends.
 func (d *devSystem) show(ctx context.Context) (err error) {
 	if ctx.Err() != nil {
 		return nil

@@ -3,179 +3,170 @@
 package cli
 
 import (
-	"context"
 	stdsql "database/sql"
 	"encoding/json"
-	"io"
-	"net"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"kudos/config"
 	"kudos/dev"
+	"kudos/integration/testrun"
+	"kudos/ops/forget"
 	"kudos/ranker"
+	"kudos/sql"
 )
 
-// embedded servers on free ports.
-var embedded = []string{"--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0"}
+// devArgs run `kudos dev` on free ports; embedded are those of the embedded servers.
+var (
+	devArgs  = strings.Fields("dev --http-addr 127.0.0.1:0 --reader-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0")
+	embedded = []string{"--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0"}
+)
 
-// analyticsUnavailable is logged once, until analytics can be answered again: the embedded database has one connection.
-const analyticsUnavailable = "likes over time cannot be answered"
+// The simulator has neither this post nor this region.
+const (
+	post, region = "18446744073709551615", "LI"
+	postLikes    = "/v1/posts/" + post + "/likes"
+)
 
-// startDev runs `kudos dev` in this process until it is up, and returns where it is and
-// how to end it, which is when there must be just the warnings that are told of.
-func startDev(t *testing.T, args ...string) (at dev.Addresses, end func(told ...string)) {
-	t.Helper()
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp) // the folder of the state table is in it
-	ready := filepath.Join(t.TempDir(), "ready.json")
-	ctx, cancel := context.WithCancel(t.Context())
-	var stdout, stderr logBuffer
-	a := &app{http.NoBody, &stdout, &stderr}
-	code := make(chan int, 1)
-	go func() {
-		code <- a.run(ctx, append([]string{"dev", "--http-addr", "127.0.0.1:0", "--reader-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--ready-file", ready}, args...))
-	}()
-	end = func(told ...string) {
-		t.Helper()
-		cancel()
-		select {
-		case c := <-code:
-			require.Equal(t, exitDone, c, "%s", &stderr)
-		case <-time.After(30 * time.Second):
-			t.Fatalf("kudos dev does not end; stderr:\n%s", &stderr)
-		}
-		warnings := slices.Collect(strings.Lines(stderr.String()))
-		require.Len(t, warnings, len(told), "%s", &stderr)
-		for i, text := range told {
-			require.Contains(t, warnings[i], text)
-		}
-		require.Contains(t, stdout.String(), at.HTTP, "the banner")
-		require.NoFileExists(t, ready)
-		left, err := filepath.Glob(filepath.Join(temp, "kudos-dev-*"))
-		require.NoError(t, err)
-		require.Empty(t, left, "the state table's folder is left behind")
-	}
-	up := func() bool {
-		text, err := os.ReadFile(ready)
-		return err == nil && json.Unmarshal(text, &at) == nil
-	}
-	require.Eventually(t, up, time.Minute, 20*time.Millisecond, "kudos dev does not become ready; stderr:\n%s", &stderr)
-	return at, end
+// devRun is `kudos dev` in this process.
+type devRun struct {
+	dev.Addresses
+	*running
+	t           *testing.T
+	ready, temp string
+	unavailable bool // analytics could not be answered, which is logged once: the embedded database has one connection
 }
 
-// TestDevCountsALike goes all the way: HTTP, Kafka, fold, MySQL, rankings.
-func TestDevCountsALike(t *testing.T) {
-	at, end := startDev(t, append(embedded, "--simulate", "500")...)
-	const post, region = "18446744073709551615", "LI" // none that are simulated
-	liked := time.Now().UTC()
-	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/7?region="+region, nil)
+// startDev runs `kudos dev` until it is up.
+func startDev(t *testing.T, args ...string) *devRun {
+	t.Helper()
+	d := &devRun{t: t, temp: t.TempDir(), ready: filepath.Join(t.TempDir(), "ready.json")}
+	t.Setenv("TMPDIR", d.temp) // the directory of the state tables is in it
+	d.running = start(t, slices.Concat(devArgs, []string{"--ready-file", d.ready}, args)...)
+	require.Eventually(t, func() bool { return readAddresses(d.ready, &d.Addresses) }, time.Minute, 20*time.Millisecond,
+		"kudos dev does not become ready; stderr:\n%s", &d.stderr)
+	return d
+}
+
+func readAddresses(file string, to *dev.Addresses) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && json.Unmarshal(text, to) == nil
+}
+
+// end stops it, and looks at what is left: no file, and no warning but those that are known.
+func (d *devRun) end() {
+	d.t.Helper()
+	require.Equal(d.t, exitDone, d.running.end(d.t), "%s", &d.stderr)
+	warnings := slices.Collect(strings.Lines(d.stderr.String()))
+	if d.unavailable {
+		require.Len(d.t, warnings, 1, "%s", &d.stderr)
+		require.Contains(d.t, warnings[0], "likes over time cannot be answered")
+	} else {
+		require.Empty(d.t, warnings)
+	}
+	require.Contains(d.t, d.stdout.String(), d.HTTP, "the banner")
+	require.NoFileExists(d.t, d.ready)
+	left, err := filepath.Glob(filepath.Join(d.temp, "kudos-dev-*"))
+	require.NoError(d.t, err)
+	require.Empty(d.t, left, "the directory of the state tables is left behind")
+}
+
+// shows waits until the reader's answer has these parts.
+func (d *devRun) shows(path string, parts ...string) {
+	d.t.Helper()
+	unavailable := waitGet(d.t, "http://"+d.Reader+path, parts...)
+	if strings.HasPrefix(path, "/v1/analytics") && unavailable > 0 {
+		d.unavailable = true
+	}
+}
+
+func dsnOf(at dev.Addresses) string { return "root@tcp(" + at.MySQL + ")/kudos" }
+
+func openDB(t *testing.T, dsn string) *stdsql.DB {
+	t.Helper()
+	db, err := stdsql.Open("mysql", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func put(t *testing.T, at dev.Addresses, user, query string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+postLikes+"/"+user+"?region="+region+query, nil)
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+}
 
-	db, err := stdsql.Open("mysql", "root@tcp("+at.MySQL+")/kudos")
-	require.NoError(t, err)
-	defer db.Close()
-	counted := func() bool {
+func waitAudit(t *testing.T, at dev.Addresses) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		code, _, _ := kudos(t, "", "audit", "--deep", "--brokers", at.Kafka, "--mysql-dsn", dsnOf(at))
+		return code == exitDone
+	}, time.Minute, 100*time.Millisecond, "kudos audit --deep")
+}
+
+// TestDevCountsALike goes all the way: HTTP, Kafka, fold, MySQL, rankings.
+func TestDevCountsALike(t *testing.T) {
+	d := startDev(t, append(embedded, "--simulate", "500")...)
+	liked := time.Now().UTC()
+	put(t, d.Addresses, "7", "")
+	db := openDB(t, dsnOf(d.Addresses))
+	require.Eventually(t, func() bool {
 		var ours, all int64
 		err := db.QueryRow("SELECT COALESCE(SUM(count), 0) FROM like_count WHERE post_id = " + post).Scan(&ours)
-		if err != nil || ours != 1 {
-			return false
-		}
-		return db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&all) == nil && all > 1 // the simulated ones
-	}
-	require.Eventually(t, counted, time.Minute, 50*time.Millisecond, "the like is not counted")
+		return err == nil && ours == 1 &&
+			db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&all) == nil && all > 1 // the simulated ones
+	}, time.Minute, 50*time.Millisecond, "the like is not counted")
 	row := regexp.MustCompile(`(?m)^ +1 +(new|=) +` + post + ` +1$`) // the window may have moved on by a minute
 	for _, window := range []string{"10m", "1h", "24h", "day", "all"} {
-		ranked := func() bool {
-			code, stdout, _ := kudos(t, "", "trending", "--brokers", at.Kafka, "--region", region, "--window", window)
+		require.Eventually(t, func() bool {
+			code, stdout, _ := kudos(t, "", "trending", "--brokers", d.Kafka, "--region", region, "--window", window)
 			over := window == "day" && time.Now().UTC().Day() != liked.Day() // yesterday's day is shown no more
 			return code == exitDone && (row.MatchString(stdout) || over)
-		}
-		require.Eventually(t, ranked, time.Minute, 100*time.Millisecond, "the like is not in the ranking of %s", window)
+		}, time.Minute, 100*time.Millisecond, "the like is not in the ranking of %s", window)
 	}
-	var told []string
-	for path, want := range map[string]string{
-		"/v1/posts/" + post + "/likes":          `"likes":1,`,
-		"/v1/posts/" + post + "/likers":         `"user_id":"7"`,
-		"/v1/trending/" + region + "?window=1h": post,
-		"/v1/analytics/likes?region=" + region:  `"likes":1,`, // 503 while the one connection to MySQL is long in use
-		"/":                                     "<html",
-		"/dashboard.json":                       at.HTTP, // where the like button sends likes
-	} {
-		var text []byte
-		read := func() bool {
-			resp, err := http.Get("http://" + at.Reader + path)
-			if !assert.NoError(t, err) {
-				return false
-			}
-			defer resp.Body.Close()
-			if resp.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(path, "/v1/analytics") {
-				told = []string{analyticsUnavailable}
-			}
-			text, err = io.ReadAll(resp.Body)
-			return assert.NoError(t, err) && resp.StatusCode == http.StatusOK && strings.Contains(string(text), want)
-		}
-		if !read() {
-			require.Eventually(t, read, time.Minute, 100*time.Millisecond, "GET %s", path)
-		}
-	}
-	waitReady(t, at.Admin)
-	_, _, err = net.SplitHostPort(at.Kafka)
-	require.NoError(t, err)
-
-	end(told...)
+	d.shows(postLikes, `"likes":1,`)
+	d.shows("/v1/posts/"+post+"/likers", `"user_id":"7"`)
+	d.shows("/v1/trending/"+region+"?window=1h", post)
+	d.shows("/v1/analytics/likes?region="+region, `"likes":1,`)
+	d.shows("/", "<html")
+	d.shows("/dashboard.json", d.HTTP) // where the like button sends likes
+	waitReady(t, d.Admin)
+	require.Regexp(t, `^127\.0\.0\.1:[1-9]\d*$`, d.Kafka)
+	d.end()
 }
 
-func TestDevOnRealServersTakesNoAddressesOfEmbeddedOnes(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		says string
-	}{
-		{[]string{"--brokers", "a:1", "--kafka-addr", "b:2"}, "kafka.brokers is set (flag --brokers)"},
-		{[]string{"--mysql-dsn", "root@tcp(db:3306)/kudos", "--mysql-addr", "b:2"}, "mysql.dsn is set (flag --mysql-dsn)"},
-		{[]string{"--set", "kafka.tls=true"}, "kafka.tls"},
-		{[]string{"--set", "mysql.tls=true"}, "mysql.tls"},
-		{[]string{"--set", "mysql.shards=root@tcp(a:3306)/kudos,root@tcp(b:3306)/kudos", "--mysql-addr", "b:2"}, "mysql.shards is set (flag --set)"},
-		{[]string{"--set", "mysql.migrate_shards=root@tcp(a:3306)/kudos"}, "mysql.migrate_shards are for a MySQL of your own"},
-		{[]string{"--simulate", "-1"}, "--simulate"},
-		{[]string{"--brokers", "a:1", "--data-dir", "d"}, "--data-dir is for the embedded Kafka and MySQL"},
-		{[]string{"--mysql-dsn", "root@tcp(db:3306)/kudos", "--data-dir", "d"}, "--data-dir is for the embedded Kafka and MySQL"},
-	} {
-		code, _, stderr := kudos(t, "", append([]string{"dev"}, c.args...)...)
-		require.Equal(t, exitUsage, code, stderr)
-		require.Contains(t, stderr, c.says)
-	}
+func TestDevRefusesSettings(t *testing.T) {
+	const nobody = "are not for kudos dev" // what it shows and prints would not work with credentials
+	usedWrongly(t, "dev", map[string]string{
+		"--brokers a:1 --kafka-addr b:2":                                      "kafka.brokers is set (flag --brokers)",
+		"--mysql-dsn root@tcp(db:3306)/kudos --mysql-addr b:2":                "mysql.dsn is set (flag --mysql-dsn)",
+		"--set kafka.tls=true":                                                "kafka.tls",
+		"--set mysql.tls=true":                                                "mysql.tls",
+		"--set mysql.shards=root@tcp(a:1)/k,root@tcp(b:1)/k --mysql-addr b:2": "mysql.shards is set (flag --set)",
+		"--set mysql.migrate_shards=root@tcp(a:3306)/kudos":                   "mysql.migrate_shards are for a MySQL",
+		"--simulate -1":                                    "--simulate",
+		"--brokers a:1 --data-dir d":                       "--data-dir is for the embedded Kafka and MySQL",
+		"--mysql-dsn root@tcp(db:3306)/kudos --data-dir d": "--data-dir is for the embedded Kafka and MySQL",
+		"--set producer.auth=gateway --set producer.auth_trusted_cidrs=127.0.0.1": nobody,
+		"--set producer.tls_cert=cert.pem --set producer.tls_key=key.pem":         nobody,
+		"--set reader.tls_cert=cert.pem --set reader.tls_key=key.pem":             nobody,
+	})
 }
 
-// TestDevKnowsNobody: what it shows and prints would not work with credentials.
-func TestDevKnowsNobody(t *testing.T) {
-	for _, set := range [][]string{
-		{"--set", "producer.auth=gateway", "--set", "producer.auth_trusted_cidrs=127.0.0.1"},
-		{"--set", "producer.tls_cert=cert.pem", "--set", "producer.tls_key=key.pem"},
-		{"--set", "reader.tls_cert=cert.pem", "--set", "reader.tls_key=key.pem"},
-	} {
-		code, _, stderr := kudos(t, "", append([]string{"dev"}, set...)...)
-		require.Equal(t, exitUsage, code, stderr)
-		require.Contains(t, stderr, "are not for kudos dev")
-	}
-}
-
-// TestDevRanksQuickly: but not where somebody said otherwise, and not on a Kafka that may
-// have other rankers.
+// TestDevRanksQuickly: but not where somebody said otherwise, and not on a Kafka that may have other rankers.
 func TestDevRanksQuickly(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags map[string]config.Flag
@@ -185,10 +176,10 @@ func TestDevRanksQuickly(t *testing.T) {
 			o.AllowedLateness, o.IdleAfter, o.EmitInterval, o.TopN = 0, 2*time.Second, 5*time.Second, 20
 		}},
 		"set": {
-			map[string]config.Flag{"ranker.allowed_lateness": {Name: "--set", Value: "2m"}, "ranker.idle_after": {Name: "--set", Value: "7s"}},
+			map[string]config.Flag{"ranker.allowed_lateness": {Value: "2m"}, "ranker.idle_after": {Value: "7s"}},
 			func(o *ranker.Options) { o.IdleAfter, o.EmitInterval, o.TopN = 7*time.Second, 5*time.Second, 20 },
 		},
-		"a Kafka of your own": {map[string]config.Flag{"kafka.brokers": {Name: "--brokers", Value: "a:1"}}, func(*ranker.Options) {}},
+		"a Kafka of your own": {map[string]config.Flag{"kafka.brokers": {Value: "a:1"}}, func(*ranker.Options) {}},
 	} {
 		cfg, err := config.Load(config.Sources{Flags: c.flags})
 		require.NoError(t, err)
@@ -202,89 +193,133 @@ func TestDevRanksQuickly(t *testing.T) {
 
 // TestDevUsesServersOfYourOwn gives one system's servers to another.
 func TestDevUsesServersOfYourOwn(t *testing.T) {
-	first, endFirst := startDev(t, embedded...)
-	second, endSecond := startDev(t, "--brokers", first.Kafka, "--mysql-dsn", "root@tcp("+first.MySQL+")/kudos",
-		"--set", "topics.replication_factor=1", "--set", "mysql.max_open_conns=1",
-		"--set", "processor.state_dir="+filepath.Join(t.TempDir(), "state"),
-		"--set", "ranker.state_dir="+filepath.Join(t.TempDir(), "state"),
+	first := startDev(t, embedded...)
+	args := []string{"--brokers", first.Kafka, "--mysql-dsn", dsnOf(first.Addresses)}
+	for _, set := range []string{
+		"topics.replication_factor=1", "mysql.max_open_conns=1",
+		"processor.state_dir=" + t.TempDir(), "ranker.state_dir=" + t.TempDir(), "reader.state_dir=" + t.TempDir(),
 		// All rankers of a Kafka must have the same; the first has those of the embedded servers.
-		"--set", "ranker.allowed_lateness=0s", "--set", "ranker.idle_after=2s", "--set", "ranker.emit_interval=5s", "--set", "ranker.top_n=20",
-		"--set", "reader.state_dir="+filepath.Join(t.TempDir(), "state"))
+		"ranker.allowed_lateness=0s", "ranker.idle_after=2s", "ranker.emit_interval=5s", "ranker.top_n=20",
+	} {
+		args = append(args, "--set", set)
+	}
+	second := startDev(t, args...)
 	require.Equal(t, first.Kafka, second.Kafka)
 	require.Equal(t, first.MySQL, second.MySQL)
-	endSecond()
-	endFirst()
+	second.end()
+	first.end()
 }
 
 // TestDevKeepsItsData: what was counted before is there after a restart, and counts on.
 func TestDevKeepsItsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	const post, region = "18446744073709551615", "LI"
-	likedAt := strconv.FormatInt(time.Now().UnixMilli(), 10) // of both likes: analytics counts by the hour
-	put := func(at dev.Addresses, user string) {
+	likedAt := fmt.Sprint("&time_ms=", time.Now().UnixMilli()) // of both likes: analytics counts by the hour
+	all := func(d *devRun, likes string) {
 		t.Helper()
-		req, err := http.NewRequest(http.MethodPut, "http://"+at.HTTP+"/v1/posts/"+post+"/likes/"+user+"?region="+region+"&time_ms="+likedAt, nil)
-		require.NoError(t, err)
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.StatusAccepted, resp.StatusCode)
-	}
-	var told []string // by the run that is up
-	shows := func(at dev.Addresses, path string, want ...string) {
-		t.Helper()
-		unavailable := false
-		require.Eventually(t, func() bool {
-			resp, err := http.Get("http://" + at.Reader + path)
-			if err != nil {
-				return false
-			}
-			defer resp.Body.Close()
-			if resp.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(path, "/v1/analytics") && !unavailable {
-				unavailable, told = true, append(told, analyticsUnavailable)
-			}
-			text, err := io.ReadAll(resp.Body)
-			for _, part := range want {
-				if !strings.Contains(string(text), part) {
-					return false
-				}
-			}
-			return err == nil
-		}, time.Minute, 50*time.Millisecond, "GET %s: %q", path, want)
-	}
-	all := func(at dev.Addresses, likes string) {
-		t.Helper()
-		shows(at, "/v1/posts/"+post+"/likes", `"likes":`+likes+`,`)
-		shows(at, "/v1/posts/"+post+"/likers", `"user_id":"7"`)
-		shows(at, "/v1/trending/"+region+"?window=1h", post)
-		shows(at, "/v1/analytics/likes?region="+region, `"likes":`+likes+`,`)
-		require.Eventually(t, func() bool {
-			code, _, _ := kudos(t, "", "audit", "--deep", "--brokers", at.Kafka, "--mysql-dsn", "root@tcp("+at.MySQL+")/kudos")
-			return code == exitDone
-		}, time.Minute, 100*time.Millisecond, "kudos audit --deep")
+		d.shows(postLikes, `"likes":`+likes+`,`)
+		d.shows("/v1/posts/"+post+"/likers", `"user_id":"7"`)
+		d.shows("/v1/trending/"+region+"?window=1h", post)
+		d.shows("/v1/analytics/likes?region="+region, `"likes":`+likes+`,`)
+		waitAudit(t, d.Addresses)
 	}
 	args := append([]string{"--data-dir", dir}, embedded...)
-	at, end := startDev(t, args...)
-	put(at, "7")
-	all(at, "1")
-	code, _, stderr := kudos(t, "", append([]string{"dev"}, args...)...)
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "another kudos dev uses "+dir)
-	end(told...)
+	d := startDev(t, args...)
+	put(t, d.Addresses, "7", likedAt)
+	all(d, "1")
+	fails(t, exitFailed, append([]string{"dev"}, args...), "another kudos dev uses "+dir)
+	d.end()
 
-	at, end = startDev(t, args...)
-	told = nil
-	all(at, "1")
-	put(at, "8")
-	all(at, "2")
-	end(told...)
+	d = startDev(t, args...)
+	all(d, "1")
+	put(t, d.Addresses, "8", likedAt)
+	all(d, "2")
+	d.end()
 
 	// As a run that was killed would leave the directory, if no transaction was open.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "running"), nil, 0o644))
-	at, end = startDev(t, args...)
-	told = nil
-	all(at, "2")
-	end(told...)
+	d = startDev(t, args...)
+	all(d, "2")
+	d.end()
 	require.NoFileExists(t, filepath.Join(dir, "running"))
 	require.NoDirExists(t, filepath.Join(dir, "state"))
+}
+
+// TestDevShowsMillionsOfLikes: from a million on the embedded MySQL writes a sum with an exponent.
+func TestDevShowsMillionsOfLikes(t *testing.T) {
+	cfg, err := config.Load(config.Sources{})
+	require.NoError(t, err)
+	var out logBuffer
+	d := newDevSystem(&app{http.NoBody, &out, &out}, cfg, devFlags{})
+	database, err := dev.StartDatabase("127.0.0.1:0")
+	require.NoError(t, err)
+	testrun.Start(t, "the database", time.Minute, database.Run)
+	require.NoError(t, d.useDatabase(database))
+	t.Cleanup(func() { require.NoError(t, d.undo[0]()) })
+	require.NoError(t, sql.Migrate(t.Context(), d.cfg.MySQL, d.log))
+	const insert = "INSERT INTO like_count (post_id, count, dislike_count) VALUES (7, 2000000, 0)"
+	_, err = openDB(t, database.DSN()).Exec(insert)
+	require.NoError(t, err)
+
+	testrun.Start(t, "the status", time.Minute, dev.NewStatus(dev.NewConsole(&out, true), d.hooks).Run)
+	shown := func() bool { return strings.Contains(out.String(), "likes counted ") }
+	require.Eventually(t, shown, time.Minute, 10*time.Millisecond)
+	require.Contains(t, out.String(), "likes counted 2,000,000")
+}
+
+// TestForgetOnTheWholeSystem goes through the commands, up to MySQL.
+func TestForgetOnTheWholeSystem(t *testing.T) {
+	d := startDev(t, embedded...)
+	defer d.end()
+	db := openDB(t, dsnOf(d.Addresses))
+	waitCounts := func(want string) {
+		t.Helper()
+		var counts stdsql.NullString
+		require.Eventually(t, func() bool {
+			err := db.QueryRow("SELECT" +
+				" GROUP_CONCAT(CONCAT(post_id, ':', count, ',', dislike_count) ORDER BY post_id SEPARATOR ' ')" +
+				" FROM like_count WHERE count <> 0 OR dislike_count <> 0").Scan(&counts)
+			return err == nil && counts.String == want
+		}, time.Minute, 50*time.Millisecond, "counts in MySQL: want %s", want)
+	}
+	const events = "post_id,user_id,action\n42,7,LIKE\n42,8,LIKE\n42,9,DISLIKE\n43,7,LIKE\n43,8,LIKE\n44,9,DISLIKE\n"
+	code, _, stderr := kudos(t, events, "import", "-", "--brokers", d.Kafka)
+	require.Equal(t, exitDone, code, stderr)
+	waitCounts("42:2,1 43:2,0 44:0,1")
+
+	stdout, _ := done(t, "forget", "post", "42", "--dry-run", "--brokers", d.Kafka)
+	require.Contains(t, stdout, "post 42: 2 likes and 1 dislike would be withdrawn; nothing was changed\n")
+	require.Contains(t, stdout, "  latest-like-action-table (3 records, with user ids)\n    who has or had a reaction")
+
+	stdout, _ = done(t, "forget", "user", "7", "99", "--brokers", d.Kafka)
+	require.Regexp(t, `^user 7, 99: withdrew 2 likes and 0 dislikes in \S+; nothing is left\n`, stdout)
+	require.Contains(t, stdout, "  likes (with user ids)\n    the events themselves, withdrawals included\n"+
+		"    kept for 7 days from now")
+	require.Contains(t, stdout, "  likes.dlt (0 records, no user ids)\n")
+	require.Contains(t, stdout, "  like-updates (no user ids)\n")
+	waitCounts("42:1,1 43:1,0 44:0,1")
+
+	stdout, _ = done(t, "forget", "post", "42", "44", "--output", "json", "--brokers", d.Kafka)
+	var r forget.Report
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
+	require.Equal(t, []string{"42", "44"}, r.IDs)
+	require.Equal(t, forget.Reactions{Likes: 1, Dislikes: 2}, r.Withdrawn)
+	require.True(t, r.Complete)
+	waitCounts("43:1,0")
+}
+
+func TestForgetIsUsedRightly(t *testing.T) {
+	brokers := likesBroker(t)
+	usedWrongly(t, "forget", map[string]string{
+		"":                                "kudos forget needs a command",
+		"page 42":                         `unknown command "page"`,
+		"post":                            "kudos forget post takes the ids of posts; none was given",
+		"post 42 0":                       `"0" is no post id: a whole number from 1 to 2^64-1`,
+		"user 42 x":                       `"x" is no user id`,
+		"user 18446744073709551616":       "is no user id",
+		"post 42 --timeout 0s":            "timeout must be above zero",
+		"post 42 --timeout soon":          "invalid argument",
+		"post 42 --set kafka.borkers=a:1": "kafka.borkers",
+	})
+	fails(t, exitFailed, []string{"forget", "post", "42", "--brokers", brokers},
+		"topic latest-like-action-table does not exist on ["+brokers+`]; create the topics with "kudos topics apply"`)
 }

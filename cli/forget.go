@@ -1,22 +1,16 @@
 package cli
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"kudos/ops/audit"
+	"kudos/config"
 	"kudos/ops/forget"
 )
-
-func (a *app) forgetCommand() *cobra.Command {
-	return group("forget", "Withdraw all reactions to a post, or of a user", a.forgetPostCommand(), a.forgetUserCommand())
-}
 
 const forgetLong = `
 
@@ -32,84 +26,60 @@ retention of their topic, and a record that there is no reaction now stays for g
 It can be stopped at any point and run again; what is withdrawn already is left as it
 is. Exit code 0 only if nothing is left, or after a --dry-run, which changes nothing.`
 
-func (a *app) forgetPostCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "post ID…",
-		Short: "Withdraw all reactions to posts, for when they are deleted",
-		Long:  `Withdraw all reactions to posts, for when they are deleted.` + forgetLong,
-		Example: `  kudos forget post 42 --dry-run --brokers kafka:9092
+func (a *app) forgetCommand() *cobra.Command {
+	return group("forget", "Withdraw all reactions to a post, or of a user",
+		a.forgetRun(forget.Post, &cobra.Command{
+			Use:   "post ID…",
+			Short: "Withdraw all reactions to posts, for when they are deleted",
+			Long:  `Withdraw all reactions to posts, for when they are deleted.` + forgetLong,
+			Example: `  kudos forget post 42 --dry-run --brokers kafka:9092
   kudos forget post 42 4711 --brokers kafka:9092`,
-	}
-	return a.forgetRun(cmd, forget.Post)
-}
-
-func (a *app) forgetUserCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "user ID…",
-		Short: "Withdraw all reactions of users, for when they are erased",
-		Long:  `Withdraw all reactions of users, for when they are erased. Reads all of the state table.` + forgetLong,
-		Example: `  kudos forget user 7 --dry-run --brokers kafka:9092
+		}),
+		a.forgetRun(forget.User, &cobra.Command{
+			Use:   "user ID…",
+			Short: "Withdraw all reactions of users, for when they are erased",
+			Long: `Withdraw all reactions of users, for when they are erased. Reads all of the state table.` +
+				forgetLong,
+			Example: `  kudos forget user 7 --dry-run --brokers kafka:9092
   kudos forget user 7 --brokers kafka:9092 --output json | jq '.remains[] | select(.user_ids)'`,
-	}
-	return a.forgetRun(cmd, forget.User)
+		}))
 }
 
-// forgetRun completes a command that forgets what the ids are of.
-func (a *app) forgetRun(cmd *cobra.Command, kind forget.Kind) *cobra.Command {
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		_, err := parseIDs(cmd.CommandPath(), string(kind), args)
-		return err
-	}
-	settings := addSettings(cmd, brokersFlag())
+func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 	opts := forget.DefaultOptions()
 	opts.Kind = kind
+	cmd.Args = func(cmd *cobra.Command, args []string) (err error) {
+		opts.IDs, err = parseIDs(cmd.CommandPath(), string(kind), args)
+		return err
+	}
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only say what would be withdrawn")
-	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout, "how long to wait for the processors to count what was withdrawn")
+	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout,
+		"how long to wait for the processors to count what was withdrawn")
 	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
-		if opts.IDs, err = parseIDs(cmd.CommandPath(), string(kind), args); err == nil {
-			err = opts.Validate()
-		}
-		if err != nil {
+	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
+		if err := opts.Validate(); err != nil {
 			return usageError{err}
 		}
-		progress := audit.Progress{Name: "forget", Out: a.stderr, Terminal: isTerminal(a.stderr)}
-		opts.Begin = func(what, unit string, total int64) (add func(int64), end func()) {
-			phase := progress.Begin(what, unit, total)
-			return phase.Add, phase.End
-		}
-		opts.Layout = cfg.Topics.Layout()
-		f, err := forget.New(opts, cfg.Kafka, quietLogger(cfg, a.stderr))
-		if err != nil {
-			return err
-		}
-		report, err := f.Run(cmd.Context())
-		return errors.Join(err, printForgotten(a.stdout, *out, report))
-	}
-	return cmd
+		opts.Begin, opts.Layout = a.progress("forget").Begin, cfg.Topics.Layout()
+		report, err := forget.Run(ctx, opts, cfg.Kafka, quietLogger(cfg, a.stderr))
+		return errors.Join(err, out.print(a.stdout, report, forgottenText(report)))
+	})
 }
 
-// printForgotten says how it went, also where it did not come to its end.
-func printForgotten(w io.Writer, format output, r *forget.Report) error {
-	if format == "json" {
-		return json.NewEncoder(w).Encode(r)
-	}
+// forgottenText says how it went, also where it did not come to its end.
+func forgottenText(r *forget.Report) string {
 	whom := fmt.Sprintf("%s %s", r.Kind, strings.Join(r.IDs, ", "))
-	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
 	var text strings.Builder
 	switch {
 	case len(r.Remains) == 0 && r.Rounds == 0:
-		return nil // it never came to anything; the error says it all
+		return "" // it never came to anything; the error says it all
 	case r.DryRun:
 		fmt.Fprintf(&text, "%s: %s would be withdrawn; nothing was changed\n", whom, reactions(r.Left))
 	case r.Complete:
-		fmt.Fprintf(&text, "%s: withdrew %s in %s; nothing is left\n", whom, reactions(r.Withdrawn), took)
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; nothing is left\n", whom, reactions(r.Withdrawn), took(r.Seconds))
 	default:
-		fmt.Fprintf(&text, "%s: withdrew %s in %s; when it ended, %s stood\n", whom, reactions(r.Withdrawn), took, reactions(r.Left))
+		fmt.Fprintf(&text, "%s: withdrew %s in %s; when it ended, %s stood\n",
+			whom, reactions(r.Withdrawn), took(r.Seconds), reactions(r.Left))
 	}
 	if len(r.Remains) > 0 {
 		text.WriteString("\nwhat remains:\n")
@@ -124,11 +94,9 @@ func printForgotten(w io.Writer, format output, r *forget.Report) error {
 		}
 		fmt.Fprintf(&text, "  %s (%s)\n    %s\n    kept %s\n", m.Where, users, m.What, m.Kept)
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
+	return text.String()
 }
 
-// reactions counts in words.
 func reactions(r forget.Reactions) string {
 	return plural(r.Likes, "like") + " and " + plural(r.Dislikes, "dislike")
 }

@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"kudos/config"
 	"kudos/producer/importer"
 )
 
@@ -43,15 +42,10 @@ exit code is 1; all others are imported.`,
 			return nil
 		},
 	}
-	settings := addSettings(cmd, brokersFlag())
 	format := cmd.Flags().String("format", string(importer.Auto), "csv, ndjson, or auto: by the first byte")
 	rejects := cmd.Flags().String("rejects", "", "file for the lines that are no events (default FILE.rejects)")
 	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
+	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, args []string) (err error) {
 		opts := importer.Options{Progress: a.stderr, Terminal: isTerminal(a.stderr), Layout: cfg.Topics.Layout()}
 		if opts.Format, err = importer.ParseFormat(*format); err != nil {
 			return usageError{err}
@@ -60,15 +54,15 @@ exit code is 1; all others are imported.`,
 		if err != nil {
 			return usageError{err}
 		}
-		src, err := importer.Open(cmd.Context(), args[0], a.stdin)
+		src, err := importer.Open(ctx, args[0], a.stdin)
 		if err != nil {
 			return err
 		}
 		defer src.Close()
-		summary, err := importer.New(opts, cfg.Kafka, quietLogger(cfg, a.stderr)).Run(cmd.Context(), src, importer.NewRejects(path))
-		return errors.Join(err, printSummary(a.stdout, *out, summary))
-	}
-	return cmd
+		im := importer.New(opts, cfg.Kafka, quietLogger(cfg, a.stderr))
+		summary, err := im.Run(ctx, src, importer.NewRejects(path))
+		return errors.Join(err, out.print(a.stdout, summary, summaryText(summary)))
+	})
 }
 
 // rejectsPath never is the file to import.
@@ -90,18 +84,14 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-func printSummary(w io.Writer, out output, s importer.Summary) error {
-	if out == "json" {
-		return json.NewEncoder(w).Encode(s)
-	}
+func summaryText(s importer.Summary) string {
 	if s.Lines == 0 && !s.Complete {
-		return nil // it never began; the error says it all
+		return "" // it never began; the error says it all
 	}
-	took := time.Duration(s.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
-	_, err := fmt.Fprintf(w, "%s: %d lines read, %d events in Kafka, %d rejected, %d not acknowledged, in %s\n",
-		s.Source, s.Lines, s.Acknowledged, s.Rejected, s.NotAcknowledged, took)
-	if s.UnknownRegions > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "%d of them have a region that is none; they count under ZZ\n", s.UnknownRegions)
+	text := fmt.Sprintf("%s: %d lines read, %d events in Kafka, %d rejected, %d not acknowledged, in %s\n",
+		s.Source, s.Lines, s.Acknowledged, s.Rejected, s.NotAcknowledged, took(s.Seconds))
+	if s.UnknownRegions > 0 {
+		text += fmt.Sprintf("%d of them have a region that is none; they count under ZZ\n", s.UnknownRegions)
 	}
-	return err
+	return text
 }

@@ -3,9 +3,14 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/oklog/run"
@@ -29,7 +34,9 @@ type role interface {
 const traceTimeout = 5 * time.Second
 
 // runRole runs a role, and an admin server beneath it.
-func runRole(ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger) error {
+func runRole(
+	ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger,
+) error {
 	stopTracing, err := tracing.Setup(ctx, "kudos-"+name, buildVersion().Version)
 	if err != nil {
 		return err
@@ -41,84 +48,111 @@ func runRole(ctx context.Context, name string, r role, opts admin.Options, reg *
 			log.Warn("traces could not be sent", "error", err)
 		}
 	}()
-	server := admin.New(opts, reg, []admin.Check{checkOf(name, r), notStopping(ctx)}, log)
 	log.Info("starting", "role", name, "version", buildVersion().Version)
-	err = runOver(ctx, r.Run, server.Run)
+	err = runOver(ctx, r.Run, admin.New(opts, reg, checksOf(ctx, namedRole{name, r}), log).Run)
 	if err == nil {
 		log.Info("stopped", "role", name)
 	}
 	return err
 }
 
-// checkOf is a role's readiness, with what it tells beside.
-func checkOf(name string, r role) admin.Check {
-	check := admin.Check{Name: name, Ready: r.Ready}
-	if d, ok := r.(interface{ Detail() any }); ok {
-		check.Detail = d.Detail
-	}
-	return check
+type namedRole struct {
+	name string
+	role
 }
 
-// observe returns the registry of a process, and has its clients of Kafka count there.
+// checksOf returns the readiness of a process: that of its roles, and that no signal has ended ctx.
+func checksOf(ctx context.Context, roles ...namedRole) []admin.Check {
+	var checks []admin.Check
+	for _, r := range roles {
+		check := admin.Check{Name: r.name, Ready: r.Ready}
+		if d, ok := r.role.(interface{ Detail() any }); ok {
+			check.Detail = d.Detail
+		}
+		checks = append(checks, check)
+	}
+	return append(checks, admin.Check{Name: "lifecycle", Ready: func() error {
+		if ctx.Err() != nil {
+			return errors.New("shutting down")
+		}
+		return nil
+	}})
+}
+
+// observe returns the registry of a process, and makes its Kafka clients count there.
 func observe(cfg *config.Config) *prometheus.Registry {
 	reg := admin.NewRegistry()
 	cfg.Kafka.Hooks = append(cfg.Kafka.Hooks, kafka.NewClientMetrics(reg))
 	return reg
 }
 
-// checkConnections reads the files that a role connects with, so that it does not start
-// only to find out, and warns of a password that goes over the network as it is.
+// checkConnections reads the files that a role connects with, before it starts, and warns of a password in the clear.
 func checkConnections(cfg *config.Config, log *slog.Logger) error {
 	if err := errors.Join(cfg.Kafka.CheckFiles(), cfg.MySQL.CheckFiles()); err != nil {
 		return usageError{err}
 	}
 	if cfg.Kafka.PasswordReadable() {
-		log.Warn("kafka.sasl_mechanism is PLAIN and kafka.tls is false: whoever is on the way to Kafka can read the password; set kafka.tls, or a SCRAM mechanism")
+		log.Warn("kafka.sasl_mechanism is PLAIN and kafka.tls is false: " +
+			"whoever is on the way to Kafka can read the password; set kafka.tls, or a SCRAM mechanism")
 	}
 	return nil
-}
-
-// notStopping is the check that fails from the first signal on.
-func notStopping(ctx context.Context) admin.Check {
-	return admin.Check{Name: "lifecycle", Ready: func() error {
-		if ctx.Err() != nil {
-			return errors.New("shutting down")
-		}
-		return nil
-	}}
 }
 
 // work blocks until ctx ends or it fails, and leaves nothing running.
 type work func(ctx context.Context) error
 
-// runOver runs top on what is beneath it. The end of any of them ends all, top first
-// where ctx is what ends: while it finishes, what is beneath still works. It returns
-// everybody's errors.
+// runOver runs top on what is beneath it. The end of any of them ends all, top first where ctx is what ends: while it
+// finishes, what is beneath still works. It returns everybody's errors.
 func runOver(ctx context.Context, top work, beneath ...work) error {
 	var group run.Group
 	errs := make([]error, 1+len(beneath)) // the group itself returns the first one's only
-	add := func(ctx context.Context, w work, err *error) {
-		ctx, cancel := context.WithCancel(ctx)
+	for i, w := range append([]work{top}, beneath...) {
+		parent := ctx
+		if i > 0 {
+			parent = context.WithoutCancel(ctx)
+		}
+		ctx, cancel := context.WithCancel(parent)
 		group.Add(
-			func() error { *err = w(ctx); return *err },
+			func() error { errs[i] = w(ctx); return errs[i] },
 			func(error) { cancel() },
 		)
-	}
-	add(ctx, top, &errs[0])
-	for i, w := range beneath {
-		add(context.WithoutCancel(ctx), w, &errs[1+i])
 	}
 	_ = group.Run() // in errs
 	return errors.Join(errs...)
 }
 
-// gcPercent is GOGC's value where a state store is written to: at Go's 100 % a processor has 300 MiB more
-// garbage, and saves no time that can be measured (docs/performance.md).
+// gcPercent is GOGC's value where a state store is written to: at Go's 100 % a processor has 300 MiB more garbage, and
+// saves no time that can be measured (docs/performance.md).
 const gcPercent = 50
 
 // collectMoreOften sets gcPercent, unless the user has set GOGC.
 func collectMoreOften() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// signalContext returns a context that SIGINT or SIGTERM ends. What runs then finishes its work in flight, within the
+// limits of its settings; a second signal calls exit at once.
+func signalContext(stderr io.Writer, exit func(code int)) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for sig := range signals {
+			if ctx.Err() != nil {
+				exit(exitFailed)
+				return
+			}
+			fmt.Fprintf(stderr, "kudos: %s: finishing what is in hand; once more to exit at once\n", sig)
+			cancel(fmt.Errorf("stopped by signal: %s", sig))
+		}
+	})
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		wait.Wait()
+		cancel(nil)
 	}
 }

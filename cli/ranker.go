@@ -1,75 +1,160 @@
 package cli
 
 import (
+	"context"
 	"errors"
-	"log/slog"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"kudos/config"
 	"kudos/ranker"
-	"kudos/sql"
+	"kudos/schema"
 )
 
-func (a *app) rankerCommand() *cobra.Command {
+func (a *app) excludeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ranker",
-		Short: "Rank the posts that rise, or take posts out of rankings",
-		Long: `Make rankings: the posts with the most likes in each window (ranker.windows), of the day and
-of all time, for each region and for all together. They go to the topic trending, and to
-MySQL if mysql.dsn is set. "kudos trending" shows them.
+		Use:   "exclude POST…",
+		Short: "Take posts out of rankings",
+		Long: `Take posts out of rankings and leaderboards, all regions and windows. Rankers do it as soon
+as they read of it, and write those rankings anew. Likes go on being counted: "kudos
+ranker include" puts a post back with all it has.
 
-Start as many as you like: they share the partitions. The settings of the section ranker
-that rankings depend on, from windows to min_likes, must be the same in all of them. Each
-needs a folder of its own for the local copies of its state tables (ranker.state_dir);
-losing it costs a recovery from Kafka and nothing else.
-
-It runs until SIGTERM or SIGINT, and then finishes the batches in hand
-(ranker.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
-		Example: `  kudos ranker --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
-
-  # Rankings in Kafka only, beside a processor on the same machine
-  kudos ranker --brokers kafka:9092 --set admin.addr=127.0.0.1:9091
-
-  # Moderation
-  kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
-		Args: cobra.NoArgs,
+It ends when Kafka has all of it. Doing it again does no harm.`,
+		Example: `  kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
 	}
-	a.runWithOptionalStore(cmd, "ranker", "rankings are in Kafka only", func(cfg config.Config, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (role, error) {
-		return ranker.New(cfg.Ranker, cfg.Kafka, db, log, reg)
-	})
-	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand(), a.rankerResetCommand())
-	return cmd
+	return a.exclusionRun(cmd, true, "excluded from rankings")
 }
 
-// runWithOptionalStore has a command run a role that can do without a database: the
-// db is nil if none is set, and the log says what there is not.
-func (a *app) runWithOptionalStore(cmd *cobra.Command, name, without string, newRole func(config.Config, *sql.Shards, *slog.Logger, prometheus.Registerer) (role, error)) {
-	settings := addSettings(cmd, brokersFlag(), mysqlFlag())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
-		log, reg := a.logger(cfg), observe(&cfg.Config)
-		if err := checkConnections(&cfg.Config, log); err != nil {
-			return err
-		}
-		var db *sql.Shards
-		if cfg.RequireMySQL() != nil {
-			log.Info(without + ": neither mysql.dsn nor mysql.shards is set")
-		} else {
-			if db, err = sql.Open(cfg.MySQL, log); err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, db.Close()) }()
-			reg.MustRegister(db.Collectors()...)
-		}
-		r, err := newRole(cfg.Config, db, log, reg)
-		if err != nil {
-			return err
-		}
-		return runRole(cmd.Context(), name, r, cfg.Admin, reg, log)
+func (a *app) includeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "include POST…",
+		Short: "Put posts back into rankings",
+		Long: `Put posts back that "kudos ranker exclude" took out of rankings. It ends when Kafka has all
+of it. Doing it again does no harm, nor does it where a post was not excluded.`,
+		Example: `  kudos ranker include 42 --reason 'appeal of 3 March' --brokers kafka:9092`,
 	}
+	return a.exclusionRun(cmd, false, "back in rankings")
+}
+
+func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobra.Command {
+	var posts []uint64
+	cmd.Args = func(cmd *cobra.Command, args []string) (err error) {
+		posts, err = parseIDs(cmd.Name(), "post", args)
+		return err
+	}
+	reason := cmd.Flags().String("reason", "", "why, for people")
+	out := addOutput(cmd)
+	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
+		e := schema.Exclusion{Excluded: excluded, Reason: *reason}
+		done, err := ranker.Exclude(ctx, cfg.Kafka, posts, e, quietLogger(cfg, a.stderr))
+		ids := make([]string, len(done)) // as text: a browser's numbers end at 2^53
+		for i, post := range done {
+			ids[i] = strconv.FormatUint(post, 10)
+		}
+		text := deed + ": " + strings.Join(ids, ", ") + "\n"
+		if len(done) == 0 {
+			text = "" // the error says it all
+		}
+		return errors.Join(err, out.print(a.stdout, struct {
+			Posts []string `json:"posts"`
+			schema.Exclusion
+		}{ids, e}, text))
+	})
+}
+
+// parseIDs parses the ids of posts or users, without duplicates. The error names everything that is no id.
+func parseIDs(command, kind string, args []string) ([]uint64, error) {
+	if len(args) == 0 {
+		return nil, fmt.Errorf("%s takes the ids of %ss; none was given", command, kind)
+	}
+	var ids []uint64
+	var errs []error
+	seen := map[uint64]bool{}
+	for _, arg := range args {
+		id, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil || id == 0 {
+			errs = append(errs, fmt.Errorf("%q is no %s id: a whole number from 1 to 2^64-1", arg, kind))
+			continue
+		}
+		if !seen[id] {
+			ids = append(ids, id)
+		}
+		seen[id] = true
+	}
+	return ids, errors.Join(errs...)
+}
+
+func (a *app) exclusionsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exclusions",
+		Short: "List the posts that are taken out of rankings",
+		Long:  `List the posts that are taken out of rankings now, with the reason that was given and when.`,
+		Example: `  kudos ranker exclusions --brokers kafka:9092
+  kudos ranker exclusions --output json | jq -r '.[].post_id'`,
+	}
+	out := addOutput(cmd)
+	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
+		excluded, err := ranker.Exclusions(ctx, cfg.Kafka, quietLogger(cfg, a.stderr))
+		if err != nil {
+			return err
+		}
+		excluded = append([]ranker.Excluded{}, excluded...) // [] and not null
+		return out.print(a.stdout, excluded, exclusionsText(excluded))
+	})
+}
+
+func exclusionsText(excluded []ranker.Excluded) string {
+	if len(excluded) == 0 {
+		return "no post is excluded from rankings\n"
+	}
+	rows := []string{"POST\tEXCLUDED AT\tREASON"}
+	for _, e := range excluded {
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s", e.PostID, e.At.Format(time.RFC3339), oneLine(e.Reason)))
+	}
+	return aligned(rows)
+}
+
+// oneLine keeps text that somebody else wrote from breaking a table or a terminal.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if strconv.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
+func (a *app) rankerResetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reset",
+		Short: "Have rankings made anew from like-updates",
+		Long: `Delete what the rankers have made for themselves (their state tables, trending-local and the
+positions of their groups), so that they begin anew with what like-updates holds: all of the
+last 7 days, and of each post the last update. That is the remedy where their state does not
+belong to like-updates any more. Rankings that were written stay, and so do exclusions.
+
+It refuses while a ranker runs. It can be stopped at any point and run again.`,
+		Example: `  kudos ranker reset --yes --brokers kafka:9092 && kudos topics apply --brokers kafka:9092`,
+	}
+	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
+		if !*yes && !isTerminal(a.stdin) {
+			return usageError{errors.New("nobody is here to say yes: give --yes")}
+		}
+		person := a.person("text", *yes)
+		agreed, err := person.Agree("The rankers' state is deleted, and made anew from like-updates. Go on?")
+		if err != nil || !agreed {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+		defer cancel()
+		if err := ranker.Reset(ctx, cfg.Kafka, quietLogger(cfg, a.stderr)); err != nil {
+			return err
+		}
+		return person.Say("the rankers' state is gone; next: kudos topics apply, then start the rankers")
+	})
 }

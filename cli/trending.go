@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kudos/config"
-	"kudos/ops/audit"
+	"kudos/ops/progress"
 	"kudos/ranker"
 	"kudos/schema"
 )
@@ -32,18 +32,13 @@ below it elsewhere. --output json prints each as it stands in Kafka, one a line.
 		Example: `  kudos trending --brokers kafka:9092
   kudos trending --region DE --window 10m --follow
   kudos trending --window all --output json | jq -r '.posts[:3][].post_id'`,
-		Args: cobra.NoArgs,
 	}
-	settings := addSettings(cmd, brokersFlag())
 	region := cmd.Flags().String("region", schema.GlobalName, "ISO 3166 code (DE, US-CA), or global for all together")
-	window := cmd.Flags().String("window", "", "10m, 1h, … as configured, day or all (default: 1h, or else the first of ranker.windows)")
+	window := cmd.Flags().String("window", "",
+		"10m, 1h, … as configured, day or all (default: 1h, or else the first of ranker.windows)")
 	follow := cmd.Flags().Bool("follow", false, "go on with each new ranking, until Ctrl-C")
 	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := settings.load()
-		if err != nil {
-			return err
-		}
+	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		t := &trending{a: a, cfg: cfg, follow: *follow}
 		var errRegion, errWindow error
 		t.region, errRegion = regionOf(*region)
@@ -52,12 +47,10 @@ below it elsewhere. --output json prints each as it stands in Kafka, one a line.
 			return usageError{err}
 		}
 		t.view = newTrendingView(a.stdout, *out, *follow && isTerminal(a.stdout))
-		return t.run(cmd.Context())
-	}
-	return cmd
+		return t.run(ctx)
+	})
 }
 
-// regionOf reads --region as rankings have it.
 func regionOf(flag string) (string, error) {
 	if strings.EqualFold(flag, schema.GlobalName) {
 		return schema.GlobalName, nil
@@ -69,8 +62,7 @@ func regionOf(flag string) (string, error) {
 	return schema.RankingRegion(region), nil
 }
 
-// windowOf reads --window as rankings have it. The rankers may be set up otherwise than
-// this command: whether they have the window is seen from what they wrote.
+// windowOf parses --window. The rankers' settings may differ: whether they have the window shows in what they wrote.
 func windowOf(flag string, given bool, configured []time.Duration) (string, error) {
 	if !given {
 		if slices.Contains(configured, time.Hour) {
@@ -78,14 +70,19 @@ func windowOf(flag string, given bool, configured []time.Duration) (string, erro
 		}
 		return schema.WindowName(configured[0]), nil
 	}
-	if flag == schema.LeaderboardDay || flag == schema.LeaderboardAll {
+	if isLeaderboard(flag) {
 		return flag, nil
 	}
 	size, err := time.ParseDuration(flag)
 	if err != nil || size < time.Minute || size%time.Minute != 0 {
-		return "", fmt.Errorf("--window %q is no window: %s, day, all, or another size in whole minutes that the rankers have", flag, windowNames(configured))
+		return "", fmt.Errorf("--window %q is no window: %s, day, all, "+
+			"or another size in whole minutes that the rankers have", flag, windowNames(configured))
 	}
 	return schema.WindowName(size), nil
+}
+
+func isLeaderboard(window string) bool {
+	return window == schema.LeaderboardDay || window == schema.LeaderboardAll
 }
 
 func windowNames(sizes []time.Duration) string {
@@ -96,7 +93,6 @@ func windowNames(sizes []time.Duration) string {
 	return strings.Join(names, ", ")
 }
 
-// trending is one `kudos trending`.
 type trending struct {
 	a              *app
 	cfg            *config.Loaded
@@ -105,11 +101,13 @@ type trending struct {
 	view           *trendingView
 }
 
-// run shows the latest ranking, and those that follow if that is wanted.
+// run shows the latest ranking, and the next ones if they are to be followed.
 func (t *trending) run(ctx context.Context) error {
-	rankings := ranker.NewRankings(t.cfg.Kafka, t.region, t.window, quietLogger(t.cfg, t.a.stderr))
-	defer rankings.Close()
-	err := t.latest(ctx, rankings)
+	rankings, err := ranker.OpenRankings(ctx, t.cfg.Kafka, t.region, t.window, quietLogger(t.cfg, t.a.stderr))
+	if err == nil {
+		defer rankings.Close()
+		err = t.latest(ctx, rankings)
+	}
 	if err == nil && t.follow {
 		err = rankings.Follow(ctx, func(w *ranker.WrittenRanking) error {
 			if w == nil {
@@ -119,81 +117,70 @@ func (t *trending) run(ctx context.Context) error {
 		})
 	}
 	if t.follow && ctx.Err() != nil {
-		return nil // that is how it ends
+		return nil // Ctrl-C is how it ends
 	}
 	return err
 }
 
-// latest shows the last ranking that there is. Without one it fails, or says what is
-// waited for.
+// latest shows the last ranking. Without one it fails, or says what it waits for.
 func (t *trending) latest(ctx context.Context, rankings *ranker.Rankings) error {
-	progress := slowProgress{
-		Progress: audit.Progress{Name: "trending", Out: t.a.stderr, Terminal: isTerminal(t.a.stderr)},
-		began:    time.Now(),
-	}
-	rankings.Progress = progress.show
+	end := t.showProgress(rankings)
 	latest, err := rankings.Latest(ctx)
-	progress.end()
+	end()
 	if err != nil {
 		return err
 	}
 	if latest != nil {
 		return t.view.show(latest, time.Now())
 	}
-	why, err := t.nothing(ctx, rankings)
-	switch {
-	case err != nil:
+	others, err := rankings.Any(ctx)
+	if err != nil {
 		return err
-	case !t.follow:
+	}
+	why := t.whyNone(others)
+	if !t.follow {
 		return errors.New(why)
 	}
 	_, err = fmt.Fprintf(t.a.stderr, "%s\nWaiting for the first one, until Ctrl-C.\n", why)
 	return err
 }
 
-// nothing says why there may be no ranking, and what to do.
-func (t *trending) nothing(ctx context.Context, rankings *ranker.Rankings) (why string, err error) {
-	any, err := rankings.Any(ctx)
-	if err != nil {
-		return "", err
-	}
-	if !any {
+// whyNone says why there may be no ranking, and what to do. others: there are other rankings.
+func (t *trending) whyNone(others bool) string {
+	if !others {
 		return fmt.Sprintf(`topic %s on %v has no ranking at all.
 Either no ranker runs (start one: kudos ranker), or no likes have come to it: "kudos
-health" asks it whether it works, and it lives on what a processor makes.`, schema.TopicTrending, t.cfg.Kafka.Brokers), nil
+health" asks it whether it works, and it lives on what a processor makes.`,
+			schema.TopicTrending, t.cfg.Kafka.Brokers)
 	}
-	why = "nobody has liked anything there in the last 7 days, for which rankings are kept"
-	if t.window != schema.LeaderboardDay && t.window != schema.LeaderboardAll {
-		why += fmt.Sprintf(",\nor the rankers have no window of %s (ranker.windows; here: %s)", t.window, windowNames(t.cfg.Ranker.Windows))
+	why := "nobody has liked anything there in the last 7 days, for which rankings are kept"
+	if !isLeaderboard(t.window) {
+		why += fmt.Sprintf(",\nor the rankers have no window of %s (ranker.windows; here: %s)",
+			t.window, windowNames(t.cfg.Ranker.Windows))
 	}
-	return fmt.Sprintf("topic %s has no ranking of %s, but others:\n%s.\nTry: kudos trending --region global --window all",
-		schema.TopicTrending, schema.RankingKey(t.region, t.window), why), nil
+	return fmt.Sprintf("topic %s has no ranking of %s, but others:\n%s.\n"+
+		"Try: kudos trending --region global --window all",
+		schema.TopicTrending, schema.RankingKey(t.region, t.window), why)
 }
 
-// slowProgress shows how far the search for a ranking is, if it takes long.
-type slowProgress struct {
-	audit.Progress
-	began time.Time
-	phase *audit.Phase
-	shown int64
-}
-
-// quick is how long a search may take before it is worth a word.
-const quick = time.Second
-
-func (p *slowProgress) show(read, all int64) {
-	if p.phase == nil {
-		if time.Since(p.began) < quick {
-			return
+// showProgress shows how far the search for a ranking is, if it takes long. end ends that.
+func (t *trending) showProgress(rankings *ranker.Rankings) (end func()) {
+	const quick = time.Second
+	printer := t.a.progress("trending")
+	began, shown := time.Now(), int64(0)
+	var phase *progress.Phase
+	rankings.Progress = func(read, all int64) {
+		if phase == nil && time.Since(began) >= quick {
+			phase = printer.Begin("looking for the ranking", "records", all)
 		}
-		p.phase = p.Begin("looking for the ranking", "records", all)
+		if phase != nil {
+			phase.Add(read - shown)
+			shown = read
+		}
 	}
-	p.phase.Add(read - p.shown)
-	p.shown = read
-}
-
-func (p *slowProgress) end() {
-	if p.phase != nil {
-		p.phase.End()
+	return func() {
+		if phase != nil {
+			phase.End()
+		}
 	}
 }

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -20,13 +18,11 @@ import (
 // places records as Kafka does by default.
 func rankingsBroker(t *testing.T) (brokers string, cl *kgo.Client) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, schema.TopicTrending))
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	cl, err = kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	brokers = startKafka(t, kfake.SeedTopics(3, schema.TopicTrending))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers))
 	require.NoError(t, err)
 	t.Cleanup(cl.Close)
-	return strings.Join(cluster.ListenAddrs(), ","), cl
+	return brokers, cl
 }
 
 // hourRanking is a ranking of an hour with one post.
@@ -44,7 +40,8 @@ func writeRankings(t *testing.T, cl *kgo.Client, rankings ...*schema.Ranking) {
 	for _, r := range rankings {
 		value, err := schema.EncodeRanking(r)
 		require.NoError(t, err)
-		rec := &kgo.Record{Topic: schema.TopicTrending, Key: []byte(schema.RankingKey(r.Region, r.Window)), Value: value}
+		key := schema.RankingKey(r.Region, r.Window)
+		rec := &kgo.Record{Topic: schema.TopicTrending, Key: []byte(key), Value: value}
 		require.NoError(t, cl.ProduceSync(t.Context(), rec).FirstErr())
 	}
 }
@@ -60,16 +57,18 @@ func requireOnlyProgress(t *testing.T, stderr string) {
 func TestTrendingShowsTheLatestRanking(t *testing.T) {
 	brokers, cl := rankingsBroker(t)
 	latest := hourRanking("global", "1h", 7)
-	latest.Posts = append(latest.Posts, schema.RankedPost{Rank: 2, PreviousRank: 4, PostID: 18446744073709551615, Likes: 2, Score: 2 * schema.ScoreOne},
+	latest.Posts = append(latest.Posts,
+		schema.RankedPost{Rank: 2, PreviousRank: 4, PostID: 18446744073709551615, Likes: 2, Score: 2 * schema.ScoreOne},
 		schema.RankedPost{Rank: 3, PreviousRank: 3, PostID: 8, Likes: 1, Score: schema.ScoreOne},
 		schema.RankedPost{Rank: 4, PreviousRank: 1, PostID: 9, Likes: 1, Score: schema.ScoreOne})
-	writeRankings(t, cl, hourRanking("global", "1h", 6), latest, hourRanking("global", "10m", 5), hourRanking("US-CA", "1h", 4))
+	writeRankings(t, cl,
+		hourRanking("global", "1h", 6), latest, hourRanking("global", "10m", 5), hourRanking("US-CA", "1h", 4))
 
-	code, stdout, stderr := kudos(t, "", "trending", "--brokers", brokers)
-	require.Equal(t, exitDone, code, stderr)
+	stdout, stderr := done(t, "trending", "--brokers", brokers)
 	requireOnlyProgress(t, stderr)
 	header, table, _ := strings.Cut(stdout, "\n")
-	require.Regexp(t, `^global/1h   2026-03-01 11:05 to 12:05 UTC   watermark 12:04   written (just now|\d+s ago)$`, header)
+	const window = `2026-03-01 11:05 to 12:05 UTC   watermark 12:04`
+	require.Regexp(t, `^global/1h   `+window+`   written (just now|\d+s ago)$`, header)
 	require.Equal(t, `
    RANK                         POST   LIKES
       1   new                      7       3
@@ -78,22 +77,26 @@ func TestTrendingShowsTheLatestRanking(t *testing.T) {
       4    ↓3                      9       1
 `, table)
 
-	code, stdout, stderr = kudos(t, "", "trending", "--brokers", brokers, "--region", "us-ca", "--window", "60m", "--output", "json")
-	require.Equal(t, exitDone, code, stderr)
+	stdout, _ = done(t, "trending", "--brokers", brokers, "--region", "us-ca", "--window", "60m", "--output", "json")
 	want, err := schema.EncodeRanking(hourRanking("US-CA", "1h", 4))
 	require.NoError(t, err)
 	require.Equal(t, string(want)+"\n", stdout, "as it stands in Kafka")
 
-	_, stdout, _ = kudos(t, "", "trending", "--brokers", brokers, "--set", "ranker.windows=10m,24h")
+	stdout, _ = done(t, "trending", "--brokers", brokers, "--set", "ranker.windows=10m,24h")
 	require.Contains(t, stdout, "global/10m", "the first window, where an hour is none")
+}
+
+// tableOf is a ranking for a person, some time after it was written.
+func tableOf(r *schema.Ranking, age time.Duration) string {
+	now := time.Now()
+	return string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-age)}, now))
 }
 
 func TestTrendingShowsScoresThatAreNotCounts(t *testing.T) {
 	r := hourRanking("DE", "24h", 42)
 	r.From, r.Score, r.HalfLife = r.To-24*60, "decay", "30m"
 	r.Posts[0].Score = 2_500_000
-	now := time.Now()
-	table := string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-90 * time.Second)}, now))
+	table := tableOf(r, 90*time.Second)
 	require.Equal(t, `DE/24h   2026-02-28 12:05 to 2026-03-01 12:05 UTC   watermark 12:04   written 1m ago
 
    RANK         POST   LIKES   SCORE
@@ -104,86 +107,44 @@ func TestTrendingShowsScoresThatAreNotCounts(t *testing.T) {
 func TestTrendingShowsLeaderboardsAndEmptyRankings(t *testing.T) {
 	r := hourRanking("global", schema.LeaderboardAll, 42)
 	r.From, r.To, r.Watermark = schema.NoMinute, schema.NoMinute, schema.NoMinute
-	now := time.Now()
-	table := string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-72 * time.Hour)}, now))
-	require.Contains(t, table, "global/all   all time   written 3 days ago\n")
+	require.Contains(t, tableOf(r, 72*time.Hour), "global/all   all time   written 3 days ago\n")
 
 	r.From = 29_539_445
-	table = string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now}, now))
-	require.Contains(t, table, "global/all   since 2026-03-01 12:05 UTC   written just now\n")
+	require.Contains(t, tableOf(r, 0), "global/all   since 2026-03-01 12:05 UTC   written just now\n")
 
 	r.Posts, r.MinLikes = nil, 5
-	table = string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(time.Minute)}, now))
+	table := tableOf(r, -time.Minute)
 	require.Contains(t, table, "written just now", "the clocks differ")
 	require.Contains(t, table, "No post has likes enough in this window (5).")
 }
 
 func TestTrendingWithoutRankings(t *testing.T) {
-	code, stdout, stderr := kudos(t, "", "trending", "--brokers", likesBroker(t))
-	require.Equal(t, exitFailed, code)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "topic trending does not exist")
-	require.Contains(t, stderr, "kudos topics apply")
-
+	fails(t, exitFailed, []string{"trending", "--brokers", likesBroker(t)},
+		"topic trending does not exist", "kudos topics apply")
 	brokers, cl := rankingsBroker(t)
-	code, _, stderr = kudos(t, "", "trending", "--brokers", brokers)
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "no ranking at all")
-	require.Contains(t, stderr, "kudos ranker")
-
+	trending := []string{"trending", "--brokers", brokers}
+	fails(t, exitFailed, trending, "no ranking at all", "kudos ranker")
 	writeRankings(t, cl, hourRanking("global", "1h", 6))
-	code, stdout, stderr = kudos(t, "", "trending", "--brokers", brokers, "--window", "2h", "--region", "de", "--output", "json")
-	require.Equal(t, exitFailed, code)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "no ranking of DE/2h")
-	require.Contains(t, stderr, "ranker.windows; here: 10m, 1h, 24h")
-	code, _, stderr = kudos(t, "", "trending", "--brokers", brokers, "--window", "day")
-	require.Equal(t, exitFailed, code)
+	fails(t, exitFailed, append(trending, "--window", "2h", "--region", "de", "--output", "json"),
+		"no ranking of DE/2h", "ranker.windows; here: 10m, 1h, 24h")
+	_, _, stderr := kudos(t, "", append(trending, "--window", "day")...)
 	require.Contains(t, stderr, "no ranking of global/day")
 	require.NotContains(t, stderr, "ranker.windows")
 }
 
 func TestTrendingUsedWrongly(t *testing.T) {
-	for args, want := range map[string]string{
-		"--window week":    `--window "week" is no window: 10m, 1h, 24h, day, all`,
-		"--window 90s":     `--window "90s" is no window`,
-		"--window -1h":     `--window "-1h" is no window`,
-		"--window=":        `--window "" is no window`,
-		"--region Germany": `--region "Germany" is neither global nor an ISO 3166 code`,
-		"--region=":        `--region "" is neither`,
-		"global":           `unknown command "global"`,
-	} {
-		code, stdout, stderr := kudos(t, "", append([]string{"trending"}, strings.Fields(args)...)...)
-		require.Equal(t, exitUsage, code, args)
-		require.Empty(t, stdout)
-		require.Contains(t, stderr, want)
-		require.Contains(t, stderr, "kudos trending --help")
-	}
-	code, _, stderr := kudos(t, "", "trending", "--window", "week", "--region", "Germany")
-	require.Equal(t, exitUsage, code)
-	require.Contains(t, stderr, "week", "all that is wrong")
-	require.Contains(t, stderr, "Germany")
-}
-
-// following runs `kudos trending --follow` until end is called, which returns the exit code.
-func following(t *testing.T, args ...string) (stdout, stderr *logBuffer, end func() int) {
-	t.Helper()
-	stdout, stderr = &logBuffer{}, &logBuffer{}
-	ctx, cancel := context.WithCancel(t.Context())
-	code := make(chan int, 1)
-	a := &app{http.NoBody, stdout, stderr}
-	go func() { code <- a.run(ctx, append([]string{"trending", "--follow"}, args...)) }()
-	return stdout, stderr, func() int {
-		t.Helper()
-		cancel()
-		select {
-		case c := <-code:
-			return c
-		case <-time.After(20 * time.Second):
-			t.Fatalf("kudos trending does not end; stderr:\n%s", stderr)
-			return 0
-		}
-	}
+	usedWrongly(t, "trending", map[string]string{
+		"--window week":                  `--window "week" is no window: 10m, 1h, 24h, day, all`,
+		"--window 90s":                   `--window "90s" is no window`,
+		"--window -1h":                   `--window "-1h" is no window`,
+		"--window=":                      `--window "" is no window`,
+		"--region Germany":               `--region "Germany" is neither global nor an ISO 3166 code`,
+		"--region=":                      `--region "" is neither`,
+		"global":                         `unknown command "global"`,
+		"--window x":                     "kudos trending --help",
+		"--window 7s --region Germany":   `"7s"`, // all that is wrong
+		"--window week --region Germany": `"Germany"`,
+	})
 }
 
 func waitText(t *testing.T, b *logBuffer, text string) {
@@ -195,33 +156,33 @@ func waitText(t *testing.T, b *logBuffer, text string) {
 func TestTrendingFollows(t *testing.T) {
 	brokers, cl := rankingsBroker(t)
 	writeRankings(t, cl, hourRanking("global", "1h", 1001))
-	stdout, stderr, end := following(t, "--brokers", brokers)
-	waitText(t, stdout, "1001")
+	r := start(t, "trending", "--follow", "--brokers", brokers)
+	waitText(t, &r.stdout, "1001")
 	writeRankings(t, cl, hourRanking("DE", "1h", 1002), hourRanking("global", "1h", 1003))
-	waitText(t, stdout, "1003")
-	require.Equal(t, exitDone, end(), "Ctrl-C is how it ends")
-	requireOnlyProgress(t, stderr.String())
-	require.NotContains(t, stdout.String(), "1002")
-	require.Equal(t, 2, strings.Count(stdout.String(), "global/1h"), "one below the other:\n%s", stdout)
-	require.NotContains(t, stdout.String(), "\x1b", "no terminal looks on")
+	waitText(t, &r.stdout, "1003")
+	require.Equal(t, exitDone, r.end(t), "Ctrl-C is how it ends")
+	requireOnlyProgress(t, r.stderr.String())
+	require.NotContains(t, r.stdout.String(), "1002")
+	require.Equal(t, 2, strings.Count(r.stdout.String(), "global/1h"), "one below the other:\n%s", &r.stdout)
+	require.NotContains(t, r.stdout.String(), "\x1b", "no terminal looks on")
 }
 
 func TestTrendingFollowsFromNothingOn(t *testing.T) {
 	brokers, cl := rankingsBroker(t)
-	stdout, stderr, end := following(t, "--brokers", brokers, "--output", "json")
-	waitText(t, stderr, "Waiting for the first one")
+	r := start(t, "trending", "--follow", "--brokers", brokers, "--output", "json")
+	waitText(t, &r.stderr, "Waiting for the first one")
 	writeRankings(t, cl, hourRanking("global", "1h", 1001), hourRanking("global", "1h", 1002))
-	waitText(t, stdout, `"1002"`)
-	require.Equal(t, exitDone, end())
-	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+	waitText(t, &r.stdout, `"1002"`)
+	require.Equal(t, exitDone, r.end(t))
+	lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n")
 	require.Len(t, lines, 2, "one line per ranking")
 	for _, line := range lines {
 		require.True(t, json.Valid([]byte(line)), line)
 	}
 
-	_, stderr, end = following(t, "--brokers", likesBroker(t))
-	waitText(t, stderr, "kudos topics apply")
-	require.Equal(t, exitFailed, end(), "a topic that is missing is a failure")
+	r = start(t, "trending", "--follow", "--brokers", likesBroker(t))
+	waitText(t, &r.stderr, "kudos topics apply")
+	require.Equal(t, exitFailed, r.end(t), "a topic that is missing is a failure")
 }
 
 // TestTrendingOnATerminal follows the lines that stand there.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -16,19 +15,16 @@ import (
 	"kudos/schema"
 )
 
-// trendingView shows rankings: each below the last, or all in one place.
+// trendingView shows rankings, each below the last or in its place.
 type trendingView struct {
-	w      io.Writer
-	format output
-	// inPlace: each ranking takes the place of the last. size is then the terminal's.
-	inPlace bool
+	w       io.Writer
+	format  output
+	inPlace bool // on a terminal, which has this size
 	size    func() (width, height int)
 
-	any   bool
-	lines int // of what stands on the terminal
-	// last is what is shown, and drawn is when it was.
-	last  *ranker.WrittenRanking
-	drawn time.Time
+	lines int                    // on the terminal
+	last  *ranker.WrittenRanking // nil: nothing is shown yet
+	drawn time.Time              // when last was shown
 }
 
 func newTrendingView(w io.Writer, format output, inPlace bool) *trendingView {
@@ -54,59 +50,49 @@ func (v *trendingView) show(r *ranker.WrittenRanking, now time.Time) error {
 	case v.inPlace:
 		text = v.redrawn(r, now)
 	default:
-		if v.any {
+		if v.last != nil {
 			text = append(text, '\n')
 		}
 		text = append(text, trendingTable(r, now)...)
 	}
-	v.any, v.last, v.drawn = true, r, now
+	v.last, v.drawn = r, now
 	if _, err := v.w.Write(text); err != nil {
 		return fmt.Errorf("print the ranking: %w", err)
 	}
 	return nil
 }
 
-// refreshInterval is how often a terminal is told anew how old its ranking is.
-const refreshInterval = time.Second
-
-// refresh draws the same ranking again where that tells something new.
+// refresh shows the same ranking again on a terminal, once a second, since its age is shown with it.
 func (v *trendingView) refresh(now time.Time) error {
-	if !v.inPlace || v.last == nil || now.Sub(v.drawn) < refreshInterval {
+	if !v.inPlace || v.last == nil || now.Sub(v.drawn) < time.Second {
 		return nil
 	}
 	return v.show(v.last, now)
 }
 
-// Of ECMA-48: one line up, and erase all that follows.
+// ECMA-48: one line up, and erase all that follows.
 const (
 	lineUp     = "\x1b[A"
 	eraseBelow = "\r\x1b[J"
 )
 
-// redrawn is what replaces the ranking on the terminal. No line is wrapped and nothing
-// scrolls out of the window, or the way back up would not be known.
+// redrawn is what replaces the ranking on the terminal. Lines must not wrap or scroll out of the window: otherwise the
+// number of lines to go back up would be unknown.
 func (v *trendingView) redrawn(r *ranker.WrittenRanking, now time.Time) []byte {
 	width, height := v.size()
 	lines := strings.Split(strings.TrimSuffix(string(trendingTable(r, now)), "\n"), "\n")
-	if room := max(1, height-1); len(lines) > room { // the cursor stands on the last one
-		hidden := len(lines) - room + 1
-		lines = append(lines[:room-1], fmt.Sprintf("… %d more", hidden))
+	if most := max(1, height-1); len(lines) > most { // the cursor is on the last line
+		hidden := len(lines) - most + 1
+		lines = append(lines[:most-1], fmt.Sprintf("… %d more", hidden))
 	}
 	var text bytes.Buffer
 	text.WriteString(strings.Repeat(lineUp, v.lines) + eraseBelow)
 	for _, line := range lines {
-		text.WriteString(cut(line, width) + "\n")
+		runes := []rune(line)
+		text.WriteString(string(runes[:min(len(runes), width)]) + "\n")
 	}
 	v.lines = len(lines)
 	return text.Bytes()
-}
-
-// cut takes what is too wide off a line.
-func cut(line string, width int) string {
-	if utf8.RuneCountInString(line) <= width {
-		return line
-	}
-	return string([]rune(line)[:max(0, width)])
 }
 
 // trendingTable is a ranking for a person.
@@ -134,7 +120,7 @@ func trendingTable(r *ranker.WrittenRanking, now time.Time) []byte {
 	return text.Bytes()
 }
 
-// change is how a post has moved since the ranking before.
+// change is how a post has moved since the previous ranking.
 func change(p schema.RankedPost) string {
 	switch moved := p.PreviousRank - p.Rank; {
 	case p.PreviousRank == 0:
@@ -147,13 +133,13 @@ func change(p schema.RankedPost) string {
 	return "="
 }
 
-// trendingHeader says what is shown, and how old it is.
+// trendingHeader says which ranking it is, and how old.
 func trendingHeader(r *ranker.WrittenRanking, now time.Time) string {
 	parts := []string{schema.RankingKey(r.Region, r.Window)}
 	switch {
 	case r.To != schema.NoMinute:
 		parts = append(parts, fmt.Sprintf("%s to %s UTC", clock(r.From, schema.NoMinute), clock(r.To, r.From)))
-	case r.From != schema.NoMinute: // what was before had been compacted
+	case r.From != schema.NoMinute: // earlier updates had been compacted
 		parts = append(parts, fmt.Sprintf("since %s UTC", clock(r.From, schema.NoMinute)))
 	default:
 		parts = append(parts, "all time")
@@ -164,7 +150,7 @@ func trendingHeader(r *ranker.WrittenRanking, now time.Time) string {
 	return strings.Join(append(parts, "written "+age(now.Sub(r.At))), "   ")
 }
 
-// clock is a minute for a person, without the day where it is that of the minute beside it.
+// clock is a minute for a person, without the day if it is the same as that of the other minute.
 func clock(m, beside schema.Minute) string {
 	const day, minute = "2006-01-02", "15:04"
 	if beside != schema.NoMinute && m.Time().Format(day) == beside.Time().Format(day) {

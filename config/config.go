@@ -1,17 +1,22 @@
-// Package config puts the settings of all roles into one tree and fills it: a flag
-// goes before a KUDOS_… environment variable, that before the file, that before the
-// default. It is strict: a key that does not exist is refused with the nearest one
-// that does, and a value of the wrong type with the key and where it was given.
+// Package config fills the settings of all roles: a flag overrides a KUDOS_… environment variable, that the file, that
+// the default. It is strict: it refuses a key that does not exist, naming the nearest one that does, and a value of the
+// wrong type, naming the key and where it was given.
 //
-// In come a file, the environment and the settings of the command line; out comes a
-// Config whose parts the commands hand to the roles, and for each key where its
-// value came from. It is the only package that imports viper, and no role imports it.
+// The commands hand the parts of a Config to the roles. Only this package imports viper, and no role imports it.
 package config
 
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/spf13/viper"
 
 	"kudos/archive"
 	"kudos/httpserver/admin"
@@ -36,14 +41,6 @@ type Config struct {
 	Archive   archive.Options   `mapstructure:"archive"`
 	Admin     admin.Options     `mapstructure:"admin"`
 	Log       Log               `mapstructure:"log"`
-}
-
-// Log is how the program logs, to standard error.
-type Log struct {
-	// Level is the least that is logged: debug, info, warn or error.
-	Level string `mapstructure:"level"`
-	// Format is text, json, or auto: text on a terminal, json elsewhere.
-	Format string `mapstructure:"format"`
 }
 
 // Default is what holds where nothing is set.
@@ -84,7 +81,9 @@ func (c Config) RequireMySQL() error {
 	if c.MySQL.HasServer() {
 		return nil
 	}
-	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it; or several in mysql.shards")
+	return errors.New("mysql.dsn is not set: give --mysql-dsn, KUDOS_MYSQL_DSN or mysql.dsn in the file, as " +
+		"user:password@tcp(host:3306)/database; or KUDOS_MYSQL_DSN_FILE, a file that holds it; " +
+		"or several in mysql.shards")
 }
 
 // named puts the section before each error that does not begin with it, so that
@@ -101,4 +100,169 @@ func named(section string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s.%w", section, err)
+}
+
+// Log is how the program logs, to standard error.
+type Log struct {
+	// Level is the least that is logged: debug, info, warn or error.
+	Level string `mapstructure:"level"`
+	// Format is text, json, or auto: text on a terminal, json elsewhere.
+	Format string `mapstructure:"format"`
+}
+
+// Validate says what is wrong with the options, all of it.
+func (l Log) Validate() error {
+	var errs []error
+	if _, err := l.level(); err != nil {
+		errs = append(errs, err)
+	}
+	if l.Format != "auto" && l.Format != "text" && l.Format != "json" {
+		errs = append(errs, fmt.Errorf("log.format: %q is none of auto, text, json", l.Format))
+	}
+	return errors.Join(errs...)
+}
+
+func (l Log) level() (level slog.Level, err error) {
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		return level, fmt.Errorf("log.level: %q is none of debug, info, warn, error", l.Level)
+	}
+	return level, nil
+}
+
+// New makes the logger that valid options describe; terminal: a person reads along.
+func (l Log) New(w io.Writer, terminal bool) *slog.Logger {
+	level, _ := l.level() // validated
+	opts := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" || l.Format == "auto" && !terminal {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// Sources are where settings come from, besides the environment.
+type Sources struct {
+	File  string          // YAML, or "" for none
+	Flags map[string]Flag // of the command line, by key
+}
+
+// Flag is a setting of the command line.
+type Flag struct {
+	Name  string // how it was given, for messages: --brokers
+	Value string // a list is separated by commas
+}
+
+// ParseSet reads the argument of --set, key=value.
+func ParseSet(arg string) (key string, flag Flag, err error) {
+	key, value, ok := strings.Cut(arg, "=")
+	if !ok || key == "" {
+		// Without arg, which may be a secret.
+		return "", Flag{}, errors.New("--set needs key=value, such as --set topics.partitions=16")
+	}
+	return strings.ToLower(strings.TrimSpace(key)), Flag{Name: "--set", Value: value}, nil
+}
+
+// Loaded is a complete and valid configuration.
+type Loaded struct {
+	Config
+	origins map[string]Origin
+}
+
+// Origin says where a value came from.
+type Origin struct {
+	Kind string // flag, env, file or default
+	Name string // of the flag, the variable or the file; "" for a default
+}
+
+func (o Origin) String() string { return strings.TrimSpace(o.Kind + " " + o.Name) }
+
+// Origin returns where the key's value came from.
+func (l *Loaded) Origin(key string) Origin { return l.origins[key] }
+
+// Load fills the tree from all sources, and validates it. Its error holds everything
+// that is wrong and not only the first of it.
+func Load(src Sources) (*Loaded, error) {
+	l := &Loaded{Config: Default(), origins: map[string]Origin{}}
+	tree := settings(&l.Config)
+	file := viper.New()
+	if src.File != "" {
+		file.SetConfigFile(src.File)
+		file.SetConfigType("yaml")
+		if err := file.ReadInConfig(); err != nil {
+			return nil, fmt.Errorf("configuration file %s: %w", src.File, err)
+		}
+	}
+	if err := checkNames(src, file, tree); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, s := range tree {
+		value, origin := find(s.key, src, file)
+		l.origins[s.key] = origin
+		if origin.Kind == "default" {
+			continue
+		}
+		if err := decode(value, s); err != nil {
+			errs = append(errs, fmt.Errorf("%s (%s): %w", s.key, origin, err))
+		}
+	}
+	errs = append(errs, l.readSecrets(tree))
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// find returns what the strongest source says of a key.
+func find(key string, src Sources, file *viper.Viper) (value any, from Origin) {
+	if flag, ok := src.Flags[key]; ok {
+		return flag.Value, Origin{"flag", flag.Name}
+	}
+	name := EnvName(key)
+	if text := os.Getenv(name); text != "" { // an empty variable is one that is not set
+		return text, Origin{"env", name}
+	}
+	if file.InConfig(key) {
+		return file.Get(key), Origin{"file", src.File}
+	}
+	return nil, Origin{Kind: "default"}
+}
+
+// notOurs matches the KUDOS_… variables that are no settings: those of the project's
+// tests, and those that Kubernetes makes for a Service whose name begins with kudos-.
+var notOurs = regexp.MustCompile(`^KUDOS_TEST_|_SERVICE_HOST$|_SERVICE_PORT(_|$)` +
+	`|_PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?$`)
+
+// checkNames refuses flags, KUDOS_… variables and keys of the file that the tree does not have.
+func checkNames(src Sources, file *viper.Viper, tree []setting) error {
+	var keys, variables []string
+	for _, s := range tree {
+		keys, variables = append(keys, s.key), append(variables, EnvName(s.key))
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(src.Flags)) {
+		if !slices.Contains(keys, key) {
+			errs = append(errs, unknown(src.Flags[key].Name+": key", key, keys))
+		}
+	}
+	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, envPrefix) && !slices.Contains(variables, name) && !notOurs.MatchString(name) {
+			errs = append(errs, unknown("environment variable", name, variables))
+		}
+	}
+	for _, key := range slices.Sorted(slices.Values(file.AllKeys())) {
+		isSection := slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, key+".") })
+		switch {
+		case slices.Contains(keys, key):
+		case isSection && file.Get(key) == nil: // all of its lines may be comments
+		case isSection:
+			errs = append(errs, fmt.Errorf("%s: %s must hold keys, not a value", src.File, key))
+		default:
+			errs = append(errs, unknown(src.File+": key", key, keys))
+		}
+	}
+	return errors.Join(errs...)
 }

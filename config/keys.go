@@ -1,10 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
 )
 
 // setting is one leaf of the tree: its key, and its value in a Config.
@@ -39,8 +42,7 @@ func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// unknown makes the error for a name that is none of known, with the nearest of
-// them where there is one near.
+// unknown makes the error for a name that is none of known, with the nearest of them if one is near.
 func unknown(what, name string, known []string) error {
 	if near, ok := nearest(name, known); ok {
 		return fmt.Errorf("%s %s is not known; did you mean %s?", what, name, near)
@@ -48,9 +50,8 @@ func unknown(what, name string, known []string) error {
 	return fmt.Errorf(`%s %s is not known; "kudos config" lists every key`, what, name)
 }
 
-// nearest returns the known name with the fewest edits from name, if a third of the
-// name or less has to change; or else the only one that ends with it (brokers for
-// kafka.brokers, KUDOS_BROKERS for KUDOS_KAFKA_BROKERS).
+// nearest returns the known name with the fewest edits from name, if a third of it or less has to change; or else the
+// only one that ends with it (brokers for kafka.brokers, KUDOS_BROKERS for KUDOS_KAFKA_BROKERS).
 func nearest(name string, known []string) (string, bool) {
 	best, distance := "", len(name)/3+1
 	for _, k := range known {
@@ -62,16 +63,14 @@ func nearest(name string, known []string) (string, bool) {
 		return best, true
 	}
 	end := strings.TrimPrefix(name, envPrefix)
-	var ending []string
+	endings := 0
 	for _, k := range known {
 		if strings.HasSuffix(k, "."+end) || strings.HasSuffix(k, "_"+end) {
-			ending = append(ending, k)
+			best = k
+			endings++
 		}
 	}
-	if len(ending) == 1 {
-		return ending[0], true
-	}
-	return "", false
+	return best, endings == 1
 }
 
 // editDistance is Levenshtein's, by bytes.
@@ -95,15 +94,67 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-func keysOf(list []setting) []string {
-	keys := make([]string, len(list))
-	for i, s := range list {
-		keys[i] = s.key
+// decode reads a value of any source into its setting, by way of its text: numbers
+// and durations are then parsed, and bounded, in one way wherever they were given.
+func decode(raw any, s setting) error {
+	given, isList := raw.([]any)
+	switch {
+	case s.value.Kind() != reflect.Slice && isList:
+		return fmt.Errorf("a list of %d is not %s", len(given), typeName(s.value))
+	case s.value.Kind() != reflect.Slice:
+		return decodeText(textOf(raw), s.value)
+	case !isList && raw != "": // with commas, as the environment has it
+		for text := range strings.SplitSeq(fmt.Sprint(raw), ",") {
+			given = append(given, text)
+		}
 	}
-	return keys
+	list := reflect.MakeSlice(s.value.Type(), len(given), len(given))
+	for i, one := range given { // one by one: an error names the one that is wrong
+		if err := decodeText(textOf(one), list.Index(i)); err != nil {
+			return fmt.Errorf("number %d of the list: %w", i+1, err)
+		}
+	}
+	s.value.Set(list)
+	return nil
 }
 
-// isSection says whether name is a part of the tree that holds keys ("kafka").
-func isSection(name string, keys []string) bool {
-	return slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, name+".") })
+func textOf(raw any) string { return strings.TrimSpace(fmt.Sprint(raw)) }
+
+func decodeText(text string, into reflect.Value) error {
+	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		Result: into.Addr().Interface(),
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(
+			mapstructure.StringToTimeDurationHookFunc(),
+			mapstructure.StringToBasicTypeHookFunc(),
+		),
+	})
+	if err != nil {
+		return err
+	}
+	switch err := d.Decode(text); {
+	case err == nil:
+		return nil
+	case text == "":
+		return errors.New("is empty; it must be " + typeName(into))
+	}
+	return fmt.Errorf("%q is not %s", text, typeName(into))
+}
+
+// typeName tells a person what a setting takes.
+func typeName(v reflect.Value) string {
+	if v.Type() == reflect.TypeFor[time.Duration]() {
+		return "a duration with its unit, such as 500ms, 30s or 5m"
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	if v.CanUint() {
+		return fmt.Sprintf("a whole number from 0 to 2^%d-1", v.Type().Bits())
+	}
+	return fmt.Sprintf("a whole number below 2^%d", v.Type().Bits()-1)
 }

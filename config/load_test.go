@@ -9,18 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 )
 
-// clearEnv takes the settings of whoever runs the tests away.
-func clearEnv(t *testing.T) {
-	t.Helper()
-	for _, entry := range os.Environ() {
-		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, envPrefix) {
-			t.Setenv(name, value) // restores it after the test
-			require.NoError(t, os.Unsetenv(name))
+func TestMain(m *testing.M) {
+	for _, entry := range os.Environ() { // the settings of whoever runs the tests
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, envPrefix) {
+			_ = os.Unsetenv(name)
 		}
 	}
+	os.Exit(m.Run())
 }
 
 func writeFile(t *testing.T, text string) string {
@@ -30,8 +30,16 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
+// set is what --set was given on the command line: keys and values.
+func set(pairs ...string) map[string]Flag {
+	flags := map[string]Flag{}
+	for i := 0; i < len(pairs); i += 2 {
+		flags[pairs[i]] = Flag{"--set", pairs[i+1]}
+	}
+	return flags
+}
+
 func TestFlagBeforeEnvBeforeFileBeforeDefault(t *testing.T) {
-	clearEnv(t)
 	const key = "kafka.client_id"
 	load := func(src Sources) (string, Origin) {
 		l, err := Load(src)
@@ -53,14 +61,13 @@ func TestFlagBeforeEnvBeforeFileBeforeDefault(t *testing.T) {
 	require.Equal(t, "from-env", value)
 	require.Equal(t, Origin{"env", "KUDOS_KAFKA_CLIENT_ID"}, from)
 
-	src.Flags = map[string]Flag{key: {"--set", "from-flag"}}
+	src.Flags = set(key, "from-flag")
 	value, from = load(src)
 	require.Equal(t, "from-flag", value)
 	require.Equal(t, Origin{"flag", "--set"}, from)
 }
 
 func TestValuesOfEveryTypeFromEverySource(t *testing.T) {
-	clearEnv(t)
 	check := func(l *Loaded, err error) {
 		t.Helper()
 		require.NoError(t, err)
@@ -78,13 +85,8 @@ ranker:
   windows: [5m, 1h30m, 12h]
 log:
 `)}))
-	check(Load(Sources{Flags: map[string]Flag{
-		"kafka.brokers":         {"--brokers", "a:1, b:2"},
-		"kafka.request_timeout": {"--set", "90s"},
-		"topics.partitions":     {"--set", "32"},
-		"processor.cache_bytes": {"--set", "1073741824"},
-		"ranker.windows":        {"--set", "5m, 90m,12h"},
-	}}))
+	check(Load(Sources{Flags: set("kafka.brokers", "a:1, b:2", "kafka.request_timeout", "90s",
+		"topics.partitions", "32", "processor.cache_bytes", "1073741824", "ranker.windows", "5m, 90m,12h")}))
 	t.Setenv("KUDOS_KAFKA_BROKERS", "a:1,b:2")
 	t.Setenv("KUDOS_KAFKA_REQUEST_TIMEOUT", "90s")
 	t.Setenv("KUDOS_TOPICS_PARTITIONS", "32")
@@ -94,111 +96,61 @@ log:
 }
 
 func TestLoadRefuses(t *testing.T) {
-	for name, c := range map[string]struct {
-		file, env, value string
-		flags            map[string]Flag
-		want             []string
-	}{
-		"unknown key in the file": {
-			file: "kafka:\n  broker: [a:1]\n",
-			want: []string{"kudos.yaml", "kafka.broker is not known", "did you mean kafka.brokers?"},
-		},
-		"unknown section in the file": {
-			file: "kafak:\n  brokers: [a:1]\n",
-			want: []string{"kafak.brokers is not known", "did you mean kafka.brokers?"},
-		},
-		"key far from any": {
-			file: "colour: red\n",
-			want: []string{"colour is not known", "kudos config"},
-		},
-		"value where a section belongs": {
-			file: "kafka: a:1\n",
-			want: []string{"kafka must hold keys"},
-		},
-		"section where a value belongs": {
-			file: "kafka:\n  client_id: {a: b}\n",
-			want: []string{"kafka.client_id.a is not known", "did you mean kafka.client_id?"},
-		},
-		"list where a text belongs": {
-			file: "kafka:\n  client_id: [a, b]\n",
-			want: []string{"kafka.client_id", "list of 2 is not a text"},
-		},
-		"key twice": {
-			file: "log: {level: info}\nlog: {level: warn}\n",
-			want: []string{"kudos.yaml", "already defined"},
-		},
-		"unknown variable": {
-			env: "KUDOS_KAFKA_BROKER", value: "a:1",
-			want: []string{"KUDOS_KAFKA_BROKER is not known", "did you mean KUDOS_KAFKA_BROKERS?"},
-		},
-		"variable without its section": {
-			env: "KUDOS_BROKERS", value: "a:1",
-			want: []string{"did you mean KUDOS_KAFKA_BROKERS?"},
-		},
-		"key without its section": {
-			file: "brokers: [a:1]\n",
-			want: []string{"did you mean kafka.brokers?"},
-		},
-		"unknown --set": {
-			flags: map[string]Flag{"log.levle": {"--set", "debug"}},
-			want:  []string{"--set: key log.levle is not known", "did you mean log.level?"},
-		},
-		"text for a number": {
-			file: "topics:\n  partitions: eight\n",
-			want: []string{"topics.partitions (file ", `"eight" is not a whole number`},
-		},
-		"fraction for a whole number": {
-			file: "topics:\n  partitions: 1.5\n",
-			want: []string{"topics.partitions", `"1.5" is not a whole number`},
-		},
-		"number out of range": {
-			env: "KUDOS_TOPICS_REPLICATION_FACTOR", value: "70000",
-			want: []string{"topics.replication_factor (env KUDOS_TOPICS_REPLICATION_FACTOR)", "2^15"},
-		},
-		"duration without unit": {
-			file: "kafka:\n  dial_timeout: 5\n",
-			want: []string{"kafka.dial_timeout", `"5" is not a duration with its unit`},
-		},
-		"list with a duration without unit": {
-			file: "ranker:\n  windows: [10m, 60, 24h]\n",
-			want: []string{"ranker.windows (file ", `number 2 of the list: "60" is not a duration with its unit`},
-		},
-		"list with nothing between commas": {
-			env: "KUDOS_RANKER_WINDOWS", value: "10m,,1h",
-			want: []string{"ranker.windows (env KUDOS_RANKER_WINDOWS)", "number 2 of the list: is empty; it must be a duration"},
-		},
-		"empty list": {
-			file: "ranker: {windows: []}\n",
-			want: []string{"ranker.windows: between 1 and 8"},
-		},
-		"window that does not slide": {
-			flags: map[string]Flag{"ranker.windows": {"--set", "90s,12h30m"}},
-			want:  []string{"ranker.windows: 1m30s is no whole number of minutes", "ranker.windows: 12h30m0s is no whole number of hours"},
-		},
-		"values that cannot work, all of them": {
-			file: "log: {level: loud, format: xml}\ntopics: {partitions: 0}\nmysql: {retries: -1}\nranker: {score: fame, top_n: 0}\n",
-			want: []string{"log.level", "log.format", "topics.partitions", "mysql.retries", "ranker.score", "ranker.top_n"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			clearEnv(t)
-			src := Sources{Flags: c.flags}
-			if c.file != "" {
-				src.File = writeFile(t, c.file)
-			}
-			if c.env != "" {
-				t.Setenv(c.env, c.value)
-			}
-			_, err := Load(src)
-			for _, want := range c.want {
-				require.ErrorContains(t, err, want)
-			}
-		})
+	fromFile := func(text string, wants ...string) {
+		t.Helper()
+		refused(t, Sources{File: writeFile(t, text)}, wants...)
+	}
+	fromEnv := func(name, value string, wants ...string) {
+		t.Helper()
+		t.Setenv(name, value)
+		refused(t, Sources{}, wants...)
+		require.NoError(t, os.Unsetenv(name))
+	}
+	// Names that do not exist, with the nearest one that does.
+	refused(t, Sources{File: "/nowhere/kudos.yaml"}, "/nowhere/kudos.yaml")
+	fromFile("kafka:\n  broker: [a:1]\n", "kudos.yaml", "kafka.broker is not known", "did you mean kafka.brokers?")
+	fromFile("kafak:\n  brokers: [a:1]\n", "kafak.brokers is not known", "did you mean kafka.brokers?")
+	fromFile("colour: red\n", "colour is not known", "kudos config") // far from any
+	fromFile("brokers: [a:1]\n", "did you mean kafka.brokers?")
+	fromFile("kafka:\n  client_id: {a: b}\n", "kafka.client_id.a is not known", "did you mean kafka.client_id?")
+	fromEnv("KUDOS_KAFKA_BROKER", "a:1", "KUDOS_KAFKA_BROKER is not known", "did you mean KUDOS_KAFKA_BROKERS?")
+	fromEnv("KUDOS_BROKERS", "a:1", "did you mean KUDOS_KAFKA_BROKERS?")
+	refused(t, Sources{Flags: set("log.levle", "debug")},
+		"--set: key log.levle is not known", "did you mean log.level?")
+
+	// Values of the wrong type, with the key and where it was given.
+	fromFile("kafka: a:1\n", "kafka must hold keys")
+	fromFile("kafka:\n  client_id: [a, b]\n", "kafka.client_id", "list of 2 is not a text")
+	fromFile("log: {level: info}\nlog: {level: warn}\n", "kudos.yaml", "already defined")
+	fromFile("topics:\n  partitions: eight\n", "topics.partitions (file ", `"eight" is not a whole number`)
+	fromFile("topics:\n  partitions: 1.5\n", "topics.partitions", `"1.5" is not a whole number`)
+	fromEnv("KUDOS_TOPICS_REPLICATION_FACTOR", "70000",
+		"topics.replication_factor (env KUDOS_TOPICS_REPLICATION_FACTOR)", "2^15")
+	fromFile("kafka:\n  dial_timeout: 5\n", "kafka.dial_timeout", `"5" is not a duration with its unit`)
+	fromFile("ranker:\n  windows: [10m, 60, 24h]\n",
+		"ranker.windows (file ", `number 2 of the list: "60" is not a duration with its unit`)
+	fromEnv("KUDOS_RANKER_WINDOWS", "10m,,1h",
+		"ranker.windows (env KUDOS_RANKER_WINDOWS)", "number 2 of the list: is empty; it must be a duration")
+
+	// Values that cannot work, all of them.
+	fromFile("ranker: {windows: []}\n", "ranker.windows: between 1 and 8")
+	refused(t, Sources{Flags: set("ranker.windows", "90s,12h30m")},
+		"ranker.windows: 1m30s is no whole number of minutes", "ranker.windows: 12h30m0s is no whole number of hours")
+	fromFile("log: {level: loud, format: xml}\ntopics: {partitions: 0}\nmysql: {retries: -1}\n"+
+		"ranker: {score: fame, top_n: 0}\n",
+		"log.level", "log.format", "topics.partitions", "mysql.retries", "ranker.score", "ranker.top_n")
+}
+
+// refused wants an error of Load that says all of this.
+func refused(t *testing.T, src Sources, wants ...string) {
+	t.Helper()
+	_, err := Load(src)
+	for _, want := range wants {
+		require.ErrorContains(t, err, want)
 	}
 }
 
 func TestVariablesThatAreNoSettings(t *testing.T) {
-	clearEnv(t)
 	for _, name := range []string{
 		"KUDOS_TEST_DATA",
 		// What Kubernetes puts into every pod beside a Service named kudos-producer.
@@ -211,14 +163,7 @@ func TestVariablesThatAreNoSettings(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestMissingFileIsNamed(t *testing.T) {
-	clearEnv(t)
-	_, err := Load(Sources{File: "/nowhere/kudos.yaml"})
-	require.ErrorContains(t, err, "/nowhere/kudos.yaml")
-}
-
 func TestRequireMySQL(t *testing.T) {
-	clearEnv(t)
 	l, err := Load(Sources{})
 	require.NoError(t, err, "commands without a database need no DSN")
 	require.ErrorContains(t, l.RequireMySQL(), "--mysql-dsn")
@@ -228,17 +173,81 @@ func TestRequireMySQL(t *testing.T) {
 func TestKeysAreUsable(t *testing.T) {
 	c := Default()
 	tree := settings(&c)
-	keys := keysOf(tree)
+	var keys []string
 	env := map[string]string{}
 	for _, s := range tree {
+		keys = append(keys, s.key)
 		for _, part := range strings.Split(s.key, ".") {
-			require.Regexp(t, `^[a-z][a-z0-9_]*$`, part, "%s: every field of an Options struct needs a mapstructure tag in snake_case", s.key)
+			require.Regexp(t, `^[a-z][a-z0-9_]*$`, part,
+				"%s: every field of an Options struct needs a mapstructure tag in snake_case", s.key)
 		}
 		require.Empty(t, env[EnvName(s.key)], "%s has the same environment variable", s.key)
-		require.False(t, notOurs.MatchString(EnvName(s.key)), "%s: its variable looks like one of Kubernetes; rename it", s.key)
+		require.False(t, notOurs.MatchString(EnvName(s.key)),
+			"%s: its variable looks like one of Kubernetes; rename it", s.key)
 		env[EnvName(s.key)] = s.key
-		require.NotContains(t, []reflect.Kind{reflect.Map, reflect.Pointer, reflect.Interface}, s.value.Kind(), "%s: config cannot set a %s", s.key, s.value.Kind())
+		require.NotContains(t, []reflect.Kind{reflect.Map, reflect.Pointer, reflect.Interface}, s.value.Kind(),
+			"%s: config cannot set a %s", s.key, s.value.Kind())
 	}
 	slices.Sort(keys)
 	require.Len(t, slices.Compact(keys), len(tree), "a key stands twice")
+}
+
+// TestLogIsForWhoeverReadsIt: a person on a terminal, a program elsewhere, unless it is said.
+func TestLogIsForWhoeverReadsIt(t *testing.T) {
+	for _, c := range []struct {
+		format   string
+		terminal bool
+		json     bool
+	}{{"auto", true, false}, {"auto", false, true}, {"text", false, false}, {"json", true, true}} {
+		var b strings.Builder
+		log := Log{Level: "info", Format: c.format}
+		require.NoError(t, log.Validate())
+		log.New(&b, c.terminal).Info("hello", "post", 1)
+		require.Equal(t, c.json, strings.HasPrefix(b.String(), "{"), b.String())
+		require.Contains(t, b.String(), "hello")
+	}
+	require.ErrorContains(t, Log{Level: "info", Format: "xml"}.Validate(), `"xml" is none of auto, text, json`)
+}
+
+const exampleFile = "kudos.example.yaml"
+
+func TestExampleExplainsEveryKeyWithItsDefault(t *testing.T) {
+	loaded, err := Load(Sources{File: exampleFile})
+	require.NoError(t, err)
+	if diff := cmp.Diff(Default(), loaded.Config); diff != "" {
+		t.Errorf("%s must show the defaults; mend it where it differs (- default, + example):\n%s", exampleFile, diff)
+	}
+
+	want := Default()
+	comments := exampleKeys(t)
+	for _, s := range settings(&want) {
+		if comment, ok := comments[s.key]; !ok {
+			t.Errorf("%s lacks %s; add it with its default, its unit and what it is for", exampleFile, s.key)
+		} else if comment == "" {
+			t.Errorf("%s: %s has no comment above it; say what it is for and its unit", exampleFile, s.key)
+		}
+	}
+}
+
+// exampleKeys returns the keys of the example with the comment above each.
+func exampleKeys(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(exampleFile)
+	require.NoError(t, err)
+	var doc yaml.Node
+	require.NoError(t, yaml.Unmarshal(text, &doc))
+	keys := map[string]string{}
+	var walk func(prefix string, n *yaml.Node)
+	walk = func(prefix string, n *yaml.Node) {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name, value := n.Content[i], n.Content[i+1]
+			if value.Kind == yaml.MappingNode {
+				walk(prefix+name.Value+".", value)
+				continue
+			}
+			keys[prefix+name.Value] = strings.TrimSpace(name.HeadComment)
+		}
+	}
+	walk("", doc.Content[0])
+	return keys
 }

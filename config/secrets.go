@@ -1,12 +1,17 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
 	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // A setting that has another one beside it named for its file (kafka.sasl_password and kafka.sasl_password_file) is a
@@ -25,8 +30,8 @@ func fileOf(tree []setting, key string) (setting, bool) {
 	return setting{}, false
 }
 
-// readSecrets puts what stands in their files in the place of secrets. Where a secret and its file are both given, the
-// stronger source holds, as for any setting; that of one source one of them is to hold is not plain to see.
+// readSecrets reads secrets from their files. If a secret and its file are both given, the stronger source holds, as
+// for any setting; one source must not give both.
 func (l *Loaded) readSecrets(tree []setting) error {
 	var errs []error
 	for _, s := range tree {
@@ -36,10 +41,11 @@ func (l *Loaded) readSecrets(tree []setting) error {
 		}
 		direct, from := l.origins[s.key], l.origins[file.key]
 		switch {
-		case direct.strength() > from.strength():
+		case strength[direct.Kind] > strength[from.Kind]:
 			continue
-		case direct.strength() == from.strength() && s.value.Len() > 0:
-			errs = append(errs, fmt.Errorf("%s (%s) and %s (%s) are both given: give one", s.key, direct, file.key, from))
+		case strength[direct.Kind] == strength[from.Kind] && s.value.Len() > 0:
+			err := fmt.Errorf("%s (%s) and %s (%s) are both given: give one", s.key, direct, file.key, from)
+			errs = append(errs, err)
 			continue
 		}
 		text, err := readSecret(file.value.String())
@@ -47,37 +53,18 @@ func (l *Loaded) readSecrets(tree []setting) error {
 			errs = append(errs, fmt.Errorf("%s (%s): %w", file.key, from, err))
 			continue
 		}
-		s.setSecret(text)
+		if s.value.Kind() == reflect.Slice { // of lines
+			s.value.Set(reflect.ValueOf(strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")))
+		} else {
+			s.value.SetString(text)
+		}
 		l.origins[s.key] = from
 	}
 	return errors.Join(errs...)
 }
 
-// setSecret takes what a file holds; of a list, each line.
-func (s setting) setSecret(text string) {
-	if s.value.Kind() != reflect.Slice {
-		s.value.SetString(text)
-		return
-	}
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSuffix(line, "\r")
-	}
-	s.value.Set(reflect.ValueOf(lines))
-}
-
 // strength orders sources: what is stronger holds.
-func (o Origin) strength() int {
-	switch o.Kind {
-	case "flag":
-		return 3
-	case "env":
-		return 2
-	case "file":
-		return 1
-	}
-	return 0
-}
+var strength = map[string]int{"flag": 3, "env": 2, "file": 1}
 
 // readSecret returns what a file holds, but for the newline at its end, which editors put there.
 func readSecret(path string) (string, error) {
@@ -98,4 +85,114 @@ func readSecret(path string) (string, error) {
 		return "", fmt.Errorf("%s is empty", path)
 	}
 	return secret, nil
+}
+
+// entry is one setting as `kudos config` shows it.
+type entry struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"` // a number, true or false, a text or a list; a duration is a text; secrets are masked
+	From  string `json:"from"`  // flag, env, file or default
+	Name  string `json:"name,omitempty"`
+	Env   string `json:"env"` // the variable that would set it
+}
+
+// entries lists every setting, in the order of the example file.
+func (l *Loaded) entries() []entry {
+	tree := settings(&l.Config)
+	entries := make([]entry, len(tree))
+	for i, s := range tree {
+		from := l.origins[s.key]
+		_, secret := fileOf(tree, s.key)
+		entries[i] = entry{Key: s.key, Value: shown(s, secret), From: from.Kind, Name: from.Name, Env: EnvName(s.key)}
+	}
+	return entries
+}
+
+func shown(s setting, secret bool) any {
+	if secret {
+		return masked(s)
+	}
+	switch v := s.value.Interface().(type) {
+	case time.Duration:
+		return durationText(v)
+	case []time.Duration:
+		texts := make([]string, len(v))
+		for i, d := range v {
+			texts[i] = durationText(d)
+		}
+		return texts
+	}
+	return s.value.Interface()
+}
+
+// durationText writes a duration as people do: 24h, not 24h0m0s.
+func durationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+const mask = "***"
+
+// masked shows that a secret is set, and of a DSN what is none.
+func masked(s setting) any {
+	if dsns, ok := s.value.Interface().([]string); ok {
+		list := make([]string, len(dsns))
+		for i, dsn := range dsns {
+			list[i] = maskDSN(dsn)
+		}
+		return list
+	}
+	text := s.value.String()
+	switch {
+	case text == "":
+		return ""
+	case strings.HasSuffix(s.key, "dsn"):
+		return maskDSN(text)
+	}
+	return mask
+}
+
+// maskDSN hides the password, and all of a DSN that cannot be read.
+func maskDSN(dsn string) string {
+	if dsn == "" {
+		return ""
+	}
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return mask
+	}
+	if c.Passwd != "" {
+		c.Passwd = mask
+	}
+	return c.FormatDSN()
+}
+
+// WriteTable writes the settings for a person.
+func (l *Loaded) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KEY\tVALUE\tFROM") // errors of writes come with Flush
+	for _, e := range l.entries() {
+		value := e.Value
+		if list, ok := value.([]string); ok {
+			value = strings.Join(list, ",")
+		}
+		if value == "" {
+			value = "(not set)"
+		}
+		fmt.Fprintf(t, "%s\t%v\t%s\n", e.Key, value, l.origins[e.Key])
+	}
+	return t.Flush()
+}
+
+// WriteJSON writes the settings for a script.
+func (l *Loaded) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(l.entries())
 }

@@ -2,49 +2,39 @@ package config
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// secretFile is a file with this text.
-func secretFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
-
 // saslSettings are what a password goes with.
 const saslSettings = "kafka:\n  sasl_mechanism: SCRAM-SHA-512\n  sasl_user: kudos\n"
 
-// TestSecretsFromFiles: by each way in which a setting is given, and only the last newline is none of the secret.
+// TestSecretsFromFiles: by each way in which a setting is given; only the last newline is not part of the secret.
 func TestSecretsFromFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"hunter2": "hunter2", "hunter2\n": "hunter2", "hunter2\r\n": "hunter2", "hunter2\n\n": "hunter2\n", " hunter 2 ": " hunter 2 ",
+		"hunter2": "hunter2", "hunter2\n": "hunter2", "hunter2\r\n": "hunter2", "hunter2\n\n": "hunter2\n",
+		" hunter 2 ": " hunter 2 ",
 	} {
-		path := secretFile(t, text)
-		for name, load := range map[string]func(t *testing.T) Sources{
-			"file": func(t *testing.T) Sources {
-				return Sources{File: writeFile(t, saslSettings+"  sasl_password_file: "+path+"\n")}
-			},
-			"env": func(t *testing.T) Sources {
-				t.Setenv("KUDOS_KAFKA_SASL_PASSWORD_FILE", path)
-				return Sources{File: writeFile(t, saslSettings)}
-			},
-			"flag": func(t *testing.T) Sources {
-				return Sources{File: writeFile(t, saslSettings), Flags: map[string]Flag{"kafka.sasl_password_file": {"--set", path}}}
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				clearEnv(t)
-				l, err := Load(load(t))
+		path := writeFile(t, text)
+		for _, source := range []string{"file", "env", "flag"} {
+			t.Run(source, func(t *testing.T) {
+				src := Sources{File: writeFile(t, saslSettings)}
+				switch source {
+				case "file":
+					src.File = writeFile(t, saslSettings+"  sasl_password_file: "+path+"\n")
+				case "env":
+					t.Setenv("KUDOS_KAFKA_SASL_PASSWORD_FILE", path)
+				case "flag":
+					src.Flags = set("kafka.sasl_password_file", path)
+				}
+				l, err := Load(src)
 				require.NoError(t, err)
 				require.Equal(t, want, l.Kafka.SASLPassword)
-				require.Equal(t, name, l.Origin("kafka.sasl_password").Kind)
+				require.Equal(t, source, l.Origin("kafka.sasl_password").Kind)
 			})
 		}
 	}
@@ -53,19 +43,18 @@ func TestSecretsFromFiles(t *testing.T) {
 // TestASecretAndItsFile: the stronger source holds, and of one source only one may be given.
 func TestASecretAndItsFile(t *testing.T) {
 	const key, fileKey = "kafka.sasl_password", "kafka.sasl_password_file"
-	path := secretFile(t, "of the file")
+	path := writeFile(t, "of the file")
 	password := func(src Sources) string {
 		t.Helper()
 		l, err := Load(src)
 		require.NoError(t, err)
 		return l.Kafka.SASLPassword
 	}
-	clearEnv(t)
 	direct := Sources{File: writeFile(t, saslSettings+"  sasl_password: direct\n")}
 	byFile := Sources{File: writeFile(t, saslSettings+"  sasl_password_file: "+path+"\n")}
-	direct.Flags = map[string]Flag{fileKey: {"--set", path}}
+	direct.Flags = set(fileKey, path)
 	require.Equal(t, "of the file", password(direct))
-	byFile.Flags = map[string]Flag{key: {"--set", "direct"}}
+	byFile.Flags = set(key, "direct")
 	require.Equal(t, "direct", password(byFile))
 	t.Setenv("KUDOS_KAFKA_SASL_PASSWORD", "of the environment")
 	byFile.Flags = nil
@@ -73,20 +62,20 @@ func TestASecretAndItsFile(t *testing.T) {
 
 	t.Setenv("KUDOS_KAFKA_SASL_PASSWORD_FILE", path)
 	_, err := Load(byFile)
-	require.ErrorContains(t, err, "kafka.sasl_password (env KUDOS_KAFKA_SASL_PASSWORD) and kafka.sasl_password_file (env KUDOS_KAFKA_SASL_PASSWORD_FILE) are both given")
+	require.ErrorContains(t, err, "kafka.sasl_password (env KUDOS_KAFKA_SASL_PASSWORD) and "+
+		"kafka.sasl_password_file (env KUDOS_KAFKA_SASL_PASSWORD_FILE) are both given")
 	require.NotContains(t, err.Error(), "of the environment")
 }
 
 func TestASecretsFileThatIsNoGood(t *testing.T) {
 	for name, c := range map[string]struct{ path, want string }{
 		"missing": {"/nowhere/secret", "/nowhere/secret: no such file"},
-		"empty":   {secretFile(t, "\n"), "is empty"},
-		"large":   {secretFile(t, strings.Repeat("x", secretBytes+1)), "more than 65536 bytes"},
+		"empty":   {writeFile(t, "\n"), "is empty"},
+		"large":   {writeFile(t, strings.Repeat("x", secretBytes+1)), "more than 65536 bytes"},
 		"folder":  {t.TempDir(), "is a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clearEnv(t)
-			_, err := Load(Sources{Flags: map[string]Flag{"mysql.dsn_file": {"--set", c.path}}})
+			_, err := Load(Sources{Flags: set("mysql.dsn_file", c.path)})
 			require.ErrorContains(t, err, "mysql.dsn_file (flag --set)")
 			require.ErrorContains(t, err, c.want)
 		})
@@ -102,70 +91,130 @@ func TestWhatSoundsSecretIs(t *testing.T) {
 			if strings.HasSuffix(s.key, word) {
 				found++
 				_, ok := fileOf(tree, s.key)
-				require.True(t, ok, "%s sounds like a secret: add a field %s_file beside it, by which it is one", s.key, s.key)
+				require.True(t, ok, "%[1]s sounds like a secret: add a field %[1]s_file, by which it is one", s.key)
 			}
 		}
 	}
-	require.GreaterOrEqual(t, found, 5, "kafka.sasl_password, mysql.dsn, mysql.migrate_dsn, mysql.shards, mysql.migrate_shards")
+	require.GreaterOrEqual(t, found, 5,
+		"kafka.sasl_password, mysql.dsn, mysql.migrate_dsn, mysql.shards, mysql.migrate_shards")
 }
 
 // TestPrintShowsNoSecret: neither those given by themselves nor those of files.
 func TestPrintShowsNoSecret(t *testing.T) {
-	clearEnv(t)
 	const secret = "hunter2"
 	dsn := "kudos:" + secret + "@tcp(db:3306)/kudos"
-	for name, flags := range map[string]map[string]Flag{
-		"direct": {"kafka.sasl_password": {"--set", secret}, "mysql.dsn": {"--set", dsn}, "mysql.migrate_dsn": {"--set", dsn}},
-		"files": {
-			"kafka.sasl_password_file": {"--set", secretFile(t, secret)}, "mysql.dsn_file": {"--set", secretFile(t, dsn)},
-			"mysql.migrate_dsn_file": {"--set", secretFile(t, dsn)},
-		},
+	for _, flags := range []map[string]Flag{
+		set("kafka.sasl_password", secret, "mysql.dsn", dsn, "mysql.migrate_dsn", dsn),
+		set("kafka.sasl_password_file", writeFile(t, secret), "mysql.dsn_file", writeFile(t, dsn),
+			"mysql.migrate_dsn_file", writeFile(t, dsn)),
 	} {
 		l, err := Load(Sources{File: writeFile(t, saslSettings), Flags: flags})
 		require.NoError(t, err)
 		require.Equal(t, secret, l.Kafka.SASLPassword)
 		require.Equal(t, []string{dsn, dsn}, []string{l.MySQL.DSN, l.MySQL.MigrateDSN})
-		var table, script bytes.Buffer
-		require.NoError(t, l.WriteTable(&table))
-		require.NoError(t, l.WriteJSON(&script))
-		for _, out := range []string{table.String(), script.String()} {
-			require.NotContains(t, out, secret, name)
-		}
-		require.Regexp(t, `(?m)^kafka\.sasl_password +\*\*\* +flag --set$`, table.String())
-		require.Regexp(t, `(?m)^mysql\.migrate_dsn +kudos:\*\*\*@tcp\(db:3306\)/kudos +flag --set$`, table.String())
+		table, _ := printed(t, l, secret)
+		require.Regexp(t, `(?m)^kafka\.sasl_password +\*\*\* +flag --set$`, table)
+		require.Regexp(t, `(?m)^mysql\.migrate_dsn +kudos:\*\*\*@tcp\(db:3306\)/kudos +flag --set$`, table)
 	}
 }
 
 // TestShardsShowNoSecret: a list of DSNs, by commas or by lines.
 func TestShardsShowNoSecret(t *testing.T) {
-	clearEnv(t)
-	const a, b, odd = "kudos:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos", "kudos:hun,ter2@tcp(b:3306)/kudos"
-	for name, c := range map[string]struct {
+	const a, b = "kudos:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos"
+	const odd = "kudos:hun,ter2@tcp(b:3306)/kudos"
+	for _, c := range []struct {
 		flags map[string]Flag
 		want  []string
 	}{
-		"direct": {map[string]Flag{"mysql.shards": {"--set", a + "," + b}, "mysql.migrate_shards": {"--set", a + "," + b}}, []string{a, b}},
-		"files":  {map[string]Flag{"mysql.shards_file": {"--set", secretFile(t, a+"\r\n"+odd+"\r\n")}, "mysql.migrate_shards_file": {"--set", secretFile(t, a+"\n"+odd)}}, []string{a, odd}},
+		{set("mysql.shards", a+","+b, "mysql.migrate_shards", a+","+b), []string{a, b}},
+		{set("mysql.shards_file", writeFile(t, a+"\r\n"+odd+"\r\n"),
+			"mysql.migrate_shards_file", writeFile(t, a+"\n"+odd)), []string{a, odd}},
 	} {
 		l, err := Load(Sources{Flags: c.flags})
-		require.NoError(t, err, name)
-		require.Equal(t, c.want, l.MySQL.Shards, name)
-		require.Equal(t, c.want, l.MySQL.MigrateShards, name)
+		require.NoError(t, err)
+		require.Equal(t, c.want, l.MySQL.Shards)
+		require.Equal(t, c.want, l.MySQL.MigrateShards)
 		require.Equal(t, "flag", l.Origin("mysql.shards").Kind)
 		require.NoError(t, l.RequireMySQL())
-		var table, script bytes.Buffer
-		require.NoError(t, l.WriteTable(&table))
-		require.NoError(t, l.WriteJSON(&script))
-		for _, out := range []string{table.String(), script.String()} {
-			require.NotContains(t, out, "hunter2", name)
-			require.NotContains(t, out, "ter2", name)
-		}
-		require.Regexp(t, `(?m)^mysql\.shards +kudos:\*\*\*@tcp\(a:3306\)/kudos,kudos:\*\*\*@tcp\(b:3306\)/kudos +flag --set$`, table.String())
-		require.Regexp(t, `(?m)^mysql\.migrate_shards +kudos:\*\*\*@`, table.String())
+		table, _ := printed(t, l, "hunter2", "ter2")
+		const masked = `kudos:\*\*\*@tcp\(a:3306\)/kudos,kudos:\*\*\*@tcp\(b:3306\)/kudos`
+		require.Regexp(t, `(?m)^mysql\.shards +`+masked+` +flag --set$`, table)
+		require.Regexp(t, `(?m)^mysql\.migrate_shards +kudos:\*\*\*@`, table)
 	}
-	_, err := Load(Sources{Flags: map[string]Flag{"mysql.shards_file": {"--set", secretFile(t, a+"\n\n"+b)}}})
+	_, err := Load(Sources{Flags: set("mysql.shards_file", writeFile(t, a+"\n\n"+b))})
 	require.ErrorContains(t, err, "mysql.shards[1]: dsn is empty")
-	_, err = Load(Sources{Flags: map[string]Flag{"mysql.shards_file": {"--set", secretFile(t, a)}, "mysql.shards": {"--set", b}}})
-	require.ErrorContains(t, err, "mysql.shards (flag --set) and mysql.shards_file (flag --set) are both given: give one")
+	_, err = Load(Sources{Flags: set("mysql.shards_file", writeFile(t, a), "mysql.shards", b)})
+	require.ErrorContains(t, err,
+		"mysql.shards (flag --set) and mysql.shards_file (flag --set) are both given: give one")
 	require.NotContains(t, err.Error(), "hunter2")
+}
+
+// printed is how the settings are shown, to a person and to a script; neither shows the secrets.
+func printed(t *testing.T, l *Loaded, secrets ...string) (table, script string) {
+	t.Helper()
+	var text, js bytes.Buffer
+	require.NoError(t, l.WriteTable(&text))
+	require.NoError(t, l.WriteJSON(&js))
+	for _, secret := range secrets {
+		require.NotContains(t, text.String(), secret)
+		require.NotContains(t, js.String(), secret)
+	}
+	return text.String(), js.String()
+}
+
+func TestPrintMasksSecretsAndNamesOrigins(t *testing.T) {
+	t.Setenv("KUDOS_LOG_LEVEL", "debug")
+	const password = "s3cr=t@:/"
+	for _, dsn := range []string{
+		"kudos:" + password + "@tcp(db:3306)/kudos",
+		"kudos:" + password + "@tcp(db:3306)/kudos?timeout=5s",
+	} {
+		l, err := Load(Sources{Flags: map[string]Flag{"mysql.dsn": {"--mysql-dsn", dsn}}})
+		require.NoError(t, err)
+		require.Equal(t, dsn, l.MySQL.DSN)
+
+		table, script := printed(t, l, password)
+		require.Contains(t, table, "kudos:***@tcp(db:3306)/kudos")
+		require.Contains(t, script, "kudos:***@tcp(db:3306)/kudos")
+		require.Regexp(t, `(?m)^mysql\.dsn +\S+ +flag --mysql-dsn$`, table)
+		require.Regexp(t, `(?m)^log\.level +debug +env KUDOS_LOG_LEVEL$`, table)
+		require.Regexp(t, `(?m)^kafka\.brokers +127\.0\.0\.1:9092 +default$`, table)
+		require.Regexp(t, `(?m)^ranker\.windows +10m,1h,24h +default$`, table)
+
+		var entries []entry
+		require.NoError(t, json.Unmarshal([]byte(script), &entries))
+		for _, want := range []entry{
+			{Key: "kafka.dial_timeout", Value: "5s", From: "default", Env: "KUDOS_KAFKA_DIAL_TIMEOUT"},
+			{Key: "ranker.windows", Value: []any{"10m", "1h", "24h"}, From: "default", Env: "KUDOS_RANKER_WINDOWS"},
+		} {
+			require.Contains(t, entries, want)
+		}
+	}
+}
+
+func TestDurationText(t *testing.T) {
+	for text, d := range map[string]time.Duration{
+		"0s": 0, "500ms": 500 * time.Millisecond, "10s": 10 * time.Second, "1m30s": 90 * time.Second,
+		"10m": 10 * time.Minute, "1h": time.Hour, "1h10m": 70 * time.Minute, "10h0m1s": 10*time.Hour + time.Second,
+		"-24h": -24 * time.Hour,
+	} {
+		require.Equal(t, text, durationText(d))
+	}
+}
+
+func TestMaskDSN(t *testing.T) {
+	require.Empty(t, maskDSN(""))
+	require.Equal(t, "root@tcp(db:3306)/kudos", maskDSN("root@tcp(db:3306)/kudos"))
+	require.Equal(t, mask, maskDSN("kudos:hunter2@tcp(db:3306"), "unreadable: nothing of it is shown")
+}
+
+func TestParseSetNeverRepeatsItsArgument(t *testing.T) {
+	_, _, err := ParseSet("mysql.dsn:hunter2")
+	require.ErrorContains(t, err, "key=value")
+	require.False(t, strings.Contains(err.Error(), "hunter2"))
+
+	key, flag, err := ParseSet("MySQL.DSN=a=b")
+	require.NoError(t, err)
+	require.Equal(t, "mysql.dsn", key)
+	require.Equal(t, Flag{"--set", "a=b"}, flag)
 }

@@ -38,13 +38,16 @@ type service struct {
 }
 
 func composeServices(t *testing.T) map[string]service {
-	t.Helper()
-	text, err := os.ReadFile("../docker-compose.yml")
+	services := readYAML[struct{ Services map[string]service }](t, "../docker-compose.yml").Services
+	require.NotEmpty(t, services)
+	return services
+}
+
+func readYAML[T any](t *testing.T, path string) (into T) {
+	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	var file struct{ Services map[string]service }
-	require.NoError(t, yaml.Unmarshal(text, &file))
-	require.NotEmpty(t, file.Services)
-	return file.Services
+	require.NoError(t, yaml.Unmarshal(text, &into), path)
+	return into
 }
 
 // TestComposeFitsTheProgram holds the file against the commands and settings there are:
@@ -56,7 +59,8 @@ func TestComposeFitsTheProgram(t *testing.T) {
 			dependency, exists := services[other]
 			require.True(t, exists, "%s depends on %s, which is not there", name, other)
 			if on.Condition == "service_healthy" {
-				require.NotNil(t, dependency.Healthcheck, "%s waits for the health of %s, which has no healthcheck", name, other)
+				require.NotNil(t, dependency.Healthcheck, "%s waits for the health of %s, which has no healthcheck",
+					name, other)
 			}
 		}
 		for _, port := range s.Ports {
@@ -98,9 +102,8 @@ func checkOwnService(t *testing.T, s service) {
 	if s.StopGracePeriod != "" {
 		grace, err := time.ParseDuration(s.StopGracePeriod)
 		require.NoError(t, err)
-		require.Greater(t, grace, cfg.Producer.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
-		require.Greater(t, grace, cfg.Processor.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
-		require.Greater(t, grace, cfg.Ranker.ShutdownTimeout+cfg.Admin.ShutdownTimeout)
+		require.Greater(t, grace, cfg.Admin.ShutdownTimeout+
+			max(cfg.Producer.ShutdownTimeout, cfg.Processor.ShutdownTimeout, cfg.Ranker.ShutdownTimeout))
 	}
 }
 
@@ -123,8 +126,12 @@ func checkHealthcheck(t *testing.T, s service) {
 // TestComposeFoldersAreThere: what is mounted from here is here, and those who only watch are
 // not started with the rest.
 func TestComposeFoldersAreThere(t *testing.T) {
-	mounted := 0
+	var mounted int
+	var roles []string
 	for name, s := range composeServices(t) {
+		if s.Build != nil && s.Healthcheck != nil {
+			roles = append(roles, name)
+		}
 		for _, v := range s.Volumes {
 			if from, _, _ := strings.Cut(v, ":"); strings.HasPrefix(from, "./") {
 				mounted++
@@ -135,7 +142,7 @@ func TestComposeFoldersAreThere(t *testing.T) {
 		}
 	}
 	require.NotZero(t, mounted)
-	var prometheus struct {
+	prometheus := readYAML[struct {
 		RuleFiles []string `yaml:"rule_files"`
 		Scrapes   []struct {
 			DNS []struct {
@@ -143,18 +150,9 @@ func TestComposeFoldersAreThere(t *testing.T) {
 				Port  int
 			} `yaml:"dns_sd_configs"`
 		} `yaml:"scrape_configs"`
-	}
-	text, err := os.ReadFile("prometheus/prometheus.yaml")
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &prometheus))
+	}](t, "prometheus/prometheus.yaml")
 	for _, file := range prometheus.RuleFiles {
 		require.FileExists(t, filepath.Join("prometheus", file))
-	}
-	var roles []string
-	for name, s := range composeServices(t) {
-		if s.Build != nil && s.Healthcheck != nil {
-			roles = append(roles, name)
-		}
 	}
 	require.ElementsMatch(t, roles, prometheus.Scrapes[0].DNS[0].Names, "what is scraped are the roles")
 	require.Equal(t, fmt.Sprintf(":%d", prometheus.Scrapes[0].DNS[0].Port), imageOf(t).Env["KUDOS_ADMIN_ADDR"])
@@ -181,7 +179,8 @@ func TestImageSettings(t *testing.T) {
 		require.Equal(t, image.WorkingDir, path.Dir(dir))
 	}
 	require.Equal(t, image.WorkingDir, os.TempDir(), "an image made from scratch has no /tmp")
-	require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, image.User, "a number: Kubernetes could not tell otherwise that it is not root")
+	require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, image.User,
+		"a number: Kubernetes could not tell otherwise that it is not root")
 	require.Equal(t, "SIGTERM", image.StopSignal)
 	dockerfile, err := os.ReadFile(dockerfilePath)
 	require.NoError(t, err)

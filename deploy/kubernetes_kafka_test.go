@@ -3,29 +3,29 @@ package deploy
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"gopkg.in/yaml.v3"
 
+	"kudos/integration/deployed"
+	"kudos/integration/tier"
 	"kudos/schema"
 )
 
 // productionTopics are the topics as production's settings say.
 func productionTopics(t *testing.T) map[string]schema.Topic {
-	t.Helper()
-	for _, w := range kudosWorkloads(t, productionFolder) {
-		if w.Metadata.Name == "kudos-topics" {
-			_, cfg := asInPod(t, productionFolder, w.Template.Spec)
-			topics := map[string]schema.Topic{}
-			for _, topic := range schema.Topics(cfg.Topics.Partitions, cfg.Topics.ReplicationFactor) {
-				topics[topic.Name] = topic
-			}
-			return topics
-		}
+	all := kudosWorkloads(t, productionFolder)
+	i := slices.IndexFunc(all, func(w workload) bool { return w.Metadata.Name == "kudos-topics" })
+	require.NotEqual(t, -1, i, "no job makes the topics")
+	_, cfg := asInPod(t, productionFolder, all[i].Template.Spec)
+	topics := map[string]schema.Topic{}
+	for _, topic := range schema.Topics(cfg.Topics.Partitions, cfg.Topics.ReplicationFactor) {
+		topics[topic.Name] = topic
 	}
-	require.Fail(t, "no job makes the topics")
-	return nil
+	return topics
 }
 
 // TestStrimziTopicsAreThoseOfTheProgram: otherwise Strimzi and `kudos topics apply` would set them back and forth.
@@ -47,8 +47,8 @@ func TestStrimziTopicsAreThoseOfTheProgram(t *testing.T) {
 	require.Empty(t, want)
 }
 
-// TestStrimziHasAUserForEachAccount: pods find its certificate by their account's name. What each may do is held against
-// docs/security.md in integration, where that is granted on a real broker.
+// TestStrimziHasAUserForEachAccount: pods find its certificate by their account's name. What each may do is held
+// against docs/security.md in integration, where that is granted on a real broker.
 func TestStrimziHasAUserForEachAccount(t *testing.T) {
 	var users, accounts []string
 	for _, o := range ofKind(t, strimziFolder, "KafkaUser") {
@@ -74,12 +74,15 @@ func TestKubernetesHasTheKafkaThatTestsRun(t *testing.T) {
 
 // TestAlertsForKubernetesAreTheRules: there is one copy of them.
 func TestAlertsForKubernetesAreTheRules(t *testing.T) {
-	text, err := os.ReadFile("prometheus/kudos.rules.yaml")
+	tier.Verify(t)
+	path := filepath.Join(t.TempDir(), "alerts.yaml")
+	alerts, err := exec.CommandContext(t.Context(), "./kubernetes/prometheusrule.sh").Output()
 	require.NoError(t, err)
-	var rules map[string]any
-	require.NoError(t, yaml.Unmarshal(text, &rules))
+	require.NoError(t, os.WriteFile(path, alerts, 0o600))
+	rules := readYAML[map[string]any](t, "prometheus/kudos.rules.yaml")
 	want, err := json.Marshal(rules)
 	require.NoError(t, err)
-	alerts := ofKind(t, alertsObject, "PrometheusRule")
-	require.JSONEq(t, string(want), string(alerts[0].Spec))
+	o := deployed.Read[object](t, path)[0]
+	require.Equal(t, "PrometheusRule", o.Kind)
+	require.JSONEq(t, string(want), string(o.Spec))
 }

@@ -12,7 +12,7 @@ import (
 
 // TestKubernetesServicesReachTheirPods: services, budgets and StatefulSets name labels and ports that there are.
 func TestKubernetesServicesReachTheirPods(t *testing.T) {
-	for _, folder := range []string{devFolder, productionFolder} {
+	for _, folder := range overlays {
 		all := workloads(t, folder)
 		pods := func(selector map[string]string) (found []workload) {
 			for _, w := range all {
@@ -32,7 +32,8 @@ func TestKubernetesServicesReachTheirPods(t *testing.T) {
 			headless[o.Metadata.Name] = s.ClusterIP == "None"
 			require.Len(t, pods(s.Selector), 1, o.Metadata.Name)
 			for _, p := range s.Ports {
-				require.NotZero(t, pods(s.Selector)[0].Template.Spec.Containers[0].port(p.TargetPort), "%s: port %s", o.Metadata.Name, p.TargetPort)
+				require.NotZero(t, pods(s.Selector)[0].Template.Spec.Containers[0].port(p.TargetPort), "%s: port %s",
+					o.Metadata.Name, p.TargetPort)
 			}
 		}
 		for _, o := range ofKind(t, folder, "PodDisruptionBudget") {
@@ -49,20 +50,31 @@ func TestKubernetesServicesReachTheirPods(t *testing.T) {
 	}
 }
 
+// networkPolicy is what these tests look at of a NetworkPolicy's spec.
+type networkPolicy struct {
+	PodSelector struct {
+		MatchLabels      map[string]string
+		MatchExpressions []struct {
+			Key, Operator string
+			Values        []string
+		}
+	}
+	Ingress, Egress []networkRule
+}
+
+type networkRule struct {
+	From []struct {
+		NamespaceSelector struct{ MatchLabels map[string]string }
+	}
+	Ports []struct{ Port any }
+}
+
 // TestKubernetesKeepsTheAdminPortPrivate: who reaches it can read everything, and is asked nothing.
 func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
-	for _, folder := range []string{devFolder, productionFolder} {
+	for _, folder := range overlays {
 		admin := 0
 		for _, o := range ofKind(t, folder, "NetworkPolicy") {
-			s := specOf[struct {
-				PodSelector struct{ MatchLabels map[string]string }
-				Ingress     []struct {
-					From []struct {
-						NamespaceSelector struct{ MatchLabels map[string]string }
-					}
-					Ports []struct{ Port string }
-				}
-			}](t, o)
+			s := specOf[networkPolicy](t, o)
 			require.Equal(t, "kudos", s.PodSelector.MatchLabels["app.kubernetes.io/name"], o.Metadata.Name)
 			for _, rule := range s.Ingress {
 				require.Len(t, rule.Ports, 1, "%s: all ports are open", o.Metadata.Name)
@@ -80,9 +92,10 @@ func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
 	}
 }
 
-// TestKubernetesLetsThroughWhatIsNeeded: what serves HTTP is reached, and everybody reaches Kafka and, if it needs to, MySQL.
+// TestKubernetesLetsThroughWhatIsNeeded: what serves HTTP is reached, and everybody reaches Kafka and, if it needs to,
+// MySQL.
 func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
-	for _, folder := range []string{devFolder, productionFolder} {
+	for _, folder := range overlays {
 		for _, w := range kudosWorkloads(t, folder) {
 			t.Run(path.Base(folder)+"/"+w.Metadata.Name, func(t *testing.T) {
 				in, out := letThrough(t, folder, w)
@@ -105,33 +118,23 @@ func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 
 // letThrough are the ports that network policies open to and for a workload's pods.
 func letThrough(t *testing.T, folder string, w workload) (in, out []string) {
-	t.Helper()
-	type rule struct{ Ports []struct{ Port any } }
-	for _, o := range ofKind(t, folder, "NetworkPolicy") {
-		s := specOf[struct {
-			PodSelector struct {
-				MatchLabels      map[string]string
-				MatchExpressions []struct {
-					Key, Operator string
-					Values        []string
-				}
+	opened := func(rules []networkRule) (ports []string) {
+		for _, r := range rules {
+			for _, p := range r.Ports {
+				ports = append(ports, fmt.Sprint(p.Port))
 			}
-			Ingress, Egress []rule
-		}](t, o)
-		labels := w.Template.Metadata.Labels
+		}
+		return ports
+	}
+	for _, o := range ofKind(t, folder, "NetworkPolicy") {
+		s, labels := specOf[networkPolicy](t, o), w.Template.Metadata.Labels
 		applies := selects(s.PodSelector.MatchLabels, labels)
 		for _, e := range s.PodSelector.MatchExpressions {
 			require.Equal(t, "In", e.Operator)
 			applies = applies && slices.Contains(e.Values, labels[e.Key])
 		}
-		for ports, rules := range map[*[]string][]rule{&in: s.Ingress, &out: s.Egress} {
-			for _, r := range rules {
-				for _, p := range r.Ports {
-					if applies {
-						*ports = append(*ports, fmt.Sprint(p.Port))
-					}
-				}
-			}
+		if applies {
+			in, out = append(in, opened(s.Ingress)...), append(out, opened(s.Egress)...)
 		}
 	}
 	return in, out

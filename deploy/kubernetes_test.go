@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +20,7 @@ import (
 	"kudos/cli"
 	"kudos/config"
 	"kudos/httpserver/admin"
+	"kudos/integration/testrun"
 	"kudos/producer"
 	"kudos/schema"
 )
@@ -27,17 +28,18 @@ import (
 // TestKubernetesFitsTheProgram holds what is shipped for Kubernetes against the commands and settings there are: no
 // cluster runs in the tests.
 func TestKubernetesFitsTheProgram(t *testing.T) {
-	for _, folder := range []string{devFolder, productionFolder} {
+	for _, folder := range overlays {
 		for _, w := range kudosWorkloads(t, folder) {
 			t.Run(path.Base(folder)+"/"+w.Metadata.Name, func(t *testing.T) {
-				require.Len(t, w.Template.Spec.Containers, 1)
+				p := w.Template.Spec
+				require.Len(t, p.Containers, 1)
 				checkComponent(t, folder, w)
-				cmd, cfg := asInPod(t, folder, w.Template.Spec)
-				checkRights(t, w.Template.Spec)
-				checkResources(t, cmd, cfg, w.Template.Spec.Containers[0])
+				cmd, cfg := asInPod(t, folder, p)
+				checkRights(t, p)
+				checkResources(t, cmd, cfg, p.Containers[0])
 				if cmd.GroupID == "roles" {
-					checkProbes(t, cmd, cfg, w.Template.Spec)
-					checkGracePeriod(t, cmd, cfg, w.Template.Spec)
+					checkProbes(t, cmd, cfg, p)
+					checkGracePeriod(t, cmd, cfg, p)
 					checkState(t, cmd, cfg, w)
 				}
 				if cmd.Name() == "migrate" {
@@ -58,13 +60,12 @@ func TestKubernetesFitsTheProgram(t *testing.T) {
 
 // checkComponent: an upgrade goes by this label, one role after the other (docs/operations.md).
 func checkComponent(t *testing.T, folder string, w workload) {
-	t.Helper()
 	const label = "app.kubernetes.io/component"
 	component := w.Template.Metadata.Labels[label]
 	require.Equal(t, "kudos-"+component, w.Template.Spec.ServiceAccountName)
+	own := []string{w.Metadata.Name, w.Template.Spec.ServiceAccountName, w.ServiceName}
 	for _, o := range objectsOf(t, folder) {
-		own := o.Metadata.Name == w.Metadata.Name || o.Metadata.Name == w.Template.Spec.ServiceAccountName || o.Metadata.Name == w.ServiceName
-		if own {
+		if slices.Contains(own, o.Metadata.Name) {
 			require.Equal(t, component, o.Metadata.Labels[label], "%s %s", o.Kind, o.Metadata.Name)
 		}
 	}
@@ -72,7 +73,6 @@ func checkComponent(t *testing.T, folder string, w workload) {
 
 // asInPod finds the command that the pod runs, and loads its configuration as it would there.
 func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded) {
-	t.Helper()
 	c := p.Containers[0]
 	cmd, flags, err := cli.Root().Find(c.Args)
 	require.NoError(t, err)
@@ -103,18 +103,15 @@ func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded
 
 // mounted is what a pod finds in a file.
 func mounted(t *testing.T, folder string, p pod, file string) string {
-	t.Helper()
-	for _, mount := range p.Containers[0].VolumeMounts {
-		for _, v := range p.Volumes {
-			if mount.MountPath != path.Dir(file) || v.Name != mount.Name || v.ConfigMap == nil {
-				continue
-			}
-			for _, o := range ofKind(t, folder, "ConfigMap") {
-				if o.Metadata.Name == v.ConfigMap.Name {
-					require.Contains(t, o.Data, path.Base(file))
-					require.Equal(t, "setup", o.Metadata.Labels["app.kubernetes.io/component"], "it is to be there for the jobs")
-					return o.Data[path.Base(file)]
-				}
+	for _, m := range p.mounts() {
+		if m.MountPath != path.Dir(file) || m.volume.ConfigMap == nil {
+			continue
+		}
+		for _, o := range ofKind(t, folder, "ConfigMap") {
+			if o.Metadata.Name == m.volume.ConfigMap.Name {
+				require.Contains(t, o.Data, path.Base(file))
+				require.Equal(t, "setup", o.Metadata.Labels["app.kubernetes.io/component"], "the jobs need it")
+				return o.Data[path.Base(file)]
 			}
 		}
 	}
@@ -124,7 +121,6 @@ func mounted(t *testing.T, folder string, p pod, file string) string {
 
 // checkRights: what the Pod Security Standard that the namespaces enforce (integration/deploycheck) does not ask for.
 func checkRights(t *testing.T, p pod) {
-	t.Helper()
 	no := false
 	require.NotEmpty(t, p.ServiceAccountName)
 	require.Equal(t, &no, p.AutomountServiceAccountToken)
@@ -136,7 +132,6 @@ func checkRights(t *testing.T, p pod) {
 
 // checkResources: there is room in the pod for what the program takes, and it is never held back in what it does.
 func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c container) {
-	t.Helper()
 	require.Contains(t, c.Resources.Requests, "cpu")
 	require.NotContains(t, c.Resources.Limits, "cpu", "it would stand still in the middle of a transaction")
 	limit := inBytes(t, c.Resources.Limits["memory"])
@@ -150,14 +145,10 @@ func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c cont
 			goes = inBytes(t, e.Value)
 		}
 	}
-	var caches int64 // of Go's memory
-	switch cmd.Name() {
-	case "processor":
-		buffers, caches = cfg.Processor.BufferBytes, cfg.Processor.CacheBytes
-	case "ranker":
-		caches = cfg.Ranker.CacheBytes
-	case "reader":
-		caches = cfg.Reader.CacheBytes
+	caches := map[string]int64{"processor": cfg.Processor.CacheBytes, "ranker": cfg.Ranker.CacheBytes,
+		"reader": cfg.Reader.CacheBytes}[cmd.Name()] // of Go's memory
+	if cmd.Name() == "processor" {
+		buffers = cfg.Processor.BufferBytes
 	}
 	require.Positive(t, goes, "GOMEMLIMIT")
 	require.Greater(t, goes, 2*caches, "GOMEMLIMIT: most of it would be block cache")
@@ -166,7 +157,6 @@ func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c cont
 
 // inBytes is a size as Kubernetes and Go write it.
 func inBytes(t *testing.T, size string) int64 {
-	t.Helper()
 	digits := strings.TrimRight(size, "GMKiB")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	require.NoError(t, err, "%q", size)
@@ -175,19 +165,16 @@ func inBytes(t *testing.T, size string) int64 {
 	return n << shift
 }
 
-// checkCertificates: the files that connections to Kafka are made with come from the Secrets that Strimzi makes, the client's
-// own from that of the user that is called as the pod's account.
+// checkCertificates: the files that connections to Kafka are made with come from the Secrets that Strimzi makes, the
+// client's own from that of the user that is called as the pod's account.
 func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
-	t.Helper()
 	p, found := w.Template.Spec, map[string]string{} // by file, its secret and key
-	for _, mount := range p.Containers[0].VolumeMounts {
-		for _, v := range p.Volumes {
-			if v.Name != mount.Name || v.Secret == nil {
-				continue
-			}
-			for _, item := range v.Secret.Items {
-				found[path.Join(mount.MountPath, item.Path)] = v.Secret.SecretName + " " + item.Key
-			}
+	for _, m := range p.mounts() {
+		if m.volume.Secret == nil {
+			continue
+		}
+		for _, item := range m.volume.Secret.Items {
+			found[path.Join(m.MountPath, item.Path)] = m.volume.Secret.SecretName + " " + item.Key
 		}
 	}
 	want := map[string]string{}
@@ -201,36 +188,32 @@ func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
 
 // checkProbes: the ports are those that the settings say, open to the pod's address, and the probes ask there.
 func checkProbes(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
-	t.Helper()
 	c := p.Containers[0]
 	listens := func(name, addr string) {
-		t.Helper()
 		host, port, err := net.SplitHostPort(addr)
 		require.NoError(t, err)
 		require.Empty(t, host, "%s must be reached from outside of the pod", name)
 		require.Equal(t, port, strconv.Itoa(c.port(name)), name)
 	}
 	listens("admin", cfg.Admin.Addr)
-	switch cmd.Name() {
-	case "producer":
-		listens("http", cfg.Producer.HTTPAddr)
-	case "reader":
-		listens("http", cfg.Reader.HTTPAddr)
-	default:
+	served := map[string]string{"producer": cfg.Producer.HTTPAddr, "reader": cfg.Reader.HTTPAddr}
+	if addr, serves := served[cmd.Name()]; serves {
+		listens("http", addr)
+	} else {
 		require.Zero(t, c.port("http"))
 	}
 	for _, probe := range []*probe{c.LivenessProbe, c.ReadinessProbe} {
 		require.NotNil(t, probe)
 		require.Equal(t, "admin", probe.HTTPGet.Port)
 	}
-	require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path, "with what looks at servers, one that is away would restart all")
+	require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path,
+		"with what looks at servers, one that is away would restart all")
 	require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
 }
 
 // checkGracePeriod: what is in hand is finished before the pod is killed, and who is asked over HTTP goes on answering
 // until load balancers know.
 func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
-	t.Helper()
 	shutdown, known := map[string]time.Duration{
 		"producer":  cfg.Producer.ShutdownTimeout + cfg.Producer.AckTimeout, // those that were cut off end, too
 		"processor": cfg.Processor.ShutdownTimeout,
@@ -249,14 +232,14 @@ func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p po
 
 // checkState: local copies are on a volume of the pod's own, which is all that it can write to.
 func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload) {
-	t.Helper()
 	var writable []string
 	for _, mount := range w.Template.Spec.Containers[0].VolumeMounts {
 		if !mount.ReadOnly {
 			writable = append(writable, mount.Name+" "+mount.MountPath)
 		}
 	}
-	dir := map[string]string{"processor": cfg.Processor.StateDir, "ranker": cfg.Ranker.StateDir, "reader": cfg.Reader.StateDir, "archive": cfg.Archive.Dir}[cmd.Name()]
+	dir := map[string]string{"processor": cfg.Processor.StateDir, "ranker": cfg.Ranker.StateDir,
+		"reader": cfg.Reader.StateDir, "archive": cfg.Archive.Dir}[cmd.Name()]
 	if dir == "" {
 		require.Equal(t, "Deployment", w.Kind)
 		require.Empty(t, writable)
@@ -277,7 +260,7 @@ func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload
 // TestTheAdminServerHasWhatOthersAsk: the paths of probes and of what is scraped.
 func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
 	asked := map[string]bool{}
-	for _, folder := range []string{devFolder, productionFolder} {
+	for _, folder := range overlays {
 		for _, w := range kudosWorkloads(t, folder) {
 			if w.Kind != "Job" {
 				c := w.Template.Spec.Containers[0]
@@ -286,7 +269,8 @@ func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
 		}
 	}
 	for _, o := range ofKind(t, productionFolder, "PodMonitor") {
-		for _, e := range specOf[struct{ PodMetricsEndpoints []struct{ Path, Port string } }](t, o).PodMetricsEndpoints {
+		monitor := specOf[struct{ PodMetricsEndpoints []struct{ Path, Port string } }](t, o)
+		for _, e := range monitor.PodMetricsEndpoints {
 			require.Equal(t, "admin", e.Port)
 			asked[e.Path] = true
 		}
@@ -294,10 +278,7 @@ func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
 	opts := admin.DefaultOptions()
 	opts.Addr = "127.0.0.1:0"
 	server := admin.New(opts, admin.NewRegistry(), nil, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	defer func() { cancel(); require.NoError(t, <-ended) }()
+	testrun.Start(t, "the admin server", time.Minute, server.Run)
 	<-server.Listening()
 	require.Len(t, asked, 3)
 	for path := range asked {
@@ -337,7 +318,8 @@ func TestKubernetesScalesUpToThePartitions(t *testing.T) {
 		_, cfg := asInPod(t, productionFolder, w.Template.Spec)
 		require.Equal(t, int(cfg.Topics.Partitions), s.MaxReplicas)
 		require.Equal(t, "kafka_consumergroup_lag", s.Metrics[0].External.Metric.Name)
-		require.Equal(t, map[string]string{"consumergroup": schema.GroupFold}, s.Metrics[0].External.Metric.Selector.MatchLabels)
+		require.Equal(t, map[string]string{"consumergroup": schema.GroupFold},
+			s.Metrics[0].External.Metric.Selector.MatchLabels)
 	}
 }
 
@@ -370,5 +352,6 @@ func TestProductionHoldsNoSecret(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, map[string]string{"migrate": "kudos-migrate", "processor": "kudos-processor", "ranker": "kudos-ranker", "reader": "kudos-reader"}, keys)
+	require.Equal(t, map[string]string{"migrate": "kudos-migrate", "processor": "kudos-processor",
+		"ranker": "kudos-ranker", "reader": "kudos-reader"}, keys)
 }

@@ -1,31 +1,24 @@
 package deploy
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"kudos/integration/tier"
+	"kudos/integration/deployed"
 )
 
-// What there is to deploy: the image, the folders that kubectl applies, and what the alerts are called here.
+// What there is to deploy: the image, and the folders that kubectl applies.
 const (
 	dockerfilePath   = "Dockerfile"
 	devFolder        = "kubernetes/overlays/dev"
 	productionFolder = "kubernetes/overlays/production"
 	strimziFolder    = "kubernetes/strimzi"
-	alertsObject     = "alerts"
 )
+
+var overlays = []string{devFolder, productionFolder}
 
 // object is what these tests look at of an object of Kubernetes.
 type object struct {
@@ -58,13 +51,15 @@ type pod struct {
 	TerminationGracePeriodSeconds int
 	SecurityContext               struct{ RunAsUser, RunAsGroup, FSGroup int }
 	Containers                    []container
-	Volumes                       []struct {
-		Name      string
-		ConfigMap *struct{ Name string }
-		Secret    *struct {
-			SecretName string
-			Items      []struct{ Key, Path string }
-		}
+	Volumes                       []volume
+}
+
+type volume struct {
+	Name      string
+	ConfigMap *struct{ Name string }
+	Secret    *struct {
+		SecretName string
+		Items      []struct{ Key, Path string }
 	}
 }
 
@@ -85,10 +80,25 @@ type container struct {
 	}
 	SecurityContext struct{ ReadOnlyRootFilesystem bool }
 	Resources       struct{ Requests, Limits map[string]string }
-	VolumeMounts    []struct {
-		Name, MountPath string
-		ReadOnly        bool
+	VolumeMounts    []mount
+}
+
+type mount struct {
+	Name, MountPath string
+	ReadOnly        bool
+	volume          volume // see mounts
+}
+
+// mounts are those of the only container, each with its volume.
+func (p pod) mounts() (all []mount) {
+	for _, m := range p.Containers[0].VolumeMounts {
+		i := slices.IndexFunc(p.Volumes, func(v volume) bool { return v.Name == m.Name })
+		if i >= 0 { // a StatefulSet's claim is none
+			m.volume = p.Volumes[i]
+		}
+		all = append(all, m)
 	}
+	return all
 }
 
 type probe struct{ HTTPGet struct{ Path, Port string } }
@@ -107,98 +117,20 @@ func (c container) port(name string) int {
 type image struct {
 	User, WorkingDir, StopSignal string
 	Env                          map[string]string
-	Entrypoint, Ports            []string
-}
-
-// shipment is what is there to deploy kudos, as those read it that it is for.
-type shipment struct {
-	image   image
-	objects map[string][]object // by folder, and the alerts'
-}
-
-// shipped reads it by integration/deploycheck, which refuses what they would refuse. Once for all tests.
-var shipped = sync.OnceValues(func() (*shipment, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // compiling takes minutes, the first time
-	defer cancel()
-	dir, err := os.MkdirTemp("", "kudos-deploy-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	alerts, err := exec.CommandContext(ctx, "./kubernetes/prometheusrule.sh").Output()
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes/prometheusrule.sh: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "alerts.yaml"), alerts, 0o600); err != nil {
-		return nil, err
-	}
-	read, err := deploycheck(ctx, dockerfilePath, devFolder, productionFolder, strimziFolder, filepath.Join(dir, "alerts.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	var images []image
-	if err := json.Unmarshal(read[0], &images); err != nil {
-		return nil, err
-	}
-	s := &shipment{image: images[0], objects: map[string][]object{}}
-	for i, folder := range []string{devFolder, productionFolder, strimziFolder, alertsObject} {
-		var list []object
-		if err := json.Unmarshal(read[1+i], &list); err != nil {
-			return nil, err
-		}
-		s.objects[folder] = list
-	}
-	return s, nil
-})
-
-// deploycheck returns what it prints for each of the paths.
-func deploycheck(ctx context.Context, paths ...string) ([]json.RawMessage, error) {
-	for i, path := range paths {
-		var err error
-		if paths[i], err = filepath.Abs(path); err != nil {
-			return nil, err
-		}
-	}
-	check := exec.CommandContext(ctx, "go", append([]string{"run", "."}, paths...)...)
-	check.Dir = "../integration/deploycheck"
-	var stderr bytes.Buffer
-	check.Stderr = &stderr
-	out, err := check.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", check.Dir, err, stderr.Bytes())
-	}
-	var byPath map[string]json.RawMessage
-	if err := json.Unmarshal(out, &byPath); err != nil {
-		return nil, err
-	}
-	read := make([]json.RawMessage, len(paths))
-	for i, path := range paths {
-		read[i] = byPath[path]
-	}
-	return read, nil
+	Entrypoint                   []string
 }
 
 // imageOf is the image as the Dockerfile makes it.
 func imageOf(t *testing.T) image {
-	t.Helper()
-	tier.Verify(t) // the code of Kubernetes and BuildKit takes minutes to compile
-	all, err := shipped()
-	require.NoError(t, err)
-	return all.image
+	return deployed.Read[image](t, "deploy/"+dockerfilePath)[0]
 }
 
 func objectsOf(t *testing.T, folder string) []object {
-	t.Helper()
-	tier.Verify(t)
-	all, err := shipped()
-	require.NoError(t, err)
-	require.NotEmpty(t, all.objects[folder], folder)
-	return all.objects[folder]
+	return deployed.Read[object](t, "deploy/"+folder)
 }
 
 // ofKind are the objects of a kind, of which there must be one.
 func ofKind(t *testing.T, folder, kind string) []object {
-	t.Helper()
 	var found []object
 	for _, o := range objectsOf(t, folder) {
 		if o.Kind == kind {
@@ -211,14 +143,12 @@ func ofKind(t *testing.T, folder, kind string) []object {
 
 // specOf decodes an object's spec.
 func specOf[T any](t *testing.T, o object) (into T) {
-	t.Helper()
 	require.NoError(t, json.Unmarshal(o.Spec, &into), "%s %s", o.Kind, o.Metadata.Name)
 	return into
 }
 
 // workloads are those whose pods run an image.
 func workloads(t *testing.T, folder string) []workload {
-	t.Helper()
 	var list []workload
 	for _, kind := range []string{"Deployment", "StatefulSet", "Job"} {
 		for _, o := range ofKind(t, folder, kind) {
@@ -232,7 +162,6 @@ func workloads(t *testing.T, folder string) []workload {
 
 // kudosWorkloads are those that run kudos.
 func kudosWorkloads(t *testing.T, folder string) []workload {
-	t.Helper()
 	list := slices.DeleteFunc(workloads(t, folder), func(w workload) bool {
 		return w.Template.Metadata.Labels["app.kubernetes.io/name"] != "kudos"
 	})

@@ -14,140 +14,150 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/stream/kafka"
 )
 
-// BrokerOptions of the embedded Kafka broker.
-type BrokerOptions struct {
-	// Address to listen on, host:port; port 0 takes a free one. It is also what
-	// clients are told to connect to, so its host must be one that they can reach.
-	Address string `mapstructure:"address"`
-	// ClusterID is what the broker calls its cluster. Empty: a new one every time, as
-	// the data is new every time.
-	ClusterID string `mapstructure:"cluster_id"`
-	// SegmentBytes is the size of a log segment. The space of deleted records comes back
-	// by whole segments.
-	SegmentBytes int `mapstructure:"segment_bytes"`
-	// DataDir is the directory of topics, logs, offsets and transactional ids. A broker
-	// that was closed comes up with all of it. One that was killed may have lost a part of
-	// the transaction that it was ending. Empty: everything is in memory.
-	DataDir string `mapstructure:"data_dir"`
-}
+// BrokerAddress is where the embedded broker listens by default: Kafka's port, on this machine only.
+const BrokerAddress = "127.0.0.1:9092"
 
-// DefaultBrokerOptions listen on Kafka's port, on this machine only.
-func DefaultBrokerOptions() BrokerOptions {
-	return BrokerOptions{Address: "127.0.0.1:9092", SegmentBytes: 256 << 10}
-}
-
-// Validate says what is wrong with the options, all of it.
-func (o BrokerOptions) Validate() error {
-	var errs []error
-	host, _, err := net.SplitHostPort(o.Address)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("address %q is not host:port: %w", o.Address, err))
-	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		errs = append(errs, fmt.Errorf("address %q names no host; Kafka tells it to its clients, so give one that they can reach", o.Address))
-	}
-	if o.SegmentBytes < 1<<10 {
-		errs = append(errs, fmt.Errorf("segment_bytes is %d; it must be at least 1024", o.SegmentBytes))
-	}
-	return errors.Join(errs...)
-}
-
-// Broker is a Kafka cluster of one node in this process: franz-go's kfake. It has no
-// topics until somebody creates them (replication factor 1).
+// Broker is a Kafka cluster of one node in this process: franz-go's kfake. It has no topics until somebody creates them
+// (replication factor 1).
 //
-// It has transactions as Kafka has them since transaction.version 2, classic groups,
-// topic ids, control records and the last stable offset. Not as a real broker:
-//   - Records keep the time that their producer gave them, also where a topic says
-//     LogAppendTime. Producer and broker share a clock here, and no part of kudos sets
-//     the time of a record.
-//   - It compacts nothing, and applies no retention: kfake would compact records of open
-//     transactions and what is younger than min.compaction.lag.ms, would keep every
-//     commit marker for good, and would delete what nobody has read. Trimmer and
-//     Compactor take their place.
-//   - A producer that comes back with an old epoch is given a new one, rather than
-//     fenced.
+// It has transactions as Kafka has them since transaction.version 2, classic groups, topic ids, control records and the
+// last stable offset. It differs from a real broker:
+//   - Records keep the time of their producer, also where a topic says LogAppendTime. Producer and broker share a clock
+//     here, and no part of kudos sets the time of a record.
+//   - kfake's compaction and retention are off: they would compact records of open transactions and records younger
+//     than min.compaction.lag.ms, keep every commit marker for good, and delete what nobody has read. A cleaner does
+//     both instead.
+//   - A producer that comes back with an old epoch gets a new one; it is not fenced.
 type Broker struct {
-	options BrokerOptions
 	log     *slog.Logger
 	cluster *kfake.Cluster
 	address string
 	held    atomic.Pointer[hold] // nil: no partition is held
 }
 
-// never is, in milliseconds, an interval that does not pass.
-const never = int64(365 * 24 * time.Hour / time.Millisecond)
+const (
+	// segmentBytes is small: the space of deleted records is freed by whole segments.
+	segmentBytes = 256 << 10
+	// never is an interval, in milliseconds, that does not pass.
+	never = int64(365 * 24 * time.Hour / time.Millisecond)
+)
 
-// NewBroker makes the broker; nothing listens yet.
-func NewBroker(o BrokerOptions, log *slog.Logger) *Broker {
-	return &Broker{options: o, log: log}
-}
-
-// Start listens and serves. After it, Run must be called, which ends what Start has
-// started.
-func (b *Broker) Start() error {
-	if err := b.options.Validate(); err != nil {
-		return fmt.Errorf("embedded Kafka: %w", err)
+// StartBroker listens on address, whose port may be 0 for a free one, and serves; Run or RunAndClean must be called to
+// end that. Clients are told to connect to the same host. dataDir keeps topics, logs, offsets and transactional ids: a
+// closed broker comes back with all of it, one that was killed may have lost a part of the transaction that it was
+// ending. If it is empty, everything is in memory.
+func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
+	if host, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("embedded Kafka: address %q is not host:port: %w", address, err)
+	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return nil, fmt.Errorf("embedded Kafka: address %q names no host; "+
+			"Kafka tells it to its clients, so give one that they can reach", address)
 	}
-	id := b.options.ClusterID
-	if id == "" {
-		id = newClusterID()
-	}
+	var id [16]byte // another one each time, in the form of Kafka's own
+	rand.Read(id[:])
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
-		kfake.ClusterID(id),
-		kfake.WithLogger(brokerLogger{b.log.With("component", "embedded kafka")}),
-		kfake.ListenFn(func(string, string) (net.Listener, error) { return net.Listen("tcp", b.options.Address) }),
+		kfake.ClusterID(base64.RawURLEncoding.EncodeToString(id[:])),
+		kfake.WithLogger(brokerLogger{log.With("component", "embedded kafka")}),
+		kfake.ListenFn(func(string, string) (net.Listener, error) { return net.Listen("tcp", address) }),
 		kfake.BrokerConfigs(map[string]string{
-			"log.segment.bytes": strconv.Itoa(b.options.SegmentBytes),
-			// The pass that compacts and applies retention.
+			"log.segment.bytes": strconv.Itoa(segmentBytes),
+			// Compaction and retention.
 			"log.cleaner.backoff.ms": strconv.FormatInt(never, 10),
 		}),
 	}
-	if b.options.DataDir != "" {
-		opts = append(opts, kfake.DataDir(b.options.DataDir))
+	if dataDir != "" {
+		opts = append(opts, kfake.DataDir(dataDir))
 	}
 	cluster, err := kfake.NewCluster(opts...)
 	if err != nil {
-		return fmt.Errorf("embedded Kafka cannot listen on %s: %w (give another address, or port 0 for any free one)", b.options.Address, err)
+		const help = "(give another address, or port 0 for any free one)"
+		return nil, fmt.Errorf("embedded Kafka cannot listen on %s: %w %s", address, err, help)
 	}
-	b.cluster = cluster
+	b := &Broker{log: log, cluster: cluster, address: cluster.ListenAddrs()[0]}
 	cluster.ControlKey(int16(kmsg.Produce), b.waitWhileHeld)
-	b.address = cluster.ListenAddrs()[0]
-	return nil
+	return b, nil
 }
 
-// newClusterID makes an id of the form that Kafka's own have.
-func newClusterID() string {
-	var id [16]byte
-	rand.Read(id[:])
-	return base64.RawURLEncoding.EncodeToString(id[:])
-}
-
-// Address is where the broker listens, host:port. Known after Start.
+// Address is where the broker listens, host:port.
 func (b *Broker) Address() string { return b.address }
 
-// size is how many bytes a partition's log has.
-func (b *Broker) size(topic string, partition int32) int64 {
-	p := b.cluster.PartitionInfo(topic, partition)
-	if p == nil {
-		return 0
-	}
-	return p.NumBytes
-}
-
-// Run serves until ctx ends, and closes the broker. Its connections are cut; their
-// goroutines end right after.
+// Run serves until ctx ends, and closes the broker. Its connections are cut; their goroutines end right after.
 func (b *Broker) Run(ctx context.Context) error {
 	<-ctx.Done()
 	b.cluster.Close()
 	return nil
 }
 
-// brokerLogger takes what kfake says. It warns of what is a client's right (a
-// transaction that timed out), so that nothing of it is above information.
+// RunAndClean is Run, and trims and compacts the logs meanwhile.
+func (b *Broker) RunAndClean(ctx context.Context) error {
+	defer b.cluster.Close()
+	c, err := newCleaner(b)
+	if err == nil {
+		c.run(ctx, cleanInterval)
+	}
+	return err
+}
+
+func (b *Broker) kafka() kafka.Options {
+	o := kafka.DefaultOptions()
+	o.Brokers = []string{b.address}
+	return o
+}
+
+// EndKilledTransactions writes abort markers for the transactions that were open when the broker was killed, before
+// anybody else writes. kfake aborts their records when it loads them, but does not write that down: after another kill
+// it would take them for a part of the next transaction of the same id, and of its commit.
+func (b *Broker) EndKilledTransactions(ctx context.Context) error {
+	cl, err := b.kafka().NewClient(b.log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	admin := kadm.NewClient(cl)
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("listing topics: %w", err)
+	}
+	transactions, err := admin.DescribeTransactions(ctx) // all
+	if err != nil {
+		return fmt.Errorf("listing transactional ids: %w", err)
+	}
+	var markers []kadm.TxnMarkers
+	for _, t := range transactions.Sorted() {
+		if t.Err != nil {
+			return fmt.Errorf("transactional id %s: %w", t.TxnID, t.Err)
+		}
+		// Where it has nothing open, a marker ends nothing.
+		markers = append(markers, kadm.TxnMarkers{
+			ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch, Topics: topics.TopicsSet(),
+		})
+	}
+	if len(markers) == 0 {
+		return nil
+	}
+	written, err := admin.WriteTxnMarkers(ctx, markers...)
+	if err != nil {
+		return fmt.Errorf("writing abort markers: %w", err)
+	}
+	var errs []error
+	written.EachPartition(func(p kadm.TxnMarkersPartitionResponse) {
+		if p.Err != nil {
+			errs = append(errs, fmt.Errorf("writing an abort marker to %s/%d: %w", p.Topic, p.Partition, p.Err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// brokerLogger takes kfake's log lines. kfake warns of what every client may do (let a transaction time out), so
+// nothing is logged above the level info.
 type brokerLogger struct{ log *slog.Logger }
 
 func (l brokerLogger) Logf(level kfake.LogLevel, format string, args ...any) {

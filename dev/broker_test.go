@@ -8,71 +8,52 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-// startBroker is an embedded broker for one test.
-func startBroker(t testing.TB) *Broker {
-	t.Helper()
-	o := DefaultBrokerOptions()
-	o.Address = "127.0.0.1:0"
-	b := NewBroker(o, discardLog())
-	require.NoError(t, b.Start())
-	testrun.Start(t, "the broker", time.Minute, b.Run)
-	return b
-}
+const (
+	free     = "127.0.0.1:0"
+	patience = testkit.Patience
+)
 
-func kafkaOptions(b *Broker) kafka.Options {
-	o := kafka.DefaultOptions()
-	o.Brokers = []string{b.Address()}
-	return o
+// startBroker starts an embedded broker for one test, with its data in dir, and with topics of so many partitions.
+func startBroker(t testing.TB, dir string, partitions int32) (b *Broker, stop func()) {
+	t.Helper()
+	b, err := StartBroker(free, dir, testkit.Log())
+	require.NoError(t, err)
+	stop = testrun.Start(t, "the broker", time.Minute, b.Run)
+	if partitions > 0 {
+		for _, topic := range schema.Topics(partitions, 1) { // as `kudos topics apply` does
+			require.NoError(t, b.cluster.CreateTopic(topic.Name, topic.Partitions, topic.Configs))
+		}
+	}
+	return b, stop
 }
 
 func newClient(t testing.TB, b *Broker, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	cl, err := kafkaOptions(b).NewClient(discardLog(), opts...)
+	cl, err := b.kafka().NewClient(testkit.Log(), opts...)
 	require.NoError(t, err)
 	t.Cleanup(cl.Close)
 	return cl
 }
 
-// createTopics makes the system's topics, as `kudos topics apply` does.
-func createTopics(t testing.TB, b *Broker, partitions int32) {
-	t.Helper()
-	admin := kadm.NewClient(newClient(t, b))
-	for _, topic := range schema.Topics(partitions, 1) {
-		configs := map[string]*string{}
-		for k, v := range topic.Configs {
-			configs[k] = &v
-		}
-		_, err := admin.CreateTopic(t.Context(), topic.Partitions, topic.ReplicationFactor, configs, topic.Name)
-		require.NoError(t, err)
-	}
-}
-
-// deadline bounds what a test waits for.
-func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // read polls n records, control records included if the client keeps them.
-func read(t testing.TB, cl *kgo.Client, n int) []*kgo.Record {
+func read(t testing.TB, cl *kgo.Client, n int) (records []*kgo.Record) {
 	t.Helper()
-	ctx := deadline(t)
-	var records []*kgo.Record
+	ctx := testkit.Context(t)
 	for len(records) < n {
 		fetches := cl.PollFetches(ctx)
 		require.NoError(t, fetches.Err(), "after %d of %d records", len(records), n)
@@ -81,90 +62,98 @@ func read(t testing.TB, cl *kgo.Client, n int) []*kgo.Record {
 	return records
 }
 
+func readFromStart(topic string) kgo.Opt {
+	return kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}})
+}
+
+// transactional is a client that writes to partition 0 of like-updates, unless a record says otherwise.
 func transactional(t testing.TB, b *Broker, id string) *kgo.Client {
 	return newClient(t, b, kgo.TransactionalID(id), kgo.TransactionTimeout(30*time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicUpdates))
 }
 
-func transact(t testing.TB, cl *kgo.Client, end kgo.TransactionEndTry, values ...string) {
+// set returns a record of the state table: "key=value", or "key" for a tombstone.
+func set(pair string) *kgo.Record {
+	r := &kgo.Record{Topic: schema.TopicState}
+	key, value, found := strings.Cut(pair, "=")
+	if r.Key = []byte(key); found {
+		r.Value = []byte(value)
+	}
+	return r
+}
+
+func produce(t testing.TB, cl *kgo.Client, records ...*kgo.Record) {
+	t.Helper()
+	require.NoError(t, cl.ProduceSync(t.Context(), records...).FirstErr())
+}
+
+func beginWith(t testing.TB, cl *kgo.Client, records ...*kgo.Record) {
 	t.Helper()
 	require.NoError(t, cl.BeginTransaction())
-	for _, v := range values {
-		require.NoError(t, cl.ProduceSync(t.Context(), kgo.StringRecord(v)).FirstErr())
+	produce(t, cl, records...)
+}
+
+// transact writes pairs to the state table in one transaction.
+func transact(t testing.TB, cl *kgo.Client, end kgo.TransactionEndTry, pairs ...string) {
+	t.Helper()
+	require.NoError(t, cl.BeginTransaction())
+	for _, pair := range pairs {
+		produce(t, cl, set(pair))
 	}
 	require.NoError(t, cl.EndTransaction(t.Context(), end))
 }
 
-func readFromStart(topic string) kgo.Opt {
-	return kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}})
-}
-
 func TestBrokerIsWhatKudosRequires(t *testing.T) {
-	b := startBroker(t)
-	createTopics(t, b, 4)
+	b, _ := startBroker(t, "", 4)
+	require.Len(t, b.cluster.ListenAddrs(), 1)
 	cl := newClient(t, b)
-	admin := kadm.NewClient(cl)
-
-	versions, err := admin.ApiVersions(t.Context())
-	require.NoError(t, err)
-	require.Len(t, versions, 1)
-	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), cl)
-	require.NoError(t, err)
-	finalized := map[string]int16{}
-	for _, f := range resp.FinalizedFeatures {
-		finalized[f.Name] = f.MaxVersionLevel
+	require.NoError(t, kafka.RequireTransactionVersion2(t.Context(), cl))
+	var names []string
+	for _, topic := range schema.Topics(4, 1) {
+		names = append(names, topic.Name)
 	}
-	require.GreaterOrEqual(t, finalized["transaction.version"], int16(2))
-
-	metadata, err := admin.Metadata(t.Context())
+	topics, err := kafka.LookUpTopics(t.Context(), cl, names...)
 	require.NoError(t, err)
-	require.NotEmpty(t, metadata.Cluster)
-	ids := map[kadm.TopicID]bool{}
-	for _, topic := range metadata.Topics {
-		want := 4
-		if topic.Topic == schema.TopicExclusions {
-			want = 1
-		}
-		require.Len(t, topic.Partitions, want, topic.Topic)
+	configs, err := kadm.NewClient(cl).DescribeTopicConfigs(t.Context(), names...)
+	require.NoError(t, err)
+	ids := map[[16]byte]bool{}
+	for _, want := range schema.Topics(4, 1) {
+		topic := topics.ByName[want.Name]
+		require.Equal(t, want.Partitions, topic.Partitions, want.Name)
 		ids[topic.ID] = true
+		described, err := configs.On(want.Name, nil)
+		require.NoError(t, err)
+		values := map[string]string{}
+		for _, c := range described.Configs {
+			values[c.Key] = c.MaybeValue()
+		}
+		for key, value := range want.Configs {
+			require.Equal(t, value, values[key], "%s of %s", key, want.Name)
+		}
 	}
 	require.Len(t, ids, 9, "each topic has an id of its own")
-	require.NotContains(t, ids, kadm.TopicID{})
+	require.NotContains(t, ids, [16]byte{})
 
-	other, err := kadm.NewClient(newClient(t, startBroker(t))).Metadata(t.Context())
+	another, _ := startBroker(t, "", 1)
+	other, err := kafka.LookUpTopics(t.Context(), newClient(t, another), names...)
 	require.NoError(t, err)
-	require.NotEqual(t, metadata.Cluster, other.Cluster, "new data is a new cluster")
-
-	configs, err := admin.DescribeTopicConfigs(t.Context(), schema.TopicUpdates)
-	require.NoError(t, err)
-	described := map[string]string{}
-	for _, c := range configs[0].Configs {
-		described[c.Key] = c.MaybeValue()
-	}
-	for _, topic := range schema.Topics(4, 1) {
-		if topic.Name == schema.TopicUpdates {
-			for k, v := range topic.Configs {
-				require.Equal(t, v, described[k], k)
-			}
-		}
-	}
+	require.NotEmpty(t, topics.ClusterID)
+	require.NotEqual(t, topics.ClusterID, other.ClusterID, "new data is a new cluster")
 }
 
 func TestBrokerTransactions(t *testing.T) {
-	b := startBroker(t)
-	createTopics(t, b, 1)
-	admin := kadm.NewClient(newClient(t, b))
+	b, _ := startBroker(t, "", 1)
 	cl := transactional(t, b, "t-0")
-	transact(t, cl, kgo.TryCommit, "a", "b")                                             // 0 1, marker 2
-	transact(t, cl, kgo.TryAbort, "x")                                                   // 3, marker 4
-	transact(t, cl, kgo.TryCommit, "c")                                                  // 5, marker 6
-	require.NoError(t, cl.BeginTransaction())                                            // left open
-	require.NoError(t, cl.ProduceSync(t.Context(), kgo.StringRecord("open")).FirstErr()) // 7
+	transact(t, cl, kgo.TryCommit, "a=1", "b=1") // 0 1, marker 2
+	transact(t, cl, kgo.TryAbort, "x=1")         // 3, marker 4
+	transact(t, cl, kgo.TryCommit, "c=1")        // 5, marker 6
+	beginWith(t, cl, set("open=1"))              // 7
 
-	committed := newClient(t, b, readFromStart(schema.TopicUpdates), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	committed := newClient(t, b,
+		readFromStart(schema.TopicState), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	var seen []string
 	for _, r := range read(t, committed, 6) {
-		what := string(r.Value)
+		what := string(r.Key)
 		if r.Attrs.IsControl() {
 			what = "marker"
 		}
@@ -172,108 +161,95 @@ func TestBrokerTransactions(t *testing.T) {
 	}
 	require.Equal(t, []string{"0 a", "1 b", "2 marker", "4 marker", "5 c", "6 marker"}, seen)
 
-	ends, err := admin.ListEndOffsets(t.Context(), schema.TopicUpdates)
-	require.NoError(t, err)
-	stable, err := admin.ListCommittedOffsets(t.Context(), schema.TopicUpdates)
-	require.NoError(t, err)
-	end, _ := ends.Lookup(schema.TopicUpdates, 0)
-	lso, _ := stable.Lookup(schema.TopicUpdates, 0)
-	require.EqualValues(t, 8, end.Offset)
-	require.EqualValues(t, 7, lso.Offset, "the last stable offset is before the open transaction")
+	admin := kadm.NewClient(newClient(t, b))
+	end := func(list func(context.Context, ...string) (kadm.ListedOffsets, error)) int64 {
+		offsets, err := list(t.Context(), schema.TopicState)
+		require.NoError(t, err)
+		at, _ := offsets.Lookup(schema.TopicState, 0)
+		return at.Offset
+	}
+	require.EqualValues(t, 8, end(admin.ListEndOffsets))
+	require.EqualValues(t, 7, end(admin.ListCommittedOffsets), "the last stable offset is before the open transaction")
 
 	next := transactional(t, b, "t-0") // takes over: the open transaction is aborted, and its owner fenced
-	_, _, err = next.ProducerID(t.Context())
+	_, _, err := next.ProducerID(t.Context())
 	require.NoError(t, err)
 	require.Error(t, cl.EndTransaction(t.Context(), kgo.TryCommit), "the owner before is fenced")
-	stable, err = admin.ListCommittedOffsets(t.Context(), schema.TopicUpdates)
-	require.NoError(t, err)
-	lso, _ = stable.Lookup(schema.TopicUpdates, 0)
-	require.EqualValues(t, 9, lso.Offset)
-}
-
-func TestBrokerCommitsOffsetsWithATransaction(t *testing.T) {
-	b := startBroker(t)
-	createTopics(t, b, 2)
-	member := newClient(t, b, kgo.ConsumerGroup("g"), kgo.ConsumeTopics(schema.TopicLikes), kgo.DisableAutoCommit(),
-		kgo.Balancers(kgo.RangeBalancer()))
-	producer := newClient(t, b)
-	require.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: schema.TopicLikes, Key: []byte("1"), Value: []byte("{}")}).FirstErr())
-	record := read(t, member, 1)[0]
-	id, generation := member.GroupMetadata()
-	metadata, err := kadm.NewClient(producer).Metadata(t.Context(), schema.TopicLikes)
-	require.NoError(t, err)
-
-	cl := transactional(t, b, "g-0")
-	offset := func(generation int32) int16 {
-		pid, epoch, err := cl.ProducerID(t.Context())
-		require.NoError(t, err)
-		req := kmsg.NewPtrTxnOffsetCommitRequest()
-		req.TransactionalID, req.Group, req.MemberID, req.Generation = "g-0", "g", id, generation
-		req.ProducerID, req.ProducerEpoch = pid, epoch
-		rt, rp := kmsg.NewTxnOffsetCommitRequestTopic(), kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		rt.Topic, rt.TopicID = schema.TopicLikes, metadata.Topics[schema.TopicLikes].ID
-		rp.Partition, rp.Offset = record.Partition, record.Offset+1
-		rt.Partitions = append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
-		resp, err := req.RequestWith(t.Context(), cl)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, resp.Version, int16(5), "the group joins the transaction by itself")
-		return resp.Topics[0].Partitions[0].ErrorCode
-	}
-	committed := func() int64 {
-		offsets, err := kadm.NewClient(producer).FetchOffsets(t.Context(), "g")
-		require.NoError(t, err)
-		o, known := offsets.Lookup(schema.TopicLikes, record.Partition)
-		if !known {
-			return -1
-		}
-		return o.At
-	}
-	require.NoError(t, cl.BeginTransaction())
-	require.NoError(t, cl.ProduceSync(t.Context(), kgo.StringRecord("update")).FirstErr())
-	require.Equal(t, kerr.IllegalGeneration.Code, offset(generation+1))
-	require.Zero(t, offset(generation))
-	require.EqualValues(t, -1, committed())
-	require.NoError(t, cl.EndTransaction(t.Context(), kgo.TryCommit))
-	require.Equal(t, record.Offset+1, committed())
+	require.EqualValues(t, 9, end(admin.ListCommittedOffsets))
 }
 
 // A pin: should kfake learn LogAppendTime, the note at Broker can go.
 func TestBrokerKeepsTheProducersTime(t *testing.T) {
-	b := startBroker(t)
-	createTopics(t, b, 1)
+	b, _ := startBroker(t, "", 1)
 	past := time.UnixMilli(1_000_000)
-	require.NoError(t, newClient(t, b).ProduceSync(t.Context(), &kgo.Record{Topic: schema.TopicLikes, Timestamp: past, Value: []byte("v")}).FirstErr())
+	produce(t, newClient(t, b), &kgo.Record{Topic: schema.TopicLikes, Timestamp: past, Value: []byte("v")})
 	require.Equal(t, past, read(t, newClient(t, b, readFromStart(schema.TopicLikes)), 1)[0].Timestamp)
 }
 
-func TestBrokerTakesKcat(t *testing.T) {
-	client, err := exec.LookPath("kcat")
+// commandLineClient is the path of a program. The test is skipped without it, but not in CI.
+func commandLineClient(t *testing.T, name, debian string) string {
+	path, err := exec.LookPath(name)
 	if err != nil {
-		const missing = "needs kcat (Debian: apt-get install kcat)"
+		missing := fmt.Sprintf("needs %s (Debian: apt-get install %s)", name, debian)
 		if os.Getenv("CI") != "" {
 			t.Fatal(missing)
 		}
 		t.Skip(missing)
 	}
-	b := startBroker(t)
-	createTopics(t, b, 1)
-	ctx := deadline(t)
+	return path
+}
+
+func TestBrokerTakesKcat(t *testing.T) {
+	client := commandLineClient(t, "kcat", "kcat")
+	b, _ := startBroker(t, "", 1)
+	ctx := testkit.Context(t)
 	produce := exec.CommandContext(ctx, client, "-b", b.Address(), "-P", "-t", schema.TopicLikes, "-K:")
 	produce.Stdin = bytes.NewBufferString(`42:{"user_id":7,"action":"LIKE"}` + "\n")
 	out, err := produce.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	out, err = exec.CommandContext(ctx, client, "-b", b.Address(), "-C", "-t", schema.TopicLikes, "-e", "-q", "-f", "%k %s").CombinedOutput()
+	args := []string{"-b", b.Address(), "-C", "-t", schema.TopicLikes, "-e", "-q", "-f", "%k %s"}
+	out, err = exec.CommandContext(ctx, client, args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, `42 {"user_id":7,"action":"LIKE"}`, string(out))
 }
 
 func TestBrokerRefusesAddresses(t *testing.T) {
-	o := DefaultBrokerOptions()
-	o.Address = startBroker(t).Address()
-	require.ErrorContains(t, NewBroker(o, discardLog()).Start(), o.Address)
-	for _, address := range []string{"0.0.0.0:9092", ":9092", "[::]:9092", "localhost"} {
-		o.Address = address
-		require.ErrorContains(t, NewBroker(o, discardLog()).Start(), address)
+	b, _ := startBroker(t, "", 0)
+	for _, address := range []string{b.Address(), "0.0.0.0:9092", ":9092", "[::]:9092", "localhost"} {
+		_, err := StartBroker(address, "", testkit.Log())
+		require.ErrorContains(t, err, address)
 	}
+}
+
+func TestBrokerKeepsItsData(t *testing.T) {
+	dir := t.TempDir()
+	b, stop := startBroker(t, dir, 1)
+	transact(t, transactional(t, b, "writer"), kgo.TryCommit, "a=1", "_=1")
+	id := b.cluster.TopicInfo(schema.TopicState).TopicID
+	stop()
+	b, _ = startBroker(t, dir, 0)
+	require.Equal(t, map[string]string{"a": "1", "_": "1"}, table(t, b))
+	require.Equal(t, id, b.cluster.TopicInfo(schema.TopicState).TopicID)
+}
+
+// TestKilledTransactionsStayAborted: also after a second kill, when their transactional id has committed another one.
+func TestKilledTransactionsStayAborted(t *testing.T) {
+	dir := t.TempDir()
+	kill := func() *Broker { // starts on a copy of the directory, as it would be if the broker were killed now
+		killed := filepath.Join(t.TempDir(), "kafka")
+		require.NoError(t, os.CopyFS(killed, os.DirFS(dir)))
+		dir = killed
+		b, _ := startBroker(t, dir, 0)
+		require.NoError(t, b.EndKilledTransactions(t.Context()))
+		return b
+	}
+	b, _ := startBroker(t, dir, 1)
+	writer := transactional(t, b, "writer")
+	transact(t, writer, kgo.TryCommit, "a=1", "_=1")
+	beginWith(t, writer, set("b=never committed"))
+	b = kill()
+	transact(t, transactional(t, b, "writer"), kgo.TryCommit, "a=2", "_=2")
+	want := map[string]string{"a": "2", "_": "2"}
+	require.Equal(t, want, table(t, b))
+	require.Equal(t, want, table(t, kill()))
 }

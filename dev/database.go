@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"time"
 
@@ -21,61 +20,38 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// DatabaseOptions of the embedded MySQL server.
-type DatabaseOptions struct {
-	// Address to listen on, host:port; port 0 takes a free one.
-	Address string `mapstructure:"address"`
-	// LockWait is how long a transaction waits for those before it, until it is refused
-	// with MySQL's error 1205. All wait for one lock here, not for single rows: so it is
-	// longer than what clients ask for by innodb_lock_wait_timeout, which is ignored.
-	LockWait time.Duration `mapstructure:"lock_wait"`
-	// ShutdownTimeout bounds the wait for running statements on exit.
-	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
-}
+// DatabaseAddress is where the embedded database listens by default: MySQL's port, on this machine only.
+const DatabaseAddress = "127.0.0.1:3306"
 
-// DefaultDatabaseOptions listen on MySQL's port, on this machine only.
-func DefaultDatabaseOptions() DatabaseOptions {
-	return DatabaseOptions{Address: "127.0.0.1:3306", LockWait: 20 * time.Second, ShutdownTimeout: 5 * time.Second}
-}
+const (
+	// databaseName is the database that the embedded MySQL server has.
+	databaseName = "kudos"
+	// lockWait is how long a transaction waits for those before it, until it fails with MySQL's error 1205. All wait
+	// for one lock here: so it is longer than what clients ask for by innodb_lock_wait_timeout, which is ignored.
+	lockWait = 20 * time.Second
+	// drainTimeout bounds the wait for running statements on exit.
+	drainTimeout = 5 * time.Second
+)
 
-// Validate says what is wrong with the options, all of it.
-func (o DatabaseOptions) Validate() error {
-	var errs []error
-	if _, _, err := net.SplitHostPort(o.Address); err != nil {
-		errs = append(errs, fmt.Errorf("address %q is not host:port: %w", o.Address, err))
-	}
-	if o.LockWait <= 0 || o.ShutdownTimeout <= 0 {
-		errs = append(errs, errors.New("lock_wait and shutdown_timeout must be above 0"))
-	}
-	return errors.Join(errs...)
-}
-
-// Database is a MySQL server in this process: go-mysql-server with its tables in
-// memory, any user and no password.
+// Database is a MySQL server in this process: go-mysql-server with its tables in memory, any user and no password.
 //
-// By itself it has neither row locks nor isolation: a commit writes back, whole, every
-// table that its transaction has touched, and even a SELECT that ran beside a commit
-// undoes it. So statements run one at a time here, and from BEGIN (or a statement that
-// writes) to the end of the transaction no other may begin (see serialHandler).
-// Nothing is lost then, whatever clients do, but transactions queue; one writing
-// connection is all that is of use.
+// By itself it has neither row locks nor isolation: a commit writes back, whole, every table that its transaction has
+// touched, and even a concurrent SELECT undoes it. So statements run one at a time here, and from BEGIN (or a statement
+// that writes) to the end of the transaction no other may begin (see serialHandler). Nothing is lost then, whatever
+// clients do, but transactions queue; more than one writing connection is of no use.
 //
-// It scans where a real server looks up: a statement costs time in proportion to its
-// rows times the rows of the table. That is right for thousands of posts, not for
-// millions. SELECT … FOR UPDATE and isolation levels are accepted; savepoints are not.
+// It scans where a real server looks up: a statement costs time in proportion to its rows times the rows of the table.
+// That is right for thousands of posts. SELECT … FOR UPDATE and isolation levels are accepted; savepoints are not.
 type Database struct {
-	options  DatabaseOptions
-	log      *slog.Logger
-	listener net.Listener
-	engine   *sqle.Engine
-	server   *server.Server
-	handler  *serialHandler
-	served   chan struct{} // closed when nothing is accepted any more
+	address string
+	engine  *sqle.Engine
+	server  *server.Server
+	handler *serialHandler
+	served  chan struct{} // closed when nothing is accepted any more
 }
 
-// init silences the server's two loggers, which are its own but global, and lets
-// sessions set the lock wait timeout as they can in MySQL: clients that do could not
-// connect otherwise.
+// init silences the server's two loggers, which are global, and lets sessions set the lock wait timeout as they can in
+// MySQL: clients that do could not connect otherwise.
 func init() {
 	const lockWait = "innodb_lock_wait_timeout"
 	logrus.SetOutput(io.Discard)
@@ -91,36 +67,33 @@ func init() {
 	}})
 }
 
-// NewDatabase makes the server; nothing listens yet.
-func NewDatabase(o DatabaseOptions, log *slog.Logger) *Database {
-	return &Database{options: o, log: log, served: make(chan struct{})}
-}
+// StartDatabase listens on address, whose port may be 0 for a free one, and serves; Run must be called to end that.
+func StartDatabase(address string) (*Database, error) { return startDatabase(address, lockWait) }
 
-// Start listens and serves. After it, Run must be called, which ends what Start has
-// started.
-func (d *Database) Start() error {
-	if err := d.options.Validate(); err != nil {
-		return fmt.Errorf("embedded MySQL: %w", err)
+func startDatabase(address string, lockWait time.Duration) (*Database, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("embedded MySQL: address %q is not host:port: %w", address, err)
 	}
-	listener, err := net.Listen("tcp", d.options.Address)
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("embedded MySQL cannot listen on %s: %w (give another address, or port 0 for any free one)", d.options.Address, err)
+		const help = "(give another address, or port 0 for any free one)"
+		return nil, fmt.Errorf("embedded MySQL cannot listen on %s: %w %s", address, err, help)
 	}
 	provider := memory.NewDBProvider(memory.NewDatabase(databaseName))
-	d.engine = sqle.NewDefault(provider)
-	sessions := memory.NewSessionBuilder(provider)
+	d := &Database{address: listener.Addr().String(), engine: sqle.NewDefault(provider), served: make(chan struct{})}
 	config := server.Config{
 		Protocol: "tcp",
-		Address:  listener.Addr().String(),
+		Address:  d.address,
 		Listener: listener,
 		Version:  "8.0.31-kudos-dev",
 		// A client that does not read its answer holds everybody else up.
 		ConnWriteTimeout: 30 * time.Second,
 	}
 	wrap := func(inner mysql.Handler) (mysql.Handler, error) {
-		d.handler = newSerialHandler(inner, d.options.LockWait)
+		d.handler = newSerialHandler(inner, lockWait)
 		return d.handler, nil
 	}
+	sessions := memory.NewSessionBuilder(provider)
 	build := func(ctx context.Context, conn *mysql.Conn, addr string) (sql.Session, error) {
 		session, err := sessions(ctx, conn, addr)
 		if err == nil {
@@ -130,48 +103,38 @@ func (d *Database) Start() error {
 	}
 	d.server, err = server.NewServerWithHandler(config, d.engine, sql.NewContext, build, nil, wrap)
 	if err != nil {
-		return errors.Join(fmt.Errorf("embedded MySQL: %w", err), listener.Close())
+		return nil, errors.Join(fmt.Errorf("embedded MySQL: %w", err), listener.Close())
 	}
-	d.listener = listener
 	go func() {
 		defer close(d.served)
 		_ = d.server.Start() // always nil
 	}()
-	return nil
+	return d, nil
 }
 
-// Address is where the server listens, host:port. Known after Start.
-func (d *Database) Address() string { return d.listener.Addr().String() }
+// Address is where the server listens, host:port.
+func (d *Database) Address() string { return d.address }
 
 // DSN reaches the server with go-sql-driver/mysql.
-func (d *Database) DSN() string { return "root@tcp(" + d.Address() + ")/" + databaseName }
+func (d *Database) DSN() string { return "root@tcp(" + d.address + ")/" + databaseName }
 
-// Run serves until ctx ends, and returns when all connections are closed or
-// ShutdownTimeout is over.
-func (d *Database) Run(ctx context.Context) error {
-	var err error
+// Run serves until ctx ends, and returns when all connections are closed or drainTimeout is over.
+func (d *Database) Run(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
 	case <-d.served:
-		err = fmt.Errorf("embedded MySQL at %s stopped listening", d.Address())
+		err = fmt.Errorf("embedded MySQL at %s stopped listening", d.address)
 	}
-	return errors.Join(err, d.stop())
-}
-
-func (d *Database) stop() error {
 	_ = d.server.Close() // always nil
 	<-d.served
-	drained := d.handler.close()
-	timeout := time.NewTimer(d.options.ShutdownTimeout)
-	defer timeout.Stop()
 	select {
-	case <-drained:
-	case <-timeout.C:
-		return fmt.Errorf("embedded MySQL: a statement still ran %s after the shutdown", d.options.ShutdownTimeout)
+	case <-d.handler.close():
+	case <-time.After(drainTimeout):
+		return errors.Join(err, fmt.Errorf("embedded MySQL: a statement still ran %s after the shutdown", drainTimeout))
 	}
-	// Its background threads end by being cancelled, and it tells that as an error.
-	if err := d.engine.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("closing embedded MySQL: %w", err)
+	// Its background threads end by being cancelled, which it reports as an error.
+	if closing := d.engine.Close(); closing != nil && !errors.Is(closing, context.Canceled) {
+		err = errors.Join(err, fmt.Errorf("closing embedded MySQL: %w", closing))
 	}
-	return nil
+	return err
 }

@@ -4,7 +4,7 @@ package dev
 
 import (
 	"context"
-	"strings"
+	"regexp"
 	"sync"
 	"time"
 
@@ -15,14 +15,12 @@ import (
 	querypb "github.com/dolthub/vitess/go/vt/proto/query"
 )
 
-// serialHandler lets go-mysql-server do one thing at a time. Two locks:
+// serialHandler lets go-mysql-server do one thing at a time, by two locks:
 //
-//   - transaction: held by the one connection that may write, from BEGIN or its first
-//     writing statement to the end of the transaction. Waiting for it is bounded and
-//     ends in error 1205, as InnoDB's row locks do.
-//   - statement: held for each statement of any connection. Readers (outside of a
-//     transaction) take only this one, so they pass between the statements of a
-//     transaction and see the state before it.
+//   - transaction: held by the one connection that may write, from BEGIN or its first writing statement to the end of
+//     the transaction. Waiting for it is bounded and ends in error 1205, as InnoDB's row locks do.
+//   - statement: held for each statement of any connection. Readers (outside of a transaction) take only this one, so
+//     they pass between the statements of a transaction and see the state before it.
 //
 // The transaction lock is always taken first.
 type serialHandler struct {
@@ -40,24 +38,25 @@ type serialHandler struct {
 	}
 }
 
-// serialConn is one connection. Its commands come one after another, so that only the
-// map that holds it needs a lock.
+// serialConn is one connection. Its commands come one after another, so only the map that holds it needs a lock.
 type serialConn struct {
 	conn     *mysql.Conn
 	session  sql.Session
 	mayWrite bool // holds the transaction lock
 }
 
+var (
+	errClosing  = mysql.NewSQLError(mysql.ERServerShutdown, mysql.SSServerShutdown, "server shutdown in progress")
+	errLockWait = mysql.NewSQLError(mysql.ERLockWaitTimeout, mysql.SSUnknownSQLState,
+		"Lock wait timeout exceeded; try restarting transaction")
+)
+
 func newSerialHandler(inner mysql.Handler, lockWait time.Duration) *serialHandler {
 	h := &serialHandler{
-		Handler:     inner,
-		lockWait:    lockWait,
-		statement:   make(chan struct{}, 1),
-		transaction: make(chan struct{}, 1),
-		closing:     make(chan struct{}),
+		Handler: inner, lockWait: lockWait, closing: make(chan struct{}),
+		statement: make(chan struct{}, 1), transaction: make(chan struct{}, 1),
 	}
-	h.mu.connections = make(map[uint32]*serialConn)
-	h.mu.drained = make(chan struct{})
+	h.mu.connections, h.mu.drained = map[uint32]*serialConn{}, make(chan struct{})
 	return h
 }
 
@@ -76,8 +75,7 @@ func (h *serialHandler) connection(conn *mysql.Conn) *serialConn {
 	return h.mu.connections[conn.ConnectionID]
 }
 
-// close cuts all connections, and returns a channel that is closed when the last one
-// has gone.
+// close cuts all connections, and returns a channel that is closed when the last one has gone.
 func (h *serialHandler) close() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,13 +120,17 @@ func (h *serialHandler) ConnectionClosed(conn *mysql.Conn) {
 	h.drainedLocked()
 }
 
-func (h *serialHandler) ComQuery(ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn) error {
+func (h *serialHandler) ComQuery(
+	ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn,
+) error {
 	return h.run(conn, query, func() error { return h.Handler.ComQuery(ctx, conn, query, callback) })
 }
 
-// ComMultiQuery executes the first statement and returns the rest, with which it is
-// called again: so the first word of the query tells about all that is executed.
-func (h *serialHandler) ComMultiQuery(ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn) (rest string, err error) {
+// ComMultiQuery executes the first statement and returns the rest, with which it is called again: so the first word of
+// the query tells about all that is executed.
+func (h *serialHandler) ComMultiQuery(
+	ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn,
+) (rest string, err error) {
 	err = h.run(conn, query, func() (err error) {
 		rest, err = h.Handler.ComMultiQuery(ctx, conn, query, callback)
 		return err
@@ -136,13 +138,18 @@ func (h *serialHandler) ComMultiQuery(ctx context.Context, conn *mysql.Conn, que
 	return rest, err
 }
 
-func (h *serialHandler) ComStmtExecute(ctx context.Context, conn *mysql.Conn, prepare *mysql.PrepareData, callback func(*sqltypes.Result) error) error {
-	return h.run(conn, prepare.PrepareStmt, func() error { return h.Handler.ComStmtExecute(ctx, conn, prepare, callback) })
+func (h *serialHandler) ComStmtExecute(
+	ctx context.Context, conn *mysql.Conn, prepare *mysql.PrepareData, callback func(*sqltypes.Result) error,
+) error {
+	execute := func() error { return h.Handler.ComStmtExecute(ctx, conn, prepare, callback) }
+	return h.run(conn, prepare.PrepareStmt, execute)
 }
 
 // ComPrepare, ComInitDB and ComResetConnection only read, or throw away.
 
-func (h *serialHandler) ComPrepare(ctx context.Context, conn *mysql.Conn, query string, prepare *mysql.PrepareData) (fields []*querypb.Field, err error) {
+func (h *serialHandler) ComPrepare(
+	ctx context.Context, conn *mysql.Conn, query string, prepare *mysql.PrepareData,
+) (fields []*querypb.Field, err error) {
 	err = h.run(conn, "", func() (err error) {
 		fields, err = h.Handler.ComPrepare(ctx, conn, query, prepare)
 		return err
@@ -162,17 +169,22 @@ func (h *serialHandler) ComResetConnection(conn *mysql.Conn) error {
 func (h *serialHandler) run(conn *mysql.Conn, query string, command func() error) error {
 	c := h.connection(conn)
 	if c == nil {
-		return mysql.NewSQLError(mysql.ERServerShutdown, mysql.SSServerShutdown, "server shutdown in progress")
+		return errClosing
 	}
 	if !c.mayWrite && (writes(query) || c.manualCommit()) {
-		if err := h.acquire(c); err != nil {
-			return err
+		select {
+		case h.transaction <- struct{}{}:
+			c.mayWrite = true
+		case <-h.closing:
+			return errClosing
+		case <-time.After(h.lockWait):
+			return errLockWait
 		}
 	}
 	select {
 	case h.statement <- struct{}{}:
 	case <-h.closing:
-		return mysql.NewSQLError(mysql.ERServerShutdown, mysql.SSServerShutdown, "server shutdown in progress")
+		return errClosing
 	}
 	defer func() {
 		<-h.statement
@@ -181,26 +193,10 @@ func (h *serialHandler) run(conn *mysql.Conn, query string, command func() error
 		}
 	}()
 	if c.session != nil && !c.inTransaction() {
-		// A statement that failed early may have left its snapshot of the tables
-		// behind. The next one would work on it, and write it back.
+		// A statement that failed early may have left its snapshot of the tables, which the next one would write back.
 		c.session.SetTransaction(nil)
 	}
 	return command()
-}
-
-// acquire waits for the transaction lock.
-func (h *serialHandler) acquire(c *serialConn) error {
-	timeout := time.NewTimer(h.lockWait)
-	defer timeout.Stop()
-	select {
-	case h.transaction <- struct{}{}:
-		c.mayWrite = true
-		return nil
-	case <-h.closing:
-		return mysql.NewSQLError(mysql.ERServerShutdown, mysql.SSServerShutdown, "server shutdown in progress")
-	case <-timeout.C:
-		return mysql.NewSQLError(mysql.ERLockWaitTimeout, mysql.SSUnknownSQLState, "Lock wait timeout exceeded; try restarting transaction")
-	}
 }
 
 func (h *serialHandler) release(c *serialConn) {
@@ -210,8 +206,7 @@ func (h *serialHandler) release(c *serialConn) {
 	}
 }
 
-// inTransaction tells whether the connection has begun a transaction by itself, so
-// that only a COMMIT or ROLLBACK ends it.
+// inTransaction tells whether the connection has begun a transaction by itself: only COMMIT or ROLLBACK ends it then.
 func (c *serialConn) inTransaction() bool {
 	if c.session == nil || c.session.GetTransaction() == nil {
 		return false
@@ -219,8 +214,7 @@ func (c *serialConn) inTransaction() bool {
 	return c.session.GetIgnoreAutoCommit() || c.manualCommit()
 }
 
-// manualCommit tells whether the connection has switched autocommit off: then its
-// reads begin a transaction, too.
+// manualCommit tells whether the connection has switched autocommit off: then its reads begin a transaction, too.
 func (c *serialConn) manualCommit() bool {
 	if c.session == nil {
 		return false
@@ -229,40 +223,17 @@ func (c *serialConn) manualCommit() bool {
 	return err == nil && !autocommit
 }
 
-// writes tells whether a statement may change something, by its first word. What is
-// not known may. COMMIT and ROLLBACK need no lock of their own: where they end
-// something, it is held.
-func writes(query string) bool {
-	switch strings.ToLower(firstWord(query)) {
-	case "", "select", "show", "describe", "desc", "explain", "set", "use", "help", "do", "commit", "rollback":
-		return false
-	}
-	return true
-}
+var (
+	// beforeStatement matches white space, parentheses and comments, but those that MySQL or MariaDB executes. What
+	// follows it is matched by itself: in one expression a comment would reach up to the end of any later one.
+	beforeStatement = regexp.MustCompile(`(?s)^(?:[\s(;]|/\*(?:\*/|(?:[^!M]|M[^!]).*?\*/)|(?:--|#)[^\n]*(?:\n|$))*`)
+	// notWriting matches, by their first word, statements that change nothing. COMMIT and ROLLBACK need no lock of
+	// their own: where they end something, it is held.
+	notWriting = regexp.MustCompile(
+		`(?i)^(?:$|(?:select|show|describe|desc|explain|set|use|help|do|commit|rollback)\b)`)
+)
 
-// firstWord skips white space, parentheses and comments.
-func firstWord(query string) string {
-	for {
-		query = strings.TrimLeft(query, " \t\r\n(;")
-		var end string
-		switch {
-		case strings.HasPrefix(query, "/*!"), strings.HasPrefix(query, "/*M!"):
-			return "executable comment"
-		case strings.HasPrefix(query, "/*"):
-			end = "*/"
-		case strings.HasPrefix(query, "--"), strings.HasPrefix(query, "#"):
-			end = "\n"
-		default:
-			isLetter := func(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
-			if i := strings.IndexFunc(query, func(r rune) bool { return !isLetter(r) }); i >= 0 {
-				return query[:i]
-			}
-			return query
-		}
-		_, rest, found := strings.Cut(query, end)
-		if !found {
-			return ""
-		}
-		query = rest
-	}
+// writes tells whether a statement may change something. An unknown one may.
+func writes(query string) bool {
+	return !notWriting.MatchString(query[len(beforeStatement.FindString(query)):])
 }

@@ -1,8 +1,6 @@
 package dev
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -12,42 +10,32 @@ import (
 
 // Shape says what the simulated likes look like. Shares are between 0 and 1.
 type Shape struct {
-	// Posts that there are. The post with id n is the n-th most popular one.
-	Posts int `mapstructure:"posts"`
-	// Skew is the exponent of the Zipf distribution of popularity, above 1.
-	Skew float64 `mapstructure:"skew"`
+	Posts int     // the post with id n is the n-th most popular one
+	Skew  float64 // exponent of the Zipf distribution of popularity, above 1
 	// Users at the start, how many join each second, and how many there are at most.
-	Users        int     `mapstructure:"users"`
-	NewUsersRate float64 `mapstructure:"new_users_rate"`
-	MaxUsers     int     `mapstructure:"max_users"`
-	// Reactions is how many there are of all users to all posts, at most, but for those to
-	// posts that go viral: each post has an audience, as large as it is popular.
-	Reactions int `mapstructure:"reactions"`
-	// Moods is how long a post is liked more and more, and then less and less: its audience
-	// is bounded, so that likes must be withdrawn for others to be given. 0: it never is.
-	Moods time.Duration `mapstructure:"moods"`
-	// Dislikes among first reactions.
-	Dislikes float64 `mapstructure:"dislikes"`
-	// ChangedMinds are events about a reaction of a short while ago: mostly it is
-	// withdrawn, sometimes turned into its opposite.
-	ChangedMinds float64 `mapstructure:"changed_minds"`
-	// DoubleClicks are events that come twice.
-	DoubleClicks float64 `mapstructure:"double_clicks"`
-	// Late events happened up to MaxLate ago.
-	Late    float64       `mapstructure:"late"`
-	MaxLate time.Duration `mapstructure:"max_late"`
-	// ViralEvery is the mean time between two posts that go viral; one then draws
-	// ViralShare of all events for ViralFor. ViralPosts can, each with an audience of
-	// ViralAudience users.
-	ViralPosts    int           `mapstructure:"viral_posts"`
-	ViralAudience int           `mapstructure:"viral_audience"`
-	ViralEvery    time.Duration `mapstructure:"viral_every"`
-	ViralFor      time.Duration `mapstructure:"viral_for"`
-	ViralShare    float64       `mapstructure:"viral_share"`
+	Users        int
+	NewUsersRate float64
+	MaxUsers     int
+	// Reactions is how many there are of all users to all posts, at most, except to viral posts: each post has an
+	// audience, as large as it is popular.
+	Reactions int
+	// Moods is how long a post is liked more and more, and then less and less: its audience is bounded, so likes must
+	// be withdrawn for others to be given. 0: it never is.
+	Moods        time.Duration
+	Dislikes     float64 // among first reactions
+	ChangedMinds float64 // events about a recent reaction: mostly a withdrawal, sometimes the opposite reaction
+	DoubleClicks float64 // events that come twice
+	Late         float64 // events that happened up to MaxLate ago
+	MaxLate      time.Duration
+	// ViralPosts can go viral, each with an audience of ViralAudience users. ViralEvery is the mean time between two of
+	// them; one then draws ViralShare of all events for ViralFor.
+	ViralPosts, ViralAudience int
+	ViralEvery, ViralFor      time.Duration
+	ViralShare                float64
 }
 
-// DefaultShape is a small network on a busy day. The embedded database scans its tables, and
-// the state table has a row for each reaction that there ever was: so all of it is bounded.
+// DefaultShape is a small network on a busy day. The embedded database scans its tables, and the state table has a row
+// for each reaction that there ever was: so all of it is bounded.
 func DefaultShape() Shape {
 	return Shape{
 		Posts: 2_000, Skew: 1.1,
@@ -60,34 +48,6 @@ func DefaultShape() Shape {
 	}
 }
 
-// Validate says what is wrong with the shape, all of it.
-func (s Shape) Validate() error {
-	var errs []error
-	if s.Posts < 1 || s.Users < 1 || s.NewUsersRate < 0 {
-		errs = append(errs, errors.New("posts and users must be at least 1, and new_users_rate not below 0"))
-	}
-	if s.MaxUsers < s.Users || s.Reactions < 1 || s.Moods < 0 {
-		errs = append(errs, errors.New("max_users must be at least users, reactions at least 1, and moods not below 0"))
-	}
-	if s.ViralPosts < 1 || s.ViralAudience < 1 {
-		errs = append(errs, errors.New("viral_posts and viral_audience must be at least 1"))
-	}
-	if s.Skew <= 1 {
-		errs = append(errs, fmt.Errorf("skew is %g; it must be above 1", s.Skew))
-	}
-	for name, share := range map[string]float64{
-		"dislikes": s.Dislikes, "changed_minds": s.ChangedMinds, "double_clicks": s.DoubleClicks, "late": s.Late, "viral_share": s.ViralShare,
-	} {
-		if share < 0 || share > 1 {
-			errs = append(errs, fmt.Errorf("%s is %g; it must be between 0 and 1", name, share))
-		}
-	}
-	if s.MaxLate < 0 || s.ViralEvery <= 0 || s.ViralFor < 0 {
-		errs = append(errs, errors.New("viral_every must be above 0; max_late and viral_for not below"))
-	}
-	return errors.Join(errs...)
-}
-
 // regions and how many of 100 users live there.
 var regions = [...]struct {
 	code   string
@@ -97,8 +57,7 @@ var regions = [...]struct {
 	{"NG", 5}, {"ID", 5}, {"MX", 4}, {"ZZ", 2},
 }
 
-// Generator makes likes. It is pure: the same shape, seed and clock values give the
-// same events. Not for use by several goroutines.
+// Generator makes likes. The same shape, seed and clock values give the same events. Not for concurrent use.
 type Generator struct {
 	shape  Shape
 	random *rand.Rand
@@ -172,24 +131,23 @@ func (g *Generator) reaction(now time.Time) schema.Event {
 	return e
 }
 
-// Past is the i-th of n likes of the day before now, in the order of their times. Their users
-// are of the past too, so that nothing that comes later takes their likes away.
+// Past is the i-th of n likes of the day before now, in the order of their times. Their users are of the past too, so
+// that nothing that comes later takes their likes away.
 func (g *Generator) Past(i, n int, now time.Time) schema.Event {
 	const day, wave = 24 * time.Hour, 0.1 // hours differ by up to four times
 	part := float64(i) / float64(n)
 	at := now.Add(-day + time.Duration((part+wave*math.Sin(2*math.Pi*part))*float64(day)))
+	user := uint64(g.shape.MaxUsers + 1 + i)
 	e := schema.Event{
-		PostID: 1 + g.posts.Uint64(), UserID: uint64(g.shape.MaxUsers + 1 + i), Action: schema.Like, TimeMs: at.UnixMilli(),
+		PostID: 1 + g.posts.Uint64(), UserID: user, Region: home(user), Action: schema.Like, TimeMs: at.UnixMilli(),
 	}
-	e.Region = home(e.UserID)
 	if g.chance(g.shape.Dislikes) {
 		e.Action = schema.Dislike
 	}
 	return e
 }
 
-// fan is one of the audience of a post. Members that have not joined yet have others in
-// their place.
+// fan is one of the audience of a post. Users who have joined stand in for those who have not.
 func (g *Generator) fan(post uint64, now time.Time) uint64 {
 	size := max(1, int(float64(g.shape.Reactions)*math.Pow(float64(post), -g.shape.Skew)/g.weight))
 	if post == g.viral && now.Before(g.viralUntil) {
@@ -203,8 +161,8 @@ func (g *Generator) fan(post uint64, now time.Time) uint64 {
 	return 1 + member%uint64(g.shape.Users)
 }
 
-// liked tells whether the next reaction to a post is one, rather than a withdrawal. Posts are
-// in fashion and out of it by turns. Who goes viral again meets the backlash.
+// liked tells whether the next reaction to a post is one, rather than a withdrawal. Posts come into fashion and out of
+// it. One that goes viral again meets the backlash.
 func (g *Generator) liked(post uint64, now time.Time) bool {
 	if g.shape.Moods == 0 {
 		return true
@@ -223,7 +181,6 @@ func spread(n uint64) uint64 {
 	return n ^ n>>31
 }
 
-// changedMind withdraws a recent reaction, or turns it around.
 func (g *Generator) changedMind() schema.Event {
 	e := g.recent[g.random.Uint64N(min(g.made, uint64(len(g.recent))))]
 	switch {

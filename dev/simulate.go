@@ -2,9 +2,10 @@ package dev
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,74 +17,53 @@ import (
 	"kudos/stream/kafka"
 )
 
-// SimulatorOptions say how fast simulated likes come, and by which way.
+// SimulatorOptions say how fast simulated likes come, and which way they take.
 type SimulatorOptions struct {
-	// Rate in events per second.
-	Rate float64 `mapstructure:"rate"`
-	// Seed makes a run repeatable. 0: another one each time.
-	Seed uint64 `mapstructure:"seed"`
-	// HTTPAddress is the producer's API, host:port; empty: everything goes to Kafka.
-	HTTPAddress string `mapstructure:"http_address"`
-	// HTTPShare of the events goes through the API. Late ones do not: the API stamps
-	// the time of receipt.
-	HTTPShare float64 `mapstructure:"http_share"`
-	// MaxInFlight bounds the events that are not yet acknowledged by Kafka.
-	MaxInFlight int `mapstructure:"max_in_flight"`
-	// Linger is how long an event waits for others to share a batch. It also bounds
-	// the transactions per second of the fold, each of which costs the embedded broker
-	// a kilobyte of memory.
-	Linger time.Duration `mapstructure:"linger"`
-	// FlushTimeout bounds the wait for acknowledgements at the end.
-	FlushTimeout time.Duration `mapstructure:"flush_timeout"`
-	// Yesterday is how many likes of the last 24 hours come first, as fast as Kafka takes
-	// them, if it has none yet: charts of hours have something to show then.
-	Yesterday int   `mapstructure:"yesterday"`
-	Shape     Shape `mapstructure:"shape"`
+	Rate float64 // events per second; see CheckRate
+	Seed uint64  // makes a run repeatable; 0: another one each time
+	// HTTPAddress is the producer's API, host:port; if it is empty, all events go to Kafka. One of HTTPEvery goes
+	// through the API, but no late ones: the API stamps the time of receipt.
+	HTTPAddress  string
+	HTTPEvery    int
+	MaxInFlight  int           // events that Kafka has not acknowledged yet
+	FlushTimeout time.Duration // bounds the wait for acknowledgements at the end
+	// Yesterday is how many likes of the last 24 hours come first, as fast as Kafka takes them, if it has none yet, so
+	// that charts of hours have something to show.
+	Yesterday int
 }
 
 // DefaultSimulatorOptions lack only the rate.
 func DefaultSimulatorOptions() SimulatorOptions {
-	return SimulatorOptions{
-		HTTPShare:    0.01,
-		MaxInFlight:  20_000,
-		Linger:       50 * time.Millisecond,
-		FlushTimeout: 5 * time.Second,
-		Yesterday:    36_000,
-		Shape:        DefaultShape(),
-	}
+	return SimulatorOptions{HTTPEvery: 100, MaxInFlight: 20_000, FlushTimeout: 5 * time.Second, Yesterday: 36_000}
 }
 
 const (
 	maxRate = 1e6
-
 	// simulatorTick is how often events are sent: often enough to look smooth.
 	simulatorTick = 10 * time.Millisecond
-
-	// maxBurst is what a simulator that was held up makes up for at once. What is
-	// older is left out: nobody wants an hour of likes after the lid was closed for one.
+	// maxBurst is what a simulator that was held up makes up for at once. The rest is left out: nobody wants an hour of
+	// likes after the lid was closed for one.
 	maxBurst = time.Second
+	// simulatorLinger is how long an event waits for others to share a batch. It also bounds the transactions per
+	// second of the fold, each of which costs the embedded broker a kilobyte of memory.
+	simulatorLinger = 50 * time.Millisecond
+	apiWorkers      = 8 // concurrent requests
+	apiTimeout      = 5 * time.Second
 )
 
-// Validate says what is wrong with the options, all of it.
-func (o SimulatorOptions) Validate() error {
-	var errs []error
-	if !(o.Rate > 0 && o.Rate <= maxRate) {
-		errs = append(errs, fmt.Errorf("rate is %g events/s; it must be above 0 and at most %.0f", o.Rate, float64(maxRate)))
+// CheckRate refuses a rate that a simulator cannot have.
+func CheckRate(rate float64) error {
+	if !(rate > 0 && rate <= maxRate) {
+		return fmt.Errorf("rate is %g events/s; it must be above 0 and at most %.0f", rate, float64(maxRate))
 	}
-	if o.HTTPShare < 0 || o.HTTPShare > 1 {
-		errs = append(errs, fmt.Errorf("http_share is %g; it must be between 0 and 1", o.HTTPShare))
-	}
-	if o.MaxInFlight < 1 || o.Linger < 0 || o.FlushTimeout <= 0 || o.Yesterday < 0 {
-		errs = append(errs, errors.New("max_in_flight must be at least 1, flush_timeout above 0, linger and yesterday not below 0"))
-	}
-	return errors.Join(append(errs, o.Shape.Validate())...)
+	return nil
 }
 
 // SimulatorCounts is what a simulator has done so far.
 type SimulatorCounts struct {
 	// Published events are in Kafka; those among them that the API took are OverHTTP.
 	Published, OverHTTP uint64
-	// Failed events were given up: Kafka or the API refused them, or was away.
+	// Failed events were given up: Kafka or the API rejected them, or was unavailable.
 	Failed uint64
 }
 
@@ -92,33 +72,32 @@ type Simulator struct {
 	options SimulatorOptions
 	kafka   kafka.Options
 	log     *slog.Logger
+	http    *http.Client
 
-	inFlight chan struct{} // one token for each event that Kafka has not acknowledged
-
+	inFlight                    chan struct{} // one token for each event that Kafka has not acknowledged
 	published, overHTTP, failed atomic.Uint64
 }
 
-// NewSimulator makes a simulator; nothing is sent yet.
+// NewSimulator makes a simulator, which Run starts.
 func NewSimulator(o SimulatorOptions, kafka kafka.Options, log *slog.Logger) *Simulator {
-	return &Simulator{options: o, kafka: kafka, log: log, inFlight: make(chan struct{}, max(0, o.MaxInFlight))}
+	return &Simulator{
+		options: o, kafka: kafka, log: log, inFlight: make(chan struct{}, o.MaxInFlight),
+		http: &http.Client{Timeout: apiTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: apiWorkers}},
+	}
 }
 
-// Counts may be asked at any time.
+// Counts may be called at any time.
 func (s *Simulator) Counts() SimulatorCounts {
 	return SimulatorCounts{Published: s.published.Load(), OverHTTP: s.overHTTP.Load(), Failed: s.failed.Load()}
 }
 
-// Run publishes until ctx ends, and returns when what was sent is acknowledged. A
-// Kafka that is away holds it up; it ends nothing.
+// Run publishes until ctx ends, and returns when what was sent is acknowledged. While Kafka is unavailable it waits.
 func (s *Simulator) Run(ctx context.Context) error {
-	if err := s.options.Validate(); err != nil {
-		return fmt.Errorf("simulator: %w", err)
-	}
 	cl, err := s.kafka.NewClient(s.log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // murmur2 of the key, as Kafka's default
 		kgo.ProducerBatchMaxBytes(schema.LikesMaxMessageBytes),
-		kgo.ProducerLinger(s.options.Linger),
+		kgo.ProducerLinger(simulatorLinger),
 		kgo.MaxBufferedRecords(s.options.MaxInFlight+1), // never reached: send waits before
 		kgo.RecordDeliveryTimeout(30*time.Second),
 	)
@@ -132,22 +111,22 @@ func (s *Simulator) Run(ctx context.Context) error {
 	}
 	s.log.Info("simulating likes", "events_per_second", s.options.Rate, "seed", seed)
 	begun := time.Now()
-	g := NewGenerator(s.options.Shape, seed, begun)
+	g := NewGenerator(DefaultShape(), seed, begun)
 	if err := s.fillYesterday(ctx, cl, g, begun); err != nil {
 		s.log.Info("the likes of yesterday are missing", "error", err)
 	}
 
 	var workers sync.WaitGroup
-	api := newAPIClient(s.options.HTTPAddress)
-	events := make(chan schema.Event) // this function closes it
-	if api != nil {
+	events := make(chan schema.Event)
+	if s.options.HTTPAddress != "" {
 		for range apiWorkers {
-			workers.Go(func() { s.sendOverHTTP(ctx, api, events) })
+			workers.Go(func() { s.sendOverHTTP(ctx, events) })
 		}
 	}
 	s.publish(ctx, cl, g, events)
 	close(events)
 	workers.Wait()
+	s.http.CloseIdleConnections()
 
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.FlushTimeout)
 	defer cancel()
@@ -157,8 +136,8 @@ func (s *Simulator) Run(ctx context.Context) error {
 	return nil
 }
 
-// fillYesterday publishes the likes of the day before now, if there are no events yet. It waits
-// until Kafka has them: rankings leave out what comes after likes of the present.
+// fillYesterday publishes the likes of the day before now, if there are no events yet. It waits until Kafka has them:
+// rankings leave out what comes after likes of the present.
 func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Generator, now time.Time) error {
 	if s.options.Yesterday == 0 {
 		return nil
@@ -188,9 +167,9 @@ func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Genera
 // publish sends what is due at each tick, until ctx ends.
 func (s *Simulator) publish(ctx context.Context, cl *kgo.Client, g *Generator, overHTTP chan<- schema.Event) {
 	pace := pacer{rate: s.options.Rate, begun: time.Now()}
-	way := newShare(s.options.HTTPShare)
 	ticker := time.NewTicker(simulatorTick)
 	defer ticker.Stop()
+	made := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -198,16 +177,15 @@ func (s *Simulator) publish(ctx context.Context, cl *kgo.Client, g *Generator, o
 		case now := <-ticker.C:
 			for range pace.due(now) {
 				e := g.Next(now)
-				if way.next() && e.TimeMs == now.UnixMilli() && offer(overHTTP, e) {
-					continue
+				made++
+				if made%s.options.HTTPEvery != 0 || e.TimeMs != now.UnixMilli() || !offer(overHTTP, e) {
+					s.send(ctx, cl, &e)
 				}
-				s.send(ctx, cl, &e)
 			}
 		}
 	}
 }
 
-// offer gives e to a worker, if one is free.
 func offer(workers chan<- schema.Event, e schema.Event) bool {
 	select {
 	case workers <- e:
@@ -217,8 +195,7 @@ func offer(workers chan<- schema.Event, e schema.Event) bool {
 	}
 }
 
-// send hands an event to the client, and waits while too many are in flight. Once
-// handed over, it is delivered also after ctx has ended.
+// send hands an event to the client, and waits while too many are in flight. It is then delivered also after ctx ends.
 func (s *Simulator) send(ctx context.Context, cl *kgo.Client, e *schema.Event) {
 	select {
 	case s.inFlight <- struct{}{}:
@@ -232,8 +209,45 @@ func (s *Simulator) send(ctx context.Context, cl *kgo.Client, e *schema.Event) {
 	})
 }
 
-// count counts an event that came to its end. After ctx has ended, being given up is
-// no failure.
+// sendOverHTTP is one worker: it sends what comes, until events is closed. A request that has begun is finished also
+// after ctx has ended, so that its outcome is known.
+func (s *Simulator) sendOverHTTP(ctx context.Context, events <-chan schema.Event) {
+	for e := range events {
+		err := s.request(context.WithoutCancel(ctx), e)
+		if err == nil {
+			s.overHTTP.Add(1)
+		}
+		s.count(ctx, err)
+	}
+}
+
+func (s *Simulator) request(ctx context.Context, e schema.Event) error {
+	method, reaction := http.MethodPut, "likes"
+	switch e.Action {
+	case schema.Unlike:
+		method = http.MethodDelete
+	case schema.Dislike:
+		reaction = "dislikes"
+	}
+	url := fmt.Sprintf("http://%s/v1/posts/%d/%s/%d?region=%s",
+		s.options.HTTPAddress, e.PostID, reaction, e.UserID, e.Region)
+	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
+	if resp.StatusCode != http.StatusAccepted {
+		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	return nil
+}
+
+// count counts an event whose outcome is known. After ctx has ended, one that was given up is no failure.
 func (s *Simulator) count(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -244,8 +258,7 @@ func (s *Simulator) count(ctx context.Context, err error) {
 	}
 }
 
-// pacer tells how many events are due. What is due follows from the time since the
-// start, not from tick to tick: so nothing drifts.
+// pacer tells how many events are due, by the time since the start and not from tick to tick: so nothing drifts.
 type pacer struct {
 	rate  float64 // per second
 	begun time.Time
@@ -257,18 +270,4 @@ func (p *pacer) due(now time.Time) int {
 	p.sent += due
 	most := uint64(max(1, p.rate*maxBurst.Seconds()))
 	return int(min(due, most))
-}
-
-// share picks every n-th of something, evenly.
-type share struct{ each, sum float64 }
-
-func newShare(of float64) share { return share{each: of} }
-
-func (s *share) next() bool {
-	s.sum += s.each
-	if s.sum < 1 {
-		return false
-	}
-	s.sum--
-	return true
 }

@@ -3,11 +3,11 @@
 package dev
 
 import (
-	"context"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/stream/kafka"
@@ -41,58 +42,34 @@ func TestPacerLetsALongPauseGo(t *testing.T) {
 	require.Equal(t, 1, slow.due(begun.Add(2100*time.Millisecond)))
 }
 
-func TestShareIsEven(t *testing.T) {
-	s, n := newShare(0.01), 0
-	for range 10_000 {
-		if s.next() {
-			n++
-		}
-	}
-	require.InDelta(t, 100, n, 1)
-}
-
-// api takes what the producer's API takes.
-type api struct {
-	mu       sync.Mutex
-	requests []string
-}
-
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests = append(a.requests, r.Method+" "+r.URL.String())
-	w.WriteHeader(http.StatusAccepted)
-}
-
 func TestSimulatorPublishes(t *testing.T) {
-	b := startBroker(t)
-	createTopics(t, b, 4)
-	var posts api
-	server := httptest.NewServer(&posts)
+	b, _ := startBroker(t, "", 4)
+	var requests sync.Map // what the producer's API takes
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Store(new(int), r.Method+" "+r.URL.String())
+		w.WriteHeader(http.StatusAccepted)
+	}))
 	defer server.Close()
 	o := DefaultSimulatorOptions()
 	o.Rate, o.Seed = 20_000, 1
-	o.HTTPAddress, o.HTTPShare = strings.TrimPrefix(server.URL, "http://"), 0.05
-	s := NewSimulator(o, kafkaOptions(b), discardLog())
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	o.HTTPAddress, o.HTTPEvery = server.Listener.Addr().String(), 20
+	s := NewSimulator(o, b.kafka(), testkit.Log())
+	stop := testrun.Start(t, "the simulator", patience, s.Run)
 	require.Eventually(t, func() bool {
 		c := s.Counts()
 		return c.Published > 3_000 && c.OverHTTP > 20
-	}, 20*time.Second, time.Millisecond)
-	cancel()
-	require.NoError(t, <-ended)
+	}, patience, time.Millisecond)
+	stop()
 
 	counts := s.Counts()
 	require.Zero(t, counts.Failed)
-	posts.mu.Lock()
-	defer posts.mu.Unlock()
-	require.EqualValues(t, counts.OverHTTP, len(posts.requests))
-	require.Regexp(t, `^(PUT /v1/posts/\d+/(dis)?likes|DELETE /v1/posts/\d+/likes)/\d+\?region=[A-Z-]+$`, posts.requests[0])
-
-	consumer := newClient(t, b, kgo.ConsumeTopics(schema.TopicLikes))
-	for _, r := range read(t, consumer, int(counts.Published-counts.OverHTTP)) {
+	for _, request := range requests.Range {
+		require.Regexp(t, `^(PUT /v1/posts/\d+/(dis)?likes|DELETE /v1/posts/\d+/likes)/\d+\?region=[A-Z-]+$`, request)
+		counts.Published--
+		counts.OverHTTP--
+	}
+	require.Zero(t, counts.OverHTTP, "requests that were not made, or not counted")
+	for _, r := range read(t, newClient(t, b, kgo.ConsumeTopics(schema.TopicLikes)), int(counts.Published)) {
 		var e schema.Event
 		require.NoError(t, schema.DecodeEvent(r.Key, r.Value, &e))
 		require.Equal(t, schema.PartitionFor(e.PostID, 4), r.Partition)
@@ -101,15 +78,14 @@ func TestSimulatorPublishes(t *testing.T) {
 
 // TestSimulatorFillsYesterdayOnce: only a Kafka without events gets it.
 func TestSimulatorFillsYesterdayOnce(t *testing.T) {
-	b := startBroker(t)
-	createTopics(t, b, 4)
+	b, _ := startBroker(t, "", 4)
 	o := DefaultSimulatorOptions()
 	o.Rate, o.Yesterday = 1, 2_400
 	run := func(published uint64) {
 		t.Helper()
-		s := NewSimulator(o, kafkaOptions(b), discardLog())
-		stop := testrun.Start(t, "the simulator", 20*time.Second, s.Run)
-		require.Eventually(t, func() bool { return s.Counts().Published >= published }, 20*time.Second, time.Millisecond)
+		s := NewSimulator(o, b.kafka(), testkit.Log())
+		stop := testrun.Start(t, "the simulator", patience, s.Run)
+		require.Eventually(t, func() bool { return s.Counts().Published >= published }, patience, time.Millisecond)
 		stop()
 		require.Less(t, s.Counts().Published, published+100)
 	}
@@ -130,24 +106,22 @@ func TestSimulatorFillsYesterdayOnce(t *testing.T) {
 
 func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
 	o := DefaultSimulatorOptions()
-	o.Rate, o.MaxInFlight, o.FlushTimeout = 100_000, 10, 10*time.Millisecond
-	o.Yesterday = 0
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
+	o.Rate, o.MaxInFlight, o.FlushTimeout, o.Yesterday = 100_000, 10, 10*time.Millisecond, 0
+	silent, err := net.Listen("tcp", free) // it takes connections and never answers
 	require.NoError(t, err)
 	defer silent.Close()
 	kafka := kafka.DefaultOptions()
 	kafka.Brokers = []string{silent.Addr().String()}
-	s := NewSimulator(o, kafka, discardLog())
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	require.Eventually(t, func() bool { return len(s.inFlight) == 10 }, 10*time.Second, time.Millisecond)
-	cancel()
-	require.NoError(t, <-ended)
+	s := NewSimulator(o, kafka, testkit.Log())
+	stop := testrun.Start(t, "the simulator", patience, s.Run)
+	require.Eventually(t, func() bool { return len(s.inFlight) == 10 }, patience, time.Millisecond)
+	stop()
 	require.Zero(t, s.Counts().Published)
 }
 
-func TestSimulatorRefusesItsOptions(t *testing.T) {
-	o := DefaultSimulatorOptions()
-	require.ErrorContains(t, NewSimulator(o, kafka.DefaultOptions(), discardLog()).Run(t.Context()), "rate is 0")
+func TestCheckRate(t *testing.T) {
+	for _, rate := range []float64{0, -1, 1e6 + 1, math.NaN()} {
+		require.ErrorContains(t, CheckRate(rate), "rate is "+strconv.FormatFloat(rate, 'g', -1, 64))
+	}
+	require.NoError(t, CheckRate(1e6))
 }

@@ -2,10 +2,9 @@ package integration
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,12 +14,9 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 
-	"kudos/integration/stack"
-	"kudos/integration/tier"
 	"kudos/schema"
 	"kudos/schema/kudosv1"
 )
@@ -49,66 +45,50 @@ type archivedName struct {
 
 // archiver is one of those that want to write to the same folder.
 type archiver struct {
-	*stack.Server
-	s     *system
-	dir   string
-	admin string
+	*process
+	dir string
 }
 
 // archiver makes an archiver of small files.
 func (s *system) archiver(name, dir, rotateInterval string) *archiver {
-	a := &archiver{s: s, dir: dir, admin: s.address()}
-	a.Server = s.role(name, "archive", s.t.TempDir(), "--set", "archive.dir="+dir, "--set", "admin.addr="+a.admin,
-		"--set", "archive.rotate_interval="+rotateInterval, "--set", "archive.max_rows=1000", "--set", "archive.row_group_rows=100",
-		"--set", "archive.park_interval=500ms")
-	return a
+	return &archiver{s.role(name, "archive", "--set", "archive.dir="+dir, "--set", "archive.max_rows=1000",
+		"--set", "archive.rotate_interval="+rotateInterval, "--set", "archive.row_group_rows=100",
+		"--set", "archive.park_interval=500ms"), dir}
 }
 
-// said is what readiness says of the archive.
-func (a *archiver) said() string {
-	resp, err := http.Get("http://" + a.admin + "/readyz")
-	if err != nil {
-		return err.Error()
-	}
-	defer resp.Body.Close()
+// problem is what readiness says of the archive.
+func (a *archiver) problem() string {
+	_, text := a.said("readyz")
 	var answer struct{ Checks []struct{ Error string } }
-	require.NoError(a.s.t, json.NewDecoder(resp.Body).Decode(&answer))
+	if json.Unmarshal([]byte(text), &answer) != nil {
+		return text // it does not answer
+	}
 	return answer.Checks[0].Error
 }
 
-// waitParked waits until readiness and log say that partition 2 alone is parked, why, and what
-// helps.
+// waitParked waits until readiness and log say that partition 2 alone is parked, why, and what helps.
 func (a *archiver) waitParked(why string) {
-	a.s.t.Helper()
-	var said string
-	defer func() {
-		if a.s.t.Failed() {
-			a.s.t.Log("archive: ", said)
-		}
-	}()
-	waitFor(a.s.t, time.Minute, "like-updates/2 to park", func() bool {
-		said = a.said()
+	waitSaid(a.t, time.Minute, "like-updates/2 to park", func() (bool, any) {
+		said := a.problem()
 		return strings.HasPrefix(said, "group archive: like-updates/2 parked: "+why) &&
-			strings.Contains(said, "set archive.dir to a new folder") && !strings.Contains(said, "; like-updates/")
+			strings.Contains(said, "set archive.dir to a new folder") &&
+			!strings.Contains(said, "; like-updates/"), said
 	})
-	text, err := os.ReadFile(a.LogPath())
-	require.NoError(a.s.t, err)
-	require.Contains(a.s.t, string(text), `"msg":"partition is parked"`)
-	require.Contains(a.s.t, string(text), why)
+	require.Contains(a.t, a.logged(), `"msg":"partition is parked"`)
+	require.Contains(a.t, a.logged(), why)
 }
 
 // position is how far the archive has come, all partitions together: by its own word.
 func (a *archiver) position() (sum int64) {
-	for p := range a.s.partitions {
-		text, err := os.ReadFile(filepath.Join(a.dir, fmt.Sprintf("_p%d.json", p)))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		require.NoError(a.s.t, err)
+	paths, err := filepath.Glob(filepath.Join(a.dir, "_p*.json"))
+	require.NoError(a.t, err)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(a.t, err)
 		var at struct {
 			NextOffset int64 `json:"next_offset"`
 		}
-		require.NoError(a.s.t, json.Unmarshal(text, &at))
+		require.NoError(a.t, json.Unmarshal(text, &at))
 		sum += at.NextOffset
 	}
 	return sum
@@ -116,7 +96,7 @@ func (a *archiver) position() (sum int64) {
 
 func (a *archiver) unfinished() int {
 	left, err := filepath.Glob(filepath.Join(a.dir, "_*.unfinished"))
-	require.NoError(a.s.t, err)
+	require.NoError(a.t, err)
 	return len(left)
 }
 
@@ -131,10 +111,10 @@ func readArchive(t *testing.T, dir string) map[archivedName]archived {
 		for _, r := range some {
 			name := archivedName{r.Partition, r.Seq, r.Index}
 			if _, twice := rows[name]; twice {
-				t.Fatalf("row %+v is there twice, one of them in %s", name, path)
+				require.FailNow(t, "a row is there twice", "%+v, one of them in %s", name, path)
 			}
 			if hour := r.Written.UTC().Format("hour=2006-01-02T15"); hour != filepath.Base(filepath.Dir(path)) {
-				t.Fatalf("row %+v of %s is in %s", name, hour, path)
+				require.FailNow(t, "a row is in the wrong folder", "%+v of %s in %s", name, hour, path)
 			}
 			r.Written, r.Minute = r.Written.UTC(), r.Minute.UTC()
 			rows[name] = r
@@ -164,17 +144,11 @@ func (s *system) changes() map[archivedName]archived {
 
 // requireArchived waits for all changes to be in the archive, and compares every row.
 func (s *system) requireArchived(t *testing.T, dir string) {
-	t.Helper()
 	want := s.changes()
 	have := map[archivedName]archived{}
-	defer func() {
-		if t.Failed() {
-			t.Logf("%d rows of %d", len(have), len(want))
-		}
-	}()
-	waitFor(t, 2*time.Minute, "the archive to have all", func() bool {
+	waitSaid(t, 2*time.Minute, fmt.Sprintf("the archive to have %d rows", len(want)), func() (bool, any) {
 		have = readArchive(t, dir)
-		return len(have) >= len(want)
+		return len(have) >= len(want), len(have)
 	})
 	require.Equal(t, len(want), len(have), "rows")
 	for name, row := range want {
@@ -186,7 +160,6 @@ func (s *system) requireArchived(t *testing.T, dir string) {
 
 // startBoth starts two archivers at once and returns the one that may write.
 func startBoth(t *testing.T, a, b *archiver) *archiver {
-	t.Helper()
 	refused := make(chan *archiver, 2)
 	for _, x := range []*archiver{a, b} {
 		if err := x.Start(t.Context()); err != nil { // it has ended already
@@ -207,105 +180,85 @@ func startBoth(t *testing.T, a, b *archiver) *archiver {
 	}
 }
 
-// abort writes a transaction to every partition of like-updates that looks like the next updates,
-// and takes it back.
+// abort writes a transaction to every partition of like-updates that looks like the next updates, and takes it back.
 func (s *system) abort() {
-	s.t.Helper()
-	cl := s.client(kgo.TransactionalID("aborted"), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicUpdates))
+	cl := s.client(kgo.TransactionalID("aborted"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(s.t, cl.BeginTransaction())
 	for p, last := range s.lastRecords(schema.TopicUpdates) {
 		var u schema.Update
 		require.NoError(s.t, schema.DecodeUpdate(last.Value, &u))
-		next := schema.Update{Seq: u.Seq + 1, Deltas: []schema.Delta{{Region: schema.UnknownRegion, Minute: 1, Likes: 1000}}}
-		require.NoError(s.t, cl.ProduceSync(s.t.Context(), &kgo.Record{Partition: p, Key: []byte("7"), Value: schema.AppendUpdate(nil, &next)}).FirstErr())
+		require.NoError(s.t, cl.ProduceSync(s.t.Context(), foreignUpdate(p, 7, u.Seq+1, 1000)).FirstErr())
 	}
 	require.NoError(s.t, cl.EndTransaction(s.t.Context(), kgo.TryAbort))
 }
 
-// TestArchiveHasEachChangeOnce: the archiver is killed in the middle again and again, and each
-// time two are started at once; the processor is killed, too, so that transactions are left open
-// and aborted. The files have each row of like-updates once.
+// TestArchiveHasEachChangeOnce: the archiver is killed in the middle again and again, and each time two are started at
+// once; the processor is killed, too, so that transactions are left open and aborted.
 func TestArchiveHasEachChangeOnce(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newRealSystem(t)
+	s := verified(t)
 	events, wanted := fromEnv(t, "KUDOS_TEST_EVENTS", 150_000), fromEnv(t, "KUDOS_TEST_KILLS", 15)
 	s.toggles(1, events)
-	adm := kadm.NewClient(s.client())
-	processor := s.processor("processor", "--set", "processor.max_batch=25")
-	require.NoError(t, processor.Start(t.Context()))
+	processor := s.processor("processor", "--set", "processor.max_batch=25").start()
 	dir := filepath.Join(t.TempDir(), "archive")
 	a, b := s.archiver("archive-a", dir, "50ms"), s.archiver("archive-b", dir, "50ms")
 	random := rand.New(rand.NewPCG(1, 2))
-	kills, halfWritten, open := 0, 0, 0
-	for kills < wanted {
+	halfWritten := 0
+	for kill := range wanted {
 		now := startBoth(t, a, b)
 		before := now.position()
 		waitFor(t, time.Minute, "the archive to go on", func() bool { return now.position() > before })
 		pause(t, time.Duration(random.IntN(150))*time.Millisecond)
-		require.NoError(t, now.Kill())
-		kills++
+		now.kill()
 		if now.unfinished() > 0 {
 			halfWritten++
 		}
-		committed, end := s.standing(adm)
-		require.Less(t, committed, end, "the log was used up after %d kills of %d", kills, wanted)
-		if kills%5 == 0 {
-			require.NoError(t, processor.Kill())
-			open += s.openTransactions(adm)
-			require.NoError(t, processor.Start(t.Context()))
+		committed, end := s.standing()
+		require.Less(t, committed, end, "the log was used up after kill %d of %d", kill, wanted)
+		if kill%5 == 4 {
+			processor.kill()
+			processor.start()
 		}
 	}
-	t.Logf("kills %d, of which with a half-written file %d; transactions left open by the processor %d", kills, halfWritten, open)
 	require.Positive(t, halfWritten)
 	now := startBoth(t, a, b)
-	require.NoError(t, processor.Stop())
-	processor = s.processor("processor-2")
-	require.NoError(t, processor.Start(t.Context()))
+	processor.stop()
+	s.processor("processor-2").start()
 	s.drain(3 * time.Minute)
 	s.abort()
 	s.toggles(2, 5_000)
 	s.drain(time.Minute)
 	s.requireArchived(t, dir)
 	s.requireExact()
-	require.NoError(t, now.Stop())
+	now.stop()
 	require.Zero(t, now.unfinished(), "after a clean end")
 }
 
-// TestArchiveStopsWithFilesInHand: what was read by then is there when it has ended. And the lag
-// is none at the end of the log, whose last record is a marker.
+// TestArchiveStopsWithFilesInHand: what was read by then is there when it has ended. And the lag is none at the end of
+// the log, whose last record is a marker.
 func TestArchiveStopsWithFilesInHand(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newRealSystem(t)
-	processor := s.processor("processor")
-	require.NoError(t, processor.Start(t.Context()))
+	s := verified(t)
+	s.processor("processor").start()
 	dir := filepath.Join(t.TempDir(), "archive")
 	a := s.archiver("archive", dir, "1h")
-	require.NoError(t, a.Start(t.Context()))
+	a.start()
 	var likes []schema.Event
 	for user := range uint64(500) {
-		likes = append(likes, schema.Event{PostID: user % 50, UserID: user, Action: schema.Like, TimeMs: time.Now().UnixMilli(), Region: schema.UnknownRegion})
+		likes = append(likes, likeNow(user%50, user))
 	}
-	s.produce(records(likes))
+	s.produce(likes...)
 	s.drain(time.Minute)
 	last := s.lastRecords(schema.TopicUpdates)
 	require.Len(t, last, partitions)
 	waitFor(t, time.Minute, "all to be read", func() bool {
-		if a.said() != "" {
+		if a.problem() != "" {
 			return false
 		}
 		read := 0
-		for _, m := range scrape(t, a.admin)["kudos_position"].GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() != "partition" {
-					continue
-				}
-				p, err := strconv.Atoi(l.GetValue())
-				require.NoError(t, err)
-				if m.GetGauge().GetValue() > float64(last[int32(p)].Offset) {
-					read++
-				}
+		for _, at := range a.samples("kudos_position", nil) {
+			p, err := strconv.Atoi(at.labels["partition"])
+			require.NoError(t, err)
+			if at.value > float64(last[int32(p)].Offset) {
+				read++
 			}
 		}
 		return read == partitions
@@ -314,103 +267,88 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 		hour := last[row.Partition].Timestamp.UTC().Truncate(time.Hour)
 		require.True(t, row.Written.Before(hour), "nothing of the present hour is due: %+v", row)
 	}
-	require.NoError(t, a.Stop())
+	a.stop()
 	s.requireArchived(t, dir)
-	text, err := os.ReadFile(a.LogPath())
-	require.NoError(t, err)
-	require.Contains(t, string(text), `"msg":"file finished"`)
+	require.Contains(t, a.logged(), `"msg":"file finished"`)
 }
 
-// TestArchiveParksWhereUpdatesAreGone: the partition says so, and the others go on. A new folder
-// has what there is.
-func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
+// newArchived returns a system all of whose changes are in an archive, and the archiver, which is stopped.
+func newArchived(t *testing.T) (*parks, *archiver) {
 	p := newRealParks(t)
-	dir := filepath.Join(t.TempDir(), "archive")
-	a := p.archiver("archive", dir, "50ms")
-	require.NoError(t, a.Start(t.Context()))
+	a := p.archiver("archive", filepath.Join(t.TempDir(), "archive"), "50ms")
+	a.start()
+	p.requireArchived(t, a.dir)
+	a.stop()
+	return p, a
+}
+
+func (p *parks) archiveAgain(t *testing.T) (dir string) {
+	dir = filepath.Join(t.TempDir(), "again")
+	p.archiver("archive-again", dir, "50ms").start()
 	p.requireArchived(t, dir)
-	require.NoError(t, a.Stop())
-	before := readArchive(t, dir)
+	return dir
+}
+
+// TestArchiveParksWhereUpdatesAreGone: the partition says so, and the others continue. A new folder has what there is.
+func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
+	p, a := newArchived(t)
+	before := readArchive(t, a.dir)
 	p.like(20)
 	p.waitCounted()
 	end := p.lastRecords(schema.TopicUpdates)[2].Offset
-	p.deleteBefore(schema.TopicUpdates, 2, end)
-	require.NoError(t, a.Start(t.Context()))
+	p.deleteBefore(schema.TopicUpdates, map[int32]int64{2: end})
+	a.start()
 	a.waitParked(fmt.Sprintf("like-updates/2 begins at offset %d", end))
 	want := p.changes()
-	for name := range want {
-		if name.partition == 2 {
-			delete(want, name)
-		}
-	}
-	for name, row := range before {
-		want[name] = row
-	}
-	waitFor(t, time.Minute, "the others to go on", func() bool { return len(readArchive(t, dir)) == len(want) })
-	require.Equal(t, want, readArchive(t, dir))
-	require.NoError(t, a.Stop())
+	maps.DeleteFunc(want, func(name archivedName, _ archived) bool { return name.partition == 2 })
+	maps.Copy(want, before)
+	waitFor(t, time.Minute, "the others to go on", func() bool { return len(readArchive(t, a.dir)) == len(want) })
+	require.Equal(t, want, readArchive(t, a.dir))
+	a.stop()
 
-	anew := filepath.Join(t.TempDir(), "anew")
-	require.NoError(t, p.archiver("archive-anew", anew, "50ms").Start(t.Context()))
-	p.requireArchived(t, anew)
+	p.archiveAgain(t)
 }
 
 // TestArchiveOfUpdatesMadeAnew: an archive is of one log. The new one's begins with what stands.
 func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	p := newRealParks(t)
-	dir := filepath.Join(t.TempDir(), "archive")
-	a := p.archiver("archive", dir, "50ms")
-	require.NoError(t, a.Start(t.Context()))
-	p.requireArchived(t, dir)
-	require.NoError(t, a.Stop())
+	p, a := newArchived(t)
 	p.stop()
 	p.deleteTopic(schema.TopicUpdates)
-	require.Zero(t, p.topicsApply().code)
+	p.topicsApply()
 	p.rebuild("--updates")
 	p.start()
 	p.like(5)
 	p.waitCounted()
-	refused := p.run("archive", "--brokers", p.brokerList(), "--set", "archive.dir="+dir, "--set", "admin.addr=127.0.0.1:0")
-	require.Equal(t, 1, refused.code)
-	require.Contains(t, refused.stderr, dir+" is the archive of another like-updates")
-	require.Contains(t, refused.stderr, "set archive.dir to a new folder")
+	p.fails([]string{"archive", "--brokers", p.brokerList(), "--set", "archive.dir=" + a.dir,
+		"--set", "admin.addr=127.0.0.1:0"},
+		a.dir+" is the archive of another like-updates", "set archive.dir to a new folder")
 
-	anew := filepath.Join(t.TempDir(), "anew")
-	require.NoError(t, p.archiver("archive-anew", anew, "50ms").Start(t.Context()))
-	p.requireArchived(t, anew)
+	again := p.archiveAgain(t)
 	sums := map[int32]int64{}
-	for name, row := range readArchive(t, anew) {
+	for name, row := range readArchive(t, again) {
 		sums[name.partition] += row.Likes
 	}
 	require.Equal(t, p.want, sums)
 }
 
-// TestArchiveNoticesAnUncleanElection: what was archived is gone from the log, and later others
-// have its offsets. (Who writes here is this test, in the place of the processors.)
+// TestArchiveNoticesAnUncleanElection: what was archived is gone from the log, and later others have its offsets. (Who
+// writes here is this test, in the place of the processors.)
 func TestArchiveNoticesAnUncleanElection(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	r := newTwoReplicas(t, schema.TopicUpdates, 2)
-	cl := r.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicUpdates))
 	seq := map[int32]uint64{}
 	write := func(n int, to ...int32) {
 		var records []*kgo.Record
 		for _, p := range to {
 			for range n {
-				u := schema.Update{Seq: seq[p], Deltas: []schema.Delta{{Region: schema.UnknownRegion, Minute: 1, Likes: 1}}}
-				records = append(records, &kgo.Record{Partition: p, Key: []byte("7"), Value: schema.AppendUpdate(nil, &u)})
+				records = append(records, foreignUpdate(p, 7, seq[p], 1))
 				seq[p]++
 			}
 		}
-		require.NoError(t, cl.ProduceSync(t.Context(), records...).FirstErr())
+		r.write(records...)
 	}
 	dir := filepath.Join(t.TempDir(), "archive")
 	a := r.archiver("archive", dir, "50ms")
-	require.NoError(t, a.Start(t.Context()))
+	a.start()
 	write(20, 1, 2)
 	r.requireArchived(t, dir)
 	require.NoError(t, r.second.Kill())

@@ -14,12 +14,12 @@ import (
 )
 
 // drawnApart are packages of a room that stand for themselves in the drawing: others import them and not the room.
-var drawnApart = []string{"stream/kafka", "stream/store", "processor/fold"}
+var drawnApart = []string{"stream/kafka", "stream/store", "processor/fold", "httpserver/tlsfiles"}
 
 // drawn is the room, or what stands for itself, that a package's folder is of.
 func drawn(folder string) string {
 	for _, apart := range drawnApart {
-		if folder == apart || strings.HasPrefix(folder, apart+"/") {
+		if strings.HasPrefix(folder+"/", apart+"/") {
 			return apart
 		}
 	}
@@ -61,23 +61,15 @@ func drawing(list []source) string {
 
 // reaches tells whether there is a way that is longer than the arrow itself.
 func reaches(arrows map[string]map[string]bool, from, to string) bool {
-	seen, next := map[string]bool{}, []string{}
-	for via := range arrows[from] {
-		if via != to {
-			next = append(next, via)
-		}
-	}
-	for len(next) > 0 {
+	seen := map[string]bool{to: true}
+	for next := slices.Collect(maps.Keys(arrows[from])); len(next) > 0; next = next[1:] {
 		via := next[0]
-		next = next[1:]
-		if arrows[via][to] {
+		if arrows[via][to] && via != to {
 			return true
 		}
-		for further := range arrows[via] {
-			if !seen[further] {
-				seen[further] = true
-				next = append(next, further)
-			}
+		if !seen[via] {
+			seen[via] = true
+			next = slices.AppendSeq(next, maps.Keys(arrows[via]))
 		}
 	}
 	return false

@@ -1,18 +1,14 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/integration/tier"
 	"kudos/schema"
 )
 
@@ -25,42 +21,62 @@ type forgotten struct {
 
 // forget runs `kudos forget` and expects it to end with this code.
 func (s *system) forget(code int, args ...string) (r forgotten) {
-	s.t.Helper()
-	out := s.run(append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
-	require.Equal(s.t, code, out.code, "kudos forget %v: %s%s", args, out.stdout, out.stderr)
-	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), &r), "%s", out.stdout)
+	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
 	return r
 }
 
 type somebody struct{ post, user uint64 }
 
-// pairsInState are the records of pairs that the state table has.
-func (s *system) pairsInState() map[somebody]schema.Pair {
-	s.t.Helper()
-	pairs := map[somebody]schema.Pair{}
+// pairPlace is where the state table has a record of a pair.
+type pairPlace struct {
+	somebody
+	partition int32
+}
+
+// pairsInState are all that the state table has.
+func (s *system) pairsInState() map[pairPlace]schema.Pair {
+	pairs := map[pairPlace]schema.Pair{}
 	s.readAll(schema.TopicState, func(rec *kgo.Record) {
 		post, user, ok := schema.ParsePairKey(rec.Key)
-		if !ok {
+		at := pairPlace{somebody{post, user}, rec.Partition}
+		delete(pairs, at)
+		if !ok || rec.Value == nil {
 			return
 		}
 		var p schema.Pair
 		require.NoError(s.t, schema.DecodePair(rec.Value, &p))
-		pairs[somebody{post, user}] = p
+		pairs[at] = p
 	})
 	return pairs
 }
 
-// A post and a user are forgotten after the import of real input: the counts are those of
-// the input without them, and nobody else is touched. It is stopped on the way, and done again.
+// withdrawn is how many likes of a user were taken back within the last hour.
+func (s *system) withdrawn(user uint64) (n int64) {
+	s.readAll(schema.TopicLikes, func(rec *kgo.Record) {
+		var e schema.Event
+		require.NoError(s.t, schema.DecodeEvent(rec.Key, rec.Value, &e))
+		if e.Action == schema.Unlike && e.UserID == user && e.TimeMs > time.Now().Add(-time.Hour).UnixMilli() {
+			n++
+		}
+	})
+	return n
+}
+
+// killForgetting kills `kudos forget` when it has taken back n likes of a user and waits for them to be counted.
+func (s *system) killForgetting(user uint64, n int64) {
+	already := s.withdrawn(user)
+	s.killWhen("the withdrawals are in Kafka", func() bool { return s.withdrawn(user)-already == n },
+		"forget", "user", fmt.Sprint(user), "--brokers", s.brokerList())
+}
+
+// A post and a user are forgotten after the import of real input: the counts are those of the input without them, and
+// nobody else is touched. It is stopped on the way, and done again.
 func TestForgetOnTheRealStack(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	const post, user, other = 318, 15, 73 // the most liked film, and two who liked much
-	s := newRealSystem(t)
-	processor := s.processor("processor")
-	require.NoError(t, processor.Start(t.Context()))
+	s := verified(t)
+	processor := s.processor("processor").start()
 	events := eachPerson.events(t)
-	s.produce(records(events))
+	s.produce(events...)
 	s.drain(2 * time.Minute)
 	want := maps.Clone(eachPerson.counts(t))
 	requireSame(t, "like_count", want, s.mysqlCounts())
@@ -94,27 +110,12 @@ func TestForgetOnTheRealStack(t *testing.T) {
 	require.True(t, r.Complete)
 
 	// Nobody folds: it waits, and is killed there. What it sent is counted all the same.
-	require.NoError(t, processor.Stop())
-	sent := func() (n int64) {
-		s.readAll(schema.TopicLikes, func(rec *kgo.Record) {
-			var e schema.Event
-			require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))
-			if e.Action == schema.Unlike && e.UserID == user && e.TimeMs > time.Now().Add(-time.Hour).UnixMilli() {
-				n++
-			}
-		})
-		return n
-	}
-	already := sent()
-	killed := exec.CommandContext(t.Context(), s.program, "forget", "user", fmt.Sprint(user), "--brokers", s.brokerList())
-	require.NoError(t, killed.Start())
-	waitFor(t, time.Minute, "the withdrawals to be in Kafka", func() bool { return sent()-already == ofUser })
-	require.NoError(t, killed.Process.Kill())
-	require.Error(t, killed.Wait())
+	processor.stop()
+	s.killForgetting(user, ofUser)
 	r = s.forget(1, "user", fmt.Sprint(user), "--timeout", "1s")
 	require.False(t, r.Complete)
 	require.Equal(t, ofUser, r.Left.Likes)
-	require.NoError(t, processor.Start(t.Context()))
+	processor.start()
 	r = s.forget(0, "user", fmt.Sprint(user))
 	require.True(t, r.Complete)
 	require.Zero(t, r.Left)
@@ -137,7 +138,7 @@ func TestForgetOnTheRealStack(t *testing.T) {
 		require.Zero(t, r.Rounds)
 	}
 	// Late events of before do not bring the likes back.
-	s.produce(records(events))
+	s.produce(events...)
 	s.drain(2 * time.Minute)
 	requireSame(t, "like_count after everything came again", want, s.mysqlCounts())
 	r = s.forget(0, "user", fmt.Sprint(other))
@@ -146,21 +147,17 @@ func TestForgetOnTheRealStack(t *testing.T) {
 
 // While others toggle, a user who does not is forgotten at once.
 func TestForgetWhileLikesPourIn(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	const posts, user, quiet = 50, 100_000, 77
-	s := newRealSystem(t)
-	for i := range 2 {
-		require.NoError(t, s.processor(fmt.Sprintf("processor-%d", i), "--set", "processor.max_batch=500").Start(t.Context()))
-	}
+	s := verified(t)
+	s.twoProcessors("--set", "processor.max_batch=500")
 	var events []schema.Event
 	start := time.Now().Add(-time.Hour).UnixMilli()
 	for i := range uint64(posts) {
-		events = append(events,
-			schema.Event{PostID: 1 + i, UserID: user, Action: []schema.Action{schema.Like, schema.Dislike, schema.Unlike}[i%3], TimeMs: start, Region: schema.Region{'U', 'S'}},
-			schema.Event{PostID: quiet, UserID: 1 + i, Action: schema.Like, TimeMs: start, Region: schema.Region{'D', 'E'}})
+		e := like(1+i, user, start)
+		e.Action = []schema.Action{schema.Like, schema.Dislike, schema.Unlike}[i%3]
+		events = append(events, e, like(quiet, 1+i, start))
 	}
-	s.produce(records(events))
+	s.produce(events...)
 	stop := s.keepToggling(5, posts, 500)
 	r := s.forget(0, "user", fmt.Sprint(user))
 	require.LessOrEqual(t, r.Rounds, 2, "what was folded when it began, and the rest")
@@ -169,17 +166,13 @@ func TestForgetWhileLikesPourIn(t *testing.T) {
 	r = s.forget(0, "post", fmt.Sprint(quiet))
 	require.True(t, r.Complete)
 	require.EqualValues(t, posts, r.Withdrawn.Likes)
-	toggles := stop()
-	t.Logf("%d events of others meanwhile", toggles)
-	s.drain(2 * time.Minute)
-	s.requireExact()
+	t.Logf("%d events of others meanwhile", stop())
+	s.drainExact(2 * time.Minute)
 	require.True(t, s.audit(0, "--deep").Equal)
-	left := strings.Builder{}
 	for who, p := range s.pairsInState() {
-		if (who.user == user || who.post == quiet) && p.Reaction != schema.NoReaction {
-			fmt.Fprintf(&left, " %v", who)
+		if who.user == user || who.post == quiet {
+			require.Equal(t, schema.NoReaction, p.Reaction, "%+v", who)
 		}
 	}
-	require.Empty(t, left.String())
 	require.Zero(t, s.mysqlCounts()[quiet])
 }

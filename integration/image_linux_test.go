@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/integration/deployed"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
@@ -34,11 +34,10 @@ type image struct {
 
 // buildImage does what the Dockerfile says, with the files that .dockerignore lets through.
 func buildImage(t testing.TB) *image {
-	t.Helper()
-	i := deployed[*image](t, "../deploy/Dockerfile")[0]
+	i := deployed.Read[*image](t, "deploy/Dockerfile")[0]
 	i.t, i.root = t, t.TempDir()
 	source := t.TempDir()
-	for _, file := range deployed[string](t, "../.dockerignore") {
+	for _, file := range deployed.Read[string](t, ".dockerignore") {
 		require.NoError(t, os.MkdirAll(filepath.Join(source, filepath.Dir(file)), 0o755))
 		text, err := os.ReadFile(filepath.Join("..", file))
 		require.NoError(t, err)
@@ -62,7 +61,6 @@ func buildImage(t testing.TB) *image {
 
 // volume is a folder that only the image's user may write to, as an orchestrator gives it.
 func (i *image) volume() string {
-	i.t.Helper()
 	dir := i.t.TempDir()
 	uid, gid := i.user()
 	require.NoError(i.t, os.Chown(dir, uid, gid))
@@ -70,15 +68,13 @@ func (i *image) volume() string {
 }
 
 func (i *image) user() (uid, gid int) {
-	i.t.Helper()
 	_, err := fmt.Sscanf(i.User, "%d:%d", &uid, &gid)
 	require.NoError(i.t, err, i.User)
 	return uid, gid
 }
 
-// container makes a program of the image, with settings besides those of the image. It is stopped at the end of the test.
+// container makes a program of the image, with settings besides those of the image. The test's end stops it.
 func (i *image) container(name, volume string, settings map[string]string, args ...string) *stack.Server {
-	i.t.Helper()
 	uid, gid := i.user()
 	env := maps.Clone(i.Env)
 	maps.Copy(env, settings)
@@ -87,33 +83,24 @@ func (i *image) container(name, volume string, settings map[string]string, args 
 		variables = append(variables, name+"="+value)
 	}
 	text, err := json.Marshal(map[string]any{
-		"Root": i.root, "WorkingDir": i.WorkingDir, "Volume": volume, "UID": uid, "GID": gid, "Args": slices.Concat(i.Entrypoint, args), "Env": variables,
+		"Root": i.root, "WorkingDir": i.WorkingDir, "Volume": volume, "UID": uid, "GID": gid,
+		"Args": slices.Concat(i.Entrypoint, args), "Env": variables,
 	})
 	require.NoError(i.t, err)
-	p := stack.NewProgram(stack.ProgramOptions{
-		Name: name, Path: i.contain, Args: []string{string(text)}, Dir: i.t.TempDir(),
+	return stack.ProgramForTest(i.t, stack.ProgramOptions{
+		Name: name, Path: i.contain, Args: []string{string(text)},
 		Account: func(a *syscall.SysProcAttr) { a.Cloneflags |= syscall.CLONE_NEWNS },
 	})
-	i.t.Cleanup(func() {
-		if p.Running() {
-			require.NoError(i.t, p.Stop())
-		}
-		if i.t.Failed() {
-			i.t.Logf("log of %s:\n%s", p, p.LogTail())
-		}
-	})
-	return p
 }
 
 // run runs a command to its end, and returns what it printed and how it ended.
 func (i *image) run(volume string, settings map[string]string, args ...string) (output string, ended error) {
-	i.t.Helper()
 	p := i.container(args[0], volume, settings, args...)
 	require.NoError(i.t, p.Start(i.t.Context()))
 	select {
 	case <-p.Done():
 	case <-time.After(2 * time.Minute):
-		require.Fail(i.t, "it does not end", "kudos %s\n%s", strings.Join(args, " "), p.LogTail())
+		require.Fail(i.t, "it does not end", "kudos %v\n%s", args, p.LogTail())
 	}
 	text, err := os.ReadFile(p.LogPath())
 	require.NoError(i.t, err)
@@ -121,39 +108,34 @@ func (i *image) run(volume string, settings map[string]string, args ...string) (
 }
 
 func (i *image) mustRun(volume string, settings map[string]string, args ...string) {
-	i.t.Helper()
 	output, err := i.run(volume, settings, args...)
 	require.NoError(i.t, err, "kudos %s\n%s", strings.Join(args, " "), output)
 }
 
 // member is a role that runs in the image.
 type member struct {
-	*stack.Server
+	*process
 	volume   string
-	admin    string // http://host:port
 	settings map[string]string
 }
 
 // member starts a role with a volume of its own, if it is to have one.
 func (s *system) member(i *image, role string, hasVolume bool, settings map[string]string) *member {
-	s.t.Helper()
-	admin := s.address()
-	m := &member{admin: "http://" + admin, settings: map[string]string{
-		"KUDOS_KAFKA_BROKERS": s.brokerList(), "KUDOS_MYSQL_DSN": s.dsn, "KUDOS_ADMIN_ADDR": admin,
-	}}
+	m := &member{process: &process{t: s.t, admin: stack.ReserveForTest(s.t)}}
+	m.settings = map[string]string{"KUDOS_KAFKA_BROKERS": s.brokerList(), "KUDOS_MYSQL_DSN": s.dsn,
+		"KUDOS_ADMIN_ADDR": m.admin}
 	maps.Copy(m.settings, settings)
 	if hasVolume {
 		m.volume = i.volume()
 	}
 	m.Server = i.container(role, m.volume, m.settings, role)
-	require.NoError(s.t, m.Start(s.t.Context()))
-	waitFor(s.t, time.Minute, role+" to answer", func() bool { return answers(s.t, m.admin+"/livez") })
+	m.start().waitAlive()
 	return m
 }
 
-// TestTheImageRuns builds what the Dockerfile says, and runs every role of it on a real Kafka and MariaDB as a container
-// would: as nobody in particular, without rights, all but a volume read-only. They start before there are topics and
-// tables, and work once there are; what they leave behind is in their folders.
+// TestTheImageRuns builds what the Dockerfile says, and runs every role of it on a real Kafka and MariaDB as a
+// container would: as nobody in particular, without rights, all but a volume read-only. They start before there are
+// topics and tables, and work once there are; what they leave behind is in their folders.
 func TestTheImageRuns(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -168,40 +150,38 @@ func TestTheImageRuns(t *testing.T) {
 	require.NoError(t, err, output)
 	require.Contains(t, output, "v1.2.3")
 
-	s := newSystem(t)
-	kafka := shared.Kafka(t)
-	require.NoError(t, kafka.Reset(t.Context()))
-	s.brokers, s.dsn = kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
+	s := newEmptySystem(t)
+	s.dsn = shared.MariaDB(t).NewDatabase(t)
 	s.connect()
-	writes, reads := s.address(), s.address()
+	writes, reads := stack.ReserveForTest(t), stack.ReserveForTest(t)
 	producer := s.member(i, "producer", false, map[string]string{"KUDOS_PRODUCER_HTTP_ADDR": writes})
 	processor := s.member(i, "processor", true, nil)
-	ranker := s.member(i, "ranker", true, map[string]string{"KUDOS_RANKER_IDLE_AFTER": "1s", "KUDOS_RANKER_ALLOWED_LATENESS": "0s"})
+	ranker := s.member(i, "ranker", true,
+		map[string]string{"KUDOS_RANKER_IDLE_AFTER": "1s", "KUDOS_RANKER_ALLOWED_LATENESS": "0s"})
 	reader := s.member(i, "reader", true, map[string]string{"KUDOS_READER_HTTP_ADDR": reads})
 	archive := s.member(i, "archive", true, nil)
 	members := []*member{producer, processor, ranker, reader, archive}
 	for _, m := range members {
 		requireConfined(t, i, m.PID())
-		require.False(t, answers(t, m.admin+"/readyz"), "%s is ready without topics", m)
+		require.False(t, m.ready(), "%s is ready without topics", m)
 	}
 	i.mustRun("", producer.settings, "migrate")
-	i.mustRun("", producer.settings, "topics", "apply", "--set", fmt.Sprintf("topics.partitions=%d", s.partitions), "--set", "topics.replication_factor=1")
+	i.mustRun("", producer.settings, s.topics(s.partitions, "apply")...)
 	for _, m := range members {
-		waitFor(t, time.Minute, m.String()+" to be ready", func() bool { return answers(t, m.admin+"/readyz") })
+		m.waitReady()
 		i.mustRun("", m.settings, "health")
 	}
 
-	mustAsk[place](t, http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/2", writes), nil, http.StatusAccepted)
-	want := map[uint64]count{1: {likes: 1}}
-	waitFor(t, time.Minute, "the like to be in MySQL", func() bool { return maps.Equal(want, s.mysqlCounts()) })
+	putLike(t, "http://"+writes, 1, 2)
+	s.waitCounts(map[uint64]count{1: {likes: 1}})
 	waitFor(t, time.Minute, "the like to be read", func() bool {
-		answer := mustAsk[likes](t, http.MethodGet, fmt.Sprintf("http://%s/v1/posts/1/likes", reads), nil, http.StatusOK)
-		return answer.Likes == 1
+		return get[likes](t, "http://%s/v1/posts/1/likes", reads).Likes == 1
 	})
 	i.mustRun(processor.volume, processor.settings, "audit", "--deep")
 
-	for m, dir := range map[*member]string{producer: "", processor: "state", ranker: "ranker-state", reader: "reader-state", archive: "archive"} {
-		require.NoError(t, m.Stop())
+	for m, dir := range map[*member]string{producer: "", processor: "state", ranker: "ranker-state",
+		reader: "reader-state", archive: "archive"} {
+		m.stop()
 		require.NoError(t, m.Exit(), m.LogTail())
 		if m.volume != "" {
 			left, err := os.ReadDir(m.volume)
@@ -211,16 +191,11 @@ func TestTheImageRuns(t *testing.T) {
 		}
 	}
 	elsewhere := s.member(i, "processor", true, map[string]string{"KUDOS_PROCESSOR_STATE_DIR": "/elsewhere"})
-	waitFor(t, time.Minute, "a state that is not on the volume to be refused", func() bool {
-		log, err := os.ReadFile(elsewhere.LogPath())
-		require.NoError(t, err)
-		return strings.Contains(string(log), "mkdir /elsewhere: read-only file system")
-	})
+	elsewhere.waitLogged("mkdir /elsewhere: read-only file system")
 }
 
 // requireConfined: a process is the image's user, has no rights and can get none.
 func requireConfined(t *testing.T, i *image, pid int) {
-	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
 	uid, gid := i.user()

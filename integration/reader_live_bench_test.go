@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,19 +21,20 @@ import (
 	"kudos/schema"
 )
 
-// BenchmarkLive measures live counts: one post takes 20,000 likes a second for 30 seconds
-// (KUDOS_TEST_RATE, KUDOS_TEST_SECONDS), while 2,000 subscribers (KUDOS_TEST_STREAMS) look on, half
-// of them by SSE, half by WebSocket. Kafka, a processor, a reader and all subscribers are on this
-// machine. Freshness is how long it takes from a like's handing over to the Kafka client until a
-// subscriber has a count that holds it, of each hundredth like and every subscriber. Each must
-// see the final count. Run it with -benchtime 1x.
+// BenchmarkLive measures live counts: one post takes 20,000 likes a second for 30 seconds (KUDOS_TEST_RATE,
+// KUDOS_TEST_SECONDS), while 2,000 subscribers (KUDOS_TEST_STREAMS) look on, half of them by SSE, half by WebSocket.
+// Kafka, a processor, a reader and all subscribers are on this machine. Freshness is how long it takes from a like's
+// handing over to the Kafka client until a subscriber has a count that holds it, of each hundredth like and every
+// subscriber. Each must see the final count. Run it with -benchtime 1x.
 func BenchmarkLive(b *testing.B) {
-	streams, rate, seconds := fromEnv(b, "KUDOS_TEST_STREAMS", 2000), fromEnv(b, "KUDOS_TEST_RATE", 20_000), fromEnv(b, "KUDOS_TEST_SECONDS", 30)
+	streams, rate, seconds := fromEnv(b, "KUDOS_TEST_STREAMS", 2000), fromEnv(b, "KUDOS_TEST_RATE", 20_000),
+		fromEnv(b, "KUDOS_TEST_SECONDS", 30)
 	for range b.N {
 		b.StopTimer()
 		s := newRealSystem(b)
-		require.NoError(b, s.processor("processor").Start(b.Context()))
-		r := s.startReader()
+		s.processor("processor").start()
+		r := s.startReader("reader")
+		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
 		l := &liveLoad{s: s, likes: rate * seconds}
 		l.sent = make([]atomic.Int64, l.likes+1)
 		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
@@ -46,14 +46,14 @@ func BenchmarkLive(b *testing.B) {
 			watching.Go(func() error { return l.watch(ctx, r.base, i%2 == 0, ready.Done) })
 		}
 		ready.Wait()
-		before := s.metrics()
+		before := r.sums()
 		b.StartTimer()
 		begin := time.Now()
 		l.publish(rate)
 		published := time.Since(begin)
 		require.NoError(b, watching.Wait())
 		b.StopTimer()
-		after := s.metrics()
+		after := r.sums()
 		b.ReportMetric(float64(l.likes)/published.Seconds(), "likes/s")
 		b.ReportMetric(float64(l.messages.Load())/published.Seconds(), "messages/s")
 		slices.Sort(l.delays)
@@ -64,19 +64,10 @@ func BenchmarkLive(b *testing.B) {
 		const mib = 1 << 20
 		b.ReportMetric(before["process_resident_memory_bytes"]/mib, "rss-before-MiB")
 		b.ReportMetric(after["process_resident_memory_bytes"]/mib, "rss-after-MiB")
-		b.ReportMetric((after["process_cpu_seconds_total"]-before["process_cpu_seconds_total"])/published.Seconds(), "reader-cpus")
+		b.ReportMetric((after["process_cpu_seconds_total"]-before["process_cpu_seconds_total"])/published.Seconds(),
+			"reader-cpus")
 		b.ReportMetric(after["kudos_reader_streams_dropped_total"], "dropped")
 	}
-}
-
-// startReader starts a reader and waits until it is ready; s.metrics are its own.
-func (s *system) startReader(args ...string) *reader {
-	s.t.Helper()
-	r := s.reader("reader", args...)
-	s.admin = strings.TrimPrefix(r.admin, "http://")
-	require.NoError(s.t, r.Start(s.t.Context()))
-	waitFor(s.t, 5*time.Minute, "the reader to be ready", r.ready)
-	return r
 }
 
 // liveLoad is one post, its likes and who looks on.
@@ -95,16 +86,7 @@ type liveLoad struct {
 const livePost = 42
 
 func (l *liveLoad) publish(rate int) {
-	cl := l.s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(60<<10), kgo.ProducerLinger(2*time.Millisecond), kgo.MaxBufferedRecords(1<<20))
-	failed := make(chan error, 1)
-	promise := func(_ *kgo.Record, err error) {
-		if err != nil {
-			select {
-			case failed <- err:
-			default:
-			}
-		}
-	}
+	w := l.s.writer(schema.TopicLikes, kgo.ProducerLinger(2*time.Millisecond), kgo.MaxBufferedRecords(1<<20))
 	const tick = 5 * time.Millisecond
 	pace := time.NewTicker(tick)
 	defer pace.Stop()
@@ -112,26 +94,20 @@ func (l *liveLoad) publish(rate int) {
 	for n := 0; n < l.likes; <-pace.C {
 		due := min(l.likes, int(time.Since(begin).Seconds()*float64(rate)))
 		for ; n < due; n++ {
-			e := schema.Event{PostID: livePost, UserID: uint64(n) + 1, Action: schema.Like, TimeMs: time.Now().UnixMilli()}
 			l.sent[n+1].Store(time.Now().UnixNano())
-			cl.Produce(l.s.t.Context(), record(&e), promise)
+			w.like(likeNow(livePost, uint64(n)+1))
 		}
 	}
-	require.NoError(l.s.t, cl.Flush(l.s.t.Context()))
-	select {
-	case err := <-failed:
-		require.NoError(l.s.t, err)
-	default:
-	}
+	require.NoError(l.s.t, w.close())
 }
 
 // watch is one subscriber, until it has the final count.
 func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()) error {
-	next := l.overWebSocket
+	subscribe := overWebSocket
 	if sse {
-		next = l.overSSE
+		subscribe = overSSE
 	}
-	receive, closeIt, err := next(ctx, url+fmt.Sprintf("/v1/stream?post_ids=%d", livePost))
+	receive, closeIt, err := subscribe(ctx, url+fmt.Sprintf("/v1/stream?post_ids=%d", livePost))
 	if err != nil {
 		ready()
 		return err
@@ -169,7 +145,7 @@ func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()
 	return nil
 }
 
-func (l *liveLoad) overSSE(ctx context.Context, url string) (receive func() ([]byte, error), closeIt func(), err error) {
+func overSSE(ctx context.Context, url string) (receive func() ([]byte, error), closeIt func(), err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, nil, err
@@ -189,7 +165,7 @@ func (l *liveLoad) overSSE(ctx context.Context, url string) (receive func() ([]b
 	}, func() { resp.Body.Close() }, nil
 }
 
-func (l *liveLoad) overWebSocket(ctx context.Context, url string) (receive func() ([]byte, error), closeIt func(), err error) {
+func overWebSocket(ctx context.Context, url string) (receive func() ([]byte, error), closeIt func(), err error) {
 	conn, _, err := websocket.Dial(ctx, url, nil)
 	if err != nil {
 		return nil, nil, err

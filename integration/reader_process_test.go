@@ -6,69 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/oracle"
-	"kudos/integration/stack"
 )
 
-// reader is a reader process, at the same address whenever it is started again.
-type reader struct {
-	*stack.Server
-	t                     testing.TB
-	base, admin, stateDir string
-}
-
-// address is one of the test's own, which may go and come back.
-func (s *system) address() string {
-	s.t.Helper()
-	at, err := stack.Reserve()
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { require.NoError(s.t, at.Release()) })
-	return at.Address()
-}
-
-// role makes a process that is asked over HTTP.
-func (s *system) role(name, role, dir string, args ...string) *stack.Server {
-	return s.process(name, dir, append([]string{role, "--brokers", s.brokerList()}, args...)...)
-}
-
-// process makes a process of the program, which is stopped at the end of the test.
-func (s *system) process(name, dir string, args ...string) *stack.Server {
-	p := stack.NewProgram(stack.ProgramOptions{Name: name, Path: s.program, Dir: dir, Log: s.log, Args: args})
-	s.t.Cleanup(func() {
-		if p.Running() {
-			require.NoError(s.t, p.Stop())
-		}
-		s.showLog(p)
-	})
-	return p
-}
-
-// reader makes a reader with a local store of its own.
-func (s *system) reader(name string, args ...string) *reader {
-	s.t.Helper()
-	dir, http := s.t.TempDir(), s.address()
-	r := &reader{t: s.t, base: "http://" + http, admin: "http://" + s.address(), stateDir: filepath.Join(dir, "state")}
-	r.Server = s.role(name, "reader", dir, append([]string{"--set", s.mysql(), "--set", "reader.http_addr=" + http, "--set", "admin.addr=" + r.admin[len("http://"):],
-		"--set", "reader.state_dir=" + r.stateDir, "--set", "reader.max_wait=20s", "--set", "reader.write_timeout=1m"}, args...)...)
-	return r
-}
-
-// requests is how many it has answered.
-func (r *reader) requests() (n float64) {
-	for _, m := range scrape(r.t, strings.TrimPrefix(r.admin, "http://"))["kudos_reader_requests_total"].GetMetric() {
-		n += m.GetCounter().GetValue()
-	}
-	return n
-}
+func (r *reader) requests() float64 { return r.sum("kudos_reader_requests_total", nil) }
 
 // ask sends a request and decodes its answer into a T, if its status is the one wanted.
 func ask[T any](ctx context.Context, method, url string, body any, want int) (into T, err error) {
@@ -102,37 +51,25 @@ func ask[T any](ctx context.Context, method, url string, body any, want int) (in
 	return into, json.Unmarshal(text, &into)
 }
 
-// mustAsk is ask that may not fail.
 func mustAsk[T any](t testing.TB, method, url string, body any, want int) T {
-	t.Helper()
 	into, err := ask[T](t.Context(), method, url, body, want)
 	require.NoError(t, err)
 	return into
 }
 
-func (r *reader) ready() bool {
-	return answers(r.t, r.admin+"/readyz")
+// get is a GET that must be answered well.
+func get[T any](t testing.TB, format string, args ...any) T {
+	return mustAsk[T](t, http.MethodGet, fmt.Sprintf(format, args...), nil, http.StatusOK)
 }
 
-// answers tells whether a GET is a success.
-func answers(t testing.TB, url string) bool {
-	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get(url)
-	if err != nil {
-		return false
-	}
-	require.NoError(t, resp.Body.Close())
-	return resp.StatusCode == http.StatusOK
-}
-
-func (r *reader) start() {
-	r.t.Helper()
-	require.NoError(r.t, r.Start(r.t.Context()))
+// putLike has a user like a post through a producer (http://host:port).
+func putLike(t testing.TB, producer string, post, user uint64) place {
+	return mustAsk[place](t, http.MethodPut, fmt.Sprintf("%s/v1/posts/%d/likes/%d", producer, post, user), nil,
+		http.StatusAccepted)
 }
 
 // counted are the counts that a reader has of posts, zeros left out, by no code but this.
 func (r *reader) counted(posts []uint64) map[uint64]count {
-	r.t.Helper()
 	counts := map[uint64]count{}
 	for part := range slices.Chunk(posts, 1000) {
 		answer := mustAsk[struct {
@@ -150,6 +87,16 @@ func (r *reader) counted(posts []uint64) map[uint64]count {
 	return counts
 }
 
+func (r *reader) waitCounts(want map[uint64]count) {
+	posts := slices.Sorted(maps.Keys(want))
+	waitSame(r.t, "the counts of "+r.String(), want, func() map[uint64]count {
+		if !r.ready() {
+			return nil
+		}
+		return r.counted(posts)
+	})
+}
+
 // exactness is an oracle and what it needs for readers.
 type exactness struct {
 	*oracle.Oracle
@@ -162,7 +109,6 @@ func (e *exactness) bounded() (context.Context, context.CancelFunc) {
 }
 
 func (s *system) exactness() *exactness {
-	s.t.Helper()
 	o, err := oracle.New(s.brokers)
 	require.NoError(s.t, err)
 	s.t.Cleanup(o.Close)
@@ -171,30 +117,20 @@ func (s *system) exactness() *exactness {
 
 // wait waits until a reader is ready and has all that is in likes.
 func (e *exactness) wait(r *reader) {
-	e.t.Helper()
-	left := ""
-	defer func() {
-		if left != "" {
-			e.t.Log(r, "has not got", left)
-		}
-	}()
-	waitFor(e.t, time.Minute, r.String()+" to have it all", func() bool {
+	waitSaid(e.t, time.Minute, r.String()+" to have it all", func() (bool, any) {
 		if !r.ready() {
-			left = "ready"
-			return false
+			return false, "not ready"
 		}
 		ctx, cancel := e.bounded()
 		defer cancel()
-		var err error
-		left, err = e.ReaderLeft(ctx, r.base)
+		left, err := e.ReaderLeft(ctx, r.base)
 		require.NoError(e.t, err)
-		return left == ""
+		return left == "", left
 	})
 }
 
 // require compares what a reader says when it has it all.
 func (e *exactness) require(r *reader, depth oracle.Depth) {
-	e.t.Helper()
 	e.wait(r)
 	began := time.Now()
 	ctx, cancel := e.bounded()
@@ -205,10 +141,9 @@ func (e *exactness) require(r *reader, depth oracle.Depth) {
 	e.t.Logf("%s: %d answers, in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
 }
 
-// judge wants each answer to be the fold of just what it says to be as of, and the
-// answers to be of so many different places at least.
+// judge wants each answer to be the fold of just what it says to be as of, and the answers to be of so many different
+// places at least.
 func (e *exactness) judge(w *oracle.Watched, places int) {
-	e.t.Helper()
 	ctx, cancel := e.bounded()
 	defer cancel()
 	v, err := e.Judge(ctx, w)
@@ -241,7 +176,6 @@ func background[T any](t testing.TB, run func(context.Context) (T, error)) *task
 
 // wait returns what came of it.
 func (b *task[T]) wait() T {
-	b.t.Helper()
 	select {
 	case <-b.done:
 	case <-time.After(2 * time.Minute):
@@ -254,7 +188,6 @@ func (b *task[T]) wait() T {
 
 // stop ends it first.
 func (b *task[T]) stop() T {
-	b.t.Helper()
 	b.cancel()
 	return b.wait()
 }

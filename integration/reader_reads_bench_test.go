@@ -19,33 +19,31 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"kudos/integration/stack"
 	"kudos/schema"
 )
 
-// BenchmarkReads measures reads of counts from a view of a million posts
-// (KUDOS_TEST_POSTS): single ones and pages of 50, of random posts, by 32 clients at a time
-// that ask again and again; and the same reads from MariaDB (primary key, IN) and from
-// Redis (MGET), all servers and clients on this machine. They take turns, five seconds
-// each, three times; the figures are medians, and the ratios are within a round. Where
-// redis-server is not installed it is left out. Run it with -benchtime 1x.
+// BenchmarkReads measures reads of counts from a view of a million posts (KUDOS_TEST_POSTS): single ones and pages of
+// 50, of random posts, by 32 clients at a time that ask again and again; and the same reads from MariaDB (primary key,
+// IN) and from Redis (MGET), all servers and clients on this machine. They take turns, five seconds each, three times;
+// the figures are medians, and the ratios are within a round. Where redis-server is not installed it is left out. Run
+// it with -benchtime 1x.
 func BenchmarkReads(b *testing.B) {
 	posts := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000)
 	for range b.N {
 		b.StopTimer()
 		s := newRealSystem(b)
 		s.likeEach(posts)
-		p := s.processor("processor")
-		require.NoError(b, p.Start(b.Context()))
-		waitFor(b, 5*time.Minute, "the likes to be counted", func() bool { return s.undrained() == "" })
-		require.NoError(b, p.Stop())
+		p := s.processor("processor").start()
+		waitFor(b, 5*time.Minute, "the likes to be counted", func() bool { return s.left() == "" })
+		p.stop()
 		begin := time.Now()
-		r := s.startReader("--set", "reader.reactions=false")
+		r := s.startReader("reader", "--set", "reader.reactions=false")
+		waitFor(b, 5*time.Minute, "the reader to be ready", r.ready)
 		b.ReportMetric(time.Since(begin).Seconds(), "ready-s")
-		b.ReportMetric(s.metrics()["process_resident_memory_bytes"]/(1<<20), "rss-MiB")
+		b.ReportMetric(r.sum("process_resident_memory_bytes", nil)/(1<<20), "rss-MiB")
 		targets := []target{{"reader", dialReader(r.base)}, {"mariadb", s.dialMariaDB()}}
 		if stack.Missing(b.Context(), stack.NeedRedis) == nil {
 			targets = append(targets, target{"redis", startRedis(b, posts)})
@@ -57,28 +55,22 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
-// likeEach writes a like for each post.
 func (s *system) likeEach(posts int) {
-	s.t.Helper()
-	cl := s.ownClient(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(60<<10), kgo.MaxBufferedRecords(100_000))
-	defer cl.Close()
-	for post := range uint64(posts) {
-		e := schema.Event{PostID: post + 1, UserID: 1 + post%1000, Action: schema.Like, TimeMs: time.Now().UnixMilli()}
-		cl.Produce(s.t.Context(), record(&e), func(_ *kgo.Record, err error) {
-			if err != nil {
-				s.t.Error(err)
-			}
-		})
-	}
-	require.NoError(s.t, cl.Flush(s.t.Context()))
+	s.pour(func(send func(schema.Event)) {
+		for post := range uint64(posts) {
+			send(likeNow(post+1, 1+post%1000))
+		}
+	})
 }
 
-// target is a server that has the counts. dial makes a client of it, which reads the
-// counts of posts and returns their sum.
+// target is a server that has the counts.
 type target struct {
 	name string
-	dial func(ctx context.Context) (read func(posts []uint64) (sum int64, err error), close func(), err error)
+	dial dialer
 }
+
+// dialer makes a client, which reads the counts of posts and returns their sum.
+type dialer func(context.Context) (read func(posts []uint64) (sum int64, err error), close func(), err error)
 
 const (
 	readClients = 32
@@ -96,21 +88,21 @@ func compareReads(b *testing.B, targets []target, posts, page int) {
 			rounds[i] = append(rounds[i], measureReads(b, t, posts, page))
 		}
 	}
-	median := func(i int, of func(round int) float64) float64 {
-		values := make([]float64, readRounds)
-		for round := range values {
-			values[round] = of(round)
-		}
-		slices.Sort(values)
-		return values[readRounds/2]
-	}
 	for i, t := range targets {
 		name := fmt.Sprintf("%s-%d", t.name, page)
-		b.ReportMetric(median(i, func(r int) float64 { return rounds[i][r].perSecond }), name+"-reads/s")
-		b.ReportMetric(median(i, func(r int) float64 { return rounds[i][r].p50 }), name+"-p50-ms")
-		b.ReportMetric(median(i, func(r int) float64 { return rounds[i][r].p99 }), name+"-p99-ms")
+		report := func(unit string, of func(round int) float64) { // the median
+			values := make([]float64, readRounds)
+			for round := range values {
+				values[round] = of(round)
+			}
+			slices.Sort(values)
+			b.ReportMetric(values[readRounds/2], unit)
+		}
+		report(name+"-reads/s", func(r int) float64 { return rounds[i][r].perSecond })
+		report(name+"-p50-ms", func(r int) float64 { return rounds[i][r].p50 })
+		report(name+"-p99-ms", func(r int) float64 { return rounds[i][r].p99 })
 		if i > 0 {
-			b.ReportMetric(median(i, func(r int) float64 { return rounds[0][r].perSecond / rounds[i][r].perSecond }), fmt.Sprintf("ratio-to-%s", name))
+			report("ratio-to-"+name, func(r int) float64 { return rounds[0][r].perSecond / rounds[i][r].perSecond })
 		}
 	}
 }
@@ -154,7 +146,7 @@ func measureReads(b *testing.B, t target, posts, page int) readFigures {
 }
 
 // dialReader reads over HTTP/1.1 on a connection of its own, as a service with a pool would.
-func dialReader(base string) func(context.Context) (func([]uint64) (int64, error), func(), error) {
+func dialReader(base string) dialer {
 	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
 		u, err := url.Parse(base)
 		if err != nil {
@@ -168,7 +160,7 @@ func dialReader(base string) func(context.Context) (func([]uint64) (int64, error
 		return func(posts []uint64) (int64, error) {
 			path := fmt.Sprintf("/v1/posts/%d/likes", posts[0])
 			if len(posts) > 1 {
-				path = "/v1/likes?post_ids=" + joined(posts, ",")
+				path = "/v1/likes?post_ids=" + joined(posts)
 			}
 			if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, u.Host); err != nil {
 				return 0, err
@@ -181,35 +173,35 @@ func dialReader(base string) func(context.Context) (func([]uint64) (int64, error
 			if err != nil || resp.StatusCode != http.StatusOK {
 				return 0, fmt.Errorf("%s: %w", resp.Status, err)
 			}
-			return likesIn(body, len(posts) == 1)
+			return likesIn(body)
 		}, func() { conn.Close() }, nil
 	}
 }
 
-func likesIn(body []byte, single bool) (sum int64, err error) {
-	if single {
-		var one struct{ Likes int64 }
-		err = json.Unmarshal(body, &one)
-		return one.Likes, err
+// likesIn are those of a post or of several.
+func likesIn(body []byte) (sum int64, err error) {
+	var answer struct {
+		Likes int64
+		Posts []struct{ Likes int64 }
 	}
-	var many struct{ Posts []struct{ Likes int64 } }
-	err = json.Unmarshal(body, &many)
-	for _, p := range many.Posts {
+	err = json.Unmarshal(body, &answer)
+	sum = answer.Likes
+	for _, p := range answer.Posts {
 		sum += p.Likes
 	}
 	return sum, err
 }
 
-func joined(posts []uint64, separator string) string {
-	text := make([]string, len(posts))
-	for i, p := range posts {
-		text[i] = strconv.FormatUint(p, 10)
+func joined(posts []uint64) string {
+	var text []byte
+	for _, p := range posts {
+		text = append(strconv.AppendUint(text, p, 10), ',')
 	}
-	return strings.Join(text, separator)
+	return string(text[:len(text)-1])
 }
 
 // dialMariaDB reads by primary key, on a connection of its own.
-func (s *system) dialMariaDB() func(context.Context) (func([]uint64) (int64, error), func(), error) {
+func (s *system) dialMariaDB() dialer {
 	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
 		db, err := sql.Open("mysql", s.dsn)
 		if err != nil {
@@ -217,7 +209,8 @@ func (s *system) dialMariaDB() func(context.Context) (func([]uint64) (int64, err
 		}
 		db.SetMaxOpenConns(1)
 		return func(posts []uint64) (sum int64, err error) {
-			rows, err := db.QueryContext(ctx, "SELECT post_id, count FROM like_count WHERE post_id IN ("+joined(posts, ",")+")")
+			rows, err := db.QueryContext(ctx,
+				"SELECT post_id, count FROM like_count WHERE post_id IN ("+joined(posts)+")")
 			if err != nil {
 				return 0, err
 			}
@@ -236,7 +229,7 @@ func (s *system) dialMariaDB() func(context.Context) (func([]uint64) (int64, err
 }
 
 // startRedis starts a Redis, without persistence, that has the counts.
-func startRedis(b *testing.B, posts int) func(context.Context) (func([]uint64) (int64, error), func(), error) {
+func startRedis(b *testing.B, posts int) dialer {
 	server, err := stack.StartRedis(b.Context(), stack.RedisOptions{})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, server.Close()) })
@@ -288,28 +281,18 @@ func resp(words ...string) []byte {
 
 // sumOf reads an array of numbers.
 func sumOf(in *bufio.Reader) (sum int64, err error) {
-	number := func(prefix byte) (int64, error) {
+	number := func(prefix string) (int64, error) {
 		line, err := in.ReadSlice('\n')
 		if err != nil {
 			return 0, err
 		}
-		if line[0] != prefix {
-			return 0, fmt.Errorf("answered %q", line)
-		}
-		return strconv.ParseInt(string(bytes.TrimSpace(line[1:])), 10, 64)
+		return strconv.ParseInt(strings.TrimPrefix(string(bytes.TrimSpace(line)), prefix), 10, 64)
 	}
-	n, err := number('*')
-	for range n {
-		if _, err = number('$'); err != nil {
-			return 0, err
-		}
-		line, err := in.ReadSlice('\n')
-		if err != nil {
-			return 0, err
-		}
-		count, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
-		if err != nil {
-			return 0, err
+	n, err := number("*")
+	for i := int64(0); err == nil && i < n; i++ {
+		var count int64
+		if _, err = number("$"); err == nil {
+			count, err = number("")
 		}
 		sum += count
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
@@ -30,22 +29,21 @@ func hot(events []schema.Event, n int) (posts, users []uint64) {
 		times[e.PostID]++
 		all[e.UserID] = true
 	}
-	posts = slices.SortedFunc(maps.Keys(times), func(a, b uint64) int { return cmp.Or(times[b]-times[a], cmp.Compare(a, b)) })
+	posts = slices.SortedFunc(maps.Keys(times), func(a, b uint64) int {
+		return cmp.Or(times[b]-times[a], cmp.Compare(a, b))
+	})
 	return posts[:n], slices.Sorted(maps.Keys(all))
 }
 
 // killReader kills a reader while the log is being folded, and starts it on what it left.
 func (s *system) killReader(r *reader, kills int) {
-	s.t.Helper()
-	adm := kadm.NewClient(s.client())
 	random := rand.New(rand.NewPCG(uint64(kills), 3))
 	for kill := range kills {
-		waitFor(s.t, time.Minute, "the reader to be ready", r.ready)
-		before, _ := s.standing(adm)
-		waitFor(s.t, time.Minute, "the committed position to move", func() bool { now, end := s.standing(adm); return now > before || now >= end })
+		r.waitReady()
+		s.waitFolding()
 		pause(s.t, time.Duration(random.IntN(200))*time.Millisecond)
-		require.NoError(s.t, r.Kill())
-		folded, end := s.standing(adm)
+		r.kill()
+		folded, end := s.standing()
 		s.t.Logf("kill %d of the reader: %d of %d folded", kill, folded, end)
 		r.start()
 	}
@@ -53,19 +51,12 @@ func (s *system) killReader(r *reader, kills int) {
 
 // importFile is a delivery by `kudos import`.
 func importFile(s *system, events []schema.Event) {
-	s.t.Helper()
-	path := filepath.Join(s.t.TempDir(), "likes.csv")
-	text := []byte("post_id,user_id,action,time_ms,region\n")
-	for _, e := range events {
-		text = fmt.Appendf(text, "%d,%d,%s,%d,%s\n", e.PostID, e.UserID, e.Action, e.TimeMs, e.Region)
-	}
-	require.NoError(s.t, os.WriteFile(path, text, 0o600))
-	s.command("import", path, "--brokers", s.brokerList())
+	s.command("import", writeCSV(s.t, events), "--brokers", s.brokerList())
 }
 
-// What a reader says is the fold of the log, and what others have worked out from the
-// ratings: while the events come and it is killed, when it has all of them, and after it
-// was killed with its local store left, and without it while it was catching up.
+// What a reader says is the fold of the log, and what others have worked out from the ratings: while the events come
+// and it is killed, when it has all of them, and after it was killed with its local store left, and without it while it
+// was catching up.
 func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -81,18 +72,18 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newRealSystem(t)
 			e := s.exactness()
-			r := s.reader("reader")
-			r.start()
+			r := s.startReader("reader")
 			events := tt.events(t)
 			posts, users := hot(events, 4)
-			watched := background(t, func(ctx context.Context) (*oracle.Watched, error) { return e.Watch(ctx, r.base, posts, users) })
+			watched := background(t, func(ctx context.Context) (*oracle.Watched, error) {
+				return e.Watch(ctx, r.base, posts, users)
+			})
 			tt.send(s, events)
 			// Batches so small that the log lasts for all the kills; the rest goes faster.
-			processor := s.processor("processor-0", "--set", "processor.max_batch=200")
-			require.NoError(t, processor.Start(t.Context()))
+			processor := s.processor("processor-0", "--set", "processor.max_batch=200").start()
 			s.killReader(r, 3)
-			require.NoError(t, processor.Kill())
-			require.NoError(t, s.processor("processor-1", "--set", "processor.max_batch=1000").Start(t.Context()))
+			processor.kill()
+			s.processor("processor-1", "--set", "processor.max_batch=1000").start()
 			s.drain(2 * time.Minute)
 			e.wait(r)
 			e.judge(watched.stop(), 10)
@@ -100,7 +91,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 			all := slices.Collect(maps.Keys(want))
 			requireSame(t, "after the events", want, r.counted(all))
 
-			require.NoError(t, r.Kill())
+			r.kill()
 			r.start()
 			e.require(r, tt.withStore)
 			requireSame(t, "with the local store", want, r.counted(all))
@@ -109,33 +100,30 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 			e.require(r, tt.withoutStore)
 			requireSame(t, "without the local store", want, r.counted(all))
 
-			counts := s.reader("reader-of-counts", "--set", "reader.reactions=false")
-			counts.start()
+			counts := s.startReader("reader-of-counts", "--set", "reader.reactions=false")
 			e.require(counts, oracle.CountsOnly)
 			requireSame(t, "a reader of counts", want, counts.counted(all))
 		})
 	}
 }
 
-// A reader shows a transaction whole or not at all, though it is so large that it comes
-// in many pieces.
+// A reader shows a transaction whole or not at all, though it is so large that it comes in many pieces.
 func TestReadersShowTransactionsWhole(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
 	const post, events = 1, 200_000
 	s := newRealSystem(t)
 	e := s.exactness()
-	r := s.reader("reader")
-	r.start()
+	r := s.startReader("reader")
 	watched := background(t, func(ctx context.Context) (*oracle.Watched, error) {
 		return e.Watch(ctx, r.base, []uint64{post}, []uint64{1})
 	})
-	likes := make([]schema.Event, events)
-	for i := range likes {
-		likes[i] = schema.Event{PostID: post, UserID: 1 + uint64(i), Action: schema.Like, TimeMs: 1 + int64(i), Region: schema.UnknownRegion}
-	}
-	s.produce(records(likes))
-	require.NoError(t, s.processor("processor", "--set", "processor.max_batch=1000000").Start(t.Context()))
+	s.pour(func(send func(schema.Event)) {
+		for i := range uint64(events) {
+			send(like(post, 1+i, 1+int64(i)))
+		}
+	})
+	s.processor("processor", "--set", "processor.max_batch=1000000").start()
 	e.wait(r)
 	before := r.requests()
 	waitFor(t, time.Minute, "the watcher to ask some more", func() bool { return r.requests() >= before+10 })
@@ -143,12 +131,11 @@ func TestReadersShowTransactionsWhole(t *testing.T) {
 	require.Equal(t, map[uint64]count{post: {likes: events}}, r.counted([]uint64{post}))
 }
 
-// killCatchingUp takes a reader's local store away and kills it while it makes another,
-// time and again, each time on what there is of it.
+// killCatchingUp takes a reader's local store away and kills it while it makes another, time and again, each time on
+// what there is of it.
 func (s *system) killCatchingUp(r *reader, kills int) {
-	s.t.Helper()
 	random := rand.New(rand.NewPCG(uint64(kills), 4))
-	require.NoError(s.t, r.Kill())
+	r.kill()
 	require.NoError(s.t, os.RemoveAll(r.stateDir))
 	for kill := range kills {
 		r.start()
@@ -159,7 +146,7 @@ func (s *system) killCatchingUp(r *reader, kills int) {
 		})
 		pause(s.t, time.Duration(random.IntN(100))*time.Millisecond)
 		ready := r.ready()
-		require.NoError(s.t, r.Kill())
+		r.kill()
 		s.t.Logf("kill %d while catching up; ready: %t", kill, ready)
 	}
 	r.start()
@@ -169,25 +156,25 @@ func (s *system) killCatchingUp(r *reader, kills int) {
 type followed struct {
 	*system
 	*exactness
-	producer, producerAdmin string
-	processor               *stack.Server
-	readers                 [2]*reader
+	producer  string // http://host:port
+	processor *process
+	readers   [2]*reader
 }
 
 func newFollowed(t *testing.T) *followed {
 	f := &followed{system: newRealSystem(t)}
 	f.exactness = f.system.exactness()
-	at, admin := f.address(), f.address()
-	f.producer, f.producerAdmin = "http://"+at, "http://"+admin
+	at := stack.ReserveForTest(t)
+	f.producer = "http://" + at
 	f.processor = f.system.processor("processor", "--set", "processor.max_batch=100")
-	producer := f.role("producer", "producer", f.system.t.TempDir(), "--set", "producer.http_addr="+at, "--set", "admin.addr="+admin)
+	producer := f.role("producer", "producer", "--set", "producer.http_addr="+at)
 	f.readers = [2]*reader{f.reader("reader-0"), f.reader("reader-1")}
-	for _, p := range []*stack.Server{f.processor, producer, f.readers[0].Server, f.readers[1].Server} {
-		require.NoError(t, p.Start(t.Context()))
+	asked := []*process{producer, f.readers[0].process, f.readers[1].process}
+	for _, p := range append(asked, f.processor) {
+		p.start()
 	}
-	waitFor(t, time.Minute, "the producer to answer", func() bool { return answers(t, f.producerAdmin+"/readyz") })
-	for _, r := range f.readers {
-		waitFor(t, time.Minute, "the readers to be ready", r.ready)
+	for _, p := range asked {
+		p.waitReady()
 	}
 	return f
 }
@@ -196,12 +183,6 @@ func newFollowed(t *testing.T) *followed {
 type place struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
-}
-
-// like has a user like a post, through the producer.
-func (f *followed) like(t testing.TB, post, user uint64) place {
-	t.Helper()
-	return mustAsk[place](t, http.MethodPut, fmt.Sprintf("%s/v1/posts/%d/likes/%d", f.producer, post, user), nil, http.StatusAccepted)
 }
 
 func TestReadersFollowTheLog(t *testing.T) {
@@ -227,43 +208,43 @@ type likes struct {
 func (f *followed) ownLikes(t *testing.T) {
 	const post = 1_000_001
 	for i := range uint64(200) {
-		at := f.like(t, post, 1+i)
+		at := putLike(t, f.producer, post, 1+i)
 		one, other := f.readers[i%2], f.readers[1-i%2]
-		n := mustAsk[likes](t, http.MethodGet, fmt.Sprintf("%s/v1/posts/%d/likes?min_offset=%d", one.base, post, at.Offset), nil, http.StatusOK)
+		n := get[likes](t, "%s/v1/posts/%d/likes?min_offset=%d", one.base, post, at.Offset)
 		require.Equal(t, likes{Likes: int64(i) + 1, AsOf: place{at.Partition, at.Offset + 1}}, n)
-		r := mustAsk[likes](t, http.MethodGet, fmt.Sprintf("%s/v1/posts/%d/likes/%d?min_offset=%d", other.base, post, 1+i, at.Offset), nil, http.StatusOK)
+		r := get[likes](t, "%s/v1/posts/%d/likes/%d?min_offset=%d", other.base, post, 1+i, at.Offset)
 		require.Equal(t, likes{Reaction: "LIKE", AsOf: place{at.Partition, at.Offset + 1}}, r)
 	}
 }
 
-// behind: a reader that stood still has less than the other, and an answer that must
-// cover what it lacks waits for it.
+// behind: a reader that stood still has less than the other, and an answer that must cover what it lacks waits for it.
 func (f *followed) behind(t *testing.T) {
 	const post, events = 1_000_002, 20
 	ahead, behind := f.readers[0], f.readers[1]
 	require.NoError(t, behind.Pause())
 	var last place
 	for user := range uint64(events) {
-		last = f.like(t, post, 1+user)
+		last = putLike(t, f.producer, post, 1+user)
 	}
-	url := fmt.Sprintf("/v1/posts/%d/likes?min_offset=%d", post, last.Offset)
+	covering := func(r *reader, at place) *task[likes] {
+		url := fmt.Sprintf("%s/v1/posts/%d/likes?min_offset=%d", r.base, post, at.Offset)
+		return background(t, func(ctx context.Context) (likes, error) {
+			return ask[likes](ctx, http.MethodGet, url, nil, http.StatusOK)
+		})
+	}
 	want := likes{Likes: events, AsOf: place{last.Partition, last.Offset + 1}}
-	require.Equal(t, want, mustAsk[likes](t, http.MethodGet, ahead.base+url, nil, http.StatusOK))
-	late := background(t, func(ctx context.Context) (likes, error) {
-		return ask[likes](ctx, http.MethodGet, behind.base+url, nil, http.StatusOK)
-	})
+	require.Equal(t, want, covering(ahead, last).wait())
+	late := covering(behind, last)
 	require.NoError(t, behind.Resume())
 	require.Equal(t, want, late.wait())
 
 	// Nobody folds: both wait, and have it as soon as somebody does.
 	require.NoError(t, f.processor.Pause())
-	at := f.like(t, post, events+1)
+	at := putLike(t, f.producer, post, events+1)
 	var waiting []*task[likes]
 	for _, r := range f.readers {
-		require.Equal(t, int64(events), mustAsk[likes](t, http.MethodGet, fmt.Sprintf("%s/v1/posts/%d/likes", r.base, post), nil, http.StatusOK).Likes)
-		waiting = append(waiting, background(t, func(ctx context.Context) (likes, error) {
-			return ask[likes](ctx, http.MethodGet, fmt.Sprintf("%s/v1/posts/%d/likes?min_offset=%d", r.base, post, at.Offset), nil, http.StatusOK)
-		}))
+		require.Equal(t, int64(events), get[likes](t, "%s/v1/posts/%d/likes", r.base, post).Likes)
+		waiting = append(waiting, covering(r, at))
 	}
 	require.NoError(t, f.processor.Resume())
 	for _, answer := range waiting {
@@ -271,16 +252,17 @@ func (f *followed) behind(t *testing.T) {
 	}
 }
 
-// streams: a stream that breaks off with its reader goes on at the other one from where
-// it was, never goes back, and ends with what is there in the end.
+// streams: a stream that breaks off with its reader goes on at the other one from where it was, never goes back, and
+// ends with what is there in the end.
 func (f *followed) streams(t *testing.T) {
 	posts := []uint64{1, 2, 3, 4, 5}
 	var final atomic.Pointer[map[uint64]oracle.Count]
 	stream := background(t, func(ctx context.Context) (*oracle.Watched, error) {
-		return oracle.Follow(ctx, []string{f.readers[0].base, f.readers[1].base}, posts, func(newest map[uint64]oracle.Count) bool {
-			want := final.Load()
-			return want != nil && maps.Equal(*want, newest)
-		})
+		return oracle.Follow(ctx, []string{f.readers[0].base, f.readers[1].base}, posts,
+			func(newest map[uint64]oracle.Count) bool {
+				want := final.Load()
+				return want != nil && maps.Equal(*want, newest)
+			})
 	})
 	f.toggles(11, 60_000)
 	for kill := range 4 {
@@ -289,10 +271,10 @@ func (f *followed) streams(t *testing.T) {
 		require.NoError(t, other.Pause())
 		f.killReader(r, 1)
 		require.NoError(t, other.Resume())
-		waitFor(t, time.Minute, "the reader to be ready again", r.ready)
+		r.waitReady()
 	}
-	require.NoError(t, f.processor.Kill())
-	require.NoError(t, f.processor.Start(t.Context()))
+	f.processor.kill()
+	f.processor.start()
 	f.drain(time.Minute)
 
 	// One more, with which the stream has everything.
@@ -304,7 +286,7 @@ func (f *followed) streams(t *testing.T) {
 	last.Likes++
 	want[posts[0]] = last
 	final.Store(&want)
-	f.like(t, posts[0], 1_000_001)
+	putLike(t, f.producer, posts[0], 1_000_001)
 	w := stream.wait()
 	f.judge(w, 20)
 	require.Greater(t, w.Streams, 2)

@@ -2,10 +2,12 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -15,15 +17,8 @@ import (
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
+	"kudos/schema"
 )
-
-// interruptions are the longest that anybody had to wait in some stretch of time.
-type interruptions struct {
-	// like is from when a like was due until a producer had accepted it; accepting is between two that were accepted.
-	like, accepting time.Duration
-	// mysql is how long the counts of a partition stood still in MySQL, readers in the copies of all readers together.
-	mysql, readers time.Duration
-}
 
 // fleet is two processes of each role, those who like, and what looks on.
 type fleet struct {
@@ -31,71 +26,62 @@ type fleet struct {
 	members        []fleetMember // in the order in which they are restarted
 	readers        []*reader
 	likers         *likers
-	load           *task[[]oracle.Event]
-	mysql, reading *stillness
+	rate           int // likes a second
+	load           *task[[]schema.Event]
+	mysql, reading *stillness      // of MySQL's counts by partition, and of the copies of all readers together
 	away           map[string]span // by producer: from when it was told to end until it was ready again
 }
 
 type fleetMember struct {
-	*stack.Server
-	admin string // http://host:port
+	*process
 	takes string // likes, if it is a producer: http://host:port
 }
 
-// newFleet starts all of it. Those that read come before those that write: the order of an upgrade.
-func newFleet(t *testing.T) *fleet {
-	f := &fleet{system: newRealSystem(t), mysql: newStillness(), reading: newStillness(), away: map[string]span{}}
+// newFleet starts all of it, and returns when likes go all the way. Those that read come before those that write: the
+// order of an upgrade.
+func newFleet(t *testing.T, change ...func(*system)) *fleet {
+	f := &fleet{system: newRealSystem(t, change...), mysql: newStillness(), reading: newStillness(),
+		away: map[string]span{}, rate: fromEnv(t, "KUDOS_TEST_RATE", 500)}
 	f.emitInterval = "500ms"
 	for _, name := range []string{"reader-0", "reader-1"} {
 		r := f.reader(name)
 		f.readers = append(f.readers, r)
-		f.members = append(f.members, fleetMember{Server: r.Server, admin: r.admin})
-	}
-	join := func(p *stack.Server, takes string) {
-		f.members = append(f.members, fleetMember{p, "http://" + f.admin, takes})
+		f.members = append(f.members, fleetMember{process: r.process})
 	}
 	for _, name := range []string{"ranker-0", "ranker-1"} {
-		f.admin = f.address()
-		join(f.ranker(name, busy...), "")
+		f.members = append(f.members, fleetMember{process: f.ranker(name, busy...)})
 	}
 	for _, name := range []string{"processor-0", "processor-1"} {
-		f.admin = f.address()
-		join(f.processor(name), "")
+		f.members = append(f.members, fleetMember{process: f.processor(name)})
 	}
 	var producers []string
 	for _, name := range []string{"producer-0", "producer-1"} {
-		f.admin = f.address()
-		at := f.address()
+		at := stack.ReserveForTest(t)
 		producers = append(producers, "http://"+at)
-		join(f.role(name, "producer", t.TempDir(), "--set", "producer.http_addr="+at, "--set", "admin.addr="+f.admin), "http://"+at)
+		f.members = append(f.members, fleetMember{f.role(name, "producer", "--set", "producer.http_addr="+at),
+			"http://" + at})
 	}
 	f.likers = newLikers(producers)
 	for _, m := range f.members {
-		require.NoError(t, m.Start(t.Context()))
+		m.start()
 	}
 	for _, m := range f.members {
-		f.ready(m)
+		m.waitReady()
 	}
+	next := opinions(uint64(fromEnv(t, "KUDOS_TEST_SEED", 1)), time.Now().Add(-24*time.Hour))
+	f.load = background(t, func(ctx context.Context) ([]schema.Event, error) { return f.likers.run(ctx, next, f.rate) })
+	f.watch()
+	f.flowing()
 	return f
-}
-
-func (f *fleet) ready(m fleetMember) {
-	f.t.Helper()
-	waitFor(f.t, time.Minute, m.String()+" to be ready", func() bool { return answers(f.t, m.admin+"/readyz") })
 }
 
 // watch looks how far MySQL's counts and the readers' are, until the test ends.
 func (f *fleet) watch() {
 	looking := func(look func(context.Context) error) {
 		background(f.t, func(ctx context.Context) (none struct{}, err error) {
-			tick := time.NewTicker(10 * time.Millisecond)
-			defer tick.Stop()
 			for ctx.Err() == nil && err == nil {
-				select {
-				case <-tick.C:
-					err = look(ctx)
-				case <-ctx.Done():
-				}
+				err = look(ctx)
+				pause(f.t, 10*time.Millisecond)
 			}
 			return none, err
 		})
@@ -107,45 +93,31 @@ func (f *fleet) watch() {
 		}
 		return err
 	})
-	client := &http.Client{Timeout: 2 * time.Second}
 	for _, r := range f.readers {
 		looking(func(ctx context.Context) error {
-			f.seeReader(ctx, client, r)
-			return nil // one that is being restarted does not answer
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			stats, err := ask[struct {
+				Partitions []struct {
+					AsOf  place `json:"as_of"`
+					Ready bool  `json:"ready"`
+				} `json:"partitions"`
+			}](ctx, http.MethodGet, r.base+"/v1/stats", nil, http.StatusOK)
+			if err != nil {
+				return nil // one that is being restarted does not answer
+			}
+			for _, p := range stats.Partitions {
+				if p.Ready {
+					f.reading.saw(p.AsOf.Partition, p.AsOf.Offset)
+				}
+			}
+			return nil
 		})
-	}
-}
-
-// seeReader looks how far a reader is, if it answers.
-func (f *fleet) seeReader(ctx context.Context, client *http.Client, r *reader) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/v1/stats", nil)
-	if err != nil {
-		return
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return
-	}
-	defer resp.Body.Close()
-	var stats struct {
-		Partitions []struct {
-			AsOf  place `json:"as_of"`
-			Ready bool  `json:"ready"`
-		} `json:"partitions"`
-	}
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&stats) != nil {
-		return
-	}
-	for _, p := range stats.Partitions {
-		if p.Ready {
-			f.reading.saw(p.AsOf.Partition, p.AsOf.Offset)
-		}
 	}
 }
 
 // flowing waits until likes go all the way again: accepted, in MySQL and at the readers, in all partitions.
 func (f *fleet) flowing() {
-	f.t.Helper()
 	since := time.Now()
 	waitFor(f.t, time.Minute, "likes to go all the way", func() bool {
 		select {
@@ -153,43 +125,33 @@ func (f *fleet) flowing() {
 			require.NoError(f.t, f.load.err)
 		default:
 		}
-		return f.likers.accepted.movedSince(since, 1) && f.mysql.movedSince(since, f.partitions) && f.reading.movedSince(since, f.partitions)
+		return f.likers.accepted.movedSince(since, 1) && f.mysql.movedSince(since, f.partitions) &&
+			f.reading.movedSince(since, f.partitions)
 	})
 }
 
 // restart is what a rollout does with one process. It ends when likes go all the way again.
 func (f *fleet) restart(m fleetMember) {
-	f.t.Helper()
 	began := time.Now()
-	require.NoError(f.t, m.Stop())
+	m.stop()
 	require.NoError(f.t, m.Exit(), "%s after SIGTERM\n%s", m, m.LogTail())
 	ended := time.Now()
-	require.NoError(f.t, m.Start(f.t.Context()))
-	f.ready(m)
+	m.start().waitReady()
 	ready := time.Now()
 	f.away[m.takes] = span{began, ready}
 	f.flowing()
-	f.tell(fmt.Sprintf("%s (ended after %d ms, ready after %d ms more)", m, ended.Sub(began).Milliseconds(), ready.Sub(ended).Milliseconds()), began)
+	f.tell(fmt.Sprintf("%s (ended after %d ms, ready after %d ms more)", m, ended.Sub(began).Milliseconds(),
+		ready.Sub(ended).Milliseconds()))
 }
 
-// interrupted is who had to wait for how long since then.
-func (f *fleet) interrupted(since time.Time) interruptions {
-	now := time.Now()
-	return interruptions{
-		like: f.likers.slowest(since, now), accepting: f.likers.accepted.longest(since, now),
-		mysql: f.mysql.longest(since, now), readers: f.reading.longest(since, now),
-	}
-}
-
-// tell logs it.
-func (f *fleet) tell(what string, since time.Time) {
-	i := f.interrupted(since)
+// tell logs who had to wait for how long since it was called last.
+func (f *fleet) tell(what string) {
 	f.t.Logf("%s: slowest like %d ms, none accepted for %d ms, counts stood in MySQL for %d ms, at readers for %d ms",
-		what, i.like.Milliseconds(), i.accepting.Milliseconds(), i.mysql.Milliseconds(), i.readers.Milliseconds())
+		what, f.likers.take(), f.likers.accepted.take(), f.mysql.take(), f.reading.take())
 }
 
-// quietSeconds is for how long the test looks on before it restarts anything: what is slow then is the machine.
-const quietSeconds = 5
+// quietFor is for how long the test looks on before it restarts anything: what is slow then is the machine.
+const quietFor = 5 * time.Second
 
 // Two processes of each role are restarted one after the other while likes come over HTTP: each ends well, there is a
 // producer for every like at any time, and in the end all counts are those of the likes that were sent. The log tells
@@ -197,55 +159,34 @@ const quietSeconds = 5
 func TestARollingRestartLosesNothing(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
-	rate := fromEnv(t, "KUDOS_TEST_RATE", 500)
-	seed := uint64(fromEnv(t, "KUDOS_TEST_SEED", 1))
 	f := newFleet(t)
-	from := newOpinions(seed, time.Now().Add(-24*time.Hour))
-	f.load = background(t, func(ctx context.Context) ([]oracle.Event, error) { return f.likers.run(ctx, from, rate) })
-	f.watch()
-	f.flowing()
-	began := time.Now()
-	waitFor(t, 2*time.Minute, "likes while nothing is restarted", func() bool { return f.likers.taken() >= quietSeconds*rate })
-	f.tell("nothing restarted", began)
-	began = time.Now()
+	f.tell("before")
+	pause(t, quietFor)
+	f.tell("nothing restarted")
 	for _, m := range f.members {
 		f.restart(m)
 	}
-	f.tell("all of them", began)
 	sent := f.load.stop()
-	t.Logf("%d likes, %d a second, %d of them tried again", len(sent), rate, f.likers.mu.retries)
+	t.Logf("%d likes, %d a second, %d of them tried again", len(sent), f.rate, f.likers.mu.retries)
 	require.Positive(t, f.likers.mu.retries, "no like came while a producer was away")
 	for _, tried := range f.likers.mu.nowhere {
-		require.True(t, tried.excused(f.away), "a like that no producer took: %+v, and they were away %+v", tried, f.away)
+		require.True(t, tried.excused(f.away), "a like that no producer took: %+v, and they were away %+v", tried,
+			f.away)
 	}
 	f.requireNothingLost(sent)
 }
 
 // requireNothingLost: what was accepted is in the log; MySQL, readers and rankings have what the log says; and that is
 // what was sent.
-func (f *fleet) requireNothingLost(sent []oracle.Event) {
-	f.t.Helper()
+func (f *fleet) requireNothingLost(sent []schema.Event) {
 	// All partitions come to one time, so that every ranking is made of all.
 	last := closed(nil, sent[len(sent)-1].TimeMs+time.Hour.Milliseconds())
-	f.produce(records(last))
+	f.produce(last...)
 	f.drain(2 * time.Minute)
-	e := f.exactness()
-	e.Acknowledged(f.likers.mu.acks)
-	ctx, cancel := e.bounded()
-	defer cancel()
-	left, err := e.Left(ctx, f.db.DB)
-	require.NoError(f.t, err)
-	require.Empty(f.t, left)
-	v, err := e.Check(ctx, f.db.DB)
-	require.NoError(f.t, err)
-	require.Zero(f.t, v.Differences.Total, v.Differences.String())
-
-	want := standingAfter(sent)
-	for _, one := range last {
-		want[one.PostID] = count{likes: 1}
-	}
+	f.requireExact(f.likers.mu.acks...)
+	want := newReactions(slices.Concat(sent, last)...).counts()
 	requireSame(f.t, "MySQL after what was sent", want, f.mysqlCounts())
-	posts := slices.Collect(maps.Keys(want))
+	e, posts := f.exactness(), slices.Collect(maps.Keys(want))
 	for _, r := range f.readers {
 		e.require(r, oracle.Sample)
 		requireSame(f.t, r.String()+" after what was sent", want, r.counted(posts))
@@ -261,12 +202,67 @@ func TestExcused(t *testing.T) {
 		tried round
 		want  bool
 	}{
-		"each was away when it was asked": {round{{span: at(18, 19), producer: "a"}, {span: at(22, 23), producer: "b"}}, true},
-		"asked before it went":            {round{{span: at(9, 10), producer: "a"}, {span: at(20, 25), producer: "b"}}, true},
-		"one is not away yet":             {round{{span: at(18, 19), producer: "a"}, {span: at(19, 20), producer: "b"}}, false},
-		"one is back":                     {round{{span: at(21, 22), producer: "a"}, {span: at(22, 23), producer: "b"}}, false},
-		"one was never away":              {round{{span: at(18, 19), producer: "a"}, {span: at(18, 19), producer: "c"}}, false},
+		"each was away when it was asked": {round{{span: at(18, 19), producer: "a"}, {span: at(22, 23), producer: "b"}},
+			true},
+		"asked before it went": {round{{span: at(9, 10), producer: "a"}, {span: at(20, 25), producer: "b"}}, true},
+		"one is not away yet":  {round{{span: at(18, 19), producer: "a"}, {span: at(19, 20), producer: "b"}}, false},
+		"one is back":          {round{{span: at(21, 22), producer: "a"}, {span: at(22, 23), producer: "b"}}, false},
+		"one was never away":   {round{{span: at(18, 19), producer: "a"}, {span: at(18, 19), producer: "c"}}, false},
 	} {
 		require.Equal(t, tt.want, tt.tried.excused(away), name)
 	}
+}
+
+// earlier is the commit whose topics, state directories and tables every later version takes over.
+const earlier = "3fb8240"
+
+// buildEarlier builds the program of that commit, without its embedded servers.
+func buildEarlier(t *testing.T) (program string) {
+	if err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", earlier).Run(); err != nil {
+		missing(t, "the history with commit "+earlier+" is not here: git fetch --unshallow")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	program = filepath.Join(dir, "kudos")
+	for _, command := range []*exec.Cmd{
+		exec.CommandContext(ctx, "sh", "-c", `git -C "$0" archive `+earlier+` | tar -x -C "$1"`, root, dir),
+		exec.CommandContext(ctx, "go", "build", "-C", dir, "-tags", "nodev", "-pgo=off", "-ldflags=-w", "-o", program,
+			"."),
+	} {
+		out, err := command.CombinedOutput()
+		require.NoError(t, err, "%s\n%s", command, out)
+	}
+	return program
+}
+
+// TestARollingUpgradeAndBack: topics, tables and local state are of an earlier commit; under load its processes are
+// replaced one by one by those of this one, and these by those of the earlier one again. Nothing is lost or counted
+// twice.
+func TestARollingUpgradeAndBack(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
+	before := buildEarlier(t)
+	program := filepath.Join(t.TempDir(), "kudos")
+	install := func(version string) {
+		next := program + ".next"
+		require.NoError(t, os.Symlink(version, next))
+		require.NoError(t, os.Rename(next, program))
+	}
+	install(before)
+	var now string
+	f := newFleet(t, func(s *system) { now, s.program = s.program, program })
+	for _, version := range []string{now, before} {
+		install(version)
+		for _, m := range f.members {
+			f.restart(m)
+			require.NotContains(t, m.LogTail(), "built again", "%s: local state is gone on with", m)
+		}
+		slices.Reverse(f.members)
+	}
+	sent := f.load.stop()
+	t.Logf("%d likes, %d a second", len(sent), f.rate)
+	f.requireNothingLost(sent)
+	install(now)
+	f.audit(0, "--deep")
 }

@@ -19,8 +19,8 @@ import (
 	"kudos/stream/store"
 )
 
-// What of rule 2 only a real broker shows: who owns a partition is decided by its
-// transaction coordinator, by producer epochs.
+// What of rule 2 only a real broker shows: who owns a partition is decided by its transaction coordinator, by producer
+// epochs.
 
 // soon bounds what takes moments, unless somebody has to wait for a transaction's timeout.
 const (
@@ -37,8 +37,7 @@ type owner struct {
 	ctx   context.Context
 }
 
-// heldKafka is a way to the broker that counts the transactional clients, and on which
-// commits can be held.
+// heldKafka is a way to the broker that counts the transactional clients, and on which commits can be held.
 type heldKafka struct {
 	kafka.Clients
 	clients atomic.Int64
@@ -68,9 +67,9 @@ func (c heldClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTr
 
 // joinFold makes a member of the fold's group, until leave.
 func (s *system) joinFold() (m kafka.Member, leave func()) {
-	s.t.Helper()
 	assigned := make(chan kafka.Member, 10)
-	cl := s.ownClient(kgo.ConsumerGroup(schema.GroupFold), kgo.ConsumeTopics(schema.TopicLikes), kgo.DisableAutoCommit(),
+	cl := s.ownClient(kgo.DisableAutoCommit(), kgo.ConsumerGroup(schema.GroupFold),
+		kgo.ConsumeTopics(schema.TopicLikes),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
 			id, generation := cl.GroupMetadata()
 			assigned <- kafka.Member{Group: schema.GroupFold, ID: id, Generation: generation}
@@ -80,16 +79,16 @@ func (s *system) joinFold() (m kafka.Member, leave func()) {
 	select {
 	case m = <-assigned:
 	case <-time.After(time.Minute):
-		s.t.Fatal("joining the group took too long")
+		require.FailNow(s.t, "joining the group took too long")
 	}
 	return m, leave
 }
 
 // own makes an owner with an empty local state.
 func (s *system) own(m kafka.Member) *owner {
-	broker := kafka.DefaultOptions()
-	broker.Brokers = s.brokers
-	o := &owner{s: s, ctx: s.t.Context(), kafka: &heldKafka{Clients: broker, held: make(chan struct{}), release: make(chan struct{})}}
+	broker, _ := s.servers()
+	o := &owner{s: s, ctx: s.t.Context(),
+		kafka: &heldKafka{Clients: broker, held: make(chan struct{}), release: make(chan struct{})}}
 	stores := store.NewSet(s.t.TempDir(), 1<<20, s.log)
 	options := processor.DefaultOptions()
 	options.TransactionTimeout = transactionTimeout
@@ -99,27 +98,12 @@ func (s *system) own(m kafka.Member) *owner {
 		MaxBatch: 1000, TickInterval: time.Minute, ParkInterval: 100 * time.Millisecond,
 		SessionTimeout: options.SessionTimeout, ShutdownTimeout: options.ShutdownTimeout,
 	}, s.client(), func() {}, s.log)
-	store := o.openStore(stores)
-	s.t.Cleanup(func() {
-		o.Close()
-		require.NoError(s.t, store.Close())
-		stores.Close()
-	})
+	s.t.Cleanup(func() { o.Close(); stores.Close() })
 	return o
-}
-
-// openStore opens the local state, as goka does before the partition is opened.
-func (o *owner) openStore(stores *store.Set) *store.Store {
-	topics, err := kafka.LookUpTopics(o.ctx, o.s.client(), schema.TopicState)
-	require.NoError(o.s.t, err)
-	st := stores.New(kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[schema.TopicState].ID}, schema.TopicState, 0)
-	require.NoError(o.s.t, st.Open())
-	return st
 }
 
 // requireState waits for a state, working meanwhile on what is due.
 func (o *owner) requireState(state, why string) {
-	o.s.t.Helper()
 	waitFor(o.s.t, soon, why, func() bool {
 		if o.Status().State != state {
 			o.Step(o.ctx)
@@ -130,7 +114,6 @@ func (o *owner) requireState(state, why string) {
 
 // fetch hands over what is in the log from the owner's position on.
 func (o *owner) fetch() {
-	o.s.t.Helper()
 	if fetch, moved := o.Flow(); moved != nil {
 		require.True(o.s.t, fetch)
 		o.at = *moved
@@ -154,18 +137,15 @@ func (o *owner) fetch() {
 
 // likeAtHome has users like a post of partition 0.
 func (s *system) likeAtHome(users ...uint64) {
-	s.t.Helper()
-	post := s.postIn(0)
-	var records []*kgo.Record
-	for _, user := range users {
-		records = append(records, record(&schema.Event{PostID: post, UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.UnknownRegion}))
-	}
-	s.produce(records)
+	s.pour(func(send func(schema.Event)) {
+		for _, user := range users {
+			send(like(s.postIn(0), user, 1e12))
+		}
+	})
 }
 
-// TestRule2: an owner stands still between its last record and its commit; another one
-// takes the partition over meanwhile. What the first began must not count, and nothing
-// that it does later may disturb its successor.
+// TestRule2: an owner stands still between its last record and its commit; another one takes the partition over
+// meanwhile. What the first began must not count, and nothing that it does later may disturb its successor.
 func TestRule2(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -185,7 +165,8 @@ func TestRule2(t *testing.T) {
 	leave()
 	now, _ := s.joinFold()
 	b := s.own(now)
-	b.requireState(stream.StateRunning, "the second owner to run, without waiting for the first one's transaction to time out")
+	b.requireState(stream.StateRunning,
+		"the second owner to run, without waiting for the first one's transaction to time out")
 	b.fetch()
 	require.True(t, b.Step(b.ctx))
 	b.requireState(stream.StateRunning, "the second owner's first commit")
@@ -211,9 +192,9 @@ func TestRule2(t *testing.T) {
 
 // requireUpdates reads the updates of partition 0: numbered without a gap, so many likes.
 func (s *system) requireUpdates(likes int64) {
-	s.t.Helper()
 	var seq uint64
 	var sum int64
+	s.requireDecided(schema.TopicUpdates)
 	s.readAll(schema.TopicUpdates, func(rec *kgo.Record) {
 		if rec.Partition != 0 {
 			return

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -10,10 +9,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/stack"
+	"kudos/integration/testrun"
 	"kudos/integration/tier"
 	"kudos/ops/topics"
 	"kudos/processor"
@@ -22,15 +21,13 @@ import (
 	"kudos/stream/kafka"
 )
 
-// newBareSystem has a real Kafka of its own and a real MariaDB, topics and tables made, and
-// no program: what is under test is what is linked into the test.
+// newBareSystem has a real Kafka of its own and a real MariaDB, topics and tables made, and no program: what is under
+// test is what is linked into the test.
 func newBareSystem(t testing.TB, partitions int) *system {
-	t.Helper()
-	s := &system{t: t, log: slog.New(slog.DiscardHandler), partitions: partitions, replication: 1}
+	s := &system{t: t, log: slog.New(slog.DiscardHandler), partitions: partitions}
 	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log})
 	s.brokers, s.dsn = s.kafka.Brokers(), shared.MariaDB(t).NewDatabase(t)
-	kafka, database := kafka.DefaultOptions(), sql.DefaultOptions()
-	kafka.Brokers, database.DSN = s.brokers, s.dsn
+	kafka, database := s.servers()
 	_, err := topics.Apply(t.Context(), kafka, schema.Layout{Partitions: int32(partitions)}, 1, s.log)
 	require.NoError(t, err)
 	require.NoError(t, sql.Migrate(t.Context(), database, s.log))
@@ -38,64 +35,43 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	return s
 }
 
-// inProcess runs a processor in this process, until stop.
-func (s *system) inProcess() (p *processor.Processor, stop func()) {
-	s.t.Helper()
-	o := processor.DefaultOptions()
-	o.StateDir, o.CacheBytes = s.t.TempDir(), 16<<20
-	o.ParkInterval, o.PositionCheckInterval, o.SessionTimeout = 200*time.Millisecond, 200*time.Millisecond, 6*time.Second
+// servers are the options of who connects to them.
+func (s *system) servers() (kafka.Options, sql.Options) {
 	kafka, database := kafka.DefaultOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
+	return kafka, database
+}
+
+// inProcess runs a processor in this process, until stop.
+func (s *system) inProcess() (p *processor.Processor, stop func()) {
+	o := processor.DefaultOptions()
+	o.StateDir, o.CacheBytes = s.t.TempDir(), 16<<20
+	o.ParkInterval, o.PositionCheckInterval = 200*time.Millisecond, 200*time.Millisecond
+	o.SessionTimeout = 6 * time.Second
+	kafka, database := s.servers()
 	store, err := sql.Open(database, s.log)
 	require.NoError(s.t, err)
 	p, err = processor.New(o, kafka, store, s.log, prometheus.NewRegistry())
 	require.NoError(s.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	stop = func() {
-		cancel()
-		if done != nil {
-			require.NoError(s.t, <-done)
-			require.NoError(s.t, store.Close())
-		}
-		done = nil
-	}
-	s.t.Cleanup(stop)
-	return p, stop
+	s.t.Cleanup(func() { require.NoError(s.t, store.Close()) })
+	return p, testrun.Start(s.t, "the processor", time.Minute, p.Run)
 }
 
 // likeEverywhere has a user like a post in each partition.
 func (s *system) likeEverywhere(users ...uint64) {
-	s.t.Helper()
-	var records []*kgo.Record
-	for p := range int32(s.partitions) {
-		for _, user := range users {
-			records = append(records, record(&schema.Event{PostID: s.postIn(p), UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.UnknownRegion}))
+	s.pour(func(send func(schema.Event)) {
+		for p := range int32(s.partitions) {
+			for _, user := range users {
+				send(like(s.postIn(p), user, 1e12))
+			}
 		}
-	}
-	s.produce(records)
+	})
 }
 
-// postIn is a post that lives in a partition.
-func (s *system) postIn(p int32) uint64 {
-	post := uint64(1)
-	for schema.PartitionFor(post, int32(s.partitions)) != p {
-		post++
-	}
-	return post
-}
-
-// write writes records to the partitions that they name, as nobody should.
-func (s *system) write(records ...*kgo.Record) {
-	s.t.Helper()
-	cl := s.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
-}
-
-// progress are the progress records of all partitions.
+// progress are the progress records of all partitions, once nobody writes.
 func (s *system) progress() map[int32]schema.Progress {
 	all := map[int32]schema.Progress{}
+	s.requireDecided(schema.TopicState)
 	s.readAll(schema.TopicState, func(rec *kgo.Record) {
 		if string(rec.Key) == schema.StateProgressKey {
 			var p schema.Progress
@@ -107,12 +83,12 @@ func (s *system) progress() map[int32]schema.Progress {
 }
 
 func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
-	return &kgo.Record{Topic: schema.TopicState, Partition: partition, Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, p)}
+	return &kgo.Record{Topic: schema.TopicState, Partition: partition, Key: []byte(schema.StateProgressKey),
+		Value: schema.AppendProgress(nil, p)}
 }
 
-// TestRule7: each kind of damage that no retry repairs, on a real broker and a real
-// database, each in a partition of its own. That partition parks, for that reason; the one
-// that has none goes on; and what is mended is found mended.
+// TestRule7: each kind of damage that no retry repairs, on a real broker and a real database, each in a partition of
+// its own. That partition parks, for that reason; the one that has none goes on; and what is mended is found mended.
 func TestRule7(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -172,8 +148,10 @@ func damages(right map[int32]schema.Progress) []damage {
 		{schema.TopicLikes, 2, "another committed offset", "but the group has committed 1"},
 		{schema.TopicLikes, 3, "another topic", "topic likes was deleted and created again"},
 		{schema.TopicLikes, 4, "another cluster", "the state table is of cluster another-cluster"},
-		{schema.TopicLikes, 5, "another number of partitions", "topic likes has 8 partitions, the state table was made for 16"},
-		{schema.TopicLikes, 6, "records are gone", fmt.Sprintf("offset %d is next, but likes/6 holds 8 to 8", right[6].NextOffset)},
+		{schema.TopicLikes, 5, "another number of partitions",
+			"topic likes has 8 partitions, the state table was made for 16"},
+		{schema.TopicLikes, 6, "records are gone",
+			fmt.Sprintf("offset %d is next, but likes/6 holds 8 to 8", right[6].NextOffset)},
 		{schema.TopicLikes, 7, "an unclean election", "data was lost by an unclean leader election"},
 		{schema.TopicUpdates, 1, "a seq is missing", seqs(right[1].NextSeq+1, right[1].NextSeq)},
 		{schema.TopicUpdates, 2, "a seq comes twice", seqs(right[2].NextSeq-1, right[2].NextSeq)},
@@ -186,26 +164,20 @@ func damages(right map[int32]schema.Progress) []damage {
 
 // requireParked waits for a partition to be parked, with a remedy.
 func (s *system) requireParked(t *testing.T, p *processor.Processor, topic string, partition int32, reason string) {
-	t.Helper()
 	var last string
-	defer func() {
-		if t.Failed() {
-			t.Logf("readiness of %s/%d: %s", topic, partition, last)
-		}
-	}()
-	waitFor(t, 20*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() bool {
+	waitSaid(t, 20*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() (bool, any) {
 		for line := range strings.SplitSeq(strings.ReplaceAll(fmt.Sprint(p.Ready()), "; ", "\n"), "\n") {
 			if _, status, ok := strings.Cut(line, fmt.Sprintf("%s/%d ", topic, partition)); ok {
 				last = status
 			}
 		}
-		return strings.HasPrefix(last, "parked") && strings.Contains(last, reason) && strings.Contains(last, "(remedy: ") && !strings.Contains(last, "(remedy: none")
+		return strings.HasPrefix(last, "parked") && strings.Contains(last, reason) &&
+			strings.Contains(last, "(remedy: ") && !strings.Contains(last, "(remedy: none"), last
 	})
 }
 
 // damageFold damages what the fold goes by, and returns what was right.
 func (s *system) damageFold() map[int32]schema.Progress {
-	s.t.Helper()
 	right := s.progress()
 	p3, p4, p5, p7 := right[3], right[4], right[5], right[7]
 	p3.SourceID[0]++
@@ -214,27 +186,14 @@ func (s *system) damageFold() map[int32]schema.Progress {
 	p7.NextOffset++ // was read in the epoch before, and is of the next one now
 	s.write(&kgo.Record{Topic: schema.TopicState, Partition: 1, Key: []byte(schema.StateProgressKey)},
 		progressRecord(3, &p3), progressRecord(4, &p4), progressRecord(5, &p5), progressRecord(7, &p7))
-	adm := kadm.NewClient(s.client())
-	offsets := kadm.Offsets{}
-	offsets.AddOffset(schema.TopicLikes, 2, 1, -1)
-	offsets.AddOffset(schema.TopicLikes, 7, p7.NextOffset, -1)
-	require.NoError(s.t, adm.CommitAllOffsets(s.t.Context(), schema.GroupFold, offsets))
-	gone := kadm.Offsets{}
-	gone.AddOffset(schema.TopicLikes, 6, 8, -1)
-	deleted, err := adm.DeleteRecords(s.t.Context(), gone)
-	require.NoError(s.t, err)
-	require.NoError(s.t, deleted.Error())
+	require.NoError(s.t, s.commitFold(map[int32]int64{2: 1, 7: p7.NextOffset}))
+	s.deleteBefore(schema.TopicLikes, map[int32]int64{6: 8})
 	return right
 }
 
-// damageCounts damages what like-count goes by.
 func (s *system) damageCounts(right map[int32]schema.Progress) {
-	s.t.Helper()
-	foreign := func(p int32, seq uint64) *kgo.Record {
-		u := schema.Update{Seq: seq, Deltas: []schema.Delta{{Region: schema.UnknownRegion, Minute: 1, Likes: 1000}}}
-		return &kgo.Record{Topic: schema.TopicUpdates, Partition: p, Key: schema.AppendPostKey(nil, s.postIn(p)), Value: schema.AppendUpdate(nil, &u)}
-	}
-	s.write(foreign(1, right[1].NextSeq+1), foreign(2, right[2].NextSeq-1))
+	s.write(foreignUpdate(1, s.postIn(1), right[1].NextSeq+1, 1000),
+		foreignUpdate(2, s.postIn(2), right[2].NextSeq-1, 1000))
 	for partition, statement := range map[int32]string{
 		3: "DELETE FROM applied_offset WHERE partition_id = ?",
 		4: "UPDATE applied_offset SET topic_id = '000000000000000000000000000000aa' WHERE partition_id = ?",

@@ -21,17 +21,17 @@ import (
 // root is the module's directory, module its name as imports have it.
 const root, module = "..", "kudos/"
 
-// mayImport is which rooms of the program each room may import, besides its own
-// subpackages. It is the picture of docs/design.md as a test.
+// mayImport is which rooms of the program each room may import, besides its own subpackages. It is the picture of
+// docs/design.md as a test.
 var mayImport = map[string][]string{
-	"main":       {"cli"},
-	"cli":        {"config", "producer", "processor", "ranker", "reader", "archive", "ops", "bench", "dev", "schema", "stream", "sql", "httpserver"},
+	"main": {"cli"},
+	"cli": {"config", "producer", "processor", "ranker", "reader", "archive", "ops", "bench", "dev",
+		"schema", "stream", "sql", "httpserver"},
 	"config":     {"producer", "processor", "ranker", "reader", "archive", "ops", "stream", "sql", "httpserver"},
 	"schema":     {},
-	"sql":        {"schema", "tlsfiles"},
-	"stream":     {"tlsfiles"},
+	"sql":        {"schema"},
+	"stream":     {},
 	"httpserver": {"schema"},
-	"tlsfiles":   {},
 	"producer":   {"schema", "stream", "sql", "httpserver"},
 	"processor":  {"schema", "stream", "sql"},
 	"ranker":     {"schema", "stream", "sql"},
@@ -43,27 +43,35 @@ var mayImport = map[string][]string{
 	// Tests of what is shipped beside the program.
 	"deploy": {"cli", "config", "producer", "schema", "httpserver"},
 	// Tests against real servers, and what starts those; never part of the program.
-	"integration": {"config", "producer", "processor", "ranker", "reader", "archive", "bench", "dev", "schema", "stream", "sql", "httpserver"},
+	"integration": {"config", "producer", "processor", "ranker", "reader", "archive", "bench", "dev",
+		"schema", "stream", "sql", "httpserver"},
 }
 
-// mayImportPackage are the packages of another one that a package may import besides: what all of the fold's readers share.
-var mayImportPackage = map[string][]string{"ops": {"processor/fold", "processor/fold/classify", "processor/fold/table", "producer/bulk"}}
+// mayImportPackage are the packages of another one that a package may import besides: what all of the fold's readers
+// share, and the TLS files of connections to servers.
+var mayImportPackage = map[string][]string{
+	"ops":    {"processor/fold", "processor/fold/classify", "processor/fold/table", "producer/bulk"},
+	"sql":    {"httpserver/tlsfiles"},
+	"stream": {"httpserver/tlsfiles"},
+}
 
-// mayImportWithin are the packages of its own room that a package may import, where not all: what stream stands on does not
-// know of it.
-var mayImportWithin = map[string][]string{"stream/kafka": {}, "stream/store": {"stream/kafka"}}
+// mayImportWithin are the packages of its own room that a package may import, where not all: what stream stands on does
+// not know of it.
+var mayImportWithin = map[string][]string{"stream/kafka": {}, "stream/store": {"stream/kafka", "stream/store/buffer"},
+	"stream/store/buffer": {}}
 
 // testsMayImport is what _test files of every room may import besides.
 var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "ops", "dev", "integration"}
 
-// mends says, for an import of ours that is not allowed, what to do instead. The first
-// that fits both rooms holds; "*" is any.
+// mends says, for an import of ours that is not allowed, what to do instead. The first that fits both rooms holds; "*"
+// is any.
 var mends = []struct{ room, imports, mend string }{
 	{"*", "config", "take an Options struct of your own; config fills it and cli passes it on"},
 	{"*", "dev", "only the command and tests know the embedded servers: take what you need as an argument of New"},
 	{"*", "integration", "move the test to integration/, or what it needs into your own _test files"},
 	{"schema", "*", "schema is the ground that all stand on: move the code to the room that it imports"},
-	{"stream", "schema", "stream knows batches and bytes, not likes: take a function or an option that the role fills from schema"},
+	{"stream", "schema",
+		"stream knows batches and bytes, not likes: take a function or an option that the role fills from schema"},
 	{"stream", "*", "stream knows batches and bytes: define a small interface in stream that the role satisfies"},
 	{"sql", "*", "sql stores what it is given: define the type in sql, and let the role convert"},
 	{"*", "*", "roles speak through topics and tables only: put what two of them share into schema, stream or sql"},
@@ -81,7 +89,8 @@ var libraries = []struct {
 	{regexp.MustCompile(`^github\.com/(twmb/franz-go/pkg/kfake|dolthub/.+)(/|$)`), []string{"dev"}, true,
 		"embedded servers stay out of images: use them from dev or from a _test file"},
 	{regexp.MustCompile(`^github\.com/IBM/sarama(/|$)`), []string{"stream"}, false,
-		"sarama's types end at goka's ports: hide them behind a type of package stream, and talk to Kafka with franz-go"},
+		"sarama's types end at goka's ports: hide them behind a type of package stream, and talk to Kafka with " +
+			"franz-go"},
 	{regexp.MustCompile(`(?i)redis|redigo|rueidis|valkey|memcache`), nil, false,
 		"kudos stands on Kafka and MySQL alone: keep it in the state table, in a view or in MySQL"},
 }
@@ -102,12 +111,15 @@ func (s source) room() string {
 }
 
 // violations lists what breaks the rules, each with its mend.
-func (s source) violations() []string {
-	var found []string
+func (s source) violations() (found []string) {
+	tell := func(who, imported, mend string) {
+		found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, who, imported, mend))
+	}
 	room, isTest := s.room(), strings.HasSuffix(s.path, "_test.go")
 	allowed, known := mayImport[room]
 	if !known {
-		return []string{fmt.Sprintf("%s: %s/ is no room of the program; put the file into one, or add the room to mayImport and docs/design.md", s.path, room)}
+		return []string{fmt.Sprintf("%s: %s/ is no room of the program; put the file into one, or add the room to "+
+			"mayImport and docs/design.md", s.path, room)}
 	}
 	if isTest {
 		allowed = slices.Concat(allowed, testsMayImport)
@@ -115,17 +127,18 @@ func (s source) violations() []string {
 	for _, imported := range s.imports {
 		if ours, ok := strings.CutPrefix(imported, module); ok {
 			other, _, _ := strings.Cut(ours, "/")
-			if within, ok := mayImportWithin[path.Dir(filepath.ToSlash(s.path))]; ok && other == room && !isTest && !slices.Contains(within, ours) {
-				found = append(found, fmt.Sprintf("%s: %s must not import %s: let stream pass it in", s.path, path.Dir(s.path), imported))
+			folder := path.Dir(filepath.ToSlash(s.path))
+			if within, ok := mayImportWithin[folder]; ok && other == room && !isTest && !slices.Contains(within, ours) {
+				tell(folder, imported, "let stream pass it in")
 			}
 			if other != room && !slices.Contains(allowed, other) && !slices.Contains(mayImportPackage[room], ours) {
-				found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, room, imported, mendFor(room, other)))
+				tell(room, imported, mendFor(room, other))
 			}
 			continue
 		}
 		for _, l := range libraries {
 			if l.what.MatchString(imported) && !slices.Contains(l.rooms, room) && !(l.tests && isTest) {
-				found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, room, imported, l.mend))
+				tell(room, imported, l.mend)
 			}
 		}
 	}
@@ -143,23 +156,19 @@ func mendFor(room, imported string) string {
 
 // sources reads the imports of every Go file of the program.
 func sources(t *testing.T) []source {
-	t.Helper()
 	var list []source
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "tmp") {
+		if name := d.Name(); d.IsDir() && path != root {
+			// Modules of their own, such as tools and the peers of the benchmark, stand on other things.
+			_, err := os.Stat(filepath.Join(path, "go.mod"))
+			if err == nil || strings.HasPrefix(name, ".") || name == "testdata" || name == "tmp" {
 				return fs.SkipDir
 			}
-			// Modules of their own: tools, and the peers of the benchmark, which stand on other things.
-			if _, err := os.Stat(filepath.Join(path, "go.mod")); path != root && err == nil {
-				return fs.SkipDir
-			}
-			return nil
 		}
-		if filepath.Ext(path) != ".go" {
+		if d.IsDir() || filepath.Ext(path) != ".go" {
 			return nil
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
@@ -198,7 +207,8 @@ func TestImportRulesBite(t *testing.T) {
 		{"schema/key.go", "kudos/schema/kudosv1", ""},
 		{"schema/key.go", "kudos/stream", "schema is the ground"},
 		{"sql/store.go", "kudos/schema", ""},
-		{"sql/connect.go", "kudos/tlsfiles", ""},
+		{"sql/connect.go", "kudos/httpserver/tlsfiles", ""},
+		{"sql/connect.go", "kudos/httpserver", "sql stores what it is given"},
 		{"sql/store.go", "kudos/stream", "sql stores what it is given"},
 		{"stream/group.go", "kudos/schema", "stream knows batches and bytes, not likes"},
 		{"stream/group.go", "kudos/stream/kafka", ""},
@@ -256,13 +266,12 @@ func TestConfigUsesOptionsOnly(t *testing.T) {
 			}
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			selector, ok := n.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			pkg, ok := selector.X.(*ast.Ident)
-			if ok && ours[pkg.Name] && pkg.Obj == nil && !strings.HasSuffix(selector.Sel.Name, "Options") {
-				t.Errorf("%s uses %s.%s: config composes the Options of the roles and nothing else of them; do that in cli", path, pkg.Name, selector.Sel.Name)
+			if selector, ok := n.(*ast.SelectorExpr); ok {
+				pkg, ok := selector.X.(*ast.Ident)
+				if ok && ours[pkg.Name] && pkg.Obj == nil && !strings.HasSuffix(selector.Sel.Name, "Options") {
+					t.Errorf("%s uses %s.%s: config composes the Options of the roles and nothing else of them; do "+
+						"that in cli", path, pkg.Name, selector.Sel.Name)
+				}
 			}
 			return true
 		})
@@ -288,7 +297,8 @@ func TestFirstBuildStaysSmall(t *testing.T) {
 		mend string
 	}{
 		{regexp.MustCompile(`^github\.com/tetratelabs/wazero(/|$)`), "dev/regex replaces go-icu-regex, which needs it"},
-		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`), "stream/kafka/tracing sends spans by itself"},
+		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`),
+			"stream/kafka/tracing sends spans by itself"},
 	} {
 		if i := slices.IndexFunc(dependencies(t), unwanted.what.MatchString); i >= 0 {
 			t.Errorf("the program imports %s: %s", dependencies(t)[i], unwanted.mend)
@@ -300,7 +310,6 @@ func TestFirstBuildStaysSmall(t *testing.T) {
 }
 
 func dependencies(t *testing.T, flags ...string) []string {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"list", "-deps"}, flags...), ".")...)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()

@@ -2,6 +2,8 @@ package integration
 
 import (
 	"bufio"
+	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -13,24 +15,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/deployed"
 	"kudos/schema"
 )
 
 // securityDoc is what operators grant users by; what it says is granted here, and nothing else.
 const securityDoc = "../docs/security.md"
 
-// permission is one row of the table of ACLs, for one name.
+// permission is of one row of the table of ACLs, for one operation and name.
 type permission struct {
-	user       string
-	operations []kadm.ACLOperation
-	resource   string
-	name       string
-	prefixed   bool
+	user      string
+	operation kadm.ACLOperation
+	resource  string
+	name      string
+	prefixed  bool
 }
 
 // sectionOf is the text below a heading, up to the next one of its level.
 func sectionOf(t testing.TB, heading string) string {
-	t.Helper()
 	text, err := os.ReadFile(securityDoc)
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n"+heading+"\n")
@@ -42,48 +44,30 @@ func sectionOf(t testing.TB, heading string) string {
 
 // permissionsOfTheDocs are the ACLs of docs/security.md.
 func permissionsOfTheDocs(t testing.TB) (all []permission) {
-	t.Helper()
-	for line := range strings.SplitSeq(sectionOf(t, "### ACLs"), "\n") {
-		cells := strings.Split(strings.Trim(line, "|"), "|")
-		if len(cells) != 4 || strings.HasPrefix(cells[0], "-") {
+	rows := regexp.MustCompile(`(?m)^\| *([a-z]+) *\| *([^|\n]+?) *\| *([^|\n]+?) *\| *([^|\n]+?) *\|$`)
+	for _, cells := range rows.FindAllStringSubmatch(sectionOf(t, "### ACLs"), -1) {
+		if cells[1] == "user" {
 			continue
 		}
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		if cells[0] == "user" {
-			continue
-		}
-		var operations []kadm.ACLOperation
-		for word := range strings.SplitSeq(cells[1], ", ") {
+		names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[4], -1)
+		require.NotEmpty(t, names, cells[0])
+		for word := range strings.SplitSeq(cells[2], ", ") {
 			operation, err := kmsg.ParseACLOperation(word)
-			require.NoError(t, err, line)
-			operations = append(operations, operation)
-		}
-		names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[3], -1)
-		require.NotEmpty(t, names, line)
-		for _, name := range names {
-			literal, prefixed := strings.CutSuffix(name[1], "*")
-			all = append(all, permission{cells[0], operations, cells[2], literal, prefixed})
+			require.NoError(t, err, cells[0])
+			for _, name := range names {
+				literal, prefixed := strings.CutSuffix(name[1], "*")
+				all = append(all, permission{cells[1], operation, cells[3], literal, prefixed})
+			}
 		}
 	}
 	require.NotEmpty(t, all, "%s has no table of ACLs", securityDoc)
 	return all
 }
 
-// usersOf are all that the table names.
-func usersOf(all []permission) (users []string) {
-	for _, p := range all {
-		users = append(users, p.user)
-	}
-	slices.Sort(users)
-	return slices.Compact(users)
-}
-
 // acls is the permission as Kafka has it.
 func (p permission) acls(t testing.TB) *kadm.ACLBuilder {
-	t.Helper()
-	b := kadm.NewACLs().Allow("User:" + p.user).AllowHosts("*").Operations(p.operations...).ResourcePatternType(kadm.ACLPatternLiteral)
+	b := kadm.NewACLs().Allow("User:" + p.user).AllowHosts("*").Operations(p.operation)
+	b.ResourcePatternType(kadm.ACLPatternLiteral)
 	if p.prefixed {
 		b.ResourcePatternType(kadm.ACLPatternPrefixed)
 	}
@@ -95,15 +79,14 @@ func (p permission) acls(t testing.TB) *kadm.ACLBuilder {
 	case "transactional id":
 		return b.TransactionalIDs(p.name)
 	}
-	t.Fatalf("%s: no resource is named %q", securityDoc, p.resource)
+	require.FailNow(t, "no such resource", "%+v", p)
 	return nil
 }
 
 // grant has Kafka allow what the permissions say, and returns when it does.
 func (s *secured) grant(all ...permission) {
-	s.t.Helper()
 	for _, p := range all {
-		created, err := s.adm.CreateACLs(s.t.Context(), p.acls(s.t))
+		created, err := s.admin().CreateACLs(s.t.Context(), p.acls(s.t))
 		require.NoError(s.t, err)
 		for _, c := range created {
 			require.NoError(s.t, c.Err, "%+v", p)
@@ -114,10 +97,8 @@ func (s *secured) grant(all ...permission) {
 	}
 }
 
-// withdraw is the opposite of grant.
 func (s *secured) withdraw(p permission) {
-	s.t.Helper()
-	deleted, err := s.adm.DeleteACLs(s.t.Context(), p.acls(s.t))
+	deleted, err := s.admin().DeleteACLs(s.t.Context(), p.acls(s.t))
 	require.NoError(s.t, err)
 	for _, d := range deleted {
 		require.NoError(s.t, d.Err)
@@ -128,9 +109,8 @@ func (s *secured) withdraw(p permission) {
 
 // waitAllowed waits until the broker, which the controller tells, knows.
 func (s *secured) waitAllowed(p permission, allowed bool) {
-	s.t.Helper()
 	waitFor(s.t, time.Minute, "Kafka to know what is allowed", func() bool {
-		described, err := s.adm.DescribeACLs(s.t.Context(), p.acls(s.t))
+		described, err := s.admin().DescribeACLs(s.t.Context(), p.acls(s.t))
 		require.NoError(s.t, err)
 		for _, d := range described {
 			require.NoError(s.t, d.Err)
@@ -143,11 +123,12 @@ func (s *secured) waitAllowed(p permission, allowed bool) {
 }
 
 // allowed matches what the broker's log tells of each thing that it allowed.
-var allowed = regexp.MustCompile(`Principal = User:(\w+) is Allowed operation = (\w+) from host = \S+ on resource = (\w+):LITERAL:(\S+) for`)
+var allowed = regexp.MustCompile(
+	`Principal = User:(\w+) is Allowed operation = (\w+) from host = \S+ on resource = (\w+):LITERAL:(\S+) for`)
 
-// leastPermissions wants everything that was granted to have been made use of: what nobody needs is not to be in the table.
+// leastPermissions wants everything that was granted to have been made use of: what nobody needs is not to be in the
+// table.
 func (s *secured) leastPermissions(all []permission) {
-	s.t.Helper()
 	log, err := os.Open(s.kafka.Node(0).LogPath())
 	require.NoError(s.t, err)
 	defer log.Close()
@@ -162,20 +143,19 @@ func (s *secured) leastPermissions(all []permission) {
 	require.NoError(s.t, lines.Err())
 	var unused []string
 	for _, p := range all {
-		for _, operation := range p.operations {
-			use := strings.ToLower(strings.Join([]string{p.user, operation.String(), strings.ReplaceAll(p.resource, " ", "")}, " "))
-			if !slices.ContainsFunc(used[use], func(name string) bool { return name == p.name || p.prefixed && strings.HasPrefix(name, p.name) }) {
-				unused = append(unused, use+" "+p.name)
-			}
+		use := strings.ToLower(fmt.Sprintf("%s %s %s", p.user, p.operation, strings.ReplaceAll(p.resource, " ", "")))
+		if !slices.ContainsFunc(used[use], func(name string) bool {
+			return name == p.name || p.prefixed && strings.HasPrefix(name, p.name)
+		}) {
+			unused = append(unused, use+" "+p.name)
 		}
 	}
 	require.Empty(s.t, unused, "nobody made use of these, which %s has", securityDoc)
 }
 
-// grantInMySQL carries out the statements of docs/security.md: before is those of before the tables are there. Passwords
-// are the users' names, and certificates are wanted of everybody.
+// grantInMySQL carries out the statements of docs/security.md: before is those of before the tables are there.
+// Passwords are the users' names, and certificates are wanted of everybody.
 func (s *secured) grantInMySQL(before bool) {
-	s.t.Helper()
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(sectionOf(s.t, "## MySQL"), -1)
 	require.Len(s.t, blocks, 2)
 	block := blocks[1][1]
@@ -183,7 +163,8 @@ func (s *secured) grantInMySQL(before bool) {
 		block = blocks[0][1]
 	}
 	creates := regexp.MustCompile(`(CREATE USER 'kudos_(\w+)'@'%') IDENTIFIED BY '…' REQUIRE SSL`)
-	for statement := range strings.SplitSeq(creates.ReplaceAllString(block, "${1} IDENTIFIED BY '${2}"+secret+"' REQUIRE X509"), ";") {
+	for statement := range strings.SplitSeq(creates.ReplaceAllString(block,
+		"${1} IDENTIFIED BY '${2}"+secret+"' REQUIRE X509"), ";") {
 		if statement = strings.TrimSpace(statement); statement != "" {
 			s.db.MustExec(statement)
 		}
@@ -192,17 +173,58 @@ func (s *secured) grantInMySQL(before bool) {
 
 // TestTheTableOfACLsIsComplete: every role and every topic is in it.
 func TestTheTableOfACLsIsComplete(t *testing.T) {
-	all := permissionsOfTheDocs(t)
-	require.Subset(t, usersOf(all), []string{"producer", "processor", "ranker", "reader", "archive", "topics"})
-	var named []string
-	for _, p := range all {
-		if p.user == "topics" && p.resource == "topic" && slices.Contains(p.operations, kadm.OpCreate) {
+	var users, named []string
+	for _, p := range permissionsOfTheDocs(t) {
+		users = append(users, p.user)
+		if p.user == "topics" && p.resource == "topic" && p.operation == kadm.OpCreate {
 			named = append(named, p.name)
 		}
 	}
+	require.Subset(t, users, []string{"producer", "processor", "ranker", "reader", "archive", "topics"})
 	var topics []string
 	for _, topic := range schema.Topics(partitions, 1) {
 		topics = append(topics, topic.Name)
 	}
 	require.ElementsMatch(t, topics, named)
+}
+
+// TestStrimziUsersAreTheTableOfACLs: what Strimzi grants the roles and the job that makes topics is what
+// docs/security.md says, which TestRolesWithTheACLsOfTheDocs grants on a real broker.
+func TestStrimziUsersAreTheTableOfACLs(t *testing.T) {
+	users := map[string]string{"kudos-producer": "producer", "kudos-processor": "processor", "kudos-ranker": "ranker",
+		"kudos-reader": "reader", "kudos-archive": "archive", "kudos-setup": "topics"}
+	inDocs := slices.Collect(maps.Values(users)) // the others are people
+	var want, have []permission
+	for _, p := range permissionsOfTheDocs(t) {
+		if slices.Contains(inDocs, p.user) {
+			want = append(want, p)
+		}
+	}
+	for _, o := range deployed.Read[struct {
+		Kind     string
+		Metadata struct{ Name string }
+		Spec     struct {
+			Authorization struct {
+				ACLs []struct {
+					Resource   struct{ Type, Name, PatternType string }
+					Operations []string
+				}
+			}
+		}
+	}](t, "deploy/kubernetes/strimzi") {
+		if o.Kind != "KafkaUser" {
+			continue
+		}
+		require.Contains(t, users, o.Metadata.Name)
+		for _, acl := range o.Spec.Authorization.ACLs {
+			resource := strings.ReplaceAll(acl.Resource.Type, "transactionalId", "transactional id")
+			for _, word := range acl.Operations {
+				operation, err := kmsg.ParseACLOperation(word)
+				require.NoError(t, err)
+				have = append(have, permission{users[o.Metadata.Name], operation, resource, acl.Resource.Name,
+					acl.Resource.PatternType == "prefix"})
+			}
+		}
+	}
+	require.ElementsMatch(t, want, have)
 }

@@ -2,11 +2,8 @@ package integration
 
 import (
 	"fmt"
-	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,12 +30,10 @@ type secured struct {
 	*system
 	authority *stack.Authority
 	database  *stack.Database
-	adm       *kadm.Client // the super user's, by Kafka's plain listener
 
 	settings map[string]string // a file, by user
-	roles    map[string]*stack.Server
-	admins   map[string]string // where roles tell of their readiness
-	api      string            // the producer's address
+	roles    map[string]*process
+	api      string // the producer's address
 	reads    *reader
 	want     map[uint64]count
 }
@@ -50,31 +45,30 @@ var mysqlSetting = map[string]string{
 }
 
 func newSecured(t *testing.T) *secured {
-	t.Helper()
+	tier.Verify(t)
+	t.Parallel()
 	s := &secured{
 		system: newSystem(t), authority: stack.NewAuthority(t),
-		settings: map[string]string{}, roles: map[string]*stack.Server{}, admins: map[string]string{}, want: map[uint64]count{},
+		settings: map[string]string{}, roles: map[string]*process{}, want: map[uint64]count{},
 	}
-	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log, Secure: s.authority, ExtraProperties: map[string]string{"group.min.session.timeout.ms": "1000"}})
-	s.brokers = s.kafka.Brokers()
-	s.adm = kadm.NewClient(s.client())
+	s.kafka = stack.KafkaForTest(t,
+		stack.KafkaOptions{Log: s.log, Secure: s.authority, ExtraProperties: kafkaProperties})
+	s.brokers = s.kafka.Brokers() // by the plain listener everybody is the super user
 	own := s.authority.IssueForTest(t, "mysql")
-	s.database = stack.MariaDBForTest(t, stack.DatabaseOptions{
-		Log: s.log, ExtraArgs: []string{"--ssl-ca=" + s.authority.CA(), "--ssl-cert=" + own.Cert, "--ssl-key=" + own.Key},
-	})
+	s.database = stack.MariaDBForTest(t, stack.DatabaseOptions{Log: s.log,
+		ExtraArgs: []string{"--ssl-ca=" + s.authority.CA(), "--ssl-cert=" + own.Cert, "--ssl-key=" + own.Key}})
 	require.NoError(t, s.database.CreateDatabase(t.Context(), "kudos"))
 	s.dsn = s.database.DSN("kudos")
 	s.connect()
 
-	all := permissionsOfTheDocs(t)
-	passwords := map[string]string{}
-	for _, user := range usersOf(all) {
-		passwords[user] = user + secret
-		s.settings[user] = s.settingsOf(user, passwords[user])
+	all, passwords := permissionsOfTheDocs(t), map[string]string{}
+	for _, p := range all {
+		passwords[p.user] = p.user + secret
 	}
 	require.NoError(t, s.kafka.AddUsers(t.Context(), passwords))
 	s.grant(all...)
-	for user := range passwords {
+	for user, password := range passwords {
+		s.settings[user] = s.settingsOf(user, password)
 		cl := s.clientAs(user)
 		waitFor(t, time.Minute, user+" to be let in", func() bool { return cl.Ping(t.Context()) == nil })
 	}
@@ -86,40 +80,31 @@ func newSecured(t *testing.T) *secured {
 	return s
 }
 
-// makeTopics has kudos topics apply do all that it can: make topics, also in the place of those that are gone and of which the
-// group has a position, and put their settings right.
+// makeTopics has kudos topics apply do all that it can: make topics, also in the place of those that are gone and of
+// which the group has a position, and put their settings right.
 func (s *secured) makeTopics() {
-	s.t.Helper()
 	s.as("topics", "topics", "apply")
 	s.deleteTopic(schema.TopicState)
 	s.deleteTopic(schema.TopicUpdates)
-	offsets := kadm.Offsets{}
-	offsets.AddOffset(schema.TopicLikes, 0, 1, -1)
-	require.NoError(s.t, s.adm.CommitAllOffsets(s.t.Context(), schema.GroupFold, offsets))
+	require.NoError(s.t, s.commitFold(map[int32]int64{0: 1}))
 	s.as("topics", "topics", "apply")
 	for _, topic := range schema.Topics(partitions, 1) {
-		s.configure(s.adm, map[string]string{"unclean.leader.election.enable": "true"}, topic.Name)
+		s.configure(map[string]string{"unclean.leader.election.enable": "true"}, topic.Name)
 	}
 	require.NotZero(s.t, s.run("topics", "check", "--config", s.settings["topics"]).code)
 	s.as("topics", "topics", "apply")
 }
 
-// unusual writes what is seldom: an event that is none, and at the end of each partition a transaction that came to nothing.
+// unusual writes what is seldom: an event that is none, and at the end of each partition a transaction that came to
+// nothing.
 func (s *secured) unusual() {
-	s.t.Helper()
 	poison := &kgo.Record{Topic: schema.TopicLikes, Key: schema.AppendPostKey(nil, 1), Value: []byte("not an event")}
 	require.NoError(s.t, s.clientAs("producer").ProduceSync(s.t.Context(), poison).FirstErr())
-	waitFor(s.t, time.Minute, "the dead letter", func() bool {
-		ends, err := s.adm.ListEndOffsets(s.t.Context(), schema.TopicDLT)
-		require.NoError(s.t, err)
-		end := int64(0)
-		ends.Each(func(o kadm.ListedOffset) { end += o.Offset })
-		return end > 0
-	})
+	waitFor(s.t, time.Minute, "the dead letter", func() bool { return s.written(s.t.Context(), schema.TopicDLT) > 0 })
 	cl := s.client(kgo.TransactionalID("nobody"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(s.t, cl.BeginTransaction())
 	for partition := range int32(partitions) {
-		like := record(&schema.Event{PostID: 1, UserID: 99, Action: schema.Like, TimeMs: time.Now().UnixMilli(), Region: schema.UnknownRegion})
+		like := record(likeNow(1, 99))
 		like.Topic, like.Partition = schema.TopicLikes, partition
 		require.NoError(s.t, cl.ProduceSync(s.t.Context(), like).FirstErr())
 	}
@@ -128,7 +113,6 @@ func (s *secured) unusual() {
 
 // settingsOf writes the settings of a user: all but who it is are the same.
 func (s *secured) settingsOf(user, password string) string {
-	s.t.Helper()
 	dir := s.t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -136,23 +120,23 @@ func (s *secured) settingsOf(user, password string) string {
 		return path
 	}
 	own := s.authority.IssueForTest(s.t, "client-"+user)
-	tls := fmt.Sprintf("  tls: true\n  tls_ca: %s\n  tls_cert: %s\n  tls_key: %s\n", s.authority.CA(), own.Cert, own.Key)
-	text := fmt.Sprintf("kafka:\n  brokers: [%q]\n  sasl_mechanism: SCRAM-SHA-512\n  sasl_user: %s\n  sasl_password_file: %s\n",
-		s.kafka.Secure()[0], user, write("password", password+"\n")) + tls
-	text += fmt.Sprintf("topics: {partitions: %d, replication_factor: 1}\nmysql:\n%s", partitions, tls)
-	if setting := mysqlSetting[user]; setting != "" {
-		if setting == "migrate_dsn_file" {
-			user = "migrate"
-		}
-		dsn := fmt.Sprintf("kudos_%[1]s:%[1]s%[2]s@tcp(%[3]s)/kudos\n", user, secret, s.database.Address())
-		text += fmt.Sprintf("  %s: %s\n", setting, write("dsn", dsn))
+	tls := fmt.Sprintf("tls: true, tls_ca: %s, tls_cert: %s, tls_key: %s", s.authority.CA(), own.Cert, own.Key)
+	text := fmt.Sprintf("topics: {partitions: %d, replication_factor: 1}\nkafka: {brokers: [%q], "+
+		"sasl_mechanism: SCRAM-SHA-512, sasl_user: %s, sasl_password_file: %s, %s}\n", partitions, s.kafka.Secure()[0],
+		user, write("password", password+"\n"), tls)
+	setting := mysqlSetting[user]
+	if setting == "" {
+		return write("kudos.yaml", text+"mysql: {"+tls+"}\n")
 	}
-	return write("kudos.yaml", text)
+	if setting == "migrate_dsn_file" {
+		user = "migrate"
+	}
+	dsn := fmt.Sprintf("kudos_%[1]s:%[1]s%[2]s@tcp(%[3]s)/kudos\n", user, secret, s.database.Address())
+	return write("kudos.yaml", text+fmt.Sprintf("mysql: {%s, %s: %s}\n", tls, setting, write("dsn", dsn)))
 }
 
 // clientAs is a client of a user, closed with the test.
 func (s *secured) clientAs(user string) *kgo.Client {
-	s.t.Helper()
 	cfg, err := config.Load(config.Sources{File: s.settings[user]})
 	require.NoError(s.t, err)
 	// Who may write nowhere is not even told the id of an idempotent producer.
@@ -164,56 +148,47 @@ func (s *secured) clientAs(user string) *kgo.Client {
 
 // as runs a command as a user, to its end, which must be a good one.
 func (s *secured) as(user string, args ...string) string {
-	s.t.Helper()
-	out := s.run(append(args, "--config", s.settings[user])...)
-	require.Zero(s.t, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
-	require.NotContains(s.t, out.stdout+out.stderr, secret)
-	return out.stdout
+	said := s.command(append(args, "--config", s.settings[user])...)
+	require.NotContains(s.t, said, secret)
+	return said
 }
 
 // start starts a role as its user, and returns when it is ready.
 func (s *secured) start(role string, args ...string) {
-	s.t.Helper()
 	if s.roles[role] == nil {
-		s.admins[role] = s.address()
-		s.roles[role] = s.process(role, s.t.TempDir(), append([]string{role, "--config", s.settings[role], "--set", "admin.addr=" + s.admins[role]}, args...)...)
+		s.roles[role] = s.process(role, s.t.TempDir(), append([]string{role, "--config", s.settings[role]}, args...)...)
 	}
-	require.NoError(s.t, s.roles[role].Start(s.t.Context()))
-	waitFor(s.t, time.Minute, role+" to be ready", func() bool { return answers(s.t, "http://"+s.admins[role]+"/readyz") })
+	s.roles[role].start().waitReady()
 }
 
 func (s *secured) startAll() {
-	s.t.Helper()
-	s.api = s.address()
-	reads := s.address()
+	s.api = stack.ReserveForTest(s.t)
+	reads := stack.ReserveForTest(s.t)
 	s.start("producer", "--set", "producer.http_addr="+s.api)
 	s.start("processor", "--set", "processor.session_timeout=2s", "--set", "processor.park_interval=1s")
-	s.start("ranker", "--set", "ranker.session_timeout=2s", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s", "--set", "ranker.emit_interval=50ms")
+	s.start("ranker", "--set", "ranker.session_timeout=2s", "--set", "ranker.idle_after=1s",
+		"--set", "ranker.allowed_lateness=0s", "--set", "ranker.emit_interval=50ms")
 	s.start("reader", "--set", "reader.http_addr="+reads)
 	s.start("archive", "--set", "archive.dir="+s.t.TempDir(), "--set", "archive.rotate_interval=50ms")
-	s.reads = &reader{Server: s.roles["reader"], t: s.t, base: "http://" + reads, admin: "http://" + s.admins["reader"]}
+	s.reads = &reader{process: s.roles["reader"], base: "http://" + reads}
 }
 
 // like has a user like some posts, over HTTP.
 func (s *secured) like(user uint64) {
-	s.t.Helper()
 	for post := uint64(1); post <= 12; post++ {
-		mustAsk[place](s.t, http.MethodPut, fmt.Sprintf("http://%s/v1/posts/%d/likes/%d", s.api, post, user), nil, http.StatusAccepted)
+		putLike(s.t, "http://"+s.api, post, user)
 		s.want[post] = count{likes: s.want[post].likes + 1}
 	}
 }
 
 // counted waits until MySQL and the reader have the counts that are wanted.
 func (s *secured) counted() {
-	s.t.Helper()
-	waitFor(s.t, time.Minute, "the counts in MySQL", func() bool { return maps.Equal(s.want, s.mysqlCounts()) })
-	posts := slices.Sorted(maps.Keys(s.want))
-	waitFor(s.t, time.Minute, "the counts of the reader", func() bool { return maps.Equal(s.want, s.reads.counted(posts)) })
+	s.waitCounts(s.want)
+	s.reads.waitCounts(s.want)
 }
 
 // ranked waits for rankings in Kafka, as whoever may only look at them, and in MySQL.
 func (s *secured) ranked() {
-	s.t.Helper()
 	waitFor(s.t, time.Minute, "rankings in Kafka", func() bool {
 		return s.run("trending", "--window", "all", "--config", s.settings["trending"]).code == 0
 	})
@@ -224,12 +199,10 @@ func (s *secured) ranked() {
 	})
 }
 
-// TestRolesWithTheACLsOfTheDocs: with the ACLs and grants of docs/security.md and no others, on servers that want to know who
-// is there, every role works, every command does, and nobody may do what another one
-// may; and each of those ACLs was needed.
+// TestRolesWithTheACLsOfTheDocs: with the ACLs and grants of docs/security.md and no others, on servers that want to
+// know who is there, every role works, every command does, and nobody may do what another one may; and each of those
+// ACLs was needed.
 func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	s := newSecured(t)
 	s.startAll()
 	for user := range uint64(3) {
@@ -237,7 +210,7 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	}
 	s.counted()
 	s.ranked()
-	mustAsk[any](t, http.MethodGet, s.reads.base+"/v1/analytics/likes", nil, http.StatusOK)
+	get[any](t, "%s/v1/analytics/likes", s.reads.base)
 
 	s.commands()
 	s.mend()
@@ -248,15 +221,12 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	s.counted()
 	s.leastPermissions(permissionsOfTheDocs(t))
 	for role, p := range s.roles {
-		log, err := os.ReadFile(p.LogPath())
-		require.NoError(t, err)
-		require.NotContains(t, string(log), secret, "the log of the %s", role)
+		require.NotContains(t, p.logged(), secret, "the log of the %s", role)
 	}
 }
 
 // commands runs those that may run beside the roles, each as its user.
 func (s *secured) commands() {
-	s.t.Helper()
 	s.as("topics", "topics", "check")
 	s.as("audit", "audit", "--deep")
 	s.as("exclude", "ranker", "exclude", "7", "--reason", "a test")
@@ -282,15 +252,13 @@ func (s *secured) commands() {
 	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
 }
 
-// mend loses the state table, then like-updates, and makes them anew, and what the ranker had made of it: the commands that want the roles stopped.
+// mend loses the state table, then like-updates, and rebuilds them, and what the ranker had made of it: the commands
+// that want the roles stopped.
 func (s *secured) mend() {
-	s.t.Helper()
-	require.NoError(s.t, s.roles["processor"].Stop())
-	require.NoError(s.t, s.roles["ranker"].Stop())
+	s.roles["processor"].stop()
+	s.roles["ranker"].stop()
 	s.deleteTopic(schema.TopicState)
-	out := s.run("topics", "apply", "--config", s.settings["topics"])
-	require.Equal(s.t, 1, out.code)
-	require.Contains(s.t, out.stderr, "the state table was lost")
+	s.fails([]string{"topics", "apply", "--config", s.settings["topics"]}, "the state table was lost")
 	s.as("rebuild", "rebuild", "--from-events", "--yes")
 	s.deleteTopic(schema.TopicUpdates)
 	s.as("topics", "topics", "apply")
@@ -307,18 +275,16 @@ func (s *secured) mend() {
 
 // refusals: what one user may, another may not; and who has a wrong password may nothing, and hears so.
 func (s *secured) refusals() {
-	s.t.Helper()
-	like := record(&schema.Event{PostID: 1, UserID: 99, Action: schema.Like, TimeMs: time.Now().UnixMilli(), Region: schema.UnknownRegion})
+	like := record(likeNow(1, 99))
 	like.Topic = schema.TopicLikes
 	err := s.clientAs("reader").ProduceSync(s.t.Context(), like).FirstErr()
 	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a reader does not write")
-	err = kafka.ReadLog(s.t.Context(), s.clientAs("producer"), schema.TopicLikes, 0, 0, func(kafka.LogChunk) (bool, error) { return false, nil })
+	err = kafka.ReadLog(s.t.Context(), s.clientAs("producer"), schema.TopicLikes, 0, 0,
+		func(kafka.LogChunk) (bool, error) { return false, nil })
 	require.ErrorIs(s.t, err, kerr.TopicAuthorizationFailed, "a producer does not read")
-	out := s.run("topics", "check", "--config", s.settings["reader"])
-	require.Equal(s.t, 1, out.code)
-	require.Contains(s.t, out.stderr, "TOPIC_AUTHORIZATION_FAILED")
+	s.fails([]string{"topics", "check", "--config", s.settings["reader"]}, "TOPIC_AUTHORIZATION_FAILED")
 
-	out = s.run("topics", "check", "--config", s.settingsOf("topics", "wrong"+secret))
+	out := s.run("topics", "check", "--config", s.settingsOf("topics", "wrong"+secret))
 	require.Equal(s.t, 1, out.code)
 	require.Contains(s.t, out.stderr, "SASL_AUTHENTICATION_FAILED")
 	require.NotContains(s.t, out.stdout+out.stderr, secret)
@@ -326,25 +292,18 @@ func (s *secured) refusals() {
 
 // park takes a right away: the partitions park for that, and go on when it is there again.
 func (s *secured) park() {
-	s.t.Helper()
-	write := permission{user: "processor", operations: []kadm.ACLOperation{kadm.OpWrite}, resource: "topic", name: schema.TopicUpdates}
+	write := permission{"processor", kadm.OpWrite, "topic", schema.TopicUpdates, false}
 	s.withdraw(write)
 	s.like(9)
+	processor, cause := s.roles["processor"], map[string]string{"cause": string(stream.CausePermission)}
 	waitFor(s.t, time.Minute, "the partitions to park for it", func() bool {
-		parked := 0.0
-		for _, m := range scrape(s.t, s.admins["processor"])["kudos_parked_partitions"].GetMetric() {
-			for _, label := range m.GetLabel() {
-				if label.GetName() == "cause" && label.GetValue() == string(stream.CausePermission) {
-					parked += m.GetGauge().GetValue()
-				}
-			}
-		}
-		return parked > 0
+		return processor.sum("kudos_parked_partitions", cause) > 0
 	})
-	waitFor(s.t, time.Minute, "/readyz to say so", func() bool { // not while a rebalance has them begin once more
-		answer, err := ask[map[string]any](s.t.Context(), http.MethodGet, "http://"+s.admins["processor"]+"/readyz", nil, http.StatusServiceUnavailable)
-		said := fmt.Sprint(answer)
-		return err == nil && strings.Contains(said, "TOPIC_AUTHORIZATION_FAILED") && strings.Contains(said, "docs/security.md")
+	// Not while a rebalance has them begin once more.
+	waitSaid(s.t, time.Minute, "/readyz to say so", func() (bool, any) {
+		ready, text := processor.said("readyz")
+		return !ready && strings.Contains(text, "TOPIC_AUTHORIZATION_FAILED") &&
+			strings.Contains(text, "docs/security.md"), text
 	})
 	s.grant(write)
 	s.counted()

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,17 +21,16 @@ import (
 type sharded struct {
 	*system
 	servers    []*stack.Database
-	processors []*stack.Server
-	admins     []string // of the processors
-	fresh      uint64   // a post that nobody likes yet
+	processors []*process
+	asked      []*process // those of them that are to be ready
+	fresh      uint64     // a post that nobody likes yet
 }
 
 func newSharded(t *testing.T, servers, partitions int) *sharded {
-	s := &sharded{system: newSystem(t), fresh: 1_000_000}
+	tier.Verify(t)
+	t.Parallel()
+	s := &sharded{system: newEmptySystem(t), fresh: 1_000_000}
 	s.partitions = partitions
-	kafka := shared.Kafka(t)
-	require.NoError(t, kafka.Reset(t.Context()))
-	s.brokers = kafka.Brokers()
 	for range servers {
 		server := stack.MariaDBForTest(t, stack.DatabaseOptions{Log: s.log})
 		s.servers, s.system.shards = append(s.servers, server), append(s.system.shards, server.NewDatabase(t))
@@ -41,82 +39,80 @@ func newSharded(t *testing.T, servers, partitions int) *sharded {
 	return s
 }
 
+// newCounted returns two servers and a processor that has counted so many events.
+func newCounted(t *testing.T, events int) *sharded {
+	s := newSharded(t, 2, 4)
+	s.startProcessors(1)
+	s.toggles(3, events)
+	s.drain(time.Minute)
+	return s
+}
+
 // startProcessors starts so many on the databases as they are set now.
 func (s *sharded) startProcessors(n int, args ...string) {
-	s.t.Helper()
 	for range n {
-		s.admin = s.address()
-		p := s.processor(fmt.Sprintf("processor-%d", len(s.processors)), append([]string{"--set", "processor.park_interval=1s"}, args...)...)
-		s.processors, s.admins = append(s.processors, p), append(s.admins, s.admin)
-		require.NoError(s.t, p.Start(s.t.Context()))
-		waitFor(s.t, time.Minute, "its admin server", func() bool { return answers(s.t, "http://"+s.admin+"/livez") })
+		p := s.processor(fmt.Sprintf("processor-%d", len(s.processors)),
+			append([]string{"--set", "processor.park_interval=1s"}, args...)...)
+		s.processors, s.asked = append(s.processors, p), append(s.asked, p)
+		p.start().waitAlive()
 	}
 }
 
 func (s *sharded) waitReady() {
-	s.t.Helper()
-	for _, admin := range s.admins {
-		waitFor(s.t, time.Minute, admin+" to be ready", func() bool { return answers(s.t, "http://"+admin+"/readyz") })
+	for _, p := range s.asked {
+		p.waitReady()
 	}
 }
 
 // parked is how many partitions wait for each shard, by the metrics of all processors, and what readiness says.
 func (s *sharded) parked() (parked map[string]float64, said string) {
 	parked = map[string]float64{}
-	for _, admin := range s.admins {
-		for _, m := range scrape(s.t, admin)["kudos_mysql_parked_partitions"].GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "shard" {
-					parked[l.GetValue()] += m.GetGauge().GetValue()
-				}
-			}
+	for _, p := range s.asked {
+		for _, at := range p.samples("kudos_mysql_parked_partitions", nil) {
+			parked[at.labels["shard"]] += at.value
 		}
-		_, text := (&parks{system: &system{t: s.t, admin: admin}}).ready()
+		_, text := p.said("readyz")
 		said += text
 	}
 	return parked, said
 }
 
-// waitParked waits until so many partitions of each shard are parked, and each of them tells the
-// cause; it returns all that is told.
+// waitParked waits until so many partitions of each shard are parked, and each of them tells the cause; it returns all
+// that is told.
 func (s *sharded) waitParked(first, second int, cause string) (said string) {
-	s.t.Helper()
-	waitFor(s.t, time.Minute, fmt.Sprintf("%d and %d partitions to park", first, second), func() bool {
+	waitSaid(s.t, time.Minute, fmt.Sprintf("%d and %d partitions to park", first, second), func() (bool, any) {
 		var parked map[string]float64
 		parked, said = s.parked()
-		return maps.Equal(parked, map[string]float64{"0": float64(first), "1": float64(second)}) && strings.Count(said, cause) >= first+second
+		return maps.Equal(parked, map[string]float64{"0": float64(first), "1": float64(second)}) &&
+			strings.Count(said, cause) >= first+second, said
 	})
 	return said
 }
 
 // likeAnew likes a new post of each partition, and waits until those of the shards are visible where they belong.
 func (s *sharded) likeAnew(shards ...int) {
-	s.t.Helper()
 	posts := make([]uint64, s.partitions)
 	var events []schema.Event
-	for found := 0; found < s.partitions; s.fresh++ {
-		if p := schema.PartitionFor(s.fresh, int32(s.partitions)); posts[p] == 0 {
-			posts[p] = s.fresh
-			found++
-			events = append(events, schema.Event{PostID: s.fresh, UserID: 1, Action: schema.Like, TimeMs: time.Now().UnixMilli(), Region: schema.UnknownRegion})
-		}
+	s.fresh += 10_000
+	for p := range posts {
+		posts[p] = postFrom(s.fresh, int32(p), s.partitions)
+		events = append(events, likeNow(posts[p], 1))
 	}
-	s.produce(records(events))
+	s.produce(events...)
 	for _, shard := range shards {
 		for p := shard; p < s.partitions; p += len(s.dbs) {
-			waitFor(s.t, time.Minute, fmt.Sprintf("a like in partition %d to be visible at shard %d", p, shard), func() bool {
-				return countsIn(s.t, s.dbs[shard])[posts[p]].likes == 1
-			})
+			what := fmt.Sprintf("a like in partition %d to be visible at shard %d", p, shard)
+			waitFor(s.t, time.Minute, what, func() bool { return countsIn(s.t, s.dbs[shard])[posts[p]].likes == 1 })
 		}
 	}
 }
 
 // requireApart wants each database to have rows of its own partitions, and of no other.
 func (s *sharded) requireApart() {
-	s.t.Helper()
 	for i, db := range s.dbs {
 		var partitions []int32
-		require.NoError(s.t, db.Select(&partitions, "SELECT partition_id FROM applied_offset UNION SELECT partition_id FROM like_hourly"))
+		require.NoError(s.t, db.Select(&partitions,
+			"SELECT partition_id FROM applied_offset UNION SELECT partition_id FROM like_hourly"))
 		require.NotEmpty(s.t, partitions)
 		for post := range countsIn(s.t, db) {
 			partitions = append(partitions, schema.PartitionFor(post, int32(s.partitions)))
@@ -130,8 +126,6 @@ func (s *sharded) requireApart() {
 // One of three servers is killed while likes pour in: the posts of the others go on being counted, its own wait, and of
 // what waits metrics and readiness tell. When it is back, all is exact.
 func TestOneOfSeveralServersIsAway(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	s := newSharded(t, 3, 6)
 	s.startProcessors(2, "--set", "processor.max_batch=700")
 	stop := s.keepToggling(11, 3000, 400)
@@ -145,7 +139,8 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 		areParked := func() bool {
 			var parked map[string]float64
 			parked, said = s.parked()
-			return maps.Equal(parked, map[string]float64{"0": 0, "1": 2, "2": 0}) && strings.Contains(said, "(shard 1 of 3)") &&
+			return maps.Equal(parked, map[string]float64{"0": 0, "1": 2, "2": 0}) &&
+				strings.Contains(said, "(shard 1 of 3)") &&
 				strings.Contains(said, "like-updates/1 parked: ") && strings.Contains(said, "like-updates/4 parked: ")
 		}
 		waitFor(t, time.Minute, "its partitions to park, and no others", areParked)
@@ -153,13 +148,14 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 			s.likeAnew(0, 2)
 		}
 		waitFor(t, time.Minute, "them to be parked still, if after a rebalance", areParked)
-		for _, other := range []string{"like-updates/0 parked", "like-updates/2 parked", "likes/1 parked", "likes/4 parked", "shard 0 of 3", "shard 2 of 3"} {
+		for _, other := range []string{"like-updates/0 parked", "like-updates/2 parked", "likes/1 parked",
+			"likes/4 parked", "shard 0 of 3", "shard 2 of 3"} {
 			require.NotContains(t, said, other)
 		}
 		if round == 0 { // a processor that starts meanwhile goes on with the others' too
-			require.NoError(t, s.processors[0].Kill())
+			s.processors[0].kill()
 			s.likeAnew(0, 2)
-			require.NoError(t, s.processors[0].Start(t.Context()))
+			s.processors[0].start()
 			s.likeAnew(0, 2)
 		}
 		require.NoError(t, victim.Start(t.Context()))
@@ -167,11 +163,9 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 		s.waitReady()
 	}
 	t.Logf("events %d", stop())
-	s.drain(time.Minute)
-	s.requireExact()
+	s.drainExact(time.Minute)
 	s.requireApart()
-	s.audit(0)
-	s.audit(0, "--deep")
+	s.auditBoth()
 	s.whereSaysSo()
 	s.rankingsAreApart()
 	s.readerAddsUp()
@@ -179,15 +173,14 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 
 // rankingsAreApart has a ranker make rankings, each of which must be at the shard of its key and at no other.
 func (s *sharded) rankingsAreApart() {
-	s.t.Helper()
-	s.admin = "127.0.0.1:0"
-	ranker := s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s")
-	require.NoError(s.t, ranker.Start(s.t.Context()))
+	ranker := s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s").start()
 	waitFor(s.t, time.Minute, "rankings of all time of each region, and some at each shard", func() bool {
 		of, everywhere := 0, true
 		for i, db := range s.dbs {
 			var here []string
-			require.NoError(s.t, db.Select(&here, "SELECT DISTINCT CONCAT(region, '/', period) FROM leaderboard UNION SELECT DISTINCT CONCAT(region, '/', `window`) FROM trending"))
+			require.NoError(s.t, db.Select(&here,
+				"SELECT DISTINCT CONCAT(region, '/', period) FROM leaderboard UNION SELECT DISTINCT CONCAT(region, "+
+					"'/', `window`) FROM trending"))
 			everywhere = everywhere && len(here) > 0
 			for _, key := range here {
 				require.Equal(s.t, i, int(schema.KeyPartition([]byte(key), int32(s.partitions)))%len(s.dbs), key)
@@ -198,23 +191,20 @@ func (s *sharded) rankingsAreApart() {
 		}
 		return everywhere && of == 6 // five regions, and all together
 	})
-	require.NoError(s.t, ranker.Stop())
+	ranker.stop()
 }
 
 // whereSaysSo compares `kudos where` with where posts are.
 func (s *sharded) whereSaysSo() {
-	s.t.Helper()
-	args := []string{"where", "--brokers", s.brokerList(), "--set", s.mysql(), "--output", "json"}
+	args := []string{"where", "--output", "json"}
 	for post := range 40 {
 		args = append(args, fmt.Sprint(post+1))
 	}
-	out := s.run(args...)
-	require.Zero(s.t, out.code, out.stderr)
 	var places []struct {
 		Key, Server string
 		Shard       int
 	}
-	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), &places))
+	s.report(&places, 0, s.on(args...)...)
 	require.Len(s.t, places, 40)
 	for _, at := range places {
 		var rows int
@@ -226,10 +216,8 @@ func (s *sharded) whereSaysSo() {
 
 // readerAddsUp compares what a reader says of all likes over time with what the databases have together.
 func (s *sharded) readerAddsUp() {
-	s.t.Helper()
-	r := s.reader("reader")
-	r.start()
-	waitFor(s.t, time.Minute, "the reader to be ready", r.ready)
+	r := s.startReader("reader")
+	r.waitReady()
 	want := int64(0)
 	for _, db := range s.dbs {
 		var likes int64
@@ -237,27 +225,23 @@ func (s *sharded) readerAddsUp() {
 		require.Positive(s.t, likes)
 		want += likes
 	}
-	from, to := time.Now().Add(-48*time.Hour).UTC().Format(time.RFC3339), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	answer := mustAsk[struct{ Points []struct{ Likes int64 } }](s.t, http.MethodGet, r.base+"/v1/analytics/likes?from="+from+"&to="+to, nil, http.StatusOK)
+	url := fmt.Sprintf("%s/v1/analytics/likes?from=%s&to=%s", r.base,
+		time.Now().Add(-48*time.Hour).UTC().Format(time.RFC3339), time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	answer := get[struct{ Points []struct{ Likes int64 } }](s.t, "%s", url)
 	for _, p := range answer.Points {
 		want -= p.Likes
 	}
 	require.Zero(s.t, want)
 	require.NoError(s.t, s.servers[1].Kill())
-	_, err := ask[any](s.t.Context(), http.MethodGet, r.base+"/v1/analytics/likes?from="+from+"&to="+to+"&region=ZZ", nil, http.StatusServiceUnavailable)
+	_, err := ask[any](s.t.Context(), http.MethodGet, url+"&region=ZZ", nil, http.StatusServiceUnavailable)
 	require.NoError(s.t, err, "a part of the sum is none")
 	require.NoError(s.t, s.servers[1].Start(s.t.Context()))
 }
 
 // The same servers in another order, or another number of them: every command and role refuses, and nothing is counted.
 func TestAnotherListOfServersIsRefused(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newSharded(t, 2, 4)
-	s.startProcessors(1)
-	s.toggles(3, 5000)
-	s.drain(time.Minute)
-	require.NoError(t, s.processors[0].Stop())
+	s := newCounted(t, 5000)
+	s.processors[0].stop()
 	s.toggles(4, 1000)
 	before := s.mysqlCounts()
 	right := s.shards
@@ -265,14 +249,17 @@ func TestAnotherListOfServersIsRefused(t *testing.T) {
 		shards []string
 		says   string
 	}{
-		"reordered": {[]string{right[1], right[0]}, "this database is shard 1 of 2, but the settings name it as shard 0 of 2"},
+		"reordered": {[]string{right[1], right[0]},
+			"this database is shard 1 of 2, but the settings name it as shard 0 of 2"},
 		"one alone": {right[1:], "this database is shard 1 of 2, but the settings name it as shard 0 of 1"},
-		"one more":  {append(slices.Clone(right), s.servers[0].NewDatabase(t)), "this database is shard 0 of 2, but the settings name it as shard 0 of 3"},
+		"one more": {append(slices.Clone(right), s.servers[0].NewDatabase(t)),
+			"this database is shard 0 of 2, but the settings name it as shard 0 of 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.shards = c.shards
 			for _, command := range []string{"processor", "ranker", "reader", "migrate", "audit", "rebuild --yes"} {
-				args := append(strings.Fields(command), "--set", s.mysql(), "--set", "kafka.brokers="+s.brokerList(), "--set", "admin.addr=127.0.0.1:0", "--set", "reader.http_addr=127.0.0.1:0")
+				args := append(strings.Fields(command), "--set", s.mysql(), "--set", "kafka.brokers="+s.brokerList(),
+					"--set", "admin.addr=127.0.0.1:0", "--set", "reader.http_addr=127.0.0.1:0")
 				for _, role := range []string{"processor", "ranker", "reader"} {
 					args = append(args, "--set", role+".state_dir="+t.TempDir())
 				}
@@ -285,48 +272,37 @@ func TestAnotherListOfServersIsRefused(t *testing.T) {
 	s.shards = right
 	requireSame(t, "like_count after refusals", before, s.mysqlCounts())
 	s.startProcessors(1)
-	s.drain(time.Minute)
-	s.requireExact()
+	s.drainExact(time.Minute)
 }
 
-// A server that was away when the processor began comes back, and is another one: its partitions park, nothing is counted
-// there, and the remedy is the list as it was.
+// A server that was away when the processor began comes back, and is another one: its partitions park, nothing is
+// counted there, and the remedy is the list as it was.
 func TestParkAtAnotherShard(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newSharded(t, 2, 4)
-	s.startProcessors(1)
-	s.toggles(3, 5000)
-	s.drain(time.Minute)
-	require.NoError(t, s.processors[0].Stop())
+	s := newCounted(t, 5000)
+	s.processors[0].stop()
 	right := s.shards
 	require.NoError(t, s.servers[0].Kill())
-	s.admins, s.shards = nil, []string{right[0], strings.Replace(right[0], "127.0.0.1", "localhost", 1)}
+	s.asked, s.shards = nil, []string{right[0], strings.Replace(right[0], "127.0.0.1", "localhost", 1)}
 	s.startProcessors(1)
 	s.toggles(4, 1000)
 	s.waitParked(2, 2, "")
 	require.NoError(t, s.servers[0].Start(t.Context()))
 	said := s.waitParked(0, 2, "this database is shard 0 of 2, but the settings name it as shard 1 of 2")
-	for _, word := range []string{"like-updates/1 parked: ", "like-updates/3 parked: ", "remedy: put the list back as it was"} {
+	for _, word := range []string{"like-updates/1 parked: ", "like-updates/3 parked: ",
+		"remedy: put the list back as it was"} {
 		require.Contains(t, said, word)
 	}
 	s.likeAnew(0)
-	require.NoError(t, s.processors[1].Stop())
+	s.processors[1].stop()
 	s.requireApart()
 	s.shards = right
 	s.startProcessors(1)
-	s.drain(time.Minute)
-	s.requireExact()
+	s.drainExact(time.Minute)
 }
 
-// One of two databases is lost, without a backup, and made anew: the other one goes on meanwhile.
+// One of two databases is lost, without a backup, and recreated: the other one continues meanwhile.
 func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newSharded(t, 2, 4)
-	s.startProcessors(1)
-	s.toggles(3, 20_000)
-	s.drain(time.Minute)
+	s := newCounted(t, 20_000)
 	_, name, _ := strings.Cut(s.shards[1], ")/")
 	require.NoError(t, s.servers[1].DropDatabase(t.Context(), name))
 	require.NoError(t, s.servers[1].CreateDatabase(t.Context(), name))
@@ -335,35 +311,36 @@ func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
 	s.command("migrate", "--set", s.mysql())
 	s.likeAnew(0, 1)
 	s.waitReady()
-	s.drain(time.Minute)
-	s.requireExact()
+	s.drainExact(time.Minute)
 	s.requireApart()
 	s.audit(0, "--deep")
 }
 
 // What is at the wrong server is a difference, and a rebuild takes it away, while likes pour in.
 func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1, "--set", "processor.max_batch=700")
-	stop := s.keepToggling(5, 3000, 400)
-	waitFor(t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
+	stop := s.keepCounting(5)
 	post := s.postIn(1)
 	s.dbs[0].MustExec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 7, 0)", post)
 	s.dbs[1].MustExec("INSERT INTO like_hourly VALUES ('2020-01-01 00:00:00', 'DE', 2, 1, 0)")
-	s.dbs[1].MustExec("INSERT INTO applied_offset SELECT topic, 2, topic_id, partitions, next_offset, next_seq, leader_epoch, updated_at FROM applied_offset WHERE partition_id = 1")
+	s.dbs[1].MustExec("INSERT INTO applied_offset SELECT topic, 2, topic_id, partitions, next_offset, next_seq, " +
+		"leader_epoch, updated_at FROM applied_offset WHERE partition_id = 1")
 	for _, deep := range [][]string{nil, {"--deep"}} {
 		r := s.audit(3, deep...)
 		require.Zero(t, r.Posts.Different, "%+v", r.Posts.Rows)
 		require.Zero(t, r.Hours.Different, "%+v", r.Hours.Rows)
 		require.EqualValues(t, 2, r.Strays.Different)
-		require.Equal(t, fmt.Sprintf("like_count post %d 1 0 1", post), fmt.Sprint(r.Strays.Rows[0].Table, " ", r.Strays.Rows[0].Row, " ", r.Strays.Rows[0].Partition, r.Strays.Rows[0].Shard, r.Strays.Rows[0].Belongs))
-		require.Equal(t, "like_hourly 2020-01-01 00:00 DE 2 1 0", fmt.Sprint(r.Strays.Rows[1].Table, " ", r.Strays.Rows[1].Row, " ", r.Strays.Rows[1].Partition, r.Strays.Rows[1].Shard, r.Strays.Rows[1].Belongs))
+		require.Equal(t, fmt.Sprintf("like_count post %d 1 0 1", post),
+			fmt.Sprint(r.Strays.Rows[0].Table, " ", r.Strays.Rows[0].Row, " ", r.Strays.Rows[0].Partition,
+				r.Strays.Rows[0].Shard, r.Strays.Rows[0].Belongs))
+		require.Equal(t, "like_hourly 2020-01-01 00:00 DE 2 1 0",
+			fmt.Sprint(r.Strays.Rows[1].Table, " ", r.Strays.Rows[1].Row, " ", r.Strays.Rows[1].Partition,
+				r.Strays.Rows[1].Shard, r.Strays.Rows[1].Belongs))
 		require.Len(t, r.Problems, 1)
 		require.Contains(t, r.Problems[0], "has a row of partition 2, which belongs to shard 0 of 2")
 	}
-	out := s.run("audit", "--brokers", s.brokerList(), "--set", s.mysql())
+	out := s.operate("audit")
 	require.Contains(t, out.stdout, "2 rows are in another shard than that of their partition")
 	out = s.rebuild()
 	for i, server := range s.servers {
@@ -372,21 +349,17 @@ func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
 	}
 	s.audit(0, "--deep")
 	t.Logf("events %d", stop())
-	s.drain(time.Minute)
-	s.requireExact()
+	s.drainExact(time.Minute)
 	s.requireApart()
 }
 
-// From one server to two, while likes pour in: new databases are filled from the stream beside the one in use, and the
-// processors are started anew with those. docs/scaling.md has the steps.
+// From one server to two, while likes pour in: new databases are filled from the stream next to the one in use, and the
+// processors are restarted with those. docs/scaling.md has the steps.
 func TestFromOneServerToTwo(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
 	s := newSharded(t, 1, 4)
 	s.shards, s.dsn = nil, s.shards[0]
 	s.startProcessors(2, "--set", "processor.max_batch=700")
-	stop := s.keepToggling(7, 3000, 400)
-	waitFor(t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
+	stop := s.keepCounting(7)
 	old := s.db
 	for range 2 {
 		s.shards = append(s.shards, s.servers[0].NewDatabase(t))
@@ -395,18 +368,17 @@ func TestFromOneServerToTwo(t *testing.T) {
 	s.rebuild()
 	s.connect()
 	s.audit(0, "--deep")
-	for _, p := range s.processors { // one after the other: some go on with the old one meanwhile
-		require.NoError(t, p.Stop())
+	for _, p := range s.processors { // one after the other: some continue with the old one meanwhile
+		p.stop()
 		s.startProcessors(1)
 	}
-	s.admins = s.admins[2:]
+	s.asked = s.asked[2:]
 	s.waitReady()
 	stood := countsIn(t, old)
 	s.likeAnew(0, 1)
 	requireSame(t, "like_count of the old database", stood, countsIn(t, old))
 	t.Logf("events %d", stop())
-	s.drain(time.Minute)
-	s.requireExact()
+	s.drainExact(time.Minute)
 	s.requireApart()
 	s.audit(0, "--deep")
 }

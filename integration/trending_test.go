@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +17,6 @@ import (
 
 	"kudos/integration/rankings"
 	"kudos/integration/rankings/day"
-	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
 )
@@ -31,38 +30,15 @@ var rankingSettings = rankings.Config{
 	Score: "count", HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1,
 }
 
-// ranker makes a ranker process with a state folder of its own; it is stopped at the end
-// of the test.
-func (s *system) ranker(name string, args ...string) *stack.Server {
-	dir := cmp.Or(s.stateDir, s.t.TempDir())
-	p := stack.NewProgram(stack.ProgramOptions{
-		Name: name, Path: s.program, Dir: dir, Log: s.log,
-		Args: append([]string{"ranker", "--brokers", s.brokerList(), "--set", s.mysql(), "--set", "admin.addr=" + s.admin,
-			"--set", "ranker.state_dir=" + filepath.Join(dir, "state"), "--set", "ranker.session_timeout=" + s.sessionTimeout,
-			"--set", "ranker.emit_interval=" + cmp.Or(s.emitInterval, "50ms")}, args...),
-	})
-	s.t.Cleanup(func() {
-		if p.Running() {
-			require.NoError(s.t, p.Stop())
-		}
-		s.showLog(p)
-	})
-	return p
-}
-
 // rankerLag is how many records of like-updates are not ranked yet, and how many are.
-func (s *system) rankerLag(adm *kadm.Client) (lag, ranked int64) {
-	s.t.Helper()
+func (s *system) rankerLag() (lag, ranked int64) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
-	offsets, err := adm.FetchOffsets(ctx, schema.GroupTrendingLocal)
+	offsets, err := s.admin().FetchOffsets(ctx, schema.GroupTrendingLocal)
 	if err == nil {
 		offsets.Each(func(o kadm.OffsetResponse) { ranked += o.At })
 	}
-	ends, err := adm.ListEndOffsets(ctx, schema.TopicUpdates)
-	require.NoError(s.t, err)
-	ends.Each(func(o kadm.ListedOffset) { lag += o.Offset })
-	return lag - ranked, ranked
+	return s.written(ctx, schema.TopicUpdates) - ranked, ranked
 }
 
 // rankedWithin bounds the wait for the last rankings of so many events: ranking takes a
@@ -73,79 +49,51 @@ func rankedWithin(events int) time.Duration {
 
 // waitRanked waits until the last rankings cover all of the log, in Kafka and in MySQL.
 func (s *system) waitRanked(config rankings.Config, within time.Duration) {
-	s.t.Helper()
-	var v *rankings.Verdict
-	var log *rankings.Log
+	var want []string
 	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
-	for {
-		var err error
-		log, err = rankings.Read(ctx, s.brokers)
+	waitSaid(s.t, within, "the last rankings", func() (bool, any) {
+		log, err := rankings.Read(ctx, s.brokers)
 		require.NoError(s.t, err)
-		v, err = rankings.Check(log, config, &rankings.End{Idle: schema.NoMinute})
+		v, err := rankings.Check(log, config, &rankings.End{Idle: schema.NoMinute})
 		require.NoError(s.t, err)
-		if v.Differences.Total == 0 {
-			break
+		if v.Differences.Total > 0 {
+			pause(s.t, time.Second) // the check itself takes as long
+			return false, v.Differences.String()
 		}
-		select {
-		case <-ctx.Done():
-			s.t.Fatalf("rankings after %s: %s", within, v.Differences.String())
-		case <-time.After(time.Second): // the check itself takes as long
-		}
-	}
-	s.t.Logf("%d updates, %d rankings", v.Updates, v.Rankings)
-	require.Positive(s.t, v.Rankings)
-	want := lastPosts(s.t, log)
+		require.Positive(s.t, v.Rankings)
+		want = lastPosts(s.t, log)
+		return true, nil
+	})
 	waitFor(s.t, time.Minute, "MySQL to have the last rankings", func() bool {
-		have := s.postsInMySQL()
-		return slices.Equal(want, have)
+		return slices.Equal(want, s.postsInMySQL())
 	})
 }
 
 // lastPosts lists the places of the last ranking of each key.
 func lastPosts(t testing.TB, log *rankings.Log) []string {
-	last := map[string]*schema.Ranking{}
-	for _, rec := range log.Rankings {
-		r, err := schema.DecodeRanking(rec.Value)
-		require.NoError(t, err)
-		last[string(rec.Key)] = r
-	}
 	var places []string
-	for key, r := range last {
+	for key, r := range maps.Collect(decoded(t, log)) {
 		for _, p := range r.Posts {
-			places = append(places, fmt.Sprintf("%s %d: %d has %s, %d likes, as of %s", key, p.Rank, p.PostID, p.Score, p.Likes, r.Watermark))
+			places = append(places, fmt.Sprintf("%s %d: %d has %s, %d likes, as of %s", key, p.Rank, p.PostID, p.Score,
+				p.Likes, r.Watermark))
 		}
 	}
 	slices.Sort(places)
 	return places
 }
 
-func (s *system) postsInMySQL() []string {
-	s.t.Helper()
-	var rows []struct {
-		Key    string
-		Rank   int
-		PostID uint64 `db:"post_id"`
-		Score  string
-		Likes  int64
-		AsOf   string `db:"as_of"`
-	}
-	require.NoError(s.t, s.db.Select(&rows, "SELECT CONCAT(region, '/', `window`) `key`, `rank`, post_id, score, likes, DATE_FORMAT(as_of, '%Y-%m-%dT%TZ') as_of FROM trending"+
-		" UNION ALL SELECT CONCAT(region, '/', period), `rank`, post_id, likes, likes, DATE_FORMAT(as_of, '%Y-%m-%dT%TZ') FROM leaderboard"))
-	places := make([]string, len(rows))
-	for i, r := range rows {
-		score := r.Score
-		if strings.Contains(score, ".") {
-			score = strings.TrimRight(strings.TrimRight(score, "0"), ".")
-		}
-		places[i] = fmt.Sprintf("%s %d: %d has %s, %d likes, as of %s", r.Key, r.Rank, r.PostID, score, r.Likes, r.AsOf)
-	}
+func (s *system) postsInMySQL() (places []string) {
+	require.NoError(s.t, s.db.Select(&places, "SELECT CONCAT(region, '/', `window`, ' ', `rank`, ': ', post_id, "+
+		"' has ', TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM score)), ', ', likes, ' likes, as of ', "+
+		"DATE_FORMAT(as_of, '%Y-%m-%dT%TZ')) FROM trending"+
+		" UNION ALL SELECT CONCAT(region, '/', period, ' ', `rank`, ': ', post_id, ' has ', likes, ', ', likes, "+
+		"' likes, as of ', DATE_FORMAT(as_of, '%Y-%m-%dT%TZ')) FROM leaderboard"))
 	slices.Sort(places)
 	return places
 }
 
-// inTime puts events in the order of their times, and closes the log: a last event in
-// each partition, at the same time.
+// inTime puts events in the order of their times, and closes the log: a last event in each partition, at the same time.
 func inTime(events []schema.Event) []schema.Event {
 	slices.SortStableFunc(events, func(a, b schema.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
 	return closed(events, events[len(events)-1].TimeMs+time.Hour.Milliseconds())
@@ -153,11 +101,7 @@ func inTime(events []schema.Event) []schema.Event {
 
 func closed(events []schema.Event, at int64) []schema.Event {
 	for p := range int32(partitions) {
-		post := uint64(1_000_000_007)
-		for schema.PartitionFor(post, partitions) != p {
-			post++
-		}
-		events = append(events, schema.Event{PostID: post, UserID: 1, Action: schema.Like, TimeMs: at, Region: day.Regions[0]})
+		events = append(events, likeIn(day.Regions[0], postFrom(1_000_000_007, p, partitions), 1, at))
 	}
 	return events
 }
@@ -186,20 +130,23 @@ func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 		kills int
 	}{
 		{"each_person", func(t testing.TB) []schema.Event { return inTime(eachPerson.events(t)) }, 500, 3},
-		{"people_who_change_their_minds", func(t testing.TB) []schema.Event { return inTime(changingMinds.events(t)) }, 500, 3},
-		{"a_day", func(t testing.TB) []schema.Event { return aDay(fromEnv(t, "KUDOS_TEST_EVENTS", 300_000)) }, 500, fromEnv(t, "KUDOS_TEST_KILLS", 20)},
+		{"people_who_change_their_minds", func(t testing.TB) []schema.Event {
+			return inTime(changingMinds.events(t))
+		}, 500, 3},
+		{"a_day", func(t testing.TB) []schema.Event {
+			return aDay(fromEnv(t, "KUDOS_TEST_EVENTS", 300_000))
+		}, 500, fromEnv(t, "KUDOS_TEST_KILLS", 20)},
 		{"a_day_of_large_batches", func(t testing.TB) []schema.Event { return aDay(300_000) }, 50_000, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newRealSystem(t)
 			events := tt.events(t)
-			processor := s.processor("processor", "--set", fmt.Sprintf("processor.max_batch=%d", tt.batch))
-			require.NoError(t, processor.Start(t.Context()))
+			processor := s.processor("processor", "--set", fmt.Sprintf("processor.max_batch=%d", tt.batch)).start()
 			for part := range slices.Chunk(events, 100_000) {
-				s.produce(records(part))
+				s.produce(part...)
 			}
 			s.drain(30 * time.Minute)
-			require.NoError(t, processor.Stop())
+			processor.stop()
 			s.killRankers(tt.kills)
 			s.waitRanked(rankingSettings, rankedWithin(len(events)))
 		})
@@ -213,18 +160,8 @@ func TestADayOfTenMillionUpdates(t *testing.T) {
 	o := day.DefaultOptions(fromEnv(t, "KUDOS_TEST_EVENTS", 12_000_000))
 	tapes, err := day.Updates(day.Events(o), day.DefaultBatching(partitions))
 	require.NoError(t, err)
-	cl := s.client(kgo.DefaultProduceTopic(schema.TopicUpdates), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
-	failed := make(chan error, 1)
-	produce := func(p int, key, value []byte) {
-		cl.Produce(t.Context(), &kgo.Record{Partition: int32(p), Key: key, Value: value}, func(_ *kgo.Record, err error) {
-			if err != nil {
-				select {
-				case failed <- err:
-				default:
-				}
-			}
-		})
-	}
+	w := s.writer(schema.TopicUpdates, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	produce := func(p int, key, value []byte) { w.send(&kgo.Record{Partition: int32(p), Key: key, Value: value}) }
 	updates, end := 0, o.Start.Add(25*time.Hour).UnixMilli()
 	for p, tape := range tapes {
 		var last []byte
@@ -241,8 +178,7 @@ func TestADayOfTenMillionUpdates(t *testing.T) {
 			Deltas: []schema.Delta{{Region: closing.Region, Minute: schema.MinuteOf(end), Likes: 1}},
 		}))
 	}
-	require.NoError(t, cl.Flush(t.Context()))
-	require.Empty(t, failed)
+	require.NoError(t, w.close())
 	t.Logf("%d updates", updates)
 	s.killRankers(fromEnv(t, "KUDOS_TEST_KILLS", 20))
 	s.waitRanked(rankingSettings, rankedWithin(updates))
@@ -251,68 +187,56 @@ func TestADayOfTenMillionUpdates(t *testing.T) {
 // killRankers has two rankers share the log, kills one of them so many times while there
 // is more to rank, and lets another one finish.
 func (s *system) killRankers(kills int) {
-	s.t.Helper()
-	adm := kadm.NewClient(s.client())
-	all, _ := s.rankerLag(adm)
+	all, _ := s.rankerLag()
 	// Batches so small that the log lasts for all the kills.
 	batch := fmt.Sprintf("ranker.max_batch=%d", max(20, all/int64(200*kills)))
 	r := rand.New(rand.NewPCG(uint64(kills), 1))
 	args := append([]string{"--set", batch}, busy...)
-	rankers := []*stack.Server{s.ranker("ranker-0", args...), s.ranker("ranker-1", args...)}
-	for _, p := range rankers {
-		require.NoError(s.t, p.Start(s.t.Context()))
-	}
+	rankers := []*process{s.ranker("ranker-0", args...).start(), s.ranker("ranker-1", args...).start()}
 	for kill := range kills {
-		_, before := s.rankerLag(adm)
-		waitFor(s.t, time.Minute, "the rankers to go on", func() bool { _, now := s.rankerLag(adm); return now > before })
+		_, before := s.rankerLag()
+		waitFor(s.t, time.Minute, "the rankers to go on", func() bool { _, now := s.rankerLag(); return now > before })
 		pause(s.t, time.Duration(r.IntN(300))*time.Millisecond)
 		victim := rankers[r.IntN(2)]
-		require.NoError(s.t, victim.Kill())
-		lag, _ := s.rankerLag(adm)
+		victim.kill()
+		lag, _ := s.rankerLag()
 		require.Positive(s.t, lag, "kill %d: the log was used up before", kill)
-		require.NoError(s.t, victim.Start(s.t.Context()))
+		victim.start()
 	}
 	for _, p := range rankers {
-		require.NoError(s.t, p.Stop())
+		p.stop()
 	}
-	lag, _ := s.rankerLag(adm)
+	lag, _ := s.rankerLag()
 	s.t.Logf("%d kills; %d of %d offsets are left for the last ranker", kills, lag, all)
-	require.NoError(s.t, s.ranker("ranker-2", busy...).Start(s.t.Context()))
+	s.ranker("ranker-2", busy...).start()
 }
 
-// TestOneUserMovesAPostByOne: however often somebody toggles, no ranking ever has more
-// than one like of theirs.
+// TestOneUserMovesAPostByOne: however often somebody toggles, no ranking ever has more than one like of theirs.
 func TestOneUserMovesAPostByOne(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newRealSystem(t)
-	require.NoError(t, s.processor("processor", "--set", "processor.max_batch=25").Start(t.Context()))
-	require.NoError(t, s.ranker("ranker", busy...).Start(t.Context()))
-	var toggles []*kgo.Record
+	s := verified(t)
+	s.processor("processor", "--set", "processor.max_batch=25").start()
+	s.ranker("ranker", busy...).start()
+	var toggles []schema.Event
 	start := time.Now().Add(-30 * time.Minute).UnixMilli()
 	for i := range int64(10_000) {
-		e := schema.Event{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: start + i*60, Region: day.Regions[i%5]}
+		e := likeIn(day.Regions[i%5], 7, 1, start+i*60)
 		if i%2 == 1 {
 			e.Action = schema.Unlike
 		}
-		toggles = append(toggles, record(&e))
+		toggles = append(toggles, e)
 	}
 	for part := range slices.Chunk(toggles, 500) {
-		s.produce(part)
+		s.produce(part...)
 	}
-	s.produce(records(closed([]schema.Event{{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: start + 601_000, Region: day.Regions[0]}}, time.Now().UnixMilli())))
+	s.produce(closed([]schema.Event{likeIn(day.Regions[0], 7, 1, start+601_000)}, time.Now().UnixMilli())...)
 	s.drain(2 * time.Minute)
 	s.waitRanked(rankingSettings, rankedWithin(0))
-	log, err := rankings.Read(t.Context(), s.brokers)
-	require.NoError(t, err)
 	seen := 0
-	for _, rec := range log.Rankings {
-		ranking, err := schema.DecodeRanking(rec.Value)
-		require.NoError(t, err)
+	for key, ranking := range s.rankings() {
 		for _, p := range ranking.Posts {
 			if p.PostID == 7 {
 				seen++
-				require.Equal(t, int64(1), p.Likes, "%s", rec.Value)
+				require.Equal(t, int64(1), p.Likes, "%s as of %s", key, ranking.Watermark)
 			}
 		}
 	}
@@ -321,79 +245,85 @@ func TestOneUserMovesAPostByOne(t *testing.T) {
 
 // TestAnIdleTopicClosesItsWindows: when nothing comes any more, time goes on all the same.
 func TestAnIdleTopicClosesItsWindows(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newRealSystem(t)
-	require.NoError(t, s.processor("processor").Start(t.Context()))
-	config := rankingSettings
-	config.Lateness = 0
-	require.NoError(t, s.ranker("ranker", "--set", "ranker.idle_after=3s", "--set", "ranker.allowed_lateness=0s").Start(t.Context()))
+	s := verified(t)
+	s.processor("processor").start()
+	s.ranker("ranker", "--set", "ranker.idle_after=3s", "--set", "ranker.allowed_lateness=0s").start()
 	events := closed(nil, time.Now().Add(-9*time.Minute).UnixMilli())
-	s.produce(records(events))
-	waitFor(t, time.Minute, "the likes to be in the window", func() bool { return len(s.lastRanking("US/10m").Posts) == partitions })
+	s.produce(events...)
+	waitFor(t, time.Minute, "the likes to be in the window", func() bool {
+		return len(s.lastRanking("US/10m").Posts) == partitions
+	})
 	waitFor(t, 3*time.Minute, "the window to close", func() bool {
 		r := s.lastRanking("US/10m")
 		// One idle partition may be enough: what the others have may be older than the window by then.
-		return len(r.Posts) == 0 && slices.ContainsFunc(r.Positions, func(p schema.RankingPosition) bool { return p.Idle != schema.NoMinute })
+		return len(r.Posts) == 0 && slices.ContainsFunc(r.Positions, func(p schema.RankingPosition) bool {
+			return p.Idle != schema.NoMinute
+		})
 	})
 	require.Len(t, s.lastRanking("US/1h").Posts, partitions, "an hour is longer than that")
 	log, err := rankings.Read(t.Context(), s.brokers)
 	require.NoError(t, err)
+	config := rankingSettings
+	config.Lateness = 0
 	v, err := rankings.Check(log, config, nil)
 	require.NoError(t, err)
 	require.Zero(t, v.Differences.Total, v.Differences.String())
 }
 
-// lastRanking is the newest of a key, without posts if there is none.
-func (s *system) lastRanking(key string) *schema.Ranking {
-	s.t.Helper()
+// rankings are all that were published, by key.
+func (s *system) rankings() iter.Seq2[string, *schema.Ranking] {
 	log, err := rankings.Read(s.t.Context(), s.brokers)
 	require.NoError(s.t, err)
-	for _, rec := range slices.Backward(log.Rankings) {
-		if string(rec.Key) == key {
+	return decoded(s.t, log)
+}
+
+func decoded(t testing.TB, log *rankings.Log) iter.Seq2[string, *schema.Ranking] {
+	return func(yield func(string, *schema.Ranking) bool) {
+		for _, rec := range log.Rankings {
 			r, err := schema.DecodeRanking(rec.Value)
-			require.NoError(s.t, err)
-			return r
+			require.NoError(t, err)
+			if !yield(string(rec.Key), r) {
+				return
+			}
 		}
+	}
+}
+
+// lastRanking is the newest of a key, without posts if there is none.
+func (s *system) lastRanking(key string) *schema.Ranking {
+	if r := maps.Collect(s.rankings())[key]; r != nil {
+		return r
 	}
 	return &schema.Ranking{}
 }
 
-// TestModerationTakesAPostOut of rankings that nothing else changes, in Kafka and MySQL,
-// and puts it back.
+// TestModerationTakesAPostOut of rankings that nothing else changes, in Kafka and MySQL, and puts it back.
 func TestModerationTakesAPostOut(t *testing.T) {
-	tier.Verify(t)
-	t.Parallel()
-	s := newRealSystem(t)
+	s := verified(t)
 	s.emitInterval = "2s"
-	require.NoError(t, s.processor("processor").Start(t.Context()))
-	require.NoError(t, s.ranker("ranker", busy...).Start(t.Context()))
+	s.processor("processor").start()
+	s.ranker("ranker", busy...).start()
 	// In the middle of an hour: windows end with one.
 	at := time.Now().Add(-2 * time.Hour).Truncate(time.Hour).Add(30 * time.Minute)
 	events := closed(nil, at.UnixMilli())
 	out := events[1].PostID
-	events = append(events, schema.Event{PostID: out, UserID: 2, Action: schema.Like, TimeMs: events[1].TimeMs, Region: events[1].Region})
-	s.produce(records(events))
-	has := func(key string, posts int, first bool) func() bool {
-		return func() bool {
-			r := s.lastRanking(key)
-			return len(r.Posts) == posts && (r.Posts[0].PostID == out) == first
+	s.produce(append(events, likeIn(events[1].Region, out, 2, events[1].TimeMs))...)
+	for _, command := range []string{"", "exclude", "include"} {
+		posts := partitions
+		if command != "" {
+			s.command("ranker", command, "--brokers", s.brokerList(), fmt.Sprint(out))
 		}
-	}
-	keys := []string{"global/24h", "US/all", "US/day"}
-	steps := []struct {
-		command string
-		posts   int
-		first   bool
-	}{{"", partitions, true}, {"exclude", partitions - 1, false}, {"include", partitions, true}}
-	for _, step := range steps {
-		if step.command != "" {
-			s.command("ranker", step.command, "--brokers", s.brokerList(), fmt.Sprint(out))
+		if command == "exclude" {
+			posts--
 		}
-		for _, key := range keys {
-			waitFor(t, time.Minute, fmt.Sprintf("%d posts in %s", step.posts, key), has(key, step.posts, step.first))
+		for _, key := range []string{"global/24h", "US/all", "US/day"} {
+			waitFor(t, time.Minute, fmt.Sprintf("%d posts in %s", posts, key), func() bool {
+				r := s.lastRanking(key)
+				return len(r.Posts) == posts && (r.Posts[0].PostID == out) == (command != "exclude")
+			})
 		}
 		s.waitRanked(rankingSettings, rankedWithin(0))
 	}
-	require.Contains(t, s.command("trending", "--brokers", s.brokerList(), "--region", "us", "--window", "day"), fmt.Sprint(out))
+	require.Contains(t, s.command("trending", "--brokers", s.brokerList(), "--region", "us", "--window", "day"),
+		fmt.Sprint(out))
 }

@@ -35,9 +35,9 @@ const (
 	leaveTimeout = time.Minute
 )
 
-// TestWalkthroughs does what docs/walkthroughs.md says, each chapter for itself on a real Kafka and a real MariaDB after
-// what all begin with and Deploy: what the blocks have to run is run as it stands there, what they show must be shown,
-// and at the end the counts are exact. Only the addresses in the first block are others.
+// TestWalkthroughs does what docs/walkthroughs.md says, each chapter for itself on a real Kafka and a real MariaDB
+// after what all begin with and Deploy: what the blocks have to run is run as it stands there, what they show must be
+// shown, and at the end the counts are exact. Only the addresses in the first block are others.
 func TestWalkthroughs(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -49,7 +49,8 @@ func TestWalkthroughs(t *testing.T) {
 	for _, c := range chapters {
 		titles = append(titles, c.title)
 	}
-	require.Equal(t, []string{"Before you begin", "Deploy", "Watch", "Upgrade", "MySQL failover", "Lost state disk", "Poison flood", "Audit difference", "Parked partition"}, titles)
+	require.Equal(t, []string{"Before you begin", "Deploy", "Watch", "Upgrade", "MySQL failover", "Lost state disk",
+		"Poison flood", "Audit difference", "Parked partition"}, titles)
 	for i, c := range chapters[1:] {
 		went := t.Run(c.title, func(t *testing.T) {
 			w := newWalk(t)
@@ -63,8 +64,7 @@ func TestWalkthroughs(t *testing.T) {
 				w.do(c.steps)
 			}
 			w.connect()
-			w.drain(time.Minute)
-			w.requireExact()
+			w.drainExact(time.Minute)
 		})
 		if i == 0 && !went {
 			return // the others begin with it, too
@@ -84,32 +84,21 @@ type walk struct {
 	commands         int
 }
 
-// walkDatabase is what the document calls the database.
 const walkDatabase = "kudos"
 
 // newWalk has empty servers and a shell in an empty folder.
 func newWalk(t *testing.T) *walk {
-	t.Helper()
-	for _, program := range []string{"bash", "curl", "kcat", "mariadb"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("%v: make deps", err)
-			}
-			t.Skipf("%v: make deps", err)
-		}
-	}
-	w := &walk{system: newSystem(t), primary: stack.MariaDBForTest(t, stack.DatabaseOptions{}), dir: t.TempDir()}
-	kafka := shared.Kafka(t)
-	require.NoError(t, kafka.Reset(t.Context()))
-	w.brokers, w.dsn = kafka.Brokers(), w.primary.DSN(walkDatabase)
+	needPrograms(t, "bash", "curl", "kcat", "mariadb")
+	w := &walk{system: newEmptySystem(t), primary: stack.MariaDBForTest(t, stack.DatabaseOptions{}), dir: t.TempDir()}
+	w.dsn = w.primary.DSN(walkDatabase)
 	w.addresses = map[string]string{"127.0.0.1:9092": w.brokers[0], "127.0.0.1:3306": w.primary.Address()}
 	w.openShell()
 	return w
 }
 
-// openShell starts it. It ends, and its jobs with it, when nobody is there to type any more: at the end of this process, too.
+// openShell starts it. It ends, and its jobs with it, when nobody is there to type any more: at the end of this
+// process, too.
 func (w *walk) openShell() {
-	w.t.Helper()
 	bin := filepath.Join(w.dir, "bin")
 	require.NoError(w.t, os.Mkdir(bin, 0o755))
 	require.NoError(w.t, os.Symlink(w.program, filepath.Join(bin, "kudos")))
@@ -148,20 +137,19 @@ func (w *walk) closeShell() {
 
 // begin runs what all begin with, where the first block has the addresses.
 func (w *walk) begin(steps []step) {
-	w.t.Helper()
 	first := steps[0]
-	first.command = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(first.command, func(address string) string {
-		if w.addresses[address] == "" {
-			w.addresses[address] = w.address()
-		}
-		return w.addresses[address]
-	})
+	first.command = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(first.command,
+		func(address string) string {
+			if w.addresses[address] == "" {
+				w.addresses[address] = stack.ReserveForTest(w.t)
+			}
+			return w.addresses[address]
+		})
 	w.do([]step{first})
 	w.do(steps[1:])
 }
 
 func (w *walk) do(steps []step) {
-	w.t.Helper()
 	for _, s := range steps {
 		if s.incident != "" {
 			w.befall(s)
@@ -175,7 +163,8 @@ func (w *walk) do(steps []step) {
 			w.t.Fatalf("docs/walkthroughs.md:%d: %v: %s\n%s", s.line, err, s.command, output)
 		}
 		if s.compared && !shown(s.want, output) {
-			w.t.Fatalf("docs/walkthroughs.md:%d: %s\nshows:\n%s\nand in the document stands:\n%s", s.line, s.command, output, strings.Join(s.want, "\n"))
+			w.t.Fatalf("docs/walkthroughs.md:%d: %s\nshows:\n%s\nand in the document stands:\n%s", s.line, s.command,
+				output, strings.Join(s.want, "\n"))
 		}
 	}
 }
@@ -202,7 +191,6 @@ func (w *walk) enter(command string) (string, error) {
 
 // befall is what a reader is told in words.
 func (w *walk) befall(s step) {
-	w.t.Helper()
 	w.t.Logf("(%s)", s.incident)
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
 	defer cancel()
@@ -214,5 +202,162 @@ func (w *walk) befall(s step) {
 		w.dsn = w.replica.DSN(walkDatabase)
 	default:
 		w.t.Fatalf("docs/walkthroughs.md:%d: %q is nothing that the test can do", s.line, s.incident)
+	}
+}
+
+// A document of walk-throughs is Markdown. Each chapter (##) is a walk-through, but for the first, which all of them
+// begin with. A block ```sh is run as it is. A block ```console is what a terminal shows: lines after "$ " are run (">
+// " goes on with the line before), and what stands below is what they must print, where … is for anything: within a
+// line, or, alone on a line, any number of lines. How many blanks there are is no matter. A comment <!-- test: … -->
+// names what befalls the servers at that place, which the reader is told in words.
+
+// walkthrough is one chapter.
+type walkthrough struct {
+	title string
+	steps []step
+}
+
+// step is one command, or something that the test does.
+type step struct {
+	line     int // in the document
+	command  string
+	want     []string // lines that it must print
+	compared bool     // whether they are
+	incident string   // in place of a command
+}
+
+// blockOf reads the steps of a block, whose first line has this number.
+func blockOf(language string, first int, lines []string) (steps []step, err error) {
+	switch language {
+	case "sh":
+		return []step{{line: first, command: strings.Join(lines, "\n")}}, nil
+	case "console":
+	default:
+		return nil, fmt.Errorf("line %d: a block of %q: only sh and console are run", first-1, language)
+	}
+	for i, line := range lines {
+		last := len(steps) - 1
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			steps = append(steps, step{line: first + i, command: command, compared: true})
+			continue
+		}
+		if last < 0 {
+			return nil, fmt.Errorf("line %d: what is seen, and no command before it: %s", first+i, line)
+		}
+		if more, ok := strings.CutPrefix(line, "> "); ok && len(steps[last].want) == 0 {
+			steps[last].command += "\n" + more
+		} else {
+			steps[last].want = append(steps[last].want, line)
+		}
+	}
+	return steps, nil
+}
+
+var walkthroughParts = regexp.MustCompile(
+	"(?ms)^## (?P<title>[^\n]+)$|^<!-- test: (?P<incident>[^\n]+) -->$|" +
+		"^```(?P<language>[^\n]*)\n(?P<block>.*?)(?P<end>^```$|\\z)")
+
+// readWalkthroughs takes a document apart. The first of the chapters is what all begin with.
+func readWalkthroughs(document string) (chapters []walkthrough, err error) {
+	for _, at := range walkthroughParts.FindAllStringSubmatchIndex(document, -1) {
+		part := func(name string) string {
+			return string(walkthroughParts.ExpandString(nil, "${"+name+"}", document, at))
+		}
+		line := 1 + strings.Count(document[:at[0]], "\n")
+		if title := part("title"); title != "" {
+			chapters = append(chapters, walkthrough{title: title})
+			continue
+		}
+		if len(chapters) == 0 {
+			return nil, fmt.Errorf("line %d: a block outside of any chapter", line)
+		}
+		steps := []step{{line: line, incident: part("incident")}}
+		if steps[0].incident == "" {
+			if part("end") == "" {
+				return nil, fmt.Errorf("line %d: a block without an end", line)
+			}
+			lines := strings.Split(strings.TrimSuffix(part("block"), "\n"), "\n")
+			if steps, err = blockOf(part("language"), line+1, lines); err != nil {
+				return nil, err
+			}
+		}
+		last := &chapters[len(chapters)-1]
+		last.steps = append(last.steps, steps...)
+	}
+	return chapters, nil
+}
+
+// shown tells whether output is what a block says that one sees.
+func shown(want []string, output string) bool {
+	var pattern strings.Builder
+	for _, line := range want {
+		if strings.TrimSpace(line) == "…" {
+			pattern.WriteString(`(?:.*\n)*?`)
+			continue
+		}
+		parts := strings.Split(strings.TrimSpace(line), "…")
+		for i := range parts {
+			parts[i] = regexp.MustCompile(`\s+`).ReplaceAllString(regexp.QuoteMeta(parts[i]), `[ \t]+`)
+		}
+		pattern.WriteString(`[ \t]*` + strings.Join(parts, ".*") + `[ \t]*\n`)
+	}
+	if output = strings.TrimRight(output, "\n"); output != "" {
+		output += "\n"
+	}
+	return regexp.MustCompile(`\A` + pattern.String() + `\z`).MatchString(output)
+}
+
+func TestShown(t *testing.T) {
+	for _, c := range []struct {
+		want, output string
+		is           bool
+	}{
+		{"ready", "ready\n", true},
+		{"ready", "not ready\n", false},
+		{"ready", "ready\nand more\n", false},
+		{"ready", "", false},
+		{"", "", true},
+		{"", "words\n", false},
+		{"| 7 | 40 |", "|  7 |    40 |\n", true},
+		{"| 7 | 40 |", "|  7 |   140 |\n", false},
+		{"7 times", "   7 times \n", true},
+		{"took … ms.", "took 12 ms.\n", true},
+		{"took … ms.", "took 12 ms!\n", false},
+		{"took … ms.", "took\n12 ms.\n", false},
+		{"a\n…\nb", "a\nb\n", true},
+		{"a\n…\nb", "a\n1\n2\nb\n", true},
+		{"a\n…\nb", "a\n1\n2\n", false},
+		{"…\nb", "a\nb\nc\n", false},
+	} {
+		var want []string
+		if c.want != "" {
+			want = strings.Split(c.want, "\n")
+		}
+		require.Equal(t, c.is, shown(want, c.output), "%q where %q is wanted", c.output, c.want)
+	}
+}
+
+func TestReadWalkthroughs(t *testing.T) {
+	document := "# Title\nWords.\n## Before\n```sh\na=1\nb=2\n```\n## One\nWords.\n<!-- test: it breaks -->\n" +
+		"```console\n$ echo 'x\n> y'\nx\ny\n$ true\n$ echo z\n…\n```\n"
+	chapters, err := readWalkthroughs(document)
+	require.NoError(t, err)
+	require.Equal(t, []walkthrough{
+		{title: "Before", steps: []step{{line: 5, command: "a=1\nb=2"}}},
+		{title: "One", steps: []step{
+			{line: 10, incident: "it breaks"},
+			{line: 12, command: "echo 'x\ny'", want: []string{"x", "y"}, compared: true},
+			{line: 16, command: "true", compared: true},
+			{line: 17, command: "echo z", want: []string{"…"}, compared: true},
+		}},
+	}, chapters)
+	for says, document := range map[string]string{
+		"line 2: a block of \"bash\"":    "## One\n```bash\na\n```\n",
+		"line 1: a block outside of any": "```sh\na\n```\n",
+		"line 2: a block without an end": "## One\n```sh\na\n",
+		"line 3: what is seen, and no":   "## One\n```console\na\n```\n",
+	} {
+		_, err := readWalkthroughs(document)
+		require.ErrorContains(t, err, says)
 	}
 }

@@ -2,11 +2,12 @@ package processor_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
@@ -37,14 +38,14 @@ func (s *system) holdCommit(partition int32) *held {
 	h.release = func(e ending) { once.Do(func() { h.end <- e }) }
 	s.t.Cleanup(func() { h.release(goOn) })
 	var taken atomic.Bool
-	s.broker.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+	s.Broker.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		req := r.(*kmsg.EndTxnRequest)
 		if req.TransactionalID != schema.FoldTransactionalID(partition) || !taken.CompareAndSwap(false, true) {
 			return nil, nil, false
 		}
 		close(h.reached)
 		how := goOn
-		s.broker.SleepControl(func() { // other requests go on meanwhile
+		s.Broker.SleepControl(func() { // other requests go on meanwhile
 			if how = <-h.end; how == doneAndCut || how == doneAndNo {
 				h.commitInstead(*req)
 			}
@@ -64,7 +65,7 @@ func (s *system) holdCommit(partition int32) *held {
 
 // commitInstead sends the request once more, from elsewhere.
 func (h *held) commitInstead(req kmsg.EndTxnRequest) {
-	resp, err := req.RequestWith(h.s.t.Context(), h.s.cl)
+	resp, err := req.RequestWith(h.s.t.Context(), h.s.Client)
 	if err != nil || resp.ErrorCode != 0 {
 		h.s.t.Errorf("committing in the producer's stead: %v, %v", resp, err)
 	}
@@ -83,25 +84,113 @@ func (h *held) wait() {
 	})
 }
 
-// observe counts requests of these kinds from now on.
-func (s *system) observe(keys ...kmsg.Key) *kfake.FaultHandle {
-	faults := make([]kfake.Fault, len(keys))
-	for i, key := range keys {
-		faults[i] = kfake.Fault{Keys: []kmsg.Key{key}, Observe: true, Count: -1}
-	}
-	return s.broker.Fault(faults...)
-}
-
 // recreate deletes topics and makes them anew: the same names, other logs.
 func (s *system) recreate(topics ...string) {
 	for _, topic := range topics {
-		info := s.broker.TopicInfo(topic)
+		info := s.Broker.TopicInfo(topic)
 		require.NotNil(s.t, info, topic)
-		require.NoError(s.t, s.broker.DeleteTopic(topic))
+		require.NoError(s.t, s.Broker.DeleteTopic(topic))
 		configs := map[string]string{}
 		for k, v := range info.Configs {
 			configs[k] = *v
 		}
-		require.NoError(s.t, s.broker.CreateTopic(topic, partitions, configs))
+		require.NoError(s.t, s.Broker.CreateTopic(topic, partitions, configs))
 	}
+}
+
+// brake holds the fold in the midst of the log: each partition may commit as often as pass says, and the transaction
+// after that is kept open. So a test finds events left, however slowly it or the processors are run. A hold has to be
+// short: clients take a broker that is silent for 10 s for dead.
+//
+// It holds the last step but one, TxnOffsetCommit: at EndTxn the offset would be pending,
+// and kfake (unlike Kafka) then has no stable offset for the other partitions either.
+type brake struct {
+	s  *system
+	mu struct {
+		sync.Mutex
+		off  bool
+		left [partitions]int           // commits that may pass
+		held [partitions]chan struct{} // closed when the commit that waits may pass; nil: none waits
+	}
+}
+
+// brake is put on before the processors run: nothing passes yet.
+func (s *system) brake() *brake {
+	b := &brake{s: s}
+	s.Broker.ControlKey(int16(kmsg.TxnOffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if held := b.take(r.(*kmsg.TxnOffsetCommitRequest).TransactionalID); held != nil {
+			s.Broker.SleepControl(func() { // other requests go on meanwhile
+				select {
+				case <-held:
+				case <-s.t.Context().Done(): // the test is over, and stops its processors
+				}
+			})
+		}
+		return nil, nil, false
+	})
+	return b
+}
+
+// take returns nil if the commit may pass, and otherwise what it has to wait for.
+func (b *brake) take(txn string) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p := range b.mu.left {
+		switch {
+		case b.mu.off || txn != schema.FoldTransactionalID(int32(p)):
+		case b.mu.left[p] > 0:
+			b.mu.left[p]--
+		default:
+			if b.mu.held[p] == nil {
+				b.mu.held[p] = make(chan struct{})
+			}
+			return b.mu.held[p]
+		}
+	}
+	return nil
+}
+
+// pass lets the next n commits of each partition pass, those that wait included, and no more.
+func (b *brake) pass(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.off = false
+	for p := range b.mu.left {
+		b.mu.left[p] = n
+		if b.mu.held[p] != nil {
+			b.mu.left[p]--
+		}
+	}
+	b.letGo()
+}
+
+// release lets all pass, until pass is called again.
+func (b *brake) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.off = true
+	b.letGo()
+}
+
+// letGo is called with mu held.
+func (b *brake) letGo() {
+	for p, held := range b.mu.held {
+		if held != nil {
+			close(held)
+			b.mu.held[p] = nil
+		}
+	}
+}
+
+// wait waits until a commit of each partition is held. All that pass has allowed have been
+// made then, and there are events left in each partition.
+func (b *brake) wait() {
+	b.s.t.Helper()
+	what := "a commit of each partition to be held (of a log that is too short none is left to hold)"
+	b.s.waitFor(what, func() (bool, any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		all := !slices.Contains(b.mu.held[:], nil)
+		return all, fmt.Sprintf("may still pass: %v; held: %v", b.mu.left, b.mu.held)
+	})
 }

@@ -11,24 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/processor/fold/classify"
 	"kudos/schema"
 )
-
-func header(rec *kgo.Record, key string) string {
-	for _, h := range rec.Headers {
-		if h.Key == key {
-			return string(h.Value)
-		}
-	}
-	return ""
-}
 
 func TestPoisonNeitherStopsNorCounts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	home := fmt.Sprint(postIn(0))
 	poison := func(key, value string, headers ...kgo.RecordHeader) *kgo.Record {
-		return &kgo.Record{Key: []byte(key), Value: []byte(value), Headers: append(headers, kgo.RecordHeader{Key: "n", Value: []byte(value)[:min(len(value), 9)]})}
+		return &kgo.Record{Key: []byte(key), Value: []byte(value),
+			Headers: append(headers, kgo.RecordHeader{Key: "n", Value: []byte(value)[:min(len(value), 9)]})}
 	}
 	dead := []*kgo.Record{
 		poison(home, "\xff\xff"),
@@ -40,38 +33,38 @@ func TestPoisonNeitherStopsNorCounts(t *testing.T) {
 		poison(home, `{"user_id":1,"action":"HATE"}`),
 		poison(home, `{"user_id":1,"action":"LIKE","time_ms":-5}`),
 		poison(home, strings.Repeat("x", 60_000)),
-		poison(fmt.Sprint(postIn(2)), `{"user_id":1,"action":"LIKE"}`, kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@1")}),
+		poison(fmt.Sprint(postIn(2)), `{"user_id":1,"action":"LIKE"}`,
+			kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@1")}),
 	}
 	// All of it goes into partition 0, between events.
 	var records []*kgo.Record
 	for i, rec := range dead {
 		records = append(records, record(like(0, uint64(i+1))), rec)
 	}
-	s.produceTo(records...)
+	s.produce(records...)
 	p := s.run(maxBatch(3))
-	tape := s.tape()
-	tape.waitDrained()
-	tape.checkExact()
+	s.waitExact()
 	require.Equal(t, map[uint64]schema.Counts{postIn(0): {Likes: int64(len(dead))}}, s.counts())
 	require.NoError(t, p.Ready())
 	p.waitIdle()
 
-	letters := tape.read(schema.TopicDLT)[0]
+	letters := s.Records(schema.TopicDLT, 0)
 	require.Len(t, letters, len(dead))
 	reasons := map[string]int{}
 	for i, letter := range letters {
 		require.Equal(t, dead[i].Key, letter.Key)
 		require.True(t, bytes.Equal(dead[i].Value, letter.Value), "value of dead letter %d", i)
 		require.Equal(t, dead[i].Headers, letter.Headers[:len(dead[i].Headers)])
-		require.Equal(t, schema.TopicLikes, header(letter, schema.HeaderDLTTopic))
-		require.Equal(t, "0", header(letter, schema.HeaderDLTPartition))
-		require.Equal(t, strconv.Itoa(2*i+1), header(letter, schema.HeaderDLTOffset))
-		reason, _, _ := strings.Cut(header(letter, schema.HeaderDLTError), ":")
+		require.Equal(t, schema.TopicLikes, classify.Header(letter, schema.HeaderDLTTopic))
+		require.Equal(t, "0", classify.Header(letter, schema.HeaderDLTPartition))
+		require.Equal(t, strconv.Itoa(2*i+1), classify.Header(letter, schema.HeaderDLTOffset))
+		reason, _, _ := strings.Cut(classify.Header(letter, schema.HeaderDLTError), ":")
 		reasons[reason]++
 	}
 	for _, reason := range schema.PoisonReasons {
 		require.NotZero(t, reasons[string(reason)], "a dead letter for %s", reason)
-		require.Equal(t, reasons[string(reason)], p.metric("kudos_dead_letters_total", string(reason)), "dead letters counted for %s", reason)
+		require.Equal(t, reasons[string(reason)], p.metric("kudos_dead_letters_total", string(reason)),
+			"dead letters counted for %s", reason)
 	}
 	require.Equal(t, len(records), p.metric("kudos_events_folded_total"))
 }
@@ -82,15 +75,14 @@ func TestACompressedGiantDoesNotStopThePartition(t *testing.T) {
 	s := newSystem(t)
 	s.run()
 	giant := &kgo.Record{Key: []byte(fmt.Sprint(postIn(0))), Value: bytes.Repeat([]byte(" "), 2<<20)}
-	cl := s.client(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+	cl := s.NewClient(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.ProducerBatchMaxBytes(4<<20),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()))
 	require.NoError(t, cl.ProduceSync(t.Context(), giant, record(like(0, 1))).FirstErr())
-	tape := s.tape()
-	tape.waitDrained()
-	tape.checkExact()
-	letters := tape.read(schema.TopicDLT)[0]
+	s.waitExact()
+	letters := s.Records(schema.TopicDLT, 0)
 	require.Len(t, letters, 1)
 	require.Equal(t, giant.Value[:schema.MaxEventBytes], letters[0].Value)
-	require.NotEmpty(t, header(letters[0], "kudos.truncated"))
+	require.NotEmpty(t, classify.Header(letters[0], "kudos.truncated"))
 }
 
 func TestNothingButPoisonMovesThePosition(t *testing.T) {
@@ -100,21 +92,19 @@ func TestNothingButPoisonMovesThePosition(t *testing.T) {
 	for range 100 {
 		records = append(records, &kgo.Record{Partition: 1, Key: []byte("x"), Value: []byte("y")})
 	}
-	s.produceTo(records...)
+	s.produce(records...)
 	p := s.run()
-	tape := s.tape()
-	tape.waitDrained()
-	tape.checkExact()
-	require.Equal(t, int64(100), tape.progress()[1].NextOffset)
+	s.waitExact()
+	require.Equal(t, int64(100), s.progress(1).NextOffset)
 	require.Empty(t, s.counts())
 	p.waitIdle()
 	require.Equal(t, 100, p.metric("kudos_dead_letters_total", string(schema.Undecodable)))
 	// Another processor begins behind them.
 	p.stop()
-	s.produceTo(&kgo.Record{Partition: 1, Key: []byte(fmt.Sprint(postIn(1))), Value: []byte(`{"user_id":1,"action":"LIKE"}`)})
+	s.produce(&kgo.Record{Partition: 1, Key: []byte(fmt.Sprint(postIn(1))),
+		Value: []byte(`{"user_id":1,"action":"LIKE"}`)})
 	p = s.run()
-	tape.waitDrained()
-	tape.checkExact()
+	s.waitExact()
 	p.waitIdle()
 	require.Equal(t, 1, p.metric("kudos_events_folded_total"))
 }
@@ -131,13 +121,11 @@ func TestMisplacedEventsCountOnceAtHome(t *testing.T) {
 		value := fmt.Sprintf(`{"user_id":%d,"action":"LIKE","time_ms":%d,"region":"Atlantis"}`, user, ahead)
 		records = append(records,
 			&kgo.Record{Partition: away, Key: fmt.Appendf(nil, "00%d", post), Value: []byte(value)},
-			&kgo.Record{Partition: away, Value: fmt.Appendf(nil, `{"post_id":%d,"user_id":%d,"action":"LIKE"}`, post, user+1000)})
+			&kgo.Record{Partition: away, Value: fmt.Appendf(nil, `{"post_id":%d,"user_id":%d,"action":"LIKE"}`, post,
+				user+1000)})
 	}
-	s.produceTo(records...)
-	tape := s.tape()
-	tape.waitDrained()
-	want := tape.checkExact()
-	require.Equal(t, len(records), want.Forwarded)
+	s.produce(records...)
+	s.waitExact()
 	total := int64(0)
 	for _, c := range s.counts() {
 		total += c.Likes
@@ -145,26 +133,10 @@ func TestMisplacedEventsCountOnceAtHome(t *testing.T) {
 	require.Equal(t, int64(len(records)), total)
 	p.waitIdle()
 	require.Equal(t, len(records), p.metric("kudos_events_forwarded_total"))
-	require.Equal(t, 2*len(records), p.metric("kudos_events_folded_total"), "each is seen where it was found and at home")
+	require.Equal(t, 2*len(records), p.metric("kudos_events_folded_total"),
+		"each is seen where it was found and at home")
 	require.Equal(t, len(records)/2, p.metric("kudos_events_capped_total"))
 	require.Equal(t, len(records)/2, p.metric("kudos_events_bad_region_total"))
 	require.Zero(t, p.metric("kudos_dead_letters_total"))
-	for p, log := range tape.read(schema.TopicLikes) {
-		for _, rec := range log {
-			if from := header(rec, schema.HeaderForwarded); from != "" {
-				var partition, offset int64
-				_, err := fmt.Sscanf(from, "%d@%d", &partition, &offset)
-				require.NoError(t, err)
-				original := tape.records[schema.TopicLikes][partition][offset]
-				require.Equal(t, offset, original.Offset)
-				var was, is schema.Event
-				require.NoError(t, schema.DecodeEvent(original.Key, original.Value, &was))
-				require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &is))
-				require.Equal(t, []uint64{was.PostID, was.UserID}, []uint64{is.PostID, is.UserID})
-				require.Equal(t, schema.PartitionFor(is.PostID, partitions), int32(p))
-				require.Equal(t, schema.AppendPostKey(nil, is.PostID), rec.Key)
-				require.LessOrEqual(t, is.TimeMs, original.Timestamp.UnixMilli()+schema.MaxAheadMs)
-			}
-		}
-	}
+	require.Equal(t, 2*len(records), s.seen()[schema.TopicLikes], "each is forwarded once")
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,37 +16,27 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// counter is the worker of like-count for one partition: it applies updates to MySQL.
-// No owner token is needed: the deltas come from the immutable log, so whoever applies
-// a range applies the same, and the compare-and-swap of the position lets only one.
-type counter struct {
+// countWorker is the worker of like-count for one partition: it applies updates to MySQL. No owner token is needed: the
+// deltas come from the immutable log, so whoever applies a range applies the same, and the compare-and-swap of the
+// position lets only one.
+type countWorker struct {
+	*Workers
 	partition int32
-	opts      *Options
-	kafka     kafka.Clients
 	db        *sql.Store
-	metrics   *metrics
-	log       *slog.Logger
 
 	source   sql.Source
 	position sql.Position
 	checked  time.Time
 	update   schema.Update
-	posts    map[uint64]int // into counts
 	counts   []sql.CountDelta
-	hours    map[hourKey]int // into hourly
-	hourly   []sql.HourDelta
+	hours    []sql.HourDelta
 }
 
-type hourKey struct {
-	hour   int64
-	region schema.Region
-}
-
-// Fence has nothing to do: see counter.
-func (w *counter) Fence(context.Context) error { return nil }
+// Fence has nothing to do: see countWorker.
+func (w *countWorker) Fence(context.Context) error { return nil }
 
 // Open reads the position from MySQL and holds it against the log.
-func (w *counter) Open(ctx context.Context) (kafka.Position, error) {
+func (w *countWorker) Open(ctx context.Context) (kafka.Position, error) {
 	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
 		return kafka.Position{}, err
@@ -69,37 +57,39 @@ func (w *counter) Open(ctx context.Context) (kafka.Position, error) {
 		return kafka.Position{}, err
 	}
 	if w.position.NextOffset < start || w.position.NextOffset > end {
-		return kafka.Position{}, stream.Park(stream.CauseMySQL, table.ActionRebuild, "MySQL stands at offset %d of like-updates/%d, which holds %d to %d", w.position.NextOffset, w.partition, start, end)
+		return kafka.Position{}, stream.Park(stream.CauseMySQL, table.ActionRebuild,
+			"MySQL stands at offset %d of like-updates/%d, which holds %d to %d",
+			w.position.NextOffset, w.partition, start, end)
 	}
 	w.checked = time.Now()
 	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// parkMySQL tells what no retry repairs from a server that is away.
+// parkMySQL tells what no retry repairs from a server that is unavailable.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
 	var other *sql.ShardError
+	var unknown *sql.UnknownOutcomeError
 	switch {
 	case errors.Is(err, sql.ErrPositionMissing):
 		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
-	case errors.As(err, &changed) && changed.Stored.TopicID == changed.Given.TopicID && changed.Stored.Partitions < changed.Given.Partitions:
-		return stream.Park(stream.CauseTopics, table.ActionRepartition, "%w", err)
 	case errors.As(err, &changed):
+		if changed.Stored.TopicID == changed.Given.TopicID && changed.Stored.Partitions < changed.Given.Partitions {
+			return stream.Park(stream.CauseTopics, table.ActionRepartition, "%w", err)
+		}
 		return stream.Park(stream.CauseMySQL, table.ActionRebuild, "%w", err)
 	case errors.As(err, &other):
 		return stream.Park(stream.CauseMySQL, sql.ShardRemedy, "%w", err)
 	case errors.Is(err, sql.ErrPositionMoved):
 		return stream.Reopen("the position in MySQL has moved")
-	}
-	var unknown *sql.UnknownOutcomeError
-	if errors.As(err, &unknown) {
+	case errors.As(err, &unknown):
 		return stream.Reopen(unknown.Error())
 	}
 	return err
 }
 
 // Process is the one way of an update: collapse, apply with compare-and-swap.
-func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
+func (w *countWorker) Process(ctx context.Context, b *stream.Batch) error {
 	if len(b.Records) == 0 {
 		return w.checkIdle(ctx)
 	}
@@ -110,7 +100,7 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 	to.NextOffset, to.LeaderEpoch = b.Next.Offset, b.Next.Epoch
 	began := time.Now()
 	spans := tracing.Follow(b.Records, "apply", began)
-	err = w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hourly)
+	err = w.db.Apply(ctx, w.source, w.partition, w.position, to, w.counts, w.hours)
 	tracing.End(spans, err)
 	if err != nil {
 		w.metrics.applyFailed(err)
@@ -125,19 +115,24 @@ func (w *counter) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// collapse sums the updates up to one net delta a post and one an hour and region, and
-// leaves out those that come to nothing. It returns the position after the updates, as far
-// as they tell.
-func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
-	w.counts, w.hourly = w.counts[:0], w.hourly[:0]
-	w.posts, w.hours = map[uint64]int{}, map[hourKey]int{}
-	seq := w.position.NextSeq
+// collapse sums the updates up to one net delta a post and one an hour and region, and leaves out those that come to
+// nothing. It returns the position after the updates, as far as they tell.
+func (w *countWorker) collapse(records []*kgo.Record) (sql.Position, error) {
+	type hourKey struct {
+		hour   int64
+		region schema.Region
+	}
+	counts, hours := map[uint64]schema.Counts{}, map[hourKey]schema.Counts{}
+	seq, u := w.position.NextSeq, &w.update
 	for _, rec := range records {
-		if err := schema.DecodeUpdate(rec.Value, &w.update); err != nil {
-			return sql.Position{}, stream.Park(stream.CauseRecord, "run the version that wrote it, or a later one", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+		if err := schema.DecodeUpdate(rec.Value, u); err != nil {
+			return sql.Position{}, stream.Park(stream.CauseRecord, "run the version that wrote it, or a later one",
+				"like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
 		}
-		if w.update.Seq != seq {
-			return sql.Position{}, stream.Park(stream.CauseLoss, table.ActionRebuild, "like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) or repeated (the log was truncated)", w.partition, rec.Offset, w.update.Seq, seq)
+		if u.Seq != seq {
+			return sql.Position{}, stream.Park(stream.CauseLoss, table.ActionRebuild,
+				"like-updates/%d offset %d has seq %d where %d was expected: records are missing (compacted) "+
+					"or repeated (the log was truncated)", w.partition, rec.Offset, u.Seq, seq)
 		}
 		seq++
 		if string(rec.Key) == schema.ProgressKey {
@@ -145,43 +140,39 @@ func (w *counter) collapse(records []*kgo.Record) (sql.Position, error) {
 		}
 		post, err := schema.ParsePostKey(rec.Key)
 		if err != nil {
-			return sql.Position{}, stream.Park(stream.CauseRecord, "find out who else writes to like-updates", "like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
+			return sql.Position{}, stream.Park(stream.CauseRecord, "find out who else writes to like-updates",
+				"like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
 		}
-		if w.update.Moved && w.db.Shard().Has(w.update.Other) {
+		if u.Moved && w.db.Shard().Has(u.Other) {
 			continue // nobody's reaction has changed, and the rows are in this database before and after
 		}
-		w.add(post, w.update.Deltas)
+		sum := counts[post]
+		for _, d := range u.Deltas {
+			net := schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes}
+			key := hourKey{d.Minute / 60, d.Region}
+			sum, hours[key] = sum.Plus(net), hours[key].Plus(net)
+		}
+		counts[post] = sum
 	}
-	w.counts = slices.DeleteFunc(w.counts, func(d sql.CountDelta) bool { return d.Likes == 0 && d.Dislikes == 0 })
-	w.hourly = slices.DeleteFunc(w.hourly, func(d sql.HourDelta) bool { return d.Likes == 0 && d.Dislikes == 0 })
+	w.counts, w.hours = w.counts[:0], w.hours[:0]
+	for post, net := range counts {
+		if net != (schema.Counts{}) {
+			w.counts = append(w.counts, sql.CountDelta{PostID: post, Likes: net.Likes, Dislikes: net.Dislikes})
+		}
+	}
+	for key, net := range hours {
+		if net != (schema.Counts{}) {
+			w.hours = append(w.hours, sql.HourDelta{
+				Hour: key.hour, Region: key.region.String(), Likes: net.Likes, Dislikes: net.Dislikes,
+			})
+		}
+	}
 	return sql.Position{NextSeq: seq}, nil
 }
 
-func (w *counter) add(post uint64, deltas []schema.Delta) {
-	i, ok := w.posts[post]
-	if !ok {
-		i = len(w.counts)
-		w.posts[post] = i
-		w.counts = append(w.counts, sql.CountDelta{PostID: post})
-	}
-	for _, d := range deltas {
-		w.counts[i].Likes += d.Likes
-		w.counts[i].Dislikes += d.Dislikes
-		key := hourKey{d.Minute / 60, d.Region}
-		h, ok := w.hours[key]
-		if !ok {
-			h = len(w.hourly)
-			w.hours[key] = h
-			w.hourly = append(w.hourly, sql.HourDelta{Hour: key.hour, Region: d.Region.String()})
-		}
-		w.hourly[h].Likes += d.Likes
-		w.hourly[h].Dislikes += d.Dislikes
-	}
-}
-
-// checkIdle compares positions while nothing arrives: a failover of MySQL that lost
-// commits has moved its position back, and no compare-and-swap would tell.
-func (w *counter) checkIdle(ctx context.Context) error {
+// checkIdle compares positions while nothing arrives: a failover of MySQL that lost commits has moved its position
+// back, and no compare-and-swap would tell.
+func (w *countWorker) checkIdle(ctx context.Context) error {
 	if time.Since(w.checked) < w.opts.PositionCheckInterval {
 		return nil
 	}
@@ -195,10 +186,11 @@ func (w *counter) checkIdle(ctx context.Context) error {
 	}
 	w.checked = time.Now()
 	if have != w.position {
-		return stream.Reopen(fmt.Sprintf("MySQL stands at offset %d of like-updates/%d, not at %d", have.NextOffset, w.partition, w.position.NextOffset))
+		return stream.Reopen(fmt.Sprintf("MySQL stands at offset %d of like-updates/%d, not at %d",
+			have.NextOffset, w.partition, w.position.NextOffset))
 	}
 	return nil
 }
 
 // Close has nothing to give up.
-func (w *counter) Close() {}
+func (w *countWorker) Close() {}

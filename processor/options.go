@@ -7,32 +7,30 @@ import (
 
 // Options of the processor role.
 type Options struct {
-	// StateDir holds the local copy of the state table, a folder per partition. It
-	// is a cache: deleting it costs a recovery from Kafka and nothing else.
+	// StateDir holds the local copy of the state table, a directory per partition. It is a cache: deleting it costs a
+	// recovery from Kafka and nothing else.
 	StateDir string `mapstructure:"state_dir"`
 	// MaxBatch is how many records of a partition one transaction takes at most.
 	MaxBatch int `mapstructure:"max_batch"`
 	// CacheBytes is the memory of the state table's block cache, for all partitions.
 	CacheBytes int64 `mapstructure:"cache_bytes"`
-	// BufferBytes is the memory for what was written to the state table last, for all
-	// partitions. Of a process that is killed, a fourth of it at most is read again from
-	// Kafka.
+	// BufferBytes is the memory for what was written to the state table last, for all partitions. After a kill, at most
+	// a fourth of it is read again from Kafka.
 	BufferBytes int64 `mapstructure:"buffer_bytes"`
-	// Standby has a process keep copies of the partitions of the state table that others
-	// own, too: taking one over then reads only what was not followed yet.
+	// Standby has a process keep copies of the partitions of the state table that others own, too: taking one over then
+	// reads only what was not followed yet.
 	Standby bool `mapstructure:"standby"`
-	// TransactionTimeout is how long Kafka keeps a transaction of a dead process
-	// open, and with it readers of committed data back.
+	// TransactionTimeout is how long Kafka keeps a transaction of a dead process open, and with it readers of committed
+	// data back.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
-	// SessionTimeout is how long the group waits for a silent process before it
-	// hands its partitions to others.
+	// SessionTimeout is how long the group waits for a silent process before it hands its partitions to others.
 	SessionTimeout time.Duration `mapstructure:"session_timeout"`
-	// ParkInterval is how often a parked partition is looked at again.
+	// ParkInterval is how often a parked partition is retried.
 	ParkInterval time.Duration `mapstructure:"park_interval"`
-	// PositionCheckInterval is how often an idle partition compares its position
-	// with MySQL's: a failover may have moved it back.
+	// PositionCheckInterval is how often an idle partition compares its position with MySQL's: a failover may have
+	// moved it back.
 	PositionCheckInterval time.Duration `mapstructure:"position_check_interval"`
-	// ShutdownTimeout bounds the batch in hand after SIGTERM.
+	// ShutdownTimeout bounds the batch in flight after SIGTERM.
 	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
 }
 
@@ -54,27 +52,22 @@ func DefaultOptions() Options {
 // Validate says what is wrong with the options, all of it.
 func (o Options) Validate() error {
 	var errs []error
-	if o.StateDir == "" {
-		errs = append(errs, errors.New("processor.state_dir: a folder is needed"))
-	}
-	if o.MaxBatch < 1 || o.MaxBatch > 1_000_000 {
-		errs = append(errs, errors.New("processor.max_batch: between 1 and 1000000"))
-	}
-	if o.CacheBytes < 1<<20 {
-		errs = append(errs, errors.New("processor.cache_bytes: at least 1 MiB"))
-	}
-	if o.BufferBytes < 1<<20 {
-		errs = append(errs, errors.New("processor.buffer_bytes: at least 1 MiB"))
-	}
-	for name, d := range map[string]time.Duration{
-		"transaction_timeout":     o.TransactionTimeout,
-		"session_timeout":         o.SessionTimeout,
-		"park_interval":           o.ParkInterval,
-		"position_check_interval": o.PositionCheckInterval,
-		"shutdown_timeout":        o.ShutdownTimeout,
+	for _, c := range []struct {
+		wrong bool
+		what  string
+	}{
+		{o.StateDir == "", "state_dir: a folder is needed"},
+		{o.MaxBatch < 1 || o.MaxBatch > 1_000_000, "max_batch: between 1 and 1000000"},
+		{o.CacheBytes < 1<<20, "cache_bytes: at least 1 MiB"},
+		{o.BufferBytes < 1<<20, "buffer_bytes: at least 1 MiB"},
+		{o.TransactionTimeout <= 0, "transaction_timeout: must be above zero"},
+		{o.SessionTimeout <= 0, "session_timeout: must be above zero"},
+		{o.ParkInterval <= 0, "park_interval: must be above zero"},
+		{o.PositionCheckInterval <= 0, "position_check_interval: must be above zero"},
+		{o.ShutdownTimeout <= 0, "shutdown_timeout: must be above zero"},
 	} {
-		if d <= 0 {
-			errs = append(errs, errors.New("processor."+name+": must be above zero"))
+		if c.wrong {
+			errs = append(errs, errors.New("processor."+c.what))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,213 +1,217 @@
 package processor_test
 
 import (
-	"maps"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/integration/oracle"
+	"kudos/processor/fold"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 )
 
-// oracle is what a system must come to, found in the plainest way: every event of the
-// log in order against a map.
-type oracle struct {
-	Pairs   map[pairKey]schema.Pair
-	Counts  map[uint64]schema.Counts
-	Minutes map[minuteKey]schema.Counts // sums of deltas
-	Hours   map[hourKey]schema.Counts
-	// Forwarded and Dead count the records of the log that are no events of their
-	// partition.
-	Forwarded, Dead int
+// newOracle has what comes out be held against all that is in the topics from now on: those before are others.
+func (s *system) newOracle() {
+	var err error
+	s.oracle, err = oracle.New(s.Options.Brokers)
+	require.NoError(s.t, err)
+	s.t.Cleanup(s.oracle.Close)
 }
 
-type pairKey struct{ Post, User uint64 }
-
-type minuteKey struct {
-	Post   uint64
-	Minute int64
-	Region schema.Region
+// waitDrained waits until all that is in likes has come to MySQL.
+func (s *system) waitDrained() {
+	s.t.Helper()
+	s.waitFor("all events to be counted", func() (bool, any) {
+		left, err := s.oracle.Left(s.t.Context(), s.db.DB)
+		require.NoError(s.t, err)
+		return left == "", left
+	})
 }
 
-// naive folds a whole log.
-func naive(log [][]*kgo.Record) *oracle {
-	o := &oracle{Pairs: map[pairKey]schema.Pair{}, Counts: map[uint64]schema.Counts{}, Minutes: map[minuteKey]schema.Counts{}, Hours: map[hourKey]schema.Counts{}}
-	for p, records := range log {
-		for _, rec := range records {
-			o.judge(int32(p), rec)
+// waitFolded waits until all of likes is in like-updates, counted or not. What a marker alone takes is nothing to fold.
+func (s *system) waitFolded() {
+	s.t.Helper()
+	s.waitFor("all events to be folded", func() (bool, any) {
+		last, err := s.oracle.LastRecords(s.t.Context(), schema.TopicLikes)
+		require.NoError(s.t, err)
+		for p, rec := range last {
+			if at := s.progress(p).NextOffset; at <= rec.Offset {
+				return false, []int64{int64(p), at, rec.Offset}
+			}
+		}
+		return true, nil
+	})
+}
+
+// progress is the last progress record of a partition.
+func (s *system) progress(p int32) *schema.Progress {
+	s.t.Helper()
+	last, err := table.LastProgress(s.t.Context(), s.Client, p)
+	require.NoError(s.t, err)
+	require.NotNil(s.t, last, "progress of partition %d", p)
+	return last
+}
+
+// waitExact waits until all that is in likes has come to MySQL and these processors are ready, and checks it.
+func (s *system) waitExact(ready ...*instance) {
+	s.t.Helper()
+	s.waitDrained()
+	for _, p := range ready {
+		p.waitReady()
+	}
+	s.checkExact()
+}
+
+// checkExact has the oracle hold everything that came of the log against a naive fold of it: MySQL, like-updates, the
+// state table, dead letters and forwards. The committed offsets are those of the progress records.
+func (s *system) checkExact() {
+	s.t.Helper()
+	v, err := s.oracle.Check(s.t.Context(), s.db.DB)
+	require.NoError(s.t, err)
+	require.Zero(s.t, v.Differences.Total, v.Differences.String())
+	committed, err := s.adm.FetchOffsets(s.t.Context(), schema.GroupFold)
+	require.NoError(s.t, err)
+	for p := range int32(partitions) {
+		content := s.checkTable(p)
+		if o, ok := committed.Lookup(schema.TopicLikes, p); ok {
+			require.Equal(s.t, o.At, content.progress.NextOffset, "committed offset and progress of partition %d", p)
 		}
 	}
-	for key, pair := range o.Pairs {
-		one := schema.Counts{}
-		switch pair.Reaction {
-		case schema.Liked:
-			one.Likes = 1
-		case schema.Disliked:
-			one.Dislikes = 1
-		default:
-			continue
-		}
-		hour := time.UnixMilli(pair.SinceMs).UTC().Truncate(time.Hour).Format("2006-01-02 15:04:05")
-		add(o.Counts, key.Post, one)
-		add(o.Minutes, minuteKey{key.Post, pair.SinceMs / 60_000, pair.Region}, one)
-		add(o.Hours, hourKey{hour, pair.Region.String(), schema.PartitionFor(key.Post, partitions)}, one)
+}
+
+// tableContent is what is in a partition of the state table.
+type tableContent struct {
+	pairs    map[fold.PairKey]schema.Pair
+	counts   map[uint64]schema.Counts
+	progress schema.Progress
+}
+
+// checkTable reads a partition of the state table, and holds its updates against it: they are numbered without a gap
+// up to the progress record, and each post's last count is in the table.
+func (s *system) checkTable(p int32) *tableContent {
+	s.t.Helper()
+	content := &tableContent{pairs: map[fold.PairKey]schema.Pair{}, counts: map[uint64]schema.Counts{}}
+	latest := map[string][]byte{}
+	for _, rec := range s.Records(schema.TopicState, p) {
+		latest[string(rec.Key)] = rec.Value
 	}
-	return o
+	for key, value := range latest {
+		if post, user, ok := schema.ParsePairKey([]byte(key)); ok && value != nil {
+			var pair schema.Pair
+			require.NoError(s.t, schema.DecodePair(value, &pair))
+			content.pairs[fold.PairKey{PostID: post, UserID: user}] = pair
+		} else if post, ok := schema.ParseCountsKey([]byte(key)); ok && value != nil {
+			c, err := schema.DecodeCounts(value)
+			require.NoError(s.t, err)
+			content.counts[post] = c
+		} else if key == schema.StateProgressKey {
+			require.NoError(s.t, schema.DecodeProgress(value, &content.progress))
+		}
+	}
+	counts, next := s.sumUpdates(p)
+	require.Equal(s.t, next, content.progress.NextSeq, "next seq of partition %d", p)
+	for post, c := range counts {
+		require.Equal(s.t, c, content.counts[post], "counts of post %d in partition %d", post, p)
+	}
+	return content
+}
+
+// sumUpdates adds the deltas of a partition of like-updates up. It sees to it that seq has no gap, that each batch ends
+// with a progress record, and that the counts which its updates carry are then what the deltas come to.
+func (s *system) sumUpdates(p int32) (sums map[uint64]schema.Counts, next uint64) {
+	s.t.Helper()
+	sums, stated := map[uint64]schema.Counts{}, map[uint64]schema.Counts{}
+	covered := int64(0)
+	s.updates(p, func(rec *kgo.Record, u schema.Update) {
+		require.Equal(s.t, next, u.Seq, "seq in like-updates/%d at offset %d", p, rec.Offset)
+		next++
+		if string(rec.Key) != schema.ProgressKey {
+			post, err := schema.ParsePostKey(rec.Key)
+			require.NoError(s.t, err)
+			require.NotEmpty(s.t, u.Deltas)
+			for _, d := range u.Deltas {
+				sums[post] = sums[post].Plus(schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes})
+			}
+			stated[post] = u.Counts
+			return
+		}
+		require.Empty(s.t, u.Deltas, "progress record in like-updates/%d at offset %d", p, rec.Offset)
+		if u.Layouts() == 0 { // a repartition moves pairs, and folds nothing
+			require.Greater(s.t, u.SourceOffset, covered, "batches of like-updates/%d follow each other", p)
+		}
+		covered = u.SourceOffset
+		for post, c := range stated {
+			require.Equal(s.t, sums[post], c, "count of post %d at like-updates/%d offset %d, by deltas and as stated",
+				post, p, rec.Offset)
+		}
+		clear(stated)
+	})
+	require.Empty(s.t, stated, "like-updates/%d ends with a progress record", p)
+	return sums, next
+}
+
+// updates reads the records of a partition of like-updates.
+func (s *system) updates(p int32, each func(rec *kgo.Record, u schema.Update)) {
+	s.t.Helper()
+	for _, rec := range s.Records(schema.TopicUpdates, p) {
+		var u schema.Update
+		require.NoError(s.t, schema.DecodeUpdate(rec.Value, &u))
+		each(rec, u)
+	}
 }
 
 // add adds to a sum, and leaves no zero behind: a row of zero and none mean the same.
 func add[K comparable](sums map[K]schema.Counts, key K, c schema.Counts) {
-	sum := sums[key]
-	sum.Likes += c.Likes
-	sum.Dislikes += c.Dislikes
-	sums[key] = sum
-	if sum == (schema.Counts{}) {
+	sums[key] = sums[key].Plus(c)
+	if sums[key] == (schema.Counts{}) {
 		delete(sums, key)
 	}
 }
 
-func (o *oracle) judge(p int32, rec *kgo.Record) {
-	var e schema.Event
-	if schema.DecodeEvent(rec.Key, rec.Value, &e) != nil {
-		o.Dead++
-		return
+// positions are MySQL's, by partition; -1 where there is none.
+func (s *system) positions() []int64 {
+	positions := []int64{-1, -1, -1, -1}
+	have, err := oracle.Positions(s.t.Context(), s.db.DB)
+	require.NoError(s.t, err)
+	for p, at := range have {
+		positions[p] = at.Offset
 	}
-	if schema.PartitionFor(e.PostID, partitions) != p {
-		if forwardedFrom(rec) == "" {
-			o.Forwarded++
-		} else {
-			o.Dead++
-		}
-		return
-	}
-	if e.TimeMs == 0 {
-		e.TimeMs = rec.Timestamp.UnixMilli()
-	}
-	e.TimeMs = min(e.TimeMs, rec.Timestamp.UnixMilli()+60_000)
-	key := pairKey{e.PostID, e.UserID}
-	old, known := o.Pairs[key]
-	if known && (e.TimeMs < old.TimeMs || e.TimeMs == old.TimeMs && rec.Offset <= old.Offset) {
-		return
-	}
-	reaction := map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Unlike: schema.NoReaction, schema.Dislike: schema.Disliked}[e.Action]
-	pair := schema.Pair{Reaction: reaction, TimeMs: e.TimeMs, Offset: rec.Offset, SinceMs: e.TimeMs, Region: e.Region}
-	if known && reaction == old.Reaction {
-		pair.SinceMs, pair.Region = old.SinceMs, old.Region
-	}
-	o.Pairs[key] = pair
+	return positions
 }
 
-func forwardedFrom(rec *kgo.Record) string {
-	for _, h := range rec.Headers {
-		if h.Key == schema.HeaderForwarded {
-			return string(h.Value)
-		}
+// counts is like_count. A row of zero and none mean the same.
+func (s *system) counts() map[uint64]schema.Counts {
+	var rows []struct {
+		Post uint64
+		schema.Counts
 	}
-	return ""
+	query := "SELECT post_id AS post, `count` AS likes, dislike_count AS dislikes FROM like_count"
+	require.NoError(s.t, s.db.Select(&rows, query))
+	counts := map[uint64]schema.Counts{}
+	for _, r := range rows {
+		add(counts, r.Post, r.Counts)
+	}
+	return counts
 }
 
-// checkExact holds everything that came of the log against a naive fold of it: MySQL,
-// the deltas and seq of like-updates, the state table with its progress records, the
-// committed offsets, dead letters and forwards. It returns what had to come out.
-func (t *tape) checkExact() *oracle {
-	t.s.t.Helper()
-	tt := t.s.t
-	want := naive(t.read(schema.TopicLikes))
-	table := t.table()
-	got := &oracle{Pairs: table.pairs, Counts: t.s.counts(), Minutes: map[minuteKey]schema.Counts{}, Hours: t.s.hourly()}
-	seqs := t.sumUpdates(got.Minutes)
-	for p, records := range t.read(schema.TopicLikes) {
-		for _, rec := range records {
-			post, err := schema.ParsePostKey(rec.Key)
-			if forwardedFrom(rec) != "" && err == nil && schema.PartitionFor(post, partitions) == int32(p) {
-				got.Forwarded++
-			}
-		}
-	}
-	for _, records := range t.read(schema.TopicDLT) {
-		got.Dead += len(records)
-	}
-	require.Empty(tt, cmp.Diff(want, got), "what a naive fold of likes gives (-) and what came of it (+)")
-
-	require.Empty(tt, cmp.Diff(want.Counts, table.counts), "a naive fold of likes (-) and the counts in the state table (+)")
-	committed, err := t.s.adm.FetchOffsets(tt.Context(), schema.GroupFold)
-	require.NoError(tt, err)
-	for p, progress := range t.progress() {
-		require.Equal(tt, seqs[p], progress.NextSeq, "next seq in the progress record of partition %d and in like-updates", p)
-		if o, ok := committed.Lookup(schema.TopicLikes, int32(p)); ok {
-			require.Equal(tt, o.At, progress.NextOffset, "committed offset and progress of partition %d", p)
-		}
-	}
-	return want
+// hourKey is the key of like_hourly.
+type hourKey struct {
+	Hour      string // as MySQL writes it
+	Region    string
+	Partition int32
 }
 
-// sumUpdates adds the deltas of like-updates up, and returns each partition's next
-// seq. It sees to it that seq has no gap, that every update carries the count after
-// it, and that each batch ends with a progress record.
-func (t *tape) sumUpdates(minutes map[minuteKey]schema.Counts) (seqs []uint64) {
-	tt := t.s.t
-	seqs = make([]uint64, partitions)
-	for p, records := range t.read(schema.TopicUpdates) {
-		after := map[uint64]schema.Counts{}  // by the deltas
-		stated := map[uint64]schema.Counts{} // by the updates of the batch
-		covered := int64(0)
-		for _, rec := range records {
-			var u schema.Update
-			require.NoError(tt, schema.DecodeUpdate(rec.Value, &u))
-			require.Equal(tt, seqs[p], u.Seq, "seq in like-updates/%d at offset %d", p, rec.Offset)
-			seqs[p]++
-			if string(rec.Key) == schema.ProgressKey {
-				require.Empty(tt, u.Deltas, "progress record in like-updates/%d at offset %d", p, rec.Offset)
-				require.Greater(tt, u.SourceOffset, covered, "batches of like-updates/%d follow each other", p)
-				covered = u.SourceOffset
-				for post, c := range stated {
-					require.Equal(tt, after[post], c, "count of post %d after like-updates/%d offset %d, by deltas and as stated", post, p, rec.Offset)
-				}
-				clear(stated)
-				continue
-			}
-			post, err := schema.ParsePostKey(rec.Key)
-			require.NoError(tt, err)
-			require.NotEmpty(tt, u.Deltas)
-			for _, d := range u.Deltas {
-				c := schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes}
-				sum := after[post]
-				after[post] = schema.Counts{Likes: sum.Likes + c.Likes, Dislikes: sum.Dislikes + c.Dislikes}
-				add(minutes, minuteKey{post, d.Minute, d.Region}, c)
-			}
-			stated[post] = u.Counts
-		}
-		require.Empty(tt, stated, "like-updates/%d ends with a progress record", p)
+// hourly is like_hourly, without rows of zero.
+func (s *system) hourly() map[hourKey]schema.Counts {
+	var rows []struct {
+		hourKey
+		schema.Counts
 	}
-	return seqs
-}
-
-// tableContent is what is in the state table.
-type tableContent struct {
-	pairs  map[pairKey]schema.Pair
-	counts map[uint64]schema.Counts
-}
-
-func (t *tape) table() tableContent {
-	tab := tableContent{map[pairKey]schema.Pair{}, map[uint64]schema.Counts{}}
-	latest := map[string][]byte{}
-	for _, records := range t.read(schema.TopicState) {
-		for _, rec := range records {
-			latest[string(rec.Key)] = rec.Value
-		}
+	require.NoError(s.t, s.db.Select(&rows, "SELECT DATE_FORMAT(hour, '%Y-%m-%d %H:%i:%s') AS hour, region, "+
+		"partition_id AS `partition`, likes, dislikes FROM like_hourly"))
+	hours := map[hourKey]schema.Counts{}
+	for _, r := range rows {
+		add(hours, r.hourKey, r.Counts)
 	}
-	for key := range maps.Keys(latest) {
-		if post, user, ok := schema.ParsePairKey([]byte(key)); ok {
-			var pair schema.Pair
-			require.NoError(t.s.t, schema.DecodePair([]byte(latest[key]), &pair))
-			tab.pairs[pairKey{post, user}] = pair
-		} else if post, ok := schema.ParseCountsKey([]byte(key)); ok {
-			c, err := schema.DecodeCounts([]byte(latest[key]))
-			require.NoError(t.s.t, err)
-			add(tab.counts, post, c)
-		}
-	}
-	return tab
+	return hours
 }

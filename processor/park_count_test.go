@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
 	"kudos/processor"
 	"kudos/schema"
 )
@@ -27,8 +28,7 @@ func (s *system) othersGoOn(parked int32, user uint64) {
 	require.Equal(s.t, before[postIn(parked)], s.counts()[postIn(parked)], "counts of the parked partition")
 }
 
-// emptyTables is the remedy when MySQL and like-updates do not belong together: all
-// three at once.
+// emptyTables is the remedy when MySQL and like-updates do not belong together: all three at once.
 func (s *system) emptyTables() {
 	tx := s.db.MustBegin()
 	tx.MustExec("DELETE FROM applied_offset")
@@ -38,27 +38,23 @@ func (s *system) emptyTables() {
 }
 
 // busySystem has counted something in each partition.
-func busySystem(t *testing.T, change ...func(*processor.Options)) (*system, *tape, *instance) {
+func busySystem(t *testing.T, change ...func(*processor.Options)) (*system, *instance) {
 	s := newSystem(t)
-	tape := s.tape()
 	p := s.run(change...)
 	s.produce(likes(1, 10)...)
-	tape.waitDrained()
-	p.waitReady()
-	return s, tape, p
+	s.waitExact(p)
+	return s, p
 }
 
 func TestCountsParkWhenTheirPositionIsLost(t *testing.T) {
 	t.Parallel()
-	s, tape, p := busySystem(t)
+	s, p := busySystem(t)
 	s.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 1")
 	p.waitParked("like-updates/1 parked", "no applied_offset row", "remedy: kudos rebuild")
 	s.othersGoOn(1, 100)
 	p.waitParked("like-updates/1 parked")
 	s.emptyTables()
-	tape.waitDrained()
-	p.waitReady()
-	tape.checkExact()
+	s.waitExact(p)
 }
 
 func TestCountsParkAtAnotherLog(t *testing.T) {
@@ -70,17 +66,16 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, tape, p := busySystem(t)
+			s, p := busySystem(t)
 			var topicID string
 			require.NoError(t, s.db.Get(&topicID, "SELECT topic_id FROM applied_offset WHERE partition_id = 3"))
 			position := s.positions()[3]
 			s.db.MustExec("UPDATE applied_offset SET " + change + " WHERE partition_id = 3")
 			p.waitParked("like-updates/3 parked", "remedy: kudos rebuild")
 			s.othersGoOn(3, 100)
-			s.db.MustExec("UPDATE applied_offset SET topic_id = ?, partitions = ?, next_offset = ? WHERE partition_id = 3", topicID, partitions, position)
-			tape.waitDrained()
-			p.waitReady()
-			tape.checkExact()
+			s.db.MustExec("UPDATE applied_offset SET topic_id = ?, partitions = ?, next_offset = ? WHERE "+
+				"partition_id = 3", topicID, partitions, position)
+			s.waitExact(p)
 		})
 	}
 }
@@ -92,25 +87,22 @@ func TestCountsParkAtAGapInTheLog(t *testing.T) {
 	for name, step := range map[string]int{"seq jumps": 1, "seq repeats": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, tape, p := busySystem(t)
-			next := tape.progress()[2].NextSeq
-			foreign := schema.Update{Seq: next + uint64(step), Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: 1, Likes: 1000}}}
-			s.produceTo(&kgo.Record{Topic: schema.TopicUpdates, Partition: 2, Key: schema.AppendPostKey(nil, postIn(2)), Value: schema.AppendUpdate(nil, &foreign)})
+			s, p := busySystem(t)
+			next := s.progress(2).NextSeq
+			foreign := schema.Update{Seq: next + uint64(step),
+				Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: 1, Likes: 1000}}}
+			s.Write(devtest.UpdateRecord(2, postIn(2), foreign))
 			p.waitParked("like-updates/2 parked", "expected", "remedy: kudos rebuild")
 			s.othersGoOn(2, 100)
 			// A person finds out what it was, and moves the position behind it.
 			at := int64(-1)
-			for _, rec := range tape.read(schema.TopicUpdates)[2] {
-				var u schema.Update
-				require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
+			s.updates(2, func(rec *kgo.Record, u schema.Update) {
 				if u.Seq == foreign.Seq && len(u.Deltas) == 1 && u.Deltas[0].Likes == 1000 {
 					at = rec.Offset
 				}
-			}
-			s.db.MustExec("UPDATE applied_offset SET next_offset = ? WHERE partition_id = 2", at+1)
-			s.waitFor("the counts to go on", func() (bool, any) {
-				return s.counts()[postIn(2)].Likes == 11, s.counts()
 			})
+			s.db.MustExec("UPDATE applied_offset SET next_offset = ? WHERE partition_id = 2", at+1)
+			s.waitLikes(11, 2)
 			p.waitReady()
 		})
 	}
@@ -120,21 +112,19 @@ func TestCountsWaitForMySQLAndNothingElseDoes(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	proxy := s.throughProxy()
-	tape := s.tape()
 	p := s.run()
 	s.produce(likes(1, 10)...)
-	tape.waitDrained()
+	s.waitDrained()
 	p.waitReady()
 	for round := range uint64(3) {
 		proxy.SetAway(true)
 		s.produce(likes(100*(round+1), 20)...)
-		p.waitParked("like-updates/0", "like-updates/1", "like-updates/2", "like-updates/3", "parked", "applied position")
-		tape.waitFolded()
+		p.waitParked("like-updates/0", "like-updates/1", "like-updates/2", "like-updates/3", "parked",
+			"applied position")
+		s.waitFolded()
 		require.NotContains(t, p.Ready().Error(), "group latest-like-action", "the fold is ready")
 		require.Equal(t, int64(10+20*round), s.counts()[postIn(0)].Likes)
 		proxy.SetAway(false)
-		tape.waitDrained()
-		p.waitReady()
-		tape.checkExact()
+		s.waitExact(p)
 	}
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
 	"kudos/ops/audit"
 	"kudos/ops/rebuild"
 	"kudos/schema"
@@ -25,9 +25,7 @@ func (s *system) rebuildOffsets() {
 	s.t.Helper()
 	o := rebuild.DefaultOptions()
 	o.Depth = rebuild.Offsets
-	r, err := rebuild.New(o, s.kafka, s.mysql, agreeable{}, s.log)
-	require.NoError(s.t, err)
-	_, err = r.Run(s.t.Context())
+	_, err := rebuild.Run(s.t.Context(), o, s.Options, s.mysql, agreeable{}, s.log)
 	require.NoError(s.t, err)
 }
 
@@ -41,43 +39,41 @@ func (s *system) commit(partition int32, at int64) {
 
 func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
 	t.Parallel()
-	s, tape, p := busySystem(t)
+	s, p := busySystem(t)
 	p.stop()
 	right := s.folded()
 	for i, committed := range []int64{right + 5, right - 5} {
 		s.commit(0, committed)
 		p = s.run()
-		p.waitParked("likes/0 parked", fmt.Sprintf("state table stands at offset %d of likes/0, but the group has committed %d: like-updates agrees with the state table", right, committed),
-			"somebody reset the group, or Kafka committed a transaction in part", "remedy: stop the processors, then: kudos rebuild --offsets")
+		p.waitParked("likes/0 parked", fmt.Sprintf("state table stands at offset %d of likes/0, "+
+			"but the group has committed %d: like-updates agrees with the state table", right, committed),
+			"somebody reset the group, or Kafka committed a transaction in part", "remedy: stop the processors, "+
+				"then: kudos rebuild --offsets")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
 	}
 	s.commit(0, right)
-	p = s.run()
-	tape.waitDrained()
-	p.waitReady()
-	tape.checkExact()
+	s.waitExact(s.run())
 }
 
 // The remedy, on a cluster that is older than its retention.
 func TestOffsetsAreTheRemedyWhenLikesHasLostItsStart(t *testing.T) {
 	t.Parallel()
-	s, tape, p := busySystem(t)
+	s, p := busySystem(t)
 	for partition := range int32(partitions) {
-		require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, partition, 5))
+		require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, partition, 5))
 	}
 	for i, committed := range []int64{0, 7, 1000} {
 		p.stop()
 		s.commit(0, committed)
 		p = s.run()
-		p.waitParked("likes/0 parked", fmt.Sprintf("but the group has committed %d", committed), "remedy: stop the processors, then: kudos rebuild --offsets")
+		p.waitParked("likes/0 parked", fmt.Sprintf("but the group has committed %d", committed),
+			"remedy: stop the processors, then: kudos rebuild --offsets")
 		s.othersGoOn(0, uint64(100+i))
 		p.stop()
 		s.rebuildOffsets()
 		p = s.run()
-		tape.waitDrained()
-		p.waitReady()
-		tape.checkExact()
+		s.waitExact(p)
 	}
 }
 
@@ -89,9 +85,7 @@ func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
 	s.react(500)
 	s.waitCounted()
 	p.stop()
-	_, err := s.repartition(t.Context(), s.options(6))
-	require.NoError(t, err)
-	s.layout.Partitions = 6
+	s.grow(6)
 	s.react(200)
 	p = s.run()
 	s.waitCounted()
@@ -101,7 +95,8 @@ func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
 	s.commit(5, 0)
 	s.react(100)
 	p = s.run()
-	p.waitParked("likes/0 parked", "but the group has committed 1", "likes/5 parked", "but the group has committed 0", "remedy: stop the processors, then: kudos rebuild --offsets")
+	p.waitParked("likes/0 parked", "but the group has committed 1", "likes/5 parked", "but the group has committed 0",
+		"remedy: stop the processors, then: kudos rebuild --offsets")
 	p.stop()
 	s.rebuildOffsets()
 	p = s.run()
@@ -109,34 +104,24 @@ func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
 	s.checkExact(1)
 }
 
-// Events that are gone are the cause where the offset is wrong besides: accepting the loss sets that right, too.
-func TestFoldParksAtTheLossWhenTheOffsetIsWrong(t *testing.T) {
-	t.Parallel()
-	s, _, p := busySystem(t)
-	p.stop()
-	s.produce(likes(100, 10)...)
-	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 0, 15))
-	s.commit(0, 3)
-	p = s.run()
-	p.waitParked("likes/0 parked", "offset 10 is next, but likes/0 holds 15 to 20", "kudos rebuild --accept-loss")
-}
-
 // The state table is behind what was published: that is another cause, and the remedy depends on what likes still has.
 func TestFoldParksWhenTheStateTableIsBehind(t *testing.T) {
 	t.Parallel()
-	s, tape, p := busySystem(t)
+	s, p := busySystem(t)
 	p.stop()
 	right := s.folded()
 	u := schema.ProgressUpdate(0, false)
-	u.Seq, u.SourceOffset = tape.progress()[0].NextSeq, right+5
-	s.produceTo(&kgo.Record{Topic: schema.TopicUpdates, Partition: 0, Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &u)})
+	u.Seq, u.SourceOffset = s.progress(0).NextSeq, right+5
+	s.Write(devtest.UpdateRecord(0, 0, u))
 	s.commit(0, right+5)
 	p = s.run()
-	why := fmt.Sprintf("the group has committed %d and published up to %d: the state table was lost or went back", right+5, right+5)
+	why := fmt.Sprintf("the group has committed %d and published up to %d: the state table was lost or went back",
+		right+5, right+5)
 	p.waitParked("likes/0 parked", why, "remedy: stop the processors, then: kudos rebuild --from-events")
 	p.stop()
-	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 3, 5))
+	require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 3, 5))
 	p = s.run()
-	p.waitParked("likes/0 parked", why, "remedy: stop the processors, delete like-updates, then: kudos topics apply, and kudos rebuild --updates")
+	p.waitParked("likes/0 parked", why, "remedy: stop the processors, delete like-updates, then: kudos topics "+
+		"apply, and kudos rebuild --updates")
 	s.othersGoOn(0, 100)
 }

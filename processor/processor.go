@@ -1,10 +1,12 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,23 +24,25 @@ import (
 type Processor struct {
 	opts    Options
 	kafka   kafka.Options
+	db      *sql.Shards
 	log     *slog.Logger
 	stores  *store.Set
 	standby *store.Set // nil: no copies of what others own
-	workers *Workers
 
 	fold, apply *stream.Processor
 }
 
 // New makes a processor. It starts nothing.
-func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Processor, error) {
+func New(
+	opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
+) (*Processor, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
 	}
-	p := &Processor{opts: opts, kafka: kafka, log: log}
+	p := &Processor{opts: opts, kafka: kafka, db: db, log: log}
 	p.stores = store.NewSet(opts.StateDir, opts.CacheBytes, log)
-	p.workers = NewWorkers(opts, kafka, p.stores, db, log, reg)
-	common := stream.ProcessorOptions{
+	workers := NewWorkers(opts, kafka, p.stores, db, log, reg)
+	foldOpts := stream.ProcessorOptions{
 		Kafka:           kafka,
 		MaxBatch:        opts.MaxBatch,
 		TickInterval:    time.Second,
@@ -46,29 +50,28 @@ func New(opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, re
 		SessionTimeout:  opts.SessionTimeout,
 		ShutdownTimeout: opts.ShutdownTimeout,
 	}
-	foldOpts := common
+	applyOpts := foldOpts
 	foldOpts.Group, foldOpts.Input = schema.GroupFold, schema.TopicLikes
 	foldOpts.Check, foldOpts.LossRemedy = table.CheckPartitions, table.ActionAcceptLoss
-	foldOpts.Table, foldOpts.Stores = true, p.stores
+	foldOpts.Table = true
 	if opts.Standby {
 		p.standby = p.stores.Standby()
 		foldOpts.Standby = p.standby
 	}
-	p.fold = stream.NewProcessor(foldOpts, p.workers.Fold, log)
-	applyOpts := common
+	p.fold = stream.NewProcessor(foldOpts, workers.Fold, log)
 	applyOpts.Group, applyOpts.Input = schema.GroupApply, schema.TopicUpdates
 	applyOpts.CommitPositions, applyOpts.LossRemedy = true, table.ActionRebuild
-	p.apply = stream.NewProcessor(applyOpts, p.workers.Count, log)
-	reg.MustRegister(stream.NewCollector(p.fold, p.apply), store.NewCollector("processor", p.stores), shardCollector{p.apply, db})
+	p.apply = stream.NewProcessor(applyOpts, workers.Count, log)
+	reg.MustRegister(stream.NewCollector(p.fold, p.apply), store.NewCollector("processor", p.stores),
+		shardCollector{p.apply, db})
 	if opts.Standby {
 		reg.MustRegister(stream.NewStandbyCollector(p.fold), store.NewCollector("standby", p.standby))
 	}
 	return p, nil
 }
 
-// Run works until ctx ends, and then finishes the batches in hand. Of the servers'
-// troubles it ends over none, but a cluster that can never do, and databases that are
-// not those of the settings.
+// Run works until ctx ends, and then finishes the batches in flight. It goes on over all errors of the servers, but
+// ends with a cluster that can never do, and with databases that are not those of the settings.
 func (p *Processor) Run(ctx context.Context) error {
 	defer p.stores.Close()
 	if p.standby != nil {
@@ -78,7 +81,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.workers.db.CheckShards(ctx) })
+	g.Go(func() error { return p.db.CheckShards(ctx) })
 	g.Go(func() error { return p.fold.Run(ctx) })
 	g.Go(func() error { return p.apply.Run(ctx) })
 	return g.Wait()
@@ -118,13 +121,63 @@ func (p *Processor) Ready() error { return errors.Join(p.fold.Ready(), p.apply.R
 func (p *Processor) Detail() any { return stream.Detail(p.fold, p.apply) }
 
 // Lag returns how many records both groups have before them.
-func (p *Processor) Lag() int64 {
-	var lag int64
-	for _, g := range []*stream.Processor{p.fold, p.apply} {
-		statuses, _ := g.Status()
-		for _, s := range statuses {
+func (p *Processor) Lag() (lag int64) {
+	for _, group := range stream.Detail(p.fold, p.apply) {
+		for _, s := range group.Partitions {
 			lag += s.Lag
 		}
 	}
 	return lag
+}
+
+// Workers makes the workers of both groups, one for each assigned partition.
+type Workers struct {
+	opts    Options
+	kafka   kafka.Clients
+	stores  *store.Set
+	db      *sql.Shards
+	log     *slog.Logger
+	metrics *metrics
+
+	// FoldAtATime is how many events are folded before their records are sent: Kafka takes those while the next ones
+	// are folded, all in one transaction. To be changed before the first worker is made, if at all.
+	FoldAtATime int
+	// Beside runs a function concurrently with the fold (fold_batch.go); by default in a goroutine. To be changed
+	// before the first worker is made, if at all.
+	Beside func(func()) (wait func())
+
+	buffers sync.Pool // of *recordBuffer
+}
+
+const foldAtATime = 25_000
+
+// NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been made yet.
+func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Shards, log *slog.Logger,
+	reg prometheus.Registerer,
+) *Workers {
+	stores.BufferBytes = cmp.Or(stores.BufferBytes, uint64(opts.BufferBytes))
+	return &Workers{
+		opts: opts, kafka: kafka, stores: stores, db: db, log: log, metrics: newMetrics(reg),
+		FoldAtATime: foldAtATime, Beside: beside,
+		buffers: sync.Pool{New: func() any { return &recordBuffer{} }},
+	}
+}
+
+// Fold makes a worker of latest-like-action.
+func (w *Workers) Fold(a stream.Assignment) stream.Worker {
+	local := w.stores.New(schema.TopicState, a.Partition)
+	txn := kafka.NewTxn(kafka.TxnOptions{
+		ID:            schema.FoldTransactionalID(a.Partition),
+		Member:        a.Member,
+		Source:        kafka.LogPartition{Topic: schema.TopicLikes, Partition: a.Partition},
+		Timeout:       w.opts.TransactionTimeout,
+		BatchMaxBytes: schema.BatchMaxBytes,
+		Kafka:         w.kafka,
+	}, w.log)
+	return &foldWorker{Workers: w, Txn: txn, partition: a.Partition, store: local}
+}
+
+// Count makes a worker of like-count.
+func (w *Workers) Count(a stream.Assignment) stream.Worker {
+	return &countWorker{Workers: w, partition: a.Partition, db: w.db.Of(a.Partition)}
 }

@@ -3,44 +3,30 @@ package processor
 import (
 	"encoding/hex"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/processor/fold"
+	"kudos/processor/fold/foldtest"
 	"kudos/schema"
+	"kudos/stream"
 	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
-// memory is a fold.State in maps.
-type memory struct {
-	pairs  map[fold.PairKey]schema.Pair
-	counts map[uint64]schema.Counts
-}
-
-func (m *memory) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
-	for i, k := range keys {
-		if p, ok := m.pairs[k]; ok {
-			found(i, p)
-		}
-	}
-	return nil
-}
-
-func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
-	for i, id := range posts {
-		if c, ok := m.counts[id]; ok {
-			found(i, c)
-		}
-	}
-	return nil
+// newTestFold is a worker that has nothing but its progress.
+func newTestFold(partition int32) *foldWorker {
+	workers := NewWorkers(DefaultOptions(), nil, &store.Set{}, nil, slog.New(slog.DiscardHandler), nil)
+	return &foldWorker{Workers: workers, partition: partition, progress: testProgress(), layout: foldtest.Layout}
 }
 
 // publishBatch is Process up to the commit.
-func publishBatch(t testing.TB, w *folder, state fold.State, next kafka.Position, records ...*kgo.Record) *output {
+func publishBatch(t testing.TB, w *foldWorker, state fold.State, next kafka.Position, records ...*kgo.Record) *output {
 	w.layout = w.progress.Layout()
 	w.classified[0].Reset()
 	for _, rec := range records {
@@ -48,42 +34,14 @@ func publishBatch(t testing.TB, w *folder, state fold.State, next kafka.Position
 	}
 	result, err := w.fold.Fold(w.classified[0].Events, state)
 	require.NoError(t, err)
-	out := &output{progress: w.progress}
-	out.add(&w.classified[0])
-	w.publish(out, &w.classified[0], result, next, true)
+	out := &output{partition: w.partition, progress: w.progress, next: next}
+	w.publish(out, &w.classified[0], result, true)
 	return out
 }
 
-const (
-	testPartitions = 4
-	appendMs       = int64(1_700_000_000_000) // log-append time of the records
-)
-
-// logRecord is a record as the poll loop hands it over.
-func logRecord(partition int32, offset int64, key, value string, headers ...kgo.RecordHeader) *kgo.Record {
-	rec := &kgo.Record{Topic: schema.TopicLikes, Partition: partition, Offset: offset, Value: []byte(value), Headers: headers, Timestamp: time.UnixMilli(appendMs)}
-	if key != "" {
-		rec.Key = []byte(key)
-	}
-	return rec
-}
-
-// postAt returns the n-th post that lives in the partition.
-func postAt(partition int32, n int) uint64 {
-	for post := uint64(1); ; post++ {
-		if schema.PartitionFor(post, testPartitions) == partition {
-			if n--; n < 0 {
-				return post
-			}
-		}
-	}
-}
-
-var testLayout = schema.Layout{Partitions: testPartitions}
-
 func testProgress() schema.Progress {
 	return schema.Progress{
-		NextOffset: 100, LeaderEpoch: 3, NextSeq: 7, ClusterID: "cluster", Partitions: testPartitions,
+		NextOffset: 100, LeaderEpoch: 3, NextSeq: 7, ClusterID: "cluster", Partitions: foldtest.Partitions,
 		SourceID: schema.TopicID{1}, StateID: schema.TopicID{2}, UpdatesID: schema.TopicID{3},
 	}
 }
@@ -96,7 +54,8 @@ func spell(t testing.TB, rec *kgo.Record) string {
 		if post, user, ok := schema.ParsePairKey(rec.Key); ok {
 			var p schema.Pair
 			require.NoError(t, schema.DecodePair(rec.Value, &p))
-			return fmt.Sprintf("%spost %d user %d: reaction %d time %d offset %d since %d in %s", where, post, user, p.Reaction, p.TimeMs, p.Offset, p.SinceMs, p.Region)
+			return fmt.Sprintf("%spost %d user %d: reaction %d time %d offset %d since %d in %s", where, post, user,
+				p.Reaction, p.TimeMs, p.Offset, p.SinceMs, p.Region)
 		}
 		if post, ok := schema.ParseCountsKey(rec.Key); ok {
 			c, err := schema.DecodeCounts(rec.Value)
@@ -106,11 +65,14 @@ func spell(t testing.TB, rec *kgo.Record) string {
 		require.Equal(t, schema.StateProgressKey, string(rec.Key))
 		var p schema.Progress
 		require.NoError(t, schema.DecodeProgress(rec.Value, &p))
-		return fmt.Sprintf("%sprogress: offset %d epoch %d seq %d of %s, %d partitions, topics %x %x %x", where, p.NextOffset, p.LeaderEpoch, p.NextSeq, p.ClusterID, p.Partitions, p.SourceID[:1], p.StateID[:1], p.UpdatesID[:1])
+		return fmt.Sprintf("%sprogress: offset %d epoch %d seq %d of %s, %d partitions, topics %x %x %x", where,
+			p.NextOffset, p.LeaderEpoch, p.NextSeq, p.ClusterID, p.Partitions,
+			p.SourceID[:1], p.StateID[:1], p.UpdatesID[:1])
 	case schema.TopicUpdates:
 		var u schema.Update
 		require.NoError(t, schema.DecodeUpdate(rec.Value, &u))
-		text := fmt.Sprintf("%s%s: seq %d, %d likes %d dislikes, up to %d", where, rec.Key, u.Seq, u.Counts.Likes, u.Counts.Dislikes, u.SourceOffset)
+		text := fmt.Sprintf("%s%s: seq %d, %d likes %d dislikes, up to %d", where, rec.Key, u.Seq, u.Counts.Likes,
+			u.Counts.Dislikes, u.SourceOffset)
 		for _, d := range u.Deltas {
 			text += fmt.Sprintf(" | %s minute %d %+d %+d", d.Region, d.Minute, d.Likes, d.Dislikes)
 		}
@@ -125,53 +87,55 @@ func spell(t testing.TB, rec *kgo.Record) string {
 
 // This is the wire layout: whoever changes it changes a contract.
 func TestWhatABatchPublishes(t *testing.T) {
-	home, other, away := postAt(2, 0), postAt(2, 1), postAt(3, 0)
+	home, other, away := foldtest.PostAt(2, 0), foldtest.PostAt(2, 1), foldtest.PostAt(3, 0)
 	require.Less(t, home, other)
 	region := schema.Region{'D', 'E'}
-	state := &memory{
-		pairs:  map[fold.PairKey]schema.Pair{{PostID: home, UserID: 5}: {Reaction: schema.Liked, TimeMs: 60_000, Offset: 20, SinceMs: 60_000, Region: region}},
-		counts: map[uint64]schema.Counts{home: {Likes: 10, Dislikes: 1}},
+	state := &foldtest.State{
+		Pair: map[fold.PairKey]schema.Pair{{PostID: home, UserID: 5}: {Reaction: schema.Liked, TimeMs: 60_000,
+			Offset: 20, SinceMs: 60_000, Region: region}},
+		Count: map[uint64]schema.Counts{home: {Likes: 10, Dislikes: 1}},
 	}
-	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
+	w := newTestFold(2)
 	value := func(user uint64, action string, timeMs int64) string {
 		return fmt.Sprintf(`{"user_id":%d,"action":%q,"time_ms":%d,"region":"US"}`, user, action, timeMs)
 	}
 	key := func(post uint64) string { return fmt.Sprint(post) }
 	out := publishBatch(t, w, state, kafka.Position{Offset: 111, Epoch: 4},
-		logRecord(2, 100, key(other), value(9, "DISLIKE", 180_000)),
-		logRecord(2, 101, key(home), value(5, "UNLIKE", 120_000)),
-		logRecord(2, 103, key(away), value(1, "LIKE", 7)),
-		logRecord(2, 104, "k", "v", kgo.RecordHeader{Key: "h", Value: []byte("1")}),
-		logRecord(2, 105, key(other), value(8, "LIKE", 180_001)),
-		logRecord(2, 106, key(other), value(8, "UNLIKE", 180_002)),
-		logRecord(2, 110, key(home), value(6, "LIKE", 240_000)),
+		foldtest.Record(2, 100, key(other), value(9, "DISLIKE", 180_000)),
+		foldtest.Record(2, 101, key(home), value(5, "UNLIKE", 120_000)),
+		foldtest.Record(2, 103, key(away), value(1, "LIKE", 7)),
+		foldtest.Record(2, 104, "k", "v", kgo.RecordHeader{Key: "h", Value: []byte("1")}),
+		foldtest.Record(2, 105, key(other), value(8, "LIKE", 180_001)),
+		foldtest.Record(2, 106, key(other), value(8, "UNLIKE", 180_002)),
+		foldtest.Record(2, 110, key(home), value(6, "LIKE", 240_000)),
 	)
-	var got []string
-	for _, rec := range out.records {
-		got = append(got, spell(t, rec))
+	posts := strings.NewReplacer("HOME", key(home), "OTHER", key(other), "AWAY", key(away),
+		"HEX", fmt.Sprintf("%02x", away), "CAUSE", string(w.classified[0].DeadLetters[0].Headers[1].Value))
+	want := posts.Replace(`
+latest-like-action-table/2 post OTHER user 9: reaction 2 time 180000 offset 100 since 180000 in US
+latest-like-action-table/2 post HOME user 5: reaction 0 time 120000 offset 101 since 120000 in US
+latest-like-action-table/2 post OTHER user 8: reaction 0 time 180002 offset 106 since 180002 in US
+latest-like-action-table/2 post HOME user 6: reaction 1 time 240000 offset 110 since 240000 in US
+latest-like-action-table/2 post OTHER: 0 likes 1 dislikes
+latest-like-action-table/2 progress: offset 111 epoch 4 seq 10 of cluster, 4 partitions, topics 01 02 03
+like-updates/2 OTHER: seq 7, 0 likes 1 dislikes, up to 111 | US minute 3 +0 +1
+like-updates/2 HOME: seq 8, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0
+like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111
+likes/3 AWAY = 08HEX1001180120072a025553 kudos.forwarded=2@103
+likes.dlt/2 k = 76 h=1 kudos.error=CAUSE kudos.topic=likes kudos.partition=2 kudos.offset=104`)
+	for i, line := range strings.Split(want, "\n")[1:] { // HOME's likes are as many as before: its counts stay
+		require.Equal(t, line, spell(t, out.records[i]))
 	}
-	require.Equal(t, []string{
-		fmt.Sprintf("latest-like-action-table/2 post %d user 9: reaction 2 time 180000 offset 100 since 180000 in US", other),
-		fmt.Sprintf("latest-like-action-table/2 post %d user 5: reaction 0 time 120000 offset 101 since 120000 in US", home),
-		fmt.Sprintf("latest-like-action-table/2 post %d user 8: reaction 0 time 180002 offset 106 since 180002 in US", other),
-		fmt.Sprintf("latest-like-action-table/2 post %d user 6: reaction 1 time 240000 offset 110 since 240000 in US", home),
-		// home has as many likes as before, so its counts stay as they are
-		fmt.Sprintf("latest-like-action-table/2 post %d: 0 likes 1 dislikes", other),
-		"latest-like-action-table/2 progress: offset 111 epoch 4 seq 10 of cluster, 4 partitions, topics 01 02 03",
-		fmt.Sprintf("like-updates/2 %d: seq 7, 0 likes 1 dislikes, up to 111 | US minute 3 +0 +1", other),
-		fmt.Sprintf("like-updates/2 %d: seq 8, 10 likes 1 dislikes, up to 111 | DE minute 1 -1 +0 | US minute 4 +1 +0", home),
-		"like-updates/2 _: seq 9, 0 likes 0 dislikes, up to 111",
-		fmt.Sprintf("likes/3 %d = 08%02x1001180120072a025553 kudos.forwarded=2@103", away, away),
-		"likes.dlt/2 k = 76 h=1 kudos.error=" + string(w.classified[0].DeadLetters[0].Headers[1].Value) + " kudos.topic=likes kudos.partition=2 kudos.offset=104",
-	}, got)
+	require.Len(t, out.records, 11)
 	require.Equal(t, 6, out.state, "records for the local store")
 	require.Equal(t, 3, out.updates)
 	require.Equal(t, testProgress(), w.progress, "moves only after the commit")
 }
 
 func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
-	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
-	out := publishBatch(t, w, &memory{}, kafka.Position{Offset: 101, Epoch: 3}, logRecord(2, 100, "x", "y"))
+	w := newTestFold(2)
+	next := kafka.Position{Offset: 101, Epoch: 3}
+	out := publishBatch(t, w, &foldtest.State{}, next, foldtest.Record(2, 100, "x", "y"))
 	require.Equal(t, []string{
 		"latest-like-action-table/2 progress: offset 101 epoch 3 seq 8 of cluster, 4 partitions, topics 01 02 03",
 		"like-updates/2 _: seq 7, 0 likes 0 dislikes, up to 101",
@@ -182,15 +146,16 @@ func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
 // Bytes share one piece of memory, which grows while records point into it.
 func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 	const users = 20_000
-	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
+	w := newTestFold(2)
 	var records []*kgo.Record
 	for i := range users {
-		e := schema.Event{PostID: postAt(2, i%7), UserID: uint64(i + 1), Action: schema.Like, TimeMs: int64(i+1) * 60_000, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}
-		rec := logRecord(2, int64(100+i), "", "")
+		e := schema.Event{PostID: foldtest.PostAt(2, i%7), UserID: uint64(i + 1), Action: schema.Like,
+			TimeMs: int64(i+1) * 60_000, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}
+		rec := foldtest.Record(2, int64(100+i), "", "")
 		rec.Value = schema.AppendEvent(nil, &e)
 		records = append(records, rec)
 	}
-	out := publishBatch(t, w, &memory{}, kafka.Position{Offset: 100 + users, Epoch: 3}, records...)
+	out := publishBatch(t, w, &foldtest.State{}, kafka.Position{Offset: 100 + users, Epoch: 3}, records...)
 	pairs := map[fold.PairKey]bool{}
 	sums := map[uint64]int64{}
 	stated := map[uint64]int64{}
@@ -231,19 +196,19 @@ func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 
 // Updates of a post with user buckets say so.
 func TestUpdatesTellOfUserBuckets(t *testing.T) {
-	layout, err := schema.NewLayout(testPartitions, "42:16")
+	layout, err := schema.NewLayout(foldtest.Partitions, "42:16")
 	require.NoError(t, err)
 	user := uint64(1)
 	for layout.Home(42, user) != 2 {
 		user++
 	}
-	w := &folder{partition: 2, progress: testProgress(), rooms: &sync.Pool{}}
+	w := newTestFold(2)
 	w.progress.UserBuckets = layout.UserBuckets()
-	other := postAt(2, 0)
+	other := foldtest.PostAt(2, 0)
 	require.NotEqual(t, uint64(42), other)
-	out := publishBatch(t, w, &memory{}, kafka.Position{Offset: 102},
-		logRecord(2, 100, "42", fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)),
-		logRecord(2, 101, fmt.Sprint(other), `{"user_id":1,"action":"LIKE"}`))
+	out := publishBatch(t, w, &foldtest.State{}, kafka.Position{Offset: 102},
+		foldtest.Record(2, 100, "42", fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)),
+		foldtest.Record(2, 101, fmt.Sprint(other), `{"user_id":1,"action":"LIKE"}`))
 	buckets := map[string]int32{}
 	for _, rec := range out.records {
 		if rec.Topic == schema.TopicUpdates {
@@ -253,4 +218,36 @@ func TestUpdatesTellOfUserBuckets(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]int32{"42": 16, fmt.Sprint(other): 0, schema.ProgressKey: 0}, buckets)
+}
+
+// TestNothingGoesOnForABatchThatFailed: what is done beside the fold has ended when a batch
+// has, which a next one would share its memory with.
+func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
+	stores := store.NewSet(t.TempDir(), 1<<20, slog.New(slog.DiscardHandler))
+	stores.BufferBytes = 1 << 20
+	defer stores.Close()
+	store := stores.New(schema.TopicState, 2)
+	require.NoError(t, store.Open())
+	defer store.Close()
+
+	likes := make([]*kgo.Record, 3)
+	for i := range likes {
+		e := schema.Event{PostID: foldtest.PostAt(2, 0), UserID: uint64(i + 1), Action: schema.Like, TimeMs: 60_000}
+		likes[i] = foldtest.Record(2, int64(i), "", "")
+		likes[i].Value = schema.AppendEvent(nil, &e)
+	}
+	store.NewWrite().Stage(1, func(int) (key, value []byte) {
+		return schema.AppendPairKey(nil, foldtest.PostAt(2, 0), 1), []byte("no pair at all")
+	})
+	w := newTestFold(2)
+	w.FoldAtATime, w.store = 1, store
+	underWay := 0
+	w.Beside = func(f func()) func() {
+		underWay++
+		return sync.OnceFunc(func() { f(); underWay-- })
+	}
+	err := w.transact(nil, &stream.Batch{Records: likes}, &output{progress: w.progress, store: store.NewWrite()})
+	require.ErrorContains(t, err, "folding: ")
+	require.Zero(t, underWay)
+	require.Len(t, w.classified[1].Events, 1, "the second part was being judged")
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,6 +18,7 @@ import (
 	"kudos/sql"
 	"kudos/stream"
 	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // beatingKafka answers heartbeats, and initialises whoever asks.
@@ -35,8 +35,10 @@ func (k *beatingKafka) ConnectTxn(*slog.Logger, *kafka.TxnOptions) (kafka.TxnCli
 func (k *beatingKafka) ProducerID(context.Context) (int64, int16, error) { return 1, 1, nil }
 func (k *beatingKafka) Close()                                           {}
 func (k *beatingKafka) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
-	resp := req.ResponseKind().(*kmsg.HeartbeatResponse)
-	resp.ErrorCode = k.code
+	resp := req.ResponseKind()
+	if heartbeat, ok := resp.(*kmsg.HeartbeatResponse); ok {
+		heartbeat.ErrorCode = k.code
+	}
 	return resp, k.err
 }
 
@@ -49,15 +51,16 @@ func TestATakeoverIsNoDamage(t *testing.T) {
 
 func foldIsTakenOver(t *testing.T) {
 	broker := &beatingKafka{}
-	w := &folder{txn: kafka.NewTxn(kafka.TxnOptions{ID: "a", Kafka: broker, Timeout: 1e9}, slog.New(slog.DiscardHandler))}
-	require.NoError(t, w.txn.Fence(t.Context()))
+	w := &foldWorker{Txn: kafka.NewTxn(kafka.TxnOptions{ID: "a", Kafka: broker, Timeout: 1e9},
+		slog.New(slog.DiscardHandler))}
+	require.NoError(t, w.Fence(t.Context()))
 	damage := stream.Park(stream.CauseState, "mend it", "the state table went back")
-	require.Equal(t, error(damage), w.unlessTaken(t.Context(), damage), "ours")
+	require.Equal(t, error(damage), w.ifStillOwned(t.Context(), damage), "ours")
 	broker.code = kerr.UnknownMemberID.Code
-	require.ErrorIs(t, w.unlessTaken(t.Context(), damage), kafka.ErrFenced, "taken")
+	require.ErrorIs(t, w.ifStillOwned(t.Context(), damage), kafka.ErrFenced, "taken")
 	broker.code, broker.err = 0, errors.New("connection reset by peer")
 	var park *stream.ParkError
-	err := w.unlessTaken(t.Context(), damage)
+	err := w.ifStillOwned(t.Context(), damage)
 	require.ErrorIs(t, err, broker.err, "not known")
 	require.False(t, errors.As(err, &park), "not known")
 }
@@ -65,27 +68,24 @@ func foldIsTakenOver(t *testing.T) {
 // countIsTakenOver: a process that was away comes back to a position that its successor has
 // moved. It goes on from there, and parks nothing; nothing counts twice.
 func countIsTakenOver(t *testing.T) {
-	broker, cluster := devtest.Broker(t)
-	require.NoError(t, broker.CreateTopic(schema.TopicUpdates, 1, nil))
+	k := devtest.NewKafka(t)
+	require.NoError(t, k.Broker.CreateTopic(schema.TopicUpdates, 1, nil))
 	mysql, raw := devtest.Database(t)
 	devtest.Migrate(t, mysql)
 	db, err := sql.Open(mysql, devtest.Log())
 	require.NoError(t, err)
 	defer db.Close()
-	opts := DefaultOptions()
-	start := func() *counter {
-		return &counter{opts: &opts, kafka: cluster, db: db.Of(0), metrics: newMetrics(prometheus.NewRegistry()), log: devtest.Log()}
+	start := func() *countWorker {
+		return NewWorkers(DefaultOptions(), k.Options, &store.Set{}, db, devtest.Log(),
+			nil).Count(stream.Assignment{}).(*countWorker)
 	}
-	writer, err := cluster.NewClient(devtest.Log(), kgo.DefaultProduceTopic(schema.TopicUpdates))
-	require.NoError(t, err)
-	defer writer.Close()
 	like := func(seq uint64) *stream.Batch {
-		u := schema.Update{Seq: seq, Counts: schema.Counts{Likes: int64(seq) + 1}, Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Likes: 1}}}
-		rec := &kgo.Record{Key: schema.AppendPostKey(nil, 7), Value: schema.AppendUpdate(nil, &u)}
-		require.NoError(t, writer.ProduceSync(t.Context(), rec).FirstErr())
+		rec := devtest.UpdateRecord(0, 7, schema.Update{Seq: seq, Counts: schema.Counts{Likes: int64(seq) + 1},
+			Deltas: []schema.Delta{{Region: schema.Region{'U', 'S'}, Likes: 1}}})
+		k.Write(rec)
 		return &stream.Batch{Records: []*kgo.Record{rec}, Next: kafka.Position{Offset: rec.Offset + 1}}
 	}
-	goesOn := func(w *counter, err error, why string, at int64) {
+	goesOn := func(w *countWorker, err error, why string, at int64) {
 		t.Helper()
 		var park *stream.ParkError
 		require.False(t, errors.As(err, &park), "%v", err)
@@ -96,7 +96,7 @@ func countIsTakenOver(t *testing.T) {
 		require.Equal(t, at, from.Offset)
 	}
 	away, successor := start(), start()
-	for _, w := range []*counter{away, successor} {
+	for _, w := range []*countWorker{away, successor} {
 		_, err := w.Open(t.Context())
 		require.NoError(t, err)
 	}

@@ -1,12 +1,12 @@
 package processor_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,92 +15,117 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"kudos/dev/devtest"
 	"kudos/ops/topics"
-	"kudos/processor"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
+	"kudos/stream/kafka"
 )
 
-func (s *system) checkTopics() []string {
-	report, err := topics.Check(s.t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
+// tryTopics is `kudos topics apply`.
+func (s *system) tryTopics(layout schema.Layout) (*topics.Report, error) {
+	return topics.Apply(s.t.Context(), s.Options, layout, 1, s.log)
+}
+
+// applyTopics is `kudos topics apply`, and what it says.
+func (s *system) applyTopics() []string {
+	s.t.Helper()
+	report, err := s.tryTopics(fourPartitions)
 	require.NoError(s.t, err)
 	return report.Lines
+}
+
+// refuseTopics is `kudos topics apply` that fails, of which it says so.
+func (s *system) refuseTopics(layout schema.Layout, says string) {
+	s.t.Helper()
+	_, err := s.tryTopics(layout)
+	require.ErrorContains(s.t, err, says)
+}
+
+// checkLayout is `kudos topics check`, and what it says.
+func (s *system) checkLayout(layout schema.Layout, replicas int16) []string {
+	s.t.Helper()
+	report, err := topics.Check(s.t.Context(), s.Options, layout, replicas, s.log)
+	require.NoError(s.t, err)
+	return report.Lines
+}
+
+func (s *system) checkTopics(replicas int16) []string { return s.checkLayout(fourPartitions, replicas) }
+
+// newTopics is a broker with topics that were just made.
+func newTopics(t testing.TB) *system {
+	s := newBroker(t)
+	s.applyTopics()
+	return s
+}
+
+var fourPartitions = schema.Layout{Partitions: partitions}
+
+// startsAt0 is what topics.Apply says of partitions that it has written the first progress record of.
+func startsAt0(partitions ...int32) (lines []string) {
+	for _, p := range partitions {
+		lines = append(lines, fmt.Sprintf("partition %d starts at offset 0 of likes", p))
+	}
+	return lines
 }
 
 func TestTopicsAreMade(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	require.Len(t, s.checkTopics(), 9, "each topic is missed: %v", s.checkTopics())
-	report, err := s.applyTopics()
-	require.NoError(t, err)
-	require.Equal(t, []string{
-		"created likes with 4 partitions, replication factor 1",
-		"created latest-like-action-table with 4 partitions, replication factor 1",
-		"created like-updates with 4 partitions, replication factor 1",
-		"created likes.dlt with 4 partitions, replication factor 1",
-		"created trending with 4 partitions, replication factor 1",
-		"created trending-local with 4 partitions, replication factor 1",
-		"created trending-local-table with 4 partitions, replication factor 1",
-		"created trending-table with 4 partitions, replication factor 1",
-		"created trending-exclusions with 1 partitions, replication factor 1",
-		"partition 0 starts at offset 0 of likes",
-		"partition 1 starts at offset 0 of likes",
-		"partition 2 starts at offset 0 of likes",
-		"partition 3 starts at offset 0 of likes",
-	}, report.Lines)
-	require.Empty(t, s.checkTopics())
+	require.Len(t, s.checkTopics(1), 9, "each topic is missed: %v", s.checkTopics(1))
+	var created []string
+	for _, name := range strings.Fields("likes latest-like-action-table like-updates likes.dlt " +
+		"trending trending-local trending-local-table trending-table") {
+		created = append(created, "created "+name+" with 4 partitions, replication factor 1")
+	}
+	created = append(created, "created trending-exclusions with 1 partitions, replication factor 1")
+	require.Equal(t, append(created, startsAt0(0, 1, 2, 3)...), s.applyTopics())
+	require.Empty(t, s.checkTopics(1))
 	for _, want := range schema.Topics(partitions, 1) {
-		info := s.broker.TopicInfo(want.Name)
+		info := s.Broker.TopicInfo(want.Name)
 		have := map[string]string{}
 		for k, v := range info.Configs {
 			have[k] = *v
 		}
 		require.Equal(t, want.Configs, have, want.Name)
-		require.Len(t, s.broker.PartitionInfos(want.Name), int(want.Partitions))
+		require.Len(t, s.Broker.PartitionInfos(want.Name), int(want.Partitions))
 	}
 
-	report, err = s.applyTopics()
-	require.NoError(t, err)
-	require.Empty(t, report.Lines, "a second time there is nothing to do")
+	require.Empty(t, s.applyTopics(), "a second time there is nothing to do")
 }
 
 func TestFirstProgressSaysWhereAndOfWhat(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	require.NoError(t, s.broker.CreateTopic(schema.TopicLikes, partitions, nil))
-	s.produceTo(likesTo(2, 10)...)
-	require.NoError(t, s.broker.DeleteRecords(schema.TopicLikes, 2, 6))
-	report, err := s.applyTopics()
-	require.NoError(t, err)
-	require.Contains(t, report.Lines, "partition 2 starts at offset 6 of likes")
+	require.NoError(t, s.Broker.CreateTopic(schema.TopicLikes, partitions, nil))
+	for user := range uint64(10) {
+		s.produce(record(like(2, user+1)))
+	}
+	require.NoError(t, s.Broker.DeleteRecords(schema.TopicLikes, 2, 6))
+	require.Contains(t, s.applyTopics(), "partition 2 starts at offset 6 of likes")
 	metadata, err := s.adm.BrokerMetadata(t.Context())
 	require.NoError(t, err)
-	for p, progress := range s.tape().progress() {
-		require.Equal(t, schema.Progress{
-			NextOffset: map[int]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions,
-			SourceID:  s.broker.TopicInfo(schema.TopicLikes).TopicID,
-			StateID:   s.broker.TopicInfo(schema.TopicState).TopicID,
-			UpdatesID: s.broker.TopicInfo(schema.TopicUpdates).TopicID,
-		}, progress, "partition %d", p)
+	for p := range int32(partitions) {
+		require.Equal(t, &schema.Progress{
+			NextOffset: map[int32]int64{2: 6}[p], LeaderEpoch: -1, ClusterID: metadata.Cluster, Partitions: partitions,
+			SourceID:  s.Broker.TopicInfo(schema.TopicLikes).TopicID,
+			StateID:   s.Broker.TopicInfo(schema.TopicState).TopicID,
+			UpdatesID: s.Broker.TopicInfo(schema.TopicUpdates).TopicID,
+		}, s.progress(p), "partition %d", p)
 	}
 }
 
-// likesTo are n likes for produceTo.
-func likesTo(partition int32, n uint64) []*kgo.Record {
-	var records []*kgo.Record
-	for user := range n {
-		rec := record(like(partition, user+1))
-		rec.Partition = partition
-		records = append(records, rec)
-	}
-	return records
+func (s *system) configure(topic, key, value string) {
+	s.t.Helper()
+	set := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}
+	_, err := s.adm.AlterTopicConfigs(s.t.Context(), set, topic)
+	require.NoError(s.t, err)
 }
 
 func TestChangedSettingsAreToldAndSetBack(t *testing.T) {
 	t.Parallel()
-	s := newBroker(t)
-	_, err := s.applyTopics()
-	require.NoError(t, err)
+	s := newTopics(t)
 	want := []string{}
 	for _, topic := range schema.Topics(partitions, 1) {
 		for key, value := range topic.Configs {
@@ -108,140 +133,116 @@ func TestChangedSettingsAreToldAndSetBack(t *testing.T) {
 			if value == "1" {
 				wrong = "2"
 			}
-			_, err := s.adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &wrong}}, topic.Name)
-			require.NoError(t, err)
-			want = append(want, fmt.Sprintf("%s of %s is %q, not %s; run: kudos topics apply", key, topic.Name, wrong, value))
-			require.ElementsMatch(t, want, s.checkTopics())
+			s.configure(topic.Name, key, wrong)
+			want = append(want, fmt.Sprintf("%s of %s is %q, not %s; run: kudos topics apply", key, topic.Name, wrong,
+				value))
+			require.ElementsMatch(t, want, s.checkTopics(1))
 		}
 	}
-	report, err := s.applyTopics()
-	require.NoError(t, err)
-	require.Len(t, report.Lines, len(want))
-	for _, line := range report.Lines {
+	lines := s.applyTopics()
+	require.Len(t, lines, len(want))
+	for _, line := range lines {
 		require.True(t, strings.HasPrefix(line, "set "), line)
 	}
-	require.Empty(t, s.checkTopics())
+	require.Empty(t, s.checkTopics(1))
 }
 
 // An operator's longer retention is no fault, and applying again does not cut it.
 func TestALongerRetentionStays(t *testing.T) {
 	t.Parallel()
-	s := newBroker(t)
-	_, err := s.applyTopics()
-	require.NoError(t, err)
+	s := newTopics(t)
 	retentions := map[string]string{schema.TopicLikes: "604800000", schema.TopicDLT: "2592000000"}
 	for topic, least := range retentions {
 		for _, c := range []struct {
 			value string
 			fine  bool
 		}{{"-1", true}, {least + "0", true}, {least[:len(least)-1], false}, {"-2", false}} {
-			_, err := s.adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &c.value}}, topic)
-			require.NoError(t, err)
-			want := c.value
-			if c.fine {
-				require.Empty(t, s.checkTopics(), "%s of %s", c.value, topic)
-			} else {
+			s.configure(topic, "retention.ms", c.value)
+			want, says := c.value, []string(nil)
+			if !c.fine {
 				want = least
-				require.Equal(t, []string{fmt.Sprintf("retention.ms of %s is %q, not %s; run: kudos topics apply", topic, c.value, least)}, s.checkTopics())
+				says = []string{fmt.Sprintf("retention.ms of %s is %q, not %s; run: kudos topics apply", topic, c.value,
+					least)}
 			}
-			_, err = s.applyTopics()
-			require.NoError(t, err)
-			require.Equal(t, want, *s.broker.TopicInfo(topic).Configs["retention.ms"])
+			require.Equal(t, says, s.checkTopics(1), "%s of %s", c.value, topic)
+			s.applyTopics()
+			require.Equal(t, want, *s.Broker.TopicInfo(topic).Configs["retention.ms"])
 		}
 	}
+}
+
+// stopTopics is `kudos topics apply` that is stopped at a partition.
+func (s *system) stopTopics(partition int32) {
+	s.t.Helper()
+	s.Broker.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(partition),
+		Err: kerr.UnknownServerError, Count: 1,
+	})
+	s.refuseTopics(fourPartitions, fmt.Sprintf("partition %d", partition))
 }
 
 // `kudos topics apply` was stopped halfway, or the state table was lost.
 func TestCheckTellsPartitionsWithoutProgress(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	s.broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(2), Err: kerr.UnknownServerError, Count: 1})
-	_, err := s.applyTopics()
-	require.ErrorContains(t, err, "partition 2")
+	s.stopTopics(2)
 	require.Equal(t, []string{
 		"partition 2 of the state table has no progress record; run: kudos topics apply",
 		"partition 3 of the state table has no progress record; run: kudos topics apply",
-	}, s.checkTopics())
-	_, err = s.applyTopics()
-	require.NoError(t, err)
-	require.Empty(t, s.checkTopics())
+	}, s.checkTopics(1))
+	s.applyTopics()
+	require.Empty(t, s.checkTopics(1))
 }
 
 func TestCheckTellsEachDifference(t *testing.T) {
 	t.Parallel()
-	s := newBroker(t)
-	_, err := s.applyTopics()
+	s := newTopics(t)
+	require.NoError(t, s.Broker.DeleteTopic(schema.TopicDLT))
+	require.Equal(t, []string{"topic likes.dlt is missing; run: kudos topics apply"}, s.checkTopics(1))
+	s.applyTopics()
+	_, err := s.adm.CreatePartitions(t.Context(), 1, schema.TopicUpdates)
 	require.NoError(t, err)
-	require.NoError(t, s.broker.DeleteTopic(schema.TopicDLT))
-	require.Equal(t, []string{"topic likes.dlt is missing; run: kudos topics apply"}, s.checkTopics())
-	_, err = s.applyTopics()
-	require.NoError(t, err)
-	_, err = s.adm.CreatePartitions(t.Context(), 1, schema.TopicUpdates)
-	require.NoError(t, err)
-	require.Equal(t, []string{"topic like-updates has 5 partitions, it must have 4"}, s.checkTopics())
-	report, err := topics.Check(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 3, s.log)
-	require.NoError(t, err)
-	require.Contains(t, strings.Join(report.Lines, "\n"), "topic likes has replication factor 1, not 3; reassign")
+	require.Equal(t, []string{"topic like-updates has 5 partitions, it must have 4"}, s.checkTopics(1))
+	require.Contains(t, strings.Join(s.checkTopics(3), "\n"), "topic likes has replication factor 1, not 3; reassign")
 }
 
 func TestTopicsApplyChangesNoPartitionCount(t *testing.T) {
 	t.Parallel()
-	s := newBroker(t)
-	_, err := s.applyTopics()
-	require.NoError(t, err)
-	_, err = topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: 8}, 1, s.log)
-	require.ErrorContains(t, err, "the state table has 4 partitions, not 8, and a partition count decides where a post lives: to add partitions, run `kudos topics repartition`; or set topics.partitions to 4")
-	_, err = topics.Apply(t.Context(), s.kafka, schema.Layout{Partitions: 3}, 1, s.log)
-	require.ErrorContains(t, err, "Kafka takes none away: set topics.partitions to 4")
+	s := newTopics(t)
+	s.refuseTopics(schema.Layout{Partitions: 8},
+		"the state table has 4 partitions, not 8, and a partition count decides "+
+			"where a post lives: to add partitions, run `kudos topics repartition`; or set topics.partitions to 4")
+	s.refuseTopics(schema.Layout{Partitions: 3}, "Kafka takes none away: set topics.partitions to 4")
 	buckets, err := schema.NewLayout(partitions, "42:16")
 	require.NoError(t, err)
-	_, err = topics.Apply(t.Context(), s.kafka, buckets, 1, s.log)
-	require.ErrorContains(t, err, "the state table has the user buckets [], and topics.user_buckets are [42:16]: they decide where a reaction lives; to change them, run `kudos topics repartition`")
-	require.Len(t, s.broker.PartitionInfos(schema.TopicLikes), partitions)
+	s.refuseTopics(buckets, "the state table has the user buckets [], and topics.user_buckets are [42:16]: "+
+		"they decide where a reaction lives; to change them, run `kudos topics repartition`")
+	require.Len(t, s.Broker.PartitionInfos(schema.TopicLikes), partitions)
 }
 
 func TestProgressIsNotTouchedOnceWritten(t *testing.T) {
 	t.Parallel()
-	s, tape, p := busySystem(t)
-	before := s.broker.PartitionInfos(schema.TopicState)
-	inits := s.broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Observe: true, Count: -1})
+	s, p := busySystem(t)
+	before := s.Broker.PartitionInfos(schema.TopicState)
+	inits := s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Observe: true, Count: -1})
 	for range 3 {
-		report, err := s.applyTopics()
-		require.NoError(t, err)
-		require.Empty(t, report.Lines)
+		require.Empty(t, s.applyTopics())
 	}
-	require.Equal(t, before, s.broker.PartitionInfos(schema.TopicState))
+	require.Equal(t, before, s.Broker.PartitionInfos(schema.TopicState))
 	require.Zero(t, inits.Hits(), "a running processor is not fenced")
 	s.produce(likes(100, 3)...)
-	tape.waitDrained()
-	tape.checkExact()
+	s.waitExact()
 	require.NoError(t, p.Ready())
-}
-
-func TestTopicsApplyUnderLoad(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	tape := s.tape()
-	p := s.run(maxBatch(20))
-	for round := range uint64(10) {
-		s.produce(likes(100*round+1, 50)...)
-		_, err := s.applyTopics()
-		require.NoError(t, err)
-		require.Empty(t, s.checkTopics())
-	}
-	tape.waitDrained()
-	p.waitReady()
-	tape.checkExact()
 }
 
 func TestUpdatesWithoutStateAreRefused(t *testing.T) {
 	t.Parallel()
-	s, _, p := busySystem(t)
+	s, p := busySystem(t)
 	p.stop()
 	s.recreate(schema.TopicState)
-	_, err := s.applyTopics()
-	require.ErrorContains(t, err, "like-updates/0 has records but latest-like-action-table/0 has none: the state table was lost; `kudos rebuild --from-events` makes it anew if likes still has its start")
-	for _, info := range s.broker.PartitionInfos(schema.TopicState) {
+	s.refuseTopics(fourPartitions, "like-updates/0 has records but latest-like-action-table/0 has none: "+
+		"the state table was lost; `kudos rebuild --from-events` makes it anew if likes still has its start")
+	for _, info := range s.Broker.PartitionInfos(schema.TopicState) {
 		require.Zero(t, info.HighWatermark, "nothing was written")
 	}
 }
@@ -250,42 +251,84 @@ func TestUpdatesWithoutStateAreRefused(t *testing.T) {
 func TestWhatWasAbortedDoesNotCount(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
-	s.broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalID(1)})
-	_, err := s.applyTopics()
-	require.ErrorContains(t, err, "writing the first progress record of partition 1")
+	s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: schema.FoldTransactionalID(1)})
+	s.refuseTopics(fourPartitions, "writing the first progress record of partition 1")
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
-		cl := s.client(kgo.TransactionalID(schema.FoldTransactionalID(1)), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		cl := s.NewClient(kgo.TransactionalID(schema.FoldTransactionalID(1)),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		require.NoError(t, cl.BeginTransaction())
-		require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: 1, Key: []byte("k"), Value: []byte("v")}).FirstErr())
+		rec := &kgo.Record{Topic: topic, Partition: 1, Key: []byte("k"), Value: []byte("v")}
+		require.NoError(t, cl.ProduceSync(t.Context(), rec).FirstErr())
 		require.NoError(t, cl.EndTransaction(t.Context(), kgo.TryAbort))
-		require.NotZero(t, s.broker.PartitionInfo(topic, 1).LastStableOffset)
+		require.NotZero(t, s.Broker.PartitionInfo(topic, 1).LastStableOffset)
 	}
-	report, err := s.applyTopics()
-	require.NoError(t, err)
-	require.Equal(t, []string{"partition 1 starts at offset 0 of likes", "partition 2 starts at offset 0 of likes", "partition 3 starts at offset 0 of likes"}, report.Lines)
+	require.Equal(t, startsAt0(1, 2, 3), s.applyTopics())
 }
 
 func TestAClusterThatIsTooOldIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t, kfake.MaxVersions(kversion.V3_8_0()))
 	const remedy = "kafka-features.sh"
-	_, err := s.applyTopics()
-	require.ErrorContains(t, err, remedy)
-	require.Nil(t, s.broker.TopicInfo(schema.TopicLikes))
-	report, err := topics.Check(t.Context(), s.kafka, schema.Layout{Partitions: partitions}, 1, s.log)
-	require.NoError(t, err)
-	require.Contains(t, report.Lines[0], remedy)
+	s.refuseTopics(fourPartitions, remedy)
+	require.Nil(t, s.Broker.TopicInfo(schema.TopicLikes))
+	require.Contains(t, s.checkTopics(1)[0], remedy)
+	s.mysql = sql.DefaultOptions()
+	s.mysql.DSN = "user@tcp(127.0.0.1:1)/none"
+	require.ErrorContains(t, s.runToEnd(), remedy)
+}
 
-	o := sql.DefaultOptions()
-	o.DSN = "user@tcp(127.0.0.1:1)/none"
-	store, err := sql.Open(o, s.log)
-	require.NoError(t, err)
-	defer store.Close()
-	options := processor.DefaultOptions()
-	options.StateDir = t.TempDir()
-	p, err := processor.New(options, s.kafka, store, s.log, prometheus.NewRegistry())
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.ErrorContains(t, p.Run(ctx), remedy)
+// addFirstProgress is what `kudos topics repartition` does for a partition that it has added.
+func (s *system) addFirstProgress(partition int32) error {
+	have, err := kafka.LookUpTopics(s.t.Context(), s.Client, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	require.NoError(s.t, err)
+	return topics.AddFirstProgress(s.t.Context(), s.Options, have, partition, fourPartitions, 1, s.log)
+}
+
+// A partition that has anything was folded, or is being folded: the first progress record
+// would have all of it folded again.
+func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
+	t.Parallel()
+	const partition = 2
+	something := func() *kgo.Record { return devtest.CountsRecord(partition, 7, schema.Counts{Likes: 1}) }
+	// empty is a system whose state table has nothing of the partition.
+	empty := func(t *testing.T) (*system, *kfake.FaultHandle) {
+		s := newTopics(t)
+		require.NoError(t, s.Broker.DeleteRecords(schema.TopicState, partition, -1))
+		return s, s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID},
+			TxnID: schema.FoldTransactionalID(partition), Observe: true, Count: -1})
+	}
+	t.Run("empty", func(t *testing.T) {
+		t.Parallel()
+		s, inits := empty(t)
+		require.NoError(t, s.addFirstProgress(partition))
+		require.NotZero(t, inits.Hits())
+		require.True(t, s.progress(partition).Moving)
+	})
+	t.Run("there before", func(t *testing.T) {
+		t.Parallel()
+		s, inits := empty(t)
+		s.produce(something())
+		before := s.Broker.PartitionInfo(schema.TopicState, partition)
+		require.NoError(t, s.addFirstProgress(partition))
+		require.Equal(t, before, s.Broker.PartitionInfo(schema.TopicState, partition), "nothing was written")
+		require.Zero(t, inits.Hits(), "whoever folds it is not fenced")
+	})
+	t.Run("written just before the fence", func(t *testing.T) {
+		t.Parallel()
+		s, _ := empty(t)
+		cl := s.NewClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		var once atomic.Bool
+		s.Broker.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			if id := r.(*kmsg.InitProducerIDRequest).TransactionalID; id != nil &&
+				*id == schema.FoldTransactionalID(partition) && once.CompareAndSwap(false, true) {
+				s.Broker.SleepControl(func() { assert.NoError(t, cl.ProduceSync(t.Context(), something()).FirstErr()) })
+			}
+			return nil, nil, false
+		})
+		require.NoError(t, s.addFirstProgress(partition))
+		require.True(t, once.Load(), "it was found empty at first")
+		last, err := table.LastProgress(t.Context(), s.Client, partition)
+		require.NoError(t, err)
+		require.Nil(t, last, "of who fences, only what the fenced one left counts")
+	})
 }

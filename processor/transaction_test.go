@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/processor"
 	"kudos/schema"
 )
 
@@ -27,11 +28,11 @@ func mixedBatch(user uint64) []*kgo.Record {
 }
 
 // seen counts the records of all topics; those that have none are left out.
-func (t *tape) seen() map[string]int {
+func (s *system) seen() map[string]int {
 	n := map[string]int{}
 	for _, topic := range schema.Topics(partitions, 1) {
-		for _, records := range t.read(topic.Name) {
-			if len(records) > 0 {
+		for p := range topic.Partitions {
+			if records := s.Records(topic.Name, p); len(records) > 0 {
 				n[topic.Name] += len(records)
 			}
 		}
@@ -61,124 +62,167 @@ func TestABatchIsOneTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
-			s.produceTo(mixedBatch(1)...)
+			s.produce(mixedBatch(1)...)
 			p := s.run()
-			tape := s.tape()
-			tape.waitDrained()
-			before, offset := tape.seen(), s.folded()
-			require.Equal(t, map[string]int{schema.TopicLikes: 5, schema.TopicState: before[schema.TopicState], schema.TopicUpdates: before[schema.TopicUpdates], schema.TopicDLT: 1}, before)
+			s.waitDrained()
+			before, offset := s.seen(), s.folded()
+			require.Equal(t, map[string]int{schema.TopicLikes: 5, schema.TopicState: before[schema.TopicState],
+				schema.TopicUpdates: before[schema.TopicUpdates], schema.TopicDLT: 1}, before)
 
 			h := s.holdCommit(0)
-			s.produceTo(mixedBatch(10)...)
+			s.produce(mixedBatch(10)...)
 			h.wait()
 			before[schema.TopicLikes] += 4 // what was produced just now
-			require.Equal(t, before, tape.seen(), "records that readers of committed data see before the commit")
+			require.Equal(t, before, s.seen(), "records that readers of committed data see before the commit")
 			require.Equal(t, offset, s.folded(), "committed offset before the commit")
-			for topic, more := range map[string]int64{schema.TopicState: 4, schema.TopicUpdates: 2, schema.TopicDLT: 1} { // 2 pairs, counts, progress; 1 post, progress
-				info := s.broker.PartitionInfo(topic, 0)
-				require.Equal(t, info.LastStableOffset+more, info.HighWatermark, "records of the open transaction in %s", topic)
+			// 2 pairs, counts, progress; 1 post, progress
+			for topic, more := range map[string]int64{schema.TopicState: 4, schema.TopicUpdates: 2,
+				schema.TopicDLT: 1} {
+				info := s.Broker.PartitionInfo(topic, 0)
+				require.Equal(t, info.LastStableOffset+more, info.HighWatermark,
+					"records of the open transaction in %s", topic)
 			}
-			info := s.broker.PartitionInfo(schema.TopicLikes, 1)
+			info := s.Broker.PartitionInfo(schema.TopicLikes, 1)
 			require.Equal(t, info.LastStableOffset+1, info.HighWatermark, "forwarded within the transaction")
 
 			h.release(how)
-			tape.waitDrained()
-			want := tape.checkExact()
-			require.Equal(t, 2, want.Forwarded)
-			require.Equal(t, 2, want.Dead)
+			s.waitExact()
+			after := s.seen()
+			require.Equal(t, 2*5, after[schema.TopicLikes], "one of each batch is forwarded")
+			require.Equal(t, 2, after[schema.TopicDLT])
 			require.Equal(t, offset+4, s.folded())
 			p.waitReady()
 		})
 	}
 }
 
-// Whatever step of a transaction fails, once or a few times: the batch is done over,
-// and nothing is left of the failed try. (A store that was written before the commit
-// would take the second try for a repetition, and lose the counts.)
+// Whatever step of a transaction fails, once or a few times: the batch is done over, and nothing is left of the failed
+// try. (A store that was written before the commit would take the second try for a repetition, and lose the counts.)
 func TestAFailedStepLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.run()
-	tape := s.tape()
 	s.produce(likes(1, 3)...)
-	tape.waitDrained()
-	txn := schema.FoldTransactionalID(0)
+	s.waitDrained()
 	user := uint64(100)
-	for _, f := range []kfake.Fault{
-		{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, TxnID: txn, Err: kerr.UnknownServerError},
-		{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, TxnID: txn, Err: kerr.ConcurrentTransactions, Count: 3},
-		{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, TxnID: txn, Err: kerr.NotCoordinator, Count: 2},
-		{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, TxnID: txn, Err: kerr.RequestTimedOut}, // and done
-		{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, TxnID: txn, Err: kerr.InvalidCommitOffsetSize, Count: 2},
-		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: txn, Err: kerr.UnknownServerError},
-		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: txn, Err: kerr.InvalidTxnState, Count: 2},
-		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: txn, Err: kerr.NotCoordinator},
-		{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: txn, Err: kerr.ConcurrentTransactions},
-		{Keys: []kmsg.Key{kmsg.Produce}, Topic: schema.TopicUpdates, Partitions: []int32{0}, Err: kerr.UnknownServerError},
-		{Keys: []kmsg.Key{kmsg.Produce}, Topic: schema.TopicUpdates, Partitions: []int32{0}, Err: kerr.NotEnoughReplicasAfterAppend}, // and done
-		{Keys: []kmsg.Key{kmsg.Produce}, Topic: schema.TopicState, Partitions: []int32{0}, Err: kerr.InvalidRecord},
-		{Keys: []kmsg.Key{kmsg.Produce}, Topic: schema.TopicState, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas},
-		{Keys: []kmsg.Key{kmsg.Produce}, Topic: schema.TopicDLT, Partitions: []int32{0}, Err: kerr.MessageTooLarge},
-		{Keys: []kmsg.Key{kmsg.Produce}, Topic: schema.TopicLikes, Partitions: []int32{1}, Err: kerr.PolicyViolation},
+	for _, c := range []struct {
+		key   kmsg.Key
+		topic string // of a Produce
+		err   *kerr.Error
+		count int
+	}{
+		{kmsg.TxnOffsetCommit, "", kerr.UnknownServerError, 0},
+		{kmsg.TxnOffsetCommit, "", kerr.ConcurrentTransactions, 3},
+		{kmsg.TxnOffsetCommit, "", kerr.NotCoordinator, 2},
+		{kmsg.TxnOffsetCommit, "", kerr.RequestTimedOut, 0}, // and done
+		{kmsg.TxnOffsetCommit, "", kerr.InvalidCommitOffsetSize, 2},
+		{kmsg.EndTxn, "", kerr.UnknownServerError, 0},
+		{kmsg.EndTxn, "", kerr.InvalidTxnState, 2},
+		{kmsg.EndTxn, "", kerr.NotCoordinator, 0},
+		{kmsg.EndTxn, "", kerr.ConcurrentTransactions, 0},
+		{kmsg.Produce, schema.TopicUpdates, kerr.UnknownServerError, 0},
+		{kmsg.Produce, schema.TopicUpdates, kerr.NotEnoughReplicasAfterAppend, 0}, // and done
+		{kmsg.Produce, schema.TopicState, kerr.InvalidRecord, 0},
+		{kmsg.Produce, schema.TopicState, kerr.NotEnoughReplicas, 0},
+		{kmsg.Produce, schema.TopicDLT, kerr.MessageTooLarge, 0},
+		{kmsg.Produce, schema.TopicLikes, kerr.PolicyViolation, 0},
 	} {
-		what := fmt.Sprintf("%v of %s%s fails with %s", f.Keys, f.TxnID, f.Topic, f.Err.Message)
-		if f.Topic != "" { // of the fold, and not of the test
+		f := kfake.Fault{Keys: []kmsg.Key{c.key}, Err: c.err, Count: c.count}
+		switch c.topic {
+		case "":
+			f.TxnID = schema.FoldTransactionalID(0)
+		case schema.TopicLikes: // an event that is forwarded
+			f.Partitions = []int32{1}
+		default:
+			f.Partitions = []int32{0}
+		}
+		what := fmt.Sprintf("%v of %s fails with %s", f.Keys, c.topic, c.err.Message)
+		f.Topic = c.topic
+		if c.topic != "" { // of the fold, and not of the test
 			f.When = func(r kmsg.Request) bool { return r.(*kmsg.ProduceRequest).TransactionID != nil }
 		}
 		user += 10
-		h := s.broker.Fault(f)
-		s.produceTo(mixedBatch(user)...)
+		h := s.Broker.Fault(f)
+		s.produce(mixedBatch(user)...)
 		s.produce(likes(user, 2)...)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		require.NoError(t, h.Wait(ctx, max(1, f.Count)), "%s: waiting for it", what)
 		cancel()
-		tape.waitDrained()
-		tape.checkExact()
-		p.waitReady()
+		s.waitExact(p)
 	}
 	// What was done over is counted once.
-	records := 0
-	for _, log := range tape.read(schema.TopicLikes) {
-		records += len(log)
-	}
 	p.waitIdle()
-	require.Equal(t, records, p.metric("kudos_events_folded_total"))
+	require.Equal(t, s.seen()[schema.TopicLikes], p.metric("kudos_events_folded_total"))
 	// The local state is what the log says, too: another processor begins with it.
 	p.stop()
 	s.produce(likes(5000, 2)...)
 	s.run()
-	tape.waitDrained()
-	tape.checkExact()
+	s.waitExact()
 }
 
-// A fenced worker gives up at once and does not come back by itself: initialising
-// again would fence the rightful owner.
+// A fenced worker gives up at once and does not come back by itself: initialising again would fence the rightful owner.
 func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := s.run()
-	tape := s.tape()
 	s.produce(likes(1, 1)...)
-	tape.waitDrained()
+	s.waitDrained()
 	p.waitReady()
 	// Somebody else initialises the transactional id.
-	other := s.client(kgo.TransactionalID(schema.FoldTransactionalID(2)), kgo.TransactionTimeout(10*time.Second))
+	other := s.NewClient(kgo.TransactionalID(schema.FoldTransactionalID(2)), kgo.TransactionTimeout(10*time.Second))
 	_, _, err := other.ProducerID(t.Context())
 	require.NoError(t, err)
-	inits := s.broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(2), Observe: true, Count: -1})
+	inits := s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.FoldTransactionalID(2),
+		Observe: true, Count: -1})
 	s.produce(likes(2, 1)...)
 	p.waitParked("likes/2 fenced", "another process owns this partition")
 	s.produce(likes(3, 1)...)
-	s.waitFor("the other partitions to go on", func() (bool, any) {
-		counts := s.counts()
-		return counts[postIn(0)].Likes == 3 && counts[postIn(1)].Likes == 3 && counts[postIn(3)].Likes == 3, counts
-	})
+	s.waitLikes(3, 0, 1, 3)
 	require.Equal(t, int64(1), s.counts()[postIn(2)].Likes)
 	require.Zero(t, inits.Hits(), "initialisations after the fencing")
 	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupFold, "fenced"))
 	// A second processor makes the group assign anew.
 	s.run()
-	tape.waitDrained()
-	tape.checkExact()
+	s.waitExact()
 	require.Equal(t, int64(3), s.counts()[postIn(2)].Likes)
+}
+
+// Without work there are no transactions, nothing is written anywhere, and nothing is behind.
+func TestAnIdleSystemIsQuiet(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	p := s.run(func(o *processor.Options) { o.SessionTimeout = 10 * time.Second }) // a heartbeat every 2 s
+	// one of them is forwarded: a commit marker ends likes/1
+	s.produce(mixedBatch(1)...)
+	s.produce(likes(10, 5)...)
+	s.waitDrained()
+	p.waitReady()
+	p.waitIdle()
+	s.waitFor("the offsets of like-count to be committed up to the end", func() (bool, any) {
+		offsets, err := s.adm.FetchOffsets(t.Context(), schema.GroupApply)
+		require.NoError(t, err)
+		for partition, info := range s.Broker.PartitionInfos(schema.TopicUpdates) {
+			if o, ok := offsets.Lookup(schema.TopicUpdates, int32(partition)); !ok || o.At != info.LastStableOffset {
+				return false, offsets
+			}
+		}
+		return true, nil
+	})
+
+	work := s.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce, kmsg.EndTxn, kmsg.TxnOffsetCommit,
+		kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.OffsetCommit, kmsg.JoinGroup}, Observe: true, Count: -1})
+	transactions, applies := p.metric("kudos_fold_transactions_total"), p.metric("kudos_mysql_transactions_total")
+	var beats []*kfake.FaultHandle
+	for _, group := range []string{schema.GroupFold, schema.GroupApply} {
+		beat := kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: group, Observe: true, Count: -1}
+		beats = append(beats, s.Broker.Fault(beat))
+	}
+	s.waitFor("some heartbeats of each group", func() (bool, any) {
+		return beats[0].Hits() >= 2 && beats[1].Hits() >= 2, []int{beats[0].Hits(), beats[1].Hits()}
+	})
+	require.Zero(t, work.Hits(), "requests that write")
+	require.Equal(t, transactions, p.metric("kudos_fold_transactions_total"))
+	require.Equal(t, applies, p.metric("kudos_mysql_transactions_total"))
+	require.Zero(t, p.Lag())
+	require.NoError(t, p.Ready())
 }

@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
 
-// health is when Kafka last answered a look well, and what went wrong since.
+// health is when Kafka last answered well, and what went wrong since.
 type health struct {
 	mu struct {
 		sync.Mutex
@@ -23,8 +22,8 @@ type health struct {
 	}
 }
 
-// answered notes a look's outcome. That the topic does not exist
-// counts at once; silence, and what may pass by itself, only with time.
+// answered notes what became of a request. That the topic does not exist counts at once; silence, and what may pass by
+// itself, only with time.
 func (h *health) answered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,40 +36,41 @@ func (h *health) answered(err error) {
 	}
 }
 
-func (h *health) last() (time.Time, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.at, h.mu.err
-}
-
-// ready is nil when Kafka answered within ReadyTimeout.
-func (p *publisher) ready() error {
+// kafkaReady is nil if Kafka answered within ReadyTimeout.
+func (p *Producer) kafkaReady() error {
 	if p.client.Load() == nil {
 		return fmt.Errorf("producer: %w", errNotRunning)
 	}
-	at, err := p.health.last()
-	if !at.IsZero() && time.Since(at) < p.options.ReadyTimeout {
-		return nil
-	}
+	p.health.mu.Lock()
+	defer p.health.mu.Unlock()
+	at, err := p.health.mu.at, p.health.mu.err
+	const topic = schema.TopicLikes
 	switch {
+	case !at.IsZero() && time.Since(at) < p.options.ReadyTimeout:
+		return nil
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Errorf("producer: the topic %s does not exist; create it with `kudos topics apply`", schema.TopicLikes)
+		return fmt.Errorf("producer: the topic %s does not exist; create it with `kudos topics apply`", topic)
 	case err != nil:
-		return fmt.Errorf("producer: Kafka at %v does not answer for the topic %s: %w", p.kafka.Brokers, schema.TopicLikes, err)
+		return fmt.Errorf("producer: Kafka at %v does not answer for the topic %s: %w", p.kafka.Brokers, topic, err)
 	}
 	return fmt.Errorf("producer: Kafka at %v has not answered yet", p.kafka.Brokers)
 }
 
-// watch looks at Kafka a few times per ReadyTimeout, and logs when it goes away and
-// when it is back.
-func (p *publisher) watch(ctx context.Context) {
+// watchKafka asks Kafka for the likes topic a few times per ReadyTimeout, and logs when it stops answering and when it
+// answers again.
+func (p *Producer) watchKafka(ctx context.Context) error {
 	every := p.options.ReadyTimeout / 3
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	away := false
 	for {
-		p.look(ctx, every)
-		if err := p.ready(); ctx.Err() == nil && (err != nil) != away {
+		if client := p.client.Load(); client != nil {
+			bounded, cancel := context.WithTimeout(ctx, every)
+			_, err := kafka.LookUpTopics(bounded, client, schema.TopicLikes)
+			cancel()
+			p.health.answered(err)
+		}
+		if err := p.kafkaReady(); ctx.Err() == nil && (err != nil) != away {
 			away = err != nil
 			if away {
 				p.log.Warn("likes cannot be taken", "err", err)
@@ -80,35 +80,8 @@ func (p *publisher) watch(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 	}
-}
-
-// look asks Kafka for the likes topic. Its failure needs no log of its own: watch
-// tells when it matters.
-func (p *publisher) look(ctx context.Context, timeout time.Duration) {
-	client := p.client.Load()
-	if client == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	p.health.answered(askForTopic(ctx, client, schema.TopicLikes))
-}
-
-func askForTopic(ctx context.Context, client *kgo.Client, topic string) error {
-	req := kmsg.NewPtrMetadataRequest()
-	asked := kmsg.NewMetadataRequestTopic()
-	asked.Topic = kmsg.StringPtr(topic)
-	req.Topics = append(req.Topics, asked)
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return err
-	}
-	if len(resp.Topics) != 1 {
-		return fmt.Errorf("asked for one topic, got %d", len(resp.Topics))
-	}
-	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }

@@ -1,66 +1,216 @@
 package producer
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 )
 
+const (
+	issuerName   = "https://issuer.example.com"
+	serviceScope = "kudos:write"
+)
+
+// keySetOf is a JSON Web Key Set.
+func keySetOf(t testing.TB, keys ...any) []byte {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"keys": keys})
+	require.NoError(t, err)
+	return text
+}
+
+// issuer serves the keys that tokens are verified with.
+type issuer struct {
+	t      testing.TB
+	server *httptest.Server
+	asked  atomic.Int64           // how often it was
+	keys   atomic.Pointer[[]byte] // nil: it is away
+}
+
+func newIssuer(t testing.TB, signers ...signer) *issuer {
+	i := &issuer{t: t}
+	i.publish(signers...)
+	i.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		i.asked.Add(1)
+		if keys := i.keys.Load(); keys != nil {
+			_, _ = w.Write(*keys)
+		} else {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(i.server.Close)
+	return i
+}
+
+// publish has it serve the keys of these, and no others any more.
+func (i *issuer) publish(signers ...signer) {
+	var keys []any
+	for _, s := range signers {
+		keys = append(keys, s.jwk)
+	}
+	set := keySetOf(i.t, keys...)
+	i.keys.Store(&set)
+}
+
+// options are those of a producer that takes its tokens.
+func (i *issuer) options(o *Options) {
+	o.Auth, o.JWKS, o.JWTIssuer, o.JWTAudience = AuthJWT, i.server.URL, issuerName, "kudos"
+}
+
+// signer signs tokens with one key, whose public half is jwk.
+type signer struct {
+	kid    string
+	method jwt.SigningMethod
+	secret any
+	jwk    map[string]any
+}
+
+func newECSigner(t testing.TB, kid string) signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	point, err := key.PublicKey.Bytes() // 4, x, y
+	require.NoError(t, err)
+	return signer{kid, jwt.SigningMethodES256, key, map[string]any{
+		"kty": "EC", "crv": "P-256", "kid": kid, "use": "sig", "alg": "ES256",
+		"x": encodePart(point[1:33]), "y": encodePart(point[33:]),
+	}}
+}
+
+func newRSASigner(t testing.TB, kid string) signer {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	return signer{kid, jwt.SigningMethodRS256, key, map[string]any{
+		"kty": "RSA", "kid": kid, "n": encodePart(key.N.Bytes()), "e": encodePart(big.NewInt(int64(key.E)).Bytes()),
+	}}
+}
+
+func encodePart(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// token is one of user 9 that is valid, but for what change does to its claims, and what more it has in its header.
+func (s signer) token(t testing.TB, change func(jwt.MapClaims), header ...map[string]any) string {
+	t.Helper()
+	claims := jwt.MapClaims{"iss": issuerName, "aud": "kudos", "sub": "9", "exp": time.Now().Add(time.Hour).Unix()}
+	if change != nil {
+		change(claims)
+	}
+	token := jwt.NewWithClaims(s.method, claims)
+	for _, more := range header {
+		maps.Copy(token.Header, more)
+	}
+	if s.kid != "" {
+		token.Header["kid"] = s.kid
+	}
+	text, err := token.SignedString(s.secret)
+	require.NoError(t, err)
+	return text
+}
+
+func (s signer) serviceToken(t testing.TB) string {
+	t.Helper()
+	return s.token(t, func(c jwt.MapClaims) { c["sub"], c["scope"] = "feed", "openid "+serviceScope })
+}
+
+// clock is a time that only its test moves on.
+type clock struct{ nanos atomic.Int64 }
+
+// startWithClock is start of a producer whose keys and rates have a clock of the test's.
+func startWithClock(t testing.TB, change func(*Options)) (*rig, *clock) {
+	t.Helper()
+	c := &clock{}
+	c.nanos.Store(time.Now().UnixNano())
+	r := newRig(t, change)
+	if r.keys != nil {
+		r.keys.now = c.now
+	}
+	if r.userRate != nil {
+		r.userRate.now = c.now
+	}
+	if r.addressRate != nil {
+		r.addressRate.now = c.now
+	}
+	r.StartUntilReady()
+	return r, c
+}
+
+func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// bearer is the header of a request with a token.
+func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
+
+// putAs likes with a token.
+func (r *rig) putAs(token, path string) apikit.Answer {
+	r.T.Helper()
+	return r.put(path, bearer(token)...)
+}
+
 // A key that the issuer has taken into use is found by the first token that names it; what
-// it has taken back verifies nothing any more.
+// it has taken back verifies nothing any more. Its keys may be at an address, or in a file.
 func TestRotatedKey(t *testing.T) {
 	first, second := newECSigner(t, "1"), newECSigner(t, "2")
-	issuer, clock := newIssuer(t, first), newClock()
-	r := newRig(t, issuer.options)
-	r.access.keys.now, r.access.keys.wait = clock.now, time.Hour // nobody waits where nothing comes
-	r.runUntilReady()
-	r.putAs(first.token(t, nil), "/v1/posts/7/likes/9").place(t)
+	issuer, path := newIssuer(t, first), filepath.Join(t.TempDir(), "jwks.json")
+	for source, publish := range map[string]func(s signer){
+		issuer.server.URL: func(s signer) { issuer.publish(s) },
+		path: func(s signer) {
+			require.NoError(t, os.WriteFile(path, keySetOf(t, s.jwk), 0o600))
+		},
+	} {
+		publish(first)
+		r, clock := startWithClock(t, func(o *Options) { issuer.options(o); o.JWKS = source })
+		r.keys.wait = time.Hour // nobody waits if nothing comes
+		put := func(s signer) apikit.Answer { return r.putAs(s.token(t, nil), like) }
+		put(first).Require(accepted)
 
-	issuer.publish(second)
-	const unknown = "no key of the issuer is for this token"
-	r.putAs(second.token(t, nil), "/v1/posts/7/likes/9").requireProblem(t, http.StatusUnauthorized, "unauthenticated", unknown)
-	require.EqualValues(t, 1, issuer.asked.Load(), "the last look was just now")
-
-	clock.advance(lookPause)
-	r.putAs(second.token(t, nil), "/v1/posts/7/likes/9").place(t)
-	r.putAs(first.token(t, nil), "/v1/posts/7/likes/9").requireProblem(t, http.StatusUnauthorized, "unauthenticated", unknown)
+		publish(second)
+		const unknown = "no key of the issuer is for this token"
+		requireUnauthenticated(put(second), unknown) // the keys were read just now
+		clock.advance(lookPause)
+		put(second).Require(accepted)
+		requireUnauthenticated(put(first), unknown)
+		read := r.Metric("kudos_producer_keys_read_timestamp_seconds")
+		require.EqualValues(t, float64(clock.now().UnixMilli())/1000, read)
+		r.End()
+	}
 	require.EqualValues(t, 2, issuer.asked.Load())
-	require.EqualValues(t, float64(clock.now().UnixMilli())/1000, r.metric("kudos_producer_keys_read_timestamp_seconds"))
 }
 
 // However many tokens with made-up keys come, the issuer is asked once in each pause.
 func TestUnknownKeysAskTheIssuerOncePerPause(t *testing.T) {
 	key := newECSigner(t, "1")
-	issuer, clock := newIssuer(t, key), newClock()
-	r := newRig(t, issuer.options)
-	r.access.keys.now = clock.now
-	r.runUntilReady()
+	issuer := newIssuer(t, key)
+	r, clock := startWithClock(t, issuer.options)
 	key.kid = "made up"
 	token := key.token(t, nil)
 	for pause := range 3 {
 		clock.advance(lookPause)
-		var all sync.WaitGroup
-		statuses := make([]int, 20)
-		for i := range statuses {
-			all.Go(func() {
-				a, _ := r.trySend(http.MethodPut, "/v1/posts/7/likes/9", strings.NewReader(""), "Authorization", "Bearer "+token)
-				statuses[i] = a.status
-			})
+		var answers [20]<-chan apikit.Answer
+		for i := range answers {
+			answers[i] = r.Later(http.MethodPut, like, "", bearer(token)...)
 		}
-		all.Wait()
-		for _, status := range statuses {
-			require.Equal(t, http.StatusUnauthorized, status)
+		for _, answered := range answers {
+			(<-answered).Require(http.StatusUnauthorized)
 		}
 		require.EqualValues(t, 2+pause, issuer.asked.Load())
 	}
@@ -70,56 +220,34 @@ func TestUnknownKeysAskTheIssuerOncePerPause(t *testing.T) {
 // not ready, and becomes it by itself.
 func TestIssuerIsAway(t *testing.T) {
 	key := newECSigner(t, "1")
-	issuer, clock := newIssuer(t, key), newClock()
-	issuer.goAway(true)
+	issuer, clock := newIssuer(t, key), &clock{}
+	issuer.keys.Store(nil)
 	r := newRig(t, issuer.options)
-	r.access.keys.now, r.access.keys.retry = clock.now, time.Millisecond
-	r.run()
-	require.Eventually(t, func() bool { return issuer.asked.Load() > 1 }, patience, time.Millisecond)
+	r.keys.now, r.keys.retry = clock.now, time.Millisecond
+	r.Start()
+	r.WaitFor("the issuer must be asked again", func() bool { return issuer.asked.Load() > 1 })
 	require.ErrorContains(t, r.Ready(), "the keys of producer.jwks cannot be read: "+issuer.server.URL+" answers 503")
-	a := r.putAs(key.token(t, nil), "/v1/posts/7/likes/9")
-	a.requireProblem(t, http.StatusServiceUnavailable, "keys-unavailable", "have not been read yet")
-	require.Equal(t, "1", a.header.Get("Retry-After"))
-	require.Zero(t, r.metric("kudos_producer_keys_read_timestamp_seconds"))
+	requireRefused(r.putAs(key.token(t, nil), like), 503, "keys-unavailable", "have not been read yet").
+		RequireHeader("Retry-After", "1")
+	r.requireCount(0, "keys_read_timestamp_seconds")
 
-	issuer.goAway(false)
-	require.Eventually(t, func() bool { return r.Ready() == nil }, patience, time.Millisecond)
-	issuer.goAway(true)
+	issuer.publish(key)
+	r.WaitFor("the issuer is back", func() bool { return r.Ready() == nil })
+	issuer.keys.Store(nil)
 	clock.advance(lookPause)
 	unknown := key
 	unknown.kid = "2"
 	asked := issuer.asked.Load()
-	require.Equal(t, http.StatusUnauthorized, r.putAs(unknown.token(t, nil), "/v1/posts/7/likes/9").status)
+	r.putAs(unknown.token(t, nil), like).Require(http.StatusUnauthorized)
 	require.Greater(t, issuer.asked.Load(), asked)
-	r.putAs(key.token(t, nil), "/v1/posts/7/likes/9").place(t)
+	r.putAs(key.token(t, nil), like).Require(accepted)
 	require.NoError(t, r.Ready())
-}
-
-// Keys may be in a file, too; it is read again as an address is.
-func TestKeysOfAFile(t *testing.T) {
-	first, second := newECSigner(t, "1"), newECSigner(t, "2")
-	path := filepath.Join(t.TempDir(), "jwks.json")
-	write := func(s signer) {
-		text, err := json.Marshal(map[string]any{"keys": []any{s.jwk}})
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(path, text, 0o600))
-	}
-	write(first)
-	clock := newClock()
-	r := newRig(t, func(o *Options) { newIssuer(t).options(o); o.JWKS = path })
-	r.access.keys.now, r.access.keys.wait = clock.now, time.Hour // nobody waits where nothing comes
-	r.runUntilReady()
-	r.putAs(first.token(t, nil), "/v1/posts/7/likes/9").place(t)
-	write(second)
-	clock.advance(lookPause)
-	r.putAs(second.token(t, nil), "/v1/posts/7/likes/9").place(t)
 }
 
 // What the source may answer is bounded, and where it is was set.
 func TestSourceOfKeysIsBounded(t *testing.T) {
 	key := newECSigner(t, "1")
-	set, err := json.Marshal(map[string]any{"keys": []any{key.jwk}})
-	require.NoError(t, err)
+	set := keySetOf(t, key.jwk)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch req.URL.Path {
 		case "/elsewhere":
@@ -135,7 +263,7 @@ func TestSourceOfKeysIsBounded(t *testing.T) {
 	} {
 		o := DefaultOptions()
 		o.JWKS = server.URL + path
-		keys, err := newKeyring(o, slog.New(slog.DiscardHandler)).readSource(t.Context())
+		keys, err := newKeyring(o, testkit.Log()).readSource(t.Context())
 		if want == "" {
 			require.NoError(t, err)
 			require.Len(t, keys, 1)
@@ -155,32 +283,29 @@ func TestParseKeys(t *testing.T) {
 		return jwk
 	}
 	ed := map[string]any{"kty": "OKP", "crv": "Ed25519", "kid": "3", "x": encodePart(make([]byte, 32))}
-	parse := func(keys ...any) (keySet, error) {
-		text, err := json.Marshal(map[string]any{"keys": keys})
-		require.NoError(t, err)
-		return parseKeys(text)
-	}
+	parse := func(keys ...any) (keySet, error) { return parseKeys(keySetOf(t, keys...)) }
 	keys, err := parse(
 		ec, rsa, ed,
 		// Of these an issuer may have some; they keep nobody from the others.
-		but(ec, "kid", "4", "use", "enc"), but(ec, "kid", "5", "kty", "AKP"), but(ec, "kid", "6", "crv", "secp256k1"), map[string]any{"kty": 7},
-		map[string]any{"kty": "oct", "kid": "7", "k": "c2VjcmV0"},
+		but(ec, "kid", "4", "use", "enc"), but(ec, "kid", "5", "kty", "AKP"), but(ec, "kid", "6", "crv", "secp256k1"),
+		map[string]any{"kty": 7}, map[string]any{"kty": "oct", "kid": "7", "k": "c2VjcmV0"},
 	)
 	require.NoError(t, err)
 	require.Len(t, keys, 3)
 	for kid, alg := range map[string]string{"1": "ES256", "2": "PS512", "3": "EdDSA"} {
-		_, ok := keys.find(kid, alg)
-		require.True(t, ok, "%s with %s", kid, alg)
+		_, err := keys.find(kid, alg)
+		require.NoError(t, err, "%s with %s", kid, alg)
 	}
-	_, ok := keys.find("1", "ES384")
-	require.False(t, ok, "a key is for the algorithm that it names")
+	_, err = keys.find("1", "ES384")
+	require.ErrorIs(t, err, errUnknownKey, "a key is for the algorithm that it names")
 
 	one, err := parse(ec)
 	require.NoError(t, err)
-	_, ok = one.find("", "ES256")
-	require.True(t, ok, "the only key needs no name")
+	_, err = one.find("", "ES256")
+	require.NoError(t, err, "the only key needs no name")
 
 	zeros := encodePart(make([]byte, 32))
+	large := func(bytes int) string { return encodePart(append([]byte{0x80}, make([]byte, bytes-1)...)) }
 	for name, c := range map[string]struct {
 		jwk  map[string]any
 		want string
@@ -189,8 +314,8 @@ func TestParseKeys(t *testing.T) {
 		"coordinate": {but(ec, "x", encodePart(make([]byte, 31))), "key 1: "},
 		"point":      {but(ec, "x", zeros, "y", zeros), "not on declared curve"},
 		"no base64":  {but(ec, "x", "!"), "illegal base64 data"},
-		"short":      {but(rsa, "n", encodePart(append([]byte{0x80}, make([]byte, 127)...))), "has 1024 bits, not 2048 to 8192"},
-		"long":       {but(rsa, "n", encodePart(append([]byte{0x80}, make([]byte, 1024)...))), "has 8200 bits, not 2048 to 8192"},
+		"short":      {but(rsa, "n", large(128)), "has 1024 bits, not 2048 to 8192"},
+		"long":       {but(rsa, "n", large(1025)), "has 8200 bits, not 2048 to 8192"},
 		"encryption": {but(rsa, "use", "enc"), `is not for signatures, but for "enc"`},
 		"other kind": {but(ed, "crv", "X25519"), "key 1: "},
 		"symmetric":  {map[string]any{"kty": "oct", "kid": "7", "k": "c2VjcmV0"}, "is not a public key"},

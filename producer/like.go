@@ -1,74 +1,144 @@
 package producer
 
 import (
+	"encoding/json"
 	"net/http"
+	"strconv"
+	"time"
 
 	"kudos/httpserver/problem"
 	"kudos/schema"
 )
 
-// react serves PUT and DELETE of a user's reaction to a post: both ids stand in the
-// path, and the body is not read.
+// react serves PUT and DELETE of a user's reaction to a post: both ids are in the path, and the body is not read.
 func (p *Producer) react(reaction schema.Action) action {
-	return func(w http.ResponseWriter, r *http.Request, who caller) {
-		fb, errs := p.fallbackOf(r)
-		ids, idErrs := pathIDs(r, "post_id", "user_id")
-		if errs = append(errs, idErrs...); len(errs) > 0 {
-			p.fail(w, problem.InvalidRequest(errs...))
-			return
+	return func(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
+		e, errs := p.eventOf(r, "post_id", "user_id")
+		if len(errs) > 0 {
+			return problem.InvalidRequest(errs...)
 		}
-		e := schema.Event{PostID: ids[0], UserID: ids[1], Action: reaction, Region: schema.UnknownRegion}
-		fb.complete(&e)
-		p.publishOne(w, r, who, e)
+		e.Action = reaction
+		return p.publishOne(w, r, who, e)
 	}
 }
 
 // postLike serves POST to a post's likes, with the user in the body.
-func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) {
-	fb, errs := p.fallbackOf(r)
+func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
+	defaults, errs := p.eventOf(r, "post_id")
 	if prob := problem.RequireMediaType(r, "application/json"); prob != nil {
-		p.fail(w, prob)
-		return
+		return prob
 	}
-	ids, idErrs := pathIDs(r, "post_id")
-	if errs = append(errs, idErrs...); len(errs) > 0 {
-		p.fail(w, problem.InvalidRequest(errs...))
-		return
+	if len(errs) > 0 {
+		return problem.InvalidRequest(errs...)
 	}
 	body, err := p.bodies.Read(w, r)
 	if err != nil {
-		p.fail(w, unwritten(problem.UnreadBody(err, p.options.MaxBodyBytes)))
-		return
+		return unwritten(problem.UnreadBody(err, p.options.MaxBodyBytes))
 	}
-	if !p.takeSlot(w) {
-		return
+	if prob := p.takeSlot(); prob != nil {
+		return prob
 	}
 	defer p.requests.Release(1)
-	var e schema.Event
-	if prob := parseLike(body, ids[0], &e); prob != nil {
-		p.fail(w, prob)
-		return
+	e, prob := parseLike(body, &defaults)
+	if prob != nil {
+		return prob
 	}
-	fb.complete(&e)
-	p.publishOne(w, r, who, e)
+	return p.publishOne(w, r, who, e)
 }
 
-// publishOne writes one event, if it is the caller's to write, and answers with its place.
-func (p *Producer) publishOne(w http.ResponseWriter, r *http.Request, who caller, e schema.Event) {
+// eventOf reads what a request says outside of its body: the ids that its path has, and the query's time_ms and region.
+// The time is that of receipt if the query has none: it is taken first, before the body is read or anything queued.
+func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs []fieldError) {
+	e.TimeMs = time.Now().UnixMilli()
+	query := r.URL.Query()
+	if s := query.Get("time_ms"); s != "" {
+		ms, err := strconv.ParseInt(s, 10, 64)
+		switch {
+		case err != nil:
+			errs = append(errs, *problem.NotANumber("time_ms", s))
+		case ms < 0:
+			negative := fieldError{Field: "time_ms", Reason: string(schema.NegativeTime), Detail: "is negative"}
+			errs = append(errs, negative)
+		case ms > 0:
+			e.TimeMs = ms
+		}
+	}
+	region := query.Get("region")
+	if region == "" && p.options.RegionHeader != "" {
+		region = r.Header.Get(p.options.RegionHeader)
+	}
+	var wellFormed bool
+	e.Region, wellFormed = schema.ParseRegion(region)
+	e.RegionMalformed = !wellFormed
+	for _, name := range ids {
+		id, wrong := problem.ParseID(name, r.PathValue(name))
+		if wrong != nil {
+			errs = append(errs, *wrong)
+		}
+		if name == "user_id" {
+			e.UserID = id
+		} else {
+			e.PostID = id
+		}
+	}
+	return e, errs
+}
+
+// complete fills in what the event leaves open. A region that is given and is none
+// stays unknown: it is not replaced by another.
+func complete(e, defaults *schema.Event) {
+	if e.TimeMs == 0 {
+		e.TimeMs = defaults.TimeMs
+	}
+	if e.Region == schema.UnknownRegion && !e.RegionMalformed {
+		e.Region, e.RegionMalformed = defaults.Region, defaults.RegionMalformed
+	}
+}
+
+// parseLike decodes the body of a POST to a post's likes: user_id, and possibly region
+// and time_ms, in the form that events have.
+func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *problem.Problem) {
+	fields, wrong := problem.ParseFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
+	if wrong != nil {
+		return e, problem.InvalidRequest(*wrong)
+	}
+	// The path gives what the body does not have, and the event is classified as one that comes by Kafka.
+	fields["action"] = json.RawMessage(`"LIKE"`)
+	value, err := json.Marshal(fields)
+	if err == nil {
+		err = schema.DecodeEvent(schema.AppendPostKey(nil, defaults.PostID), value, &e)
+	}
+	if err != nil {
+		return e, problem.InvalidRequest(problem.FieldErrorOf(err, "body"))
+	}
+	complete(&e, defaults)
+	return e, nil
+}
+
+// publishOne publishes one event, if the caller may, and answers with its position.
+func (p *Producer) publishOne(
+	w http.ResponseWriter, r *http.Request, who caller, e schema.Event,
+) *problem.Problem {
 	if wrong, wait := p.refusal(who, &e); wrong != nil {
-		p.refuse(w, wrong, wait)
-		return
+		prob := forbidden("%s %s", wrong.Field, wrong.Detail)
+		if wait > 0 {
+			prob = rateLimited("%s %s", wrong.Field, wrong.Detail)
+			retryIn(w, wait)
+		}
+		prob.Errors = []fieldError{*wrong}
+		return unwritten(prob)
 	}
 	if e.RegionMalformed {
 		p.metrics.regionMalformed.Inc()
 	}
-	acks, err := p.publisher.publish(r.Context(), []schema.Event{e})
+	acks, err := p.publish(r.Context(), []schema.Event{e})
 	switch {
 	case err != nil:
-		p.fail(w, p.refused(err))
+		return p.notWritten(err)
 	case !acks[0].accepted:
 		p.failWith(w, http.StatusServiceUnavailable, p.notAcknowledged(acks[0].err, e.TimeMs))
 	default:
 		problem.Answer(w, http.StatusAccepted, acks[0].position)
 	}
+	return nil
 }

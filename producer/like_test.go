@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit/apikit"
 	"kudos/schema"
 )
 
@@ -16,51 +17,52 @@ import (
 // every writer must choose, and the event.
 func TestLikes(t *testing.T) {
 	r := start(t, func(o *Options) { o.RegionHeader = "X-Client-Region" })
+	unknown := schema.UnknownRegion
 	us, de, jp := schema.Region{'U', 'S', '-', 'C', 'A'}, schema.Region{'D', 'E'}, schema.Region{'J', 'P'}
-	jsonBody := []string{"Content-Type", "application/json"}
+	event := func(post, user uint64, action schema.Action, timeMs int64, region schema.Region) schema.Event {
+		return schema.Event{PostID: post, UserID: user, Action: action, TimeMs: timeMs, Region: region}
+	}
+	type headers []string
+	none, jsonBody := headers(nil), headers{"Content-Type", "application/json"}
+	client := func(region string) headers { return headers{"X-Client-Region", region} }
 	cases := []struct {
 		method, path, body string
-		headers            []string
+		headers            headers
 		want               schema.Event
 	}{
-		{"PUT", "/v1/posts/7/likes/9?time_ms=1700000000000", "", nil,
-			schema.Event{PostID: 7, UserID: 9, Action: schema.Like, TimeMs: 1_700_000_000_000, Region: schema.UnknownRegion}},
-		{"DELETE", "/v1/posts/7/likes/9?time_ms=1700000000001", "", nil,
-			schema.Event{PostID: 7, UserID: 9, Action: schema.Unlike, TimeMs: 1_700_000_000_001, Region: schema.UnknownRegion}},
-		{"PUT", "/v1/posts/7/dislikes/9?time_ms=1700000000002", "", nil,
-			schema.Event{PostID: 7, UserID: 9, Action: schema.Dislike, TimeMs: 1_700_000_000_002, Region: schema.UnknownRegion}},
-		{"DELETE", "/v1/posts/7/dislikes/9?time_ms=1700000000003", "", nil,
-			schema.Event{PostID: 7, UserID: 9, Action: schema.Unlike, TimeMs: 1_700_000_000_003, Region: schema.UnknownRegion}},
-		{"PUT", "/v1/posts/007/likes/0000000000000000009?time_ms=1", "", nil,
-			schema.Event{PostID: 7, UserID: 9, Action: schema.Like, TimeMs: 1, Region: schema.UnknownRegion}},
-		{"PUT", "/v1/posts/18446744073709551615/likes/18446744073709551615?time_ms=9223372036854775807", "", nil,
-			schema.Event{PostID: math.MaxUint64, UserID: math.MaxUint64, Action: schema.Like, TimeMs: math.MaxInt64, Region: schema.UnknownRegion}},
+		{"PUT", like + "?time_ms=1700000000000", "", none, event(7, 9, schema.Like, 1_700_000_000_000, unknown)},
+		{"DELETE", like + "?time_ms=1700000000001", "", none, event(7, 9, schema.Unlike, 1_700_000_000_001, unknown)},
+		{"PUT", "/v1/posts/7/dislikes/9?time_ms=2", "", none, event(7, 9, schema.Dislike, 2, unknown)},
+		{"DELETE", "/v1/posts/7/dislikes/9?time_ms=3", "", none, event(7, 9, schema.Unlike, 3, unknown)},
+		{"PUT", "/v1/posts/007/likes/0000000000000000009?time_ms=1", "", none, event(7, 9, schema.Like, 1, unknown)},
+		{"PUT", "/v1/posts/18446744073709551615/likes/18446744073709551615?time_ms=9223372036854775807", "", none,
+			event(math.MaxUint64, math.MaxUint64, schema.Like, math.MaxInt64, unknown)},
+
+		// A body that is not read.
+		{"PUT", like + "?time_ms=1", "what is this", headers{"Content-Type", "text/plain"},
+			event(7, 9, schema.Like, 1, unknown)},
+		{"DELETE", like + "?time_ms=1", `{"user_id":1}`, jsonBody, event(7, 9, schema.Unlike, 1, unknown)},
 
 		{"POST", "/v1/posts/8/likes", `{"user_id":9,"time_ms":1700000000000}`, jsonBody,
-			schema.Event{PostID: 8, UserID: 9, Action: schema.Like, TimeMs: 1_700_000_000_000, Region: schema.UnknownRegion}},
-		{"POST", "/v1/posts/8/likes", ` {"userId":"9","timeMs":"1700000000000","region":"us-ca"}`, []string{"Content-Type", "application/json; charset=utf-8"},
-			schema.Event{PostID: 8, UserID: 9, Action: schema.Like, TimeMs: 1_700_000_000_000, Region: us}},
-		{"POST", "/v1/posts/8/likes?time_ms=5&region=de", `{"user_id":9}`, jsonBody,
-			schema.Event{PostID: 8, UserID: 9, Action: schema.Like, TimeMs: 5, Region: de}},
+			event(8, 9, schema.Like, 1_700_000_000_000, unknown)},
+		{"POST", "/v1/posts/8/likes", ` {"userId":"9","timeMs":"1700000000000","region":"us-ca"}`,
+			headers{"Content-Type", "application/json; charset=utf-8"}, event(8, 9, schema.Like, 1700000000000, us)},
+		{"POST", "/v1/posts/8/likes?time_ms=5&region=de", `{"user_id":9}`, jsonBody, event(8, 9, schema.Like, 5, de)},
 		{"POST", "/v1/posts/8/likes?time_ms=5&region=de", `{"user_id":9,"time_ms":6,"region":"US-CA"}`, jsonBody,
-			schema.Event{PostID: 8, UserID: 9, Action: schema.Like, TimeMs: 6, Region: us}},
+			event(8, 9, schema.Like, 6, us)},
 		{"POST", "/v1/posts/8/likes?time_ms=5&region=de", `{"user_id":9,"time_ms":null,"region":null}`, jsonBody,
-			schema.Event{PostID: 8, UserID: 9, Action: schema.Like, TimeMs: 5, Region: de}},
+			event(8, 9, schema.Like, 5, de)},
 
-		{"PUT", "/v1/posts/9/likes/1?time_ms=1&region=de", "", []string{"X-Client-Region", "JP"},
-			schema.Event{PostID: 9, UserID: 1, Action: schema.Like, TimeMs: 1, Region: de}},
-		{"PUT", "/v1/posts/9/likes/1?time_ms=1", "", []string{"X-Client-Region", "jp"},
-			schema.Event{PostID: 9, UserID: 1, Action: schema.Like, TimeMs: 1, Region: jp}},
-		{"PUT", "/v1/posts/9/likes/1?time_ms=1&region=Mars", "", []string{"X-Client-Region", "JP"},
-			schema.Event{PostID: 9, UserID: 1, Action: schema.Like, TimeMs: 1, Region: schema.UnknownRegion}},
-		{"PUT", "/v1/posts/9/likes/1?time_ms=1", "", []string{"X-Client-Region", "the moon"},
-			schema.Event{PostID: 9, UserID: 1, Action: schema.Like, TimeMs: 1, Region: schema.UnknownRegion}},
+		{"PUT", "/v1/posts/9/likes/1?time_ms=1&region=de", "", client("JP"), event(9, 1, schema.Like, 1, de)},
+		{"PUT", "/v1/posts/9/likes/1?time_ms=1", "", client("jp"), event(9, 1, schema.Like, 1, jp)},
+		{"PUT", "/v1/posts/9/likes/1?time_ms=1&region=Mars", "", client("JP"), event(9, 1, schema.Like, 1, unknown)},
+		{"PUT", "/v1/posts/9/likes/1?time_ms=1", "", client("the moon"), event(9, 1, schema.Like, 1, unknown)},
 		{"POST", "/v1/posts/9/likes?region=de&time_ms=1", `{"user_id":1,"region":"Mars"}`, jsonBody,
-			schema.Event{PostID: 9, UserID: 1, Action: schema.Like, TimeMs: 1, Region: schema.UnknownRegion}},
+			event(9, 1, schema.Like, 1, unknown)},
 	}
 	places := make([]position, len(cases))
 	for i, tt := range cases {
-		places[i] = r.send(tt.method, tt.path, tt.body, tt.headers...).place(t)
+		places[i] = placeOf(r.Send(tt.method, tt.path, tt.body, tt.headers...))
 	}
 	records := r.consume(len(cases))
 	for i, tt := range cases {
@@ -71,23 +73,20 @@ func TestLikes(t *testing.T) {
 			require.Equal(t, schema.PartitionFor(tt.want.PostID, partitions), rec.Partition)
 		})
 	}
-	require.EqualValues(t, 3, r.metric("kudos_producer_region_malformed_total"))
-	require.EqualValues(t, len(cases), r.metric("kudos_producer_accepted_total"))
+	r.requireCount(3, "region_malformed_total")
+	r.requireCount(len(cases), "accepted_total")
 }
 
+// The answer is the position; and no header is trusted unless an option names it.
 func TestAnswerOfALike(t *testing.T) {
 	r := start(t, nil)
 	partition := schema.PartitionFor(7, partitions)
 	for offset := range 2 {
-		r.put("/v1/posts/7/likes/9").requireJSON(t, http.StatusAccepted, fmt.Sprintf(`{"partition":%d,"offset":%d}`, partition, offset))
+		r.put(like, "X-Client-Region", "JP", "CF-IPCountry", "JP").
+			RequireJSON(accepted, fmt.Sprintf(`{"partition":%d,"offset":%d}`, partition, offset)).
+			RequireHeader("Cache-Control", "no-store")
 	}
-}
-
-// No header is trusted unless an option names it.
-func TestNoRegionHeaderIsTrustedByDefault(t *testing.T) {
-	r := start(t, nil)
-	r.send("PUT", "/v1/posts/7/likes/9", "", "X-Client-Region", "JP", "CF-IPCountry", "JP").place(t)
-	_, e := record(t, r.consume(1), position{schema.PartitionFor(7, partitions), 0})
+	_, e := record(t, r.consume(2), position{partition, 0})
 	require.Equal(t, schema.UnknownRegion, e.Region)
 	require.False(t, e.RegionMalformed)
 }
@@ -97,49 +96,110 @@ func TestTimeIsStampedAtReceipt(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
 	before := time.Now().UnixMilli()
-	answered := make(chan answerTo, 1)
-	go func() { a, _ := r.trySend("PUT", "/v1/posts/7/likes/9", nil); answered <- a }()
-	wait(t, held, "the event must reach the broker")
+	answered := r.putLater(like)
+	held()
 	received := time.Now().UnixMilli()
-	require.Eventually(t, func() bool { return time.Now().UnixMilli() > received }, patience, time.Millisecond)
+	r.WaitFor("time must pass", func() bool { return time.Now().UnixMilli() > received })
 	release()
-	at := (<-answered).place(t)
-	_, e := record(t, r.consume(1), at)
-	require.GreaterOrEqual(t, e.TimeMs, before)
-	require.LessOrEqual(t, e.TimeMs, received)
-
+	(<-answered).Require(accepted)
+	r.consume(1)
 	// In the other routes too.
-	for _, a := range []answerTo{
-		r.postLikeBody("/v1/posts/7/likes?time_ms=0", `{"user_id":9,"time_ms":0}`), // 0 is no time
-		r.postLines("", `{"post_id":7,"user_id":9,"action":"LIKE"}`),
-	} {
-		require.Equal(t, http.StatusAccepted, a.status, a.body)
-	}
+	r.postLike(likes+"?time_ms=0", `{"user_id":9,"time_ms":0}`).Require(accepted) // 0 is no time
+	r.postLines("", `{"post_id":7,"user_id":9,"action":"LIKE"}`).Require(accepted)
 	after := time.Now().UnixMilli()
-	for _, rec := range r.consume(3)[1:] {
-		var e schema.Event
-		require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))
-		require.GreaterOrEqual(t, e.TimeMs, received)
-		require.LessOrEqual(t, e.TimeMs, after)
+	for i, rec := range r.consume(3) {
+		from, to := before, received
+		if i > 0 {
+			from, to = received, after
+		}
+		e := apikit.Event(t, rec)
+		require.GreaterOrEqual(t, e.TimeMs, from)
+		require.LessOrEqual(t, e.TimeMs, to)
 	}
 }
 
-// A client that repeats its request with the time it had the first time, or was told,
-// says nothing new: the event keeps its place however late it comes.
-func TestRepeatedRequestKeepsItsPlace(t *testing.T) {
+func TestInvalidRequests(t *testing.T) {
 	r := start(t, nil)
-	first := r.put("/v1/posts/7/likes/9?time_ms=1700000000000").place(t)
-	r.send("DELETE", "/v1/posts/7/likes/9?time_ms=1700000000500", "").place(t)
-	again := r.put("/v1/posts/7/likes/9?time_ms=1700000000000").place(t)
-	records := r.consume(3)
-	rec1, e1 := record(t, records, first)
-	rec2, e2 := record(t, records, again)
-	require.Equal(t, e1, e2)
-	require.Equal(t, rec1.Value, rec2.Value)
+	const late = "9223372036854775808"
+	noNumber := func(text string) string { return fmt.Sprintf("%q is not a whole number in range", text) }
+	const notJSON, notObject = "is not JSON: invalid character ", "is not a JSON object"
+	const likeFields = "is not known here; known are user_id, userId, region, time_ms, timeMs"
+	for _, tt := range []struct {
+		method, path, body    string
+		field, reason, detail string
+	}{
+		{"PUT", "/v1/posts/x/likes/9", "", "post_id", "undecodable", noNumber("x")},
+		{"PUT", "/v1/posts/0/likes/9", "", "post_id", "zero_id", "is 0"},
+		{"PUT", "/v1/posts/7%2F8/likes/9", "", "post_id", "undecodable", noNumber("7/8")},
+		{"PUT", "/v1/posts/7/likes/me", "", "user_id", "undecodable", noNumber("me")},
+		{"DELETE", "/v1/posts/7/likes/0", "", "user_id", "zero_id", "is 0"},
+		{"PUT", "/v1/posts/7/dislikes/0", "", "user_id", "zero_id", "is 0"},
+		{"PUT", "/v1/posts/7/likes/9?time_ms=noon", "", "time_ms", "undecodable", noNumber("noon")},
+		{"PUT", "/v1/posts/7/likes/9?time_ms=" + late, "", "time_ms", "undecodable", noNumber(late)},
+		{"PUT", "/v1/posts/7/likes/9?time_ms=-1", "", "time_ms", "negative_time", "is negative"},
+
+		{"POST", "/v1/posts/0/likes", `{"user_id":9}`, "post_id", "zero_id", "is 0"},
+		{"POST", "/v1/posts/7/likes?time_ms=x", `{"user_id":9}`, "time_ms", "undecodable", noNumber("x")},
+		{"POST", likes, ``, "body", "empty", "is empty"},
+		{"POST", likes, `hello`, "body", "undecodable", notJSON + "'h' looking for beginning of value"},
+		{"POST", likes, `null`, "body", "undecodable", notObject},
+		{"POST", likes, "\x08\x07\x10\x09\x18\x01", "body", "undecodable",
+			notJSON + `'\b' looking for beginning of value`},
+		{"POST", likes, `{}`, "user_id", "zero_id", "is missing or 0"},
+		{"POST", likes, `{"user_id":0}`, "user_id", "zero_id", "is missing or 0"},
+		{"POST", likes, `{"user_id":"me"}`, "user_id", "undecodable", noNumber("me")},
+		{"POST", likes, `{"user_id":1,"userId":2}`, "user_id", "undecodable", "is given twice with different values"},
+		{"POST", likes, `{"user_id":9,"time_ms":-1}`, "time_ms", "negative_time", "is negative"},
+		{"POST", likes, `{"user_id":9,"time_ms":"noon"}`, "time_ms", "undecodable", noNumber("noon")},
+		{"POST", likes, `{"user_id":9,"timems":1}`, "timems", "unknown_field", likeFields},
+	} {
+		t.Run(tt.method+" "+tt.path+" "+tt.body, func(t *testing.T) {
+			a := r.Send(tt.method, tt.path, tt.body, "Content-Type", "application/json")
+			a.T = t
+			a.RequireInvalid(tt.field, tt.reason, tt.detail)
+		})
+	}
+	r.postLike(likes, `{"user_id":9,"":1}`).Require(http.StatusBadRequest)
+	require.Zero(t, r.written(), "nothing of an invalid request reaches Kafka")
+	require.Positive(t, r.Metric("kudos_producer_rejected_total", "reason", "unknown_field"))
 }
 
-func TestTheBodyOfPutAndDeleteIsNotRead(t *testing.T) {
+// Every other problem of a request that is not published, by what it was asked.
+func TestOtherProblems(t *testing.T) {
 	r := start(t, nil)
-	r.send("PUT", "/v1/posts/7/likes/9", "what is this", "Content-Type", "text/plain").place(t)
-	r.send("DELETE", "/v1/posts/7/likes/9", `{"user_id":1}`, "Content-Type", "application/json").place(t)
+	for _, path := range []string{
+		"/", "/v1", "/v1/posts/7", like + "/x", likes + "/", "/v1/likes:bulk", "/v2/posts/7/likes/9",
+	} {
+		r.put(path).RequireJSON(http.StatusNotFound,
+			apikit.Problem(404, "not-found", "There is nothing here", `no route has the path "`+path+`"`)).
+			RequireHeader("Cache-Control", "no-store")
+	}
+	r.requireCount(7, "requests_total", "route", "other", "method", "put", "code", "404")
+
+	for _, tt := range []struct{ method, path, allow string }{
+		{"GET", like, "DELETE, PUT"},
+		{"PATCH", "/v1/posts/7/dislikes/9", "DELETE, PUT"},
+		{"PUT", likes, "POST"},
+	} {
+		r.Send(tt.method, tt.path, "").RequireJSON(http.StatusMethodNotAllowed, apikit.Problem(405,
+			"method-not-allowed", "The method is not allowed here", tt.method+" is not allowed here; "+tt.allow+" is")).
+			RequireHeader("Allow", tt.allow)
+	}
+
+	const lines = "application/x-ndjson or application/ndjson or application/jsonl"
+	for _, tt := range []struct{ path, contentType, detail string }{
+		{likes, "", `Content-Type is ""; send application/json`},
+		{batch, "application/json", `Content-Type is "application/json"; send ` + lines},
+	} {
+		r.Send("POST", tt.path, `{"user_id":9}`, "Content-Type", tt.contentType).RequireJSON(
+			http.StatusUnsupportedMediaType,
+			apikit.Problem(415, "unsupported-media-type", "The body has an unsupported form", tt.detail))
+	}
+
+	r.put("/v1/posts/0/likes/me?time_ms=-5").RequireJSON(http.StatusBadRequest,
+		apikit.Problem(400, "invalid-request", "The request is not valid", "time_ms: is negative", apikit.Errors(
+			apikit.FieldError("time_ms", "negative_time", "is negative"),
+			apikit.FieldError("post_id", "zero_id", "is 0"),
+			apikit.FieldError("user_id", "undecodable", `"me" is not a whole number in range`))))
+	require.Zero(t, r.written())
 }

@@ -34,8 +34,7 @@ func newLimiter[K comparable](perSecond float64, burst, size int) *limiter[K] {
 	return l
 }
 
-// take takes one of the key's tokens, and returns 0. If there is none it returns after
-// how long there will be one.
+// take takes one of the key's tokens, and returns 0. If there is none it returns after how long there will be one.
 func (l *limiter[K]) take(key K) (wait time.Duration) {
 	if l == nil {
 		return 0

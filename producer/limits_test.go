@@ -2,6 +2,7 @@ package producer
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,45 +11,41 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"kudos/schema"
+	"kudos/dev/testkit/apikit"
 )
+
+// postLater posts lines in the background.
+func (r *rig) postLater(lines ...string) <-chan apikit.Answer {
+	return r.Later("POST", batch, strings.Join(lines, "\n"), "Content-Type", ndjson)
+}
 
 // The buffer is full: the next request is refused at once, whole, and nothing of it
 // is written; what was taken before is not harmed.
 func TestBufferFull(t *testing.T) {
 	r := start(t, func(o *Options) { o.MaxBatchLines, o.MaxBufferedRecords = 3, 3 })
 	held, release := r.hold()
-	inHand := make(chan answerTo, 1)
-	go func() {
-		a, _ := r.trySend("POST", "/v1/likes:batch", strings.NewReader(line(1, 1)+"\n"+line(1, 2)), "Content-Type", "application/x-ndjson")
-		inHand <- a
-	}()
-	wait(t, held, "the first batch must reach the broker")
-	require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == 2 }, patience, time.Millisecond)
+	inFlight := r.postLater(line(1, 1), line(1, 2))
+	held()
+	r.waitBuffered(2)
 
-	full := `{"type":"urn:kudos:problem:buffer-full","title":"The buffer for Kafka is full","status":429,
-		"detail":"events come faster than Kafka takes them; nothing of this request was written"}`
-	a := r.postLines("", line(1, 3), "x", line(2, 4)) // one place is left: not for half of it
-	a.requireJSON(t, http.StatusTooManyRequests, full)
-	require.Equal(t, "1", a.header.Get("Retry-After"))
-
-	inHandToo := make(chan answerTo, 1)
-	go func() { a, _ := r.trySend("PUT", "/v1/posts/1/likes/5", nil); inHandToo <- a }()
-	require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == 3 }, patience, time.Millisecond)
-	r.put("/v1/posts/1/likes/6").requireJSON(t, http.StatusTooManyRequests, full)
+	full := apikit.Problem(429, "buffer-full", "The buffer for Kafka is full",
+		"events come faster than Kafka takes them; nothing of this request was written")
+	// One place is left: not for half of it.
+	r.postLines("", line(1, 3), "x", line(2, 4)).RequireJSON(429, full).RequireHeader("Retry-After", "1")
+	inFlightToo := r.putLater("/v1/posts/1/likes/5")
+	r.waitBuffered(3)
+	r.put("/v1/posts/1/likes/6").RequireJSON(429, full)
 
 	release()
-	require.Equal(t, http.StatusAccepted, (<-inHand).status)
-	require.Equal(t, http.StatusAccepted, (<-inHandToo).status)
-	r.put("/v1/posts/1/likes/7").place(t)
+	(<-inFlight).Require(accepted)
+	(<-inFlightToo).Require(accepted)
+	r.put("/v1/posts/1/likes/7").Require(accepted)
 	users := []uint64{}
 	for _, rec := range r.consume(4) {
-		var e schema.Event
-		require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))
-		users = append(users, e.UserID)
+		users = append(users, apikit.Event(t, rec).UserID)
 	}
 	require.Equal(t, []uint64{1, 2, 5, 7}, users)
-	require.EqualValues(t, 1, r.metric("kudos_producer_requests_total", "route", "/v1/likes:batch", "method", "post", "code", "429"))
+	r.requireCount(1, "requests_total", "route", batch, "method", "post", "code", "429")
 }
 
 // While Kafka is away a full buffer is not the client's doing: 503.
@@ -59,54 +56,44 @@ func TestBufferFullWhileKafkaIsAway(t *testing.T) {
 		o.ReadyTimeout, o.AckTimeout = 300*time.Millisecond, 2*time.Second
 	})
 	r.away().Store(true)
-	inHand := make(chan struct{})
-	go func() { defer close(inHand); _, _ = r.trySend("PUT", "/v1/posts/1/likes/5", nil) }()
-	require.Eventually(t, func() bool { return r.Ready() != nil && r.metric("kudos_producer_buffered_records") == 1 }, patience, time.Millisecond)
-	a := r.put("/v1/posts/1/likes/6")
-	a.requireJSON(t, http.StatusServiceUnavailable, `{"type":"urn:kudos:problem:buffer-full","title":"The buffer for Kafka is full","status":503,
-		"detail":"Kafka does not answer; nothing of this request was written"}`)
-	require.Equal(t, "1", a.header.Get("Retry-After"))
-	wait(t, inHand, "the request in hand must be answered")
+	inFlight := r.putLater("/v1/posts/1/likes/5")
+	r.waitBuffered(1)
+	r.WaitFor("the producer must notice", func() bool { return r.Ready() != nil })
+	r.put("/v1/posts/1/likes/6").RequireJSON(503, apikit.Problem(503, "buffer-full",
+		"The buffer for Kafka is full", "Kafka does not answer; nothing of this request was written")).
+		RequireHeader("Retry-After", "1")
+	<-inFlight
 }
 
 func TestTooManyRequests(t *testing.T) {
-	r := start(t, func(o *Options) { o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.RetryAfter = 3, 1, 7*time.Second })
-	tooMany := func(what string) string {
-		return `{"type":"urn:kudos:problem:too-many-requests","title":"Too many requests at a time","status":429,"detail":"` + what + `; nothing of this one was written"}`
+	r := start(t, func(o *Options) {
+		o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.RetryAfter = 3, 1, 7*time.Second
+	})
+	refused := func(a apikit.Answer, what string) {
+		a.RequireJSON(429, apikit.Problem(429, "too-many-requests", "Too many requests at a time",
+			what+"; nothing of this one was written")).RequireHeader("Retry-After", "7")
 	}
 	held, release := r.hold()
-	answers := make(chan answerTo, 3)
-	send := func(method, path, body, contentType string) {
-		a, _ := r.trySend(method, path, strings.NewReader(body), "Content-Type", contentType)
-		answers <- a
-	}
-	go send("POST", "/v1/likes:batch", line(1, 1), "application/x-ndjson")
-	wait(t, held, "the batch must reach the broker")
-	a := r.postLines("", line(1, 2))
-	a.requireJSON(t, http.StatusTooManyRequests, tooMany("as many batches are in hand as the producer takes"))
-	require.Equal(t, "7", a.header.Get("Retry-After"))
-
-	go send("PUT", "/v1/posts/1/likes/3", "", "")
-	go send("PUT", "/v1/posts/1/likes/4", "", "")
-	require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == 3 }, patience, time.Millisecond)
-	a = r.put("/v1/posts/1/likes/5")
-	a.requireJSON(t, http.StatusTooManyRequests, tooMany("as many requests are in hand as the producer takes"))
-	require.Equal(t, "7", a.header.Get("Retry-After"))
+	answers := []<-chan apikit.Answer{r.postLater(line(1, 1))}
+	held()
+	refused(r.postLines("", line(1, 2)), "as many batches are in hand as the producer takes")
+	answers = append(answers, r.putLater("/v1/posts/1/likes/3"), r.putLater("/v1/posts/1/likes/4"))
+	r.waitBuffered(3)
+	refused(r.put("/v1/posts/1/likes/5"), "as many requests are in hand as the producer takes")
 
 	release()
-	for range 3 {
-		require.Equal(t, http.StatusAccepted, (<-answers).status)
+	for _, answered := range answers {
+		(<-answered).Require(accepted)
 	}
-	r.put("/v1/posts/1/likes/5").place(t)
-	require.Equal(t, http.StatusAccepted, r.postLines("", line(1, 6)).status)
+	r.put("/v1/posts/1/likes/5").Require(accepted)
+	r.postLines("", line(1, 6)).Require(accepted)
 	require.EqualValues(t, 5, r.written())
 }
 
-// The client must have room for all that p.room lets through: it would refuse single
-// lines of a batch.
+// The client must have room for all that p.room lets through: it would refuse single lines of a batch.
 func TestClientHasRoomForTheWholeBuffer(t *testing.T) {
 	r := start(t, nil)
-	client := r.publisher.client.Load()
+	client := r.client.Load()
 	require.Greater(t, client.OptValue(kgo.MaxBufferedRecords), int64(r.options.MaxBufferedRecords))
 }
 
@@ -117,87 +104,129 @@ func longAck(o *Options) {
 
 // putAndLeave sends a like whose client goes away before it is answered.
 func (r *rig) putAndLeave(path string, inHand func()) {
-	r.t.Helper()
-	conn := r.dial()
-	_, err := io.WriteString(conn, "PUT "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
-	require.NoError(r.t, err)
+	r.T.Helper()
+	conn := r.Dial("PUT " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")
 	inHand()
-	require.NoError(r.t, conn.Close())
+	require.NoError(r.T, conn.Close())
 }
 
 // A client that goes away gives its place back at once; its event is still written.
 func TestClientGoesAway(t *testing.T) {
 	r := start(t, func(o *Options) { longAck(o); o.MaxConcurrentRequests = 1 })
 	held, release := r.hold()
-	r.putAndLeave("/v1/posts/7/likes/9", func() {
-		wait(t, held, "the event must reach the broker")
-		require.Equal(t, http.StatusTooManyRequests, r.put("/v1/posts/7/likes/8").status)
+	r.putAndLeave(like, func() {
+		held()
+		r.put("/v1/posts/7/likes/8").Require(429)
 	})
-	require.Eventually(t, func() bool { return r.put("/nothing").status == http.StatusNotFound }, patience, time.Millisecond)
+	r.WaitFor("the slot must be free", func() bool { return r.put("/nothing").Status == http.StatusNotFound })
 	release()
 	r.consume(1)
 }
 
-// A client that goes away takes no other's event with it, though they wait for the
-// same partition.
+// A client that goes away takes no other's event with it, though they wait for the same partition.
 func TestOthersOutliveAClientThatGoesAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, longAck)
 	away := r.away()
 	away.Store(true)
-	r.run()
-	buffered := func(n float64) func() bool {
-		return func() bool { return r.metric("kudos_producer_buffered_records") == n }
-	}
-	other := make(chan answerTo, 1)
+	r.Start()
+	var other <-chan apikit.Answer
 	r.putAndLeave("/v1/posts/7/likes/1", func() {
-		require.Eventually(t, buffered(1), patience, time.Millisecond)
-		go func() { a, _ := r.trySend("PUT", "/v1/posts/7/likes/2", nil); other <- a }()
-		require.Eventually(t, buffered(2), patience, time.Millisecond)
+		r.waitBuffered(1)
+		other = r.putLater("/v1/posts/7/likes/2")
+		r.waitBuffered(2)
 	})
-	// Its request has ended: only the other's place is taken.
-	require.Eventually(t, func() bool {
-		all := int64(r.options.MaxConcurrentRequests) - 1
-		ended := r.requests.TryAcquire(all)
-		if ended {
-			r.requests.Release(all)
-		}
-		return ended
-	}, patience, time.Millisecond)
+	all := int64(r.options.MaxConcurrentRequests) - 1
+	r.WaitFor("its request must end: only the other's slot is taken", func() bool { return r.requests.TryAcquire(all) })
+	r.requests.Release(all)
 	away.Store(false)
-	(<-other).place(t)
+	(<-other).Require(accepted)
 	r.consume(2)
 }
 
 func TestSlowAndLargeRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) {
-		o.AckTimeout, o.ReadHeaderTimeout, o.ReadTimeout = 200*time.Millisecond, 300*time.Millisecond, 600*time.Millisecond
-		o.MaxHeaderBytes = 1 << 10
+		o.AckTimeout, o.MaxHeaderBytes = 200*time.Millisecond, 1<<10
+		o.ReadHeaderTimeout, o.ReadTimeout = 300*time.Millisecond, 600*time.Millisecond
 	})
-	const post = "POST /v1/posts/7/likes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
+	const head = " HTTP/1.1\r\nHost: x\r\n"
+	const post = "POST " + likes + head + "Content-Type: application/json\r\nContent-Length: 13\r\n\r\n"
 
-	t.Run("body", func(t *testing.T) {
-		resp, body := r.raw(post + `{"user_`)
-		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
-		require.JSONEq(t, `{"type":"urn:kudos:problem:request-timeout","title":"The body came too slowly","status":408,
-			"detail":"the body did not arrive in time; nothing of it was written"}`, body)
-	})
-	t.Run("batch body", func(t *testing.T) {
-		resp, _ := r.raw("POST /v1/likes:batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/jsonl\r\nContent-Length: 1000\r\n\r\n" + line(1, 1) + "\n")
-		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
-	})
-	t.Run("header", func(t *testing.T) {
-		conn := r.dial()
-		_, err := io.WriteString(conn, post[:40])
-		require.NoError(t, err)
-		answer, err := io.ReadAll(conn)
-		require.NoError(t, err)
-		require.NotContains(t, string(answer), " 202 ")
-	})
-	t.Run("large header", func(t *testing.T) {
-		resp, _ := r.raw("PUT /v1/posts/7/likes/9 HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n")
-		require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
-	})
+	raw := func(request string) apikit.Answer { return apikit.ReadFrom(t, r.Dial(request)) }
+	raw(post+`{"user_`).RequireJSON(http.StatusRequestTimeout, apikit.Problem(408, "request-timeout",
+		"The body came too slowly", "the body did not arrive in time; nothing of it was written"))
+	raw("POST " + batch + head + "Content-Type: application/jsonl\r\nContent-Length: 1000\r\n\r\n" + line(1, 1) + "\n").
+		Require(http.StatusRequestTimeout)
+	answer, err := io.ReadAll(r.Dial(post[:40]))
+	require.NoError(t, err)
+	require.NotContains(t, string(answer), " 202 ", "half of a header")
+	raw("PUT " + like + head + "X: " + strings.Repeat("x", 16<<10) + "\r\n\r\n").
+		Require(http.StatusRequestHeaderFieldsTooLarge)
 	require.Zero(t, r.written())
+}
+
+// requireServed has a normal client send each kind of request.
+func (r *rig) requireServed() {
+	r.T.Helper()
+	r.put("/v1/posts/7/likes/8").Require(accepted)
+	r.postLike(likes, `{"user_id":9}`).Require(accepted)
+	r.postLines("", line(7, 10)).Require(accepted)
+	r.Send(http.MethodGet, "/openapi.yaml", "").Require(http.StatusOK)
+}
+
+// Requests whose bodies do not come take no slot: other clients are served as ever.
+func TestRegressUnfinishedBodies(t *testing.T) {
+	const slots = 4
+	begin := func(t testing.TB) *rig {
+		return start(t, func(o *Options) {
+			o.MaxConcurrentRequests, o.MaxConcurrentBatches = slots, slots/2
+			o.ReadTimeout, o.WriteTimeout = 2*patience, 4*patience // nothing ends by itself
+		})
+	}
+	t.Run("single", func(t *testing.T) {
+		r := begin(t)
+		for range 3 * slots {
+			r.Unfinished(likes, "application/json", `{"user_`)
+		}
+		r.requireServed()
+	})
+	t.Run("batch", func(t *testing.T) {
+		r := begin(t)
+		for range 3 * slots {
+			r.Unfinished(batch, "application/jsonl", line(7, 1)+"\n"+line(7, 2))
+		}
+		r.requireServed()
+		require.EqualValues(t, 3, r.written(), "nothing is written of a batch that is not whole")
+	})
+	t.Run("body that is not read", func(t *testing.T) {
+		r := begin(t)
+		for i := range 3 * slots {
+			r.Dial("PUT " + like + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+			r.waitMetric(i+1, "kudos_producer_accepted_total")
+		}
+		r.requireServed()
+	})
+}
+
+// What unfinished bodies hold is bounded: the one that has been arriving longest makes way, and nothing of it
+// is written.
+func TestOldestUnfinishedBodyMakesWay(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.MaxBatchBytes = 4, 1, 2_000
+		o.ReadTimeout, o.WriteTimeout = 2*patience, 4*patience
+	})
+	begin := strings.Repeat(line(7, 1)+"\n", 15) // of 1,000 bytes, all but the last lines
+	oldest := r.Unfinished(batch, "application/jsonl", begin)
+	var newest net.Conn
+	for range 4 {
+		newest = r.Unfinished(batch, "application/jsonl", begin)
+	}
+	requireRefused(apikit.ReadFrom(t, oldest), http.StatusRequestTimeout, "request-timeout", "")
+	require.Zero(t, r.written())
+
+	_, err := io.WriteString(newest, strings.Repeat("\n", 1000-len(begin)))
+	require.NoError(t, err)
+	apikit.ReadFrom(t, newest).Require(accepted)
+	r.requireServed()
 }

@@ -25,21 +25,26 @@ func newMetrics() *metrics {
 	opts := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "kudos", Subsystem: "producer", Name: name, Help: help}
 	}
+	counter := func(name, help string) prometheus.Counter { return prometheus.NewCounter(opts(name, help)) }
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(opts(name, help), labels)
+	}
 	m := &metrics{
-		requests: prometheus.NewCounterVec(opts("requests_total", "HTTP requests by route, method and status code."),
-			[]string{"route", "method", "code"}),
+		requests: counters("requests_total", "HTTP requests by route, method and status code.",
+			"route", "method", "code"),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "kudos", Subsystem: "producer", Name: "publish_seconds",
 			Help:    "Seconds from handing a request's events to the Kafka client to the answer for the last of them.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14), // 1 ms to 8 s
 		}),
-		accepted:       prometheus.NewCounter(opts("accepted_total", "Events that Kafka has acknowledged.")),
-		unacknowledged: prometheus.NewCounter(opts("unacknowledged_total", "Events whose request was told that Kafka had not acknowledged them.")),
-		rejected:       prometheus.NewCounterVec(opts("rejected_total", "Events and lines that were not taken, by reason."), []string{"reason"}),
-		refused: prometheus.NewCounterVec(opts("refused_total",
-			"Requests whose sender is not known (unauthenticated) or whose address is too fast (address_rate); events in the name of another (forbidden) or of a user who is too fast (user_rate)."),
-			[]string{"kind"}),
-		regionMalformed: prometheus.NewCounter(opts("region_malformed_total", "Events taken whose region was none and became ZZ.")),
+		accepted: counter("accepted_total", "Events that Kafka has acknowledged."),
+		unacknowledged: counter("unacknowledged_total",
+			"Events whose request was told that Kafka had not acknowledged them."),
+		rejected: counters("rejected_total", "Events and lines that were not taken, by reason.", "reason"),
+		refused: counters("refused_total", "Requests whose sender is not known (unauthenticated) or whose address is "+
+			"too fast (address_rate); events in the name of another (forbidden) or of a user who is too fast "+
+			"(user_rate).", "kind"),
+		regionMalformed: counter("region_malformed_total", "Events taken whose region was none and became ZZ."),
 	}
 	for _, reason := range rejectReasons() {
 		m.rejected.WithLabelValues(reason)
@@ -54,7 +59,8 @@ func newMetrics() *metrics {
 func rejectReasons() []string {
 	return []string{
 		string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),
-		string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty, reasonForbidden, reasonRateLimited,
+		string(schema.OverSize), problem.UnknownField, problem.UnknownValue, problem.Empty,
+		reasonForbidden, reasonRateLimited,
 	}
 }
 

@@ -4,76 +4,61 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"kudos/httpserver"
-	"kudos/httpserver/origin"
 	"kudos/schema"
 )
 
-// Options of the producer role.
+// Options of the producer role. config/kudos.example.yaml says more about each.
 type Options struct {
-	// HTTPAddr is where to listen, host:port. Port 0 takes a free one. Unless Auth says
+	// HTTPAddr is where to listen, host:port; port 0 takes a free one. Unless Auth says
 	// otherwise, whoever reaches the address can like in anybody's name.
 	HTTPAddr string `mapstructure:"http_addr"`
-	// TLSCert and TLSKey are PEM files, read again when they change. Empty: plain HTTP.
-	TLSCert string `mapstructure:"tls_cert"`
-	TLSKey  string `mapstructure:"tls_key"`
+	TLSCert  string `mapstructure:"tls_cert"` // a PEM file, read again when it changes; "": plain HTTP
+	TLSKey   string `mapstructure:"tls_key"`
 
-	// Auth is how to know who sends a request: none, gateway or jwt (AuthNone, …).
-	Auth string `mapstructure:"auth"`
-	// AuthHeader is where a gateway says who the user is; it is believed from the networks
-	// of AuthTrustedCIDRs.
-	AuthHeader       string   `mapstructure:"auth_header"`
-	AuthTrustedCIDRs []string `mapstructure:"auth_trusted_cidrs"`
+	Auth             string   `mapstructure:"auth"`               // how to know who sends a request: AuthNone, …
+	AuthHeader       string   `mapstructure:"auth_header"`        // has the user id, from a gateway
+	AuthTrustedCIDRs []string `mapstructure:"auth_trusted_cidrs"` // networks of gateways: only theirs is believed
+
 	// JWKS is where the keys of the issuer of tokens are: a file, or an https address. It
 	// is read again each JWKSRefreshInterval, and for a token with a key that is not there.
 	JWKS                string        `mapstructure:"jwks"`
 	JWKSRefreshInterval time.Duration `mapstructure:"jwks_refresh_interval"`
-	// JWTIssuer and JWTAudience are what a token must have in iss and aud.
-	JWTIssuer   string `mapstructure:"jwt_issuer"`
-	JWTAudience string `mapstructure:"jwt_audience"`
-	// JWTAlgorithms are those that a token may be signed with; asymmetric ones only.
-	JWTAlgorithms []string `mapstructure:"jwt_algorithms"`
-	// JWTLeeway is how far the issuer's clock may differ.
-	JWTLeeway time.Duration `mapstructure:"jwt_leeway"`
-	// JWTUserClaim names the claim with the user id.
-	JWTUserClaim string `mapstructure:"jwt_user_claim"`
-	// ServiceScope is the scope of tokens that may act for every user. Empty: none may.
-	ServiceScope string `mapstructure:"service_scope"`
+	JWTIssuer           string        `mapstructure:"jwt_issuer"`     // what a token must have in iss
+	JWTAudience         string        `mapstructure:"jwt_audience"`   // and in aud
+	JWTAlgorithms       []string      `mapstructure:"jwt_algorithms"` // of signatures that are accepted
+	JWTLeeway           time.Duration `mapstructure:"jwt_leeway"`     // how far the issuer's clock may differ
+	JWTUserClaim        string        `mapstructure:"jwt_user_claim"` // has the user id
+	ServiceScope        string        `mapstructure:"service_scope"`  // whose tokens act for every user; "": none
 
-	// UserRate is how many events a second are taken of a user, after UserBurst at once;
+	// UserRate is how many events a second are accepted of a user, after UserBurst at once;
 	// AddressRate how many requests of a client's address. 0: no limit.
 	UserRate     float64 `mapstructure:"user_rate"`
 	UserBurst    int     `mapstructure:"user_burst"`
 	AddressRate  float64 `mapstructure:"address_rate"`
 	AddressBurst int     `mapstructure:"address_burst"`
-	// TrustedProxies are the networks whose word on a client's address (X-Forwarded-For)
-	// is believed.
-	TrustedProxies []string `mapstructure:"trusted_proxies"`
 
-	// RegionHeader names a request header that a trusted proxy sets to the client's
-	// region. Empty: no header is trusted.
-	RegionHeader string `mapstructure:"region_header"`
-	// Origins are the web pages of other hosts that may send likes from a browser, such
-	// as https://www.example.com (a reader's dashboard is one); "*" is all.
-	Origins []string `mapstructure:"origins"`
-	// UserBuckets are the posts in whose keys the bucket of the user is named. Where that
+	TrustedProxies []string `mapstructure:"trusted_proxies"` // networks whose X-Forwarded-For is believed
+	RegionHeader   string   `mapstructure:"region_header"`   // has the region, from a trusted proxy; "": none
+	Origins        []string `mapstructure:"origins"`         // web pages of other hosts that may send likes; "*" is all
+	// UserBuckets are the posts in whose keys the bucket of the user is named. If one
 	// is left out, the processors forward.
 	UserBuckets schema.UserBuckets `mapstructure:"-"`
 
-	// MaxBodyBytes bounds the body of a single like.
-	MaxBodyBytes int64 `mapstructure:"max_body_bytes"`
-	// MaxBatchBytes bounds the body of a batch, MaxBatchLines its lines.
-	MaxBatchBytes int64 `mapstructure:"max_batch_bytes"`
-	MaxBatchLines int   `mapstructure:"max_batch_lines"`
-	// MaxHeaderBytes bounds a request's line and headers.
-	MaxHeaderBytes int `mapstructure:"max_header_bytes"`
-
-	// MaxConcurrentRequests is how many requests are worked on or wait for Kafka at a
-	// time (about 20 KB each); more are refused with 429. MaxConcurrentBatches is how
-	// many of them may be batches (up to 9 MB each). A request counts once its body has
-	// arrived: the bodies that are arriving hold as many times MaxBodyBytes (of batches,
+	MaxBodyBytes   int64 `mapstructure:"max_body_bytes"`  // of a single like
+	MaxBatchBytes  int64 `mapstructure:"max_batch_bytes"` // of a batch's body
+	MaxBatchLines  int   `mapstructure:"max_batch_lines"`
+	MaxHeaderBytes int   `mapstructure:"max_header_bytes"` // of a request's line and headers
+	// MaxConcurrentRequests is how many requests are worked on or wait for Kafka at a time (about 20 KB each); more are
+	// refused with 429. MaxConcurrentBatches is how many of them may be batches (up to 9 MB each). A request counts
+	// once its body has arrived: the bodies that are arriving hold as many times MaxBodyBytes (of batches,
 	// MaxBatchBytes) at most, and beyond that the oldest is answered with 408.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 	MaxConcurrentBatches  int `mapstructure:"max_concurrent_batches"`
@@ -81,32 +66,19 @@ type Options struct {
 	// each; what would need more is refused whole, with 429 or 503.
 	MaxBufferedRecords int `mapstructure:"max_buffered_records"`
 
-	// Linger is how long an event waits for others to share its record batch. It is
-	// part of every answer's latency.
-	Linger time.Duration `mapstructure:"linger"`
-	// AckTimeout is how long a request waits for Kafka's acknowledgement before the
-	// answer is 503.
-	AckTimeout time.Duration `mapstructure:"ack_timeout"`
-	// ReadyTimeout is how long Kafka may be silent before the producer is not ready.
-	ReadyTimeout time.Duration `mapstructure:"ready_timeout"`
-	// RetryAfter is what a refused client is told to wait; whole seconds.
-	RetryAfter time.Duration `mapstructure:"retry_after"`
+	Linger       time.Duration `mapstructure:"linger"`        // wait of an event for others to share its record batch
+	AckTimeout   time.Duration `mapstructure:"ack_timeout"`   // wait of a request for Kafka, before the answer is 503
+	ReadyTimeout time.Duration `mapstructure:"ready_timeout"` // silence of Kafka, before the producer is not ready
+	RetryAfter   time.Duration `mapstructure:"retry_after"`   // what a refused client is told to wait; whole seconds
 
-	// ReadHeaderTimeout bounds the reading of a request's headers, ReadTimeout that of
-	// the whole request.
-	ReadHeaderTimeout time.Duration `mapstructure:"read_header_timeout"`
-	ReadTimeout       time.Duration `mapstructure:"read_timeout"`
-	// WriteTimeout bounds a request from the end of its headers to the end of its
-	// answer.
-	WriteTimeout time.Duration `mapstructure:"write_timeout"`
-	// IdleTimeout is how long a kept connection waits for its next request.
-	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// ShutdownTimeout bounds the requests in hand after SIGTERM.
-	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
+	ReadHeaderTimeout time.Duration `mapstructure:"read_header_timeout"` // of a request's headers
+	ReadTimeout       time.Duration `mapstructure:"read_timeout"`        // of the whole request
+	WriteTimeout      time.Duration `mapstructure:"write_timeout"`       // from its headers to the end of its answer
+	IdleTimeout       time.Duration `mapstructure:"idle_timeout"`        // of a kept connection
+	ShutdownTimeout   time.Duration `mapstructure:"shutdown_timeout"`    // of the requests in flight after SIGTERM
 }
 
-// DefaultOptions suit a production producer, but for the address: it is this
-// machine's only.
+// DefaultOptions suit a production producer, but for the address: it is this machine's only.
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr:              "127.0.0.1:8080",
@@ -141,68 +113,125 @@ func DefaultOptions() Options {
 	}
 }
 
+// asymmetric are the algorithms whose keys can be published (RFC 7518, RFC 8037). One that
+// signs with a shared secret would let whoever can verify tokens make them as well.
+var asymmetric = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+
+// check notes what is wrong with a setting, unless it is ok.
+type check func(ok bool, key, format string, args ...any)
+
 // Validate says what is wrong with the options, all of it.
 func (o Options) Validate() error {
 	var errs []error
-	bad := func(key, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("producer."+key+": "+format, args...))
-	}
-	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
-		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
-	}
-	if err := httpserver.CheckPair(o.TLSCert, o.TLSKey); err != nil {
-		bad("tls_cert", "%w", err)
-	}
-	o.validateAuth(bad)
-	o.validateRates(bad)
-	if err := origin.Check(o.Origins); err != nil {
-		bad("origins", "%w", err)
-	}
-	for _, n := range []struct {
-		key   string
-		value int64
-	}{
-		{"max_body_bytes", o.MaxBodyBytes},
-		{"max_batch_bytes", o.MaxBatchBytes},
-		{"max_batch_lines", int64(o.MaxBatchLines)},
-		{"max_header_bytes", int64(o.MaxHeaderBytes)},
-		{"max_concurrent_requests", int64(o.MaxConcurrentRequests)},
-		{"max_concurrent_batches", int64(o.MaxConcurrentBatches)},
-	} {
-		if n.value < 1 {
-			bad(n.key, "must be above zero")
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("producer."+key+": "+format, args...))
 		}
 	}
-	if o.MaxBufferedRecords < max(1, o.MaxBatchLines) {
-		bad("max_buffered_records", "must be at least producer.max_batch_lines (%d), or a full batch could never be taken", o.MaxBatchLines)
-	}
-	for _, d := range []struct {
-		key   string
-		value time.Duration
-	}{
-		{"ready_timeout", o.ReadyTimeout},
-		{"read_header_timeout", o.ReadHeaderTimeout},
-		{"read_timeout", o.ReadTimeout},
-		{"idle_timeout", o.IdleTimeout},
-	} {
-		if d.value <= 0 {
-			bad(d.key, "must be above zero")
-		}
-	}
-	if o.Linger < 0 || o.Linger > time.Second {
-		bad("linger", "must be between 0 and 1s")
-	}
-	if o.AckTimeout < 200*time.Millisecond {
-		bad("ack_timeout", "must be at least 200ms")
-	}
-	if o.RetryAfter < time.Second {
-		bad("retry_after", "must be at least 1s")
-	}
-	if o.WriteTimeout < o.ReadTimeout+o.AckTimeout {
-		bad("write_timeout", "must be at least producer.read_timeout plus producer.ack_timeout (%s), or answers would be cut off", o.ReadTimeout+o.AckTimeout)
-	}
-	if o.ShutdownTimeout <= o.AckTimeout {
-		bad("shutdown_timeout", "must be above producer.ack_timeout (%s), or requests in hand would be cut off", o.AckTimeout)
-	}
+	const positive = "must be above zero"
+	_, _, err := net.SplitHostPort(o.HTTPAddr)
+	check(err == nil, "http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
+	err = httpserver.CheckPair(o.TLSCert, o.TLSKey)
+	check(err == nil, "tls_cert", "%w", err)
+	o.validateAuth(check)
+	o.validateRates(check)
+	err = httpserver.CheckOrigins(o.Origins)
+	check(err == nil, "origins", "%w", err)
+
+	check(o.MaxBodyBytes > 0, "max_body_bytes", positive)
+	check(o.MaxBatchBytes > 0, "max_batch_bytes", positive)
+	check(o.MaxBatchLines > 0, "max_batch_lines", positive)
+	check(o.MaxHeaderBytes > 0, "max_header_bytes", positive)
+	check(o.MaxConcurrentRequests > 0, "max_concurrent_requests", positive)
+	check(o.MaxConcurrentBatches > 0, "max_concurrent_batches", positive)
+	check(o.MaxBufferedRecords >= max(1, o.MaxBatchLines), "max_buffered_records",
+		"must be at least producer.max_batch_lines (%d), or a full batch could never be taken", o.MaxBatchLines)
+
+	check(o.ReadyTimeout > 0, "ready_timeout", positive)
+	check(o.ReadHeaderTimeout > 0, "read_header_timeout", positive)
+	check(o.ReadTimeout > 0, "read_timeout", positive)
+	check(o.IdleTimeout > 0, "idle_timeout", positive)
+	check(o.Linger >= 0 && o.Linger <= time.Second, "linger", "must be between 0 and 1s")
+	check(o.AckTimeout >= 200*time.Millisecond, "ack_timeout", "must be at least 200ms")
+	check(o.RetryAfter >= time.Second, "retry_after", "must be at least 1s")
+	check(o.WriteTimeout >= o.ReadTimeout+o.AckTimeout, "write_timeout",
+		"must be at least producer.read_timeout plus producer.ack_timeout (%s), or answers would be cut off",
+		o.ReadTimeout+o.AckTimeout)
+	check(o.ShutdownTimeout > o.AckTimeout, "shutdown_timeout",
+		"must be above producer.ack_timeout (%s), or requests in hand would be cut off", o.AckTimeout)
 	return errors.Join(errs...)
+}
+
+// validateAuth checks how it is known who sends a request. What only the other ways need may be missing.
+func (o Options) validateAuth(check check) {
+	_, err := parseNetworks(o.AuthTrustedCIDRs)
+	check(err == nil, "auth_trusted_cidrs", "%w", err)
+	switch o.Auth {
+	case AuthNone:
+	case AuthGateway:
+		check(httpguts.ValidHeaderFieldName(o.AuthHeader), "auth_header", "%q is no header's name", o.AuthHeader)
+		check(len(o.AuthTrustedCIDRs) > 0, "auth_trusted_cidrs",
+			"must name the networks that the gateway is in: nobody else's %s is believed", o.AuthHeader)
+	case AuthJWT:
+		o.validateJWT(check)
+	default:
+		check(false, "auth", "%q is none of %s, %s and %s", o.Auth, AuthNone, AuthGateway, AuthJWT)
+	}
+}
+
+func (o Options) validateJWT(check check) {
+	err := checkJWKS(o.JWKS)
+	check(err == nil, "jwks", "%w", err)
+	check(o.JWKSRefreshInterval >= 10*time.Second && o.JWKSRefreshInterval <= 24*time.Hour,
+		"jwks_refresh_interval", "must be between 10s and 24h")
+	check(o.JWTIssuer != "", "jwt_issuer", "must be set: tokens of others, or for others, would be taken")
+	check(o.JWTAudience != "", "jwt_audience", "must be set: tokens of others, or for others, would be taken")
+	known := strings.Join(asymmetric, ", ")
+	check(len(o.JWTAlgorithms) > 0, "jwt_algorithms", "must name at least one of %s", known)
+	for _, alg := range o.JWTAlgorithms {
+		check(slices.Contains(asymmetric, alg), "jwt_algorithms", "%q is none of %s", alg, known)
+	}
+	check(o.JWTLeeway >= 0 && o.JWTLeeway <= 10*time.Minute, "jwt_leeway", "must be between 0 and 10m")
+	// It is repeated in WWW-Authenticate.
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
+	check(o.JWTUserClaim != "" && !strings.ContainsFunc(o.JWTUserClaim, odd), "jwt_user_claim",
+		"%q is no claim's name: at least one of the visible characters of ASCII, without quotes", o.JWTUserClaim)
+	check(!strings.ContainsAny(o.ServiceScope, " \t\r\n"), "service_scope", "%q is more than one scope", o.ServiceScope)
+}
+
+// checkJWKS refuses addresses from which anybody on the way could send keys of their own.
+func checkJWKS(source string) error {
+	if source == "" {
+		return errors.New("must name a file, or an address as https://issuer.example.com/jwks.json")
+	}
+	if !isURL(source) {
+		return nil
+	}
+	u, err := url.Parse(source)
+	switch {
+	case err != nil || u.Host == "":
+		return errors.New("is no address as https://issuer.example.com/jwks.json")
+	case u.User != nil:
+		return errors.New("must not have a password in it: it is logged")
+	case u.Scheme == "https":
+		return nil
+	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
+		return nil
+	}
+	return fmt.Errorf("must be https, not %s, but on this machine", u.Scheme)
+}
+
+func (o Options) validateRates(check check) {
+	_, err := parseNetworks(o.TrustedProxies)
+	check(err == nil, "trusted_proxies", "%w", err)
+	for _, l := range []struct {
+		key   string
+		rate  float64
+		burst int
+	}{{"user", o.UserRate, o.UserBurst}, {"address", o.AddressRate, o.AddressBurst}} {
+		// Not the other way round: NaN is no rate either.
+		check(l.rate == 0 || l.rate >= 0.001 && l.rate <= 1_000_000, l.key+"_rate",
+			"must be 0 (no limit), or between 0.001 and 1000000 a second")
+		check(l.rate == 0 || l.burst > 0, l.key+"_burst", "must be above zero")
+	}
 }

@@ -18,8 +18,7 @@ type fieldError = problem.FieldError
 // unacknowledged is the problem of an event that Kafka may have or not.
 type unacknowledged struct {
 	*problem.Problem
-	// TimeMs is the event time that the request had; to repeat the request with it
-	// keeps its place.
+	// TimeMs is the event time that the request had; to repeat the request with it keeps its place.
 	TimeMs int64 `json:"time_ms,omitempty"`
 }
 
@@ -31,10 +30,6 @@ func unwritten(p *problem.Problem) *problem.Problem {
 		p.Errors[i].Detail += nothing
 	}
 	return p
-}
-
-func tooLarge(format string, args ...any) *problem.Problem {
-	return unwritten(problem.TooLarge(format, args...))
 }
 
 // forbidden is for a caller who is known, and may not do this.
@@ -51,19 +46,19 @@ func tooManyRequests(what string) *problem.Problem {
 	return problem.TooManyRequests("%s; nothing of this one was written", what)
 }
 
-// refused is the answer when publish wrote nothing. A full buffer is the client's
-// pace while Kafka answers, and else Kafka's absence.
-func (p *Producer) refused(err error) *problem.Problem {
-	switch {
-	case errors.Is(err, errNotRunning):
+// notWritten is the answer when publish wrote nothing. A full buffer is the clients' doing
+// while Kafka answers, and Kafka's otherwise.
+func (p *Producer) notWritten(err error) *problem.Problem {
+	if errors.Is(err, errNotRunning) {
 		return problem.New(http.StatusServiceUnavailable, "not-running", "Likes are not taken now",
 			"the producer starts or shuts down; nothing of this request was written")
-	case p.publisher.ready() == nil:
-		return problem.New(http.StatusTooManyRequests, "buffer-full", "The buffer for Kafka is full",
-			"events come faster than Kafka takes them; nothing of this request was written")
 	}
-	return problem.New(http.StatusServiceUnavailable, "buffer-full", "The buffer for Kafka is full",
-		"Kafka does not answer; nothing of this request was written")
+	status, why := http.StatusTooManyRequests, "events come faster than Kafka takes them"
+	if p.kafkaReady() != nil {
+		status, why = http.StatusServiceUnavailable, "Kafka does not answer"
+	}
+	return problem.New(status, "buffer-full", "The buffer for Kafka is full",
+		"%s; nothing of this request was written", why)
 }
 
 func (p *Producer) notAcknowledged(err error, timeMs int64) unacknowledged {
@@ -71,8 +66,7 @@ func (p *Producer) notAcknowledged(err error, timeMs int64) unacknowledged {
 		"unknown: not acknowledged, safe to repeat (with this time_ms it keeps its place): %s", p.why(err)), timeMs}
 }
 
-// why says why an event was not acknowledged, without the addresses that an error
-// may hold.
+// why says why an event was not acknowledged, without the addresses that an error may hold.
 func (p *Producer) why(err error) string {
 	var answer *kerr.Error
 	switch {
@@ -84,14 +78,21 @@ func (p *Producer) why(err error) string {
 	return fmt.Sprintf("Kafka has not answered within %s", p.options.AckTimeout)
 }
 
-// fail writes a problem, or a body that has one's members, and counts its errors.
-func (p *Producer) fail(w http.ResponseWriter, prob *problem.Problem) {
-	for _, e := range prob.Errors {
-		p.metrics.rejected.WithLabelValues(e.Reason).Inc()
+// failing writes the problem that serve returns, and counts its errors.
+func (p *Producer) failing(serve func(http.ResponseWriter, *http.Request) *problem.Problem) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		prob := serve(w, r)
+		if prob == nil {
+			return
+		}
+		for _, e := range prob.Errors {
+			p.metrics.rejected.WithLabelValues(e.Reason).Inc()
+		}
+		p.failWith(w, prob.Status, prob)
 	}
-	p.failWith(w, prob.Status, prob)
 }
 
+// failWith writes a body that has a problem's members.
 func (p *Producer) failWith(w http.ResponseWriter, status int, body any) {
 	again := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 	if again && w.Header().Get("Retry-After") == "" { // otherwise it is known better

@@ -1,12 +1,9 @@
 package producer
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -16,124 +13,76 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
 
-// dial opens a connection of its own, for what Go's client would not send.
-func (r *rig) dial() net.Conn {
-	r.t.Helper()
-	conn, err := net.Dial("tcp", r.Addr())
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(r.t, conn.SetDeadline(time.Now().Add(patience)))
-	return conn
-}
-
-func (r *rig) raw(request string) (*http.Response, string) {
-	r.t.Helper()
-	conn := r.dial()
-	_, err := io.WriteString(conn, request)
-	require.NoError(r.t, err)
-	return readResponse(r.t, conn)
-}
-
-func readResponse(t *testing.T, conn net.Conn) (*http.Response, string) {
-	t.Helper()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp, string(body)
-}
-
-// Shutdown takes nothing new, and answers what is in hand: all that was accepted is
+// Shutdown takes nothing new, and answers what is in flight: all that was accepted is
 // in Kafka, and only that was accepted.
 func TestShutdownLosesNothingAccepted(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
 	const singles = 20
-	answers := make(chan answerTo, singles+1)
-	send := func(method, path, body string) {
-		a, err := r.trySend(method, path, strings.NewReader(body), "Content-Type", "application/x-ndjson")
-		if err != nil {
-			a.body = err.Error()
-		}
-		answers <- a
-	}
+	answers := []<-chan apikit.Answer{r.postLater(line(50, 1), line(51, 2))}
 	for i := range singles {
-		go send("PUT", fmt.Sprintf("/v1/posts/%d/likes/9", i+1), "")
+		answers = append(answers, r.putLater(fmt.Sprintf("/v1/posts/%d/likes/9", i+1)))
 	}
-	go send("POST", "/v1/likes:batch", line(50, 1)+"\n"+line(51, 2))
-	wait(t, held, "an event must reach the broker")
-	require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == singles+2 }, patience, time.Millisecond)
+	held()
+	r.waitBuffered(singles + 2)
 
-	r.stop()
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", r.Addr())
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	}, patience, time.Millisecond, "nothing new is taken")
-	require.ErrorContains(t, r.Ready(), "shutting down")
-	require.Empty(t, r.ended, "Run waits for the requests in hand")
+	r.Stop()
+	r.WaitClosed()
+	require.Empty(t, r.Ended, "Run waits for the requests in flight")
 
 	release()
-	for range singles + 1 {
-		a := <-answers
-		require.Equal(t, http.StatusAccepted, a.status, a.body)
+	for _, answered := range answers {
+		(<-answered).Require(accepted)
 	}
-	require.NoError(t, <-r.ended)
+	require.NoError(t, <-r.Ended)
 	r.consume(singles + 2)
 }
 
 // What the client still holds at shutdown is delivered, though its request was
-// answered long ago.
+// answered long ago; nothing is left running then.
 func TestShutdownDeliversWhatIsBuffered(t *testing.T) {
-	t.Parallel()
 	r := start(t, nil)
 	away := r.away()
 	away.Store(true)
-	r.putAndLeave("/v1/posts/7/likes/9", func() {
-		require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == 1 }, patience, time.Millisecond)
-	})
-	r.stop()
-	require.Eventually(t, func() bool { return r.stopping.Load() }, patience, time.Millisecond)
-	away.Store(false)
-	require.NoError(t, <-r.ended)
-	r.consume(1)
-}
-
-func TestRunLeavesNothingRunning(t *testing.T) {
-	r := start(t, nil)
-	r.put("/v1/posts/7/likes/9").place(t)
+	r.putAndLeave(like, func() { r.waitBuffered(1) })
 	stacks := func() string {
 		buf := make([]byte, 1<<20)
 		return string(buf[:runtime.Stack(buf, true)])
 	}
-	require.Contains(t, stacks(), "franz-go/pkg/kgo.")
-	r.stop()
-	require.NoError(t, <-r.ended)
-	require.Eventually(t, func() bool {
-		return !strings.Contains(stacks(), "franz-go/pkg/kgo.") && !strings.Contains(stacks(), "kudos/producer.(*publisher)")
-	}, patience, time.Millisecond)
+	const client, ours = "franz-go/pkg/kgo.", "kudos/producer.(*Producer)"
+	require.Contains(t, stacks(), client)
+	require.Contains(t, stacks(), ours)
+	r.Stop()
+	r.WaitFor("shutdown must begin", func() bool { return strings.HasSuffix(fmt.Sprint(r.Ready()), "shutting down") })
+	away.Store(false)
+	require.NoError(t, <-r.Ended)
+	r.WaitFor("nothing is left running", func() bool {
+		return !strings.Contains(stacks(), client) && !strings.Contains(stacks(), ours)
+	})
+	r.consume(1)
 }
 
-// Kafka is away and stays away: shutdown ends within its bound, and no request is
-// answered as accepted.
+// Kafka is away and stays away: shutdown ends within its bound, and no request is answered as accepted.
 func TestShutdownWithoutKafka(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) { o.AckTimeout, o.ShutdownTimeout = 300*time.Millisecond, 2*time.Second })
 	held, release := r.hold()
-	answers := make(chan answerTo, 1)
-	go func() { a, _ := r.trySend("PUT", "/v1/posts/7/likes/9?time_ms=5", nil); answers <- a }()
-	wait(t, held, "the event must reach the broker")
+	answered := r.putLater(like + "?time_ms=5")
+	held()
 	began := time.Now()
-	r.stop()
-	(<-answers).requireJSON(t, http.StatusServiceUnavailable, notAcknowledged(5, "Kafka has not answered within 300ms"))
-	require.NoError(t, <-r.ended)
+	r.Stop()
+	(<-answered).RequireJSON(503, notAcknowledged(5, silent))
+	require.NoError(t, <-r.Ended)
 	require.Less(t, time.Since(began), 5*time.Second)
 	release()
 }
@@ -144,13 +93,9 @@ func TestShutdownCutsASlowRequest(t *testing.T) {
 	r := start(t, func(o *Options) {
 		o.AckTimeout, o.ShutdownTimeout, o.MaxConcurrentRequests = 2*time.Second, 3*time.Second, 1
 	})
-	conn := r.dial()
-	_, err := io.WriteString(conn, "POST /v1/likes:batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/jsonl\r\nContent-Length: 1000\r\n\r\n"+line(1, 1)+"\n")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return r.batchBodies.Arriving() == 1 },
-		patience, time.Millisecond, "the batch must be on its way in")
-	r.stop()
-	err = <-r.ended
+	r.Unfinished(batch, "application/jsonl", line(1, 1)+"\n")
+	r.Stop()
+	err := <-r.Ended
 	require.ErrorContains(t, err, "producer: requests were cut off after 3s")
 	require.NotContains(t, err.Error(), "did not end")
 	require.Zero(t, r.written())
@@ -160,66 +105,188 @@ func TestHandlerWithoutRun(t *testing.T) {
 	r := newRig(t, nil)
 	require.Empty(t, r.Addr())
 	require.ErrorContains(t, r.Ready(), "the producer is not running")
-	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, httptest.NewRequest("PUT", "/v1/posts/7/likes/9", nil))
-	answerTo{w.Code, w.Header(), w.Body.String()}.requireJSON(t, http.StatusServiceUnavailable, `{
-		"type":"urn:kudos:problem:not-running","title":"Likes are not taken now","status":503,
-		"detail":"the producer starts or shuts down; nothing of this request was written"}`)
-}
-
-// Another server may mount the handler, and has its own routes before it.
-func TestHandlerMountedElsewhere(t *testing.T) {
-	r := start(t, nil)
-	mux := http.NewServeMux()
-	mux.Handle("/", r.Handler())
-	mux.HandleFunc("GET /v1/posts/{post_id}/count", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	for path, want := range map[string]int{"PUT /v1/posts/7/likes/9": 202, "POST /v1/likes:batch": 415, "GET /v1/posts/7/count": 418} {
-		method, path, _ := strings.Cut(path, " ")
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(method, path, nil))
-		require.Equal(t, want, w.Code, path)
-	}
+	apikit.Ask(t, r.HTTP.Handler, httptest.NewRequest("PUT", like, nil)).RequireJSON(503,
+		apikit.Problem(503, "not-running", "Likes are not taken now",
+			"the producer starts or shuts down; nothing of this request was written"))
 }
 
 func TestMetrics(t *testing.T) {
 	r := start(t, nil)
-	require.Zero(t, r.metric("kudos_producer_rejected_total", "reason", string(schema.OverSize)), "known reasons start at zero")
+	r.requireCount(0, "rejected_total", "reason", "over_size") // known reasons and kinds start at zero
 	for _, kind := range []string{"unauthenticated", "forbidden", "address_rate", "user_rate"} {
-		require.Zero(t, r.metric("kudos_producer_refused_total", "kind", kind), "known kinds start at zero")
+		r.requireCount(0, "refused_total", "kind", kind)
 	}
-	r.put("/v1/posts/7/likes/9").place(t)
+	r.put(like).Require(accepted)
 	r.put("/v1/posts/0/likes/9")
 	r.postLines("", line(1, 1), "{}")
 	const route = "/v1/posts/{post_id}/likes/{user_id}"
-	require.EqualValues(t, 1, r.metric("kudos_producer_requests_total", "route", route, "method", "put", "code", "202"))
-	require.EqualValues(t, 1, r.metric("kudos_producer_requests_total", "route", route, "method", "put", "code", "400"))
-	require.EqualValues(t, 2, r.metric("kudos_producer_rejected_total", "reason", string(schema.ZeroID)))
-	require.EqualValues(t, 2, r.metric("kudos_producer_publish_seconds"))
-	require.EqualValues(t, 2, r.metric("kudos_producer_accepted_total"))
-	require.Zero(t, r.metric("kudos_producer_unacknowledged_total"))
-	// The client calls back before it lets go of a record.
-	require.Eventually(t, func() bool { return r.metric("kudos_producer_buffered_records") == 0 }, patience, time.Millisecond)
+	r.requireCount(1, "requests_total", "route", route, "method", "put", "code", "202")
+	r.requireCount(1, "requests_total", "route", route, "method", "put", "code", "400")
+	r.requireCount(2, "rejected_total", "reason", "zero_id")
+	r.requireCount(2, "publish_seconds")
+	r.requireCount(2, "accepted_total")
+	r.requireCount(0, "unacknowledged_total")
+	r.waitBuffered(0) // the client calls back before it lets go of a record
 }
 
 func TestNewRefuses(t *testing.T) {
-	cluster := startCluster(t)
-	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	_, err := New(Options{}, kafkaOptions(cluster), log, reg)
-	require.ErrorContains(t, err, "producer options: producer.http_addr")
-	kafka := kafkaOptions(cluster)
-	kafka.Brokers = nil
-	_, err = New(DefaultOptions(), kafka, log, reg)
-	require.ErrorContains(t, err, "kafka.brokers")
-
-	_, err = New(DefaultOptions(), kafkaOptions(cluster), log, reg)
-	require.NoError(t, err)
-	_, err = New(DefaultOptions(), kafkaOptions(cluster), log, reg)
-	require.ErrorContains(t, err, "registering the producer's metrics")
+	reg := prometheus.NewRegistry()
+	create := func(o Options, brokers ...string) error {
+		kafka := kafka.DefaultOptions()
+		kafka.Brokers = brokers
+		_, err := New(o, kafka, testkit.Log(), reg)
+		return err
+	}
+	require.ErrorContains(t, create(Options{}, "localhost:9092"), "producer options: producer.http_addr")
+	require.ErrorContains(t, create(DefaultOptions()), "kafka.brokers")
+	require.NoError(t, create(DefaultOptions(), "localhost:9092"))
+	require.ErrorContains(t, create(DefaultOptions(), "localhost:9092"), "registering the producer's metrics")
 }
 
 func TestRunRefuses(t *testing.T) {
 	r := start(t, nil)
 	require.ErrorContains(t, r.Run(context.Background()), "Run was called twice")
 	taken := newRig(t, func(o *Options) { o.HTTPAddr = r.Addr() })
-	require.ErrorContains(t, taken.Run(context.Background()), "producer: listening on "+r.Addr()+" (set producer.http_addr to a free host:port): ")
+	require.ErrorContains(t, taken.Run(context.Background()),
+		"producer: listening on "+r.Addr()+" (set producer.http_addr to a free host:port): ")
+	r.End()
+}
+
+// With a certificate likes come over HTTPS, and over nothing else; without its files a producer does not start.
+func TestTLS(t *testing.T) {
+	client, cert, key := apikit.TLSFiles(t)
+	r := newRig(t, func(o *Options) { o.TLSCert, o.TLSKey = cert+".new", key })
+	require.ErrorContains(t, r.Run(t.Context()), "producer.tls_cert: open "+cert+".new")
+	require.Empty(t, r.Addr())
+
+	r = start(t, func(o *Options) { o.TLSCert, o.TLSKey = cert, key })
+	resp, err := apikit.Do(t, client, http.MethodPut, "https://"+r.Addr()+like, "")
+	require.NoError(t, err)
+	require.NotNil(t, resp.TLS)
+	apikit.Read(t, resp).Require(accepted)
+	plain := <-r.putLater(like)
+	require.Contains(t, []int{0, http.StatusBadRequest}, plain.Status, "plain HTTP: %s", plain.Body)
+	r.consume(1)
+	client.CloseIdleConnections()
+}
+
+func notAcknowledged(timeMs int64, why string, more ...string) string {
+	return apikit.Problem(503, "not-acknowledged", "Kafka has not acknowledged",
+		"unknown: not acknowledged, safe to repeat (with this time_ms it keeps its place): "+why,
+		append(more, fmt.Sprintf(`"time_ms":%d`, timeMs))...)
+}
+
+// silent is why, with shortAck.
+const silent = "Kafka has not answered within 300ms"
+
+func shortAck(o *Options) { o.AckTimeout, o.ReadyTimeout = 300*time.Millisecond, 300*time.Millisecond }
+
+func TestKafkaAway(t *testing.T) {
+	t.Parallel()
+	r := start(t, shortAck)
+	away := r.away()
+	away.Store(true)
+
+	began := time.Now()
+	r.put(like+"?time_ms=5").RequireJSON(503, notAcknowledged(5, silent)).RequireHeader("Retry-After", "1")
+	require.Less(t, time.Since(began), 5*time.Second, "the answer is bounded in time")
+	r.postLike(likes, `{"user_id":9,"time_ms":5}`).RequireJSON(503, notAcknowledged(5, silent))
+	b := decodeBatch(r.postLines("?time_ms=8", `x`, line(1, 1), line(2, 2)).Require(503), 0, 1, 2)
+	require.Equal(t, 2, *b.FirstUnacceptedLine)
+	require.EqualValues(t, 8, b.TimeMs)
+	require.Equal(t, silent, b.Lines[1].Detail)
+
+	r.WaitFor("the producer must notice", func() bool { return r.Ready() != nil })
+	require.ErrorContains(t, r.Ready(), "does not answer for the topic likes")
+	r.requireCount(0, "accepted_total")
+	r.requireCount(4, "unacknowledged_total")
+
+	// It comes back: what is repeated keeps its place, whether or not the first came through too.
+	away.Store(false)
+	r.WaitFor("Kafka is back", func() bool { return r.Ready() == nil })
+	var a apikit.Answer
+	r.WaitFor("likes are accepted again", func() bool {
+		a = r.put(like + "?time_ms=5")
+		return a.Status == accepted
+	})
+	r.waitBuffered(0)
+	records := r.consume(int(r.written()))
+	_, want := record(t, records, placeOf(a))
+	for _, rec := range records {
+		if string(rec.Key) == "7" {
+			require.Equal(t, want, apikit.Event(t, rec))
+		}
+	}
+}
+
+// Kafka was never there: the answer is the same, and as bounded.
+func TestKafkaNeverThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shortAck)
+	r.away().Store(true)
+	r.Start()
+	require.ErrorContains(t, r.Ready(), "producer: Kafka at [")
+	r.put(like+"?time_ms=5").RequireJSON(503, notAcknowledged(5, silent))
+	r.End()
+}
+
+func TestTopicMissing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shortAck)
+	require.NoError(t, r.cluster.DeleteTopic(schema.TopicLikes))
+	r.Start()
+	r.WaitFor("the producer must notice", func() bool {
+		return strings.Contains(fmt.Sprint(r.Ready()), "`kudos topics apply`")
+	})
+	r.put(like).Require(503)
+
+	require.NoError(t, r.cluster.CreateTopic(schema.TopicLikes, partitions, nil))
+	r.WaitFor("Kafka is back", func() bool { return r.Ready() == nil })
+	r.WaitFor("likes are accepted", func() bool { return r.put(like).Status == accepted })
+}
+
+func TestReady(t *testing.T) {
+	r := start(t, func(o *Options) { o.ReadyTimeout = time.Hour })
+	r.health.answered(errors.New("a look that failed"))
+	require.NoError(t, r.Ready(), "silence counts only with time")
+	r.health.answered(kerr.UnknownTopicOrPartition)
+	require.ErrorContains(t, r.Ready(), "the topic likes does not exist; create it with `kudos topics apply`")
+	r.health.answered(errors.New("a look that failed"))
+	require.ErrorContains(t, r.Ready(), "does not answer for the topic likes: a look that failed")
+	r.health.answered(nil)
+	require.NoError(t, r.Ready())
+}
+
+// A retry inside the client writes the event once.
+func TestClientRetries(t *testing.T) {
+	t.Parallel()
+	r := start(t, nil)
+	r.cluster.Fault(
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend}, // answered so, and written
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition},
+	)
+	began := time.Now()
+	r.put(like).Require(accepted)
+	require.EqualValues(t, 1, r.written())
+	require.Less(t, time.Since(began), 4*time.Second, "a leader that moved is looked for at once")
+}
+
+// What is acknowledged after the request has stopped waiting leaves its answer alone.
+func TestLateAcknowledgement(t *testing.T) {
+	r := start(t, nil)
+	held, release := r.hold()
+	gone, leave := context.WithCancel(context.Background())
+	go func() {
+		held()
+		leave()
+	}()
+	acks, err := r.publish(gone, []schema.Event{{PostID: 7, UserID: 9, Action: schema.Like}})
+	require.NoError(t, err)
+	release()
+	r.waitBuffered(0)
+	require.True(t, r.buffer.TryAcquire(int64(r.options.MaxBufferedRecords)), "its slot is free again")
+	require.Equal(t, []ack{{}}, acks)
+	r.requireCount(1, "unacknowledged_total")
+	r.requireCount(0, "accepted_total")
+	r.consume(1)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"kudos/httpserver/origin"
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
 	"kudos/schema"
 )
@@ -22,15 +22,15 @@ var document string
 func (p *Producer) served() map[string]map[string]http.HandlerFunc {
 	return map[string]map[string]http.HandlerFunc{
 		"/v1/posts/{post_id}/likes/{user_id}": {
-			http.MethodPut:    p.known(p.react(schema.Like)),
-			http.MethodDelete: p.known(p.react(schema.Unlike)),
+			http.MethodPut:    p.authenticated(p.react(schema.Like)),
+			http.MethodDelete: p.authenticated(p.react(schema.Unlike)),
 		},
 		"/v1/posts/{post_id}/dislikes/{user_id}": {
-			http.MethodPut:    p.known(p.react(schema.Dislike)),
-			http.MethodDelete: p.known(p.react(schema.Unlike)),
+			http.MethodPut:    p.authenticated(p.react(schema.Dislike)),
+			http.MethodDelete: p.authenticated(p.react(schema.Unlike)),
 		},
-		"/v1/posts/{post_id}/likes": {http.MethodPost: p.known(p.postLike)},
-		"/v1/likes:batch":           {http.MethodPost: p.known(p.postBatch)},
+		"/v1/posts/{post_id}/likes": {http.MethodPost: p.authenticated(p.postLike)},
+		"/v1/likes:batch":           {http.MethodPost: p.authenticated(p.postBatch)},
 		"/openapi.yaml":             {http.MethodGet: getDocument},
 		"/":                         nil,
 	}
@@ -39,9 +39,9 @@ func (p *Producer) served() map[string]map[string]http.HandlerFunc {
 func (p *Producer) routes() http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range p.served() {
-		mux.Handle(path, p.counted(path, p.limited(methods)))
+		mux.Handle(path, p.route(path, methods))
 	}
-	return origin.Access{
+	return httpserver.CORS{
 		Origins: p.options.Origins,
 		Methods: []string{http.MethodPut, http.MethodDelete, http.MethodPost},
 		Headers: []string{"Content-Type", "Authorization"},
@@ -49,41 +49,38 @@ func (p *Producer) routes() http.Handler {
 	}.Handler(mux)
 }
 
-func getDocument(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = io.WriteString(w, document) // a client that is gone needs no answer
-}
-
-// limited bounds how many requests are in flight. A POST has a body, and takes its slot itself once that has
-// arrived: one that never does would keep it from others.
-func (p *Producer) limited(methods map[string]http.HandlerFunc) http.HandlerFunc {
-	next, post := problem.ByMethod(methods), methods[http.MethodPost]
-	return func(w http.ResponseWriter, r *http.Request) {
+// route counts the requests for a path, and bounds how many are in flight. A POST has a body, and takes its slot itself
+// once that has arrived: one that never does would keep the slot from others.
+func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.Handler {
+	byMethod, post := problem.ByMethod(methods), methods[http.MethodPost]
+	limited := p.failing(func(w http.ResponseWriter, r *http.Request) *problem.Problem {
 		if r.Method == http.MethodPost && post != nil {
 			post(w, r)
-			return
+			return nil
 		}
-		if !p.takeSlot(w) {
-			return
+		if prob := p.takeSlot(); prob != nil {
+			return prob
 		}
 		defer p.requests.Release(1)
-		next.ServeHTTP(w, r)
+		byMethod(w, r)
+		return nil
+	})
+	if path == "/" {
+		path = "other"
 	}
+	counter := p.metrics.requests.MustCurryWith(prometheus.Labels{"route": path})
+	return promhttp.InstrumentHandlerCounter(counter, limited)
 }
 
 // takeSlot takes one of the slots for requests, which the caller releases, or refuses the request.
-func (p *Producer) takeSlot(w http.ResponseWriter) bool {
-	taken := p.requests.TryAcquire(1)
-	if !taken {
-		p.fail(w, tooManyRequests("as many requests are in hand as the producer takes"))
+func (p *Producer) takeSlot() *problem.Problem {
+	if !p.requests.TryAcquire(1) {
+		return tooManyRequests("as many requests are in hand as the producer takes")
 	}
-	return taken
+	return nil
 }
 
-// counted counts a route's requests by method and code.
-func (p *Producer) counted(route string, next http.Handler) http.Handler {
-	if route == "/" {
-		route = "other"
-	}
-	return promhttp.InstrumentHandlerCounter(p.metrics.requests.MustCurryWith(prometheus.Labels{"route": route}), next)
+func getDocument(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = io.WriteString(w, document) // a client that left needs no answer
 }

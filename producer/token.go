@@ -11,28 +11,19 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// tokens identifies by bearer tokens (RFC 6750): JWTs that a key of the issuer has signed.
-type tokens struct {
-	keys                    *keyring
-	parser                  *jwt.Parser
-	userClaim, serviceScope string
-}
-
-func newTokens(o Options, keys *keyring) *tokens {
-	return &tokens{
-		keys: keys, userClaim: o.JWTUserClaim, serviceScope: o.ServiceScope,
-		parser: jwt.NewParser(
-			// The token's own word on its algorithm is taken from this list only: neither "none" nor
-			// a MAC with a public key for its secret is ever looked at.
-			jwt.WithValidMethods(o.JWTAlgorithms),
-			jwt.WithIssuer(o.JWTIssuer),
-			jwt.WithAudience(o.JWTAudience),
-			jwt.WithExpirationRequired(),
-			jwt.WithLeeway(o.JWTLeeway),
-			// A user id of 64 bits is no float.
-			jwt.WithJSONNumber(),
-		),
-	}
+// newTokenParser checks all of a token but its signature's key.
+func newTokenParser(o Options) *jwt.Parser {
+	return jwt.NewParser(
+		// The token's own word on its algorithm is taken from this list only: neither "none" nor
+		// a MAC with a public key for its secret is ever looked at.
+		jwt.WithValidMethods(o.JWTAlgorithms),
+		jwt.WithIssuer(o.JWTIssuer),
+		jwt.WithAudience(o.JWTAudience),
+		jwt.WithExpirationRequired(),
+		jwt.WithLeeway(o.JWTLeeway),
+		// A user id of 64 bits is no float.
+		jwt.WithJSONNumber(),
+	)
 }
 
 // errCritical tells of a token with extensions that its recipient must understand (RFC 7515, 4.1.11). The
@@ -46,30 +37,31 @@ func invalidToken(detail string) *authError {
 	return &authError{fmt.Sprintf(`%s, error="invalid_token", error_description="%s"`, bearerChallenge, detail), detail}
 }
 
-func (t *tokens) identify(r *http.Request) (caller, error) {
+// identifyByToken believes bearer tokens (RFC 6750): JWTs that a key of the issuer has signed.
+func (p *Producer) identifyByToken(r *http.Request) (caller, error) {
 	token, err := bearerToken(r)
 	if err != nil {
 		return caller{}, err
 	}
 	claims := jwt.MapClaims{}
-	_, err = t.parser.ParseWithClaims(token, claims, func(token *jwt.Token) (any, error) {
+	_, err = p.tokens.ParseWithClaims(token, claims, func(token *jwt.Token) (any, error) {
 		if _, ok := token.Header["crit"]; ok {
 			return nil, errCritical
 		}
 		kid, _ := token.Header["kid"].(string)
-		return t.keys.find(r.Context(), kid, token.Method.Alg())
+		return p.keys.find(r.Context(), kid, token.Method.Alg())
 	})
 	switch {
 	case errors.Is(err, errNoKeys):
 		return caller{}, errNoKeys
 	case err != nil:
 		return caller{}, invalidToken(whyInvalid(err))
-	case hasScope(claims, t.serviceScope):
+	case hasScope(claims, p.options.ServiceScope):
 		return caller{anybody: true, service: true}, nil
 	}
-	user, ok := userOf(claims, t.userClaim)
+	user, ok := userOf(claims[p.options.JWTUserClaim])
 	if !ok {
-		return caller{}, invalidToken("the token names no user: its claim " + t.userClaim +
+		return caller{}, invalidToken("the token names no user: its claim " + p.options.JWTUserClaim +
 			" is no user id (a whole number above 0 of 64 bits, without leading zeros)")
 	}
 	return caller{user: user}, nil
@@ -79,7 +71,8 @@ func (t *tokens) identify(r *http.Request) (caller, error) {
 func bearerToken(r *http.Request) (string, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) != 1 {
-		return "", &authError{bearerChallenge, fmt.Sprintf("there are %d headers Authorization, not one: Bearer TOKEN", len(given))}
+		return "", &authError{bearerChallenge,
+			fmt.Sprintf("there are %d headers Authorization, not one: Bearer TOKEN", len(given))}
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
@@ -88,8 +81,7 @@ func bearerToken(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// whyInvalid says in words of our own what is wrong with a token: what stands in it is
-// its sender's.
+// whyInvalid says in words of our own what is wrong with a token: what stands in it is its sender's.
 func whyInvalid(err error) string {
 	for _, known := range []struct {
 		err    error
@@ -102,7 +94,8 @@ func whyInvalid(err error) string {
 		{jwt.ErrTokenInvalidIssuer, "the token is another issuer's"},
 		{jwt.ErrTokenInvalidAudience, "the token is for another audience"},
 		{jwt.ErrTokenRequiredClaimMissing, "the token lacks one of exp, iss and aud"},
-		{jwt.ErrTokenSignatureInvalid, "the signature of the token is not valid, or of an algorithm that is not allowed"},
+		{jwt.ErrTokenSignatureInvalid,
+			"the signature of the token is not valid, or of an algorithm that is not allowed"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.detail
@@ -133,8 +126,8 @@ func hasScope(claims jwt.MapClaims, want string) bool {
 }
 
 // userOf is the user that a claim names, as a text or a number.
-func userOf(claims jwt.MapClaims, claim string) (uint64, bool) {
-	switch id := claims[claim].(type) {
+func userOf(claim any) (uint64, bool) {
+	switch id := claim.(type) {
 	case string:
 		return parseUser(id)
 	case json.Number:

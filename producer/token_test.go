@@ -12,15 +12,15 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit/apikit"
 )
 
 // Every way in which a token is not one of the issuer's, for kudos, now, and of a user.
 func TestTokens(t *testing.T) {
 	key, other, stranger := newECSigner(t, "1"), newRSASigner(t, "2"), newECSigner(t, "1")
 	issuer := newIssuer(t, key, other)
-	r := newRig(t, issuer.options)
-	r.access.keys.now = newClock().now // time stands: there is no second look
-	r.runUntilReady()
+	r, _ := startWithClock(t, issuer.options) // time stands: there is no second look
 	// The public key, which everybody has, as the secret of a MAC.
 	public, err := x509.MarshalPKIXPublicKey(&other.secret.(*rsa.PrivateKey).PublicKey)
 	require.NoError(t, err)
@@ -32,6 +32,7 @@ func TestTokens(t *testing.T) {
 		return func(c jwt.MapClaims) { c[claim] = value }
 	}
 	without := func(claim string) func(jwt.MapClaims) { return func(c jwt.MapClaims) { delete(c, claim) } }
+	otherScope := func(c jwt.MapClaims) { c["sub"], c["scope"] = "feed", "kudos:writer" }
 	in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 
 	for name, tt := range map[string]struct {
@@ -44,37 +45,39 @@ func TestTokens(t *testing.T) {
 		"ended within leeway":  {key.token(t, set("exp", in(-10*time.Second))), ""},
 		"begins within leeway": {key.token(t, set("nbf", in(10*time.Second))), ""},
 
-		"ended":                     {key.token(t, set("exp", in(-time.Minute))), "has expired"},
-		"never ends":                {key.token(t, without("exp")), "lacks one of exp, iss and aud"},
-		"not yet":                   {key.token(t, set("nbf", in(time.Minute))), "is not valid yet"},
-		"another issuer":            {key.token(t, set("iss", "https://evil.example.com")), "is another issuer's"},
-		"no issuer":                 {key.token(t, without("iss")), "lacks one of"},
-		"another audience":          {key.token(t, set("aud", "feed")), "is for another audience"},
-		"no audience":               {key.token(t, without("aud")), "lacks one of"},
-		"another key, same name":    {stranger.token(t, nil), "signature of the token is not valid"},
-		"HMAC with the public key":  {mac.token(t, nil), "or of an algorithm that is not allowed"},
-		"no signature":              {unsigned.token(t, nil), "or of an algorithm that is not allowed"},
-		"unknown key":               {unknown.token(t, nil), "no key of the issuer is for this token"},
-		"no name, and two keys":     {nameless.token(t, nil), "no key of the issuer is for this token"},
-		"signature of another":      {swapSignature(key.token(t, nil), key.token(t, set("sub", "8"))), "signature of the token is not valid"},
+		"ended":                    {key.token(t, set("exp", in(-time.Minute))), "has expired"},
+		"never ends":               {key.token(t, without("exp")), "lacks one of exp, iss and aud"},
+		"not yet":                  {key.token(t, set("nbf", in(time.Minute))), "is not valid yet"},
+		"another issuer":           {key.token(t, set("iss", "https://evil.example.com")), "is another issuer's"},
+		"no issuer":                {key.token(t, without("iss")), "lacks one of"},
+		"another audience":         {key.token(t, set("aud", "feed")), "is for another audience"},
+		"no audience":              {key.token(t, without("aud")), "lacks one of"},
+		"another key, same name":   {stranger.token(t, nil), "signature of the token is not valid"},
+		"HMAC with the public key": {mac.token(t, nil), "or of an algorithm that is not allowed"},
+		"no signature":             {unsigned.token(t, nil), "or of an algorithm that is not allowed"},
+		"unknown key":              {unknown.token(t, nil), "no key of the issuer is for this token"},
+		"no name, and two keys":    {nameless.token(t, nil), "no key of the issuer is for this token"},
+		"signature of another": {swapSignature(key.token(t, nil), key.token(t, set("sub", "8"))),
+			"signature of the token is not valid"},
 		"no token":                  {"me", "cannot be read"},
 		"user that is no number":    {key.token(t, set("sub", "me")), "names no user"},
 		"user in another form":      {key.token(t, set("sub", "09")), "names no user"},
 		"user 0":                    {key.token(t, set("sub", "0")), "names no user"},
 		"no user":                   {key.token(t, without("sub")), "names no user"},
-		"scope of another name":     {key.token(t, func(c jwt.MapClaims) { c["sub"], c["scope"] = "feed", "kudos:writer" }), "names no user"},
+		"scope of another name":     {key.token(t, otherScope), "names no user"},
 		"a list where a text is":    {key.token(t, set("sub", []string{"9"})), "names no user"},
 		"time that is none":         {key.token(t, set("exp", "tomorrow")), "cannot be read"},
 		"a user id with a fraction": {key.token(t, set("sub", json.Number("9.0"))), "names no user"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := r.putAs(tt.token, "/v1/posts/7/likes/9")
-			if tt.detail == "" {
-				a.place(t)
+			a := r.putAs(tt.token, like)
+			if a.T = t; tt.detail == "" {
+				a.Require(accepted)
 				return
 			}
-			a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", tt.detail)
-			require.Contains(t, a.header.Get("WWW-Authenticate"), `Bearer realm="kudos", error="invalid_token", error_description="`)
+			requireUnauthenticated(a, tt.detail)
+			require.Contains(t, a.Header.Get("WWW-Authenticate"),
+				`Bearer realm="kudos", error="invalid_token", error_description="`)
 		})
 	}
 	r.consume(5)
@@ -94,14 +97,13 @@ func TestRegressUnknownCrit(t *testing.T) {
 		"null":              nil,
 		"registered header": []string{"alg"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			token := key.tokenWithHeader(t, map[string]any{"crit": crit, "https://example.com/must-understand": true, "b64": true})
-			a := r.putAs(token, "/v1/posts/7/likes/9")
-			a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", "has critical extensions (crit)")
-		})
+		t.Log(name)
+		header := map[string]any{"crit": crit, "https://example.com/must-understand": true, "b64": true}
+		requireUnauthenticated(r.putAs(key.token(t, nil, header), like), "has critical extensions (crit)")
 	}
 	require.Zero(t, r.written())
-	r.putAs(key.tokenWithHeader(t, map[string]any{"https://example.com/optional": true}), "/v1/posts/7/likes/9").place(t)
+	optional := map[string]any{"https://example.com/optional": true}
+	r.putAs(key.token(t, nil, optional), like).Require(accepted)
 }
 
 // swapSignature has a token's claims under another's signature.
@@ -114,25 +116,22 @@ func TestTokenComesInOneHeader(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, newIssuer(t, key).options)
 	token := key.token(t, nil)
-	for authorization, detail := range map[string]string{
-		"Basic OTo5":     "is not Bearer TOKEN",
-		"Bearer":         "is not Bearer TOKEN",
-		"Bearer ":        "is not Bearer TOKEN",
-		token:            "is not Bearer TOKEN",
-		"Bearer " + "a.": "cannot be read",
-	} {
-		a := r.send("PUT", "/v1/posts/7/likes/9", "", "Authorization", authorization)
-		a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", detail)
-		require.True(t, strings.HasPrefix(a.header.Get("WWW-Authenticate"), `Bearer realm="kudos"`))
+	const challenge, realm = "WWW-Authenticate", `Bearer realm="kudos"`
+	for _, bad := range []string{"Basic OTo5", "Bearer", "Bearer ", token, "Bearer a."} {
+		detail := "is not Bearer TOKEN"
+		if bad == "Bearer a." {
+			detail = "cannot be read"
+		}
+		a := requireUnauthenticated(r.put(like, "Authorization", bad), detail)
+		require.True(t, strings.HasPrefix(a.Header.Get(challenge), realm))
 	}
-	a := r.put("/v1/posts/7/likes/9?access_token=" + token)
-	a.requireProblem(t, http.StatusUnauthorized, "unauthenticated", "there are 0 headers Authorization, not one")
-	require.Equal(t, `Bearer realm="kudos"`, a.header.Get("WWW-Authenticate"), "RFC 6750, 3.1: no error for who has shown nothing")
-	resp, _ := r.raw("PUT /v1/posts/7/likes/9 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token + "\r\nAuthorization: Bearer x\r\n\r\n")
-	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	requireUnauthenticated(r.put(like+"?access_token="+token), "there are 0 headers Authorization, not one").
+		RequireHeader(challenge, realm) // RFC 6750, 3.1: no error for who has shown nothing
+	apikit.ReadFrom(t, r.Dial("PUT "+like+" HTTP/1.1\r\nHost: x\r\n"+
+		"Authorization: Bearer "+token+"\r\nAuthorization: Bearer x\r\n\r\n")).Require(http.StatusUnauthorized)
 	require.Zero(t, r.written())
 
-	r.send("PUT", "/v1/posts/7/likes/9", "", "Authorization", "bearer  "+token).place(t)
+	r.put(like, "Authorization", "bearer  "+token).Require(accepted)
 }
 
 // A user acts as themselves; a service as everybody, in batches too.
@@ -140,21 +139,23 @@ func TestTokensOfUsersAndServices(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, newIssuer(t, key).options)
 	user := key.token(t, nil)
-	r.putAs(user, "/v1/posts/7/likes/8").requireProblem(t, http.StatusForbidden, "forbidden", "user_id is 8")
-	r.putAs(user, "/v1/posts/7/likes/9").place(t)
+	requireRefused(r.putAs(user, "/v1/posts/7/likes/8"), http.StatusForbidden, "forbidden", "user_id is 8")
+	r.putAs(user, like).Require(accepted)
 
+	scp := func(scopes any) func(jwt.MapClaims) {
+		return func(c jwt.MapClaims) { c["sub"], c["scp"] = "feed", scopes }
+	}
 	for name, service := range map[string]string{
 		"scope":            key.serviceToken(t),
-		"scp, a list":      key.token(t, func(c jwt.MapClaims) { c["sub"], c["scp"] = "feed", []string{"x", serviceScope} }),
-		"scp, a text":      key.token(t, func(c jwt.MapClaims) { c["sub"], c["scp"] = "feed", serviceScope }),
+		"scp, a list":      key.token(t, scp([]string{"x", serviceScope})),
+		"scp, a text":      key.token(t, scp(serviceScope)),
 		"without any name": key.token(t, func(c jwt.MapClaims) { delete(c, "sub"); c["scope"] = serviceScope }),
 	} {
-		r.putAs(service, "/v1/posts/7/likes/8").place(t)
-		a := r.send("POST", "/v1/likes:batch", line(7, 1)+"\n"+line(7, 2), "Content-Type", "application/x-ndjson", "Authorization", "Bearer "+service)
-		require.Equal(t, http.StatusAccepted, a.status, "%s: %s", name, a.body)
+		t.Log(name)
+		r.putAs(service, "/v1/posts/7/likes/8").Require(accepted)
+		r.postLinesAs(bearer(service), "", line(7, 1), line(7, 2)).Require(accepted)
 	}
-	a := r.send("POST", "/v1/likes:batch", line(7, 9)+"\n"+line(7, 2), "Content-Type", "application/x-ndjson", "Authorization", "Bearer "+user)
-	require.Equal(t, 1, decodeBatch(t, a).Rejected)
+	decodeBatch(r.postLinesAs(bearer(user), "", line(7, 9), line(7, 2)), 1, 1, 0)
 	r.consume(1 + 4*3 + 1)
 }
 
@@ -164,7 +165,7 @@ func TestNoServiceWithoutAScope(t *testing.T) {
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.ServiceScope = "" })
 	for _, scope := range []string{"", " ", serviceScope} {
 		token := key.token(t, func(c jwt.MapClaims) { c["scope"], c["scp"] = scope, []string{scope} })
-		require.Equal(t, http.StatusForbidden, r.putAs(token, "/v1/posts/7/likes/8").status)
+		r.putAs(token, "/v1/posts/7/likes/8").Require(http.StatusForbidden)
 	}
 }
 
@@ -176,10 +177,10 @@ func TestUserClaim(t *testing.T) {
 		return key.token(t, func(c jwt.MapClaims) { c["https://example.com/uid"] = id })
 	}
 	const most = "18446744073709551615"
-	r.putAs(token(json.Number(most)), "/v1/posts/7/likes/"+most).place(t)
-	r.putAs(token(most), "/v1/posts/7/likes/"+most).place(t)
-	require.Equal(t, http.StatusForbidden, r.putAs(token(json.Number("18446744073709551614")), "/v1/posts/7/likes/"+most).status)
-	r.putAs(token(math.MaxInt32), "/v1/posts/7/likes/2147483647").place(t)
-	r.putAs(key.token(t, nil), "/v1/posts/7/likes/9").
-		requireProblem(t, http.StatusUnauthorized, "unauthenticated", "its claim https://example.com/uid is no user id")
+	r.putAs(token(json.Number(most)), "/v1/posts/7/likes/"+most).Require(accepted)
+	r.putAs(token(most), "/v1/posts/7/likes/"+most).Require(accepted)
+	other := token(json.Number("18446744073709551614"))
+	r.putAs(other, "/v1/posts/7/likes/"+most).Require(http.StatusForbidden)
+	r.putAs(token(math.MaxInt32), "/v1/posts/7/likes/2147483647").Require(accepted)
+	requireUnauthenticated(r.putAs(key.token(t, nil), like), "its claim https://example.com/uid is no user id")
 }

@@ -1,11 +1,10 @@
-// Package ranker is the ranker role: what is rising where, from the exact stream.
+// Package ranker is the ranker role: what is trending where, from like-updates.
 //
 //	like-updates ─► trending-local (goka) ─► trending-local ─► trending (goka) ─► trending ─► trending-mysql ─► MySQL
-//	 key=post_id     windows, a partition's                     merge by <region>/<window>                       trending,
-//	                 own top posts                                                                               leaderboard
+//	 key=post_id     windows, a partition's                     merge by <region>/<window>              trending,
+//	                 own top posts                                                                      leaderboard
 //
-// In come the net changes of posts; out come rankings, a record for each region and
-// window that changed. window/ has the pure core: buckets, windows, scores, lists, and
-// their alignment and merge; this package moves bytes between it, Kafka and the state
-// tables. docs/trending.md has the definitions.
+// The groups trending-local (local.go) and trending (trending.go) have one shape (table.go): fence, catch the state
+// table up, verify the position, load the rows; then commit rows, output and position in one transaction. window/ has
+// the pure core: buckets, windows, scores, lists, and their alignment and merge. docs/trending.md has the definitions.
 package ranker

@@ -1,269 +1,24 @@
 package ranker_test
 
 import (
-	"cmp"
+	"context"
 	"fmt"
-	"log/slog"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
 	"kudos/integration/rankings"
 	"kudos/integration/rankings/day"
-	"kudos/integration/testrun"
 	"kudos/ranker"
 	"kudos/schema"
-	"kudos/stream/kafka"
 )
 
-// arena is a broker with all topics, in which rankers run.
-type arena struct {
-	t     testing.TB
-	log   *slog.Logger
-	kafka kafka.Options
-	cl    *kgo.Client
-	opts  ranker.Options
-	run   *running
-	// passed are so many rankings of each partition that are of before a reset.
-	passed [partitions]int
-}
-
-func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
-	a := &arena{t: t, log: slog.New(slog.DiscardHandler), kafka: kafka.DefaultOptions(), opts: ranker.DefaultOptions()}
-	if os.Getenv("KUDOS_TEST_LOG") != "" {
-		a.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
-		// kfake compacts what is not committed yet: never.
-		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))
-	require.NoError(t, err)
-	t.Cleanup(broker.Close)
-	a.kafka.Brokers = broker.ListenAddrs()
-	a.cl, err = a.kafka.NewClient(a.log, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	require.NoError(t, err)
-	t.Cleanup(a.cl.Close)
-	adm := kadm.NewClient(a.cl)
-	for _, topic := range schema.Topics(partitions, 1) {
-		configs := map[string]*string{}
-		for k, v := range topic.Configs {
-			if k != "message.timestamp.type" { // the test says when records were appended
-				configs[k] = &v
-			}
-		}
-		_, err := adm.CreateTopic(t.Context(), topic.Partitions, 1, configs, topic.Name)
-		require.NoError(t, err)
-	}
-	a.opts.StateDir = t.TempDir()
-	a.opts.EmitInterval = 50 * time.Millisecond
-	a.opts.IdleAfter = time.Hour
-	a.opts.TopN = 20
-	if configure != nil {
-		configure(&a.opts)
-	}
-	return a
-}
-
-// running is a ranker at work.
-type running struct {
-	*ranker.Ranker
-	reg  *prometheus.Registry
-	stop func() // and waits; also at the end of the test
-}
-
-// start starts a ranker in the place of the one before.
-func (a *arena) start() {
-	a.t.Helper()
-	if a.run != nil {
-		a.run.stop()
-	}
-	r := &running{reg: prometheus.NewRegistry()}
-	var err error
-	r.Ranker, err = ranker.New(a.opts, a.kafka, nil, a.log, r.reg)
-	require.NoError(a.t, err)
-	r.stop = testrun.Start(a.t, "the ranker", patience, r.Run)
-	a.run = r
-}
-
-// feed writes records of the tapes from the places in at on, some for each partition, and
-// moves those on. It tells whether there are more.
-func (a *arena) feed(tapes [][]rankings.Record, at []int, some int) (more bool) {
-	a.t.Helper()
-	var records []*kgo.Record
-	for p, tape := range tapes {
-		n := min(some, len(tape)-at[p])
-		for _, r := range tape[at[p] : at[p]+n] {
-			records = append(records, &kgo.Record{Topic: schema.TopicUpdates, Partition: int32(p), Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.TimeMs)})
-		}
-		at[p] += n
-		more = more || at[p] < len(tape)
-	}
-	require.NoError(a.t, a.cl.ProduceSync(a.t.Context(), records...).FirstErr())
-	return more
-}
-
-// exclude writes an exclusion.
-func (a *arena) exclude(post uint64, excluded bool) {
-	a.t.Helper()
-	value, err := schema.AppendExclusion(nil, schema.Exclusion{Excluded: excluded})
-	require.NoError(a.t, err)
-	require.NoError(a.t, a.cl.ProduceSync(a.t.Context(), &kgo.Record{Topic: schema.TopicExclusions, Key: schema.AppendPostKey(nil, post), Value: value}).FirstErr())
-}
-
-// read reads a partition of committed data.
-func (a *arena) read(topic string, partition int32) (records []rankings.Record, end int64) {
-	a.t.Helper()
-	err := kafka.ReadLog(a.t.Context(), a.cl, topic, partition, 0, func(c kafka.LogChunk) (bool, error) {
-		for _, r := range c.Records {
-			records = append(records, rankings.Record{Offset: r.Offset, TimeMs: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value})
-		}
-		end = c.Next
-		return c.Next < c.End, nil
-	})
-	require.NoError(a.t, err)
-	return records, end
-}
-
-func (a *arena) logs() *rankings.Log {
-	l := &rankings.Log{}
-	for p := range int32(partitions) {
-		tape := &rankings.Tape{}
-		records, end := a.read(schema.TopicUpdates, p)
-		for _, r := range records {
-			tape.Add(r)
-		}
-		tape.EndAt(end)
-		l.Updates = append(l.Updates, tape)
-		published, _ := a.read(schema.TopicTrending, p)
-		l.Rankings = append(l.Rankings, published[a.passed[p]:]...)
-	}
-	l.Exclusions, _ = a.read(schema.TopicExclusions, 0)
-	return l
-}
-
-func (a *arena) config() rankings.Config {
-	o := a.opts
-	return rankings.Config{Windows: o.Windows, Lateness: o.AllowedLateness, Score: o.Score, HalfLife: o.HalfLife, TopN: o.TopN, MinLikes: o.MinLikes}
-}
-
-// waitSettled waits until the last rankings cover the whole log.
-func (a *arena) waitSettled() *rankings.Verdict {
-	a.t.Helper()
-	// As long as rankings come, it goes on: small batches on a busy machine take their time.
-	var deadline time.Time
-	published := -1
-	for {
-		v, err := rankings.Check(a.logs(), a.config(), &rankings.End{Idle: schema.NoMinute})
-		require.NoError(a.t, err)
-		if v.Differences.Total == 0 {
-			return v
-		}
-		if v.Rankings != published {
-			published, deadline = v.Rankings, time.Now().Add(patience)
-		}
-		if time.Now().After(deadline) {
-			a.t.Fatalf("nothing new for %s: %v; readiness: %v", patience, v.Differences.String(), a.run.Ready())
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-a.t.Context().Done():
-		}
-	}
-}
-
-// aDay is the updates of a day.
-func aDay(events int, batching day.Batching) func(testing.TB) [][]rankings.Record {
-	return func(t testing.TB) [][]rankings.Record {
-		tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
-		require.NoError(t, err)
-		return records(t, tapes)
-	}
-}
-
-// sharedDay is aDay in which every third of the 60 most active posts has user buckets.
-func sharedDay(events, first int) func(testing.TB) [][]rankings.Record {
-	return func(t testing.TB) [][]rankings.Record {
-		active := map[uint64]int{}
-		for e := range day.Events(day.DefaultOptions(events)) {
-			active[e.PostID]++
-		}
-		posts := slices.SortedFunc(maps.Keys(active), func(a, b uint64) int { return cmp.Or(active[b]-active[a], cmp.Compare(a, b)) })
-		batching := day.DefaultBatching(partitions)
-		var list []string
-		for i := first; i < 60; i += 3 {
-			list = append(list, fmt.Sprintf("%d:%d", posts[i], 2+i))
-		}
-		var err error
-		batching.UserBuckets, err = schema.ParseUserBuckets(list)
-		require.NoError(t, err)
-		return aDay(events, batching)(t)
-	}
-}
-
-// movieLens is the updates of the ratings, in the order of their times, every so manieth.
-func movieLens(user func(uint64) uint64, batching day.Batching, each int) func(testing.TB) [][]rankings.Record {
-	return func(t testing.TB) [][]rankings.Record {
-		folder := os.Getenv("KUDOS_TEST_DATA")
-		if folder == "" {
-			const missing = "KUDOS_TEST_DATA is not set: it names the folder that holds movielens-small/"
-			require.Empty(t, os.Getenv("CI"), missing)
-			t.Skip(missing)
-		}
-		events, err := day.MovieLens(filepath.Join(folder, "movielens-small", "ratings.csv.gz"), user)
-		require.NoError(t, err)
-		slices.SortStableFunc(events, func(a, b day.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
-		var some []day.Event
-		for i := 0; i < len(events); i += each {
-			events[i].ArrivalMs = events[i].TimeMs
-			some = append(some, events[i])
-		}
-		tapes, err := day.Updates(slices.Values(some), batching)
-		require.NoError(t, err)
-		return records(t, tapes)
-	}
-}
-
-func records(t testing.TB, tapes []*rankings.Tape) (all [][]rankings.Record) {
-	t.Helper()
-	for p, tape := range tapes {
-		all = append(all, append(slices.Collect(tape.All()), closing(t, tape, int32(p))))
-	}
-	return all
-}
-
-// closing is a last update, at the same time in all partitions: a window that has gone on
-// without those that lag behind waits for them to come there.
-func closing(t testing.TB, tape *rankings.Tape, partition int32) rankings.Record {
-	post := uint64(1 << 40) // none of those that others like
-	for schema.PartitionFor(post, partitions) != partition {
-		post++
-	}
-	var last schema.Update
-	var at int64
-	for r := range tape.All() {
-		require.NoError(t, schema.DecodeUpdate(r.Value, &last))
-		at = r.TimeMs
-	}
-	end := day.DefaultOptions(1).Start.Add(25 * time.Hour)
-	return rankings.Record{
-		Offset: tape.End(), TimeMs: max(at, end.UnixMilli()), Key: schema.AppendPostKey(nil, post),
-		Value: schema.AppendUpdate(nil, &schema.Update{
-			Seq: last.Seq + 1, Counts: schema.Counts{Likes: 1}, SourceOffset: last.SourceOffset + 1,
-			Deltas: []schema.Delta{{Region: day.Regions[0], Minute: end.Unix() / 60, Likes: 1}},
-		}),
-	}
-}
-
-// TestRankingsAreExact: a day's likes, in batches of any size, with rankers that stop and
-// start and posts that are taken out and put back.
+// TestRankingsAreExact: a day's likes, in batches of any size, with rankers that stop and start and posts that are
+// excluded.
 func TestRankingsAreExact(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -272,16 +27,20 @@ func TestRankingsAreExact(t *testing.T) {
 		tapes     func(testing.TB) [][]rankings.Record
 	}{
 		{"large batches", nil, aDay(40_000, day.DefaultBatching(partitions))},
-		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 }, aDay(1_500, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2})},
-		{"decay", func(o *ranker.Options) { o.Score, o.AllowedLateness, o.TopN = "decay", 5*time.Minute, 5 }, aDay(40_000, day.DefaultBatching(partitions))},
+		{"batches of 7", func(o *ranker.Options) { o.MaxBatch = 7 },
+			aDay(1_500, day.Batching{Partitions: partitions, MaxEvents: 3, WaitMs: 1000, Seed: 2})},
+		{"decay", func(o *ranker.Options) { o.Score, o.AllowedLateness, o.TopN = "decay", 5*time.Minute, 5 },
+			aDay(40_000, day.DefaultBatching(partitions))},
 		{"other windows", func(o *ranker.Options) {
 			o.Windows = []time.Duration{time.Minute, 90 * time.Minute, 12 * time.Hour}
 			o.AllowedLateness, o.MinLikes = 0, 2
 		}, aDay(40_000, day.DefaultBatching(partitions))},
 		{"the most liked posts shared", func(o *ranker.Options) { o.MaxBatch, o.TopN = 2000, 5 }, sharedDay(20_000, 0)},
-		{"some posts shared, decay", func(o *ranker.Options) { o.Score, o.TopN, o.MinLikes = "decay", 3, 2 }, sharedDay(10_000, 1)},
-		{"MovieLens, each person", nil, movieLens(day.EachPerson, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 8)},
-		{"MovieLens, people who change their minds", func(o *ranker.Options) { o.MaxBatch = 100 }, movieLens(day.ChangingMinds, day.Batching{Partitions: partitions, MaxEvents: 1, WaitMs: 0, Seed: 3}, 30)},
+		{"some posts shared, decay", func(o *ranker.Options) { o.Score, o.TopN, o.MinLikes = "decay", 3, 2 },
+			sharedDay(10_000, 1)},
+		{"MovieLens, each person", nil, movieLens(day.EachPerson, 8)},
+		{"MovieLens, people who change their minds", func(o *ranker.Options) { o.MaxBatch = 100 },
+			movieLens(day.ChangingMinds, 30)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -297,10 +56,8 @@ func TestRankingsAreExact(t *testing.T) {
 				switch i {
 				case 2, 7:
 					a.start()
-				case 4:
-					a.exclude(mostLiked(a), true)
-				case 6:
-					a.exclude(mostLiked(a), true)
+				case 4, 6:
+					a.exclude(a.best()[0])
 				}
 			}
 			v := a.waitSettled()
@@ -310,89 +67,24 @@ func TestRankingsAreExact(t *testing.T) {
 	}
 }
 
-// mostLiked is the first of the ranking of all time, as soon as there is one.
-func mostLiked(a *arena) uint64 { return best(a)[0] }
-
-// best is the ranking of all time, as soon as there is one.
-func best(a *arena) (posts []uint64) {
-	a.t.Helper()
-	deadline := time.Now().Add(patience)
-	key := schema.RankingKey(schema.GlobalName, schema.LeaderboardAll)
-	for time.Now().Before(deadline) {
-		published, _ := a.read(schema.TopicTrending, schema.KeyPartition([]byte(key), partitions))
-		for _, r := range slices.Backward(published) {
-			if string(r.Key) == key {
-				ranking, err := schema.DecodeRanking(r.Value)
-				require.NoError(a.t, err)
-				for _, p := range ranking.Posts {
-					posts = append(posts, p.PostID)
-				}
-				return posts
-			}
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-a.t.Context().Done():
-		}
-	}
-	a.t.Fatalf("no ranking %s; readiness: %v", key, a.run.Ready())
-	return nil
-}
-
-// TestUnsealedListsAreNotSeen: an exclusion makes lists anew at the position where they were. They count once all of
-// them are there, even where each comes in a batch of its own.
+// TestUnsealedListsAreNotSeen: after an exclusion there are new lists at the position of the last ones. They count once
+// all of them are there, even if each comes in a batch of its own.
 func TestUnsealedListsAreNotSeen(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
-	tapes := aDay(150, day.DefaultBatching(partitions))(t)
-	a.feed(tapes, make([]int, partitions), len(tapes[0])+len(tapes[1])+len(tapes[2])+len(tapes[3]))
+	a.feedAll(aDay(150, day.DefaultBatching(partitions))(t), 1000)
 	a.start()
 	a.waitSettled()
 	for range 3 {
-		for _, post := range best(a) {
-			a.exclude(post, true)
+		for _, post := range a.best() {
+			a.exclude(post)
 		}
 		a.waitSettled()
 	}
 }
 
-// likesAt is a tape for each partition: n likes of different users for one post each, in
-// one minute.
-func likesAt(minute int64, n int) [][]rankings.Record {
-	tapes := make([][]rankings.Record, partitions)
-	for p := range tapes {
-		post := uint64(1)
-		for schema.PartitionFor(post, partitions) != int32(p) {
-			post++
-		}
-		for i := range n {
-			u := schema.Update{
-				Seq: uint64(i), Counts: schema.Counts{Likes: int64(i) + 1}, SourceOffset: int64(i) + 1,
-				Deltas: []schema.Delta{{Region: day.Regions[0], Minute: minute, Likes: 1}},
-			}
-			tapes[p] = append(tapes[p], rankings.Record{Offset: int64(i), TimeMs: minute * 60_000, Key: schema.AppendPostKey(nil, post), Value: schema.AppendUpdate(nil, &u)})
-		}
-	}
-	return tapes
-}
-
-// waitCommitted waits until the group has worked off so many records of each partition.
-func (a *arena) waitCommitted(n int64) {
-	a.t.Helper()
-	deadline := time.Now().Add(patience)
-	for p := range int32(partitions) {
-		for {
-			at, ok, err := kafka.CommittedOffset(a.t.Context(), a.cl, schema.GroupTrendingLocal, schema.TopicUpdates, p)
-			if err == nil && ok && at >= n {
-				break
-			}
-			require.True(a.t, time.Now().Before(deadline), "partition %d: committed %d, %v, %v", p, at, ok, err)
-		}
-	}
-}
-
-// TestWhatWasCountedIsListedAfterARestart: updates are committed in every batch, lists only
-// at intervals. The next ranker makes those that were due.
+// TestWhatWasCountedIsListedAfterARestart: updates are committed in every batch, lists only at intervals. The next
+// ranker makes those that were due.
 func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.EmitInterval = 24 * time.Hour })
@@ -410,26 +102,211 @@ func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
 // TestRegionsThatAreNotListedCountTogether: only those listed have rankings of their own.
 func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 	t.Parallel()
-	a := newArena(t, func(o *ranker.Options) { o.Regions = []string{day.Regions[0].String()} })
-	tapes, at := aDay(3000, day.DefaultBatching(partitions))(t), make([]int, partitions)
+	listed := day.Regions[0].String()
+	a := newArena(t, func(o *ranker.Options) { o.Regions = []string{listed} })
 	a.start()
-	for a.feed(tapes, at, 1000) {
-	}
-	likes := map[string]int64{}
-	deadline := time.Now().Add(patience)
-	// Rankings of one moment are read one after the other.
-	for likes["ZZ"] == 0 || likes[day.Regions[0].String()] == 0 || likes[schema.GlobalName] <= max(likes["ZZ"], likes[day.Regions[0].String()]) {
-		require.True(t, time.Now().Before(deadline), "rankings: %v; readiness: %v", likes, a.run.Ready())
-		for p := range int32(partitions) {
-			published, _ := a.read(schema.TopicTrending, p)
-			for _, rec := range published {
-				r, err := schema.DecodeRanking(rec.Value)
-				require.NoError(t, err)
-				require.Contains(t, []string{schema.GlobalName, "ZZ", day.Regions[0].String()}, r.Region)
-				if r.Window == schema.LeaderboardAll {
-					likes[r.Region] = r.Posts[0].Likes
-				}
+	a.feedAll(aDay(3000, day.DefaultBatching(partitions))(t), 1000)
+	a.waitFor("likes of both kinds of regions, and more of all", func() (bool, any) {
+		likes := map[string]int64{}
+		for _, rec := range a.logs().Rankings {
+			r, err := schema.DecodeRanking(rec.Value)
+			require.NoError(t, err)
+			require.Contains(t, []string{schema.GlobalName, "ZZ", listed}, r.Region)
+			if r.Window == schema.LeaderboardAll {
+				likes[r.Region] = r.Posts[0].Likes
 			}
 		}
+		both := likes["ZZ"] > 0 && likes[listed] > 0
+		return both && likes[schema.GlobalName] > max(likes["ZZ"], likes[listed]), fmt.Sprint(likes)
+	})
+}
+
+// TestPostsThatComeToBeShared leave the leaders, and others take their places. Where there are no others, the next
+// ranker knows a region by its shared posts alone.
+func TestPostsThatComeToBeShared(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, func(o *ranker.Options) { o.TopN = 2 })
+	l, at := &likes{minute: 29_000_000, counts: map[likesOf]int64{}}, make([]int, partitions)
+	everywhere := func(add func(p int32, posts []uint64)) {
+		t.Helper()
+		for p := range int32(partitions) {
+			add(p, postsOf(p, 1, 8))
+		}
+		a.feed(l.tapes[:], at, 1000)
+		a.waitSettled()
+	}
+	here, there, elsewhere := day.Regions[0], day.Regions[1], day.Regions[2]
+	a.start()
+	everywhere(func(p int32, posts []uint64) {
+		for i, post := range posts {
+			l.add(p, post, 20-i, here, 0)
+		}
+	})
+	everywhere(func(p int32, posts []uint64) { l.add(p, posts[0], 1, there, 2) })
+	a.start()
+	everywhere(func(p int32, posts []uint64) { l.add(p, posts[0], 1, here, 2) })
+	everywhere(func(p int32, posts []uint64) { // more than are kept in memory
+		for _, post := range posts[1:5] {
+			l.add(p, post, 1, here, 2)
+		}
+	})
+	const most, least = 1 << 40, 1 << 41 // liked in all partitions
+	everywhere(func(p int32, _ []uint64) {
+		l.add(p, most, 5, elsewhere, 2)
+		l.add(p, least, 2, elsewhere, 2)
+	})
+	a.start()
+	everywhere(func(p int32, _ []uint64) { l.add(p, most, 1, elsewhere, 2) })
+}
+
+// TestSettingsChange: with other settings everything that is published is what they make of the log, whatever the
+// partitions had reported before.
+func TestSettingsChange(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*ranker.Options){
+		"another window": func(o *ranker.Options) { o.Windows = append(o.Windows, 30*time.Minute) },
+		"longer lists":   func(o *ranker.Options) { o.TopN = 30 },
+		"shorter lists":  func(o *ranker.Options) { o.TopN, o.MinLikes = 3, 2 },
+		"another score":  func(o *ranker.Options) { o.Score = "decay" },
+		"more lateness":  func(o *ranker.Options) { o.AllowedLateness += 10 * time.Minute },
+		"less lateness":  func(o *ranker.Options) { o.AllowedLateness = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, nil)
+			a.start()
+			tapes := aDay(10_000, day.Batching{Partitions: partitions, MaxEvents: 20, WaitMs: 60_000, Seed: 3})(t)
+			at := make([]int, partitions)
+			// The partitions stand at different times when the settings change.
+			var heads [][]rankings.Record
+			for p, tape := range tapes {
+				then := day.DefaultOptions(1).Start.Add(10*time.Hour + time.Duration(p)*8*time.Minute).UnixMilli()
+				at[p] = slices.IndexFunc(tape, func(r rankings.Record) bool { return r.TimeMs >= then })
+				heads = append(heads, tape[:at[p]])
+			}
+			a.feedAll(heads, len(tapes[0]))
+			waitCaughtUp(t, a.run.Ready, a.run.reg)
+			a.run.stop()
+			before := a.logs()
+			change(&a.opts)
+			a.start()
+			waitCaughtUp(t, a.run.Ready, a.run.reg)
+			for a.feed(tapes, at, 200) {
+			}
+			v := a.waitSettledOf(func() *rankings.Log { return a.logsSince(before.Rankings) })
+			require.Positive(t, v.Rankings)
+		})
+	}
+}
+
+// TestSettingsChangeAtRest: lists that are the same with other settings are written again, too.
+func TestSettingsChangeAtRest(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, nil)
+	a.start()
+	a.feedAll(aDay(2_000, day.DefaultBatching(partitions))(t), 1000)
+	a.waitSettled()
+	a.run.stop()
+	a.opts.Windows = append(a.opts.Windows, 30*time.Minute)
+	a.start()
+	waitCaughtUp(t, a.run.Ready, a.run.reg)
+	a.exclude(a.best()[0])
+	a.waitSettled()
+}
+
+// logsSince is the logs with the rankings after some, as if they were the first.
+func (a *arena) logsSince(before []rankings.Record) *rankings.Log {
+	a.t.Helper()
+	skip, seen := map[string]int{}, map[string]int{}
+	for _, r := range before {
+		skip[string(r.Key)]++
+	}
+	log := a.logs()
+	all := log.Rankings
+	log.Rankings = nil
+	for _, r := range all {
+		key := string(r.Key)
+		if seen[key]++; seen[key] <= skip[key] {
+			continue
+		}
+		if seen[key] == skip[key]+1 { // the first names none before; an empty one is none
+			ranking, err := schema.DecodeRanking(r.Value)
+			require.NoError(a.t, err)
+			if len(ranking.Posts) == 0 {
+				skip[key]++
+				continue
+			}
+			ranking.Previous = nil
+			for i := range ranking.Posts {
+				ranking.Posts[i].PreviousRank = 0
+			}
+			r.Value, err = schema.EncodeRanking(ranking)
+			require.NoError(a.t, err)
+		}
+		log.Rankings = append(log.Rankings, r)
+	}
+	return log
+}
+
+// TestAGapInTheUpdatesParks: a recent update is missing. What is counted stays as it is.
+func TestAGapInTheUpdatesParks(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, nil)
+	tapes, at := likesAt(time.Now().Unix()/60, 4), make([]int, partitions)
+	a.start()
+	a.feed(tapes, at, 2)
+	a.waitCommitted(2)
+	at[1]++ // lost
+	a.feed(tapes, at, 1)
+	devtest.WaitReadiness(t, a.run.Ready, "like-updates/1 offset 2 has seq 3 where 2 was expected",
+		"kudos ranker reset")
+}
+
+// TestStateThatDoesNotBelongParks, and the action that is named repairs it.
+func TestStateThatDoesNotBelongParks(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*arena, *kadm.Client){
+		"stands at offset": func(a *arena, adm *kadm.Client) { // somebody set the group back
+			var o kadm.Offsets
+			o.AddOffset(schema.TopicUpdates, 1, 1, -1)
+			_, err := adm.CommitOffsets(a.t.Context(), schema.GroupTrendingLocal, o)
+			require.NoError(a.t, err)
+		},
+		"was deleted and created again": func(a *arena, adm *kadm.Client) {
+			_, err := adm.DeleteTopics(a.t.Context(), schema.TopicTrendingLocal)
+			require.NoError(a.t, err)
+			_, err = adm.CreateTopic(a.t.Context(), partitions, 1, nil, schema.TopicTrendingLocal)
+			require.NoError(a.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, nil)
+			tapes, at := likesAt(29_000_000, 20), make([]int, partitions)
+			a.start()
+			a.feed(tapes, at, 10)
+			a.waitCommitted(10)
+			a.run.stop()
+			adm := kadm.NewClient(a.Client)
+			spoil(a, adm)
+			a.start()
+			devtest.WaitReadiness(t, a.run.Ready, name, "kudos ranker reset")
+			a.run.stop()
+
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			require.NoError(t, ranker.Reset(ctx, a.Options, a.log))
+			deleted := []string{schema.TopicTrendingLocal, schema.TopicTrendingLocalTable, schema.TopicTrendingTable}
+			for _, topic := range deleted {
+				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, topic)
+				require.NoError(t, err)
+			}
+			for p := range int32(partitions) { // the next ones are the first of their keys
+				a.passed[p] = len(a.read(schema.TopicTrending, p))
+			}
+			a.feed(tapes, at, 10)
+			a.start()
+			a.waitSettled()
+		})
 	}
 }

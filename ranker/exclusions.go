@@ -1,72 +1,168 @@
 package ranker
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-// exclusions are the posts that moderation has taken out, as far as trending-exclusions
-// was read. The topic is small, and read from its start by every worker.
+// exclusionsPartition is the only partition of trending-exclusions.
+const exclusionsPartition = 0
+
+// exclusions are the posts that moderation has excluded, as far as trending-exclusions was read. The topic is small:
+// every worker reads it from its start.
 type exclusions struct {
-	posts map[uint64]bool
-	next  int64 // offset to read on from
+	posts map[uint64]Excluded
+	next  int64 // offset to read next
 	read  time.Time
 }
 
-// exclusionsInterval is how often the topic is looked at.
-const exclusionsInterval = time.Second
+// Excluded is a post that moderation has excluded from rankings.
+type Excluded struct {
+	PostID uint64    `json:"post_id,string"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"excluded_at"`
+}
 
-func newExclusions() *exclusions { return &exclusions{posts: map[uint64]bool{}} }
+func newExclusions() *exclusions { return &exclusions{posts: map[uint64]Excluded{}} }
 
-func (e *exclusions) has(post uint64) bool { return e.posts[post] }
+func (e *exclusions) has(post uint64) bool {
+	_, excluded := e.posts[post]
+	return excluded
+}
 
-// poll reads what is new, if it is time to look, and calls each with every post that it
-// changes.
-func (e *exclusions) poll(ctx context.Context, cl kmsg.Requestor, now time.Time, log *slog.Logger, each func(post uint64, excluded bool)) error {
-	if now.Sub(e.read) < exclusionsInterval {
+// poll reads new records once per interval, and calls changed with every post that is excluded or included.
+func (e *exclusions) poll(
+	ctx context.Context, cl kmsg.Requestor, now time.Time, log *slog.Logger, changed func(post uint64, excluded bool),
+) error {
+	const interval = time.Second
+	if now.Sub(e.read) < interval {
 		return nil
 	}
-	if e.read.IsZero() { // where the log begins, which somebody may have cut
-		start, _, err := kafka.Bounds(ctx, cl, schema.TopicExclusions, 0)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", schema.TopicExclusions, err)
-		}
-		e.next = start
+	if err := e.readOn(ctx, cl, log, changed); err != nil {
+		return fmt.Errorf("reading %s: %w", schema.TopicExclusions, err)
 	}
-	err := kafka.ReadLog(ctx, cl, schema.TopicExclusions, 0, e.next, func(chunk kafka.LogChunk) (bool, error) {
-		for _, rec := range chunk.Records {
+	e.read = now
+	return nil
+}
+
+// readOn reads the records that have been added. It starts where the topic does: somebody may have deleted the first.
+func (e *exclusions) readOn(
+	ctx context.Context, cl kmsg.Requestor, log *slog.Logger, changed func(post uint64, excluded bool),
+) (err error) {
+	if e.read.IsZero() {
+		if e.next, _, err = kafka.Bounds(ctx, cl, schema.TopicExclusions, exclusionsPartition); err != nil {
+			return err
+		}
+	}
+	each := func(c kafka.LogChunk) (bool, error) {
+		for _, rec := range c.Records {
 			post, err := schema.ParsePostKey(rec.Key)
 			var x schema.Exclusion
 			if err == nil {
 				x, err = schema.DecodeExclusion(rec.Value)
 			}
 			if err != nil {
-				log.Warn("passed over an exclusion that cannot be read", "topic", schema.TopicExclusions, "offset", rec.Offset, "error", err)
+				log.Warn("passed over an exclusion that cannot be read",
+					"topic", schema.TopicExclusions, "offset", rec.Offset, "error", err)
 				continue
 			}
-			if e.posts[post] == x.Excluded {
-				continue
-			}
+			before := e.has(post)
 			if x.Excluded {
-				e.posts[post] = true
+				e.posts[post] = Excluded{PostID: post, Reason: x.Reason, At: rec.Timestamp.UTC()}
 			} else {
 				delete(e.posts, post)
 			}
-			each(post, x.Excluded)
+			if x.Excluded != before {
+				changed(post, x.Excluded)
+			}
 		}
-		e.next = chunk.Next
-		return chunk.Next < chunk.End, nil
-	})
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", schema.TopicExclusions, err)
+		e.next = c.Next
+		return c.Next < c.End, nil
 	}
-	e.read = now
-	return nil
+	return kafka.ReadLog(ctx, cl, schema.TopicExclusions, exclusionsPartition, e.next, each)
+}
+
+// Exclusions lists the posts that are excluded now, in order. It logs and skips records that are no exclusions.
+func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([]Excluded, error) {
+	cl, err := cluster.NewClient(log)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	if _, err := lookUp(ctx, cl, cluster, schema.TopicExclusions); err != nil {
+		return nil, err
+	}
+	e := newExclusions()
+	err = e.readOn(ctx, cl, log, func(uint64, bool) {})
+	byPost := func(a, b Excluded) int { return cmp.Compare(a.PostID, b.PostID) }
+	return slices.SortedFunc(maps.Values(e.posts), byPost), err
+}
+
+// Exclude writes x for each of the posts. It returns the posts that Kafka has when it has all of them, or when it takes
+// no more. Writing them again does no harm.
+func Exclude(
+	ctx context.Context, cluster kafka.Options, posts []uint64, x schema.Exclusion, log *slog.Logger,
+) (done []uint64, err error) {
+	value, err := schema.AppendExclusion(nil, x)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := cluster.NewClient(log,
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordDeliveryTimeout(cluster.RequestTimeout), // do not wait forever for a broker that is gone,
+		kgo.AllowIdempotentProduceCancellation(),          // even if it took a batch and never answered
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	if _, err := lookUp(ctx, cl, cluster, schema.TopicExclusions); err != nil {
+		return nil, err
+	}
+	records := make([]*kgo.Record, len(posts))
+	for i, post := range posts {
+		records[i] = &kgo.Record{
+			Topic: schema.TopicExclusions, Partition: exclusionsPartition,
+			Key: schema.AppendPostKey(nil, post), Value: value,
+		}
+	}
+	results := cl.ProduceSync(ctx, records...)
+	taken := map[*kgo.Record]bool{} // results come in the order of the answers
+	for _, r := range results {
+		taken[r.Record] = r.Err == nil
+	}
+	for i, r := range records {
+		if taken[r] {
+			done = append(done, posts[i])
+		}
+	}
+	if err := results.FirstErr(); err != nil {
+		return done, fmt.Errorf("writing to %s: %d of %d posts are done (run it again; once more does no harm): %w",
+			schema.TopicExclusions, len(done), len(posts), err)
+	}
+	return done, nil
+}
+
+// lookUp looks up a topic. If it does not exist the error names the command that creates it.
+func lookUp(ctx context.Context, cl kmsg.Requestor, cluster kafka.Options, topic string) (kafka.TopicInfo, error) {
+	topics, err := kafka.LookUpTopics(ctx, cl, topic)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		err = fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`,
+			topic, cluster.Brokers)
+	}
+	return topics.ByName[topic], err
 }

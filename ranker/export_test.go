@@ -11,19 +11,20 @@ import (
 	"kudos/stream/kafka"
 )
 
-// The tests of this file's users are outside of the package, since they start servers of
-// package dev, which imports this one.
+// The tests that use this file are outside of the package: package dev, whose servers they start, imports this one.
 
 // MySQLMaxBatch is how many records a worker of trending-mysql takes at once.
 const MySQLMaxBatch = mysqlMaxBatch
 
-// NewMySQLWriters returns what makes the workers of trending-mysql. They compare their
-// position with MySQL's every checkEvery while idle.
-func NewMySQLWriters(kafka kafka.Clients, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration) func(stream.Assignment) stream.Worker {
+// NewMySQLWriters returns what makes the workers of trending-mysql. They compare their position with MySQL's every
+// checkEvery while idle.
+func NewMySQLWriters(
+	kafka kafka.Clients, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration,
+) func(stream.Assignment) stream.Worker {
 	metrics := newMySQLMetrics(reg)
 	return func(a stream.Assignment) stream.Worker {
 		w := newMySQLWriter(a, kafka, db.Of(a.Partition), metrics, log)
-		w.(*mysqlWriter).checkEvery = checkEvery
+		w.checkEvery = checkEvery
 		return w
 	}
 }

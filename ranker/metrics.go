@@ -1,15 +1,13 @@
 package ranker
 
 import (
-	"strconv"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"kudos/ranker/window"
 )
 
-// metrics of the role. Counters count what is committed.
+// metrics of the groups with a table. Counters count what is committed.
 type metrics struct {
 	updates  prometheus.Counter
 	late     *prometheus.CounterVec // by window
@@ -20,17 +18,17 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, config *window.Config) *metrics {
 	f := promauto.With(reg)
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Name: name, Help: help}, []string{"partition"})
+	}
 	m := &metrics{
-		updates: f.NewCounter(prometheus.CounterOpts{Namespace: "kudos", Name: "ranker_updates_total",
-			Help: "Records of like-updates that were counted in windows."}),
-		late: f.NewCounterVec(prometheus.CounterOpts{Namespace: "kudos", Name: "ranker_late_likes_total",
-			Help: "Likes that came when their time had left the window: they are not in its rankings."}, []string{"window"}),
-		rankings: f.NewCounter(prometheus.CounterOpts{Namespace: "kudos", Name: "rankings_published_total",
-			Help: "Rankings written to trending."}),
-		posts: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Name: "ranker_active_posts",
-			Help: "Posts that have likes in some window, counted in each region and in global."}, []string{"partition"}),
-		buckets: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Name: "ranker_buckets",
-			Help: "Buckets of those posts that have likes."}, []string{"partition"}),
+		updates: f.NewCounter(named("ranker_updates_total", "Records of like-updates that were counted in windows.")),
+		late: f.NewCounterVec(named("ranker_late_likes_total",
+			"Likes that came when their time had left the window: they are not in its rankings."), []string{"window"}),
+		rankings: f.NewCounter(named("rankings_published_total", "Rankings written to trending.")),
+		posts: gauge("ranker_active_posts",
+			"Posts that have likes in some window, counted in each region and in global."),
+		buckets: gauge("ranker_buckets", "Buckets of those posts that have likes."),
 	}
 	for _, w := range config.Windows {
 		m.late.WithLabelValues(w.Name)
@@ -38,15 +36,19 @@ func newMetrics(reg prometheus.Registerer, config *window.Config) *metrics {
 	return m
 }
 
-func (m *metrics) size(partition int32, posts, buckets int) {
-	label := strconv.Itoa(int(partition))
-	m.posts.WithLabelValues(label).Set(float64(posts))
-	m.buckets.WithLabelValues(label).Set(float64(buckets))
+// mysqlMetrics count what trending-mysql has committed.
+type mysqlMetrics struct{ rankings, transactions prometheus.Counter }
+
+func newMySQLMetrics(reg prometheus.Registerer) *mysqlMetrics {
+	f := promauto.With(reg)
+	return &mysqlMetrics{
+		rankings: f.NewCounter(named("ranker_mysql_rankings_total",
+			"Rankings brought to MySQL; those that a newer one had replaced meanwhile are not.")),
+		transactions: f.NewCounter(named("ranker_mysql_transactions_total",
+			"MySQL transactions committed by trending-mysql.")),
+	}
 }
 
-// gone is for a partition that is another process's now.
-func (m *metrics) gone(partition int32) {
-	label := strconv.Itoa(int(partition))
-	m.posts.DeleteLabelValues(label)
-	m.buckets.DeleteLabelValues(label)
+func named(name, help string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{Namespace: "kudos", Name: name, Help: help}
 }

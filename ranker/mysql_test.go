@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/devtest"
+	"kudos/integration/refusal"
+	"kudos/integration/testrun"
 	"kudos/schema"
 	"kudos/sql"
 )
@@ -19,19 +22,21 @@ func TestRankingsComeToMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.run()
-	s.produce(ranking("US", "1h", 3, 1, 2), ranking("US-CA", "10m", 7), ranking("global", "day", 4, 5), ranking("global", "all", 6))
+	s.produce(ranking("US", "1h", 3, 1, 2), ranking("US-CA", "10m", 7))
+	s.produce(ranking("global", "day", 4, 5), ranking("global", "all", 6))
 	s.waitTable(map[string][]uint64{"US/1h": {3, 1, 2}, "US-CA/10m": {7}, "global/day": {4, 5}, "global/all": {6}})
 	s.produce(ranking("US", "1h", 2), ranking("US-CA", "10m"), ranking("global", "day", 5, 4, 1<<64-1))
-	s.waitTable(map[string][]uint64{"US/1h": {2}, "global/day": {5, 4, 1<<64 - 1}, "global/all": {6}})
-	s.waitReady()
+	s.waitWritten(map[string][]uint64{"US/1h": {2}, "global/day": {5, 4, 1<<64 - 1}, "global/all": {6}})
 
 	var row struct {
 		Score string
 		Likes int
 		AsOf  string `db:"as_of"`
 	}
-	require.NoError(t, s.db.Get(&row, "SELECT CAST(score AS CHAR) score, likes, CAST(as_of AS CHAR) as_of FROM trending WHERE region = 'US'"))
-	require.Equal(t, "0.250000 1 2026-06-21 00:00:00", fmt.Sprint(row.Score, " ", row.Likes, " ", strings.TrimSuffix(row.AsOf, ".000000")))
+	const query = "SELECT CAST(score AS CHAR) score, likes, CAST(as_of AS CHAR) as_of FROM trending WHERE region = 'US'"
+	require.NoError(t, s.db.Get(&row, query))
+	require.Equal(t, "0.250000 1 2026-06-21 00:00:00",
+		fmt.Sprint(row.Score, " ", row.Likes, " ", strings.TrimSuffix(row.AsOf, ".000000")))
 }
 
 // What is behind is skipped: of a backlog only the newest ranking of each key is written.
@@ -52,39 +57,38 @@ func TestOnlyTheNewestOfABacklogIsWritten(t *testing.T) {
 		}
 	}
 	w := s.run()
-	s.waitTable(want)
-	s.waitReady()
-	require.Less(t, w.metric(t, "kudos_ranker_mysql_rankings_total"), 100)
-	require.Less(t, w.metric(t, "kudos_ranker_mysql_transactions_total"), 50)
+	s.waitWritten(want)
+	require.Less(t, testrun.Metric(t, w.reg, "kudos_ranker_mysql_rankings_total"), 100.)
+	require.Less(t, testrun.Metric(t, w.reg, "kudos_ranker_mysql_transactions_total"), 50.)
 
 	// And nothing of it is written again by a successor.
 	w.stop()
 	w = s.run()
-	s.waitReady()
+	devtest.WaitReady(t, s.writer.Ready)
 	s.produce(ranking("US", "1h", 1))
 	want["US/1h"] = []uint64{1}
 	s.waitTable(want)
-	w.waitIdle(s)
-	require.Equal(t, 1, w.metric(t, "kudos_ranker_mysql_rankings_total"))
+	waitCaughtUp(t, w.Ready, w.reg)
+	require.Equal(t, 1., testrun.Metric(t, w.reg, "kudos_ranker_mysql_rankings_total"))
 }
 
 func TestRankingsWaitForMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	proxy := s.throughProxy()
+	proxy := testrun.ProxyMySQL(t, &s.mysql.DSN)
 	s.run()
 	s.produce(ranking("US", "1h", 1), ranking("DE", "day", 2))
 	want := map[string][]uint64{"US/1h": {1}, "DE/day": {2}}
 	s.waitTable(want)
 	for round := range uint64(3) {
-		proxy.setAway(true)
+		proxy.SetAway(true)
 		s.produce(ranking("US", "1h", 10+round, 5), ranking("DE", "day", 20+round))
-		s.waitParked("trending/"+fmt.Sprint(partitionOf("US", "1h"))+" parked", "trending/"+fmt.Sprint(partitionOf("DE", "day"))+" parked")
+		devtest.WaitReadiness(t, s.writer.Ready, fmt.Sprintf("trending/%d parked", partitionOf("US", "1h")),
+			fmt.Sprintf("trending/%d parked", partitionOf("DE", "day")))
 		require.Equal(t, want, s.table())
-		proxy.setAway(false)
+		proxy.SetAway(false)
 		want = map[string][]uint64{"US/1h": {10 + round, 5}, "DE/day": {20 + round}}
-		s.waitTable(want)
-		s.waitReady()
+		s.waitWritten(want)
 	}
 }
 
@@ -107,8 +111,7 @@ func TestRankingsThatAFailoverLostComeAgain(t *testing.T) {
 			tx.MustExec("DELETE FROM trending WHERE `rank` > 1")
 			tx.MustExec("UPDATE trending SET post_id = 1")
 			require.NoError(t, tx.Commit())
-			s.waitTable(want)
-			s.waitReady()
+			s.waitWritten(want)
 		})
 	}
 }
@@ -123,11 +126,10 @@ func TestAPositionBeforeTheLogGoesOnAtItsStart(t *testing.T) {
 	w.stop()
 	s.produce(ranking("US", "1h", 2), ranking("US", "1h", 3), ranking("US", "1h", 4))
 	p := partitionOf("US", "1h")
-	require.NoError(t, s.broker.DeleteRecords(schema.TopicTrending, p, 3))
+	require.NoError(t, s.Broker.DeleteRecords(schema.TopicTrending, p, 3))
 	s.losingData(1) // as a leader says of an epoch that is deleted
 	s.run()
-	s.waitTable(map[string][]uint64{"US/1h": {4}})
-	s.waitReady()
+	s.waitWritten(map[string][]uint64{"US/1h": {4}})
 	require.EqualValues(t, 4, s.position(p))
 }
 
@@ -140,40 +142,24 @@ func TestRankingsOfAnotherTopicStartAnew(t *testing.T) {
 	}
 	s.waitTable(map[string][]uint64{"US/1h": {8}, "FR/day": {8}})
 	w.stop()
-	require.NoError(t, s.broker.DeleteTopic(schema.TopicTrending))
-	require.NoError(t, s.broker.CreateTopic(schema.TopicTrending, partitions, nil))
-	s.connect()
+	require.NoError(t, s.Broker.DeleteTopic(schema.TopicTrending))
+	require.NoError(t, s.Broker.CreateTopic(schema.TopicTrending, partitions, nil))
+	s.Client = s.NewClient(kgo.RecordPartitioner(kgo.ManualPartitioner())) // the one before knows the old topic
 	s.produce(ranking("US", "1h", 100))
 	s.run()
-	s.waitTable(map[string][]uint64{"US/1h": {100}})
-	s.waitReady()
+	s.waitWritten(map[string][]uint64{"US/1h": {100}})
 	var ids []string
 	require.NoError(t, s.db.Select(&ids, "SELECT DISTINCT topic_id FROM trending_position"))
-	id := s.broker.TopicInfo(schema.TopicTrending).TopicID
+	id := s.Broker.TopicInfo(schema.TopicTrending).TopicID
 	require.Equal(t, []string{hex.EncodeToString(id[:])}, ids)
 }
 
 // losingData has the leader say that what was read of an epoch up to end is all that there is of it.
-func (s *system) losingData(end int64) *atomic.Int32 {
-	asked := &atomic.Int32{}
-	s.broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		s.broker.KeepControl()
-		asked.Add(1)
-		r := req.(*kmsg.OffsetForLeaderEpochRequest)
-		resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, topic := range r.Topics {
-			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			rt.Topic = topic.Topic
-			for _, part := range topic.Partitions {
-				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.LeaderEpoch, rp.EndOffset = part.Partition, part.LeaderEpoch, end
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true
+func (s *system) losingData(end int64) {
+	s.Broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		s.Broker.KeepControl()
+		return refusal.EpochEnd(req, end), nil, true
 	})
-	return asked
 }
 
 // The log was cut off behind what MySQL has: all that is left is brought once more.
@@ -181,7 +167,8 @@ func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(s *system, p int32){
 		"the position is past the end, its epoch not known": func(s *system, p int32) {
-			s.db.MustExec("UPDATE trending_position SET next_offset = 1000, leader_epoch = -1 WHERE partition_id = ?", p)
+			s.db.MustExec("UPDATE trending_position SET next_offset = 1000, leader_epoch = -1 "+
+				"WHERE partition_id = ?", p)
 		},
 		"the position is past the end, its epoch not the leader's": func(s *system, p int32) {
 			s.db.MustExec("UPDATE trending_position SET next_offset = 1000 WHERE partition_id = ?", p)
@@ -200,8 +187,7 @@ func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 			cut(s, p)
 			s.db.MustExec("UPDATE trending SET post_id = 77") // of a record that the log has no more
 			s.run()
-			s.waitTable(map[string][]uint64{"US/1h": {3}})
-			s.waitReady()
+			s.waitWritten(map[string][]uint64{"US/1h": {3}})
 			s.waitFor("the position", func() (bool, any) { at := s.position(p); return at == 3, at })
 		})
 	}
@@ -233,21 +219,22 @@ func TestARecordThatCannotBeReadParks(t *testing.T) {
 			s.produceTo(2, "DE/all", encode(t, ranking("DE", "all", 9)))
 			s.run()
 			s.waitTable(map[string][]uint64{"US/1h": {1}, "DE/all": {9}})
-			s.waitParked("trending/1 parked: trending/1 offset 1: ", c.says, "run the version of kudos that wrote it, or a later one",
+			devtest.WaitReadiness(t, s.writer.Ready, "trending/1 parked: trending/1 offset 1: ", c.says,
+				"run the version of kudos that wrote it, or a later one",
 				"UPDATE trending_position SET next_offset = 2 WHERE topic = 'trending' AND partition_id = 1")
 			require.EqualValues(t, 1, s.position(1))
 			require.Equal(t, map[string][]uint64{"US/1h": {1}, "DE/all": {9}}, s.table(), "nothing behind it")
 
 			s.db.MustExec("UPDATE trending_position SET next_offset = 2 WHERE topic = 'trending' AND partition_id = 1")
-			s.waitParked("trending/1 offset 2: ", "decoding a ranking")
+			devtest.WaitReadiness(t, s.writer.Ready, "trending/1 offset 2: ", "decoding a ranking")
 			s.db.MustExec("UPDATE trending_position SET next_offset = 3 WHERE topic = 'trending' AND partition_id = 1")
-			s.waitTable(map[string][]uint64{"US/1h": {1}, "DE/all": {9}, "US/24h": {8}})
-			s.waitReady()
+			s.waitWritten(map[string][]uint64{"US/1h": {1}, "DE/all": {9}, "US/24h": {8}})
 		})
 	}
 }
 
-// TestAnotherShardParksRankings: a database that is another one than the settings say gets none, until the list is as it was.
+// TestAnotherShardParksRankings: a database that is another one than the settings say gets none, until the list is as
+// it was.
 func TestAnotherShardParksRankings(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -257,7 +244,8 @@ func TestAnotherShardParksRankings(t *testing.T) {
 	s.waitFor("all partitions to park", func() (bool, any) {
 		err := w.Ready()
 		said := fmt.Sprint(err)
-		return strings.Count(said, "this database is shard 1 of 2, but the settings name it as shard 0 of 1") >= partitions && strings.Contains(said, "remedy: "+sql.ShardRemedy), err
+		const why = "this database is shard 1 of 2, but the settings name it as shard 0 of 1"
+		return strings.Count(said, why) >= partitions && strings.Contains(said, "remedy: "+sql.ShardRemedy), err
 	})
 	s.waitTable(map[string][]uint64{})
 	s.db.MustExec("UPDATE kudos_shard SET shard = 0, shards = 1")

@@ -14,9 +14,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Reset deletes what the ranker has made for itself, so that `kudos topics apply` and the
-// next ranker begin anew with what like-updates holds. The rankings of the past and the
-// exclusions stay. It refuses while a ranker runs.
+// Reset deletes the ranker's internal topics and its groups, so that after `kudos topics apply` the next ranker starts
+// over with what like-updates holds. Published rankings and exclusions stay. It refuses while a ranker runs.
 func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
@@ -38,7 +37,7 @@ func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 			return fmt.Errorf("deleting topic %s: %w", d.Topic, d.Err)
 		}
 	}
-	// Their offsets would look as if the tables had gone back.
+	// With their offsets, new tables would look rewound.
 	forgotten, err := adm.DeleteGroups(ctx, groups...)
 	if err != nil {
 		return fmt.Errorf("deleting the ranker's groups: %w", err)
@@ -56,7 +55,7 @@ func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 	return nil
 }
 
-// waitGone waits until no broker knows a topic any more: it could not be made anew.
+// waitGone waits until no broker knows a topic any more: until then it cannot be created again.
 func waitGone(ctx context.Context, adm *kadm.Client, topic string) error {
 	for {
 		topics, err := adm.ListTopics(ctx, topic)

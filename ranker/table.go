@@ -2,40 +2,59 @@ package ranker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/ranker/window"
 	"kudos/schema"
 	"kudos/stream"
 	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
 
-// table is what both workers stand on: a partition of a group whose state table, output
-// and position are one transaction.
+// table is what the workers of trending-local and trending have in common: a partition of a group whose state table,
+// output and position are committed in one transaction.
 type table struct {
-	group, input, output string
-	// grows: partitions may be added to the input, and to the table with it, while the output keeps its number.
+	group, input, state, output string
+	// grows: partitions may be added to the input and the table, while the output keeps its number.
 	grows     bool
 	partition int32
 	member    kafka.Member
 	opts      *Options
+	config    *window.Config
 	kafka     kafka.Clients
 	stores    *store.Set
+	metrics   *metrics
 	log       *slog.Logger
 
-	txn      *kafka.Txn
-	store    *store.Store
-	progress schema.Progress
-	// outputs is how many partitions the output has.
-	outputs int32
+	txn        *kafka.Txn
+	store      *store.Store
+	progress   schema.Progress
+	tx         transaction
+	outputs    int32 // partitions of the output
+	exclusions *exclusions
+	emitted    int64 // the emit interval of the last lists or rankings
 }
 
-func (t *table) topic() string { return t.group + "-table" }
+const (
+	// actionReset is for state that does not belong to its input. All of it is made from like-updates.
+	actionReset = "stop the rankers, then: kudos ranker reset (rankings are made anew from " + schema.TopicUpdates + ")"
+	// actionUpgrade is for records of a version that this program does not know.
+	actionUpgrade = "run the version of kudos that wrote it, or a later one"
+)
 
-// Fence initialises the partition's transactional id, before anything is read.
+// of returns the table of an assigned partition.
+func (t table) of(a stream.Assignment, group, output string) table {
+	t.group, t.input, t.state, t.output = group, a.Topic, group+"-table", output
+	t.partition, t.member = a.Partition, a.Member
+	t.log = t.log.With("group", group)
+	t.store = t.stores.New(t.state, t.partition)
+	return t
+}
+
+// Fence initializes the partition's transactional id, before anything is read.
 func (t *table) Fence(ctx context.Context) error {
 	cl, err := t.kafka.Connect(t.log)
 	if err != nil {
@@ -56,58 +75,73 @@ func (t *table) Fence(ctx context.Context) error {
 	return t.txn.Fence(ctx)
 }
 
-// open brings the state table up to date and takes the position from the progress record in
-// it; a table without one begins where the input does.
-func (t *table) open(ctx context.Context) (kafka.Position, error) {
-	t.store = t.stores.Get(t.topic(), t.partition)
-	if err := t.store.CatchUp(ctx, t.txn.Client(), t.topic(), t.partition); err != nil {
-		return kafka.Position{}, err
+// Close closes the transactional client; the next Fence aborts a transaction that is still open.
+func (t *table) Close() {
+	if t.txn != nil {
+		t.txn.Close()
 	}
-	position, err := t.position(ctx)
-	if err == nil {
-		return position, nil
-	}
-	// What another process did since Fence is no damage.
-	if taken := t.txn.CheckMember(ctx); taken != nil {
-		return kafka.Position{}, taken
-	}
-	return kafka.Position{}, err
 }
 
-func (t *table) position(ctx context.Context) (kafka.Position, error) {
-	cl := t.txn.Client()
-	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.topic(), t.output)
-	if err != nil {
+// Leave closes the local copy of the state table.
+func (t *table) Leave() { store.Leave(t.store) }
+
+// open brings the state table up to date, verifies its progress record against the cluster, and has load read the rows.
+// It returns the position after the progress.
+func (t *table) open(ctx context.Context, load func() error) (kafka.Position, error) {
+	t.exclusions, t.emitted = newExclusions(), -1
+	if _, err := t.store.CatchUp(ctx, t.txn.Client(), store.Hooks{}); err != nil {
 		return kafka.Position{}, err
 	}
+	if err := t.readProgress(ctx); err != nil {
+		// What another owner has done since Fence is no damage.
+		if taken := t.txn.CheckMember(ctx); taken != nil {
+			return kafka.Position{}, taken
+		}
+		return kafka.Position{}, err
+	}
+	t.begin()
+	if err := load(); err != nil {
+		return kafka.Position{}, err
+	}
+	return kafka.Position{Offset: t.progress.NextOffset, Epoch: t.progress.LeaderEpoch}, nil
+}
+
+// readProgress reads the progress record, or starts one at the start of the input. It parks if topics, offsets and
+// record do not belong together.
+func (t *table) readProgress(ctx context.Context) error {
+	cl := t.txn.Client()
+	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output)
+	if err != nil {
+		return err
+	}
 	input := topics.ByName[t.input]
-	for _, name := range []string{t.topic(), t.output} {
+	for _, name := range []string{t.state, t.output} {
 		if n := topics.ByName[name].Partitions; n != input.Partitions && !t.grows {
-			return kafka.Position{}, stream.Park(stream.CauseTopics, makeAnew, "topic %s has %d partitions, %s has %d", name, n, t.input, input.Partitions)
+			return stream.Park(stream.CauseTopics, actionReset, "topic %s has %d partitions, %s has %d",
+				name, n, t.input, input.Partitions)
 		}
 	}
 	t.outputs = topics.ByName[t.output].Partitions
 	now := schema.Progress{
 		LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: input.Partitions,
-		SourceID: input.ID, StateID: topics.ByName[t.topic()].ID, UpdatesID: topics.ByName[t.output].ID,
+		SourceID: input.ID, StateID: topics.ByName[t.state].ID, UpdatesID: topics.ByName[t.output].ID,
 	}
 	start, end, err := kafka.Bounds(ctx, cl, t.input, t.partition)
 	if err != nil {
-		return kafka.Position{}, err
+		return err
 	}
-	value, err := t.store.Get(schema.StateProgressKey)
+	var p schema.Progress
+	found, err := t.store.Find([]byte(schema.StateProgressKey), func(value []byte) error {
+		return t.readable(schema.DecodeProgress(value, &p))
+	})
 	if err != nil {
-		return kafka.Position{}, err
+		return err
 	}
-	if value == nil {
+	if !found {
 		t.log.Info("begins at the start of its input", "topic", t.input, "partition", t.partition, "offset", start)
 		now.NextOffset = start
 		t.progress = now
-		return kafka.Position{Offset: start, Epoch: -1}, nil
-	}
-	p := schema.Progress{}
-	if err := schema.DecodeProgress(value, &p); err != nil {
-		return kafka.Position{}, stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
+		return nil
 	}
 	now.NextOffset, now.LeaderEpoch, now.NextSeq = p.NextOffset, p.LeaderEpoch, p.NextSeq
 	now.Layouts, now.Moving = p.Layouts, p.Moving
@@ -115,119 +149,111 @@ func (t *table) position(ctx context.Context) (kafka.Position, error) {
 		p.Partitions = now.Partitions
 	}
 	if now != p {
-		return kafka.Position{}, stream.Park(stream.CauseTopics, makeAnew, "%s, %s or %s was deleted and created again, or has another number of partitions, since the rankings were made", t.input, t.topic(), t.output)
+		return stream.Park(stream.CauseTopics, actionReset,
+			"%s, %s or %s was deleted and created again, or has another number of partitions, "+
+				"since the rankings were made", t.input, t.state, t.output)
 	}
 	committed, ok, err := kafka.CommittedOffset(ctx, cl, t.group, t.input, t.partition)
 	switch {
 	case err != nil:
-		return kafka.Position{}, err
+		return err
 	case ok && committed != p.NextOffset:
-		return kafka.Position{}, stream.Park(stream.CauseState, makeAnew, "%s stands at offset %d of %s/%d, but the group has committed %d", t.topic(), p.NextOffset, t.input, t.partition, committed)
+		return stream.Park(stream.CauseState, actionReset,
+			"%s stands at offset %d of %s/%d, but the group has committed %d",
+			t.state, p.NextOffset, t.input, t.partition, committed)
 	case p.NextOffset < start || p.NextOffset > end:
-		return kafka.Position{}, stream.Park(stream.CauseLoss, makeAnew, "offset %d is next, but %s/%d holds %d to %d", p.NextOffset, t.input, t.partition, start, end)
+		return stream.Park(stream.CauseLoss, actionReset, "offset %d is next, but %s/%d holds %d to %d",
+			p.NextOffset, t.input, t.partition, start, end)
 	}
 	t.progress = p
-	return kafka.Position{Offset: p.NextOffset, Epoch: p.LeaderEpoch}, nil
+	return nil
 }
 
-// commit writes state records, output and the position in one transaction, and then the
-// state to the local store.
-func (t *table) commit(ctx context.Context, out *output, next kafka.Position) error {
+// parkAt parks at a record of the input that cannot be read.
+func (t *table) parkAt(rec *kgo.Record, action string, err error) error {
+	return stream.Park(stream.CauseRecord, action, "%s/%d offset %d: %w", t.input, t.partition, rec.Offset, err)
+}
+
+// readable parks if err is about a row of the state table that this program cannot read. Errors of the store are none.
+func (t *table) readable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return stream.Park(stream.CauseRecord, actionUpgrade, "%s/%d: %w", t.state, t.partition, err)
+}
+
+// scan reads the rows whose keys begin with prefix, up to the key limit (nil: all). An error of each parks: it must not
+// read the store. Keys and values are valid during the call only.
+func (t *table) scan(prefix, limit []byte, each func(key, value []byte) error) error {
+	if limit == nil {
+		limit = store.PrefixEnd(prefix)
+	}
+	return store.Scan(t.store, prefix, limit, func(key, value []byte) (more bool, err error) {
+		return true, t.readable(each(key, value))
+	})
+}
+
+// rows are the rows of one kind; load gets the part of a key after the kind.
+type rows struct {
+	kind string
+	load func(key, value []byte) error
+}
+
+// loadRows loads kinds of rows, one after the other.
+func (t *table) loadRows(kinds ...rows) error {
+	for _, k := range kinds {
+		each := func(key, value []byte) error { return k.load(key[len(k.kind):], value) }
+		if err := t.scan([]byte(k.kind), nil, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interval is the emit interval that a time is in.
+func (t *table) interval(at time.Time) int64 { return at.UnixNano() / int64(t.opts.EmitInterval) }
+
+// transaction is what is written together with the next position.
+type transaction struct {
+	rows    []*kgo.Record // of the state table
+	output  []*kgo.Record
+	nextSeq uint64 // of the input, after the transaction
+}
+
+func (t *table) begin() { t.tx = transaction{nextSeq: t.progress.NextSeq} }
+
+// set writes a row of the state table; a nil value deletes it. Key and value must not be changed afterwards.
+func (t *table) set(key, value []byte) {
+	t.tx.rows = append(t.tx.rows, &kgo.Record{Topic: t.state, Partition: t.partition, Key: key, Value: value})
+}
+
+// emit writes a record of the output topic.
+func (t *table) emit(partition int32, key, value []byte) {
+	t.tx.output = append(t.tx.output, &kgo.Record{Topic: t.output, Partition: partition, Key: key, Value: value})
+}
+
+// commit commits the transaction with the position in Kafka, and then its rows to the local store. After an error the
+// worker opens again.
+func (t *table) commit(ctx context.Context, next kafka.Position) error {
 	progress := t.progress
-	progress.NextOffset, progress.LeaderEpoch, progress.NextSeq = next.Offset, next.Epoch, out.nextSeq
-	out.set([]byte(schema.StateProgressKey), schema.AppendProgress(nil, &progress))
-	if err := t.txn.Commit(ctx, append(out.state, out.records...), next); err != nil {
+	progress.NextOffset, progress.LeaderEpoch, progress.NextSeq = next.Offset, next.Epoch, t.tx.nextSeq
+	t.set([]byte(schema.StateProgressKey), schema.AppendProgress(nil, &progress))
+	rows := t.tx.rows
+	if err := t.txn.Commit(ctx, append(rows, t.tx.output...), next); err != nil {
 		return err
 	}
 	// Only now: the store is a copy of what is committed, never ahead of it.
 	write := t.store.NewWrite()
-	last := int64(-1)
-	for _, rec := range out.state {
+	for _, rec := range rows {
 		if err := write.Set(rec.Key, rec.Value); err != nil {
 			write.Discard()
 			return err
 		}
-		last = max(last, rec.Offset)
 	}
-	if last < 0 {
-		write.Discard()
-		return errors.New("committed records have no offset")
-	}
-	if err := write.Commit(last); err != nil {
+	if err := write.Commit(rows[len(rows)-1].Offset); err != nil {
 		return err
 	}
 	t.progress = progress
+	t.begin()
 	return nil
 }
-
-// scan walks over the state table's rows whose keys begin with prefix.
-func (t *table) scan(prefix string, each func(key, value []byte) error) error {
-	return t.scanUntil(prefix, nil, each)
-}
-
-// scanUntil is scan up to, but not including, the key limit; nil: all.
-func (t *table) scanUntil(prefix string, limit []byte, each func(key, value []byte) error) error {
-	it, err := t.store.IteratorWithRange([]byte(prefix), limit)
-	if err != nil {
-		return err
-	}
-	defer it.Release()
-	for it.Next() {
-		value, err := it.Value()
-		if err != nil {
-			return err
-		}
-		if err := each(it.Key()[len(prefix):], value); err != nil {
-			return &rowError{err}
-		}
-	}
-	return it.Err()
-}
-
-// rowError is of a row that this program cannot read, and not of the store.
-type rowError struct{ error }
-
-func (e *rowError) Unwrap() error { return e.error }
-
-// parkRows parks for a row that cannot be read; any other error may pass.
-func (t *table) parkRows(err error) error {
-	var row *rowError
-	if errors.As(err, &row) {
-		return stream.Park(stream.CauseRecord, laterVersion, "%s/%d: %w", t.topic(), t.partition, err)
-	}
-	return err
-}
-
-// Close closes the transactional client; an open transaction is left to the next Fence.
-func (t *table) Close() {
-	if t.txn != nil {
-		t.txn.Close()
-	}
-}
-
-// output is what a batch writes.
-type output struct {
-	table     string
-	partition int32
-	state     []*kgo.Record // for the state table
-	records   []*kgo.Record // for other topics
-	nextSeq   uint64
-}
-
-// set writes a row of the state table; nil deletes it. Key and value must not be used
-// again.
-func (o *output) set(key, value []byte) {
-	o.state = append(o.state, &kgo.Record{Topic: o.table, Partition: o.partition, Key: key, Value: value})
-}
-
-func (t *table) newOutput() *output {
-	return &output{table: t.topic(), partition: t.partition, nextSeq: t.progress.NextSeq}
-}
-
-const (
-	// makeAnew is for state that does not belong to its input any more. All of it comes
-	// from like-updates.
-	makeAnew = "stop the rankers, then: kudos ranker reset (rankings are made anew from " + schema.TopicUpdates + ")"
-	// laterVersion is for records that this program does not know.
-	laterVersion = "run the version of kudos that wrote it, or a later one"
-)

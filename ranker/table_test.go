@@ -1,7 +1,7 @@
 package ranker
 
 import (
-	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -9,69 +9,67 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/schema"
 	"kudos/stream"
 	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
 
+// patience bounds every wait of these tests.
+const patience = testkit.Patience
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// newBroker is an embedded broker with some topics, and a client of it that places records as Kafka does by default.
+func newBroker(t *testing.T, partitions int32, topics ...string) (*testkit.Cluster, kafka.Options, *kgo.Client) {
+	t.Helper()
+	cluster := testkit.NewCluster(t, kfake.SeedTopics(partitions, topics...))
+	kafka := kafka.DefaultOptions()
+	kafka.Brokers, kafka.RequestTimeout = cluster.ListenAddrs(), 5*time.Second
+	return cluster, kafka, cluster.Client(kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+}
+
+func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
+	t.Helper()
+	require.NoError(t, cl.ProduceSync(t.Context(), records...).FirstErr())
+}
+
 // newTable is a table of one partition whose owner is a member of its group, until leave.
-func newTable(t *testing.T) (tab *table, broker *kfake.Cluster, cl *kgo.Client, leave func()) {
+func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client, leave func()) {
 	t.Helper()
 	broker, cluster, cl := newBroker(t, 1, "input", "output", "group-table")
-	members := make(chan kafka.Member, 1)
-	member, err := cluster.NewClient(discardLog(), kgo.ConsumerGroup("group"), kgo.ConsumeTopics("input"),
-		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
-			id, generation := cl.GroupMetadata()
-			members <- kafka.Member{Group: "group", ID: id, Generation: generation}
-		}))
-	require.NoError(t, err)
-	t.Cleanup(member.Close)
+	id, generation, leave := broker.Join("group", "input")
 	stores := store.NewSet(t.TempDir(), 1<<20, discardLog())
 	t.Cleanup(stores.Close)
 	tab = &table{
-		group: "group", input: "input", output: "output", opts: &Options{TransactionTimeout: 10 * time.Second},
-		kafka: cluster, stores: stores, log: discardLog(),
+		group: "group", input: "input", state: "group-table", output: "output",
+		opts:   &Options{TransactionTimeout: 10 * time.Second},
+		member: kafka.Member{Group: "group", ID: id, Generation: generation},
+		kafka:  cluster, log: discardLog(),
 	}
-	select {
-	case tab.member = <-members:
-	case <-time.After(patience):
-		require.FailNow(t, "joining the group took too long")
-	}
-	openStore(t, tab)
+	tab.store = stores.New(tab.state, 0)
+	t.Cleanup(tab.Leave)
 	require.NoError(t, tab.Fence(t.Context()))
 	t.Cleanup(tab.Close)
-	return tab, broker, cl, member.Close
-}
-
-// openStore opens the local copy of the table, as goka does.
-func openStore(t *testing.T, tab *table) {
-	t.Helper()
-	cl, err := tab.kafka.Connect(discardLog())
-	require.NoError(t, err)
-	defer cl.Close()
-	topics, err := kafka.LookUpTopics(t.Context(), cl, tab.topic())
-	require.NoError(t, err)
-	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[tab.topic()].ID}
-	store := tab.stores.New(id, tab.topic(), 0)
-	require.NoError(t, store.Open())
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return tab, broker, cl, leave
 }
 
 // writeProgress writes that the table stands at an offset of its input.
-func writeProgress(t *testing.T, tab *table, broker *kfake.Cluster, cl *kgo.Client, offset int64) {
+func writeProgress(t *testing.T, tab *table, broker *testkit.Cluster, cl *kgo.Client, offset int64) {
 	t.Helper()
 	topics, err := kafka.LookUpTopics(t.Context(), tab.txn.Client(), tab.input)
 	require.NoError(t, err)
 	p := schema.Progress{
 		NextOffset: offset, LeaderEpoch: -1, ClusterID: topics.ClusterID, Partitions: 1,
-		SourceID: broker.TopicInfo(tab.input).TopicID, StateID: broker.TopicInfo(tab.topic()).TopicID, UpdatesID: broker.TopicInfo(tab.output).TopicID,
+		SourceID: broker.TopicInfo(tab.input).TopicID, StateID: broker.TopicInfo(tab.state).TopicID,
+		UpdatesID: broker.TopicInfo(tab.output).TopicID,
 	}
-	produce(t, cl, &kgo.Record{Topic: tab.topic(), Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &p)})
+	value := schema.AppendProgress(nil, &p)
+	produce(t, cl, &kgo.Record{Topic: tab.state, Key: []byte(schema.StateProgressKey), Value: value})
 }
 
-// TestTableOutOfRangeParks: the input does not hold what is next, at either end. Exactly at
-// its end it is just read up.
+// TestTableOutOfRangeParks: the input does not hold what is next, at either end. Exactly at its end it is just read up.
 func TestTableOutOfRangeParks(t *testing.T) {
 	for name, c := range map[string]struct {
 		next   int64
@@ -89,7 +87,7 @@ func TestTableOutOfRangeParks(t *testing.T) {
 			}
 			require.NoError(t, broker.DeleteRecords(tab.input, 0, 2))
 			writeProgress(t, tab, broker, cl, c.next)
-			position, err := tab.open(t.Context())
+			position, err := tab.open(t.Context(), func() error { return nil })
 			if c.reason == "" {
 				require.NoError(t, err)
 				require.Equal(t, kafka.Position{Offset: c.next, Epoch: -1}, position)
@@ -108,10 +106,10 @@ func TestTableOutOfRangeParks(t *testing.T) {
 func TestTableOfAnotherOwnerIsNoDamage(t *testing.T) {
 	tab, broker, cl, leave := newTable(t)
 	writeProgress(t, tab, broker, cl, 99)
-	_, err := tab.open(t.Context())
+	_, err := tab.open(t.Context(), func() error { return nil })
 	var parked *stream.ParkError
 	require.ErrorAs(t, err, &parked, "the partition is ours, so it is damage")
 	leave()
-	_, err = tab.open(t.Context())
+	_, err = tab.open(t.Context(), func() error { return nil })
 	require.ErrorIs(t, err, kafka.ErrFenced)
 }

@@ -2,6 +2,7 @@ package ranker
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -11,118 +12,167 @@ import (
 	"kudos/schema"
 )
 
-// totals are the likes of all time of each post, in each region and in all together. They
-// live in the state table; in memory are the leaders only, and what a batch changes.
+// totals are the likes of all time of each post, in each region and globally. They live in the state table; in memory
+// are the leaders, and what a transaction changes.
 type totals struct {
-	leaders map[schema.Region]*window.Leaders
-	listed  map[window.Key][]window.Post
-	dirty   map[schema.Region]bool // regions whose list may have changed
-	// touched are the regions that have other leaders after the batch.
-	touched map[schema.Region]bool
-	// shared are posts that are in other partitions too, with what they have here by region:
-	// they are in each list, and not among the leaders.
+	table   *table
+	regions map[schema.Region]*region
+	// shared are posts that are in other partitions too, with their likes here by region: they are in each list, and
+	// not among the leaders.
 	shared map[uint64]map[schema.Region]window.Post
 
-	changes map[window.RowKey]*total
-	keys    []window.RowKey // of changes, in the order of their rows
+	changes map[window.RowKey]*change
+	keys    []window.RowKey // of changes, in order
 	sums    map[schema.Region]int64
 }
 
-// total is a post's likes of all time in a region, and since when (Unix ms) they are so
-// many.
-type total struct {
-	likes, reached int64
-	// delta and at are what the batch adds, and when last. For all regions together the
-	// update tells the likes themselves: first and firstAt are the first one's.
-	delta, at      int64
-	first, firstAt int64
+// region is the leaderboard of one region.
+type region struct {
+	leaders *window.Leaders
+	touched bool          // other leaders than the table has
+	listed  []window.Post // the last list
+	dirty   bool          // the list may have changed
 }
 
-func newTotals() *totals {
+// total is a number of likes, and the time since which there are so many (Unix ms).
+type total struct{ likes, reached int64 }
+
+func (t *total) fields(c *codec) { signed(c, &t.likes, &t.reached) }
+
+func (t total) of(post uint64) window.Post { return window.LeaderOf(post, t.likes, t.reached) }
+
+// change is what a transaction does to a total. An update has the post's global likes, and for regions a difference.
+type change struct {
+	had, now       total
+	delta, at      int64 // the sum of the differences, and the time of the last change
+	first, firstAt int64 // of the first update, global only: at has later changes
+}
+
+func newTotals(t *table) *totals {
 	return &totals{
-		leaders: map[schema.Region]*window.Leaders{}, listed: map[window.Key][]window.Post{}, dirty: map[schema.Region]bool{},
-		touched: map[schema.Region]bool{}, shared: map[uint64]map[schema.Region]window.Post{}, changes: map[window.RowKey]*total{}, sums: map[schema.Region]int64{},
+		table: t, regions: map[schema.Region]*region{}, shared: map[uint64]map[schema.Region]window.Post{},
+		changes: map[window.RowKey]*change{}, sums: map[schema.Region]int64{},
 	}
 }
 
-// load finds a region's leaders, and their likes in the table. What was committed last may
-// not be in a list yet.
-func (t *totals) load(tab *table, region schema.Region, row []byte) error {
-	ids, floor, err := decodeLeaders(row)
-	if err != nil {
-		return fmt.Errorf("leaders of %s: %w", schema.RankingRegion(region), err)
+// region finds or adds a region. The next owner learns from the row of its leaders that there is such a region.
+func (t *totals) region(name schema.Region) *region {
+	r := t.regions[name]
+	if r == nil {
+		r = &region{leaders: &window.Leaders{}, touched: true}
+		t.regions[name] = r
 	}
-	slices.Sort(ids)
-	l := &window.Leaders{Floor: floor}
-	err = tab.store.Lookup(len(ids),
-		func(i int) []byte { return appendRowKey(nil, rowTotal, window.RowKey{Region: region, Post: ids[i]}) },
-		func(i int, value []byte) error {
-			had, err := decodeTotal(value)
-			l.Best = append(l.Best, window.LeaderOf(ids[i], had.likes, had.reached))
-			return err
-		})
-	if err != nil {
-		return fmt.Errorf("leaders of %s: %w", schema.RankingRegion(region), err)
+	return r
+}
+
+// load reads a region's leaders. What was committed last may not be in a list yet.
+func (t *totals) load(key, value []byte) error {
+	if len(key) != regionSize {
+		return fmt.Errorf("row key %x is of no region", key)
 	}
-	slices.SortFunc(l.Best, window.Better)
-	t.leaders[region], t.dirty[region] = l, true
-	for post := range t.shared {
-		if err := t.loadShared(tab, region, post); err != nil {
-			return err
-		}
+	name := schema.Region(key)
+	var row leadersRow
+	if err := decode(value, row.fields); err != nil {
+		return fmt.Errorf("leaders of %s: %w", schema.RankingRegion(name), err)
+	}
+	r := t.region(name)
+	r.leaders, r.dirty, r.touched = &window.Leaders{}, true, false
+	if len(row.floor) > 0 {
+		r.leaders.Floor = &row.floor[0]
+	}
+	for _, id := range row.ids {
+		r.leaders.Best = append(r.leaders.Best, window.Post{ID: id})
 	}
 	return nil
 }
 
-// loadShared finds what a shared post has here in a region.
-func (t *totals) loadShared(tab *table, region schema.Region, post uint64) error {
-	value, err := tab.store.Get(string(appendRowKey(nil, rowTotal, window.RowKey{Region: region, Post: post})))
-	if err != nil || value == nil {
+// loadLikes reads the likes of all leaders and shared posts.
+func (t *totals) loadLikes() error {
+	var keys []window.RowKey
+	for name, r := range t.regions {
+		for _, p := range r.leaders.Best {
+			keys = append(keys, window.RowKey{Region: name, Post: p.ID})
+		}
+		r.leaders.Best = nil
+	}
+	err := t.lookup(keys, func(key window.RowKey, had total) {
+		l := t.regions[key.Region].leaders
+		l.Best = append(l.Best, had.of(key.Post))
+	})
+	if err != nil {
 		return err
 	}
-	had, err := decodeTotal(value)
-	if err != nil {
-		return fmt.Errorf("total of post %d in %s: %w", post, schema.RankingRegion(region), err)
+	for _, r := range t.regions {
+		slices.SortFunc(r.leaders.Best, window.Better)
 	}
-	t.shared[post][region] = window.LeaderOf(post, had.likes, had.reached)
-	return nil
+	return t.loadShared(slices.Collect(maps.Keys(t.shared))...)
 }
 
-// share says whether a post is in other partitions too.
-func (t *totals) share(tab *table, post uint64, shared bool, topN int, excluded func(uint64) bool) error {
-	before, was := t.shared[post]
-	if shared == was {
-		return nil
+// loadShared reads the likes here of shared posts, in each region.
+func (t *totals) loadShared(posts ...uint64) error {
+	var keys []window.RowKey
+	for name := range t.regions {
+		for _, post := range posts {
+			keys = append(keys, window.RowKey{Region: name, Post: post})
+		}
 	}
+	return t.lookup(keys, func(key window.RowKey, had total) { t.shared[key.Post][key.Region] = had.of(key.Post) })
+}
+
+// lookup puts keys in order, and reads the rows that there are.
+func (t *totals) lookup(keys []window.RowKey, found func(key window.RowKey, had total)) error {
+	slices.SortFunc(keys, func(a, b window.RowKey) int {
+		return cmp.Or(compareRegions(a.Region, b.Region), cmp.Compare(a.Post, b.Post))
+	})
+	var buf []byte
+	return t.table.store.Lookup(len(keys),
+		func(i int) []byte {
+			buf = appendRowKey(buf[:0], rowTotal, keys[i])
+			return buf
+		},
+		func(i int, value []byte) error {
+			had, err := readTotal(keys[i], value)
+			found(keys[i], had)
+			return t.table.readable(err)
+		})
+}
+
+func readTotal(key window.RowKey, value []byte) (had total, err error) {
+	if err := decode(value, had.fields); err != nil {
+		return had, fmt.Errorf("total of post %d in %s: %w", key.Post, schema.RankingRegion(key.Region), err)
+	}
+	return had, nil
+}
+
+// share sets whether a post is in other partitions too, which it was not before, or was.
+func (t *totals) share(post uint64, shared bool) error {
+	before := t.shared[post]
 	delete(t.shared, post)
 	if shared {
 		t.shared[post] = map[schema.Region]window.Post{}
-	}
-	for region, l := range t.leaders {
-		leader := before[region] // none: it leaves
-		leader.ID = post
-		if shared {
-			if err := t.loadShared(tab, region, post); err != nil {
-				return err
-			}
+		if err := t.loadShared(post); err != nil {
+			return err
 		}
-		_, members := l.Update(leader, topN, excluded)
-		t.dirty[region] = true
-		t.touched[region] = t.touched[region] || members
+	}
+	for name, r := range t.regions {
+		leader := before[name] // none: it leaves
+		leader.ID = post
+		r.leaders.Update(leader, t.table.config.TopN, t.table.exclusions.has)
+		r.dirty, r.touched = true, true
 	}
 	return nil
 }
 
-// add takes an update that was appended at a time.
+// add adds an update that was appended at a time.
 func (t *totals) add(post uint64, u *schema.Update, at int64) {
-	global := t.change(window.RowKey{Region: schema.Global, Post: post})
+	global := t.change(schema.Global, post)
 	switch {
 	case global.firstAt == 0:
 		global.first, global.firstAt = u.Counts.Likes, at
-	case u.Counts.Likes != global.likes:
+	case u.Counts.Likes != global.now.likes:
 		global.at = at
 	}
-	global.likes = u.Counts.Likes
+	global.now.likes = u.Counts.Likes
 
 	clear(t.sums)
 	for i := range u.Deltas {
@@ -130,120 +180,88 @@ func (t *totals) add(post uint64, u *schema.Update, at int64) {
 	}
 	for region, sum := range t.sums {
 		if sum != 0 {
-			c := t.change(window.RowKey{Region: region, Post: post})
+			c := t.change(region, post)
 			c.delta, c.at = c.delta+sum, at
 		}
 	}
 }
 
-func (t *totals) change(key window.RowKey) *total {
+func (t *totals) change(region schema.Region, post uint64) *change {
+	key := window.RowKey{Region: region, Post: post}
 	c := t.changes[key]
 	if c == nil {
-		c = &total{}
+		c = &change{}
 		t.changes[key] = c
 	}
 	return c
 }
 
-// settle finds what the changes come to, with the help of the table, and writes them.
-func (t *totals) settle(tab *table, out *output, topN int, excluded func(uint64) bool) error {
-	t.keys = t.keys[:0]
-	for key := range t.changes {
-		t.keys = append(t.keys, key)
-	}
-	slices.SortFunc(t.keys, compareRows)
-	var buf []byte
-	next := 0
-	err := tab.store.Lookup(len(t.keys),
-		func(i int) []byte {
-			buf = appendRowKey(buf[:0], rowTotal, t.keys[i])
-			return buf
-		},
-		func(i int, value []byte) error {
-			for ; next < i; next++ {
-				t.settleOne(out, t.keys[next], total{}, topN, excluded)
-			}
-			had, err := decodeTotal(value)
-			if err != nil {
-				return fmt.Errorf("total of post %d in %s: %w", t.keys[i].Post, schema.RankingRegion(t.keys[i].Region), err)
-			}
-			next++
-			t.settleOne(out, t.keys[i], had, topN, excluded)
-			return nil
-		})
-	if err != nil {
+// settle adds the changes to the rows of the table.
+func (t *totals) settle() error {
+	t.keys = slices.AppendSeq(t.keys[:0], maps.Keys(t.changes))
+	if err := t.lookup(t.keys, func(key window.RowKey, had total) { t.changes[key].had = had }); err != nil {
 		return err
 	}
-	for ; next < len(t.keys); next++ {
-		t.settleOne(out, t.keys[next], total{}, topN, excluded)
+	for _, key := range t.keys {
+		t.settleOne(key, t.changes[key])
 	}
 	return nil
 }
 
-func (t *totals) settleOne(out *output, key window.RowKey, had total, topN int, excluded func(uint64) bool) {
-	c := t.changes[key]
-	if key.Region == schema.Global {
-		if c.reached = had.reached; c.first != had.likes {
-			c.reached = c.firstAt
-		}
-		if c.at != 0 {
-			c.reached = c.at
-		}
-	} else {
-		c.likes, c.reached = had.likes+c.delta, c.at
+func (t *totals) settleOne(key window.RowKey, c *change) {
+	switch {
+	case key.Region != schema.Global:
+		c.now = total{c.had.likes + c.delta, c.at}
+	case c.at != 0:
+		c.now.reached = c.at
+	case c.first != c.had.likes:
+		c.now.reached = c.firstAt
+	default:
+		c.now.reached = c.had.reached
 	}
-	if c.likes == had.likes && c.reached == had.reached {
+	if c.now == c.had {
 		return
 	}
-	out.set(appendRowKey(nil, rowTotal, key), appendTotal(nil, c))
-	l := t.leaders[key.Region]
-	if l == nil {
-		l = &window.Leaders{}
-		t.leaders[key.Region] = l
-		t.touched[key.Region] = true // so that the region is known to the next one
-	}
-	post := window.LeaderOf(key.Post, c.likes, c.reached)
+	t.table.set(appendRowKey(nil, rowTotal, key), encode(c.now.fields))
+	r := t.region(key.Region)
+	post := c.now.of(key.Post)
 	if regions, ok := t.shared[key.Post]; ok {
-		regions[key.Region], t.dirty[key.Region] = post, true
+		regions[key.Region], r.dirty = post, true
 		return
 	}
-	listed, members := l.Update(post, topN, excluded)
-	if listed {
-		t.dirty[key.Region] = true
-	}
-	if members {
-		t.touched[key.Region] = true
-	}
+	listed, members := r.leaders.Update(post, t.table.config.TopN, t.table.exclusions.has)
+	r.dirty, r.touched = r.dirty || listed, r.touched || members
 }
 
 // lists makes the lists that have changed, as of the position next.
-func (t *totals) lists(tab *table, config *window.Config, excluded func(uint64) bool, next int64) (lists []window.Version, err error) {
-	for _, region := range sortedRegions(t.dirty) {
-		l := t.leaders[region]
-		if l == nil {
+func (t *totals) lists(next int64) (lists []window.Version, err error) {
+	topN, minLikes, excluded := t.table.config.TopN, t.table.config.MinLikes, t.table.exclusions.has
+	for _, name := range slices.SortedFunc(maps.Keys(t.regions), compareRegions) {
+		r := t.regions[name]
+		if !r.dirty {
 			continue
 		}
-		posts, ok := l.List(config.TopN, config.MinLikes, excluded)
-		if !ok { // those known have fallen behind some that are not
-			if l, err = t.search(tab, region, config.TopN, excluded); err != nil {
+		posts, ok := r.leaders.List(topN, minLikes, excluded)
+		if !ok { // leaders have fallen behind posts that are not in memory
+			if r.leaders, err = t.search(name); err != nil {
 				return nil, err
 			}
-			t.leaders[region], t.touched[region] = l, true
-			posts, _ = l.List(config.TopN, config.MinLikes, excluded)
+			r.touched = true
+			posts, _ = r.leaders.List(topN, minLikes, excluded)
 		}
-		posts = t.addShared(posts, region)
-		key := window.Key{Region: region, Window: schema.LeaderboardAll}
-		if !slices.Equal(posts, t.listed[key]) {
-			t.listed[key] = posts
+		posts = t.addShared(posts, name)
+		if !slices.Equal(posts, r.listed) {
+			r.listed = posts
+			key := window.Key{Region: name, Window: schema.LeaderboardAll}
 			lists = append(lists, window.Version{Key: key, Offset: next, Posts: posts})
 		}
+		r.dirty = false
 	}
-	clear(t.dirty)
 	return lists, nil
 }
 
-// addShared adds what shared posts have here, however little that is. Those excluded as well: they
-// leave where lists are merged, and there is no time at which only some partitions have left them out.
+// addShared adds the shared posts, however few likes they have here. They are listed even if they are excluded, and the
+// merge leaves them out: so there is no time at which only some partitions have left one out.
 func (t *totals) addShared(posts []window.Post, region schema.Region) []window.Post {
 	for _, id := range slices.Sorted(maps.Keys(t.shared)) {
 		if post := t.shared[id][region]; post.Likes > 0 {
@@ -253,67 +271,49 @@ func (t *totals) addShared(posts []window.Post, region schema.Region) []window.P
 	return posts
 }
 
-// search looks all posts of a region through: those in the table, and those of the batch.
-func (t *totals) search(tab *table, region schema.Region, topN int, excluded func(uint64) bool) (*window.Leaders, error) {
+// search finds the leaders among all posts of a region: those in the table, and those that the transaction changes.
+func (t *totals) search(region schema.Region) (*window.Leaders, error) {
 	l := &window.Leaders{}
-	take := func(post uint64, likes, reached int64) {
-		if _, shared := t.shared[post]; shared {
-			return
+	take := func(post uint64, now total) {
+		if _, shared := t.shared[post]; !shared {
+			l.Update(now.of(post), t.table.config.TopN, t.table.exclusions.has)
 		}
-		l.Update(window.LeaderOf(post, likes, reached), topN, excluded)
 	}
-	prefix := rowTotal + string(region[:])
-	err := tab.scan(prefix, func(key, value []byte) error {
-		post := binary.BigEndian.Uint64(key)
-		if t.changes[window.RowKey{Region: region, Post: post}] != nil {
+	prefix := append([]byte(rowTotal), region[:]...)
+	err := t.table.scan(prefix, nil, func(key, value []byte) error {
+		row := window.RowKey{Region: region, Post: binary.BigEndian.Uint64(key[len(prefix):])}
+		if t.changes[row] != nil {
 			return nil
 		}
-		had, err := decodeTotal(value)
-		take(post, had.likes, had.reached)
+		had, err := readTotal(row, value)
+		take(row.Post, had)
 		return err
 	})
 	for key, c := range t.changes {
 		if key.Region == region {
-			take(key.Post, c.likes, c.reached)
+			take(key.Post, c.now)
 		}
 	}
 	return l, err
 }
 
-// keep writes who the leaders are, where they are others now.
-func (t *totals) keep(out *output) {
-	for _, region := range sortedRegions(t.touched) {
-		out.set(append([]byte(rowLeaders), region[:]...), appendLeaders(nil, t.leaders[region]))
+// keep writes the leaders that have changed, and ends the changes.
+func (t *totals) keep() {
+	for name, r := range t.regions {
+		if !r.touched {
+			continue
+		}
+		var row leadersRow
+		for _, p := range r.leaders.Best {
+			row.ids = append(row.ids, p.ID)
+		}
+		if r.leaders.Floor != nil {
+			row.floor = []window.Post{*r.leaders.Floor}
+		}
+		t.table.set(append([]byte(rowLeaders), name[:]...), encode(row.fields))
+		r.touched = false
 	}
-	clear(t.touched)
 	clear(t.changes)
 }
 
-// exclusionsChanged has all lists looked at.
-func (t *totals) exclusionsChanged() {
-	for region := range t.leaders {
-		t.dirty[region] = true
-	}
-}
-
-func compareRows(a, b window.RowKey) int {
-	if c := bytes.Compare(a.Region[:], b.Region[:]); c != 0 {
-		return c
-	}
-	if a.Post < b.Post {
-		return -1
-	}
-	if a.Post > b.Post {
-		return 1
-	}
-	return 0
-}
-
-func sortedRegions(set map[schema.Region]bool) []schema.Region {
-	var regions []schema.Region
-	for r := range set {
-		regions = append(regions, r)
-	}
-	slices.SortFunc(regions, func(a, b schema.Region) int { return bytes.Compare(a[:], b[:]) })
-	return regions
-}
+func compareRegions(a, b schema.Region) int { return bytes.Compare(a[:], b[:]) }

@@ -1,93 +1,116 @@
 package ranker
 
 import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/ranker/window"
 	"kudos/schema"
+	"kudos/stream"
+	"kudos/stream/store"
 )
 
-// newMerge is a worker of trending that has heard of nobody yet, and has no table: it gets
-// seals only.
-func newMerge(partitions int) (*trending, *output) {
-	w := &trending{
-		config: &window.Config{Windows: []window.Window{window.New(10, 0)}, Lateness: 2, TopN: 5, MinLikes: 1},
-		keys:   map[window.Key]*ranking{}, ends: map[string]schema.Minute{}, exclusions: newExclusions(),
-		sources: make([]source, partitions),
-	}
-	w.log, w.settings = discardLog(), w.config.Settings()
-	for i := range w.sources {
-		w.sources[i].forget()
-	}
-	return w, w.newOutput()
+// merge is a worker of trending without a broker or a table, which no partition has reported to yet: it gets seals
+// only.
+type merge struct {
+	*trending
+	t *testing.T
 }
 
-// sealAt is a partition's seal at a watermark, to which it came right now.
-func sealAt(w *trending, at schema.Minute) *localSeal {
+func newMerge(t *testing.T, partitions int) *merge {
+	return &merge{newTrending(bareTable(), partitions), t}
+}
+
+// bareTable has neither a broker nor a store.
+func bareTable() table {
+	config := &window.Config{Windows: []window.Window{window.New(10, 0)}, Lateness: 2, TopN: 5, MinLikes: 1}
+	return table{state: "group-table", log: discardLog(), exclusions: newExclusions(), config: config}
+}
+
+func newTrending(tab table, partitions int) *trending {
+	w := &trending{table: tab}
+	w.reset()
+	for range partitions {
+		w.sources = append(w.sources, newSource(origin{}))
+	}
+	return w
+}
+
+// sealAt is a partition's seal at a watermark that it reached right then.
+func (m *merge) sealAt(at schema.Minute) *localSeal {
+	mark := window.Mark{Watermark: at, Offset: int64(at), Idle: schema.NoMinute}
 	return &localSeal{
-		Gap: schema.NoMinute, Origin: origin{Settings: w.settings},
-		Seal:  window.Seal{Clock: at + 2, Watermark: at, Offset: int64(at), Idle: schema.NoMinute},
-		Marks: []window.SealedMark{{Mark: window.Mark{Watermark: at, Offset: int64(at), Idle: schema.NoMinute}}},
+		origin: origin{Settings: m.settings}, Seal: window.Seal{Clock: at + 2, Mark: mark},
+		gap: schema.NoMinute, marks: []window.Mark{mark},
 	}
 }
 
-func (w *trending) mustTake(t *testing.T, p int32, s *localSeal, out *output) {
-	t.Helper()
-	require.NoError(t, w.takeSeal(p, appendSeal(nil, s), out))
+func (m *merge) take(p int32, s *localSeal) {
+	m.t.Helper()
+	require.NoError(m.t, m.takeSeal(p, &kgo.Record{Value: encode(s.fields)}))
 }
 
-// TestNothingIsPublishedBeforeAllAreHeard of, by seals that this process's settings made.
-func TestNothingIsPublishedBeforeAllAreHeard(t *testing.T) {
-	w, out := newMerge(2)
-	publish := func() map[string]schema.Minute {
-		t.Helper()
-		require.NoError(t, w.publish(out))
-		return w.ends
-	}
-	w.mustTake(t, 0, sealAt(w, 100), out)
-	require.NoError(t, w.meet(1, origin{Settings: w.settings}, out)) // a list came, and no seal yet
-	require.Empty(t, publish())
-	other := sealAt(w, 100)
-	other.Origin.Settings++
-	w.mustTake(t, 1, other, out)
-	require.Empty(t, publish())
-	w.mustTake(t, 1, sealAt(w, 100), out)
-	require.Equal(t, map[string]schema.Minute{"10m": 101}, publish())
+// published is where the window ends after publishing what can be.
+func (m *merge) published() schema.Minute {
+	m.t.Helper()
+	require.NoError(m.t, m.publish())
+	require.Len(m.t, m.ends, 1)
+	return m.ends["10m"]
+}
+
+// TestNothingIsPublishedBeforeAllHaveReported, by seals that this process's settings made.
+func TestNothingIsPublishedBeforeAllHaveReported(t *testing.T) {
+	m := newMerge(t, 2)
+	m.take(0, m.sealAt(100))
+	require.NoError(t, m.checkOrigin(1, origin{Settings: m.settings})) // a list came, and no seal yet
+	require.Equal(t, schema.NoMinute, m.published())
+	other := m.sealAt(100)
+	other.origin.Settings++
+	m.take(1, other)
+	require.Equal(t, schema.NoMinute, m.published())
+	m.take(1, m.sealAt(100))
+	require.EqualValues(t, 101, m.published())
 }
 
 // TestSealsTellWhatIsKnown: since when, what the marks are, and which lists may be used.
 func TestSealsTellWhatIsKnown(t *testing.T) {
-	w, out := newMerge(1)
+	m := newMerge(t, 1)
 	key := window.Key{Region: schema.Global, Window: "10m"}
-	s := &w.sources[0]
-	w.mustTake(t, 0, sealAt(w, 100), out)
+	s := &m.sources[0]
+	m.take(0, m.sealAt(100))
 	require.EqualValues(t, 100, s.Since)
-	require.NoError(t, w.takeList(key, 0, appendList(nil, &localList{
-		Version: window.Version{Key: key, End: 101, Offset: 101}, Origin: s.origin,
-	}), out))
-	require.False(t, w.keys[key].dirty, "it is not sealed")
-	w.mustTake(t, 0, sealAt(w, 101), out)
-	require.True(t, w.keys[key].dirty)
+	list := localList{Version: window.Version{Key: key, End: 101, Offset: 101}, origin: s.origin}
+	require.NoError(t, m.takeList(key, 0, &kgo.Record{Value: encode(list.fields)}))
+	require.False(t, m.keys[key].dirty, "it is not sealed")
+	m.take(0, m.sealAt(101))
+	require.True(t, m.keys[key].dirty)
 	require.Empty(t, s.pending)
 	require.EqualValues(t, 100, s.Since)
 	require.Len(t, s.Marks, 2)
 	require.EqualValues(t, 101, s.Seal.Offset)
 }
 
-// TestABeginningAnewIsForgotten: of a partition whose table or settings are others, nothing
-// that it reported before holds.
-func TestABeginningAnewIsForgotten(t *testing.T) {
-	w, out := newMerge(1)
-	w.mustTake(t, 0, sealAt(w, 100), out)
-	again := sealAt(w, 50)
-	again.Origin.Table[0] = 1
-	w.mustTake(t, 0, again, out)
-	require.EqualValues(t, 50, w.sources[0].Since)
-	require.Equal(t, again.Marks, w.sources[0].Marks)
+// TestARestartedPartitionIsForgotten: of a partition whose table or settings are others, nothing that it reported
+// before holds.
+func TestARestartedPartitionIsForgotten(t *testing.T) {
+	m := newMerge(t, 1)
+	m.take(0, m.sealAt(100))
+	again := m.sealAt(50)
+	again.origin.Table[0] = 1
+	m.take(0, again)
+	require.EqualValues(t, 50, m.sources[0].Since)
+	require.Equal(t, again.marks, m.sources[0].Marks)
 	var last []byte // what is left of the mark at 100
-	for _, rec := range out.state {
+	for _, rec := range m.tx.rows {
 		if string(rec.Key) == string(markKey(0, 100)) {
 			last = rec.Value
 		}
@@ -95,28 +118,168 @@ func TestABeginningAnewIsForgotten(t *testing.T) {
 	require.Nil(t, last, "deleted from the table, too")
 }
 
-// TestRankingsWaitForOneLayout: while posts are on their way from one partition to another, and until all partitions tell
-// that they have arrived, nothing is made of their lists.
+// TestRankingsWaitForOneLayout: while posts migrate between partitions, and until all partitions report that they have
+// arrived, nothing is made of their lists.
 func TestRankingsWaitForOneLayout(t *testing.T) {
-	w, out := newMerge(2)
+	m := newMerge(t, 2)
 	at := schema.Minute(100)
-	seals := func(a, b layout) bool {
-		t.Helper()
+	for _, tt := range []struct {
+		name string
+		a, b layout
+		ok   bool
+	}{
+		{"the first", layout{}, layout{}, true},
+		{"locked", layout{1, true}, layout{}, false},
+		{"moving", layout{1, true}, layout{1, true}, false},
+		{"arrived here, and not there", layout{1, false}, layout{1, true}, false},
+		{"there it has not begun", layout{1, false}, layout{}, false},
+		{"the next", layout{1, false}, layout{1, false}, true},
+	} {
 		at += 10
-		for p, l := range []layout{a, b} {
-			s := sealAt(w, at)
+		for p, l := range []layout{tt.a, tt.b} {
+			s := m.sealAt(at)
 			s.layout = l
-			w.mustTake(t, int32(p), s, out)
-			require.Equal(t, l, w.sources[p].layout)
+			m.take(int32(p), s)
+			require.Equal(t, l, m.sources[p].layout, tt.name)
 		}
-		before := w.ends["10m"]
-		require.NoError(t, w.publish(out))
-		return w.ends["10m"] != before
+		before := m.ends["10m"]
+		require.Equal(t, tt.ok, m.published() != before, tt.name)
 	}
-	require.True(t, seals(layout{}, layout{}))
-	require.False(t, seals(layout{1, true}, layout{}), "locked")
-	require.False(t, seals(layout{1, true}, layout{1, true}), "moving")
-	require.False(t, seals(layout{1, false}, layout{1, true}), "arrived here, and not there")
-	require.False(t, seals(layout{1, false}, layout{}), "there it has not begun")
-	require.True(t, seals(layout{1, false}, layout{1, false}))
+}
+
+// TestSharedPostsAreListedThoughTheyAreExcluded: otherwise, while partitions learn of an exclusion one after the other,
+// a post with user buckets would be ranked by a part of its likes. The merge leaves it out.
+func TestSharedPostsAreListedThoughTheyAreExcluded(t *testing.T) {
+	own, shared := window.LeaderOf(1, 5, 1), window.LeaderOf(2, 3, 1)
+	for excluded, want := range map[uint64][]window.Post{1: {shared}, 2: {own, shared}} {
+		totals := newTotals(&table{
+			config:     &window.Config{TopN: 5, MinLikes: 1},
+			exclusions: &exclusions{posts: map[uint64]Excluded{excluded: {}}},
+		})
+		totals.regions[schema.Global] = &region{leaders: &window.Leaders{Best: []window.Post{own}}, dirty: true}
+		totals.shared[2] = map[schema.Region]window.Post{schema.Global: shared}
+		lists, err := totals.lists(7)
+		require.NoError(t, err)
+		require.Len(t, lists, 1)
+		require.Equal(t, want, lists[0].Posts, "without %d", excluded)
+	}
+}
+
+// tableOf is a table without a broker, with rows on a disk. If that is damaged, a part of each file cannot be read.
+func tableOf(t *testing.T, damaged bool, rows map[string][]byte) table {
+	t.Helper()
+	disk, written := vfs.NewMem(), atomic.Bool{}
+	stores := store.NewSetOn(errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !damaged || !written.Load() || op.Kind != errorfs.OpFileReadAt || !strings.HasSuffix(op.Path, ".sst") {
+			return nil
+		}
+		info, err := disk.Stat(op.Path)
+		if err == nil && op.Offset > info.Size()/4 && op.Offset < info.Size()/2 {
+			return syscall.EIO
+		}
+		return err
+	})), "state", 1<<20, discardLog())
+	t.Cleanup(stores.Close)
+	write := stores.New("group-table", 0)
+	require.NoError(t, write.Open())
+	w := write.NewWrite()
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		require.NoError(t, w.Set([]byte(key), rows[key]))
+	}
+	require.NoError(t, w.Commit(int64(len(rows))))
+	require.NoError(t, write.Close())
+	written.Store(true)
+
+	tab := bareTable()
+	tab.store = stores.New("group-table", 0)
+	require.NoError(t, tab.store.Open())
+	t.Cleanup(tab.Leave)
+	return tab
+}
+
+func totalKey(post uint64) string {
+	return string(appendRowKey(nil, rowTotal, window.RowKey{Region: schema.Global, Post: post}))
+}
+
+// newLocal is a worker of trending-local that was not opened.
+func newLocal(tab table) *local {
+	w := &local{table: tab, windows: window.NewPartition(tab.config)}
+	w.totals = newTotals(&w.table)
+	return w
+}
+
+var globalList = window.Key{Region: schema.Global, Window: "10m"}
+
+// TestDiskThatFailsWhileRowsAreReadIsTheCause: no other version of kudos could read them.
+func TestDiskThatFailsWhileRowsAreReadIsTheCause(t *testing.T) {
+	const many = 5000 // rows: what must not fail is in other blocks
+	requireDiskError := func(t *testing.T, err error) {
+		t.Helper()
+		require.ErrorIs(t, err, syscall.EIO)
+		require.Equal(t, stream.Trouble{Cause: stream.CauseUnavailable, Reason: err.Error()}, stream.TroubleOf(err))
+	}
+	t.Run("the likes of leaders", func(t *testing.T) {
+		leaders := leadersRow{ids: []uint64{2000}}
+		rows := map[string][]byte{rowLeaders + string(schema.Global[:]): encode(leaders.fields)}
+		for post := range uint64(many) {
+			one := total{likes: int64(post), reached: int64(post)}
+			rows[totalKey(post)] = encode(one.fields)
+		}
+		requireDiskError(t, newLocal(tableOf(t, true, rows)).load())
+		w := newLocal(tableOf(t, false, rows))
+		require.NoError(t, w.load())
+		require.Equal(t, []window.Post{window.LeaderOf(2000, 2000, 2000)}, w.totals.regions[schema.Global].leaders.Best)
+	})
+	t.Run("lists that are void", func(t *testing.T) {
+		rows := map[string][]byte{}
+		for end := range schema.Minute(many) {
+			rows[string(versionKey{key: globalList, end: end}.row())] = []byte("list")
+		}
+		w := newTrending(tableOf(t, true, rows), 1)
+		w.listed(globalList, 0)
+		list := localList{origin: origin{Settings: w.settings}}
+		rec := &kgo.Record{Key: listKey(globalList, 0), Value: encode(list.fields)}
+		requireDiskError(t, w.take(t.Context(), []*kgo.Record{rec}))
+	})
+}
+
+// TestUnreadableRowsParkWhereverTheyAreFound: some are read only when a transaction needs them.
+func TestUnreadableRowsParkWhereverTheyAreFound(t *testing.T) {
+	list, ofOther := versionKey{key: globalList}, versionKey{key: globalList, partition: 1}
+	for name, c := range map[string]struct {
+		key  string
+		find func(tab table) error
+		says string
+	}{
+		"a total that changes": {totalKey(7), func(tab table) error {
+			w := newLocal(tab)
+			w.totals.add(7, &schema.Update{Counts: schema.Counts{Likes: 1}}, 1)
+			return w.totals.settle()
+		}, "total of post 7 in global: version 3 is not known"},
+		"a total of a post that comes to be shared": {totalKey(7), func(tab table) error {
+			w := newLocal(tab)
+			w.totals.region(schema.Global)
+			return w.totals.share(7, true)
+		}, "total of post 7 in global: version 3 is not known"},
+		"the totals of a region": {totalKey(7), func(tab table) error {
+			_, err := newLocal(tab).totals.search(schema.Global)
+			return err
+		}, "total of post 7 in global: version 3 is not known"},
+		"a list": {string(list.row()), func(tab table) error {
+			w := newTrending(tab, 1)
+			w.sources[0].Seal.Offset, w.sources[0].Seal.Exclusions = 1, 1
+			_, err := w.listOf(globalList, 0, 1)
+			return err
+		}, "list global/10m of partition 0: version 3 is not known"},
+		"a list of a partition that there is not": {string(ofOther.row()), func(tab table) error {
+			return newTrending(tab, 1).load()
+		}, "list global/10m is of partition 1 of 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.find(tableOf(t, false, map[string][]byte{c.key: {wireVersion + 1}}))
+			require.ErrorContains(t, err, "group-table/0: "+c.says)
+			require.Equal(t, stream.CauseRecord, stream.TroubleOf(err).Cause)
+			require.Equal(t, actionUpgrade, stream.TroubleOf(err).Remedy)
+		})
+	}
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
-	"kudos/httpserver/bodies"
-	"kudos/httpserver/origin"
+	"kudos/httpserver"
 	"kudos/httpserver/problem"
+	"kudos/reader/query"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
 )
 
-// document describes the API; a test holds the two against each other.
+// document describes the API; a test compares the two.
 //
 //go:embed openapi.yaml
 var document string
 
-// likesCopy is what the API needs of the copy of the state table (view.Likes).
+// likesCopy is what the API needs of view.Likes.
 type likesCopy interface {
 	Partitions() (int32, error)
 	Homes(post uint64) ([]int32, error)
@@ -36,12 +36,12 @@ type likesCopy interface {
 	CheckEnds(ctx context.Context, want []wire.Position) error
 	Counts(posts []uint64) (counts []schema.Counts, asOf []wire.Position, err error)
 	Reaction(post, user uint64) (view.Reaction, wire.Position, error)
-	Likers(post, after uint64, limit int) (likers []view.Liker, next uint64, asOf wire.Position, err error)
+	Likers(post, after uint64, limit int) (likers []wire.Liker, next uint64, asOf wire.Position, err error)
 	Totals() view.Totals
 	Lag() (events int64, behind time.Duration, known bool)
 }
 
-// rankingsCopy is what the API needs of the copy of trending (view.Rankings).
+// rankingsCopy is what the API needs of view.Rankings.
 type rankingsCopy interface {
 	Get(region, window string) (*view.Ranking, error)
 	List() ([]*view.Ranking, error)
@@ -49,47 +49,45 @@ type rankingsCopy interface {
 
 // api answers all of openapi.yaml but the streams.
 type api struct {
+	http.Handler
 	options  Options
 	likes    likesCopy
 	rankings rankingsCopy
 	history  history // nil: MySQL is not configured
 	log      *slog.Logger
 	now      func() time.Time
+	public   []string // Cache-Control of counts and rankings
 
 	working     *semaphore.Weighted // slots of requests that are worked on, and
 	waiting     *semaphore.Weighted // of those that wait for min_offset: MaxConcurrentRequests each
-	bodies      *bodies.Reader
+	bodies      *httpserver.BodyReader
 	scratch     sync.Pool // *scratch
 	historyAway atomic.Bool
-	metrics     *apiMetrics
-	headers     headers
-	handler     http.Handler
 }
 
-// newAPI puts the handler together; it does no I/O. A history that is nil means that
-// MySQL is not configured. The metrics are registered with reg.
-func newAPI(o Options, likes likesCopy, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer) (*api, error) {
+// newAPI does no I/O. A history that is nil means that MySQL is not configured.
+func newAPI(
+	o Options, likes likesCopy, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer,
+) (*api, error) {
 	a := &api{
-		options: o, likes: likes, rankings: rankings, history: h, log: log, now: time.Now,
+		options: o, likes: likes, rankings: rankings, history: h, log: log, now: time.Now, public: noCache,
 		working: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
 		waiting: semaphore.NewWeighted(int64(o.MaxConcurrentRequests)),
-		bodies:  bodies.NewReader(maxBody, maxBodies),
+		bodies:  httpserver.NewBodyReader(maxBody, maxBodies),
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
-		metrics: newAPIMetrics(),
-		headers: newHeaders(o.CacheMaxAge),
 	}
-	if err := a.metrics.register(reg); err != nil {
+	if o.CacheMaxAge > 0 {
+		a.public = []string{fmt.Sprintf("public, max-age=%d", int64(o.CacheMaxAge.Seconds()))}
+	}
+	metrics, err := newAPIMetrics(reg)
+	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the reader's API: %w", err)
 	}
 	mux := http.NewServeMux()
 	for path, methods := range a.routes() {
-		handlers := map[string]http.HandlerFunc{}
-		for method, answer := range methods {
-			handlers[method] = a.handle(answer)
-		}
-		mux.Handle(path, a.metrics.counted(path, problem.ByMethod(handlers)))
+		mux.Handle(path, metrics.counted(path, problem.ByMethod(methods)))
 	}
-	a.handler = origin.Access{
+	a.Handler = httpserver.CORS{
 		Origins: o.Origins,
 		Methods: []string{http.MethodGet, http.MethodHead, http.MethodPost},
 		Headers: []string{"Content-Type", "If-None-Match"},
@@ -98,57 +96,109 @@ func newAPI(o Options, likes likesCopy, rankings rankingsCopy, h history, log *s
 	return a, nil
 }
 
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
-
-// answer answers a request, or returns what keeps it from that and has written nothing. It may exchange the
-// slot that it holds.
-type answer func(w http.ResponseWriter, r *http.Request, held *slot) error
-
 // routes is all that the API serves, by path and method.
-func (a *api) routes() map[string]map[string]answer {
-	get := func(f answer) map[string]answer { return map[string]answer{http.MethodGet: f} }
-	return map[string]map[string]answer{
-		"/v1/posts/{post_id}/likes":           get(a.getLikes),
-		"/v1/posts/{post_id}/likes/{user_id}": get(a.getReaction),
-		"/v1/posts/{post_id}/likers":          get(a.listLikers),
-		"/v1/likes":                           get(a.getManyLikes),
-		"/v1/likes:get":                       {http.MethodPost: a.getManyLikesByBody},
+func (a *api) routes() map[string]map[string]http.HandlerFunc {
+	get := func(answer answer, parameters ...string) map[string]http.HandlerFunc {
+		return map[string]http.HandlerFunc{http.MethodGet: a.handle(answer, parameters...)}
+	}
+	return map[string]map[string]http.HandlerFunc{
+		"/v1/posts/{post_id}/likes":           get(a.getLikes, minOffset),
+		"/v1/posts/{post_id}/likes/{user_id}": get(a.getReaction, minOffset),
+		"/v1/posts/{post_id}/likers":          get(a.listLikers, pageSize, pageToken, minOffset),
+		"/v1/likes":                           get(a.getManyLikes, query.PostIDs, minOffset),
+		"/v1/likes:get":                       {http.MethodPost: a.handle(a.getManyLikesByBody)},
 		"/v1/trending":                        get(a.listRankings),
-		"/v1/trending/{region}":               get(a.getTrending),
-		"/v1/leaderboard":                     get(a.getLeaderboard),
-		"/v1/analytics/likes":                 get(a.getLikesOverTime),
+		"/v1/trending/{region}":               get(a.getTrending, "window"),
+		"/v1/leaderboard":                     get(a.getLeaderboard, "region", "period"),
+		"/v1/analytics/likes":                 get(a.getLikesOverTime, "region", "interval", "from", "to"),
 		"/v1/stats":                           get(a.getStats),
 		"/openapi.yaml":                       get(a.getDocument),
 		"/":                                   nil,
 	}
 }
 
-// handle bounds how many requests are in flight. A POST has a body, and takes its slot itself once that has
-// arrived: one that never does would keep it from others.
-func (a *api) handle(f answer) http.HandlerFunc {
+// answer reads what a request says, waits for min_offset and returns the reply, or what prevents it. It has written
+// nothing.
+type answer func(q *request) (reply, error)
+
+// handle answers requests that may have these parameters, and bounds how many are in flight. A POST takes its slot
+// itself once its body has arrived: one that never does would keep it from others.
+func (a *api) handle(answer answer, parameters ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var held slot
-		defer held.release()
+		q := &request{w: w}
+		defer a.release(q)
+		var reply reply
 		var err error
 		if r.Method != http.MethodPost {
-			err = a.work(&held)
+			err = a.work(q)
 		}
 		if err == nil {
-			err = f(w, r, &held)
+			q.Input = query.Read(r, parameters...)
+			reply, err = answer(q)
 		}
 		if err != nil {
 			a.fail(w, r, err)
+			return
 		}
+		reply.write(w, r)
 	}
 }
 
-func (a *api) getDocument(w http.ResponseWriter, r *http.Request, _ *slot) error {
-	in := read(r)
-	if err := in.refusal(); err != nil {
-		return err
+// request is one that is being answered.
+type request struct {
+	*query.Input
+	w        http.ResponseWriter
+	slot     *semaphore.Weighted // that it holds one of; nil: none
+	*scratch                     // with the slot
+}
+
+// scratch is memory for an answer with counts.
+type scratch struct {
+	posts []uint64
+	body  []byte
+}
+
+// work takes a slot for a request that can be answered at once.
+func (a *api) work(q *request) error {
+	if !q.take(a.working) {
+		return unavailable(problem.TooManyRequests(
+			"as many requests are in hand as the reader takes (reader.max_concurrent_requests)"))
 	}
-	a.write(w, r, written{
-		body: []byte(document), contentType: a.headers.yaml, caching: a.headers.noCache, etag: etagOf([]byte(document)),
-	})
+	q.scratch = a.scratch.Get().(*scratch)
 	return nil
+}
+
+// wait exchanges the slot for one of the requests that wait for min_offset, and are answered under it: those that wait
+// take no slot from those that need not, neither while they wait nor when all of them end at once.
+func (a *api) wait(q *request) error {
+	if !q.take(a.waiting) {
+		return unavailable(problem.TooManyRequests(
+			"as many requests wait for %s as the reader takes (reader.max_concurrent_requests)", minOffset))
+	}
+	return nil
+}
+
+// take takes a slot, and then gives back the one that was held.
+func (q *request) take(of *semaphore.Weighted) bool {
+	if !of.TryAcquire(1) {
+		return false
+	}
+	if q.slot != nil {
+		q.slot.Release(1)
+	}
+	q.slot = of
+	return true
+}
+
+// release gives back what a request holds.
+func (a *api) release(q *request) {
+	if q.slot != nil {
+		q.slot.Release(1)
+		a.scratch.Put(q.scratch)
+	}
+}
+
+func (a *api) getDocument(q *request) (reply, error) {
+	body := []byte(document)
+	return reply{body: body, contentType: yamlType, caching: noCache, etag: etagOf(body)}, q.refusal()
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,123 +17,104 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit/apikit"
 	"kudos/reader/view"
+	"kudos/reader/wire"
 	"kudos/schema"
 	"kudos/sql"
 )
 
 // succeeds is a request for each operation that is answered with a success.
-var succeeds = map[string]func(r *rig) answered{
-	"getLikes":     func(r *rig) answered { return r.get("/v1/posts/1/likes?min_offset=0") },
-	"getManyLikes": func(r *rig) answered { return r.get("/v1/likes?post_ids=1,2&min_offset=0:1,1:2") },
-	"getManyLikesByBody": func(r *rig) answered {
-		return r.post("/v1/likes:get", `{"post_ids":[1,"2"],"min_offset":[{"partition":1,"offset":2}]}`)
-	},
-	"listLikers": func(r *rig) answered {
-		return r.get("/v1/posts/1/likers?page_size=10&min_offset=0&page_token=" + newPageToken(1, 7))
-	},
-	"getReaction":    func(r *rig) answered { return r.get("/v1/posts/1/likes/7?min_offset=0") },
-	"listRankings":   func(r *rig) answered { return r.get("/v1/trending") },
-	"getTrending":    func(r *rig) answered { return r.get("/v1/trending/DE?window=1h") },
-	"getLeaderboard": func(r *rig) answered { return r.get("/v1/leaderboard?region=us-ca&period=day") },
-	"getLikesOverTime": func(r *rig) answered {
-		return r.get("/v1/analytics/likes?region=DE&interval=day&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z")
-	},
-	"getStats":    func(r *rig) answered { return r.get("/v1/stats") },
-	"getDocument": func(r *rig) answered { return r.get("/openapi.yaml") },
+var succeeds = map[string]string{
+	"getLikes":           likesOf1 + "?min_offset=0",
+	"getManyLikes":       "/v1/likes?post_ids=1,2&min_offset=0:1,1:2",
+	"getManyLikesByBody": byBody,
+	"listLikers":         "/v1/posts/1/likers?page_size=10&min_offset=0&page_token=" + newPageToken(1, 7),
+	"getReaction":        "/v1/posts/1/likes/7?min_offset=0",
+	"listRankings":       "/v1/trending",
+	"getTrending":        "/v1/trending/DE?window=1h",
+	"getLeaderboard":     "/v1/leaderboard?region=us-ca&period=day",
+	"getLikesOverTime":   overTime + "?region=DE&interval=day&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z",
+	"getStats":           "/v1/stats",
+	"getDocument":        "/openapi.yaml",
 }
-
-// elsewhere are operations of the document that are not the API's.
-var elsewhere = []string{"stream"}
 
 // The document and the handlers have the same operations, and each of them works.
 func TestDocumentIsWhatIsServed(t *testing.T) {
 	r := withRankings(t)
-	r.history = noHours(new(asked))
-	require.NoError(t, r.doc.Validate(t.Context()))
-	routes := r.routes()
+	r.history = hours(new(asked))
+	const elsewhere = "stream" // is not the API's
+	r.doc.RequireServed(t, r.routes(), elsewhere)
 	for path, item := range r.doc.Paths.Map() {
 		for method, operation := range item.Operations() {
-			t.Run(operation.OperationID, func(t *testing.T) {
-				for _, id := range elsewhere {
-					if id == operation.OperationID {
-						require.NotContains(t, routes, path)
-						return
-					}
-				}
-				require.Contains(t, routes, path)
-				require.Contains(t, routes[path], method)
-				require.Contains(t, succeeds, operation.OperationID, "add a request that succeeds")
-				require.Equal(t, http.StatusOK, succeeds[operation.OperationID](r).status)
-				require.EqualValues(t, 1, r.metric("kudos_reader_requests_total", "route", path, "method", strings.ToLower(method), "code", "200"))
-			})
+			id, body := operation.OperationID, ""
+			if id == elsewhere {
+				continue
+			}
+			if method == http.MethodPost {
+				body = `{"post_ids":[1,"2"],"min_offset":[{"partition":1,"offset":2}]}`
+			}
+			require.Contains(t, succeeds, id, "add a request that succeeds")
+			r.ask(method, succeeds[id], body, "Content-Type", "application/json").Require(200)
+			r.requireCount(1, path, strings.ToLower(method), "200")
 		}
 	}
-	for path, methods := range routes {
-		for method := range methods {
-			item := r.doc.Paths.Value(path)
-			require.NotNil(t, item, "openapi.yaml lacks %s", path)
-			require.NotNil(t, item.GetOperation(method), "openapi.yaml lacks %s %s", method, path)
-		}
-	}
+}
+
+// requireCount wants so many requests to have been counted.
+func (r *rig) requireCount(n int, route, method, code string) {
+	r.T.Helper()
+	labels := []string{"route", route, "method", method, "code", code}
+	require.EqualValues(r.T, n, r.Metric("kudos_reader_requests_total", labels...), labels)
 }
 
 func TestServesTheDocument(t *testing.T) {
 	r := newRig(t, nil, nil)
-	a := r.get("/openapi.yaml")
-	require.Equal(t, document, a.body)
-	require.Equal(t, "application/yaml", a.header.Get("Content-Type"))
-	require.Equal(t, http.StatusNotModified, r.get("/openapi.yaml", "If-None-Match", a.header.Get("ETag")).status)
-	r.get("/openapi.yaml?x=1").requireInvalid("x", "unknown_field", "is not known here; none is")
+	a := r.get("/openapi.yaml").RequireHeader("Content-Type", "application/yaml")
+	require.Equal(t, document, a.Body)
+	r.get("/openapi.yaml", "If-None-Match", a.Header.Get("ETag")).Require(http.StatusNotModified)
 }
 
-func TestNotFound(t *testing.T) {
+func TestNotFoundAndNotAllowed(t *testing.T) {
 	r := newRig(t, nil, nil)
-	for _, path := range []string{"/v1", "/v1/posts/7", "/v1/posts/7/likes/9/x", "/v1/posts/7/likes/", "/v1/likes:all", "/v2/posts/7/likes"} {
-		require.Equal(t, fmt.Sprintf("no route has the path %q", path), r.get(path).requireProblem(http.StatusNotFound, "not-found"))
+	for _, path := range []string{"/v1", "/v1/posts/7", "/v1/posts/7/likes/9/x", "/v1/posts/7/likes/", "/v1/likes:all",
+		"/v2/posts/7/likes"} {
+		r.get(path).RequireJSON(http.StatusNotFound, apikit.Problem(404, "not-found", "There is nothing here",
+			fmt.Sprintf("no route has the path %q", path)))
 	}
-}
-
-func TestMethodNotAllowed(t *testing.T) {
-	r := newRig(t, nil, nil)
 	for path, methods := range r.routes() {
-		if methods == nil {
-			continue
-		}
 		allow := "GET, HEAD"
 		if methods[http.MethodPost] != nil {
 			allow = "POST"
 		}
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
-			if strings.Contains(allow, method) {
-				continue
+			if methods != nil && !strings.Contains(allow, method) {
+				r.ask(method, path, "").RequireHeader("Allow", allow).RequireJSON(http.StatusMethodNotAllowed,
+					apikit.Problem(405, "method-not-allowed", "The method is not allowed here",
+						fmt.Sprintf("%s is not allowed here; %s is", method, allow)))
 			}
-			a := r.ask(method, path, "")
-			require.Equal(t, fmt.Sprintf("%s is not allowed here; %s is", method, allow), a.requireProblem(http.StatusMethodNotAllowed, "method-not-allowed"))
-			require.Equal(t, allow, a.header.Get("Allow"))
 		}
 	}
 }
 
 // HEAD is answered as GET is, without the body.
 func TestHead(t *testing.T) {
-	r := newRig(t, nil, nil)
-	server := httptest.NewServer(r)
+	server := httptest.NewServer(newRig(t, nil, nil).api)
 	defer server.Close()
-	for _, target := range []string{"/v1/posts/1/likes", "/v1/likes?post_ids=1" + strings.Repeat(",2", 200), "/v1/stats", "/openapi.yaml", "/v1/posts/x/likes"} {
-		get, err := server.Client().Get(server.URL + target)
+	for _, target := range []string{
+		likesOf1, "/v1/likes?post_ids=1" + strings.Repeat(",2", 200), "/v1/stats", "/openapi.yaml", "/v1/posts/x/likes",
+	} {
+		resp, err := server.Client().Get(server.URL + target)
 		require.NoError(t, err)
-		body, err := io.ReadAll(get.Body)
-		require.NoError(t, err)
-		require.NoError(t, get.Body.Close())
+		get := apikit.Read(t, resp)
 		head, err := server.Client().Head(server.URL + target)
 		require.NoError(t, err)
 		require.NoError(t, head.Body.Close())
-		require.Equal(t, get.StatusCode, head.StatusCode)
-		require.EqualValues(t, len(body), head.ContentLength, target)
+		require.Equal(t, get.Status, head.StatusCode)
+		require.EqualValues(t, len(get.Body), head.ContentLength, target)
 		for name := range get.Header {
 			if name != "Date" {
-				require.Equal(t, get.Header.Get(name), head.Header.Get(name), name)
+				get.RequireHeader(name, head.Header.Get(name))
 			}
 		}
 	}
@@ -143,74 +128,169 @@ func TestTooManyRequests(t *testing.T) {
 		return nil, nil
 	})
 	r := newRig(t, func(o *Options) { o.MaxConcurrentRequests = 1 }, slow)
-	done := make(chan answered, 1)
-	go func() { done <- r.get("/v1/analytics/likes") }()
-	receive(t, begun, "the first request must be in flight")
-	a := r.get("/v1/posts/2/likes")
-	require.Contains(t, a.requireProblem(http.StatusTooManyRequests, "too-many-requests"), "reader.max_concurrent_requests")
-	require.Equal(t, "1", a.header.Get("Retry-After"))
-	a = r.post("/v1/likes:get", `{"post_ids":[2]}`)
-	require.Contains(t, a.requireProblem(http.StatusTooManyRequests, "too-many-requests"), "reader.max_concurrent_requests")
+	done := make(chan apikit.Answer, 1)
+	go func() { done <- r.get(overTime) }()
+	apikit.Receive(t, begun, "the first request must be in flight")
+	const limit = "reader.max_concurrent_requests"
+	r.get("/v1/posts/2/likes").RequireProblem(http.StatusTooManyRequests, "too-many-requests", limit)
+	r.post(byBody, `{"post_ids":[2]}`).RequireProblem(http.StatusTooManyRequests, "too-many-requests", limit)
 	close(end)
-	require.Equal(t, http.StatusOK, receive(t, done, "the first request must be answered").status)
-	require.Equal(t, http.StatusOK, r.get("/v1/posts/2/likes").status, "the place is free again")
+	apikit.Receive(t, done, "the first request must be answered").Require(200)
+	r.get("/v1/posts/2/likes").Require(200) // the slot is free again
 }
 
 func TestOrigins(t *testing.T) {
-	const page = "https://www.example.com"
+	const page, allow, methods = "https://www.example.com", "Access-Control-Allow-Origin", "Access-Control-Allow-Methods"
 	r := newRig(t, func(o *Options) { o.Origins = []string{page} }, nil)
-	a := r.get("/v1/posts/1/likes", "Origin", page)
-	require.Equal(t, page, a.header.Get("Access-Control-Allow-Origin"))
-	require.ElementsMatch(t, []string{"Etag", "Kudos-As-Of", "Retry-After"}, strings.Split(a.header.Get("Access-Control-Expose-Headers"), ", "))
-	require.Contains(t, a.header.Values("Vary"), "Origin")
-	require.Equal(t, page, r.get("/v1/posts/x/likes", "Origin", page).header.Get("Access-Control-Allow-Origin"), "the page can read what is wrong")
-	require.Empty(t, r.get("/v1/posts/1/likes", "Origin", "https://www.example.org").header.Get("Access-Control-Allow-Origin"))
+	a := r.get(likesOf1, "Origin", page).RequireHeader(allow, page)
+	require.ElementsMatch(t, []string{"Etag", "Kudos-As-Of", "Retry-After"},
+		strings.Split(a.Header.Get("Access-Control-Expose-Headers"), ", "))
+	require.Contains(t, a.Header.Values("Vary"), "Origin")
+	r.get("/v1/posts/x/likes", "Origin", page).RequireHeader(allow, page) // the page can read what is wrong
+	r.get(likesOf1, "Origin", "https://www.example.org").RequireHeader(allow, "")
 
-	for _, method := range []string{"GET", "HEAD", "POST"} {
-		a = r.ask(http.MethodOptions, "/v1/likes:get", "", "Origin", page,
-			"Access-Control-Request-Method", method, "Access-Control-Request-Headers", "content-type,if-none-match")
-		require.Equal(t, http.StatusNoContent, a.status)
-		require.Equal(t, method, a.header.Get("Access-Control-Allow-Methods"))
+	preflight := func(method string) apikit.Answer {
+		return r.ask(http.MethodOptions, byBody, "", "Origin", page, "Access-Control-Request-Method", method,
+			"Access-Control-Request-Headers", "content-type,if-none-match")
 	}
-	a = r.ask(http.MethodOptions, "/v1/likes:get", "", "Origin", page, "Access-Control-Request-Method", "DELETE")
-	require.Empty(t, a.header.Get("Access-Control-Allow-Methods"))
+	for _, method := range []string{"GET", "HEAD", "POST"} {
+		preflight(method).Require(http.StatusNoContent).RequireHeader(methods, method)
+	}
+	preflight("DELETE").RequireHeader(methods, "")
 
 	o := DefaultOptions()
 	o.Origins = []string{page, "www.example.com"}
 	require.ErrorContains(t, o.Validate(), `reader.origins: "www.example.com" is not an origin`)
-
-	r = newRig(t, nil, nil)
-	require.Empty(t, r.get("/v1/posts/1/likes", "Origin", page).header.Get("Access-Control-Allow-Origin"))
+	newRig(t, nil, nil).get(likesOf1, "Origin", page).RequireHeader(allow, "")
 }
 
 func TestStats(t *testing.T) {
 	r := newRig(t, nil, nil)
-	a := r.get("/v1/stats").requireJSON(http.StatusOK, `{"posts":3,"likes":5,"dislikes":1,"events":100,"events_behind":-1,"lag_ms":-1,"partitions":[
+	r.get("/v1/stats").RequireHeader("Cache-Control", "no-cache").RequireJSON(200,
+		`{"posts":3,"likes":5,"dislikes":1,"events":100,"events_behind":-1,"lag_ms":-1,"partitions":[
 		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
 		{"as_of":{"partition":2,"offset":30},"ready":true},{"as_of":{"partition":3,"offset":40},"ready":true}]}`)
-	require.Equal(t, "no-cache", a.header.Get("Cache-Control"))
 
 	r.likes.mu.lag, r.likes.mu.lagKnown = 1500*time.Millisecond, true
 	r.likes.mu.notReady[2] = &view.NotReadyError{Topic: "t", Partition: 2, Behind: 5}
-	r.get("/v1/stats").requireJSON(http.StatusOK, `{"posts":3,"likes":5,"dislikes":1,"events":70,"events_behind":12,"lag_ms":1500,"partitions":[
+	r.get("/v1/stats").RequireJSON(200,
+		`{"posts":3,"likes":5,"dislikes":1,"events":70,"events_behind":12,"lag_ms":1500,"partitions":[
 		{"as_of":{"partition":0,"offset":10},"ready":true},{"as_of":{"partition":1,"offset":20},"ready":true},
 		{"as_of":{"partition":2,"offset":0},"ready":false},{"as_of":{"partition":3,"offset":40},"ready":true}]}`)
 	r.likes.mu.notReady[2] = io.ErrUnexpectedEOF
-	r.get("/v1/stats").requireProblem(http.StatusInternalServerError, "internal")
+	r.get("/v1/stats").RequireProblem(http.StatusInternalServerError, "internal", "")
 }
 
 func TestMetrics(t *testing.T) {
 	r := newRig(t, nil, nil)
-	r.get("/v1/posts/1/likes")
+	r.get(likesOf1)
 	r.get("/v1/posts/2/likes")
 	r.get("/v1/posts/x/likes")
 	r.ask("BREW", "/v1/nothing", "")
-	const route, requests = "/v1/posts/{post_id}/likes", "kudos_reader_requests_total"
-	require.EqualValues(t, 2, r.metric(requests, "route", route, "method", "get", "code", "200"))
-	require.EqualValues(t, 1, r.metric(requests, "route", route, "method", "get", "code", "400"))
-	require.EqualValues(t, 1, r.metric(requests, "route", "other", "method", "unknown", "code", "404"))
-	require.EqualValues(t, 3, r.metric("kudos_reader_request_seconds", "route", route))
+	const route = "/v1/posts/{post_id}/likes"
+	r.requireCount(2, route, "get", "200")
+	r.requireCount(1, route, "get", "400")
+	r.requireCount(1, "other", "unknown", "404")
+	require.EqualValues(t, 3, r.Metric("kudos_reader_request_seconds", "route", route))
 
-	_, err := newAPI(DefaultOptions(), r.likes, r.rankings, nil, r.log, r.metrics)
+	_, err := newAPI(DefaultOptions(), r.likes, r.rankings, nil, r.log, r.Metrics)
 	require.ErrorAs(t, err, new(prometheus.AlreadyRegisteredError))
+}
+
+// flatLikes has the same counts for every post, and costs next to nothing.
+type flatLikes struct {
+	*fakeLikes
+	counts []schema.Counts
+	asOf   []wire.Position
+}
+
+func (f *flatLikes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error) {
+	return f.counts[:len(posts)], f.asOf[:1], nil
+}
+
+// unread is a connection that nobody reads from.
+type unread struct{ header http.Header }
+
+func (u *unread) Header() http.Header         { return u.header }
+func (u *unread) WriteHeader(int)             {}
+func (u *unread) Write(b []byte) (int, error) { return len(b), nil }
+
+// What an answer costs beside the copy and net/http's own.
+func BenchmarkAPI(b *testing.B) {
+	likes := &flatLikes{newFakeLikes(), make([]schema.Counts, wire.MaxPosts),
+		[]wire.Position{{Partition: 3, Offset: 1018}}}
+	a, err := newAPI(DefaultOptions(), likes, &fakeRankings{}, nil, slog.New(slog.DiscardHandler),
+		prometheus.NewRegistry())
+	require.NoError(b, err)
+	for _, posts := range []int{1, 20, 1000} {
+		target := "/v1/posts/1234567890123/likes"
+		if posts > 1 {
+			var ids []string
+			for i := range posts {
+				ids = append(ids, strconv.Itoa(1234567890123+i))
+			}
+			target = "/v1/likes?post_ids=" + strings.Join(ids, ",")
+		}
+		b.Run("posts="+strconv.Itoa(posts), func(b *testing.B) {
+			r, err := http.NewRequest(http.MethodGet, target, nil)
+			require.NoError(b, err)
+			w := &unread{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				a.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// FuzzAPI: whatever is asked for is answered as the document says.
+func FuzzAPI(f *testing.F) {
+	shared := newRig(f, func(o *Options) { o.MaxWait = 0 }, hours(new(asked)))
+	f.Add("GET", likesOf1, "min_offset=7", "")
+	f.Add("GET", "/v1/likes", "post_ids=1,2&post_ids=%33&min_offset=0:1,3:2", "")
+	f.Add("POST", byBody, "", `{"post_ids":[1,"2", 3 ],"min_offset":[{"partition":1,"offset":2}]}`)
+	f.Add("GET", "/v1/posts/1/likers", "page_size=2&page_token="+newPageToken(1, 7), "")
+	f.Add("GET", "/v1/trending/us-ca", "window=24h", "")
+	f.Add("GET", overTime, "interval=day&from=2026-01-01T00:00:00%2B02:00&to=2026-02-01T00:00:00.5Z", "")
+	f.Add("BREW", "/../v1//posts", "%zz&=&;", "{")
+	f.Fuzz(func(t *testing.T, method, path, query, body string) {
+		shared.T = t
+		u := &url.URL{Path: path, RawQuery: query}
+		if strings.ContainsAny(query, " #\r\n\x00") ||
+			!slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "BREW"}, method) {
+			return // no such request can arrive
+		}
+		req, err := http.NewRequest(method, "http://kudos", strings.NewReader(body))
+		require.NoError(t, err)
+		req.URL.Path, req.URL.RawQuery, req.RequestURI = u.Path, u.RawQuery, u.RequestURI()
+		req.Header.Set("Content-Type", "application/json")
+		a := apikit.Ask(t, shared.api, req)
+		switch {
+		case a.Status >= 500:
+			a.RequireProblem(503, "not-covered", "")
+		case a.Status >= 400:
+			shared.holdProblem(a)
+		case a.Status >= 300:
+			require.Contains(t, []int{301, 307, 308}, a.Status, "a path is cleaned: %q", path)
+		default:
+			shared.hold(method, u.RequestURI(), body, req.Header, a)
+		}
+	})
+}
+
+// FuzzPageToken: what is no token is refused, and a token is what it was made of.
+func FuzzPageToken(f *testing.F) {
+	f.Add(newPageToken(1, 7), uint64(1))
+	f.Add(newPageToken(1<<64-1, 1<<64-1), uint64(1<<64-1))
+	f.Add("", uint64(0))
+	f.Fuzz(func(t *testing.T, token string, post uint64) {
+		after, wrong := parsePageToken(token, post)
+		if wrong == "" {
+			require.Equal(t, newPageToken(post, after), token)
+		}
+		again, wrong := parsePageToken(newPageToken(post, after), post)
+		require.Empty(t, wrong)
+		require.Equal(t, after, again)
+	})
 }

@@ -2,9 +2,11 @@ package reader
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"kudos/reader/view"
 )
@@ -12,25 +14,23 @@ import (
 // viewCollector shows the copy of the state table as metrics.
 type viewCollector struct{ likes *view.Likes }
 
-func newViewCollector(likes *view.Likes) prometheus.Collector { return viewCollector{likes} }
+func viewDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("kudos_reader_"+name, help, labels, nil)
+}
 
 var (
-	viewReadyDesc = prometheus.NewDesc("kudos_reader_partition_ready",
-		"1 if a partition of the state table can be answered from.", []string{"partition"}, nil)
-	viewPositionDesc = prometheus.NewDesc("kudos_reader_position",
-		"The offset in likes that a partition's answers are as of.", []string{"partition"}, nil)
-	viewBehindDesc = prometheus.NewDesc("kudos_reader_behind_records",
-		"Records of the state table that a partition is behind as long as it cannot be answered from; then 0.", []string{"partition"}, nil)
-	viewEventsDesc = prometheus.NewDesc("kudos_reader_lag_events",
-		"Events in likes that no answer has yet.", nil, nil)
-	viewLagDesc = prometheus.NewDesc("kudos_reader_lag_seconds",
-		"How long ago all that is answered was all there was in likes, at most.", nil, nil)
-	viewPostsDesc = prometheus.NewDesc("kudos_reader_posts",
-		"Posts that have a reaction.", nil, nil)
+	viewReady    = viewDesc("partition_ready", "1 if a partition of the state table can be answered from.", "partition")
+	viewPosition = viewDesc("position", "The offset in likes that a partition's answers are as of.", "partition")
+	viewBehind   = viewDesc("behind_records",
+		"Records of the state table that a partition is behind as long as it cannot be answered from; then 0.",
+		"partition")
+	viewEvents = viewDesc("lag_events", "Events in likes that no answer has yet.")
+	viewLag    = viewDesc("lag_seconds", "How long ago all that is answered was all there was in likes, at most.")
+	viewPosts  = viewDesc("posts", "Posts that have a reaction.")
 )
 
 func (c viewCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{viewReadyDesc, viewPositionDesc, viewBehindDesc, viewEventsDesc, viewLagDesc, viewPostsDesc} {
+	for _, d := range []*prometheus.Desc{viewReady, viewPosition, viewBehind, viewEvents, viewLag, viewPosts} {
 		ch <- d
 	}
 }
@@ -46,19 +46,51 @@ func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
 		var notReady *view.NotReadyError
 		switch {
 		case err == nil:
-			gauge(viewReadyDesc, 1, partition)
-			gauge(viewBehindDesc, 0, partition)
-			gauge(viewPositionDesc, float64(asOf.Offset), partition)
+			gauge(viewReady, 1, partition)
+			gauge(viewBehind, 0, partition)
+			gauge(viewPosition, float64(asOf.Offset), partition)
 		case errors.As(err, &notReady):
-			gauge(viewReadyDesc, 0, partition)
+			gauge(viewReady, 0, partition)
 			if notReady.Behind >= 0 {
-				gauge(viewBehindDesc, float64(notReady.Behind), partition)
+				gauge(viewBehind, float64(notReady.Behind), partition)
 			}
 		}
 	}
-	gauge(viewPostsDesc, float64(c.likes.Totals().Posts))
+	gauge(viewPosts, float64(c.likes.Totals().Posts))
 	if events, behind, known := c.likes.Lag(); known {
-		gauge(viewEventsDesc, float64(events))
-		gauge(viewLagDesc, behind.Seconds())
+		gauge(viewEvents, float64(events))
+		gauge(viewLag, behind.Seconds())
 	}
+}
+
+type apiMetrics struct {
+	requests *prometheus.CounterVec   // route, method, code
+	seconds  *prometheus.HistogramVec // route
+}
+
+// newAPIMetrics registers the API's metrics with reg.
+func newAPIMetrics(reg prometheus.Registerer) (*apiMetrics, error) {
+	m := &apiMetrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "kudos", Subsystem: "reader", Name: "requests_total",
+			Help: "HTTP requests by route, method and status code; streams are not among them.",
+		}, []string{"route", "method", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "kudos", Subsystem: "reader", Name: "request_seconds",
+			Help: "Seconds from the headers of a request to the end of its answer, by route; " +
+				"the wait for min_offset is part of it.",
+			Buckets: prometheus.ExponentialBuckets(0.00005, 4, 10), // 50 µs to 13 s
+		}, []string{"route"}),
+	}
+	return m, errors.Join(reg.Register(m.requests), reg.Register(m.seconds))
+}
+
+// counted counts a route's requests, and how long they took.
+func (m *apiMetrics) counted(route string, next http.Handler) http.Handler {
+	if route == "/" {
+		route = "other"
+	}
+	label := prometheus.Labels{"route": route}
+	return promhttp.InstrumentHandlerDuration(m.seconds.MustCurryWith(label),
+		promhttp.InstrumentHandlerCounter(m.requests.MustCurryWith(label), next))
 }

@@ -8,69 +8,48 @@ import (
 	"time"
 
 	"kudos/httpserver"
-	"kudos/httpserver/origin"
 )
 
-// Options of the reader role.
+// Options of the reader role. config/kudos.example.yaml says more about each.
 type Options struct {
-	// HTTPAddr is where to listen, host:port. Port 0 takes a free one. There is no
-	// authentication here: whoever reaches the address can read everything.
+	// HTTPAddr is where to listen, host:port; port 0 takes a free one. There is no authentication here: whoever reaches
+	// the address can read everything.
 	HTTPAddr string `mapstructure:"http_addr"`
-	// TLSCert and TLSKey are PEM files, read again when they change. Empty: plain HTTP.
-	TLSCert string `mapstructure:"tls_cert"`
-	TLSKey  string `mapstructure:"tls_key"`
-	// StateDir holds the local copies of the state table and of trending, a folder per
-	// partition. It is a cache: deleting it costs a recovery from Kafka and nothing else.
-	StateDir string `mapstructure:"state_dir"`
-	// CacheBytes is the memory of the copies' block cache, for all partitions.
-	CacheBytes int64 `mapstructure:"cache_bytes"`
-	// Reactions: keep who likes what. Without it only counts are kept and answered.
-	Reactions bool `mapstructure:"reactions"`
+	TLSCert  string `mapstructure:"tls_cert"` // a PEM file, read again when it changes; "": plain HTTP
+	TLSKey   string `mapstructure:"tls_key"`
+	// StateDir has the local copies of the state table and of trending, a directory per partition. It is a cache:
+	// deleting it costs a recovery from Kafka and nothing else.
+	StateDir   string `mapstructure:"state_dir"`
+	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the copies' block cache, for all partitions
+	Reactions  bool   `mapstructure:"reactions"`   // keep who likes what; false: only counts are kept and answered
 
-	// MaxWait bounds how long an answer waits for min_offset.
-	MaxWait time.Duration `mapstructure:"max_wait"`
-	// CacheMaxAge is how long browsers and caches between may show counts and rankings
-	// without asking again; whole seconds. 0: they always ask (an ETag makes it cheap).
+	MaxWait time.Duration `mapstructure:"max_wait"` // of an answer for min_offset
+	// CacheMaxAge is how long browsers and caches may show counts and rankings without asking again; whole seconds.
+	// 0: they always ask (an ETag makes it cheap).
 	CacheMaxAge time.Duration `mapstructure:"cache_max_age"`
-	// MaxConcurrentRequests is how many requests are worked on at a time, streams not
-	// among them, and how many more may wait for min_offset; others are refused with
-	// 429. A request counts once its body has arrived.
+	// MaxConcurrentRequests is how many requests are worked on concurrently, not counting streams, and how many more
+	// may wait for min_offset; others get 429. A request counts once its body has arrived.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 
-	// MaxStreams is how many live streams are open at a time (about 30 KB each); more
-	// are refused with 429.
-	MaxStreams int `mapstructure:"max_streams"`
-	// LiveInterval is how often a stream is told of a value that goes on changing.
-	LiveInterval time.Duration `mapstructure:"live_interval"`
-	// HeartbeatInterval is how often a stream on which nothing happens is written to.
-	HeartbeatInterval time.Duration `mapstructure:"heartbeat_interval"`
-	// StreamWriteTimeout is how long a client may take to accept what is written to
-	// its stream, before it is closed.
-	StreamWriteTimeout time.Duration `mapstructure:"stream_write_timeout"`
-	// Origins are the web pages of other hosts that may ask from a browser, such as
-	// https://www.example.com; "*" is all.
+	MaxStreams         int           `mapstructure:"max_streams"`          // of live streams (30 KB each); more get 429
+	LiveInterval       time.Duration `mapstructure:"live_interval"`        // between messages about a changing value
+	HeartbeatInterval  time.Duration `mapstructure:"heartbeat_interval"`   // between writes to a stream without news
+	StreamWriteTimeout time.Duration `mapstructure:"stream_write_timeout"` // of a client to accept what is written
+	// Origins are the web pages of other hosts that may ask from a browser, such as https://www.example.com; "*": all.
 	Origins []string `mapstructure:"origins"`
 
-	// Dashboard: serve it at /.
-	Dashboard bool `mapstructure:"dashboard"`
-	// ProducerURL is where the dashboard's like button sends likes, as a browser
-	// reaches it; the producer must list the dashboard's origin in producer.origins.
-	// Empty: there is no button.
+	Dashboard bool `mapstructure:"dashboard"` // serve it at /
+	// ProducerURL is where the dashboard's like button sends likes, as a browser reaches it; the producer must list the
+	// dashboard's origin in producer.origins. Empty: there is no button.
 	ProducerURL string `mapstructure:"producer_url"`
 
-	// ReadTimeout bounds the reading of a request.
-	ReadTimeout time.Duration `mapstructure:"read_timeout"`
-	// WriteTimeout bounds a request from the end of its headers to the end of its
-	// answer, but for streams.
-	WriteTimeout time.Duration `mapstructure:"write_timeout"`
-	// IdleTimeout is how long a kept connection waits for its next request.
-	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// ShutdownTimeout bounds the requests in hand after SIGTERM. Streams are closed at once.
-	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
+	ReadTimeout     time.Duration `mapstructure:"read_timeout"`     // of a request
+	WriteTimeout    time.Duration `mapstructure:"write_timeout"`    // of an answer, from the request's headers on
+	IdleTimeout     time.Duration `mapstructure:"idle_timeout"`     // of a kept connection
+	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"` // of the requests in flight after SIGTERM
 }
 
-// DefaultOptions suit a production reader, but for the address: it is this machine's
-// only.
+// DefaultOptions suit a production reader, but for the address, which only this machine can reach.
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr:              "127.0.0.1:8081",
@@ -96,63 +75,40 @@ func DefaultOptions() Options {
 // Validate says what is wrong with the options, all of it.
 func (o Options) Validate() error {
 	var errs []error
-	bad := func(key, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("reader."+key+": "+format, args...))
-	}
-	if _, _, err := net.SplitHostPort(o.HTTPAddr); err != nil {
-		bad("http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
-	}
-	if err := httpserver.CheckPair(o.TLSCert, o.TLSKey); err != nil {
-		bad("tls_cert", "%w", err)
-	}
-	if o.StateDir == "" {
-		bad("state_dir", "must name a folder")
-	}
-	if o.CacheBytes < 1<<20 {
-		bad("cache_bytes", "must be at least 1 MiB (%d)", 1<<20)
-	}
-	for _, n := range []struct {
-		key   string
-		value int
-	}{
-		{"max_concurrent_requests", o.MaxConcurrentRequests},
-		{"max_streams", o.MaxStreams},
-	} {
-		if n.value < 1 {
-			bad(n.key, "must be above zero")
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("reader."+key+": "+format, args...))
 		}
 	}
-	for _, d := range []struct {
-		key   string
-		value time.Duration
-	}{
-		{"heartbeat_interval", o.HeartbeatInterval},
-		{"stream_write_timeout", o.StreamWriteTimeout},
-		{"read_timeout", o.ReadTimeout},
-		{"idle_timeout", o.IdleTimeout},
-		{"shutdown_timeout", o.ShutdownTimeout},
-	} {
-		if d.value <= 0 {
-			bad(d.key, "must be above zero")
-		}
-	}
-	if o.LiveInterval < 10*time.Millisecond || o.LiveInterval > 10*time.Second {
-		bad("live_interval", "must be between 10ms and 10s")
-	}
-	if o.CacheMaxAge < 0 || o.CacheMaxAge%time.Second != 0 {
-		bad("cache_max_age", "must be whole seconds, not below zero")
-	}
-	if o.MaxWait < 0 {
-		bad("max_wait", "must not be below zero")
-	}
-	if o.WriteTimeout < o.ReadTimeout+o.MaxWait {
-		bad("write_timeout", "must be at least reader.read_timeout plus reader.max_wait (%s), or answers would be cut off", o.ReadTimeout+o.MaxWait)
-	}
-	if err := origin.Check(o.Origins); err != nil {
-		bad("origins", "%w", err)
-	}
-	if u, err := url.Parse(o.ProducerURL); o.ProducerURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
-		bad("producer_url", "%q is not an address as https://likes.example.com", o.ProducerURL)
-	}
+	_, _, err := net.SplitHostPort(o.HTTPAddr)
+	check(err == nil, "http_addr", "%q is not host:port: %w", o.HTTPAddr, err)
+	err = httpserver.CheckPair(o.TLSCert, o.TLSKey)
+	check(err == nil, "tls_cert", "%w", err)
+	check(o.StateDir != "", "state_dir", "must name a folder")
+	check(o.CacheBytes >= 1<<20, "cache_bytes", "must be at least 1 MiB (%d)", 1<<20)
+
+	const positive = "must be above zero"
+	check(o.MaxConcurrentRequests > 0, "max_concurrent_requests", positive)
+	check(o.MaxStreams > 0, "max_streams", positive)
+	check(o.HeartbeatInterval > 0, "heartbeat_interval", positive)
+	check(o.StreamWriteTimeout > 0, "stream_write_timeout", positive)
+	check(o.ReadTimeout > 0, "read_timeout", positive)
+	check(o.IdleTimeout > 0, "idle_timeout", positive)
+	check(o.ShutdownTimeout > 0, "shutdown_timeout", positive)
+	check(o.LiveInterval >= 10*time.Millisecond && o.LiveInterval <= 10*time.Second, "live_interval",
+		"must be between 10ms and 10s")
+	check(o.CacheMaxAge >= 0 && o.CacheMaxAge%time.Second == 0, "cache_max_age",
+		"must be whole seconds, not below zero")
+	check(o.MaxWait >= 0, "max_wait", "must not be below zero")
+	check(o.WriteTimeout >= o.ReadTimeout+o.MaxWait, "write_timeout",
+		"must be at least reader.read_timeout plus reader.max_wait (%s), or answers would be cut off",
+		o.ReadTimeout+o.MaxWait)
+
+	err = httpserver.CheckOrigins(o.Origins)
+	check(err == nil, "origins", "%w", err)
+	u, err := url.Parse(o.ProducerURL)
+	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+	check(o.ProducerURL == "" || isURL, "producer_url",
+		"%q is not an address as https://likes.example.com", o.ProducerURL)
 	return errors.Join(errs...)
 }

@@ -1,3 +1,13 @@
+// Package reader answers reads: counts, who likes what, rankings and history over HTTP, and all of it live
+// (openapi.yaml describes it).
+//
+// It keeps the state table and the topic trending as local copies, and asks MySQL only for likes over time. Each answer
+// is as of a definite position in the log.
+//
+//	latest-like-action-table ─► view.Likes ────┬─► API (counts, likers, reactions)
+//	trending ─────────────────► view.Rankings ─┼─► API (rankings)
+//	                                           └─► live.Hub ─► SSE, WebSocket ─► dashboard
+//	MySQL like_hourly ────────────────────────────► API (likes over time)
 package reader
 
 import (
@@ -7,13 +17,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"kudos/httpserver"
-	"kudos/httpserver/origin"
 	"kudos/reader/dashboard"
 	"kudos/reader/live"
 	"kudos/reader/view"
@@ -29,15 +36,10 @@ type Reader struct {
 	likes    *view.Likes
 	rankings *view.Rankings
 	hub      *live.Hub
-	handler  http.Handler
-
-	stopping    atomic.Bool
-	certificate *httpserver.Certificate // nil: plain HTTP
-	*httpserver.Point
+	*httpserver.Server
 }
 
-// New makes a reader; it does no I/O. Without a database it does not answer likes over
-// time. The metrics are registered with reg.
+// New does no I/O. Without a database the reader does not answer likes over time. The metrics are registered with reg.
 func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Reader, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, fmt.Errorf("reader options: %w", err)
@@ -45,9 +47,8 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	log = log.With("role", "reader")
 	views := view.Options{StateDir: o.StateDir, CacheBytes: o.CacheBytes, Reactions: o.Reactions}
 	r := &Reader{
-		options: o, db: db, log: log, Point: httpserver.NewPoint("reader", "reader.http_addr", o.HTTPAddr),
-		certificate: httpserver.NewCertificate("reader", o.TLSCert, o.TLSKey, log),
-		likes:       view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
+		options: o, db: db, log: log,
+		likes: view.NewLikes(views, kafka, log), rankings: view.NewRankings(views, kafka, log),
 	}
 	var h history
 	if db != nil {
@@ -64,23 +65,34 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(reg.Register(newViewCollector(r.likes)), reg.Register(r.likes.Sizes())); err != nil {
-		return nil, fmt.Errorf("registering the metrics of the local copies: %w", err)
+	for _, c := range append(r.likes.Collectors(), viewCollector{r.likes}, r.rankings.Collector()) {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("registering the metrics of the local copies: %w", err)
+		}
 	}
-	r.handler = routes(o, api, r.hub)
+	r.Server = httpserver.NewServer(httpserver.Config{
+		Name: "reader", Key: "reader.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
+		Says: "answering", // benchmarks find the address by it (package bench)
+		HTTP: &http.Server{
+			Handler: routes(o, api, r.hub), MaxHeaderBytes: maxHeaderBytes,
+			ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
+		},
+		ShutdownTimeout: o.ShutdownTimeout,
+	}, log)
 	return r, nil
 }
 
-// maxHeaderBytes has room for the longest query: 1,000 ids with as many places.
-const maxHeaderBytes = 128 << 10
-
-// maxStreamPosts is how many posts one stream may show: a page full of them.
-const maxStreamPosts = 100
+const (
+	// maxHeaderBytes is enough for the longest query: 1,000 ids with as many offsets.
+	maxHeaderBytes = 128 << 10
+	// maxStreamPosts is how many posts one stream may show: a page full of them.
+	maxStreamPosts = 100
+)
 
 func routes(o Options, api, hub http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
-	mux.Handle("/v1/stream", origin.Access{
+	mux.Handle("/v1/stream", httpserver.CORS{
 		Origins: o.Origins,
 		Methods: []string{http.MethodGet},
 		Headers: []string{"Last-Event-ID"},
@@ -95,14 +107,10 @@ func routes(o Options, api, hub http.Handler) http.Handler {
 	return mux
 }
 
-// Handler serves everything, for a server of the caller's own; while Run runs.
-func (r *Reader) Handler() http.Handler { return r.handler }
-
-// Ready is nil when everything can be read, and otherwise says what cannot, and how far
-// it is.
+// Ready is nil when everything can be read, and otherwise says what cannot, and how far it is.
 func (r *Reader) Ready() error {
-	if r.stopping.Load() {
-		return errors.New("reader: shutting down")
+	if err := r.Server.Ready(); err != nil {
+		return err
 	}
 	return errors.Join(r.likes.Ready(), r.rankings.Ready())
 }
@@ -116,58 +124,19 @@ func (r *Reader) Run(ctx context.Context) error {
 	return r.Serve(ctx, ln)
 }
 
-// Serve serves on a listener until ctx ends or something fails for good. Then it closes
-// the streams, lets the requests in hand end, within ShutdownTimeout, and leaves nothing
-// running. Serve, or Run, once.
+// Serve serves on a listener until ctx ends or something fails for good. Then it closes the streams, lets the requests
+// in flight end, within ShutdownTimeout, and leaves nothing running. Serve, or Run, once.
 func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
-	if err := r.Begin(); err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	server := &http.Server{
-		Handler:        r.handler,
-		ReadTimeout:    r.options.ReadTimeout,
-		WriteTimeout:   r.options.WriteTimeout,
-		IdleTimeout:    r.options.IdleTimeout,
-		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       slog.NewLogLogger(r.log.Handler(), slog.LevelWarn),
-	}
-	if err := r.certificate.Load(server); err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	r.Tell(ln)
-	r.log.Info("answering", "addr", r.Addr()) // benchmarks find it by this (package bench)
 	// The copies outlive the requests that read them.
-	copies, close := context.WithCancel(context.WithoutCancel(ctx))
-	defer close()
-	g, running := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.likes.Run(copies) })
-	g.Go(func() error { return r.rankings.Run(copies) })
-	g.Go(func() error { return r.hub.Run(running) })
-	g.Go(func() error { r.certificate.Watch(running); return nil })
+	copies, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	run := []func(context.Context) error{
+		func(context.Context) error { return r.likes.Run(copies) },
+		func(context.Context) error { return r.rankings.Run(copies) },
+		r.hub.Run,
+	}
 	if r.db != nil {
-		g.Go(func() error { return r.db.CheckShards(running) })
+		run = append(run, r.db.CheckShards)
 	}
-	g.Go(func() error {
-		if err := r.certificate.Serve(server, ln); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("reader: serving on %s: %w", r.Addr(), err)
-		}
-		return nil
-	})
-	g.Go(func() error {
-		<-running.Done()
-		defer close()
-		return r.shutdown(ctx, server)
-	})
-	return g.Wait()
-}
-
-// shutdown has a deadline apart from ctx, which has ended.
-func (r *Reader) shutdown(ctx context.Context, server *http.Server) error {
-	r.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.ShutdownTimeout)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		return fmt.Errorf("reader: requests were cut off after %s: %w", r.options.ShutdownTimeout, errors.Join(err, server.Close()))
-	}
-	return nil
+	return r.Server.Serve(ctx, ln, httpserver.Work{Run: run, Close: func(context.Context) error { end(); return nil }})
 }

@@ -31,8 +31,7 @@ type Event struct {
 	TimeMs int64
 	Action Action
 	Region Region
-	// RegionMalformed tells a region that was given but is none (Region is then
-	// UnknownRegion), to be counted.
+	// RegionMalformed tells a region that was given but is none (Region is then UnknownRegion), to be counted.
 	RegionMalformed bool
 }
 
@@ -61,8 +60,7 @@ const (
 // PoisonReasons lists all of them, for metrics that start at zero.
 var PoisonReasons = []PoisonReason{Undecodable, KeyMismatch, ZeroID, UnknownAction, NegativeTime, OverSize, Misplaced}
 
-// PoisonError is a record that can never be an event. Field is the part of the
-// event at fault, or "" for the whole.
+// PoisonError is a record that can never be an event. Field is the part of the event at fault, or "" for the whole.
 type PoisonError struct {
 	Reason PoisonReason
 	Field  string
@@ -76,15 +74,13 @@ func (e *PoisonError) Error() string {
 	return e.Field + ": " + e.Detail
 }
 
-// poison makes the one error that this file returns. Kept out of line: building it
-// is not part of the hot path.
+// poison makes the one error that this file returns. Kept out of line: building it is not part of the hot path.
 func poison(reason PoisonReason, field, format string, args ...any) error {
 	return &PoisonError{Reason: reason, Field: field, Detail: fmt.Sprintf(format, args...)}
 }
 
-// DecodeEvent reads a record of the likes topic into e; every error is a
-// *PoisonError. A value that starts with '{' is JSON: no LikeEvent in Protobuf can
-// start with that byte (it would be field 15, a group). A nil key is allowed where
+// DecodeEvent reads a record of the likes topic into e; every error is a *PoisonError. A value that starts with '{' is
+// JSON: no LikeEvent in Protobuf can start with that byte (it would be field 15, a group). A nil key is allowed where
 // the value names the post.
 func DecodeEvent(key, value []byte, e *Event) error {
 	*e = Event{Region: UnknownRegion}
@@ -95,13 +91,12 @@ func DecodeEvent(key, value []byte, e *Event) error {
 		return poison(Undecodable, "", "value is empty")
 	}
 	var err error
-	if value[0] == '{' {
-		if !e.decodePlain(value) {
-			*e = Event{Region: UnknownRegion}
-			err = e.decodeJSON(value)
-		}
-	} else {
+	switch {
+	case value[0] != '{':
 		err = e.decodeProto(value)
+	case !e.decodePlain(value):
+		*e = Event{Region: UnknownRegion}
+		err = e.decodeJSON(value)
 	}
 	if err != nil {
 		return err

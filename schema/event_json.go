@@ -42,8 +42,7 @@ func (e *Event) decodeJSON(b []byte) error {
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
 
-// jsonInt reads an integer given as a number or a string (a browser's numbers end
-// at 2^53), under either of two names.
+// jsonInt reads an integer given as a number or a string (a browser's numbers end at 2^53), under either of two names.
 func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws ...json.RawMessage) (v T, err error) {
 	given := false
 	for _, raw := range raws {

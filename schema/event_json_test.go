@@ -14,6 +14,10 @@ import (
 func TestEventJSON(t *testing.T) {
 	like := Event{PostID: 7, UserID: 9, Action: Like, Region: UnknownRegion}
 	with := func(change func(*Event)) Event { e := like; change(&e); return e }
+	unlike, dislike := with(func(e *Event) { e.Action = Unlike }), with(func(e *Event) { e.Action = Dislike })
+	timed := with(func(e *Event) { e.TimeMs = 1_700_000_000_123 })
+	inCalifornia := with(func(e *Event) { e.Region = Region{'U', 'S', '-', 'C', 'A'} })
+	nowhere := with(func(e *Event) { e.RegionMalformed = true })
 	for value, want := range map[string]Event{
 		`{"post_id":7,"user_id":9,"action":"LIKE"}`:                              like,
 		`{"post_id":"7","user_id":"9","action":"LIKE"}`:                          like,
@@ -24,18 +28,19 @@ func TestEventJSON(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":"LIKE","note":{"x":[1,2]}}`:           like, // a field of a later version
 		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":null,"region":null}`: like,
 		`{"post_id":7,"postId":null,"user_id":9,"userId":null,"action":"LIKE"}`:  like,
-		`{"post_id":7,"user_id":9,"action":"UNLIKE"}`:                            with(func(e *Event) { e.Action = Unlike }),
-		`{"post_id":7,"user_id":9,"action":false}`:                               with(func(e *Event) { e.Action = Unlike }),
-		`{"post_id":7,"user_id":9,"action":"DISLIKE"}`:                           with(func(e *Event) { e.Action = Dislike }),
-		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1700000000123}`:      with(func(e *Event) { e.TimeMs = 1_700_000_000_123 }),
-		`{"post_id":7,"user_id":9,"action":"LIKE","timeMs":"1700000000123"}`:     with(func(e *Event) { e.TimeMs = 1_700_000_000_123 }),
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":"us-ca"}`:             with(func(e *Event) { e.Region = Region{'U', 'S', '-', 'C', 'A'} }),
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":""}`:                  like,
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Mars"}`:              with(func(e *Event) { e.RegionMalformed = true }),
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":49}`:                  with(func(e *Event) { e.RegionMalformed = true }),
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":["US"]}`:              with(func(e *Event) { e.RegionMalformed = true }),
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`:           with(func(e *Event) { e.RegionMalformed = true }),
-		`{"post_id":18446744073709551615,"user_id":"18446744073709551615","action":"LIKE","time_ms":9223372036854775807}`: with(func(e *Event) {
+		`{"post_id":7,"user_id":9,"action":"UNLIKE"}`:                            unlike,
+		`{"post_id":7,"user_id":9,"action":false}`:                               unlike,
+		`{"post_id":7,"user_id":9,"action":"DISLIKE"}`:                           dislike,
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1700000000123}`:      timed,
+		`{"post_id":7,"user_id":9,"action":"LIKE","timeMs":"1700000000123"}`:     timed,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"us-ca"}`:             inCalifornia,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Mars"}`:              nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":49}`:                  nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":["US"]}`:              nowhere,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`:           nowhere,
+		`{"post_id":18446744073709551615,"user_id":"18446744073709551615","action":"LIKE",` +
+			`"time_ms":9223372036854775807}`: with(func(e *Event) {
 			e.PostID, e.UserID, e.TimeMs = math.MaxUint64, math.MaxUint64, math.MaxInt64
 		}),
 	} {
@@ -57,6 +62,8 @@ func TestEventJSONTakesThePostFromTheKey(t *testing.T) {
 }
 
 func TestEventJSONPoison(t *testing.T) {
+	const noNumber, twice = "is not a whole number in range", "given twice with different values"
+	const unknown = "is missing or unknown"
 	for value, want := range map[string]PoisonError{
 		`{`:  {Undecodable, "", "not JSON"},
 		`{}`: {ZeroID, "post_id", "is missing or 0"},
@@ -64,30 +71,30 @@ func TestEventJSONPoison(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":"LIKE"}{}`:                             {Undecodable, "", "not JSON"},
 		`{"post_id":7,"user_id":9,"action":"LIKE",}`:                              {Undecodable, "", "not JSON"},
 		`{"post_id":07,"user_id":9,"action":"LIKE"}`:                              {Undecodable, "", "not JSON"},
-		`{"post_id":"x","user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", `"x" is not a whole number in range`},
-		`{"post_id":"","user_id":9,"action":"LIKE"}`:                              {Undecodable, "post_id", "is not a whole number in range"},
-		`{"post_id":7.5,"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "7.5 is not a whole number in range"},
-		`{"post_id":1e3,"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "1e3 is not a whole number in range"},
-		`{"post_id":-7,"user_id":9,"action":"LIKE"}`:                              {Undecodable, "post_id", "-7 is not a whole number in range"},
-		`{"post_id":[7],"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "[7] is not a whole number in range"},
-		`{"post_id":true,"user_id":9,"action":"LIKE"}`:                            {Undecodable, "post_id", "true is not a whole number in range"},
-		`{"post_id":18446744073709551616,"user_id":9,"action":"LIKE"}`:            {Undecodable, "post_id", "is not a whole number in range"},
-		`{"post_id":7,"postId":8,"user_id":9,"action":"LIKE"}`:                    {Undecodable, "post_id", "given twice with different values"},
-		`{"post_id":7,"user_id":9,"userId":"10","action":"LIKE"}`:                 {Undecodable, "user_id", "given twice with different values"},
-		`{"post_id":0,"postId":8,"user_id":9,"action":"LIKE"}`:                    {Undecodable, "post_id", "given twice with different values"},
-		`{"post_id":7,"user_id":"nine","action":"LIKE"}`:                          {Undecodable, "user_id", "is not a whole number in range"},
-		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":"noon"}`:              {Undecodable, "time_ms", "is not a whole number in range"},
-		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1,"timeMs":2}`:        {Undecodable, "time_ms", "given twice with different values"},
-		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":9223372036854775808}`: {Undecodable, "time_ms", "is not a whole number in range"},
+		`{"post_id":"x","user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", `"x" ` + noNumber},
+		`{"post_id":"","user_id":9,"action":"LIKE"}`:                              {Undecodable, "post_id", noNumber},
+		`{"post_id":7.5,"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "7.5 " + noNumber},
+		`{"post_id":1e3,"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "1e3 " + noNumber},
+		`{"post_id":-7,"user_id":9,"action":"LIKE"}`:                              {Undecodable, "post_id", "-7 " + noNumber},
+		`{"post_id":[7],"user_id":9,"action":"LIKE"}`:                             {Undecodable, "post_id", "[7] " + noNumber},
+		`{"post_id":true,"user_id":9,"action":"LIKE"}`:                            {Undecodable, "post_id", "true " + noNumber},
+		`{"post_id":18446744073709551616,"user_id":9,"action":"LIKE"}`:            {Undecodable, "post_id", noNumber},
+		`{"post_id":7,"postId":8,"user_id":9,"action":"LIKE"}`:                    {Undecodable, "post_id", twice},
+		`{"post_id":7,"user_id":9,"userId":"10","action":"LIKE"}`:                 {Undecodable, "user_id", twice},
+		`{"post_id":0,"postId":8,"user_id":9,"action":"LIKE"}`:                    {Undecodable, "post_id", twice},
+		`{"post_id":7,"user_id":"nine","action":"LIKE"}`:                          {Undecodable, "user_id", noNumber},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":"noon"}`:              {Undecodable, "time_ms", noNumber},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":1,"timeMs":2}`:        {Undecodable, "time_ms", twice},
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":9223372036854775808}`: {Undecodable, "time_ms", noNumber},
 		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":-1}`:                  {NegativeTime, "time_ms", "is negative"},
 		`{"post_id":7,"user_id":null,"action":"LIKE"}`:                            {ZeroID, "user_id", "is missing or 0"},
 		`{"post_id":7,"user_id":0,"action":"LIKE"}`:                               {ZeroID, "user_id", "is missing or 0"},
-		`{"post_id":7,"user_id":9}`:                                               {UnknownAction, "action", "is missing or unknown"},
-		`{"post_id":7,"user_id":9,"action":null}`:                                 {UnknownAction, "action", "is missing or unknown"},
-		`{"post_id":7,"user_id":9,"action":"like"}`:                               {UnknownAction, "action", "is missing or unknown"},
-		`{"post_id":7,"user_id":9,"action":1}`:                                    {UnknownAction, "action", "is missing or unknown"},
-		`{"post_id":7,"user_id":9,"action":"true"}`:                               {UnknownAction, "action", "is missing or unknown"},
-		`{"post_id":7,"user_id":9,"action":"ACTION_UNSPECIFIED"}`:                 {UnknownAction, "action", "is missing or unknown"},
+		`{"post_id":7,"user_id":9}`:                                               {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":null}`:                                 {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":"like"}`:                               {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":1}`:                                    {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":"true"}`:                               {UnknownAction, "action", unknown},
+		`{"post_id":7,"user_id":9,"action":"ACTION_UNSPECIFIED"}`:                 {UnknownAction, "action", unknown},
 	} {
 		t.Run(value, func(t *testing.T) {
 			var e Event
@@ -111,7 +118,8 @@ func TestEventJSONQuotesShortly(t *testing.T) {
 func TestEventJSONAgainstProtojson(t *testing.T) {
 	for _, names := range []protojson.MarshalOptions{{}, {UseProtoNames: true}} {
 		for _, tt := range eventCases {
-			m := &kudosv1.LikeEvent{PostId: tt.proto.PostId, UserId: tt.proto.UserId, Action: tt.proto.Action, TimeMs: tt.proto.TimeMs}
+			m := &kudosv1.LikeEvent{PostId: tt.proto.PostId, UserId: tt.proto.UserId, Action: tt.proto.Action,
+				TimeMs: tt.proto.TimeMs}
 			b, err := names.Marshal(m)
 			require.NoError(t, err)
 			want := tt.event

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// DecodePlainEvent reads an event from JSON as programs write it: an object of the known
-// names, each once, with unsigned numbers (in quotes or not) and texts without escapes.
-// It takes a tenth of the time that encoding/json does.
+// DecodePlainEvent reads an event from JSON as programs write it: an object of the known names, each once, with
+// unsigned numbers (in quotes or not) and texts without escapes. It takes a tenth of the time that encoding/json does.
 //
 // If true, DecodeEvent of the same value without a key gives the same event, and the
 // object has no name that events do not have. False tells nothing, and leaves e
@@ -111,8 +110,7 @@ func (c *plainCursor) take(char byte) bool {
 	return true
 }
 
-// text takes a string of printable ASCII without escapes, and returns what is between
-// its quotes.
+// text takes a string of printable ASCII without escapes, and returns what is between its quotes.
 func (c *plainCursor) text() ([]byte, bool) {
 	if !c.take('"') {
 		return nil, false

@@ -9,7 +9,8 @@ import (
 )
 
 // knownNames are what an event's JSON may have where nothing else may be in it.
-var knownNames = map[string]bool{"post_id": true, "postId": true, "user_id": true, "userId": true, "time_ms": true, "timeMs": true, "action": true, "region": true}
+var knownNames = map[string]bool{"post_id": true, "postId": true, "user_id": true, "userId": true, "time_ms": true,
+	"timeMs": true, "action": true, "region": true}
 
 // requirePlain holds what DecodePlainEvent promises of a value that it takes.
 func requirePlain(t *testing.T, value []byte, plain Event) {
@@ -39,19 +40,30 @@ func TestDecodePlainEvent(t *testing.T) {
 		requirePlain(t, []byte(value), e)
 	}
 	for _, value := range []string{
-		``, `{`, `{}`, `[]`, `{"post_id":7,"user_id":9,"action":"LIKE"`, `{"post_id":7,"user_id":9,"action":"LIKE"}x`, `{"post_id":7,"user_id":9,"action":"LIKE",}`,
-		`{,"post_id":7,"user_id":9,"action":"LIKE"}`, `{"post_id":7 "user_id":9,"action":"LIKE"}`, `{"post_id":7,"user_id":9,"action":"LIKE"}}`,
+		``, `{`, `{}`, `[]`, `{"post_id":7,"user_id":9,"action":"LIKE"`, `{"post_id":7,"user_id":9,"action":"LIKE"}x`,
+		`{"post_id":7,"user_id":9,"action":"LIKE",}`,
+		`{,"post_id":7,"user_id":9,"action":"LIKE"}`, `{"post_id":7 "user_id":9,"action":"LIKE"}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE"}}`,
 		// What is an event, or may be, and is looked at closely.
-		`{"POST_ID":7,"user_id":9,"action":"LIKE"}`, `{"post_id":7,"post_id":8,"user_id":9,"action":"LIKE"}`, `{"post_id":7,"postId":7,"user_id":9,"action":"LIKE"}`,
-		`{"post_id":7,"user_id":9,"action":"LIKE","note":1}`, `{"post_id":7,"user_id":9,"action":"LIKE","region":null}`, `{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`,
-		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Ü"}`, `{"post_id":7,"user_id":9,"action":"LIKE","region":7}`, `{"post_id":7,"user_id":9,"action":"LIKE","region":true}`,
+		`{"POST_ID":7,"user_id":9,"action":"LIKE"}`, `{"post_id":7,"post_id":8,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":7,"postId":7,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE","note":1}`, `{"post_id":7,"user_id":9,"action":"LIKE","region":null}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"\u0055S"}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":"Ü"}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":7}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE","region":true}`,
 		`{"post_\u0069d":7,"user_id":9,"action":"LIKE"}`,
 		// What is none.
-		`{"post_id":0,"user_id":9,"action":"LIKE"}`, `{"post_id":07,"user_id":9,"action":"LIKE"}`, `{"post_id":-7,"user_id":9,"action":"LIKE"}`, `{"post_id":7.0,"user_id":9,"action":"LIKE"}`,
-		`{"post_id":7e1,"user_id":9,"action":"LIKE"}`, `{"post_id":"7 ","user_id":9,"action":"LIKE"}`, `{"post_id":" 7","user_id":9,"action":"LIKE"}`, `{"post_id":"7,"user_id":9,"action":"LIKE"}`,
-		`{"post_id":"","user_id":9,"action":"LIKE"}`, `{"post_id":18446744073709551616,"user_id":9,"action":"LIKE"}`, `{"post_id":99999999999999999999,"user_id":9,"action":"LIKE"}`,
-		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":9223372036854775808}`, `{"post_id":7,"user_id":9,"action":"like"}`, `{"post_id":7,"user_id":9,"action":1}`,
-		`{"post_id":7,"user_id":9,"action":truely}`, `{"post_id":7,"user_id":9}`, "{\"post_id\":7,\"user_id\":9,\"action\":\"LI\nKE\"}",
+		`{"post_id":0,"user_id":9,"action":"LIKE"}`, `{"post_id":07,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":-7,"user_id":9,"action":"LIKE"}`, `{"post_id":7.0,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":7e1,"user_id":9,"action":"LIKE"}`, `{"post_id":"7 ","user_id":9,"action":"LIKE"}`,
+		`{"post_id":" 7","user_id":9,"action":"LIKE"}`, `{"post_id":"7,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":"","user_id":9,"action":"LIKE"}`, `{"post_id":18446744073709551616,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":99999999999999999999,"user_id":9,"action":"LIKE"}`,
+		`{"post_id":7,"user_id":9,"action":"LIKE","time_ms":9223372036854775808}`,
+		`{"post_id":7,"user_id":9,"action":"like"}`, `{"post_id":7,"user_id":9,"action":1}`,
+		`{"post_id":7,"user_id":9,"action":truely}`, `{"post_id":7,"user_id":9}`,
+		"{\"post_id\":7,\"user_id\":9,\"action\":\"LI\nKE\"}",
 		"\x08\x07\x10\x09\x18\x01",
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":"` + strings.Repeat("x", MaxEventBytes) + `"}`,
 	} {

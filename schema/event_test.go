@@ -2,6 +2,7 @@ package schema
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,8 @@ var eventCases = []struct {
 }{
 	{
 		"all fields",
-		&kudosv1.LikeEvent{PostId: 7, UserId: 9, Action: kudosv1.Action_LIKE, TimeMs: 1_700_000_000_123, Region: []byte("US-CA")},
+		&kudosv1.LikeEvent{PostId: 7, UserId: 9, Action: kudosv1.Action_LIKE, TimeMs: 1_700_000_000_123,
+			Region: []byte("US-CA")},
 		Event{PostID: 7, UserID: 9, Action: Like, TimeMs: 1_700_000_000_123, Region: Region{'U', 'S', '-', 'C', 'A'}},
 	},
 	{
@@ -51,8 +53,10 @@ var eventCases = []struct {
 	},
 	{
 		"the largest of everything",
-		&kudosv1.LikeEvent{PostId: math.MaxUint64, UserId: math.MaxUint64, Action: kudosv1.Action_DISLIKE, TimeMs: math.MaxInt64, Region: []byte("JP")},
-		Event{PostID: math.MaxUint64, UserID: math.MaxUint64, Action: Dislike, TimeMs: math.MaxInt64, Region: Region{'J', 'P'}},
+		&kudosv1.LikeEvent{PostId: math.MaxUint64, UserId: math.MaxUint64, Action: kudosv1.Action_DISLIKE,
+			TimeMs: math.MaxInt64, Region: []byte("JP")},
+		Event{PostID: math.MaxUint64, UserID: math.MaxUint64, Action: Dislike, TimeMs: math.MaxInt64,
+			Region: Region{'J', 'P'}},
 	},
 }
 
@@ -67,49 +71,60 @@ func TestEventAgainstGeneratedCode(t *testing.T) {
 			require.NoError(t, proto.Unmarshal(AppendEvent(nil, &tt.event), &back))
 			require.True(t, proto.Equal(tt.proto, &back), "%v", &back)
 
-			require.Equal(t, append([]byte("prefix"), AppendEvent(nil, &tt.event)...), AppendEvent([]byte("prefix"), &tt.event))
+			require.Equal(t, append([]byte("prefix"), AppendEvent(nil, &tt.event)...),
+				AppendEvent([]byte("prefix"), &tt.event))
 		})
 	}
 }
 
+func varintField(num protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
+}
+
+func bytesField(num protowire.Number, v string) []byte {
+	return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
+}
+
+// laterFields are of a later version of any message.
+var laterFields = map[string][]byte{
+	"unknown varint":  varintField(100, 1),
+	"unknown bytes":   bytesField(6, "later"),
+	"unknown fixed32": protowire.AppendFixed32(protowire.AppendTag(nil, 7, protowire.Fixed32Type), 1),
+	"unknown fixed64": protowire.AppendFixed64(protowire.AppendTag(nil, 8, protowire.Fixed64Type), 1),
+	"unknown group": protowire.AppendGroup(protowire.AppendTag(nil, 20, protowire.StartGroupType), 20,
+		varintField(1, 5)),
+}
+
 func TestEventProtoOddities(t *testing.T) {
 	base := marshal(t, eventCases[0].proto)
-	varint := func(num protowire.Number, v uint64) []byte {
-		return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)
-	}
-	raw := func(num protowire.Number, v string) []byte {
-		return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
-	}
-	group := protowire.AppendGroup(protowire.AppendTag(nil, 20, protowire.StartGroupType), 20, varint(1, 5))
 	want := eventCases[0].event
+	with := func(change func(*Event)) Event { e := want; change(&e); return e }
 	withRegion := func(r Region, malformed bool) Event {
-		e := want
-		e.Region, e.RegionMalformed = r, malformed
-		return e
+		return with(func(e *Event) { e.Region, e.RegionMalformed = r, malformed })
 	}
-	withPost := func(id uint64) Event { e := want; e.PostID = id; return e }
 
-	for name, tt := range map[string]struct {
+	type oddity struct {
 		more []byte
 		want Event
-	}{
-		"unknown varint":                    {varint(100, 1), want},
-		"unknown bytes":                     {raw(6, "later"), want},
-		"unknown fixed32":                   {protowire.AppendFixed32(protowire.AppendTag(nil, 7, protowire.Fixed32Type), 1), want},
-		"unknown fixed64":                   {protowire.AppendFixed64(protowire.AppendTag(nil, 8, protowire.Fixed64Type), 1), want},
-		"unknown group":                     {group, want},
-		"known field of another wire type":  {raw(1, "12"), want},
-		"region of another wire type":       {varint(5, 12), want},
-		"given twice, the last one counts":  {varint(1, 12), withPost(12)},
-		"region given twice":                {raw(5, "de"), withRegion(Region{'D', 'E'}, false)},
-		"region that is none":               {raw(5, "Mars"), withRegion(UnknownRegion, true)},
-		"region that is not UTF-8":          {raw(5, "\xff\xff"), withRegion(UnknownRegion, true)},
-		"region empty":                      {raw(5, ""), withRegion(UnknownRegion, false)},
-		"malformed region, then a good one": {append(raw(5, "Mars"), raw(5, "FR")...), withRegion(Region{'F', 'R'}, false)},
-		"action above 32 bits is truncated": {varint(3, 1<<32|2), func() Event { e := want; e.Action = Unlike; return e }()},
-	} {
+	}
+	oddities := map[string]oddity{
+		"known field of another wire type": {bytesField(1, "12"), want},
+		"region of another wire type":      {varintField(5, 12), want},
+		"given twice, the last one counts": {varintField(1, 12), with(func(e *Event) { e.PostID = 12 })},
+		"region given twice":               {bytesField(5, "de"), withRegion(Region{'D', 'E'}, false)},
+		"region that is none":              {bytesField(5, "Mars"), withRegion(UnknownRegion, true)},
+		"region that is not UTF-8":         {bytesField(5, "\xff\xff"), withRegion(UnknownRegion, true)},
+		"region empty":                     {bytesField(5, ""), withRegion(UnknownRegion, false)},
+		"malformed region, then a good one": {slices.Concat(bytesField(5, "Mars"), bytesField(5, "FR")),
+			withRegion(Region{'F', 'R'}, false)},
+		"action above 32 bits is truncated": {varintField(3, 1<<32|2), with(func(e *Event) { e.Action = Unlike })},
+	}
+	for name, more := range laterFields {
+		oddities[name] = oddity{more, want}
+	}
+	for name, tt := range oddities {
 		t.Run(name, func(t *testing.T) {
-			value := append(append([]byte{}, base...), tt.more...)
+			value := slices.Concat(base, tt.more)
 			var got Event
 			require.NoError(t, DecodeEvent(nil, value, &got))
 			require.Equal(t, tt.want, got)
@@ -120,7 +135,8 @@ func TestEventProtoOddities(t *testing.T) {
 
 func TestDecodeEventForgetsTheEventBefore(t *testing.T) {
 	got := Event{PostID: 99, UserID: 98, Action: Dislike, TimeMs: 97, Region: Region{'D', 'E'}, RegionMalformed: true}
-	require.NoError(t, DecodeEvent([]byte("1"), AppendEvent(nil, &Event{UserID: 2, Action: Like, Region: UnknownRegion}), &got))
+	require.NoError(t, DecodeEvent([]byte("1"),
+		AppendEvent(nil, &Event{UserID: 2, Action: Like, Region: UnknownRegion}), &got))
 	require.Equal(t, Event{PostID: 1, UserID: 2, Action: Like, Region: UnknownRegion}, got)
 }
 
@@ -140,15 +156,21 @@ func TestEventKey(t *testing.T) {
 		require.Equal(t, tt.want, e.PostID, tt)
 	}
 	var e Event
-	requirePoison(t, DecodeEvent([]byte("8"), with(7), &e), KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
-	requirePoison(t, DecodeEvent([]byte("0"), with(7), &e), KeyMismatch, "post_id", "is 7 in the value but 0 in the key")
-	requirePoison(t, DecodeEvent([]byte("post-7"), with(7), &e), KeyMismatch, "key", `"post-7" is not a decimal post id`)
+	requirePoison(t, DecodeEvent([]byte("8"), with(7), &e), KeyMismatch,
+		"post_id", "is 7 in the value but 8 in the key")
+	requirePoison(t, DecodeEvent([]byte("0"), with(7), &e), KeyMismatch,
+		"post_id", "is 7 in the value but 0 in the key")
+	requirePoison(t, DecodeEvent([]byte("post-7"), with(7), &e), KeyMismatch,
+		"key", `"post-7" is not a decimal post id`)
 	requirePoison(t, DecodeEvent([]byte("0"), with(0), &e), ZeroID, "post_id", "is missing or 0")
 	requirePoison(t, DecodeEvent(nil, with(0), &e), ZeroID, "post_id", "is missing or 0")
 }
 
 func TestPoison(t *testing.T) {
-	value := func(m *kudosv1.LikeEvent) []byte { return marshal(t, m) }
+	event := func(post, user uint64, action kudosv1.Action, ms int64) []byte {
+		return marshal(t, &kudosv1.LikeEvent{PostId: post, UserId: user, Action: action, TimeMs: ms})
+	}
+	const malformed = "neither Protobuf nor JSON"
 	huge := `{"post_id":1,"user_id":2,"action":"LIKE","x":"` + strings.Repeat("x", MaxEventBytes) + `"}`
 	seen := map[PoisonReason]bool{Misplaced: true} // judged by the fold, not by a codec
 	for name, tt := range map[string]struct {
@@ -157,27 +179,26 @@ func TestPoison(t *testing.T) {
 		field, detail string
 	}{
 		"empty":                  {nil, Undecodable, "", "value is empty"},
-		"text":                   {[]byte("hello"), Undecodable, "", "neither Protobuf nor JSON"},
-		"cut tag":                {[]byte{0x80}, Undecodable, "", "neither Protobuf nor JSON"},
-		"cut varint":             {[]byte{0x08, 0x80}, Undecodable, "", "neither Protobuf nor JSON"},
-		"varint of eleven bytes": {append([]byte{0x08}, strings.Repeat("\xff", 11)...), Undecodable, "", "neither Protobuf nor JSON"},
-		"cut region":             {[]byte{0x2a, 5, 'U'}, Undecodable, "", "neither Protobuf nor JSON"},
-		"field number 0":         {[]byte{0x00, 0x01}, Undecodable, "", "neither Protobuf nor JSON"},
-		"group that never ends":  {[]byte{0x33, 0x08, 0x01}, Undecodable, "", "neither Protobuf nor JSON"},
-		"group end alone":        {[]byte{0x34}, Undecodable, "", "neither Protobuf nor JSON"},
-		"no post":                {value(&kudosv1.LikeEvent{UserId: 2, Action: 1}), ZeroID, "post_id", "is missing or 0"},
-		"no user":                {value(&kudosv1.LikeEvent{PostId: 1, Action: 1}), ZeroID, "user_id", "is missing or 0"},
-		"no action":              {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2}), UnknownAction, "action", "LIKE, UNLIKE and DISLIKE"},
-		"action of a later time": {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 4}), UnknownAction, "action", "unknown"},
-		"action 255":             {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 255}), UnknownAction, "action", "unknown"},
-		"action 256 and a like":  {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 257}), UnknownAction, "action", "unknown"},
-		"negative action":        {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: -255}), UnknownAction, "action", "unknown"},
-		"largest action varint": {
-			appendVarint(value(&kudosv1.LikeEvent{PostId: 1, UserId: 2}), fieldAction, math.MaxUint64), UnknownAction, "action", "unknown",
-		},
-		"negative time": {value(&kudosv1.LikeEvent{PostId: 1, UserId: 2, Action: 1, TimeMs: -1}), NegativeTime, "time_ms", "is negative"},
+		"text":                   {[]byte("hello"), Undecodable, "", malformed},
+		"cut tag":                {[]byte{0x80}, Undecodable, "", malformed},
+		"cut varint":             {[]byte{0x08, 0x80}, Undecodable, "", malformed},
+		"varint of eleven bytes": {[]byte("\x08" + strings.Repeat("\xff", 11)), Undecodable, "", malformed},
+		"cut region":             {[]byte{0x2a, 5, 'U'}, Undecodable, "", malformed},
+		"field number 0":         {[]byte{0x00, 0x01}, Undecodable, "", malformed},
+		"group that never ends":  {[]byte{0x33, 0x08, 0x01}, Undecodable, "", malformed},
+		"group end alone":        {[]byte{0x34}, Undecodable, "", malformed},
+		"no post":                {event(0, 2, 1, 0), ZeroID, "post_id", "is missing or 0"},
+		"no user":                {event(1, 0, 1, 0), ZeroID, "user_id", "is missing or 0"},
+		"no action":              {event(1, 2, 0, 0), UnknownAction, "action", "LIKE, UNLIKE and DISLIKE"},
+		"action of a later time": {event(1, 2, 4, 0), UnknownAction, "action", "unknown"},
+		"action 255":             {event(1, 2, 255, 0), UnknownAction, "action", "unknown"},
+		"action 256 and a like":  {event(1, 2, 257, 0), UnknownAction, "action", "unknown"},
+		"negative action":        {event(1, 2, -255, 0), UnknownAction, "action", "unknown"},
+		"largest action varint": {appendVarint(event(1, 2, 0, 0), fieldAction, math.MaxUint64), UnknownAction,
+			"action", "unknown"},
+		"negative time": {event(1, 2, 1, -1), NegativeTime, "time_ms", "is negative"},
 		"too large":     {[]byte(huge), OverSize, "", "the limit is 4096"},
-		"key mismatch":  {value(&kudosv1.LikeEvent{PostId: 5, UserId: 2, Action: 1}), KeyMismatch, "post_id", "is 5 in the value but 1 in the key"},
+		"key mismatch":  {event(5, 2, 1, 0), KeyMismatch, "post_id", "is 5 in the value but 1 in the key"},
 	} {
 		seen[tt.reason] = true
 		t.Run(name, func(t *testing.T) {

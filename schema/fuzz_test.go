@@ -3,6 +3,7 @@ package schema
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +20,8 @@ func differsFromGenerated(value []byte, got *Event) string {
 		return fmt.Sprintf("generated code refuses it: %v", err)
 	}
 	region, wellFormed := ParseRegion(m.Region)
-	want := Event{PostID: m.PostId, UserID: m.UserId, Action: Action(m.Action), TimeMs: m.TimeMs, Region: region, RegionMalformed: !wellFormed}
+	want := Event{PostID: m.PostId, UserID: m.UserId, Action: Action(m.Action), TimeMs: m.TimeMs, Region: region,
+		RegionMalformed: !wellFormed}
 	if *got != want {
 		return fmt.Sprintf("got %+v, generated code reads %+v", *got, want)
 	}
@@ -115,13 +117,6 @@ func updateFromGenerated(m *kudosv1.LikeUpdate) (*Update, error) {
 }
 
 func equalUpdates(a, b *Update) bool {
-	if a.Seq != b.Seq || a.Counts != b.Counts || a.SourceOffset != b.SourceOffset || len(a.Deltas) != len(b.Deltas) {
-		return false
-	}
-	for i := range a.Deltas {
-		if a.Deltas[i] != b.Deltas[i] {
-			return false
-		}
-	}
-	return true
+	return a.Seq == b.Seq && a.Counts == b.Counts && a.SourceOffset == b.SourceOffset &&
+		slices.Equal(a.Deltas, b.Deltas)
 }

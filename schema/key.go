@@ -8,8 +8,7 @@ import (
 	"strconv"
 )
 
-// ProgressKey is the key of the progress record that ends each transaction in
-// like-updates.
+// ProgressKey is the key of the progress record that ends each transaction in like-updates.
 const ProgressKey = "_"
 
 // AppendPostKey appends the canonical record key of a post: its id in decimal ASCII.
@@ -30,21 +29,20 @@ func ParsePostKey(key []byte) (uint64, error) {
 	return id, nil
 }
 
-// ParseLikeKey reads a record key of likes: <post>, or <post>/<bucket> of a post that has
-// buckets (Layout.AppendKey). Which bucket follows from the user, and is not looked at: in
-// the wrong one, an event is forwarded.
+// ParseLikeKey reads a record key of likes: <post>, or <post>/<bucket> of a post that has buckets (Layout.AppendKey).
+// Which bucket follows from the user, and is not looked at: in the wrong one, an event is forwarded.
 func ParseLikeKey(key []byte) (uint64, error) {
 	post, bucket, cut := bytes.Cut(key, []byte("/"))
 	if cut {
 		if _, err := strconv.ParseUint(string(bucket), 10, 32); err != nil {
-			return 0, fmt.Errorf("key %q has no number behind the slash: %w", key[:min(len(key), 64)], errors.Unwrap(err))
+			return 0, fmt.Errorf("key %q has no number behind the slash: %w", key[:min(len(key), 64)],
+				errors.Unwrap(err))
 		}
 	}
 	return ParsePostKey(post)
 }
 
-// State-table keys: a pair has 16 bytes, a post 8, and what belongs to the program
-// itself any other length.
+// State-table keys: a pair has 16 bytes, a post 8, and what belongs to the program itself any other length.
 const (
 	PairKeySize = 16
 	PostKeySize = 8

@@ -57,7 +57,8 @@ func TestStateKeys(t *testing.T) {
 	require.Equal(t, uint64(1<<40|7), post)
 
 	// Neither takes the other's, nor what belongs to the program itself.
-	for _, key := range [][]byte{nil, counts[:7], append(bytes.Clone(counts), 0), pair[:15], append(bytes.Clone(pair), 0), []byte(StateProgressKey)} {
+	for _, key := range [][]byte{nil, counts[:7], append(bytes.Clone(counts), 0), pair[:15],
+		append(bytes.Clone(pair), 0), []byte(StateProgressKey)} {
 		_, _, isPair := ParsePairKey(key)
 		_, isCounts := ParseCountsKey(key)
 		require.False(t, isPair || isCounts, "%q", key)

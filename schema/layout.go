@@ -4,21 +4,20 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Layout says in which partition of likes, and of all that is made of it, a reaction
-// lives. The zero Layout is none.
+// Layout says in which partition of likes, and of all that is made of it, a reaction lives. The zero Layout is none.
 type Layout struct {
 	Partitions int32
 	buckets    map[uint64]int32
 }
 
-// UserBuckets are the posts that have outgrown a partition, each with the number of buckets
-// over which its users are dealt: "<post>:<buckets>", in the order of posts, with commas
-// between. A bucket lives in a partition as a post does.
+// UserBuckets are the posts that have outgrown a partition, each with the number of buckets over which its users are
+// dealt: "<post>:<buckets>", in the order of posts, with commas between. A bucket lives in a partition as a post does.
 type UserBuckets string
 
 const (
@@ -30,6 +29,11 @@ const (
 
 // ParseUserBuckets reads a list of "<post>:<buckets>".
 func ParseUserBuckets(list []string) (UserBuckets, error) {
+	buckets, err := parseUserBuckets(list)
+	return formatUserBuckets(buckets), err
+}
+
+func parseUserBuckets(list []string) (map[uint64]int32, error) {
 	buckets := map[uint64]int32{}
 	for _, s := range list {
 		id, count, _ := strings.Cut(strings.TrimSpace(s), ":")
@@ -37,35 +41,26 @@ func ParseUserBuckets(list []string) (UserBuckets, error) {
 		n, errCount := strconv.ParseInt(count, 10, 32)
 		switch {
 		case err != nil || errCount != nil || post == 0:
-			return "", fmt.Errorf("%q is not <post>:<buckets>, such as 42:16", s)
+			return nil, fmt.Errorf("%q is not <post>:<buckets>, such as 42:16", s)
 		case n < 2 || n > MaxBuckets:
-			return "", fmt.Errorf("%q: a post has 2 to %d buckets", s, MaxBuckets)
+			return nil, fmt.Errorf("%q: a post has 2 to %d buckets", s, MaxBuckets)
 		case buckets[post] != 0:
-			return "", fmt.Errorf("post %d is listed twice", post)
+			return nil, fmt.Errorf("post %d is listed twice", post)
 		}
 		buckets[post] = int32(n)
 	}
 	if len(buckets) > MaxBucketedPosts {
-		return "", fmt.Errorf("%d posts; at most %d can have buckets", len(buckets), MaxBucketedPosts)
+		return nil, fmt.Errorf("%d posts; at most %d can have buckets", len(buckets), MaxBucketedPosts)
 	}
-	return formatUserBuckets(buckets), nil
+	return buckets, nil
 }
 
 func formatUserBuckets(buckets map[uint64]int32) UserBuckets {
-	var posts []uint64
-	for post := range buckets {
-		posts = append(posts, post)
+	var list []string
+	for _, post := range slices.Sorted(maps.Keys(buckets)) {
+		list = append(list, fmt.Sprintf("%d:%d", post, buckets[post]))
 	}
-	slices.Sort(posts)
-	var b []byte
-	for i, post := range posts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(strconv.AppendUint(b, post, 10), ':')
-		b = strconv.AppendInt(b, int64(buckets[post]), 10)
-	}
-	return UserBuckets(b)
+	return UserBuckets(strings.Join(list, ","))
 }
 
 // List is the inverse of ParseUserBuckets.
@@ -80,24 +75,14 @@ var errBuckets = errors.New("user buckets are not written as this program writes
 
 // NewLayout makes a layout.
 func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
-	l := Layout{Partitions: partitions}
 	if u == "" {
-		return l, nil
+		return Layout{Partitions: partitions}, nil
 	}
-	l.buckets = map[uint64]int32{}
-	for _, s := range u.List() {
-		id, count, _ := strings.Cut(s, ":")
-		post, err := strconv.ParseUint(id, 10, 64)
-		n, errCount := strconv.ParseInt(count, 10, 32)
-		if err != nil || errCount != nil || n < 2 || n > MaxBuckets {
-			return Layout{}, errBuckets
-		}
-		l.buckets[post] = int32(n)
-	}
-	if u != formatUserBuckets(l.buckets) {
+	buckets, err := parseUserBuckets(u.List())
+	if err != nil || u != formatUserBuckets(buckets) {
 		return Layout{}, errBuckets
 	}
-	return l, nil
+	return Layout{partitions, buckets}, nil
 }
 
 // UserBuckets returns the posts that have buckets.
@@ -126,8 +111,7 @@ func (l Layout) Home(post, user uint64) int32 {
 	return KeyPartition(l.AppendKey(key[:0], post, user), l.Partitions)
 }
 
-// Homes returns the partitions in which a post lives, in order: one, unless it has
-// buckets.
+// Homes returns the partitions in which a post lives, in order: one, unless it has buckets.
 func (l Layout) Homes(post uint64) []int32 {
 	n := l.buckets[post]
 	if n == 0 {

@@ -4,9 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// PartitionFor says which of n partitions a post lives in: Kafka's default
-// partitioning of the post's canonical key. Every writer must agree with it, and
-// librdkafka (CRC32) and sarama (FNV-1a) do not by default; the fold forwards what
+// PartitionFor says which of n partitions a post lives in: Kafka's default partitioning of the post's canonical key.
+// Every writer must agree with it, and librdkafka (CRC32) and sarama (FNV-1a) do not by default; the fold forwards what
 // they misplace.
 func PartitionFor(postID uint64, n int32) int32 {
 	var key [20]byte

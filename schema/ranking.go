@@ -46,9 +46,8 @@ func WindowName(size time.Duration) string {
 // RankingVersion is the version of Ranking that this program writes.
 const RankingVersion = 1
 
-// Ranking is one record of trending: the posts of a region with the most likes in a
-// window, best first. It is a function of the logs at the positions that it names:
-// docs/trending.md says which.
+// Ranking is one record of trending: the posts of a region with the most likes in a window, best first. It is a
+// function of the logs at the positions that it names: docs/trending.md says which.
 type Ranking struct {
 	Version int    `json:"version"`
 	Region  string `json:"region"` // ISO 3166 code, or global
@@ -61,8 +60,7 @@ type Ranking struct {
 	HalfLife string `json:"half_life,omitempty"`
 	TopN     int    `json:"top_n"`     // posts at most
 	MinLikes int64  `json:"min_likes"` // likes in the window that a post needs
-	// Previous is the basis of the ranking before, which PreviousRank speaks of; nil:
-	// this is the first.
+	// Previous is the basis of the ranking before, which PreviousRank speaks of; nil: this is the first.
 	Previous *RankingBasis `json:"previous"`
 }
 
@@ -71,11 +69,9 @@ type RankingBasis struct {
 	// From and To bound the event times that count, To excluded; none for all time.
 	From Minute `json:"from"`
 	To   Minute `json:"to"`
-	// Watermark: nothing before it is awaited any more, though it still counts if it
-	// is in the window.
+	// Watermark: nothing before it is awaited any more, though it still counts if it is in the window.
 	Watermark Minute `json:"watermark"`
-	// Exclusions is the offset in trending-exclusions up to which (excluded) posts were
-	// taken out of the merged list.
+	// Exclusions is the offset in trending-exclusions up to which (excluded) posts were taken out of the merged list.
 	Exclusions int64 `json:"exclusions"`
 	// Positions in like-updates, a partition each, in order.
 	Positions []RankingPosition `json:"positions"`
@@ -86,8 +82,7 @@ type RankingPosition struct {
 	Partition int32 `json:"partition"`
 	// Offset of the next record: those before it are covered.
 	Offset int64 `json:"offset"`
-	// Idle is the time to which the partition's clock was advanced while nothing came;
-	// none if it never was.
+	// Idle is the time to which the partition's clock was advanced while nothing came; none if it never was.
 	Idle Minute `json:"idle"`
 	// Exclusions is as in RankingBasis, for this partition's own list.
 	Exclusions int64 `json:"exclusions"`
@@ -147,7 +142,8 @@ func DecodeRanking(value []byte) (*Ranking, error) {
 		return nil, fmt.Errorf("decoding a ranking: %w", err)
 	}
 	if r.Version != RankingVersion {
-		return nil, fmt.Errorf("decoding a ranking: version %d is not known, only %d; run a later version of kudos", r.Version, RankingVersion)
+		return nil, fmt.Errorf("decoding a ranking: version %d is not known, only %d; run a later version of kudos",
+			r.Version, RankingVersion)
 	}
 	return r, nil
 }
@@ -220,4 +216,32 @@ func (s *Score) UnmarshalJSON(b []byte) error {
 	}
 	*s = Score(n)
 	return nil
+}
+
+// Exclusion is the value of a record of trending-exclusions, whose key is the post's id in decimal: moderation takes
+// the post out of rankings, or puts it back. A tombstone puts it back, too. JSON, so that a script can write it.
+type Exclusion struct {
+	Excluded bool `json:"excluded"`
+	// Reason is for people.
+	Reason string `json:"reason,omitempty"`
+}
+
+// AppendExclusion appends the record's value.
+func AppendExclusion(b []byte, e Exclusion) ([]byte, error) {
+	value, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an exclusion: %w", err)
+	}
+	return append(b, value...), nil
+}
+
+// DecodeExclusion reads a record's value; none (a tombstone) is no exclusion.
+func DecodeExclusion(value []byte) (e Exclusion, err error) {
+	if len(value) == 0 {
+		return e, nil
+	}
+	if err := json.Unmarshal(value, &e); err != nil {
+		return e, fmt.Errorf("decoding an exclusion: %w", err)
+	}
+	return e, nil
 }

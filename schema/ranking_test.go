@@ -87,7 +87,8 @@ func TestGoldenRanking(t *testing.T) {
 func TestDecodeRankingRefuses(t *testing.T) {
 	golden := string(goldenRanking(t, "ranking.json"))
 	for name, c := range map[string]struct{ old, new, want string }{
-		"a later version":    {`"version":1`, `"version":2`, "version 2 is not known, only 1; run a later version of kudos"},
+		"a later version": {`"version":1`, `"version":2`,
+			"version 2 is not known, only 1; run a later version of kudos"},
 		"no version":         {`"version":1,`, ``, "version 0 is not known"},
 		"half a record":      {golden[len(golden)/2:], "", "unexpected end of JSON"},
 		"a negative score":   {`"score":31.5`, `"score":-1`, "score -1"},
@@ -123,7 +124,8 @@ func TestScoreIsADecimalNumber(t *testing.T) {
 
 func TestMinuteIsATime(t *testing.T) {
 	for minute, text := range map[Minute]string{
-		NoMinute: `null`, 0: `"1970-01-01T00:00:00Z"`, -1: `"1969-12-31T23:59:00Z"`, 29_539_445: `"2026-03-01T12:05:00Z"`,
+		NoMinute: `null`, 0: `"1970-01-01T00:00:00Z"`, -1: `"1969-12-31T23:59:00Z"`,
+		29_539_445: `"2026-03-01T12:05:00Z"`,
 	} {
 		value, err := json.Marshal(minute)
 		require.NoError(t, err)

@@ -1,8 +1,7 @@
 package schema
 
-// Region is an ISO 3166-1 alpha-2 or ISO 3166-2 code in upper case ("US",
-// "US-CA"), padded with zero bytes. An array, so that it is a map key without an
-// allocation. The zero value is not a region; UnknownRegion is.
+// Region is an ISO 3166-1 alpha-2 or ISO 3166-2 code in upper case ("US", "US-CA"), padded with zero bytes. An array,
+// so that it is a map key without an allocation. The zero value is not a region; UnknownRegion is.
 type Region [6]byte
 
 // UnknownRegion stands for a region that was not given or not well formed.

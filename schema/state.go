@@ -9,8 +9,7 @@ import (
 type Reaction uint8
 
 const (
-	// NoReaction is kept as a state: a tombstone, once compacted away, would let a
-	// late like come back.
+	// NoReaction is kept as a state: a tombstone, once compacted away, would let a late like come back.
 	NoReaction Reaction = iota
 	Liked
 	Disliked
@@ -27,12 +26,10 @@ func (a Action) Reaction() Reaction {
 	return NoReaction
 }
 
-// Pair is the state of one (post, user): the latest action, and where its reaction
-// is counted.
+// Pair is the state of one (post, user): the latest action, and where its reaction is counted.
 type Pair struct {
 	Reaction Reaction
-	// TimeMs (event time) and Offset (in likes) of the latest action; together they
-	// order the events of a pair.
+	// TimeMs (event time) and Offset (in likes) of the latest action; together they order the events of a pair.
 	TimeMs, Offset int64
 	// SinceMs is the event time from which the reaction holds, and Region where it
 	// counts: a withdrawal takes it back there.
@@ -52,8 +49,7 @@ func (c Counts) Minus(o Counts) Counts { return Counts{c.Likes - o.Likes, c.Disl
 // Progress says how far a partition's fold has come, and in which topics: one
 // record per partition, written in every transaction.
 type Progress struct {
-	// NextOffset is the next offset of likes to fold, LeaderEpoch the epoch of the
-	// record before it (-1: none yet).
+	// NextOffset is the next offset of likes to fold, LeaderEpoch the epoch of the record before it (-1: none yet).
 	NextOffset  int64
 	LeaderEpoch int32
 	// NextSeq is the seq of the next record in like-updates.
@@ -63,8 +59,7 @@ type Progress struct {
 	ClusterID                    string
 	SourceID, StateID, UpdatesID TopicID
 	Partitions                   int32
-	// UserBuckets and Partitions are the layout (NewLayout), Layouts how many others there
-	// were before it.
+	// UserBuckets and Partitions are the layout (NewLayout), Layouts how many others there were before it.
 	UserBuckets UserBuckets
 	Layouts     uint32
 	// Moving: what lived elsewhere by the layout before is on its way (`kudos topics
@@ -75,14 +70,12 @@ type Progress struct {
 // TopicID is Kafka's id of a topic; a topic deleted and created anew has another.
 type TopicID [16]byte
 
-// Version 2 came with layouts that change; version 1 is written where there is nothing
-// that it could not say.
+// Version 2 came with layouts that change; version 1 is written where there is nothing that it could not say.
 const progressVersion1, progressVersion = 1, 2
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
-// maxUserBuckets is how long UserBuckets can be: for each post 20 digits, 4 of the number
-// of buckets, colon and comma.
+// maxUserBuckets is how long UserBuckets can be: for each post 20 digits, 4 of the number of buckets, colon and comma.
 const maxUserBuckets = MaxBucketedPosts * 26
 
 // AppendProgress appends the value of a progress record: version, next offset,
@@ -145,7 +138,8 @@ func DecodeProgress(b []byte, p *Progress) error {
 		}
 		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Moving // would be of version 1
 		if _, err := NewLayout(got.Partitions, got.UserBuckets); err != nil || r.bad || empty {
-			return fmt.Errorf("state table: progress record of version %d has %d bytes, which are not what it says", version, len(b))
+			return fmt.Errorf("state table: progress record of version %d has %d bytes, which are not what it says",
+				version, len(b))
 		}
 		rest = r.b
 	}

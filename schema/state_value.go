@@ -26,9 +26,8 @@ const (
 	pairUnknown     = 0b1110_0000
 )
 
-// AppendPair appends the value of a pair: version, reaction and flags, time and offset
-// (unsigned varints), how long before the time it is since (signed varint, if it is not the
-// same), region (0, 2 or 6 bytes).
+// AppendPair appends the value of a pair: version, reaction and flags, time and offset (unsigned varints), how long
+// before the time it is since (signed varint, if it is not the same), region (0, 2 or 6 bytes).
 func AppendPair(b []byte, p *Pair) []byte {
 	flags := byte(p.Reaction)
 	if p.SinceMs != p.TimeMs {
@@ -75,7 +74,8 @@ func DecodePair(b []byte, p *Pair) error {
 	}
 	switch {
 	case !r.done() || flags&pairUnknown != 0:
-		return fmt.Errorf("state table: pair of version %d has %d bytes, which is not what it says", pairVersion, len(b))
+		return fmt.Errorf("state table: pair of version %d has %d bytes, which is not what it says", pairVersion,
+			len(b))
 	case got.Reaction > Disliked:
 		return fmt.Errorf("state table: pair with unknown reaction %d", got.Reaction)
 	}
@@ -98,8 +98,7 @@ func decodePair1(b []byte, p *Pair) error {
 	return nil
 }
 
-// AppendCounts appends the value of a post's counts: version, likes, dislikes (signed
-// varints).
+// AppendCounts appends the value of a post's counts: version, likes, dislikes (signed varints).
 func AppendCounts(b []byte, c Counts) []byte {
 	b = append(b, countsVersion)
 	b = binary.AppendVarint(b, c.Likes)
@@ -123,7 +122,8 @@ func DecodeCounts(b []byte) (Counts, error) {
 	r := valueReader{b: b[1:]}
 	c := Counts{Likes: r.varint(), Dislikes: r.varint()}
 	if !r.done() {
-		return Counts{}, fmt.Errorf("state table: counts of version %d have %d bytes, which is not what they say", countsVersion, len(b))
+		return Counts{}, fmt.Errorf("state table: counts of version %d have %d bytes, which is not what they say",
+			countsVersion, len(b))
 	}
 	return c, nil
 }
@@ -134,7 +134,8 @@ func checkVersion(what string, b []byte, version byte) error {
 	case len(b) == 0:
 		return fmt.Errorf("state table: %s is empty", what)
 	case b[0] != version:
-		return fmt.Errorf("state table: %s has version %d, this program knows versions up to %d only; run the version that wrote it, or a later one", what, b[0], version)
+		return fmt.Errorf("state table: %s has version %d, this program knows versions up to %d only; run the "+
+			"version that wrote it, or a later one", what, b[0], version)
 	}
 	return nil
 }

@@ -34,8 +34,7 @@ const (
 	GroupTrendingMySQL = "trending-mysql"
 )
 
-// Headers of records. A forwarded event names its origin; a dead letter, why and
-// from where it came.
+// Headers of records. A forwarded event names its origin; a dead letter, why and from where it came.
 const (
 	HeaderForwarded    = "kudos.forwarded" // <partition>@<offset>, and /<layouts> once the layout has changed
 	HeaderDLTError     = "kudos.error"
@@ -103,18 +102,16 @@ const unlimited = -1
 func Topics(partitions int32, replicationFactor int16) []Topic {
 	const day = 24 * 60 * 60 * 1000
 	ms := func(n int64) string { return strconv.FormatInt(n, 10) }
-	common := func(configs map[string]string) map[string]string {
+	topic := func(name string, configs map[string]string) Topic {
 		configs["min.insync.replicas"] = strconv.Itoa(max(1, int(replicationFactor)-1))
 		configs["unclean.leader.election.enable"] = "false"
-		return configs
-	}
-	topic := func(name string, configs map[string]string) Topic {
 		return Topic{
-			Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: common(configs),
+			Name: name, Partitions: partitions, ReplicationFactor: replicationFactor, Configs: configs,
 			Least: []string{"retention.ms"},
 		}
 	}
-	exclusions := topic(TopicExclusions, map[string]string{"cleanup.policy": "compact"})
+	compacted := func(name string) Topic { return topic(name, map[string]string{"cleanup.policy": "compact"}) }
+	exclusions := compacted(TopicExclusions)
 	exclusions.Partitions = 1
 	return []Topic{
 		topic(TopicLikes, map[string]string{
@@ -123,9 +120,7 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 			"message.timestamp.type": "LogAppendTime",
 			"max.message.bytes":      strconv.Itoa(LikesMaxMessageBytes),
 		}),
-		topic(TopicState, map[string]string{
-			"cleanup.policy": "compact",
-		}),
+		compacted(TopicState),
 		topic(TopicUpdates, map[string]string{
 			"cleanup.policy":         "compact",
 			"min.compaction.lag.ms":  ms(7 * day),
@@ -134,24 +129,14 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		topic(TopicDLT, map[string]string{
 			"cleanup.policy": "delete",
 			"retention.ms":   ms(30 * day),
-			// Room for a whole batch of likes, with headers.
+			// Space for a whole batch of likes, with headers.
 			"max.message.bytes": strconv.Itoa(dltMaxMessageBytes),
 		}),
 		// Not deleted: the last ranking of a quiet region may be old, and still holds.
-		topic(TopicTrending, map[string]string{
-			"cleanup.policy":        "compact",
-			"min.compaction.lag.ms": ms(7 * day),
-		}),
-		topic(TopicTrendingLocal, map[string]string{
-			"cleanup.policy":        "compact",
-			"min.compaction.lag.ms": ms(day),
-		}),
-		topic(TopicTrendingLocalTable, map[string]string{
-			"cleanup.policy": "compact",
-		}),
-		topic(TopicTrendingTable, map[string]string{
-			"cleanup.policy": "compact",
-		}),
+		topic(TopicTrending, map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": ms(7 * day)}),
+		topic(TopicTrendingLocal, map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": ms(day)}),
+		compacted(TopicTrendingLocalTable),
+		compacted(TopicTrendingTable),
 		exclusions,
 	}
 }

@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"maps"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,48 +16,35 @@ func topicsByName(t *testing.T, partitions int32, replication int16) map[string]
 	return byName
 }
 
-// The contract, as it stands in the design.
+// The contract, as it stands in the design. Rankings are history for 7 days, as updates are.
 func TestTopics(t *testing.T) {
 	topics := topicsByName(t, 12, 3)
-	require.Len(t, topics, 9)
-	for name, topic := range topics {
-		if name != "trending-exclusions" {
-			require.Equal(t, int32(12), topic.Partitions, "%s: a post has one partition number in every topic", name)
-		}
-		require.Equal(t, int16(3), topic.ReplicationFactor, name)
-		require.Equal(t, "2", topic.Configs["min.insync.replicas"], name)
-		require.Equal(t, "false", topic.Configs["unclean.leader.election.enable"], name)
-	}
-	require.Subset(t, topics["likes"].Configs, map[string]string{
-		"cleanup.policy": "delete", "retention.ms": "604800000",
-		"message.timestamp.type": "LogAppendTime", "max.message.bytes": "65536",
-	})
-	require.Subset(t, topics["latest-like-action-table"].Configs, map[string]string{"cleanup.policy": "compact"})
-	require.Subset(t, topics["like-updates"].Configs, map[string]string{
-		"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000", "message.timestamp.type": "LogAppendTime",
-	})
-	require.Subset(t, topics["likes.dlt"].Configs, map[string]string{"cleanup.policy": "delete"})
-	room, err := strconv.Atoi(topics["likes.dlt"].Configs["max.message.bytes"])
-	require.NoError(t, err)
-	require.Greater(t, room, LikesMaxMessageBytes, "an oversized original must fit, with its headers")
-}
-
-// The ranker's topics: rankings are history for 7 days, all else is the latest of each key.
-func TestTopicsOfTheRanker(t *testing.T) {
-	topics := topicsByName(t, 12, 3)
-	common := map[string]string{"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
-	for name, own := range map[string]map[string]string{
+	configs := map[string]map[string]string{
+		"likes": {"cleanup.policy": "delete", "retention.ms": "604800000",
+			"message.timestamp.type": "LogAppendTime", "max.message.bytes": "65536"},
+		"latest-like-action-table": {"cleanup.policy": "compact"},
+		"like-updates": {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000",
+			"message.timestamp.type": "LogAppendTime"},
+		"likes.dlt": {"cleanup.policy": "delete", "retention.ms": "2592000000",
+			"max.message.bytes": "131072"}, // an oversized original must fit, with its headers
 		"trending":             {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},
 		"trending-table":       {"cleanup.policy": "compact"},
 		"trending-local":       {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},
 		"trending-local-table": {"cleanup.policy": "compact"},
 		"trending-exclusions":  {"cleanup.policy": "compact"},
-	} {
-		want := maps.Clone(common)
-		maps.Copy(want, own)
-		require.Equal(t, want, topics[name].Configs, name)
 	}
-	require.Equal(t, int32(1), topics["trending-exclusions"].Partitions, "every ranker reads all of it, in one order")
+	require.Len(t, topics, len(configs))
+	for name, want := range configs {
+		topic := topics[name]
+		want["min.insync.replicas"], want["unclean.leader.election.enable"] = "2", "false"
+		require.Equal(t, want, topic.Configs, name)
+		require.Equal(t, int16(3), topic.ReplicationFactor, name)
+		if name == "trending-exclusions" {
+			require.Equal(t, int32(1), topic.Partitions, "every ranker reads all of it, in one order")
+		} else {
+			require.Equal(t, int32(12), topic.Partitions, "%s: a post has one partition number in every topic", name)
+		}
+	}
 	require.Equal(t, GroupTrending+"-table", TopicTrendingTable, "goka names a group's table")
 	require.Equal(t, GroupTrendingLocal+"-table", TopicTrendingLocalTable)
 }

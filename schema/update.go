@@ -26,9 +26,8 @@ type Update struct {
 	// are of those in this partition, the post's are the sum over all partitions. In a progress
 	// record (ProgressKey): how many layouts there have been, this one included (ProgressUpdate).
 	Buckets int32
-	// Moved: the reactions went to, or came from, the partition Other. Nobody's reaction has
-	// changed; over both partitions the deltas come to nothing. In a progress record: such
-	// reactions are on their way.
+	// Moved: the reactions went to, or came from, the partition Other. Nobody's reaction has changed; over both
+	// partitions the deltas come to nothing. In a progress record: such reactions are on their way.
 	Moved bool
 	Other int32
 }
@@ -146,9 +145,8 @@ func decodeDelta(b []byte, d *Delta) error {
 	})
 }
 
-// eachField calls onVarint and onBytes with a message's fields of these two wire
-// types, for them to pick those they know. Fields of other types, which a later
-// version may bring, are passed over.
+// eachField calls onVarint and onBytes with a message's fields of these two wire types, for them to pick those they
+// know. Fields of other types, which a later version may bring, are passed over.
 func eachField(b []byte, onVarint func(protowire.Number, uint64), onBytes func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

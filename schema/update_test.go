@@ -1,11 +1,12 @@
 package schema
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"kudos/schema/kudosv1"
@@ -42,11 +43,14 @@ var updateCases = []struct {
 		"the extremes of everything",
 		&kudosv1.LikeUpdate{
 			Seq: math.MaxUint64, LikeCount: math.MinInt64, DislikeCount: math.MaxInt64, SourceOffset: math.MaxInt64,
-			Deltas: []*kudosv1.Delta{{Region: []byte("GB-ENG"), Minute: math.MinInt64, Likes: math.MinInt64, Dislikes: math.MaxInt64}},
+			Deltas: []*kudosv1.Delta{{Region: []byte("GB-ENG"), Minute: math.MinInt64, Likes: math.MinInt64,
+				Dislikes: math.MaxInt64}},
 		},
 		Update{
-			Seq: math.MaxUint64, Counts: Counts{Likes: math.MinInt64, Dislikes: math.MaxInt64}, SourceOffset: math.MaxInt64,
-			Deltas: []Delta{{Region: Region{'G', 'B', '-', 'E', 'N', 'G'}, Minute: math.MinInt64, Likes: math.MinInt64, Dislikes: math.MaxInt64}},
+			Seq: math.MaxUint64, Counts: Counts{Likes: math.MinInt64, Dislikes: math.MaxInt64},
+			SourceOffset: math.MaxInt64,
+			Deltas: []Delta{{Region: Region{'G', 'B', '-', 'E', 'N', 'G'}, Minute: math.MinInt64,
+				Likes: math.MinInt64, Dislikes: math.MaxInt64}},
 		},
 	},
 	{
@@ -54,7 +58,8 @@ var updateCases = []struct {
 		&kudosv1.LikeUpdate{Seq: 3, UserBuckets: 16, Moved: proto.Int32(0)},
 		Update{Seq: 3, Buckets: 16, Moved: true},
 	},
-	{"come from another partition", &kudosv1.LikeUpdate{Seq: 3, LikeCount: 1, Moved: proto.Int32(7)}, Update{Seq: 3, Counts: Counts{Likes: 1}, Moved: true, Other: 7}},
+	{"come from another partition", &kudosv1.LikeUpdate{Seq: 3, LikeCount: 1, Moved: proto.Int32(7)},
+		Update{Seq: 3, Counts: Counts{Likes: 1}, Moved: true, Other: 7}},
 	{"nothing", &kudosv1.LikeUpdate{}, Update{}},
 }
 
@@ -74,7 +79,8 @@ func TestUpdateAgainstGeneratedCode(t *testing.T) {
 			require.NoError(t, proto.Unmarshal(AppendUpdate(nil, &tt.update), &back))
 			require.True(t, proto.Equal(tt.proto, &back), "%v", &back)
 
-			require.Equal(t, append([]byte("prefix"), AppendUpdate(nil, &tt.update)...), AppendUpdate([]byte("prefix"), &tt.update))
+			require.Equal(t, append([]byte("prefix"), AppendUpdate(nil, &tt.update)...),
+				AppendUpdate([]byte("prefix"), &tt.update))
 		})
 	}
 }
@@ -92,36 +98,30 @@ func TestDecodeUpdateUsesDeltasAgain(t *testing.T) {
 
 func TestUpdateProtoOddities(t *testing.T) {
 	base := marshal(t, updateCases[1].proto)
-	raw := func(num protowire.Number, v string) []byte {
-		return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
+	oddities := map[string][]byte{
+		"known varint as bytes":  bytesField(fieldSeq, "\x07"),
+		"known deltas as varint": varintField(fieldDeltas, 1),
 	}
-	for name, more := range map[string][]byte{
-		"unknown varint":         protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), 1),
-		"unknown bytes":          raw(6, "later"),
-		"unknown fixed64":        protowire.AppendFixed64(protowire.AppendTag(nil, 8, protowire.Fixed64Type), 1),
-		"known varint as bytes":  raw(fieldSeq, "\x07"),
-		"known deltas as varint": protowire.AppendVarint(protowire.AppendTag(nil, fieldDeltas, protowire.VarintType), 1),
-		"unknown group":          protowire.AppendGroup(protowire.AppendTag(nil, 20, protowire.StartGroupType), 20, nil),
-	} {
+	maps.Copy(oddities, laterFields)
+	for name, more := range oddities {
 		t.Run(name, func(t *testing.T) {
-			value := append(append([]byte{}, base...), more...)
+			value := slices.Concat(base, more)
 			var got Update
 			require.NoError(t, DecodeUpdate(value, &got))
 			require.Equal(t, updateCases[1].update, got)
 		})
 	}
 	t.Run("in a delta", func(t *testing.T) {
-		delta := marshal(t, updateCases[1].proto.Deltas[0])
-		delta = append(delta, raw(fieldDeltaLikes, "x")...)                                                   // known, of another type
-		delta = protowire.AppendVarint(protowire.AppendTag(delta, fieldDeltaRegion, protowire.VarintType), 1) // likewise
-		delta = protowire.AppendVarint(protowire.AppendTag(delta, 77, protowire.VarintType), 1)               // unknown
+		delta := slices.Concat(marshal(t, updateCases[1].proto.Deltas[0]),
+			bytesField(fieldDeltaLikes, "x"), varintField(fieldDeltaRegion, 1), // known, of another type
+			varintField(77, 1)) // unknown
 		var got Update
-		require.NoError(t, DecodeUpdate(raw(fieldDeltas, string(delta)), &got))
+		require.NoError(t, DecodeUpdate(bytesField(fieldDeltas, string(delta)), &got))
 		require.Equal(t, updateCases[1].update.Deltas[:1], got.Deltas)
 	})
 	t.Run("a delta without a region", func(t *testing.T) {
 		var got Update
-		require.NoError(t, DecodeUpdate(raw(fieldDeltas, ""), &got))
+		require.NoError(t, DecodeUpdate(bytesField(fieldDeltas, ""), &got))
 		require.Equal(t, []Delta{{Region: UnknownRegion}}, got.Deltas)
 	})
 }
@@ -140,7 +140,8 @@ func TestDecodeUpdateErrors(t *testing.T) {
 		require.ErrorContains(t, DecodeUpdate([]byte(value), &u), "decoding a like update: ", name)
 	}
 	var u Update
-	require.ErrorContains(t, DecodeUpdate([]byte("\x22\x06\x0a\x04Mars"), &u), `decoding a like update: region "Mars" is none`)
+	require.ErrorContains(t, DecodeUpdate([]byte("\x22\x06\x0a\x04Mars"), &u),
+		`decoding a like update: region "Mars" is none`)
 }
 
 func TestMinuteOf(t *testing.T) {

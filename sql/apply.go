@@ -3,9 +3,11 @@ package sql
 import (
 	"cmp"
 	"context"
-	stdsql "database/sql"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -28,73 +30,83 @@ type HourDelta struct {
 //
 // Fails with ErrPositionMoved (nothing changed) and *UnknownOutcomeError (perhaps applied). After either, read Position
 // and go on there. Deadlocks and lock wait timeouts are repeated within Options.Retries.
-func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to Position, counts []CountDelta, hours []HourDelta) error {
-	err := s.apply(ctx, src, partition, from, to, counts, hours)
-	if err != nil {
-		return describe(err, "apply %s/%d [%d, %d) to MySQL at %s", src.Topic, partition, from.NextOffset, to.NextOffset, s)
-	}
-	return nil
-}
-
-func (s *Store) apply(ctx context.Context, src Source, partition int32, from, to Position, counts []CountDelta, hours []HourDelta) error {
+func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to Position,
+	counts []CountDelta, hours []HourDelta,
+) (err error) {
+	defer func() {
+		err = describe(err, "apply %s/%d [%d, %d) to MySQL at %s",
+			src.Topic, partition, from.NextOffset, to.NextOffset, s)
+	}()
 	if err := s.check(src, partition); err != nil {
 		return err
 	}
-	if err := checkRange(from, to); err != nil {
-		return err
+	// The compare-and-swap of an empty range would succeed again and again.
+	if from.NextOffset < 0 || to.NextOffset <= from.NextOffset || to.NextSeq < from.NextSeq {
+		return fmt.Errorf("range from offset %d seq %d to offset %d seq %d is empty or runs backwards",
+			from.NextOffset, from.NextSeq, to.NextOffset, to.NextSeq)
 	}
 	if err := checkHours(hours); err != nil {
 		return err
 	}
 	// All transactions lock rows in the same order, so that two of them wait for one another rather than deadlock.
-	sortCounts(counts)
-	sortHours(hours)
+	slices.SortFunc(counts, func(a, b CountDelta) int { return cmp.Compare(a.PostID, b.PostID) })
+	slices.SortFunc(hours, func(a, b HourDelta) int {
+		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Region, b.Region))
+	})
 	return s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
-		if err := movePosition(ctx, tx, src, partition, from, to); err != nil {
+		err := compareAndSwap(ctx, tx,
+			"UPDATE applied_offset SET next_offset = ?, next_seq = ?, leader_epoch = ?, updated_at = UTC_TIMESTAMP(3)"+
+				" WHERE topic = ? AND partition_id = ? AND topic_id = ? AND partitions = ?"+
+				" AND next_offset = ? AND next_seq = ?",
+			to.NextOffset, to.NextSeq, to.LeaderEpoch,
+			src.Topic, partition, src.topicID(), src.Partitions, from.NextOffset, from.NextSeq)
+		if err != nil {
 			return err
 		}
-		limit := s.packet.statementBytes(s.options.MaxStatementBytes)
-		if err := upsert(ctx, tx, limit, countUpsert, counts, appendCount); err != nil {
+		limit, exec := s.packet.statementBytes(), execute(ctx, tx)
+		if err := eachStatement(limit, countUpsert, counts, appendCount, exec); err != nil {
 			return err
 		}
-		return upsert(ctx, tx, limit, hourUpsert, hours, appendHour(partition))
+		return eachStatement(limit, hourUpsert, hours, appendHour(partition), exec)
 	})
 }
 
-// movePosition is the compare-and-swap that makes the transaction happen once. It comes first: the row lock it takes
-// keeps everybody else off this partition until the end.
-func movePosition(ctx context.Context, tx *sqlx.Tx, src Source, partition int32, from, to Position) error {
-	result, err := tx.ExecContext(ctx,
-		"UPDATE applied_offset SET next_offset = ?, next_seq = ?, leader_epoch = ?, updated_at = UTC_TIMESTAMP(3)"+
-			" WHERE topic = ? AND partition_id = ? AND topic_id = ? AND partitions = ? AND next_offset = ? AND next_seq = ?",
-		to.NextOffset, to.NextSeq, to.LeaderEpoch,
-		src.Topic, partition, src.topicID(), src.Partitions, from.NextOffset, from.NextSeq)
-	if err != nil {
-		return err
+// updated_at is left to its default on insert and to the server's clock on update: as a literal in every row it made
+// the whole transaction about a tenth slower (MariaDB 10.11, 1,000 and 50,000 posts).
+var (
+	countUpsert = statementText{
+		prefix: "INSERT INTO like_count (post_id, `count`, dislike_count) VALUES ",
+		suffix: " ON DUPLICATE KEY UPDATE `count` = `count` + VALUES(`count`)," +
+			" dislike_count = dislike_count + VALUES(dislike_count), updated_at = UTC_TIMESTAMP(3)",
 	}
-	return requireMoved(result)
+	hourUpsert = statementText{
+		prefix: "INSERT INTO like_hourly (hour, region, partition_id, likes, dislikes) VALUES ",
+		suffix: " ON DUPLICATE KEY UPDATE likes = likes + VALUES(likes), dislikes = dislikes + VALUES(dislikes)",
+	}
+)
+
+func appendCount(text []byte, d CountDelta) []byte {
+	if d.Likes == 0 && d.Dislikes == 0 {
+		return text
+	}
+	text = strconv.AppendUint(append(text, '('), d.PostID, 10)
+	text = strconv.AppendInt(append(text, ','), d.Likes, 10)
+	text = strconv.AppendInt(append(text, ','), d.Dislikes, 10)
+	return append(text, ')')
 }
 
-// requireMoved wants a compare-and-swap to have changed exactly one row.
-func requireMoved(result stdsql.Result) error {
-	changed, err := result.RowsAffected()
-	if err != nil {
-		return err
+func appendHour(partition int32) func([]byte, HourDelta) []byte {
+	return func(text []byte, d HourDelta) []byte {
+		if d.Likes == 0 && d.Dislikes == 0 {
+			return text
+		}
+		hour := hourTime(d.Hour).Format(time.DateTime)
+		return fmt.Appendf(text, "('%s','%s',%d,%d,%d)", hour, d.Region, partition, d.Likes, d.Dislikes)
 	}
-	if changed != 1 {
-		return ErrPositionMoved
-	}
-	return nil
 }
 
-// checkRange: an empty range must not be sent, since its compare-and-swap would succeed again and again.
-func checkRange(from, to Position) error {
-	if from.NextOffset < 0 || to.NextOffset <= from.NextOffset || to.NextSeq < from.NextSeq {
-		return fmt.Errorf("range from offset %d seq %d to offset %d seq %d is empty or runs backwards",
-			from.NextOffset, from.NextSeq, to.NextOffset, to.NextSeq)
-	}
-	return nil
-}
+// hourTime is the beginning of an hour, which is counted from 1970.
+func hourTime(hour int64) time.Time { return time.Unix(hour*3600, 0).UTC() }
 
 const (
 	firstHour = -8_502_840 // 1000-01-01 00:00 UTC, where DATETIME begins
@@ -115,21 +127,10 @@ func checkHours(hours []HourDelta) error {
 }
 
 func isRegion(region string) bool {
-	for i := range len(region) {
-		c := region[i]
-		if (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return len(region) >= 1 && len(region) <= 6
+	return isName(region, 6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 }
 
-func sortCounts(counts []CountDelta) {
-	slices.SortFunc(counts, func(a, b CountDelta) int { return cmp.Compare(a.PostID, b.PostID) })
-}
-
-func sortHours(hours []HourDelta) {
-	slices.SortFunc(hours, func(a, b HourDelta) int {
-		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Region, b.Region))
-	})
+// isName tells whether a text has 1 to most of the characters, and no others.
+func isName(text string, most int, characters string) bool {
+	return text != "" && len(text) <= most && strings.Trim(text, characters) == ""
 }

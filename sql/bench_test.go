@@ -8,22 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkStatementText: the cost on our side, 50,000 posts.
-func BenchmarkStatementText(b *testing.B) {
-	counts := randomPosts(rand.New(rand.NewPCG(1, 2)), 50_000)
-	sortCounts(counts)
-	var text []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		for rest := counts; len(rest) > 0; {
-			var used int
-			text, used = appendStatement(text[:0], DefaultOptions().MaxStatementBytes, countUpsert, rest, appendCount)
-			rest = rest[used:]
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(counts)), "ns/post")
-}
-
 // BenchmarkApply runs against each real server: batches of random posts out of a million rows, by size of the batch and
 // of the statements. MaxStatementBytes' default comes from here.
 func BenchmarkApply(b *testing.B) {
@@ -56,7 +40,8 @@ func benchmarkApply(b *testing.B, db database) {
 				b.ReportAllocs()
 				for b.Loop() {
 					next := at(position.NextOffset+1, 0)
-					if err := s.Apply(b.Context(), likesTopic(), 0, position, next, randomPosts(random, posts), nil); err != nil {
+					if err := s.Apply(b.Context(), likesTopic(), 0, position, next, randomPosts(random, posts),
+						nil); err != nil {
 						b.Fatal(err)
 					}
 					position = next

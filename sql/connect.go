@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/jmoiron/sqlx"
+
+	"kudos/httpserver/tlsfiles"
 )
 
 const (
@@ -34,7 +36,8 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	}
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, errors.New("dsn cannot be read; its form is " + form + ", options in the form ?name=value&name=value")
+		return nil, errors.New("dsn cannot be read; its form is " + form +
+			", options in the form ?name=value&name=value")
 	}
 	if config.DBName == "" {
 		return nil, errors.New("dsn names no database; its form is " + form)
@@ -49,6 +52,30 @@ func serverName(dsn string) string {
 		return "(no valid dsn)"
 	}
 	return config.Addr + "/" + config.DBName
+}
+
+// Connector makes connections as stores have them, for whoever looks at the tables by statements of its own.
+func (o Options) Connector(log *slog.Logger) (driver.Connector, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("mysql options: %w", err)
+	}
+	return newConnector(o, log)
+}
+
+// untimed has no timeouts once connected. Changing a large table may take hours without a sign of life, while the
+// connection that holds the lock idles. The context and TCP keepalive end the wait.
+func (o Options) untimed() Options {
+	o.IdleTimeout, o.ReadTimeout = 0, 0
+	o.MaxOpenConns = 2 // one holds the lock, the other works or looks
+	return o
+}
+
+func newConnector(o Options, log *slog.Logger) (driver.Connector, error) {
+	config, err := driverConfig(o, log)
+	if err != nil {
+		return nil, fmt.Errorf("mysql options: %w", err)
+	}
+	return mysql.NewConnector(config)
 }
 
 // driverConfig is the DSN plus what exactness needs. What is set here wins over the DSN.
@@ -76,31 +103,46 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	c.Params["time_zone"] = "'+00:00'"
 	c.Params["sql_mode"] = sqlMode
 	if o.LockWaitTimeout > 0 {
-		c.Params["innodb_lock_wait_timeout"] = strconv.FormatInt(int64(o.LockWaitTimeout/time.Second), 10)
+		c.Params["innodb_lock_wait_timeout"] = strconv.Itoa(int(o.LockWaitTimeout.Seconds()))
 	}
 	if o.IdleTimeout > 0 {
-		c.Params["wait_timeout"] = strconv.FormatInt(int64(o.IdleTimeout/time.Second), 10)
+		c.Params["wait_timeout"] = strconv.Itoa(int(o.IdleTimeout.Seconds()))
 	}
 	return c, o.secure(c)
 }
 
-func newConnector(config *mysql.Config) (driver.Connector, error) {
-	connections, err := mysql.NewConnector(config)
-	if err != nil {
-		return nil, fmt.Errorf("dsn cannot be used: %w", err)
+// secure has the driver read the TLS files again for each connection.
+func (o Options) secure(c *mysql.Config) error {
+	if !o.TLS {
+		return nil
 	}
-	return connections, nil
+	server, _, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return errors.New("mysql.tls is for TCP, and the dsn names a socket: nobody is in between, leave it out")
+	}
+	c.AllowFallbackToPlaintext = false // which the DSN may allow
+	return c.Apply(mysql.BeforeConnect(o.newTLS(server)))
 }
 
-// openPool does no I/O: connections are made when first needed.
-func openPool(connections driver.Connector, timeout time.Duration, maxOpen int, maxIdle time.Duration) (*sqlx.DB, *packetLimit) {
-	limit := &packetLimit{}
-	pool := stdsql.OpenDB(&connector{Connector: connections, timeout: timeout, limit: limit})
-	pool.SetMaxOpenConns(maxOpen)
-	pool.SetMaxIdleConns(maxOpen)
-	pool.SetConnMaxLifetime(connLifetime)
-	pool.SetConnMaxIdleTime(maxIdle)
-	return sqlx.NewDb(pool, "mysql"), limit
+// newTLS is called before each connection.
+func (o Options) newTLS(server string) func(context.Context, *mysql.Config) error {
+	return func(_ context.Context, c *mysql.Config) (err error) {
+		c.TLS, err = o.files().Config(server)
+		return err
+	}
+}
+
+func (o Options) files() tlsfiles.Files {
+	return tlsfiles.Files{Setting: "mysql.tls", CA: o.TLSCA, Cert: o.TLSCert, Key: o.TLSKey}
+}
+
+// CheckFiles reads the TLS files at the start, where what is wrong with them is better told.
+func (o Options) CheckFiles() error {
+	if !o.TLS {
+		return nil
+	}
+	_, err := o.files().Config("")
+	return err
 }
 
 // connector asks each new connection for max_allowed_packet. So the limit is known before the first statement and
@@ -141,31 +183,33 @@ func maxAllowedPacket(ctx context.Context, conn driver.Conn) (int64, error) {
 		return 0, err
 	}
 	var bytes stdsql.NullInt64
-	if err := bytes.Scan(row[0]); err != nil {
-		return 0, err
-	}
-	return bytes.Int64, nil
+	err = bytes.Scan(row[0])
+	return bytes.Int64, err
 }
 
-// packetLimit is the smallest max_allowed_packet any connection has shown, in bytes; 0 before the first. It only
-// falls: an older connection keeps the smaller limit after somebody raised the server's.
-type packetLimit struct{ bytes atomic.Int64 }
+// packetLimit bounds the text of a statement, in bytes. server is the smallest max_allowed_packet that any connection
+// has shown, 0 before the first. It only falls: an older connection keeps the smaller limit after somebody raised the
+// server's.
+type packetLimit struct {
+	ours   int
+	server atomic.Int64
+}
 
 func (l *packetLimit) lower(bytes int64) {
 	for {
-		known := l.bytes.Load()
-		if known != 0 && known <= bytes || l.bytes.CompareAndSwap(known, bytes) {
+		known := l.server.Load()
+		if known != 0 && known <= bytes || l.server.CompareAndSwap(known, bytes) {
 			return
 		}
 	}
 }
 
-// statementBytes is how long a statement may be: ours or the server's limit, whichever is smaller.
-func (l *packetLimit) statementBytes(ours int) int {
-	if server := l.bytes.Load(); server != 0 {
-		return min(ours, int(server)-packetMargin)
+// statementBytes is ours or the server's limit, whichever is smaller.
+func (l *packetLimit) statementBytes() int {
+	if server := l.server.Load(); server != 0 {
+		return min(l.ours, int(server)-packetMargin)
 	}
-	return ours
+	return l.ours
 }
 
 // driverLogger takes the driver's own lines. What they tell also comes as an error, so they are details.

@@ -6,66 +6,52 @@ import "fmt"
 const maxShards = 1024
 
 // validateDSNs tells what is wrong with those that are given, and never repeats one.
-func (o Options) validateDSNs() (errs []error) {
-	refuse := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+func (o Options) validateDSNs(p *problems) {
 	one, several := o.DSN != "", len(o.Shards) > 0
 	migrateOne, migrateSeveral := o.MigrateDSN != "", len(o.MigrateShards) > 0
-	refuse(one && several, "dsn and shards are both given: give one")
-	refuse(migrateOne && migrateSeveral, "migrate_dsn and migrate_shards are both given: give one")
-	refuse(several && migrateOne, "migrate_dsn is of one database, and shards is of several: give migrate_shards")
-	refuse(one && migrateSeveral, "migrate_shards is of several databases, and dsn is of one: give migrate_dsn")
-	refuse(several && migrateSeveral && len(o.Shards) != len(o.MigrateShards),
-		"shards names %d databases, and migrate_shards %d: they must be the same, in the same order", len(o.Shards), len(o.MigrateShards))
+	p.addIf(one && several, "dsn and shards are both given: give one")
+	p.addIf(migrateOne && migrateSeveral, "migrate_dsn and migrate_shards are both given: give one")
+	p.addIf(several && migrateOne, "migrate_dsn is of one database, and shards is of several: give migrate_shards")
+	p.addIf(one && migrateSeveral, "migrate_shards is of several databases, and dsn is of one: give migrate_dsn")
+	p.addIf(several && migrateSeveral && len(o.Shards) != len(o.MigrateShards),
+		"shards names %d databases, and migrate_shards %d: they must be the same, in the same order",
+		len(o.Shards), len(o.MigrateShards))
 	if one {
 		_, err := parseDSN(o.DSN)
-		errs = append(errs, err)
+		p.add(err)
 	}
 	if _, err := parseDSN(o.MigrateDSN); err != nil && migrateOne {
-		errs = append(errs, fmt.Errorf("migrate_%w", err))
+		p.add(fmt.Errorf("migrate_%w", err))
 	}
-	errs = append(errs, validateShards("shards", o.Shards)...)
-	errs = append(errs, validateShards("migrate_shards", o.MigrateShards)...)
-	return append(errs, o.validateOrder()...)
-}
-
-// validateOrder refuses a database that has another place in migrate_shards than in shards, as far as names tell. What is
-// recorded by the one would be refused by the other.
-func (o Options) validateOrder() (errs []error) {
-	place := map[string]int{}
-	for i, dsn := range o.Shards {
-		if _, err := parseDSN(dsn); err == nil {
-			place[serverName(dsn)] = i
-		}
-	}
+	place := validateShards(p, "shards", o.Shards)
+	validateShards(p, "migrate_shards", o.MigrateShards)
+	// As far as names tell: what is recorded by the one list would be refused by the other.
 	for i, dsn := range o.MigrateShards {
-		if other, known := place[serverName(dsn)]; known && other != i {
-			errs = append(errs, fmt.Errorf("migrate_shards[%d] is shards[%d], %s: they must be the same, in the same order", i, other, serverName(dsn)))
-		}
+		name := serverName(dsn)
+		other, known := place[name]
+		p.addIf(known && other != i,
+			"migrate_shards[%d] is shards[%d], %s: they must be the same, in the same order", i, other, name)
 	}
-	return errs
 }
 
-func validateShards(key string, dsns []string) (errs []error) {
+// validateShards returns the place of each database in the list, by its name.
+func validateShards(p *problems, key string, dsns []string) (place map[string]int) {
 	if len(dsns) > maxShards {
-		return []error{fmt.Errorf("%s has %d databases; at most %d", key, len(dsns), maxShards)}
+		p.add(fmt.Errorf("%s has %d databases; at most %d", key, len(dsns), maxShards))
+		return nil
 	}
-	first := map[string]int{}
+	place = map[string]int{}
 	for i, dsn := range dsns {
 		if _, err := parseDSN(dsn); err != nil {
-			errs = append(errs, fmt.Errorf("%s[%d]: %w", key, i, err))
+			p.add(fmt.Errorf("%s[%d]: %w", key, i, err))
 			continue
 		}
 		name := serverName(dsn)
-		if other, twice := first[name]; twice {
-			errs = append(errs, fmt.Errorf("%s[%d] and %s[%d] are the same database, %s", key, other, key, i, name))
-		}
-		first[name] = i
+		other, twice := place[name]
+		p.addIf(twice, "%s[%d] and %s[%d] are the same database, %s", key, other, key, i, name)
+		place[name] = i
 	}
-	return errs
+	return place
 }
 
 // OfMigrations are the options of whoever makes and changes tables: `kudos migrate` and `kudos rebuild`.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -40,8 +41,9 @@ var ErrShardMissing = errors.New("the database does not say which shard it is: r
 type ShardError struct{ Stored, Given Shard }
 
 func (e *ShardError) Error() string {
-	return fmt.Sprintf("this database is %s, but the settings name it as %s: mysql.shards must name the same databases in the same order in every process, "+
-		"for as long as there are counts (of one alone, mysql.dsn); %s", e.Stored, e.Given, ShardRemedy)
+	return fmt.Sprintf("this database is %s, but the settings name it as %s: mysql.shards must name the same "+
+		"databases in the same order in every process, for as long as there are counts (of one alone, mysql.dsn); %s",
+		e.Stored, e.Given, ShardRemedy)
 }
 
 // ShardRemedy is what a person should do about a ShardError.
@@ -57,8 +59,8 @@ func (e *UnknownOutcomeError) Error() string {
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// PositionInDoubt tells the failures after which the position is read again, to go on there: it has moved, or whether it
-// has is not known.
+// PositionInDoubt tells the failures after which the position is read again, to go on there: it has moved, or whether
+// it has is not known.
 func PositionInDoubt(err error) bool {
 	var unknown *UnknownOutcomeError
 	return errors.Is(err, ErrPositionMoved) || errors.As(err, &unknown)
@@ -72,7 +74,8 @@ type SchemaError struct {
 
 func (e *SchemaError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("a table is not as kudos made it: %v; restore it from a backup, or run `kudos migrate` on a database of its own", e.Err)
+		return fmt.Sprintf("a table is not as kudos made it: %v; "+
+			"restore it from a backup, or run `kudos migrate` on a database of its own", e.Err)
 	}
 	return fmt.Sprintf("schema version is %d, %d is needed: run `kudos migrate`", e.Have, e.Need)
 }
@@ -94,7 +97,7 @@ func IsTransient(err error) bool {
 	case errors.Is(err, context.Canceled):
 		return false
 	case errors.As(err, &answer):
-		return transientNumbers(answer.Number)
+		return slices.Contains(transientNumbers, answer.Number)
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, context.DeadlineExceeded):
@@ -119,29 +122,31 @@ func hasNumber(err error, number uint16) bool {
 	return errors.As(err, &answer) && answer.Number == number
 }
 
-func transientNumbers(number uint16) bool {
-	switch number {
-	case errLockWaitTimeout, errDeadlock,
-		1290, 1792, 1836, // read-only
-		1040, 1203, 1226, // too many connections, or a quota of the user
-		1047,                   // Galera: this node is not ready
-		1053, 1927, 3169, 4031, // shutting down; session killed; ended after idling
-		1158, 1159, 1160, 1161, // network, seen from the server
-		1317, 1969, 3024, // statement killed, or out of its time
-		1021, 1037, 1038, 1041, 1114, 1180, 1135: // out of disk or memory; failed to commit; no thread
-		return true
-	}
-	return false
+// isConflict tells of a lock conflict with another transaction, which passes when this one is done again.
+func isConflict(err error) bool {
+	return hasNumber(err, errDeadlock) || hasNumber(err, errLockWaitTimeout)
+}
+
+// transientNumbers tells which answers of a server pass without anybody changing anything.
+var transientNumbers = []uint16{
+	errLockWaitTimeout, errDeadlock,
+	1290, 1792, 1836, // read-only
+	1040, 1203, 1226, // too many connections, or a quota of the user
+	1047,                   // Galera: this node is not ready
+	1053, 1927, 3169, 4031, // shutting down; session killed; ended after idling
+	1158, 1159, 1160, 1161, // network, seen from the server
+	1317, 1969, 3024, // statement killed, or out of its time
+	1021, 1037, 1038, 1041, 1114, 1180, 1135, // out of disk or memory; failed to commit; no thread
 }
 
 // advice says what a person should do about err; empty if waiting, or nothing, helps.
 func advice(err error) string {
 	var schema *SchemaError
 	var answer *mysql.MySQLError
-	if errors.As(err, &schema) {
+	switch {
+	case errors.As(err, &schema):
 		return "" // says so itself
-	}
-	if errors.As(err, &answer) {
+	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
 			return "check user, password and grants: docs/security.md has what each role and command needs"
@@ -162,19 +167,19 @@ func advice(err error) string {
 		case 1264, 1690:
 			return "a count would leave the range of BIGINT, which likes cannot do: run `kudos audit`"
 		}
-		return ""
-	}
-	if errors.Is(err, mysql.ErrNoTLS) {
+	case errors.Is(err, mysql.ErrNoTLS):
 		return "set up TLS on the server, or leave mysql.tls out"
-	}
-	if errors.Is(err, driver.ErrBadConn) {
+	case errors.Is(err, driver.ErrBadConn):
 		return "the server closed the connection, or is read-only"
 	}
 	return ""
 }
 
-// describe wraps err once, with what was tried and what to do.
+// describe wraps err once, with what was tried and what to do; nil stays nil.
 func describe(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
 	what := fmt.Sprintf(format, args...)
 	if advice := advice(err); advice != "" {
 		return fmt.Errorf("%s: %w (%s)", what, err, advice)

@@ -49,10 +49,12 @@ func TestIsTransient(t *testing.T) {
 
 func TestServerAway(t *testing.T) {
 	s := noServer(t).store(t)
+	var schema *SchemaError
+	require.NotErrorAs(t, s.CheckSchema(t.Context()), &schema, "only a server that answers tells")
 	_, positionErr := s.Position(t.Context(), likesTopic(), 0)
 	_, peekErr := s.PeekPosition(t.Context(), likesTopic(), 0)
 	for what, err := range map[string]error{
-		"Ping":         s.Ping(t.Context()),
+		"CheckSchema":  s.CheckSchema(t.Context()),
 		"Position":     positionErr,
 		"PeekPosition": peekErr,
 		"Apply":        s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil),
@@ -73,8 +75,8 @@ func TestServerSilent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for what, err := range map[string]error{
-		"Ping":    database{options: o}.store(t).Ping(ctx),
-		"Migrate": Migrate(ctx, o, discardLog()),
+		"CheckSchema": database{options: o}.store(t).CheckSchema(ctx),
+		"Migrate":     Migrate(ctx, o, discardLog()),
 	} {
 		require.ErrorIs(t, err, context.DeadlineExceeded, what)
 		require.True(t, IsTransient(err), "%s: %v", what, err)

@@ -1,7 +1,6 @@
 package sql
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,45 +11,26 @@ import (
 	"kudos/schema"
 )
 
-// securityDoc has the grants that operators give.
-const securityDoc = "../docs/security.md"
-
 // granted is db with the users that the docs have, whose names get an end of this test's own. Servers are shared.
 type granted struct {
 	database
 	end string
 }
 
-// grantsOfTheDocs are the statements of docs/security.md: those of before the tables are there, and those of after.
-func grantsOfTheDocs(t testing.TB) (before, after []string) {
-	t.Helper()
-	text, err := os.ReadFile(securityDoc)
-	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	require.Len(t, blocks, 2, "those of kudos migrate, and those of the roles")
-	statements := func(block string) (list []string) {
-		for statement := range strings.SplitSeq(block, ";") {
-			if statement = strings.TrimSpace(statement); statement != "" {
-				list = append(list, statement)
-			}
-		}
-		return list
-	}
-	return statements(blocks[0][1]), statements(blocks[1][1])
-}
-
 var docUser = regexp.MustCompile(`'(kudos_\w+)'@'%'`)
 
 // run executes statements of the docs for this database. These servers have no certificates.
-func (g granted) run(t testing.TB, statements []string) {
+func (g granted) run(t testing.TB, statements string) {
 	t.Helper()
 	raw := g.raw(t)
-	for _, statement := range statements {
+	for statement := range strings.SplitSeq(statements, ";") {
+		statement = strings.TrimSpace(statement)
 		user := docUser.FindStringSubmatch(statement)
 		require.NotNil(t, user, statement)
 		mine := "'" + user[1] + g.end + "'@'%'"
 		statement = docUser.ReplaceAllLiteralString(statement, mine)
-		statement = strings.NewReplacer("'…'", "'secret'", " REQUIRE SSL", "", "ON kudos.", "ON "+g.name(t)+".").Replace(statement)
+		statement = strings.NewReplacer("'…'", "'secret'", " REQUIRE SSL", "", "ON kudos.",
+			"ON "+g.name(t)+".").Replace(statement)
 		raw.MustExec(statement)
 		if strings.HasPrefix(statement, "CREATE USER") {
 			t.Cleanup(func() { raw.MustExec("DROP USER " + mine) })
@@ -58,33 +38,24 @@ func (g granted) run(t testing.TB, statements []string) {
 	}
 }
 
-func (d database) name(t testing.TB) string {
-	t.Helper()
-	config, err := mysql.ParseDSN(d.options.DSN)
-	require.NoError(t, err)
-	return config.DBName
-}
+func (d database) name(t testing.TB) string { t.Helper(); return d.scalar(t, "SELECT DATABASE()") }
 
 // as is the database as one of the docs' users sees it.
 func (g granted) as(t testing.TB, user string) database {
 	t.Helper()
-	config, err := mysql.ParseDSN(g.options.DSN)
-	require.NoError(t, err)
-	config.User, config.Passwd = "kudos_"+user+g.end, "secret"
-	g.options.DSN = config.FormatDSN()
-	return g.database
+	return g.with(t, func(c *mysql.Config) { c.User, c.Passwd = "kudos_"+user+g.end, "secret" })
 }
 
-// TestGrantsOfTheDocs: what the roles and commands do, as users with the grants that the docs have for them. None of the roles'
-// users may make or drop a table, or touch those of the others.
+// TestGrantsOfTheDocs: what the roles and commands do, as users with the grants that the docs have for them. None of
+// the roles' users may make or drop a table, or touch those of the others.
 func TestGrantsOfTheDocs(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		g := granted{db, db.name(t)[len("kudos_test"):]}
-		before, after := grantsOfTheDocs(t)
-		g.run(t, before)
-		owner := g.as(t, "migrate")
-		owner.migrated(t)
-		g.run(t, after)
+		grants := queriesOf(t, "../docs/security.md")
+		require.Len(t, grants, 2, "those of kudos migrate, and those of the roles")
+		g.run(t, grants[0])
+		g.as(t, "migrate").migrated(t)
+		g.run(t, grants[1])
 
 		t.Run("processor", g.processor)
 		t.Run("ranker", g.ranker)
@@ -99,37 +70,35 @@ func (g granted) processor(t *testing.T) {
 	d := g.as(t, "processor")
 	s := d.store(t)
 	for partition := range likesTopic().Partitions {
-		_, err := s.Position(t.Context(), likesTopic(), partition)
-		require.NoError(t, err)
+		requireAt(t, start, (*Store).Position, s, likesTopic(), partition)
 	}
 	hours := []HourDelta{{hourOf(2), "DE", 1, 0}}
 	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, hours))
 	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), oneLike, hours))
-	position, err := s.PeekPosition(t.Context(), likesTopic(), 0)
-	require.NoError(t, err)
-	require.Equal(t, at(2, 2), position)
-	d.refused(t, "CREATE TABLE more (id INT)", "ALTER TABLE like_count ADD COLUMN more INT", "DROP TABLE like_count", "TRUNCATE TABLE like_count",
+	requireAt(t, at(2, 2), (*Store).PeekPosition, s, likesTopic(), 0)
+	d.refused(t, "CREATE TABLE more (id INT)", "ALTER TABLE like_count ADD COLUMN more INT", "DROP TABLE like_count",
+		"TRUNCATE TABLE like_count",
 		"SELECT * FROM trending", "DELETE FROM like_count")
 }
 
 func (g granted) ranker(t *testing.T) {
 	d := g.as(t, "ranker")
 	s := d.store(t)
-	_, err := s.RankingPosition(t.Context(), rankingsTopic(), 0)
-	require.NoError(t, err)
+	requireAt(t, start, (*Store).RankingPosition, s, rankingsTopic(), 0)
 	for i, posts := range []int{3, 2} { // the second time it deletes one
-		list := []Ranking{ranked("DE", "1h", posts, 42), ranked("DE", "day", posts, 42)}
-		require.NoError(t, s.ReplaceRankings(t.Context(), rankingsTopic(), 0, offset(int64(i)), offset(int64(i+1)), list))
+		replace(t, s, rankingsTopic(), 0, offset(int64(i)), offset(int64(i+1)),
+			ranked("DE", "1h", posts, 42), ranked("DE", "day", posts, 42))
 	}
-	d.refused(t, "CREATE TABLE more (id INT)", "DROP TABLE trending", "SELECT * FROM like_count", "UPDATE like_count SET `count` = 1")
+	d.refused(t, "CREATE TABLE more (id INT)", "DROP TABLE trending", "SELECT * FROM like_count",
+		"UPDATE like_count SET `count` = 1")
 }
 
 func (g granted) reader(t *testing.T) {
 	d := g.as(t, "reader")
-	_, err := d.store(t).LikesByHour(t.Context(), regionNamed(t, "DE"), timeOf(0), timeOf(24))
-	require.NoError(t, err)
-	_, err = d.store(t).LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(24))
-	require.NoError(t, err)
+	for _, region := range []schema.Region{regionNamed(t, "DE"), schema.Global} {
+		_, err := d.store(t).LikesByHour(t.Context(), region, timeOf(0), timeOf(24))
+		require.NoError(t, err)
+	}
 	d.refused(t, "CREATE TABLE more (id INT)", "DELETE FROM like_hourly", "SELECT * FROM like_count")
 }
 

@@ -28,11 +28,10 @@ func regionNamed(t testing.TB, name string) schema.Region {
 func (d database) hourlyStore(t testing.TB, change ...func(*Options)) *Store {
 	t.Helper()
 	s := d.startedStore(t, change...)
-	_, err := s.Position(t.Context(), likesTopic(), 1)
-	require.NoError(t, err)
+	requireAt(t, start, (*Store).Position, s, likesTopic(), 1)
 	require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(10, 10), nil, []HourDelta{
-		{hourOf(2), "DE", 5, 1}, {hourOf(3), "DE", 2, 0}, {hourOf(3), "US", 100, 10}, {hourOf(5), "US-CA", 1, 0}, {hourOf(23), "DE", 1, 0},
-		{firstHour, "DE", 1, 1}, {lastHour, "DE", 2, 2},
+		{hourOf(2), "DE", 5, 1}, {hourOf(3), "DE", 2, 0}, {hourOf(3), "US", 100, 10},
+		{hourOf(5), "US-CA", 1, 0}, {hourOf(23), "DE", 1, 0}, {firstHour, "DE", 1, 1}, {lastHour, "DE", 2, 2},
 	}))
 	require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(10, 10), nil, []HourDelta{
 		{hourOf(3), "DE", 40, 3}, {hourOf(5), "DE", 7, -1}, {hourOf(5), "ZZ", 1 << 50, 1<<50 + 2},
@@ -42,25 +41,30 @@ func (d database) hourlyStore(t testing.TB, change ...func(*Options)) *Store {
 
 func TestLikesByHour(t *testing.T) {
 	day := func(hour, likes, dislikes int64) HourLikes { return HourLikes{timeOf(hour), likes, dislikes} }
+	inDE := []HourLikes{day(2, 5, 1), day(3, 42, 3), day(5, 7, -1), day(23, 1, 0)}
 	first, last := time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
+	de, us := regionNamed(t, "DE"), regionNamed(t, "US")
 	cases := map[string]struct {
 		region   schema.Region
 		from, to time.Time
 		want     []HourLikes
 	}{
-		"a region":                       {regionNamed(t, "DE"), timeOf(0), timeOf(24), []HourLikes{day(2, 5, 1), day(3, 42, 3), day(5, 7, -1), day(23, 1, 0)}},
-		"of which another's name begins": {regionNamed(t, "US"), timeOf(0), timeOf(24), []HourLikes{day(3, 100, 10)}},
-		"all":                            {schema.Global, timeOf(0), timeOf(23), []HourLikes{day(2, 5, 1), day(3, 142, 13), day(5, 1<<50+8, 1<<50+1)}},
-		"from is included, to is not":    {regionNamed(t, "DE"), timeOf(3), timeOf(5), []HourLikes{day(3, 42, 3)}},
-		"the same of all":                {schema.Global, timeOf(3), timeOf(5), []HourLikes{day(3, 142, 13)}},
-		"hours begin between the two":    {regionNamed(t, "DE"), timeOf(2).Add(time.Nanosecond), timeOf(5).Add(time.Nanosecond), []HourLikes{day(3, 42, 3), day(5, 7, -1)}},
-		"another time zone":              {schema.Global, timeOf(3).In(time.FixedZone("east", 7200)), timeOf(4).In(time.FixedZone("west", -7200)), []HourLikes{day(3, 142, 13)}},
-		"nothing there":                  {regionNamed(t, "FR"), timeOf(0), timeOf(24), nil},
-		"no time":                        {schema.Global, timeOf(5), timeOf(5), nil},
-		"backwards":                      {schema.Global, timeOf(6), timeOf(5), nil},
-		"the first of all":               {regionNamed(t, "DE"), time.Time{}, first.Add(time.Hour), []HourLikes{{first, 1, 1}}},
-		"the last of all":                {schema.Global, last, last.AddDate(1, 0, 0), []HourLikes{{last, 2, 2}}},
-		"more than a statement":          {regionNamed(t, "DE"), timeOf(-maxHours / 2), timeOf(maxHours / 2), []HourLikes{day(2, 5, 1), day(3, 42, 3), day(5, 7, -1), day(23, 1, 0)}},
+		"a region":                       {de, timeOf(0), timeOf(24), inDE},
+		"of which another's name begins": {us, timeOf(0), timeOf(24), []HourLikes{day(3, 100, 10)}},
+		"all": {schema.Global, timeOf(0), timeOf(23),
+			[]HourLikes{day(2, 5, 1), day(3, 142, 13), day(5, 1<<50+8, 1<<50+1)}},
+		"from is included, to is not": {de, timeOf(3), timeOf(5), []HourLikes{day(3, 42, 3)}},
+		"the same of all":             {schema.Global, timeOf(3), timeOf(5), []HourLikes{day(3, 142, 13)}},
+		"hours begin between the two": {de, timeOf(2).Add(time.Nanosecond),
+			timeOf(5).Add(time.Nanosecond), []HourLikes{day(3, 42, 3), day(5, 7, -1)}},
+		"another time zone": {schema.Global, timeOf(3).In(time.FixedZone("east", 7200)),
+			timeOf(4).In(time.FixedZone("west", -7200)), []HourLikes{day(3, 142, 13)}},
+		"nothing there":         {regionNamed(t, "FR"), timeOf(0), timeOf(24), nil},
+		"no time":               {schema.Global, timeOf(5), timeOf(5), nil},
+		"backwards":             {schema.Global, timeOf(6), timeOf(5), nil},
+		"the first of all":      {de, time.Time{}, first.Add(time.Hour), []HourLikes{{first, 1, 1}}},
+		"the last of all":       {schema.Global, last, last.AddDate(1, 0, 0), []HourLikes{{last, 2, 2}}},
+		"more than a statement": {de, timeOf(-maxHours / 2), timeOf(maxHours / 2), inDE},
 	}
 	onEachServer(t, func(t *testing.T, db database) {
 		s := db.hourlyStore(t, func(o *Options) {
@@ -82,12 +86,8 @@ func TestLikesByHourReadsRangesOfThePrimaryKey(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t)
 	proxy.seen()
-	for _, region := range []string{"DE", "global"} {
-		r := schema.Global
-		if region != "global" {
-			r = regionNamed(t, region)
-		}
-		_, err := s.LikesByHour(t.Context(), r, timeOf(0), timeOf(1000))
+	for _, region := range []schema.Region{regionNamed(t, "DE"), schema.Global} {
+		_, err := s.LikesByHour(t.Context(), region, timeOf(0), timeOf(1000))
 		require.NoError(t, err)
 	}
 	var queries []string

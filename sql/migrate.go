@@ -3,6 +3,7 @@ package sql
 import (
 	"context"
 	stdsql "database/sql"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,21 +11,27 @@ import (
 	"path"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
 )
 
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
 const (
+	// versionTable is goose's record of what has been applied. Not goose's default name: another application in the
+	// same database may use goose as well.
+	versionTable = "kudos_schema_version"
+
 	migrationLock = "kudos.migrate" // per server, not per database: two databases merely take turns
 
 	// How long to wait for another `kudos migrate`. Changing a large table takes long; waiting for ever helps nobody.
 	migrationLockWait = 15 * time.Minute
 )
 
-// Migrate brings the tables of every database to what this program needs, and says on log what it does. Then each that has
-// not been told which shard it is records it; one that is another fails with *ShardError. Doing it again changes nothing.
-// Several processes may do it at once: one works, the others wait and find it done.
+// Migrate brings the tables of every database to what this program needs, and says on log what it does. Then each
+// records which shard it is, if it has not yet; one that is another fails with *ShardError. Doing it again changes
+// nothing. Several processes may do it at once: one works, the others wait and find it done.
 //
 // It needs CREATE and ALTER on the database. Each migration is a single statement, since MySQL cannot undo one.
 func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
@@ -45,38 +52,15 @@ func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
 	return errors.Join(shards.record(ctx, log), shards.Close())
 }
 
-func migrateOne(ctx context.Context, o Options, log *slog.Logger) error {
-	config, err := migrationConfig(o, log)
+func migrateOne(ctx context.Context, o Options, log *slog.Logger) (err error) {
+	s, err := newUntimed(o, log)
 	if err != nil {
-		return fmt.Errorf("mysql options: %w", err)
+		return err
 	}
-	connections, err := newConnector(config)
-	if err != nil {
-		return fmt.Errorf("mysql options: %w", err)
-	}
-	// One connection holds the lock, the other works.
-	db, _ := openPool(connections, config.Timeout, 2, 0)
-	defer db.Close()
-	log = log.With("server", o.server())
-	if err := migrateLocked(ctx, db, log); err != nil {
-		return describe(err, "migrate MySQL at %s", o.server())
-	}
-	return nil
-}
-
-// migrationConfig has no timeout once connected: changing a large table may take hours without a sign of
-// life, while the connection that holds the lock idles. The context and TCP keepalive end the wait.
-func migrationConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
-	o.IdleTimeout = 0
-	config, err := driverConfig(o, log)
-	if err == nil {
-		config.ReadTimeout = 0
-	}
-	return config, err
-}
-
-func migrateLocked(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
-	conn, err := db.Connx(ctx)
+	defer s.Close()
+	defer func() { err = describe(err, "migrate MySQL at %s", s) }()
+	log = log.With("server", s.String())
+	conn, err := s.db.Connx(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,21 +68,30 @@ func migrateLocked(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
 	if err := lockMigrations(ctx, conn, log); err != nil {
 		return err
 	}
-	if err := migrate(ctx, db, log); err != nil {
+	if err := migrate(ctx, s.db, log); err != nil {
 		return err
 	}
-	return checkSchema(ctx, db)
+	return checkSchema(ctx, s.db)
 }
 
-func migrate(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
+// migrations are those of this program, for a database. It does no I/O.
+func migrations(db *sqlx.DB, log *slog.Logger) (*goose.Provider, error) {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
-		return fmt.Errorf("open embedded migrations: %w", err)
+		return nil, fmt.Errorf("open embedded migrations: %w", err)
 	}
 	provider, err := goose.NewProvider(goose.DialectMySQL, db.DB, files,
 		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log))
 	if err != nil {
-		return fmt.Errorf("read embedded migrations: %w", err)
+		return nil, fmt.Errorf("read embedded migrations: %w", err)
+	}
+	return provider, nil
+}
+
+func migrate(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
+	provider, err := migrations(db, log)
+	if err != nil {
+		return err
 	}
 	have, need, err := provider.GetVersions(ctx)
 	if err != nil {

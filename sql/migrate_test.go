@@ -2,13 +2,13 @@ package sql
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"kudos/integration/mysqlproxy"
@@ -24,15 +24,16 @@ func TestMigrateMakesTheTablesOnce(t *testing.T) {
 		require.ErrorContains(t, err, "run `kudos migrate`")
 
 		var progress bytes.Buffer
-		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
+		require.NoError(t, Migrate(t.Context(), db.options, textLog(&progress)))
 		require.NoError(t, s.CheckSchema(t.Context()))
-		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql", "migration=00007_kudos_shard.sql", `msg="schema is up to date"`, "version=7"} {
+		for _, line := range []string{"msg=migrating", "migration=00001_like_count.sql",
+			"migration=00007_kudos_shard.sql", `msg="schema is up to date"`, "version=7"} {
 			require.Contains(t, progress.String(), line)
 		}
 		require.Equal(t, 7, strings.Count(progress.String(), "msg=migrated"))
 
 		progress.Reset()
-		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
+		require.NoError(t, Migrate(t.Context(), db.options, textLog(&progress)))
 		require.NotContains(t, progress.String(), "migrating", "the second time there is nothing to do")
 		require.Contains(t, progress.String(), "schema is up to date")
 	})
@@ -61,7 +62,8 @@ func TestMigrateSeveralAtOnce(t *testing.T) {
 			})
 		}
 		processes.Wait()
-		require.Equal(t, "8", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable), "goose's own row and seven migrations")
+		require.Equal(t, "8", db.scalar(t, "SELECT COUNT(*) FROM "+versionTable),
+			"goose's own row and seven migrations")
 	})
 }
 
@@ -75,36 +77,37 @@ func TestMigrateWaitsForAnother(t *testing.T) {
 		require.True(t, locked)
 
 		waits := make(chan struct{})
-		log := slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+		log := textLog(writerFunc(func(line []byte) (int, error) {
 			if bytes.Contains(line, []byte("waiting for it")) {
 				close(waits)
 			}
 			return len(line), nil
-		}), nil))
-		var second sync.WaitGroup
-		var secondErr error
+		}))
 		impatient := db.options
-		impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0 // GET_LOCK answers after a second only
-		second.Go(func() { secondErr = Migrate(t.Context(), impatient, log) })
+		// GET_LOCK answers after a second only.
+		impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0
+		second := inBackground(func() error { return Migrate(t.Context(), impatient, log) })
 		await(t, waits)
-		require.Equal(t, "0", db.scalar(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"))
+		require.Equal(t, "0", db.scalar(t,
+			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"))
 		_, err = conn.ExecContext(t.Context(), "DO RELEASE_LOCK(?)", migrationLock)
 		require.NoError(t, err)
-		second.Wait()
-		require.NoError(t, secondErr)
+		require.NoError(t, second())
 	})
 }
 
 // The connection that holds the lock idles as long as the others work.
 func TestMigrationSessionsMayIdle(t *testing.T) {
-	o := noServer(t).options
-	for name, config := range map[string]func(Options, *slog.Logger) (*mysql.Config, error){"store": driverConfig, "migrate": migrationConfig} {
-		c, err := config(o, discardLog())
+	for name, o := range map[string]Options{"store": noServer(t).options, "migrate": noServer(t).options.untimed()} {
+		c, err := driverConfig(o, discardLog())
 		require.NoError(t, err)
 		_, limited := c.Params["wait_timeout"]
 		require.Equal(t, name == "store", limited, name)
+		require.Equal(t, name == "store", c.ReadTimeout > 0, name)
 	}
 }
+
+func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 type writerFunc func([]byte) (int, error)
 
@@ -115,31 +118,28 @@ func TestSchemaNewerThanThisProgram(t *testing.T) {
 		db.migrated(t).raw(t).MustExec("INSERT INTO " + versionTable + " (version_id, is_applied) VALUES (99, TRUE)")
 		require.NoError(t, db.store(t).CheckSchema(t.Context()), "the tables still serve")
 		var progress bytes.Buffer
-		require.NoError(t, Migrate(t.Context(), db.options, slog.New(slog.NewTextHandler(&progress, nil))))
+		require.NoError(t, Migrate(t.Context(), db.options, textLog(&progress)))
 		require.Contains(t, progress.String(), "newer than this program")
 	})
 }
 
 func TestCheckSchemaLooksAtTheTables(t *testing.T) {
-	for name, damage := range map[string]string{
+	damages := map[string]string{
 		"table dropped":                       "DROP TABLE like_hourly",
 		"column dropped":                      "ALTER TABLE applied_offset DROP COLUMN next_seq",
 		"trending dropped":                    "DROP TABLE trending",
 		"leaderboard dropped":                 "DROP TABLE leaderboard",
 		"kudos_shard dropped":                 "DROP TABLE kudos_shard",
 		"column of trending_position dropped": "ALTER TABLE trending_position DROP COLUMN leader_epoch",
-	} {
-		t.Run(name, func(t *testing.T) {
-			onEachServer(t, func(t *testing.T, db database) {
-				db.migrated(t).raw(t).MustExec(damage)
-				err := db.store(t).CheckSchema(t.Context())
-				var schema *SchemaError
-				require.ErrorAs(t, err, &schema)
-				require.ErrorContains(t, err, "kudos migrate")
-				require.False(t, IsTransient(err))
-			})
-		})
 	}
+	inEachCase(t, damages, func(t *testing.T, db database, damage string) {
+		db.migrated(t).raw(t).MustExec(damage)
+		err := db.store(t).CheckSchema(t.Context())
+		var schema *SchemaError
+		require.ErrorAs(t, err, &schema)
+		require.ErrorContains(t, err, "kudos migrate")
+		require.False(t, IsTransient(err))
+	})
 }
 
 // Somebody else's like_count is in the database already.
@@ -149,11 +149,4 @@ func TestMigrateRefusesATableOfAnotherShape(t *testing.T) {
 		err := Migrate(t.Context(), db.options, discardLog())
 		require.ErrorContains(t, err, "a database of its own")
 	})
-}
-
-func TestSchemaIsCheckedOnlyOnAServerThatAnswers(t *testing.T) {
-	err := noServer(t).store(t).CheckSchema(t.Context())
-	var schema *SchemaError
-	require.NotErrorAs(t, err, &schema)
-	require.True(t, IsTransient(err))
 }

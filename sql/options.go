@@ -21,9 +21,9 @@ type Options struct {
 	MigrateDSN     string `mapstructure:"migrate_dsn"`
 	MigrateDSNFile string `mapstructure:"migrate_dsn_file"`
 
-	// Shards, in place of DSN, are the DSNs of several databases that share the partitions: of so many, number i (from 0)
-	// has partition p of each topic if p modulo their number is i. Which and in what order must not change. ShardsFile has
-	// one a line.
+	// Shards, in place of DSN, are the DSNs of several databases that share the partitions: of so many, number i (from
+	// 0) has partition p of each topic if p modulo their number is i. Which and in what order must not change.
+	// ShardsFile has one a line.
 	Shards     []string `mapstructure:"shards"`
 	ShardsFile string   `mapstructure:"shards_file"`
 	// MigrateShards is to Shards what MigrateDSN is to DSN.
@@ -40,12 +40,12 @@ type Options struct {
 	TLSCert string `mapstructure:"tls_cert"`
 	TLSKey  string `mapstructure:"tls_key"`
 
-	// MaxOpenConns bounds the connections of this process to a server. Each busy partition needs one; the others wait for it.
-	// 1 is allowed, and right for a server without row locks.
+	// MaxOpenConns bounds the connections of this process to a server. Each busy partition needs one; the others wait
+	// for it. 1 is allowed, and right for a server without row locks.
 	MaxOpenConns int `mapstructure:"max_open_conns"`
 
-	// ConnectTimeout bounds dialling and logging in, ReadTimeout the wait for any answer of the server, WriteTimeout any
-	// write to it. They, not the context, bound a COMMIT.
+	// ConnectTimeout bounds dialling and logging in, ReadTimeout the wait for any answer of the server, WriteTimeout
+	// any write to it. They, not the context, bound a COMMIT.
 	ConnectTimeout time.Duration `mapstructure:"connect_timeout"`
 	ReadTimeout    time.Duration `mapstructure:"read_timeout"`
 	WriteTimeout   time.Duration `mapstructure:"write_timeout"`
@@ -96,37 +96,47 @@ func DefaultOptions() Options {
 }
 
 // Validate tells every setting that cannot work, by its name in the configuration.
-func (o Options) Validate() error {
+func (o Options) Validate() (err error) {
 	if !o.HasServer() {
-		_, err := parseDSN(o.DSN)
-		return errors.Join(err, o.ValidateOptional())
+		_, err = parseDSN(o.DSN)
 	}
-	return o.ValidateOptional()
+	return errors.Join(err, o.ValidateOptional())
 }
 
 // ValidateOptional is Validate where no database need be named.
 func (o Options) ValidateOptional() error {
-	var errs []error
-	refuse := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
+	var p problems
+	o.validateDSNs(&p)
+	p.add(o.files().Validate(o.TLS))
+	p.addIf(o.MaxOpenConns < 1, "max_open_conns is %d; at least 1 is needed", o.MaxOpenConns)
+	p.addIf(o.ConnectTimeout <= 0, "connect_timeout is %s; it must be above 0", o.ConnectTimeout)
+	p.addIf(o.ReadTimeout <= 0, "read_timeout is %s; it must be above 0", o.ReadTimeout)
+	p.addIf(o.WriteTimeout <= 0, "write_timeout is %s; it must be above 0", o.WriteTimeout)
+	p.addIf(!wholeSeconds(o.LockWaitTimeout),
+		"lock_wait_timeout is %s; MySQL takes whole seconds (0: the server's own)", o.LockWaitTimeout)
+	p.addIf(o.LockWaitTimeout >= o.ReadTimeout,
+		"lock_wait_timeout %s must be below read_timeout %s", o.LockWaitTimeout, o.ReadTimeout)
+	p.addIf(!wholeSeconds(o.IdleTimeout),
+		"idle_timeout is %s; MySQL takes whole seconds (0: the server's own)", o.IdleTimeout)
+	p.addIf(o.Retries < 0, "retries is %d; it must not be negative", o.Retries)
+	p.addIf(o.RetryBackoff <= 0, "retry_backoff is %s; it must be above 0", o.RetryBackoff)
+	p.addIf(o.RetryBackoffMax < o.RetryBackoff,
+		"retry_backoff_max %s must not be below retry_backoff %s", o.RetryBackoffMax, o.RetryBackoff)
+	p.addIf(o.MaxStatementBytes < minStatementBytes || o.MaxStatementBytes > maxStatementBytes,
+		"max_statement_bytes is %d; it must be between %d and %d",
+		o.MaxStatementBytes, minStatementBytes, maxStatementBytes)
+	return errors.Join(p...)
+}
+
+// problems are what is wrong with settings.
+type problems []error
+
+func (p *problems) add(err error) { *p = append(*p, err) }
+
+func (p *problems) addIf(wrong bool, format string, args ...any) {
+	if wrong {
+		p.add(fmt.Errorf(format, args...))
 	}
-	errs = append(errs, o.validateDSNs()...)
-	errs = append(errs, o.files().Validate(o.TLS))
-	refuse(o.MaxOpenConns < 1, "max_open_conns is %d; at least 1 is needed", o.MaxOpenConns)
-	refuse(o.ConnectTimeout <= 0, "connect_timeout is %s; it must be above 0", o.ConnectTimeout)
-	refuse(o.ReadTimeout <= 0, "read_timeout is %s; it must be above 0", o.ReadTimeout)
-	refuse(o.WriteTimeout <= 0, "write_timeout is %s; it must be above 0", o.WriteTimeout)
-	refuse(!wholeSeconds(o.LockWaitTimeout), "lock_wait_timeout is %s; MySQL takes whole seconds (0: the server's own)", o.LockWaitTimeout)
-	refuse(o.LockWaitTimeout >= o.ReadTimeout, "lock_wait_timeout %s must be below read_timeout %s", o.LockWaitTimeout, o.ReadTimeout)
-	refuse(!wholeSeconds(o.IdleTimeout), "idle_timeout is %s; MySQL takes whole seconds (0: the server's own)", o.IdleTimeout)
-	refuse(o.Retries < 0, "retries is %d; it must not be negative", o.Retries)
-	refuse(o.RetryBackoff <= 0, "retry_backoff is %s; it must be above 0", o.RetryBackoff)
-	refuse(o.RetryBackoffMax < o.RetryBackoff, "retry_backoff_max %s must not be below retry_backoff %s", o.RetryBackoffMax, o.RetryBackoff)
-	refuse(o.MaxStatementBytes < minStatementBytes || o.MaxStatementBytes > maxStatementBytes,
-		"max_statement_bytes is %d; it must be between %d and %d", o.MaxStatementBytes, minStatementBytes, maxStatementBytes)
-	return errors.Join(errs...)
 }
 
 // wholeSeconds: 0, or a positive number of seconds.

@@ -1,8 +1,12 @@
 package sql
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,10 +17,9 @@ func TestPositionOfAnEmptyDatabaseIsTheStartOfEveryPartition(t *testing.T) {
 		_, err := s.PeekPosition(t.Context(), likesTopic(), 2)
 		require.ErrorIs(t, err, ErrPositionMissing, "looking must not make rows")
 
-		position, err := s.Position(t.Context(), likesTopic(), 2)
-		require.NoError(t, err)
-		require.Equal(t, start, position)
-		require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM applied_offset WHERE next_offset = 0 AND next_seq = 0 AND leader_epoch = -1"),
+		requireAt(t, start, (*Store).Position, s, likesTopic(), 2)
+		require.Equal(t, "4", db.scalar(t,
+			"SELECT COUNT(*) FROM applied_offset WHERE next_offset = 0 AND next_seq = 0 AND leader_epoch = -1"),
 			"all partitions, not only the one asked for")
 	})
 }
@@ -26,68 +29,62 @@ func TestPositionIsWhatWasApplied(t *testing.T) {
 		s := db.startedStore(t)
 		want := Position{NextOffset: 1 << 62, NextSeq: 1<<64 - 1, LeaderEpoch: 17}
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), want, oneLike, nil))
-		for name, read := range map[string]func() (Position, error){
-			"Position":     func() (Position, error) { return s.Position(t.Context(), likesTopic(), 1) },
-			"PeekPosition": func() (Position, error) { return s.PeekPosition(t.Context(), likesTopic(), 1) },
-		} {
-			got, err := read()
-			require.NoError(t, err, name)
-			require.Equal(t, want, got, name)
+		for _, read := range []readPosition{(*Store).Position, (*Store).PeekPosition} {
+			got, err := read(s, t.Context(), likesTopic(), 1)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
 		}
 	})
 }
 
 // Each kind of damage leaves traces of earlier counting, but not the row. Starting at 0 would count all of it twice.
 func TestPositionMissing(t *testing.T) {
-	for name, damage := range map[string][]string{
-		"beside counts":                   {"DELETE FROM applied_offset"},
-		"beside hourly counts":            {"DELETE FROM applied_offset", "DELETE FROM like_count"},
-		"beside another partition's row":  {"DELETE FROM applied_offset WHERE partition_id = 0", "DELETE FROM like_count", "DELETE FROM like_hourly"},
+	damages := map[string][]string{
+		"beside counts":        {"DELETE FROM applied_offset"},
+		"beside hourly counts": {"DELETE FROM applied_offset", "DELETE FROM like_count"},
+		"beside another partition's row": {"DELETE FROM applied_offset WHERE partition_id = 0",
+			"DELETE FROM like_count", "DELETE FROM like_hourly"},
 		"beside counts, of one partition": {"DELETE FROM applied_offset WHERE partition_id = 0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onEachServer(t, func(t *testing.T, db database) {
-				s := db.startedStore(t)
-				require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}}))
-				for _, statement := range damage {
-					db.raw(t).MustExec(statement)
-				}
-				rows := db.scalar(t, "SELECT COUNT(*) FROM applied_offset")
-				_, err := s.Position(t.Context(), likesTopic(), 0)
-				require.ErrorIs(t, err, ErrPositionMissing)
-				require.ErrorContains(t, err, "kudos rebuild")
-				require.False(t, IsTransient(err))
-				require.Equal(t, rows, db.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
-			})
-		})
 	}
+	inEachCase(t, damages, func(t *testing.T, db database, damage []string) {
+		s := db.startedStore(t)
+		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, oneHour))
+		for _, statement := range damage {
+			db.raw(t).MustExec(statement)
+		}
+		rows := db.scalar(t, "SELECT COUNT(*) FROM applied_offset")
+		_, err := s.Position(t.Context(), likesTopic(), 0)
+		require.ErrorIs(t, err, ErrPositionMissing)
+		require.ErrorContains(t, err, "kudos rebuild")
+		require.False(t, IsTransient(err))
+		require.Equal(t, rows, db.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
+	})
+}
+
+// otherLogs are what makes another log of a topic.
+var otherLogs = map[string]func(*Source){
+	"topic created again": func(s *Source) { s.TopicID[0]++ },
+	"partitions added":    func(s *Source) { s.Partitions = 8 },
 }
 
 func TestSourceChanged(t *testing.T) {
-	for name, change := range map[string]func(*Source){
-		"topic created again": func(s *Source) { s.TopicID[0]++ },
-		"partitions added":    func(s *Source) { s.Partitions = 8 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			onEachServer(t, func(t *testing.T, db database) {
-				s := db.startedStore(t)
-				given := likesTopic()
-				change(&given)
-				partitions := []int32{0, given.Partitions - 1} // the last may have no row yet
-				for _, partition := range partitions {
-					_, err := s.Position(t.Context(), given, partition)
-					var changed *SourceChangedError
-					require.ErrorAs(t, err, &changed)
-					require.Equal(t, SourceChangedError{Stored: likesTopic(), Given: given}, *changed)
-					require.False(t, IsTransient(err))
-					require.ErrorContains(t, err, "cafe0000000000000000000000000001 with 4 partitions")
-				}
-				_, err := s.PeekPosition(t.Context(), given, 0)
-				var changed *SourceChangedError
-				require.ErrorAs(t, err, &changed)
-			})
-		})
-	}
+	inEachCase(t, otherLogs, func(t *testing.T, db database, change func(*Source)) {
+		s := db.startedStore(t)
+		given := likesTopic()
+		change(&given)
+		partitions := []int32{0, given.Partitions - 1} // the last may have no row yet
+		for _, partition := range partitions {
+			_, err := s.Position(t.Context(), given, partition)
+			var changed *SourceChangedError
+			require.ErrorAs(t, err, &changed)
+			require.Equal(t, SourceChangedError{Stored: likesTopic(), Given: given}, *changed)
+			require.False(t, IsTransient(err))
+			require.ErrorContains(t, err, "cafe0000000000000000000000000001 with 4 partitions")
+		}
+		_, err := s.PeekPosition(t.Context(), given, 0)
+		var changed *SourceChangedError
+		require.ErrorAs(t, err, &changed)
+	})
 }
 
 func TestStoredTopicIDIsDamaged(t *testing.T) {
@@ -101,7 +98,10 @@ func TestStoredTopicIDIsDamaged(t *testing.T) {
 // A process that has seen an empty database stops there, while another one starts, inserts the rows and counts.
 // Wherever it stopped, it must then find the other's position, not call the database damaged nor start again at 0.
 func TestTwoProcessesStartAtOnce(t *testing.T) {
-	for _, hold := range []string{"SELECT EXISTS", "SELECT topic_id, partitions, next_offset", "SELECT topic_id, partitions FROM", "INSERT INTO applied_offset", "COMMIT"} {
+	for _, hold := range []string{
+		"SELECT EXISTS", "SELECT topic_id, partitions, next_offset", "SELECT topic_id, partitions FROM",
+		"INSERT INTO applied_offset", "COMMIT",
+	} {
 		t.Run(hold, func(t *testing.T) {
 			onRealServers(t, func(t *testing.T, direct database) {
 				direct = direct.migrated(t)
@@ -110,23 +110,22 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 
 				held, release := proxy.hold(t, hold)
 				var got Position
-				var slowErr error
-				var process sync.WaitGroup
-				process.Go(func() { got, slowErr = slow.Position(t.Context(), likesTopic(), 0) })
+				slowDone := inBackground(func() (err error) {
+					got, err = slow.Position(t.Context(), likesTopic(), 0)
+					return err
+				})
 				await(t, held)
-				if hold == "COMMIT" { // the slow one has the row locks: the fast one must wait for it
-					process.Go(release)
+				locked := hold == "COMMIT" // the slow one has the row locks: the fast one must wait for it
+				if locked {
+					go release()
 				}
-				position, err := fast.Position(t.Context(), likesTopic(), 0)
-				require.NoError(t, err)
-				require.Equal(t, start, position)
-				if hold != "COMMIT" {
+				requireAt(t, start, (*Store).Position, fast, likesTopic(), 0)
+				if !locked {
 					require.NoError(t, fast.Apply(t.Context(), likesTopic(), 0, start, at(10, 5), oneLike, nil))
 					release()
 				}
-				process.Wait()
-				require.NoError(t, slowErr)
-				if hold != "COMMIT" {
+				require.NoError(t, slowDone())
+				if !locked {
 					require.Equal(t, at(10, 5), got, "the other's position")
 				}
 				require.Equal(t, "4", direct.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
@@ -135,53 +134,186 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 	}
 }
 
-// Many processes at once, unsynchronised: whatever interleaving comes, one set of rows and no error.
-func TestManyProcessesStartAtOnce(t *testing.T) {
-	onRealServers(t, func(t *testing.T, db database) {
-		db = db.migrated(t)
-		for range 10 {
-			db.raw(t).MustExec("DELETE FROM applied_offset")
-			var processes sync.WaitGroup
-			for partition := range likesTopic().Partitions {
-				s := db.store(t)
-				processes.Go(func() {
-					position, err := s.Position(t.Context(), likesTopic(), partition)
-					if err != nil || position != start {
-						t.Errorf("partition %d: position %v, error %v; want the start", partition, position, err)
-					}
-				})
-			}
-			processes.Wait()
-			require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
-		}
-	})
+// readPosition is Position, PeekPosition or RankingPosition.
+type readPosition func(*Store, context.Context, Source, int32) (Position, error)
+
+// requireAt wants a partition to stand at a position.
+func requireAt(t testing.TB, want Position, read readPosition, s *Store, src Source, partition int32) {
+	t.Helper()
+	position, err := read(s, t.Context(), src, partition)
+	require.NoError(t, err)
+	require.Equal(t, want, position)
 }
 
-// Position waits for a transaction whose outcome is open, rather than read past it.
+// follower is one of the two that move a position: that of counts, and that of rankings.
+type follower struct {
+	src     Source
+	table   string
+	started func(database, testing.TB, ...func(*Options)) *Store
+	read    readPosition
+	// apply has n likes more, or n posts in a ranking.
+	apply func(ctx context.Context, s *Store, src Source, partition int32, from, to Position, n int) error
+	rows  func(database, testing.TB) any
+}
+
+var followers = map[string]follower{
+	"counts": {
+		likesTopic(), "applied_offset", database.startedStore, (*Store).Position,
+		func(ctx context.Context, s *Store, src Source, partition int32, from, to Position, n int) error {
+			return s.Apply(ctx, src, partition, from, to, []CountDelta{{PostID: 1, Likes: int64(n)}}, nil)
+		},
+		func(d database, t testing.TB) any { return d.counts(t) },
+	},
+	"rankings": {
+		rankingsTopic(), "trending_position", database.rankedStore, (*Store).RankingPosition,
+		func(ctx context.Context, s *Store, src Source, partition int32, from, to Position, n int) error {
+			return s.ReplaceRankings(ctx, src, partition, from, to, []Ranking{ranked("US", "1h", n, 100)})
+		},
+		func(d database, t testing.TB) any { return d.rankings(t) },
+	},
+}
+
+// Each case differs from the stored row in one column of the compare-and-swap only, and so must change nothing.
+func TestApplyComparesEveryColumn(t *testing.T) {
+	for name, c := range map[string]struct {
+		change    func(*Source)
+		partition int32
+		from      Position
+	}{
+		"topic":         {change: func(s *Source) { s.Topic = "other-updates" }, from: at(10, 7)},
+		"topic by case": {change: func(s *Source) { s.Topic = strings.ToUpper(s.Topic) }, from: at(10, 7)},
+		"topic_id":      {change: func(s *Source) { s.TopicID[15]++ }, from: at(10, 7)},
+		"partitions":    {change: func(s *Source) { s.Partitions++ }, from: at(10, 7)},
+		"partition_id":  {partition: 1, from: at(10, 7)},
+		"next_offset":   {from: at(9, 7)},
+		"next_seq":      {from: at(10, 6)},
+	} {
+		for kind, f := range followers {
+			if name == "next_seq" && kind == "rankings" {
+				continue // they have none
+			}
+			t.Run(name+" of "+kind, func(t *testing.T) {
+				onEachServer(t, func(t *testing.T, db database) {
+					s := f.started(db, t)
+					require.NoError(t, f.apply(t.Context(), s, f.src, 0, start, at(10, 7), 2))
+					want, src := f.rows(db, t), f.src
+					if c.change != nil {
+						c.change(&src)
+					}
+					err := f.apply(t.Context(), s, src, c.partition, c.from, at(20, 9), 5)
+					require.ErrorIs(t, err, ErrPositionMoved)
+					require.False(t, IsTransient(err))
+					require.Equal(t, want, f.rows(db, t))
+					require.Equal(t, "10", db.scalar(t, "SELECT MAX(next_offset) FROM "+f.table))
+				})
+			})
+		}
+	}
+}
+
+// A position is read only when a transaction whose outcome is open has ended.
 func TestPositionWaitsForAnOpenTransaction(t *testing.T) {
+	for kind, f := range followers {
+		t.Run(kind, func(t *testing.T) {
+			onRealServers(t, func(t *testing.T, direct database) {
+				proxy, slowly := direct.through(t)
+				s := f.started(slowly, t)
+				held, release := proxy.hold(t, "COMMIT")
+				zombie := inBackground(func() error { return f.apply(t.Context(), s, f.src, 0, start, at(10, 5), 1) })
+				await(t, held)
+
+				successor := direct.store(t)
+				if kind == "counts" {
+					requireAt(t, start, (*Store).PeekPosition, successor, f.src, 0)
+				}
+				var position Position
+				reading := inBackground(func() (err error) {
+					position, err = f.read(successor, t.Context(), f.src, 0)
+					return err
+				})
+				direct.waitForLockWait(t)
+				release()
+				require.NoError(t, zombie())
+				require.NoError(t, reading())
+				require.EqualValues(t, 10, position.NextOffset)
+			})
+		})
+	}
+}
+
+// Many processes at once, unsynchronised, find no positions, or another log's: whatever interleaving comes, each gets
+// the start, without an error, and there is one set of rows.
+func TestManyProcessesStartAtOnce(t *testing.T) {
+	for kind, f := range followers {
+		t.Run(kind, func(t *testing.T) {
+			onRealServers(t, func(t *testing.T, db database) {
+				s := f.started(db, t)
+				src := f.src
+				for round := range 5 {
+					require.NoError(t, f.apply(t.Context(), s, src, 0, start, at(10, 5), 2))
+					if kind == "counts" {
+						db.raw(t).MustExec("DELETE FROM applied_offset")
+						db.raw(t).MustExec("DELETE FROM like_count")
+					} else {
+						src.TopicID[0]++
+					}
+					var processes sync.WaitGroup
+					for i := range 2 * src.Partitions {
+						s := db.store(t)
+						processes.Go(func() {
+							position, err := f.read(s, t.Context(), src, i/2)
+							if err != nil || position != start {
+								t.Errorf("round %d, partition %d: %v, %v; want the start", round, i/2, position, err)
+							}
+						})
+					}
+					processes.Wait()
+					require.Equal(t, "4", db.scalar(t, "SELECT COUNT(*) FROM "+f.table+" WHERE next_offset = 0"))
+					require.Empty(t, f.rows(db, t))
+				}
+			})
+		})
+	}
+}
+
+// Two partitions write at the same time, rows of their own that lie side by side, and never wait for one another.
+func TestPartitionsApplySideBySide(t *testing.T) {
+	hours := []HourDelta{{Region: "ZZ", Likes: 1}}
+	rankings := func(first, n int) (list []Ranking) {
+		for i := first; i < 40; i += 2 {
+			list = append(list, ranked(fmt.Sprintf("A%c-%d", 'A'+i/10, i), []string{"1h", "day"}[i/2%2], n, 1))
+		}
+		return list
+	}
 	onRealServers(t, func(t *testing.T, direct database) {
 		proxy, slowly := direct.through(t)
 		s := slowly.startedStore(t)
+		for partition := range int32(2) {
+			requireAt(t, start, (*Store).RankingPosition, s, rankingsTopic(), partition)
+			replace(t, s, rankingsTopic(), partition, start, offset(1), rankings(int(partition), 20)...)
+		}
+		other := direct.store(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
 		held, release := proxy.hold(t, "COMMIT")
-		var zombieErr error
-		var zombie sync.WaitGroup
-		zombie.Go(func() { zombieErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(10, 5), oneLike, nil) })
+		slow := inBackground(func() error {
+			return s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), posts(0, 2000), hours)
+		})
 		await(t, held)
-
-		successor := direct.store(t)
-		peeked, err := successor.PeekPosition(t.Context(), likesTopic(), 0)
-		require.NoError(t, err)
-		require.Equal(t, start, peeked, "looking does not wait")
-		var position Position
-		var positionErr error
-		var reading sync.WaitGroup
-		reading.Go(func() { position, positionErr = successor.Position(t.Context(), likesTopic(), 0) })
-		direct.waitForLockWait(t)
+		require.NoError(t, other.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), posts(1, 2000), hours))
 		release()
-		zombie.Wait()
-		reading.Wait()
-		require.NoError(t, zombieErr)
-		require.NoError(t, positionErr)
-		require.Equal(t, at(10, 5), position)
+		require.NoError(t, slow())
+		require.Len(t, direct.counts(t), 2000)
+
+		held, release = proxy.hold(t, "COMMIT")
+		slow = inBackground(func() error {
+			return s.ReplaceRankings(t.Context(), rankingsTopic(), 0, offset(1), offset(2), rankings(0, 10))
+		})
+		await(t, held)
+		replace(t, other, rankingsTopic(), 1, offset(1), offset(2), rankings(1, 10)...)
+		replace(t, other, rankingsTopic(), 1, offset(2), offset(3), rankings(1, 30)...)
+		release()
+		require.NoError(t, slow())
+		for key, rows := range direct.rankings(t) {
+			require.Contains(t, []int{10, 30}, len(rows), key)
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -24,16 +25,25 @@ type wireProxy struct {
 // through puts a proxy in front of d, and returns d as seen through it.
 func (d database) through(t testing.TB) (*wireProxy, database) {
 	t.Helper()
-	config, err := mysql.ParseDSN(d.options.DSN)
-	require.NoError(t, err)
 	p := &wireProxy{}
-	p.Proxy, err = mysqlproxy.Start("127.0.0.1:0", config.Addr)
-	require.NoError(t, err)
+	through := d.with(t, func(c *mysql.Config) {
+		var err error
+		p.Proxy, err = mysqlproxy.Start("127.0.0.1:0", c.Addr)
+		require.NoError(t, err)
+		c.Addr = p.Addr()
+	})
 	t.Cleanup(p.Close)
 	p.On(nil)
-	config.Addr = p.Addr()
-	d.options.DSN = config.FormatDSN()
-	return p, d
+	return p, through
+}
+
+// proxied is a started store on d, through a proxy that has seen nothing yet.
+func (d database) proxied(t testing.TB, change ...func(*Options)) (*wireProxy, *Store) {
+	t.Helper()
+	p, through := d.through(t)
+	s := through.startedStore(t, change...)
+	p.seen()
+	return p, s
 }
 
 // On sets what happens to the statements from now on; nil lets all pass.
@@ -49,14 +59,44 @@ func (p *wireProxy) On(judge func(query string) mysqlproxy.Verdict) {
 	})
 }
 
-// once lets v happen to the first statement that begins with prefix, and to no other.
-func (p *wireProxy) once(prefix string, v mysqlproxy.Verdict) {
-	var done sync.Once
-	p.On(func(query string) (answer mysqlproxy.Verdict) {
-		if strings.HasPrefix(query, prefix) {
-			done.Do(func() { answer = v })
+// always lets the verdicts happen to every statement that begins with their prefix.
+func (p *wireProxy) always(verdicts map[string]mysqlproxy.Verdict) {
+	p.On(func(query string) mysqlproxy.Verdict {
+		for prefix, v := range verdicts {
+			if strings.HasPrefix(query, prefix) {
+				return v
+			}
 		}
-		return answer
+		return mysqlproxy.Verdict{}
+	})
+}
+
+// once lets v happen to the first statement that begins with prefix, and to no other.
+func (p *wireProxy) once(prefix string, v mysqlproxy.Verdict) { p.inTurn(prefix, v) }
+
+// inTurn lets the verdicts happen to the next statements that begin with prefix, and to no other.
+func (p *wireProxy) inTurn(prefix string, verdicts ...mysqlproxy.Verdict) {
+	next := make(chan mysqlproxy.Verdict, len(verdicts))
+	for _, v := range verdicts {
+		next <- v
+	}
+	p.each(prefix, func() mysqlproxy.Verdict {
+		select {
+		case v := <-next:
+			return v
+		default:
+			return mysqlproxy.Verdict{}
+		}
+	})
+}
+
+// each asks judge about the statements that begin with prefix, and lets all others pass.
+func (p *wireProxy) each(prefix string, judge func() mysqlproxy.Verdict) {
+	p.On(func(query string) mysqlproxy.Verdict {
+		if strings.HasPrefix(query, prefix) {
+			return judge()
+		}
+		return mysqlproxy.Verdict{}
 	})
 }
 
@@ -66,16 +106,24 @@ func (p *wireProxy) hold(t testing.TB, prefix string) (held <-chan struct{}, rel
 	release = sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
 	var first sync.Once
-	p.On(func(query string) mysqlproxy.Verdict {
-		if strings.HasPrefix(query, prefix) {
-			first.Do(func() {
-				close(reached)
-				<-goOn
-			})
-		}
+	p.each(prefix, func() mysqlproxy.Verdict {
+		first.Do(func() {
+			close(reached)
+			<-goOn
+		})
 		return mysqlproxy.Verdict{}
 	})
 	return reached, release
+}
+
+// cancelledAt is a context that is cancelled when a statement begins with prefix.
+func (p *wireProxy) cancelledAt(t testing.TB, prefix string) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	p.each(prefix, func() mysqlproxy.Verdict {
+		cancel()
+		return mysqlproxy.Verdict{}
+	})
+	return ctx
 }
 
 // seen returns the statements since the last call.
@@ -85,4 +133,13 @@ func (p *wireProxy) seen() []string {
 	queries := p.mu.queries
 	p.mu.queries = nil
 	return queries
+}
+
+func countQueries(queries []string, prefix string) (n int) {
+	for _, query := range queries {
+		if strings.HasPrefix(query, prefix) {
+			n++
+		}
+	}
+	return n
 }

@@ -1,7 +1,6 @@
 package sql
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -49,7 +48,8 @@ func TestDeadlockIsRetried(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
 		s := through.startedStore(t)
-		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), []CountDelta{{1, 10, 0}, {2, 10, 0}}, nil))
+		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1),
+			[]CountDelta{{1, 10, 0}, {2, 10, 0}}, nil))
 
 		other := db.begin(t)
 		for post := range 100 { // InnoDB rolls back whoever has changed less
@@ -60,19 +60,16 @@ func TestDeadlockIsRetried(t *testing.T) {
 		require.NoError(t, err)
 
 		proxy.seen()
-		var applyErr error
-		var apply sync.WaitGroup
-		apply.Go(func() {
-			applyErr = s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), []CountDelta{{1, 1, 0}, {2, 1, 0}}, nil)
+		apply := inBackground(func() error {
+			return s.Apply(t.Context(), likesTopic(), 0, at(1, 1), at(2, 2), []CountDelta{{1, 1, 0}, {2, 1, 0}}, nil)
 		})
 		db.waitForLockWait(t)
 		_, err = other.Exec("UPDATE like_count SET `count` = 99 WHERE post_id = 1")
 		require.NoError(t, err, "Apply should have been the one rolled back")
 		require.NoError(t, other.Rollback())
-		apply.Wait()
-		require.NoError(t, applyErr)
+		require.NoError(t, apply())
 		require.GreaterOrEqual(t, countQueries(proxy.seen(), "START TRANSACTION"), 2, "there was no deadlock")
-		require.Equal(t, map[uint64]postCounts{1: {11, 0}, 2: {11, 0}}, db.counts(t))
+		require.Equal(t, map[string]string{"1": "11 0", "2": "11 0"}, db.counts(t))
 	})
 }
 
@@ -83,7 +80,7 @@ func TestLockWaitTimeoutIsOfTheSession(t *testing.T) {
 		_, err := other.Exec("SELECT * FROM applied_offset FOR UPDATE")
 		require.NoError(t, err)
 		began := time.Now()
-		err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+		err = likeOnce(t.Context(), s)
 		require.True(t, hasNumber(err, errLockWaitTimeout), "%v", err)
 		require.True(t, IsTransient(err))
 		require.Less(t, time.Since(began), 5*time.Second, "the server's own timeout is 50 s")
@@ -97,119 +94,87 @@ func TestIdleSessionGivesItsLocksUp(t *testing.T) {
 		proxy, through := db.through(t)
 		s := through.startedStore(t, func(o *Options) { o.IdleTimeout = time.Second })
 		held, release := proxy.hold(t, "COMMIT")
-		var pausedErr error
-		var paused sync.WaitGroup
-		paused.Go(func() { pausedErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil) })
+		paused := inBackground(func() error { return likeOnce(t.Context(), s) })
 		await(t, held)
-		position, err := db.store(t).Position(t.Context(), likesTopic(), 0)
-		require.NoError(t, err)
-		require.Equal(t, start, position)
+		requireAt(t, start, (*Store).Position, db.store(t), likesTopic(), 0)
 		release()
-		paused.Wait()
-		require.Error(t, pausedErr)
+		require.Error(t, paused())
 		require.Empty(t, db.counts(t))
 	})
 }
 
-// asUser is db as a new user with these grants sees it. "%s" stands for the database.
-func (d database) asUser(t testing.TB, grants ...string) database {
+// asUser is d as a new user with these privileges on it sees it.
+func (d database) asUser(t testing.TB, privileges string) database {
 	t.Helper()
-	config, err := mysql.ParseDSN(d.options.DSN)
-	require.NoError(t, err)
-	raw := d.raw(t)
+	raw, name := d.raw(t), d.name(t)
 	host := d.scalar(t, "SELECT SUBSTRING_INDEX(USER(), '@', -1)") // as the server sees us
-	user := fmt.Sprintf("'%s'@'%s'", config.DBName, host)          // the database's name is unique
+	user := fmt.Sprintf("'%s'@'%s'", name, host)                   // the database's name is unique
 	raw.MustExec("CREATE USER " + user + " IDENTIFIED BY 'secret'")
 	t.Cleanup(func() { raw.MustExec("DROP USER " + user) })
-	for _, grant := range grants {
-		raw.MustExec("GRANT " + fmt.Sprintf(grant, config.DBName) + " TO " + user)
+	if privileges != "" {
+		raw.MustExec("GRANT " + privileges + " ON " + name + ".* TO " + user)
 	}
-	config.User, config.Passwd = config.DBName, "secret"
-	d.options.DSN = config.FormatDSN()
-	return d
+	return d.with(t, func(c *mysql.Config) { c.User, c.Passwd = name, "secret" })
 }
 
-func TestGrantsTheMessagesName(t *testing.T) {
+// What Migrate says that it needs, and what a store does.
+func TestGrantsOfMigrate(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
-		owner := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER ON %s.*")
-		s := owner.startedStore(t)
+		s := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER").startedStore(t)
 		require.NoError(t, s.CheckSchema(t.Context()))
-		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+		require.NoError(t, likeOnce(t.Context(), s))
 	})
 }
 
 func TestReadOnlyServer(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		db.migrated(t)
-		s := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE ON %s.*").store(t)
+		s := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE").store(t)
 		_, err := s.Position(t.Context(), likesTopic(), 0)
 		require.NoError(t, err)
 		raw := db.raw(t)
 		raw.MustExec("SET GLOBAL read_only = 1")
 		readWrite := sync.OnceFunc(func() { raw.MustExec("SET GLOBAL read_only = 0") })
 		defer readWrite()
-		err = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+		err = likeOnce(t.Context(), s)
 		require.True(t, IsTransient(err), "%v", err)
 		require.ErrorContains(t, err, "read-only")
 		readWrite()
-		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+		require.NoError(t, likeOnce(t.Context(), s))
 	})
 }
 
 func TestMessagesForPeople(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
-		user := db.asUser(t) // may log in, nothing else
-		for _, c := range []struct {
-			name   string
-			change func(*mysql.Config)
-			want   string
+		user := db.asUser(t, "") // may log in, nothing else
+		const noGrants = "check user, password and grants"
+		for name, c := range map[string]struct {
+			database database
+			change   func(*mysql.Config)
+			want     string
 		}{
-			{"wrong password", func(c *mysql.Config) { c.Passwd = "wrong" }, "check user, password and grants"},
-			{"no grants", func(*mysql.Config) {}, "check user, password and grants"},
+			"wrong password": {user, func(c *mysql.Config) { c.Passwd = "wrong" }, noGrants},
+			"no grants":      {user, func(*mysql.Config) {}, noGrants},
+			"no database": {db, func(c *mysql.Config) { c.DBName = "kudos_no_such_database" },
+				"create the database, then run `kudos migrate`"},
 		} {
-			t.Run(c.name, func(t *testing.T) {
-				config, err := mysql.ParseDSN(user.options.DSN)
-				require.NoError(t, err)
+			var password string
+			changed := c.database.with(t, func(config *mysql.Config) {
 				c.change(config)
-				err = database{options: testOptions(config.FormatDSN())}.store(t).Ping(context.Background())
-				require.ErrorContains(t, err, c.want)
-				require.NotContains(t, err.Error(), config.Passwd)
-				require.False(t, IsTransient(err))
+				password = config.Passwd
 			})
+			err := changed.store(t).CheckSchema(t.Context())
+			require.ErrorContains(t, err, c.want, name)
+			require.False(t, IsTransient(err), name)
+			if password != "" {
+				require.NotContains(t, err.Error(), password)
+			}
 		}
-		t.Run("no database", func(t *testing.T) {
-			config, err := mysql.ParseDSN(db.options.DSN)
-			require.NoError(t, err)
-			config.DBName = "kudos_no_such_database"
-			err = database{options: testOptions(config.FormatDSN())}.store(t).Ping(context.Background())
-			require.ErrorContains(t, err, "create the database, then run `kudos migrate`")
-		})
 		t.Run("no tables", func(t *testing.T) {
 			_, err := db.store(t).Position(t.Context(), likesTopic(), 0)
 			require.ErrorContains(t, err, "run `kudos migrate`")
 			require.False(t, IsTransient(err))
 		})
-	})
-}
-
-// Two partitions write at the same time, other posts each, and never wait for one another.
-func TestPartitionsApplySideBySide(t *testing.T) {
-	onRealServers(t, func(t *testing.T, direct database) {
-		proxy, slowly := direct.through(t)
-		s := slowly.startedStore(t)
-		held, release := proxy.hold(t, "COMMIT")
-		var slow sync.WaitGroup
-		var slowErr error
-		slow.Go(func() {
-			slowErr = s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), posts(0, 2000), []HourDelta{{Region: "ZZ", Likes: 1}})
-		})
-		await(t, held)
-		other := direct.store(t, func(o *Options) { o.LockWaitTimeout, o.Retries = time.Second, 0 })
-		require.NoError(t, other.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), posts(1, 2000), []HourDelta{{Region: "ZZ", Likes: 1}}))
-		release()
-		slow.Wait()
-		require.NoError(t, slowErr)
-		require.Len(t, direct.counts(t), 2000)
 	})
 }
 

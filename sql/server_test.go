@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(shared.Main(m))
 }
 
-// rawTimeout bounds each statement that goes past the Store: a server waits a day, or a year, for a transaction that a test
-// has left open on what it drops.
+// rawTimeout bounds each statement that goes past the Store: a server waits a day, or a year, for a transaction that a
+// test has left open on what it drops.
 const rawTimeout = time.Minute
 
 // database is an empty database on some server, for one test.
@@ -54,7 +54,8 @@ func embeddedDatabase(t testing.TB) database {
 	require.NoError(t, err)
 	provider := memory.NewDBProvider(memory.NewDatabase("kudos"))
 	config := server.Config{Protocol: "tcp", Address: listener.Addr().String(), Listener: listener}
-	srv, err := server.NewServer(config, sqle.NewDefault(provider), gmssql.NewContext, memory.NewSessionBuilder(provider), nil)
+	srv, err := server.NewServer(config, sqle.NewDefault(provider), gmssql.NewContext,
+		memory.NewSessionBuilder(provider), nil)
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Start() }()
@@ -114,6 +115,15 @@ func onEachServer(t *testing.T, test func(t *testing.T, db database)) {
 	onRealServers(t, test)
 }
 
+// inEachCase is onEachServer for each of the cases.
+func inEachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T, db database, c C)) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			onEachServer(t, func(t *testing.T, db database) { test(t, db, c) })
+		})
+	}
+}
+
 // onRealServers runs test on an empty database of each real server.
 func onRealServers(t *testing.T, test func(t *testing.T, db database)) {
 	for _, s := range realServers() {
@@ -150,13 +160,21 @@ func (d database) store(t testing.TB, change ...func(*Options)) *Store {
 	return s
 }
 
-// raw is a connection past the Store, for looking and for breaking things.
-func (d database) raw(t testing.TB) *sqlx.DB {
+// with is d by another DSN.
+func (d database) with(t testing.TB, change func(*mysql.Config)) database {
 	t.Helper()
 	config, err := mysql.ParseDSN(d.options.DSN)
 	require.NoError(t, err)
-	config.ReadTimeout = rawTimeout
-	db, err := sqlx.Open("mysql", config.FormatDSN())
+	change(config)
+	d.options.DSN = config.FormatDSN()
+	return d
+}
+
+// raw is a connection past the Store, for looking and for breaking things.
+func (d database) raw(t testing.TB) *sqlx.DB {
+	t.Helper()
+	patient := d.with(t, func(c *mysql.Config) { c.ReadTimeout = rawTimeout })
+	db, err := sqlx.Open("mysql", patient.options.DSN)
 	require.NoError(t, err)
 	db.SetMaxIdleConns(0)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -172,53 +190,48 @@ func (d database) begin(t testing.TB) *sqlx.Tx {
 	return tx
 }
 
-type postCounts struct{ Likes, Dislikes int64 }
-
-// counts is like_count as a map.
-func (d database) counts(t testing.TB) map[uint64]postCounts {
+// table is what a query finds, in its columns k and v.
+func (d database) table(t testing.TB, query string) map[string]string {
 	t.Helper()
-	var rows []struct {
-		PostID   uint64 `db:"post_id"`
-		Likes    int64  `db:"count"`
-		Dislikes int64  `db:"dislike_count"`
+	var rows []struct{ K, V string }
+	require.NoError(t, d.raw(t).Select(&rows, query))
+	found := map[string]string{}
+	for _, row := range rows {
+		found[row.K] = row.V
 	}
-	require.NoError(t, d.raw(t).Select(&rows, "SELECT post_id, `count`, dislike_count FROM like_count"))
-	counts := map[uint64]postCounts{}
-	for _, r := range rows {
-		counts[r.PostID] = postCounts{r.Likes, r.Dislikes}
-	}
-	return counts
+	return found
 }
 
-type hourKey struct {
-	Hour      string
-	Region    string
-	Partition int32
-}
-
-// hours is like_hourly as a map.
-func (d database) hours(t testing.TB) map[hourKey]postCounts {
+// counts is like_count: likes and dislikes by post.
+func (d database) counts(t testing.TB) map[string]string {
 	t.Helper()
-	var rows []struct {
-		Hour      string `db:"hour"`
-		Region    string `db:"region"`
-		Partition int32  `db:"partition_id"`
-		Likes     int64  `db:"likes"`
-		Dislikes  int64  `db:"dislikes"`
-	}
-	require.NoError(t, d.raw(t).Select(&rows, "SELECT hour, region, partition_id, likes, dislikes FROM like_hourly"))
-	hours := map[hourKey]postCounts{}
-	for _, r := range rows {
-		hours[hourKey{r.Hour, r.Region, r.Partition}] = postCounts{r.Likes, r.Dislikes}
-	}
-	return hours
+	return d.table(t, "SELECT post_id k, CONCAT_WS(' ', `count`, dislike_count) v FROM like_count")
 }
 
-func (d database) scalar(t testing.TB, query string, args ...any) string {
+// hours is like_hourly: likes and dislikes by hour, region and partition.
+func (d database) hours(t testing.TB) map[string]string {
+	t.Helper()
+	return d.table(t, "SELECT CONCAT_WS(' ', hour, region, partition_id) k, CONCAT_WS(' ', likes, dislikes) v"+
+		" FROM like_hourly")
+}
+
+func (d database) scalar(t testing.TB, query string) string {
 	t.Helper()
 	var value stdsql.NullString
-	require.NoError(t, d.raw(t).Get(&value, query, args...))
+	require.NoError(t, d.raw(t).Get(&value, query))
 	return value.String
+}
+
+// partitions are those that a table has rows of.
+func (d database) partitions(t testing.TB, table string) string {
+	t.Helper()
+	return d.scalar(t, "SELECT GROUP_CONCAT(partition_id ORDER BY partition_id SEPARATOR ' ') FROM "+table)
+}
+
+// offsets are the applied ones, in the order of partitions.
+func (d database) offsets(t testing.TB) string {
+	t.Helper()
+	return d.scalar(t, "SELECT GROUP_CONCAT(next_offset ORDER BY partition_id) FROM applied_offset")
 }
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -226,6 +239,25 @@ func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // likesTopic is the log of the tests.
 func likesTopic() Source {
 	return Source{Topic: "like-updates", TopicID: [16]byte{0xca, 0xfe, 15: 1}, Partitions: 4}
+}
+
+var (
+	oneLike = []CountDelta{{PostID: 1, Likes: 1}}
+	oneHour = []HourDelta{{Region: "ZZ", Likes: 1}}
+	// oneLiked is like_count once oneLike is applied.
+	oneLiked = map[string]string{"1": "1 0"}
+)
+
+// likeOnce applies one like to a partition that stands at the start.
+func likeOnce(ctx context.Context, s *Store) error {
+	return s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+}
+
+// inBackground begins to run f; wait returns its error.
+func inBackground(f func() error) (wait func() error) {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return func() error { return <-done }
 }
 
 func at(offset int64, seq uint64) Position { return Position{NextOffset: offset, NextSeq: seq} }

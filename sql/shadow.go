@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/sethvargo/go-retry"
 )
 
-// Shadow builds the tables anew beside those that are in use, and puts them in their place in one RENAME TABLE.
+// Shadow builds new tables beside those that are in use, and puts them in their place in one RENAME TABLE.
 //
 //	NewShadow ──► AddCounts, AddHours, SetPositions ──► Swap ──► Close
 //
@@ -22,13 +24,8 @@ import (
 //
 // Whatever ends before Swap leaves only tables named *_rebuild behind, which the next NewShadow drops.
 type Shadow struct {
-	db        *sqlx.DB
-	conn      *sqlx.Conn // holds shadowLock, and does everything: without the lock, nothing can be written
-	log       *slog.Logger
-	packet    *packetLimit
-	statement int // longest statement in bytes
-	shard     Shard
-	server    string
+	store *Store
+	conn  *sqlx.Conn // holds shadowLock, and does everything: without the lock, nothing can be written
 
 	renamePause, writeBackoff time.Duration // before another try
 }
@@ -59,64 +56,55 @@ const (
 
 // NewShadow makes empty shadow tables; one that an earlier run left is dropped. It refuses while another process has
 // one on this server. It needs CREATE, DROP and ALTER on the database, and connections of its own.
-func NewShadow(ctx context.Context, o Options, log *slog.Logger) (_ *Shadow, err error) {
+func NewShadow(ctx context.Context, o Options, log *slog.Logger) (*Shadow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
 	}
-	// As for migrations: a statement on a large table may take long.
-	config, err := migrationConfig(o, log)
+	store, err := newUntimed(o, log)
 	if err != nil {
-		return nil, fmt.Errorf("mysql options: %w", err)
-	}
-	connections, err := newConnector(config)
-	if err != nil {
-		return nil, fmt.Errorf("mysql options: %w", err)
-	}
-	db, packet := openPool(connections, config.Timeout, 2, 0) // one works, the other looks when the first was lost
-	h := &Shadow{db: db, log: log, packet: packet, statement: o.MaxStatementBytes, shard: o.Shard, server: o.server(),
-		renamePause: renamePause, writeBackoff: writeBackoff}
-	defer func() {
-		if err != nil {
-			err = errors.Join(h.describe(err, "make shadow tables"), h.Close())
-		}
-	}()
-	if h.conn, err = db.Connx(ctx); err != nil {
 		return nil, err
 	}
-	var got stdsql.NullBool
-	if err := h.conn.GetContext(ctx, &got, "SELECT GET_LOCK(?, 1)", shadowLock); err != nil {
-		return nil, err
-	}
-	if !got.Bool {
-		return nil, errors.New("another `kudos rebuild` is at work on this server; wait for it to end")
-	}
-	if err := checkSchema(ctx, db); err != nil {
-		return nil, err
-	}
-	if err := checkShard(ctx, h.conn, o.Shard); err != nil {
-		return nil, err
-	}
-	for _, table := range shadowed {
-		if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+shadowSuffix); err != nil {
-			return nil, err
-		}
-		if err := h.exec(ctx, "CREATE TABLE "+table+shadowSuffix+" LIKE "+table); err != nil {
-			return nil, err
-		}
+	h := &Shadow{store: store, renamePause: renamePause, writeBackoff: writeBackoff}
+	if err := h.create(ctx); err != nil {
+		return nil, errors.Join(describe(err, "make shadow tables in MySQL at %s", h), h.Close())
 	}
 	return h, nil
 }
 
+func (h *Shadow) create(ctx context.Context) (err error) {
+	if h.conn, err = h.store.db.Connx(ctx); err != nil {
+		return err
+	}
+	var got stdsql.NullBool
+	if err := h.conn.GetContext(ctx, &got, "SELECT GET_LOCK(?, 1)", shadowLock); err != nil {
+		return err
+	}
+	if !got.Bool {
+		return errors.New("another `kudos rebuild` is at work on this server; wait for it to end")
+	}
+	if err := checkSchema(ctx, h.store.db); err != nil {
+		return err
+	}
+	if err := checkShard(ctx, h.conn, h.store.Shard()); err != nil {
+		return err
+	}
+	for _, table := range shadowed {
+		if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+shadowSuffix); err != nil {
+			return err
+		}
+		if err := h.exec(ctx, "CREATE TABLE "+table+shadowSuffix+" LIKE "+table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // String tells people which database it is, without user and password.
-func (h *Shadow) String() string { return h.server }
+func (h *Shadow) String() string { return h.store.String() }
 
 func (h *Shadow) exec(ctx context.Context, statement string) error {
 	_, err := h.conn.ExecContext(ctx, statement)
 	return err
-}
-
-func (h *Shadow) describe(err error, what string) error {
-	return describe(err, "%s in MySQL at %s", what, h.server)
 }
 
 // Setting what is there, and not adding to it: rows may be sent again after an unknown outcome.
@@ -144,44 +132,18 @@ func (h *Shadow) AddHours(ctx context.Context, partition int32, hours []HourDelt
 	return shadowInsert(ctx, h, shadowHour, hours, appendHour(partition))
 }
 
-func shadowInsert[R any](ctx context.Context, h *Shadow, around statementText, rows []R, appendRow func([]byte, R) []byte) error {
-	for len(rows) > 0 {
-		n := min(len(rows), shadowRows)
+func shadowInsert[R any](ctx context.Context, h *Shadow, around statementText, rows []R,
+	appendRow func([]byte, R) []byte,
+) error {
+	for chunk := range slices.Chunk(rows, shadowRows) {
 		err := h.write(ctx, func(tx *sqlx.Tx) error {
-			return upsert(ctx, tx, h.packet.statementBytes(h.statement), around, rows[:n], appendRow)
+			return eachStatement(h.store.packet.statementBytes(), around, chunk, appendRow, execute(ctx, tx))
 		})
 		if err != nil {
-			return h.describe(err, "fill shadow tables")
+			return err
 		}
-		rows = rows[n:]
 	}
 	return nil
-}
-
-// write does something in a transaction, and all of it again after a lock conflict.
-func (h *Shadow) write(ctx context.Context, do func(*sqlx.Tx) error) error {
-	backoff := retry.WithMaxRetries(writeRetries, retry.NewExponential(h.writeBackoff))
-	return retry.Do(ctx, backoff, func(ctx context.Context) error {
-		err := h.writeOnce(ctx, do)
-		if hasNumber(err, errDeadlock) || hasNumber(err, errLockWaitTimeout) {
-			return retry.RetryableError(err)
-		}
-		return err
-	})
-}
-
-func (h *Shadow) writeOnce(ctx context.Context, do func(*sqlx.Tx) error) error {
-	tx, err := h.conn.BeginTxx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	if err := do(tx); err != nil {
-		if rollbackErr := tx.Rollback(); !errors.Is(rollbackErr, stdsql.ErrTxDone) {
-			err = errors.Join(err, rollbackErr)
-		}
-		return err
-	}
-	return tx.Commit()
 }
 
 // SetPositions fills applied_offset: up to where what was added counts, for each partition of the log that is of this
@@ -190,43 +152,58 @@ func (h *Shadow) SetPositions(ctx context.Context, src Source, positions []Posit
 	if len(positions) != int(src.Partitions) {
 		return fmt.Errorf("%d positions for %d partitions", len(positions), src.Partitions)
 	}
-	err := h.write(ctx, func(tx *sqlx.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM applied_offset"+shadowSuffix); err != nil {
+	return h.write(ctx, func(tx *sqlx.Tx) error {
+		table := "applied_offset" + shadowSuffix
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table); err != nil {
 			return err
 		}
 		for partition, at := range positions {
-			if !h.shard.Has(int32(partition)) {
+			if !h.store.Shard().Has(int32(partition)) {
 				continue
 			}
-			_, err := tx.ExecContext(ctx,
-				"INSERT INTO applied_offset"+shadowSuffix+" (topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch)"+
-					" VALUES (?, ?, ?, ?, ?, ?, ?)",
-				src.Topic, partition, src.topicID(), src.Partitions, at.NextOffset, at.NextSeq, at.LeaderEpoch)
-			if err != nil {
+			if err := insertPosition(ctx, tx, table, src, int32(partition), at); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return h.describe(err, "fill shadow tables")
-	}
-	return nil
+}
+
+// write runs steps in a transaction, and all of it again after a lock conflict.
+func (h *Shadow) write(ctx context.Context, steps func(*sqlx.Tx) error) error {
+	backoff := retry.WithMaxRetries(writeRetries, retry.NewExponential(h.writeBackoff))
+	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
+		tx, err := h.conn.BeginTxx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err = steps(tx); err == nil {
+			err = tx.Commit()
+		} else if rollbackErr := tx.Rollback(); !errors.Is(rollbackErr, stdsql.ErrTxDone) {
+			err = errors.Join(err, rollbackErr)
+		}
+		if isConflict(err) {
+			return retry.RetryableError(err)
+		}
+		return err
+	})
+	return describe(err, "fill shadow tables in MySQL at %s", h)
 }
 
 // Swap puts the shadow tables in the place of those in use, all in one statement. Those are kept under names with
 // OldSuffix, in the place of what an earlier Swap kept; or dropped.
 func (h *Shadow) Swap(ctx context.Context, dropOld bool) error {
-	if err := h.swap(ctx); err != nil {
-		return h.describe(err, "put the new tables in place")
+	err := h.dropOld(ctx)
+	if err == nil {
+		err = h.rename(ctx)
+	}
+	if err != nil {
+		return describe(err, "put the new tables in place in MySQL at %s", h)
 	}
 	if !dropOld {
 		return nil
 	}
-	if err := h.dropOld(ctx); err != nil {
-		return h.describe(err, "the new tables are in place; drop the old ones")
-	}
-	return nil
+	return describe(h.dropOld(ctx), "the new tables are in place; drop the old ones in MySQL at %s", h)
 }
 
 func (h *Shadow) dropOld(ctx context.Context) error {
@@ -238,54 +215,46 @@ func (h *Shadow) dropOld(ctx context.Context) error {
 	return nil
 }
 
-func (h *Shadow) swap(ctx context.Context) error {
-	if err := h.dropOld(ctx); err != nil {
-		return err
+func (h *Shadow) rename(ctx context.Context) error {
+	var renames []string
+	for _, table := range shadowed {
+		renames = append(renames, table+" TO "+table+OldSuffix, table+shadowSuffix+" TO "+table)
 	}
-	rename := "RENAME TABLE "
-	for i, table := range shadowed {
-		if i > 0 {
-			rename += ", "
-		}
-		rename += table + " TO " + table + OldSuffix + ", " + table + shadowSuffix + " TO " + table
-	}
-	if err := h.exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", int(renameWait/time.Second))); err != nil {
+	if err := h.exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %.0f", renameWait.Seconds())); err != nil {
 		return err
 	}
 	backoff := retry.WithMaxRetries(renameRetries, retry.NewConstant(h.renamePause))
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
 		// Not cut short by ctx, or nobody would know whether it was done: it takes renameWait and little more.
 		ctx = context.WithoutCancel(ctx)
-		err := h.exec(ctx, rename)
+		err := h.exec(ctx, "RENAME TABLE "+strings.Join(renames, ", "))
 		switch {
 		case err == nil:
 			return nil
-		case hasNumber(err, errLockWaitTimeout), hasNumber(err, errDeadlock):
-			h.log.Info("the tables are busy; trying the RENAME again", "error", err)
+		case isConflict(err):
+			h.store.log.Info("the tables are busy; trying the RENAME again", "error", err)
 			return retry.RetryableError(err)
 		}
 		// An answer that was lost: it is all done, or nothing of it.
-		if done, lookErr := h.swapped(ctx); lookErr == nil && done {
+		if h.renamed(ctx) {
 			return nil
 		}
 		return err
 	})
 	if hasNumber(err, errLockWaitTimeout) {
-		return fmt.Errorf("%w: a transaction has held one of the tables all the time; find it in information_schema.innodb_trx, end it, and run this again", err)
+		return fmt.Errorf("%w: a transaction has held one of the tables all the time; "+
+			"find it in information_schema.innodb_trx, end it, and run this again", err)
 	}
 	return err
 }
 
-// swapped tells, by another connection, whether the shadow tables are in place: under their own names there is nothing
-// any more.
-func (h *Shadow) swapped(ctx context.Context) (bool, error) {
+// renamed tells, by another connection, whether the shadow tables surely are in place: there is nothing any more under
+// their own names.
+func (h *Shadow) renamed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	_, err := h.db.ExecContext(ctx, "SELECT post_id FROM "+shadowed[0]+shadowSuffix+" LIMIT 0")
-	if hasNumber(err, errNoSuchTable) {
-		return true, nil
-	}
-	return false, err
+	_, err := h.store.db.ExecContext(ctx, "SELECT post_id FROM "+shadowed[0]+shadowSuffix+" LIMIT 0")
+	return hasNumber(err, errNoSuchTable)
 }
 
 // Close ends the connection, and with it the lock. Shadow tables that were not put in place are dropped; where the
@@ -296,11 +265,12 @@ func (h *Shadow) Close() error {
 		defer cancel()
 		for _, table := range shadowed {
 			if err := h.exec(ctx, "DROP TABLE IF EXISTS "+table+shadowSuffix); err != nil {
-				h.log.Warn("a shadow table is left behind; the next `kudos rebuild` drops it", "table", table+shadowSuffix, "error", err)
+				h.store.log.Warn("a shadow table is left behind; the next `kudos rebuild` drops it",
+					"table", table+shadowSuffix, "error", err)
 				break
 			}
 		}
 		_ = h.conn.Close()
 	}
-	return h.db.Close()
+	return h.store.Close()
 }

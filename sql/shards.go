@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,35 +16,28 @@ import (
 )
 
 // Shards are the databases that share the partitions, usually each on a server of its own. With one, that has all. Each
-// has positions of its own: nothing is a transaction over two of them, and one that is away concerns its own partitions.
-type Shards struct {
-	stores  []*Store
-	timeout time.Duration // of a look at all of them
-}
+// has positions of its own: nothing is a transaction over two of them, and one that is away concerns its own
+// partitions.
+type Shards struct{ stores []*Store }
 
 // Open makes a store on each server of the options. It does no I/O: the first call that needs a server connects.
 func Open(o Options, log *slog.Logger) (*Shards, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
 	}
-	var stores []*Store
+	s := &Shards{}
 	for _, one := range o.Each() {
 		store, err := New(one, log)
 		if err != nil {
-			for _, open := range stores {
-				err = errors.Join(err, open.Close())
-			}
-			return nil, err
+			return nil, errors.Join(err, s.Close())
 		}
-		stores = append(stores, store)
+		s.stores = append(s.stores, store)
 	}
-	return NewShards(stores...), nil
+	return s, nil
 }
 
 // NewShards has stores in the order of their shards. It closes them.
-func NewShards(stores ...*Store) *Shards {
-	return &Shards{stores: stores, timeout: stores[0].options.ConnectTimeout}
-}
+func NewShards(stores ...*Store) *Shards { return &Shards{stores} }
 
 // Of is the store that has a partition's rows.
 func (s *Shards) Of(partition int32) *Store { return s.stores[int(partition)%len(s.stores)] }
@@ -51,42 +46,40 @@ func (s *Shards) Of(partition int32) *Store { return s.stores[int(partition)%len
 func (s *Shards) All() []*Store { return s.stores }
 
 // Close ends the connections. Calls still running fail.
-func (s *Shards) Close() error {
+func (s *Shards) Close() error { return s.each((*Store).Close) }
+
+// CheckSchema is Store.CheckSchema of all.
+func (s *Shards) CheckSchema(ctx context.Context) error {
+	return s.each(func(store *Store) error { return store.CheckSchema(ctx) })
+}
+
+// each does something at every database, whatever becomes of it at the others.
+func (s *Shards) each(do func(*Store) error) error {
 	var errs []error
 	for _, store := range s.stores {
-		errs = append(errs, store.Close())
+		errs = append(errs, do(store))
 	}
 	return errors.Join(errs...)
 }
 
 // CheckShards asks each database which shard it is, and fails with *ShardError if one is another than the settings say:
-// their list was changed. A server that does not answer at once, or has no tables yet, is passed over: it is asked again
-// by whoever opens a partition there.
+// their list was changed. A server that does not answer at once, or has no tables yet, is passed over: it is asked
+// again by whoever opens a partition there.
 func (s *Shards) CheckShards(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.stores[0].options.ConnectTimeout)
 	defer cancel()
 	errs := make([]error, len(s.stores))
-	var g errgroup.Group
+	var asked sync.WaitGroup
 	for i, store := range s.stores {
-		g.Go(func() error {
+		asked.Go(func() {
 			err := store.checkShardOnce(ctx)
 			var other *ShardError
 			if errors.As(err, &other) {
 				errs[i] = describe(err, "ask MySQL at %s which shard it is", store)
 			}
-			return nil
 		})
 	}
-	_ = g.Wait() // in errs
-	return errors.Join(errs...)
-}
-
-// CheckSchema is Store.CheckSchema of all.
-func (s *Shards) CheckSchema(ctx context.Context) error {
-	var errs []error
-	for _, store := range s.stores {
-		errs = append(errs, store.CheckSchema(ctx))
-	}
+	asked.Wait()
 	return errors.Join(errs...)
 }
 
@@ -103,35 +96,25 @@ func (s *Shards) LikesByHour(ctx context.Context, region schema.Region, from, to
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	sum := lists[0]
-	for _, list := range lists[1:] {
-		sum = addHours(sum, list)
-	}
-	return sum, nil
-}
-
-// addHours merges two lists that are in the order of hours.
-func addHours(a, b []HourLikes) []HourLikes {
-	sum := make([]HourLikes, 0, max(len(a), len(b)))
-	for len(a) > 0 && len(b) > 0 {
-		switch order := a[0].Hour.Compare(b[0].Hour); {
-		case order < 0:
-			sum, a = append(sum, a[0]), a[1:]
-		case order > 0:
-			sum, b = append(sum, b[0]), b[1:]
-		default:
-			sum = append(sum, HourLikes{Hour: a[0].Hour, Likes: a[0].Likes + b[0].Likes, Dislikes: a[0].Dislikes + b[0].Dislikes})
-			a, b = a[1:], b[1:]
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, func(a, b HourLikes) int { return a.Hour.Compare(b.Hour) })
+	sums := all[:0]
+	for _, hour := range all {
+		if n := len(sums); n > 0 && sums[n-1].Hour.Equal(hour.Hour) {
+			sums[n-1].Likes += hour.Likes
+			sums[n-1].Dislikes += hour.Dislikes
+		} else {
+			sums = append(sums, hour)
 		}
 	}
-	return append(append(sum, a...), b...)
+	return sums, nil
 }
 
-// Collectors are those of all.
+// Collectors are Prometheus collectors of all.
 func (s *Shards) Collectors() []prometheus.Collector {
 	var all []prometheus.Collector
 	for _, store := range s.stores {
-		all = append(all, store.Collectors()...)
+		all = append(all, store.collectors()...)
 	}
 	return all
 }

@@ -2,7 +2,7 @@ package sql
 
 import (
 	"bytes"
-	"log/slog"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +29,14 @@ func openShards(t testing.TB, o Options) *Shards {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
+}
+
+// migratedShards are a and b with kudos' tables.
+func migratedShards(t testing.TB, a, b database) *Shards {
+	t.Helper()
+	o := sharded(a, b)
+	require.NoError(t, Migrate(t.Context(), o, discardLog()))
+	return openShards(t, o)
 }
 
 // onEachPair runs test on two empty databases of each server.
@@ -68,70 +76,71 @@ func TestEachPartitionHasOneShard(t *testing.T) {
 
 func TestShardsAreNamedOnce(t *testing.T) {
 	const a, b = "root:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos"
+	const ddlA, ddlB = "ddl:hunter2@tcp(a)/kudos", "ddl:hunter2@tcp(b)/kudos"
+	both := []string{a, b}
 	for name, c := range map[string]struct {
-		dsn    string
-		shards []string
-		want   []string
+		dsn     string
+		shards  []string
+		oneDSN  string
+		migrate []string
+		wants   string // with semicolons between
 	}{
-		"good":             {"", []string{a, b}, nil},
-		"one":              {"", []string{a}, nil},
-		"both":             {a, []string{a, b}, []string{"dsn and shards are both given: give one"}},
-		"no DSN":           {"", []string{a, "root:hunter2@b"}, []string{"shards[1]: dsn cannot be read"}},
-		"an empty one":     {"", []string{"", b}, []string{"shards[0]: dsn is empty"}},
-		"no database":      {"", []string{"root:hunter2@tcp(a:3306)/", ""}, []string{"shards[0]: dsn names no database", "shards[1]: dsn is empty"}},
-		"the same twice":   {"", []string{a, b, "other:hunter2@tcp(a:3306)/kudos"}, []string{"shards[0] and shards[2] are the same database, a:3306/kudos"}},
-		"another database": {"", []string{a, "root:hunter2@tcp(a:3306)/more"}, nil},
-		"far too many":     {"", make([]string, maxShards+1), []string{"shards has 1025 databases; at most 1024"}},
+		"good":             {shards: both},
+		"one":              {shards: []string{a}},
+		"another database": {shards: []string{a, "root:hunter2@tcp(a:3306)/more"}},
+		"another address":  {shards: both, migrate: []string{"ddl:hunter2@tcp(a-admin)/kudos", ddlB}},
+		"both":             {dsn: a, shards: both, wants: "dsn and shards are both given: give one"},
+		"no DSN":           {shards: []string{a, "root:hunter2@b"}, wants: "shards[1]: dsn cannot be read"},
+		"an empty one":     {shards: []string{"", b}, wants: "shards[0]: dsn is empty"},
+		"no database": {shards: []string{"root:hunter2@tcp(a:3306)/", ""},
+			wants: "shards[0]: dsn names no database;shards[1]: dsn is empty"},
+		"the same twice": {shards: []string{a, b, "other:hunter2@tcp(a:3306)/kudos"},
+			wants: "shards[0] and shards[2] are the same database, a:3306/kudos"},
+		"far too many":   {shards: make([]string, maxShards+1), wants: "shards has 1025 databases; at most 1024"},
+		"one to migrate": {shards: both, oneDSN: a, wants: "migrate_dsn is of one database"},
+		"one and several to migrate": {shards: both, oneDSN: a, migrate: both,
+			wants: "migrate_dsn and migrate_shards are both"},
+		"fewer to migrate": {shards: both, migrate: []string{a}, wants: "shards names 2 databases, and migrate_shar"},
+		"no DSN to migrate": {shards: both, migrate: []string{a, "kudos:hunter2@b"},
+			wants: "migrate_shards[1]: dsn cannot be read"},
+		"another order to migrate": {shards: both, migrate: []string{ddlB, ddlA},
+			wants: "migrate_shards[0] is shards[1], b:3306/kudos: they must be the same, in the same order"},
+		"several to migrate of one": {dsn: a, migrate: both,
+			wants: "migrate_shards is of several databases, and dsn is of one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := DefaultOptions()
-			o.DSN, o.Shards = c.dsn, c.shards
-			err := o.Validate()
-			if c.want == nil {
-				require.NoError(t, err)
-			}
-			for _, want := range c.want {
-				require.ErrorContains(t, err, want)
-				require.NotContains(t, err.Error(), "hunter2")
-				_, openErr := Open(o, discardLog())
-				require.ErrorContains(t, openErr, want)
-				require.ErrorContains(t, Migrate(t.Context(), o, discardLog()), want)
-			}
+			o.DSN, o.Shards, o.MigrateDSN, o.MigrateShards = c.dsn, c.shards, c.oneDSN, c.migrate
 			var line bytes.Buffer
-			slog.New(slog.NewTextHandler(&line, nil)).Info("starting", "mysql", o)
+			textLog(&line).Info("starting", "mysql", o)
 			require.NotContains(t, line.String(), "hunter2")
+			if c.wants == "" {
+				require.NoError(t, o.Validate())
+				return
+			}
+			_, openErr := Open(o, discardLog())
+			for _, err := range []error{o.Validate(), openErr, Migrate(t.Context(), o, discardLog())} {
+				for want := range strings.SplitSeq(c.wants, ";") {
+					require.ErrorContains(t, err, want)
+				}
+				require.NotContains(t, err.Error(), "hunter2")
+			}
 		})
 	}
+}
+
+func TestDatabasesOfMigrations(t *testing.T) {
+	a, b := "root:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos"
 	o := DefaultOptions()
-	o.Shards = []string{a, b}
-	for want, migrate := range map[string]Options{
-		"migrate_dsn is of one database":                                                         {MigrateDSN: a},
-		"migrate_dsn and migrate_shards are both":                                                {MigrateDSN: a, MigrateShards: []string{a, b}},
-		"shards names 2 databases, and migrate_shar":                                             {MigrateShards: []string{a}},
-		"migrate_shards[1]: dsn cannot be read":                                                  {MigrateShards: []string{a, "kudos:hunter2@b"}},
-		"migrate_shards[0] is shards[1], b:3306/kudos: they must be the same, in the same order": {MigrateShards: []string{"ddl:hunter2@tcp(b)/kudos", "ddl:hunter2@tcp(a)/kudos"}},
-	} {
-		bad := o
-		bad.MigrateDSN, bad.MigrateShards = migrate.MigrateDSN, migrate.MigrateShards
-		require.ErrorContains(t, bad.Validate(), want)
-		require.NotContains(t, bad.Validate().Error(), "hunter2")
-	}
-	bad := o
-	bad.DSN, bad.Shards, bad.MigrateShards = a, nil, []string{a, b}
-	require.ErrorContains(t, bad.Validate(), "migrate_shards is of several databases, and dsn is of one")
-	o.MigrateShards = []string{"ddl:hunter2@tcp(a-admin)/kudos", "ddl:hunter2@tcp(b)/kudos"}
-	require.NoError(t, o.Validate(), "another address of it")
-	o.MigrateShards = nil
-	bad.DSN = ""
-	require.NoError(t, bad.ValidateOptional())
-	require.Equal(t, bad.MigrateShards, bad.OfMigrations().Shards)
-	require.NoError(t, bad.OfMigrations().Validate())
+	o.MigrateShards = []string{a, b}
+	require.NoError(t, o.ValidateOptional())
+	require.Equal(t, o.MigrateShards, o.OfMigrations().Shards)
+	require.NoError(t, o.OfMigrations().Validate())
+	o.Shards, o.MigrateShards = []string{a, b}, nil
 	require.Equal(t, o, o.OfMigrations())
-	var names []string
-	for _, store := range openShards(t, o).All() {
-		names = append(names, store.String())
-	}
-	require.Equal(t, []string{"a:3306/kudos (shard 0 of 2)", "b:3306/kudos (shard 1 of 2)"}, names)
+	shards := openShards(t, o)
+	require.Equal(t, "a:3306/kudos (shard 0 of 2)", shards.Of(0).String())
+	require.Equal(t, "b:3306/kudos (shard 1 of 2)", shards.Of(1).String())
 	o.Shards, o.DSN = nil, a
 	require.Equal(t, "a:3306/kudos", openShards(t, o).Of(7).String())
 }
@@ -139,25 +148,24 @@ func TestShardsAreNamedOnce(t *testing.T) {
 // Each database records its place once. With any other list nothing is changed, and nothing goes on.
 func TestAnotherListOfShardsIsRefused(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
-		right := sharded(a, b)
-		require.NoError(t, Migrate(t.Context(), right, discardLog()))
+		shards := migratedShards(t, a, b)
 		require.Equal(t, []string{"0 of 2", "1 of 2"}, []string{a.shard(t), b.shard(t)})
-		require.NoError(t, Migrate(t.Context(), right, discardLog()), "again")
-		shards := openShards(t, right)
+		require.NoError(t, Migrate(t.Context(), sharded(a, b), discardLog()), "again")
 		require.NoError(t, shards.CheckShards(t.Context()))
 		for partition := range likesTopic().Partitions {
 			_, err := shards.Of(partition).Position(t.Context(), likesTopic(), partition)
 			require.NoError(t, err)
 		}
-		alone := a.options
 		for name, c := range map[string]struct {
 			options Options
 			says    string
 		}{
-			"reordered":  {sharded(b, a), "this database is shard 1 of 2, but the settings name it as shard 0 of 2"},
-			"one alone":  {alone, "this database is shard 0 of 2, but the settings name it as shard 0 of 1"},
-			"one more":   {sharded(a, b, noServer(t)), "this database is shard 0 of 2, but the settings name it as shard 0 of 3"},
-			"one before": {sharded(noServer(t), a, b), "this database is shard 1 of 2, but the settings name it as shard 2 of 3"},
+			"reordered": {sharded(b, a), "this database is shard 1 of 2, but the settings name it as shard 0 of 2"},
+			"one alone": {a.options, "this database is shard 0 of 2, but the settings name it as shard 0 of 1"},
+			"one more": {sharded(a, b, noServer(t)),
+				"this database is shard 0 of 2, but the settings name it as shard 0 of 3"},
+			"one before": {sharded(noServer(t), a, b),
+				"this database is shard 1 of 2, but the settings name it as shard 2 of 3"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				other := openShards(t, c.options)
@@ -203,8 +211,9 @@ func TestShardsAreToldTogether(t *testing.T) {
 		require.Error(t, Migrate(t.Context(), sharded(b, noServer(t)), discardLog()))
 		require.Empty(t, b.shard(t))
 		var other *ShardError
-		require.ErrorAs(t, openShards(t, sharded(a, b)).Of(0).tell(t.Context()), &other, "another list was first")
-		require.NoError(t, openShards(t, a.options).Of(0).tell(t.Context()), "the same list was first")
+		require.ErrorAs(t, openShards(t, sharded(a, b)).Of(0).recordShard(t.Context()), &other,
+			"another list was first")
+		require.NoError(t, openShards(t, a.options).Of(0).recordShard(t.Context()), "the same list was first")
 		require.Equal(t, "0 of 1", a.shard(t))
 		_, err := openShards(t, b.options).Of(0).Position(t.Context(), likesTopic(), 0)
 		require.ErrorIs(t, err, ErrShardMissing)
@@ -222,7 +231,8 @@ func TestADatabaseThatIsNamedTwice(t *testing.T) {
 		}
 		require.NoError(t, sharded(a, b, twice).Validate(), "the text does not tell")
 		err := Migrate(t.Context(), sharded(a, b, twice), discardLog())
-		require.ErrorContains(t, err, "(shard 2 of 3) is a database that mysql.shards has named before, by another name of its server: name each once")
+		require.ErrorContains(t, err, "(shard 2 of 3) is a database that mysql.shards has named before, by another "+
+			"name of its server: name each once")
 		require.Empty(t, a.shard(t))
 		require.Empty(t, b.shard(t))
 		require.NoError(t, Migrate(t.Context(), sharded(a, b), discardLog()))
@@ -231,37 +241,27 @@ func TestADatabaseThatIsNamedTwice(t *testing.T) {
 
 // A database that counted before there was a record is the only one there is.
 func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
-	for name, used := range map[string]func(t *testing.T, s *Store){
-		"of positions": func(*testing.T, *Store) {},
-		"of counts": func(t *testing.T, s *Store) {
-			_, err := s.db.Exec("DELETE FROM applied_offset")
-			require.NoError(t, err)
-			_, err = s.db.Exec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (1, 1, 0)")
-			require.NoError(t, err)
-		},
-		"of hours": func(t *testing.T, s *Store) {
-			_, err := s.db.Exec("DELETE FROM applied_offset")
-			require.NoError(t, err)
-			_, err = s.db.Exec("INSERT INTO like_hourly VALUES ('2026-07-01', 'DE', 0, 1, 0)")
-			require.NoError(t, err)
-		},
-		"of rankings": func(t *testing.T, s *Store) {
-			_, err := s.RankingPosition(t.Context(), rankingsTopic(), 0)
-			require.NoError(t, err)
-			_, err = s.db.Exec("DELETE FROM applied_offset")
-			require.NoError(t, err)
-		},
+	for name, used := range map[string][]string{
+		"of positions": {},
+		"of counts": {"DELETE FROM applied_offset",
+			"INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (1, 1, 0)"},
+		"of hours": {"DELETE FROM applied_offset", "INSERT INTO like_hourly VALUES ('2026-07-01', 'DE', 0, 1, 0)"},
+		"of rankings": {"DELETE FROM applied_offset",
+			"INSERT INTO trending_position (topic, partition_id, topic_id, partitions, next_offset, leader_epoch)" +
+				" VALUES ('trending', 0, '', 4, 0, 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEachPair(t, func(t *testing.T, a, b database) {
 				s := a.startedStore(t)
-				used(t, s)
 				raw := a.raw(t)
-				raw.MustExec("DROP TABLE kudos_shard")
-				raw.MustExec("DELETE FROM " + versionTable + " WHERE version_id = 7")
+				for _, statement := range append(used, "DROP TABLE kudos_shard",
+					"DELETE FROM "+versionTable+" WHERE version_id = 7") {
+					raw.MustExec(statement)
+				}
 				_, err := s.Position(t.Context(), likesTopic(), 0)
 				require.ErrorContains(t, err, "run `kudos migrate`")
-				require.ErrorContains(t, Migrate(t.Context(), sharded(a, b), discardLog()), "this database is shard 0 of 1, but the settings name it as shard 0 of 2")
+				require.ErrorContains(t, Migrate(t.Context(), sharded(a, b), discardLog()),
+					"this database is shard 0 of 1, but the settings name it as shard 0 of 2")
 				require.Empty(t, a.shard(t))
 				require.NoError(t, Migrate(t.Context(), a.options, discardLog()))
 				require.Equal(t, "0 of 1", a.shard(t))
@@ -273,39 +273,35 @@ func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
 // Each shard has the positions of its own partitions, and takes nothing of others'.
 func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
-		o := sharded(a, b)
-		require.NoError(t, Migrate(t.Context(), o, discardLog()))
-		shards := openShards(t, o)
+		shards := migratedShards(t, a, b)
 		for partition := range likesTopic().Partitions {
 			own, other := shards.Of(partition), shards.Of(partition+1)
-			_, err := own.Position(t.Context(), likesTopic(), partition)
-			require.NoError(t, err)
-			require.NoError(t, own.Apply(t.Context(), likesTopic(), partition, start, at(1, 1), []CountDelta{{PostID: uint64(partition), Likes: 1}}, []HourDelta{{hourOf(int64(partition)), "DE", 1, 0}, {hourOf(9), "DE", 1, 2}}))
-			_, err = own.RankingPosition(t.Context(), rankingsTopic(), partition)
-			require.NoError(t, err)
+			requireAt(t, start, (*Store).Position, own, likesTopic(), partition)
+			require.NoError(t, own.Apply(t.Context(), likesTopic(), partition, start, at(1, 1),
+				[]CountDelta{{PostID: uint64(partition), Likes: 1}}, []HourDelta{{hourOf(int64(partition)), "DE", 1, 0},
+					{hourOf(9), "DE", 1, 2}}))
+			requireAt(t, start, (*Store).RankingPosition, own, rankingsTopic(), partition)
 
-			_, err = other.Position(t.Context(), likesTopic(), partition)
-			require.ErrorContains(t, err, "is none of shard")
-			_, err = other.PeekPosition(t.Context(), likesTopic(), partition)
-			require.ErrorContains(t, err, "is none of shard")
-			require.ErrorContains(t, other.Apply(t.Context(), likesTopic(), partition, start, at(1, 1), oneLike, nil), "is none of shard")
-			_, err = other.RankingPosition(t.Context(), rankingsTopic(), partition)
-			require.ErrorContains(t, err, "is none of shard")
-			require.ErrorContains(t, other.ReplaceRankings(t.Context(), rankingsTopic(), partition, start, offset(1), nil), "is none of shard")
+			const none = "is none of shard"
+			for _, read := range []readPosition{(*Store).Position, (*Store).PeekPosition, (*Store).RankingPosition} {
+				_, err := read(other, t.Context(), likesTopic(), partition)
+				require.ErrorContains(t, err, none)
+			}
+			for _, f := range followers {
+				require.ErrorContains(t, f.apply(t.Context(), other, f.src, partition, start, at(1, 1), 1), none)
+			}
 		}
 		for i, d := range []database{a, b} {
 			for _, table := range []string{"applied_offset", "trending_position"} {
-				require.Equal(t, []string{"2", "0"}, []string{
-					d.scalar(t, "SELECT COUNT(*) FROM "+table),
-					d.scalar(t, "SELECT COUNT(*) FROM "+table+" WHERE partition_id % 2 <> ?", i),
-				}, table)
+				require.Equal(t, fmt.Sprint(i, i+2), d.partitions(t, table), table)
 			}
-			require.Equal(t, map[uint64]postCounts{uint64(i): {1, 0}, uint64(i + 2): {1, 0}}, d.counts(t))
+			require.Equal(t, map[string]string{fmt.Sprint(i): "1 0", fmt.Sprint(i + 2): "1 0"}, d.counts(t))
 		}
 
 		hours, err := shards.LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(24))
 		require.NoError(t, err)
-		require.Equal(t, []HourLikes{{timeOf(0), 1, 0}, {timeOf(1), 1, 0}, {timeOf(2), 1, 0}, {timeOf(3), 1, 0}, {timeOf(9), 4, 8}}, hours)
+		require.Equal(t, []HourLikes{{timeOf(0), 1, 0}, {timeOf(1), 1, 0}, {timeOf(2), 1, 0}, {timeOf(3), 1, 0},
+			{timeOf(9), 4, 8}}, hours)
 		require.NoError(t, shards.All()[1].Close())
 		_, err = shards.LikesByHour(t.Context(), schema.Global, timeOf(0), timeOf(24))
 		require.Error(t, err, "a part of the sum would be wrong")
@@ -316,17 +312,16 @@ func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
 func TestShadowOfAShard(t *testing.T) {
 	onRealServers(t, func(t *testing.T, a database) {
 		b := realDatabase(t, a.options.DSN)
-		o := sharded(a, b)
-		require.NoError(t, Migrate(t.Context(), o, discardLog()))
-		for _, one := range o.Each() { // on the same server, too
+		migratedShards(t, a, b)
+		for _, one := range sharded(a, b).Each() { // on the same server, too
 			h, err := NewShadow(t.Context(), one, discardLog())
 			require.NoError(t, err)
-			require.NoError(t, h.SetPositions(t.Context(), likesTopic(), []Position{at(1, 1), at(2, 2), at(3, 3), at(4, 4)}))
+			require.NoError(t, h.SetPositions(t.Context(), likesTopic(),
+				[]Position{at(1, 1), at(2, 2), at(3, 3), at(4, 4)}))
 			require.NoError(t, h.Swap(t.Context(), true))
 			require.NoError(t, h.Close())
 		}
-		require.Equal(t, "1,3", a.scalar(t, "SELECT GROUP_CONCAT(next_offset ORDER BY partition_id) FROM applied_offset"))
-		require.Equal(t, "2,4", b.scalar(t, "SELECT GROUP_CONCAT(next_offset ORDER BY partition_id) FROM applied_offset"))
+		require.Equal(t, []string{"1,3", "2,4"}, []string{a.offsets(t), b.offsets(t)})
 	})
 }
 
@@ -346,4 +341,38 @@ func TestShardsThatCannotBeAskedArePassedOver(t *testing.T) {
 	err = shards.CheckShards(t.Context())
 	require.ErrorContains(t, err, "this database is shard 1 of 3, but the settings name it as shard 2 of 3")
 	require.NotContains(t, strings.ToLower(err.Error()), "mysql.sock")
+}
+
+// Partitions that were added start; those before stay where they are, and go on.
+func TestAddPartitions(t *testing.T) {
+	onEachPair(t, func(t *testing.T, a, b database) {
+		s, src := migratedShards(t, a, b), likesTopic()
+		more := src
+		more.Partitions = 7
+		require.NoError(t, s.AddPartitions(t.Context(), more),
+			"to databases that have counted nothing there is nothing to add")
+		require.Equal(t, "0", a.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
+		for _, partition := range []int32{0, 1} { // at both
+			requireAt(t, start, (*Store).Position, s.Of(partition), src, partition)
+		}
+		require.NoError(t, s.Of(2).Apply(t.Context(), src, 2, at(0, 0), at(10, 5), oneLike, nil))
+		for range 2 { // a run that was stopped does it again
+			require.NoError(t, s.AddPartitions(t.Context(), more))
+			const moved = "applied_offset WHERE partitions = 7"
+			require.Equal(t, []string{"0 2 4 6", "1 3 5"}, []string{a.partitions(t, moved), b.partitions(t, moved)})
+		}
+		_, err := s.Of(2).Position(t.Context(), src, 2)
+		var changed *SourceChangedError
+		require.ErrorAs(t, err, &changed)
+		require.ErrorIs(t, s.Of(2).Apply(t.Context(), src, 2, at(10, 5), at(11, 6), oneLike, nil), ErrPositionMoved,
+			"who does not know of them yet reads its position again")
+		requireAt(t, at(10, 5), (*Store).Position, s.Of(2), more, 2)
+		requireAt(t, start, (*Store).Position, s.Of(6), more, 6)
+
+		require.ErrorAs(t, s.AddPartitions(t.Context(), src), &changed, "fewer than before")
+		more.Partitions++
+		more.TopicID[0]++
+		require.ErrorAs(t, s.AddPartitions(t.Context(), more), &changed, "of another log")
+		require.Equal(t, "4", a.scalar(t, "SELECT COUNT(*) FROM applied_offset WHERE partitions = 7"))
+	})
 }

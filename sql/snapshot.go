@@ -3,7 +3,6 @@ package sql
 import (
 	"context"
 	stdsql "database/sql"
-	"database/sql/driver"
 	"errors"
 	"time"
 
@@ -17,19 +16,9 @@ type Snapshot struct {
 
 // StoredPosition is a row of applied_offset as it is, whatever log it is of.
 type StoredPosition struct {
-	Topic       string    `db:"topic"`
-	Partition   int32     `db:"partition_id"`
-	TopicID     string    `db:"topic_id"` // 32 hex digits
-	Partitions  int32     `db:"partitions"`
-	NextOffset  int64     `db:"next_offset"`
-	NextSeq     uint64    `db:"next_seq"`
-	LeaderEpoch int32     `db:"leader_epoch"`
-	UpdatedAt   time.Time `db:"updated_at"`
-}
-
-// Position is the row's place in its log.
-func (p StoredPosition) Position() Position {
-	return Position{NextOffset: p.NextOffset, NextSeq: p.NextSeq, LeaderEpoch: p.LeaderEpoch}
+	Topic     string `db:"topic"`
+	Partition int32  `db:"partition_id"`
+	positionRow
 }
 
 // Of tells whether the row is of this log; *SourceChangedError says what it is of.
@@ -40,39 +29,29 @@ func (p StoredPosition) Of(src Source) error {
 
 // PostCount is a row of like_count.
 type PostCount struct {
-	PostID          uint64
-	Likes, Dislikes int64
+	PostID   uint64 `db:"post_id"`
+	Likes    int64  `db:"count"`
+	Dislikes int64  `db:"dislike_count"`
 }
 
 // HourCount is a row of like_hourly.
 type HourCount struct {
 	Hour            time.Time // UTC
 	Region          string
-	Partition       int32
+	Partition       int32 `db:"partition_id"`
 	Likes, Dislikes int64
 }
 
 // Snapshot calls read with a consistent view of the tables, in one read-only transaction that is over when it
 // returns. It holds no row lock, but the server keeps what changes meanwhile: read should only copy.
-func (s *Store) Snapshot(ctx context.Context, read func(*Snapshot) error) error {
-	if err := s.snapshot(ctx, read); err != nil {
-		return describe(err, "read MySQL at %s", s.server)
-	}
-	return nil
-}
-
-func (s *Store) snapshot(ctx context.Context, read func(*Snapshot) error) error {
+func (s *Store) Snapshot(ctx context.Context, read func(*Snapshot) error) (err error) {
+	defer func() { err = describe(err, "read MySQL at %s", s) }()
 	conn, err := s.db.Connx(ctx)
 	if err != nil {
 		return err
 	}
 	ended := false
-	defer func() {
-		if !ended { // as in transactOnce: never back to the pool with an open transaction
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-		_ = conn.Close()
-	}()
+	defer func() { release(conn, ended) }()
 	// Not by BeginTx, which cannot ask for the snapshot at the start: without it, InnoDB takes it at the first read.
 	for _, statement := range []string{
 		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
@@ -82,7 +61,7 @@ func (s *Store) snapshot(ctx context.Context, read func(*Snapshot) error) error 
 			return err
 		}
 	}
-	if err := checkShard(ctx, conn, s.options.Shard); err != nil {
+	if err := checkShard(ctx, conn, s.Shard()); err != nil {
 		return err
 	}
 	if err := read(&Snapshot{conn: conn}); err != nil {
@@ -95,52 +74,43 @@ func (s *Store) snapshot(ctx context.Context, read func(*Snapshot) error) error 
 
 // Positions returns every row of applied_offset.
 func (v *Snapshot) Positions(ctx context.Context) (rows []StoredPosition, err error) {
-	err = v.conn.SelectContext(ctx, &rows, "SELECT topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch, updated_at"+
-		" FROM applied_offset ORDER BY topic, partition_id")
+	err = v.conn.SelectContext(ctx, &rows, "SELECT topic, partition_id, topic_id, partitions, next_offset, next_seq,"+
+		" leader_epoch FROM applied_offset ORDER BY topic, partition_id")
 	return rows, err
 }
 
-// Rows estimates how many rows like_count has; 0 if the server does not tell.
+// Rows estimates how many rows like_count has; 0 if the server does not tell, for only a progress bar wants it.
 func (v *Snapshot) Rows(ctx context.Context) int64 {
 	var rows stdsql.NullInt64
-	err := v.conn.GetContext(ctx, &rows, "SELECT table_rows FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'like_count'")
-	if err != nil {
-		return 0 // only a progress bar wants it
-	}
+	_ = v.conn.GetContext(ctx, &rows, "SELECT table_rows FROM information_schema.tables"+
+		" WHERE table_schema = DATABASE() AND table_name = 'like_count'")
 	return rows.Int64
 }
 
 // EachCount calls each with the rows of like_count, in the order of their posts.
 func (v *Snapshot) EachCount(ctx context.Context, each func(PostCount) error) error {
-	return v.eachRow(ctx, "SELECT post_id, `count`, dislike_count FROM like_count ORDER BY post_id", func(rows *stdsql.Rows) error {
-		var c PostCount
-		if err := rows.Scan(&c.PostID, &c.Likes, &c.Dislikes); err != nil {
-			return err
-		}
-		return each(c)
-	})
+	return eachRow(ctx, v.conn, "SELECT post_id, `count`, dislike_count FROM like_count ORDER BY post_id", each)
 }
 
 // EachHour calls each with the rows of like_hourly, in the order of hours.
 func (v *Snapshot) EachHour(ctx context.Context, each func(HourCount) error) error {
-	return v.eachRow(ctx, "SELECT hour, region, partition_id, likes, dislikes FROM like_hourly ORDER BY hour, region, partition_id", func(rows *stdsql.Rows) error {
-		var h HourCount
-		if err := rows.Scan(&h.Hour, &h.Region, &h.Partition, &h.Likes, &h.Dislikes); err != nil {
-			return err
-		}
-		return each(h)
-	})
+	return eachRow(ctx, v.conn, "SELECT hour, region, partition_id, likes, dislikes FROM like_hourly"+
+		" ORDER BY hour, region, partition_id", each)
 }
 
 // eachRow streams a result: the driver keeps one packet of it in memory.
-func (v *Snapshot) eachRow(ctx context.Context, query string, each func(*stdsql.Rows) error) (err error) {
-	rows, err := v.conn.QueryContext(ctx, query)
+func eachRow[R any](ctx context.Context, conn *sqlx.Conn, query string, each func(R) error) (err error) {
+	rows, err := conn.QueryxContext(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		if err := each(rows); err != nil {
+		var row R
+		if err := rows.StructScan(&row); err != nil {
+			return err
+		}
+		if err := each(row); err != nil {
 			return err
 		}
 	}

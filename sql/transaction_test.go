@@ -14,20 +14,6 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-var oneLike = []CountDelta{{PostID: 1, Likes: 1}}
-
-// count1 is how often post 1 was liked.
-func (d database) count1(t testing.TB) int64 { return d.counts(t)[1].Likes }
-
-func countQueries(queries []string, prefix string) (n int) {
-	for _, query := range queries {
-		if strings.HasPrefix(query, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
 // Wherever a lock conflict hits, the whole transaction is done again, and counts once. (1205 undoes a statement only.)
 func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 	for _, c := range []struct {
@@ -43,41 +29,31 @@ func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 		{"COMMIT", errDeadlock},
 	} {
 		t.Run(fmt.Sprint(c.statement, c.number), func(t *testing.T) {
-			proxy, db := embeddedDatabase(t).through(t)
-			s := db.startedStore(t)
-			proxy.seen()
+			db := embeddedDatabase(t)
+			proxy, s := db.proxied(t)
 			proxy.once(c.statement, mysqlproxy.Refuse(c.number))
-			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}}))
+			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, oneHour))
 			require.Equal(t, 2, countQueries(proxy.seen(), "START TRANSACTION"))
-			require.EqualValues(t, 1, db.count1(t))
-			conflicts := s.Collectors()[1]
-			require.InDelta(t, 1, testutil.ToFloat64(conflicts), 0)
+			require.Equal(t, oneLiked, db.counts(t))
+			require.InDelta(t, 1, testutil.ToFloat64(s.collectors()[1]), 0)
 		})
 	}
 }
 
 func TestRetriesAreBounded(t *testing.T) {
-	proxy, db := embeddedDatabase(t).through(t)
-	s := db.startedStore(t, func(o *Options) { o.Retries = 3 })
-	proxy.seen()
-	proxy.On(func(query string) (v mysqlproxy.Verdict) {
-		if strings.HasPrefix(query, "UPDATE") {
-			v = mysqlproxy.Refuse(errDeadlock)
-		}
-		return v
-	})
-	err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+	proxy, s := embeddedDatabase(t).proxied(t, func(o *Options) { o.Retries = 3 })
+	proxy.always(map[string]mysqlproxy.Verdict{"UPDATE": mysqlproxy.Refuse(errDeadlock)})
+	err := likeOnce(t.Context(), s)
 	require.True(t, hasNumber(err, errDeadlock), "%v", err)
 	require.True(t, IsTransient(err))
 	require.Equal(t, 4, countQueries(proxy.seen(), "START TRANSACTION"))
 }
 
 func TestOtherErrorsAreNotRetried(t *testing.T) {
-	proxy, db := embeddedDatabase(t).through(t)
-	s := db.startedStore(t)
-	proxy.seen()
+	db := embeddedDatabase(t)
+	proxy, s := db.proxied(t)
 	proxy.once("INSERT INTO like_count", mysqlproxy.Refuse(1690))
-	err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+	err := likeOnce(t.Context(), s)
 	require.ErrorContains(t, err, "kudos audit")
 	require.False(t, IsTransient(err))
 	require.Equal(t, 1, countQueries(proxy.seen(), "START TRANSACTION"))
@@ -86,46 +62,40 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 
 // The answer to COMMIT is lost. The caller must learn that it may have worked, and Position must tell whether it has.
 func TestUnknownOutcomeOfCommit(t *testing.T) {
-	for _, c := range []struct {
-		name string
+	type lost struct {
 		cut  mysqlproxy.Verdict
 		want Position
-	}{
-		{"server never saw it", mysqlproxy.CutBefore(), start},
-		{"server did it", mysqlproxy.CutAfter(nil), at(10, 5)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			onEachServer(t, func(t *testing.T, db database) {
-				proxy, db := db.through(t)
-				s := db.startedStore(t)
-				proxy.once("COMMIT", c.cut)
-				err := s.Apply(t.Context(), likesTopic(), 0, start, at(10, 5), oneLike, nil)
-				var unknown *UnknownOutcomeError
-				require.ErrorAs(t, err, &unknown)
-				require.True(t, IsTransient(err))
-
-				position, err := s.Position(t.Context(), likesTopic(), 0)
-				require.NoError(t, err)
-				require.Equal(t, c.want, position)
-				if position == start {
-					require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, start, at(10, 5), oneLike, nil))
-				}
-				require.EqualValues(t, 1, db.count1(t))
-			})
-		})
 	}
+	inEachCase(t, map[string]lost{
+		"server never saw it": {mysqlproxy.CutBefore(), start},
+		"server did it":       {mysqlproxy.CutAfter(nil), at(1, 1)},
+	}, func(t *testing.T, db database, c lost) {
+		proxy, s := db.proxied(t)
+		proxy.once("COMMIT", c.cut)
+		err := s.Apply(t.Context(), likesTopic(), 0, start, at(1, 1), oneLike, nil)
+		requireUnknown(t, true, err)
+		require.True(t, IsTransient(err))
+
+		requireAt(t, c.want, (*Store).Position, s, likesTopic(), 0)
+		if c.want == start {
+			require.NoError(t, likeOnce(t.Context(), s))
+		}
+		require.Equal(t, oneLiked, db.counts(t))
+	})
+}
+
+func requireUnknown(t testing.TB, want bool, err error) {
+	t.Helper()
+	var unknown *UnknownOutcomeError
+	require.Equal(t, want, errors.As(err, &unknown), "%v", err)
 }
 
 // Any other error to COMMIT than a deadlock leaves the outcome open: some servers report one after they committed.
 func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 	for _, number := range []uint16{1053, 1180, errLockWaitTimeout, 1290, 1317} {
-		proxy, db := embeddedDatabase(t).through(t)
-		s := db.startedStore(t)
-		proxy.seen()
+		proxy, s := embeddedDatabase(t).proxied(t)
 		proxy.once("COMMIT", mysqlproxy.Refuse(number))
-		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
-		var unknown *UnknownOutcomeError
-		require.ErrorAs(t, err, &unknown, "error %d", number)
+		requireUnknown(t, true, likeOnce(t.Context(), s))
 		require.Equal(t, 1, countQueries(proxy.seen(), "START TRANSACTION"), "error %d: never repeated blind", number)
 	}
 }
@@ -136,15 +106,13 @@ func TestConnectionLostBeforeCommit(t *testing.T) {
 		for _, statement := range []string{"START TRANSACTION", "UPDATE applied_offset", "INSERT INTO like_count"} {
 			t.Run(statement, func(t *testing.T) {
 				onEachServer(t, func(t *testing.T, db database) {
-					proxy, db := db.through(t)
-					s := db.startedStore(t)
+					proxy, s := db.proxied(t)
 					proxy.once(statement, cut)
-					err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
-					var unknown *UnknownOutcomeError
-					require.False(t, errors.As(err, &unknown), "%v", err)
+					err := likeOnce(t.Context(), s)
+					requireUnknown(t, false, err)
 					require.True(t, IsTransient(err), "%v", err)
-					require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
-					require.EqualValues(t, 1, db.count1(t))
+					require.NoError(t, likeOnce(t.Context(), s))
+					require.Equal(t, oneLiked, db.counts(t))
 				})
 			})
 		}
@@ -154,86 +122,73 @@ func TestConnectionLostBeforeCommit(t *testing.T) {
 // After a failover the pool may still hold connections to the old primary, which is read-only now.
 func TestReadOnlyServerIsLeft(t *testing.T) {
 	for _, number := range []uint16{1290, 1792, 1836} {
-		proxy, db := embeddedDatabase(t).through(t)
-		s := db.startedStore(t)
+		proxy, s := embeddedDatabase(t).proxied(t)
 		before := proxy.Connections()
 		proxy.once("UPDATE applied_offset", mysqlproxy.Refuse(number))
-		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+		err := likeOnce(t.Context(), s)
 		require.True(t, IsTransient(err), "%v", err)
 		require.ErrorContains(t, err, "read-only")
-		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+		require.NoError(t, likeOnce(t.Context(), s))
 		require.Equal(t, before+1, proxy.Connections(), "error %d: the next call must dial again", number)
 	}
 }
 
-// A transaction that could not be rolled back must not stay open on a pooled connection: the next START TRANSACTION
+// A transaction that did not end for certain must not stay open on a pooled connection: the next START TRANSACTION
 // would commit it.
-func TestConnectionIsDroppedWhenRollbackFails(t *testing.T) {
-	onEachServer(t, func(t *testing.T, db database) {
-		proxy, db := db.through(t)
-		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
-		proxy.On(func(query string) (v mysqlproxy.Verdict) {
-			switch {
-			case strings.HasPrefix(query, "INSERT INTO like_hourly"):
-				v = mysqlproxy.Refuse(1264)
-			case query == "ROLLBACK":
-				v = mysqlproxy.Refuse(1317)
-			}
-			return v
-		})
-		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, []HourDelta{{Region: "ZZ", Likes: 1}})
-		require.True(t, hasNumber(err, 1264), "%v", err)
+func TestConnectionIsDroppedWhoseTransactionMayBeOpen(t *testing.T) {
+	inEachCase(t, map[string]map[string]mysqlproxy.Verdict{
+		"ROLLBACK fails": {"INSERT INTO like_hourly": mysqlproxy.Refuse(1264), "ROLLBACK": mysqlproxy.Refuse(1317)},
+		"COMMIT fails":   {"COMMIT": mysqlproxy.Refuse(1180)},
+	}, func(t *testing.T, db database, verdicts map[string]mysqlproxy.Verdict) {
+		proxy, s := db.proxied(t, func(o *Options) { o.MaxOpenConns = 1 })
+		proxy.always(verdicts)
+		err := s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, oneHour)
+		require.Error(t, err)
+		require.Equal(t, len(verdicts) > 1, hasNumber(err, 1264), "it is the first cause: %v", err)
 		proxy.On(nil)
-
 		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), nil, nil))
 		require.Empty(t, db.counts(t), "what failed must not be committed by the next transaction")
-	})
-}
-
-func TestCommitErrorDropsTheConnection(t *testing.T) {
-	onEachServer(t, func(t *testing.T, db database) {
-		proxy, db := db.through(t)
-		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
-		proxy.once("COMMIT", mysqlproxy.Refuse(1180)) // the transaction is still open on the server
-		require.Error(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
-		require.NoError(t, s.Apply(t.Context(), likesTopic(), 1, at(0, 0), at(1, 1), nil, nil))
-		require.Empty(t, db.counts(t))
 	})
 }
 
 func TestCancelledContextEndsApplyWithoutCommit(t *testing.T) {
 	for _, statement := range []string{"START TRANSACTION", "UPDATE applied_offset", "INSERT INTO like_count"} {
 		t.Run(statement, func(t *testing.T) {
-			proxy, db := embeddedDatabase(t).through(t)
-			s := db.startedStore(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			proxy.On(func(query string) mysqlproxy.Verdict {
-				if strings.HasPrefix(query, statement) {
-					cancel()
-				}
-				return mysqlproxy.Verdict{}
-			})
-			err := s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
+			db := embeddedDatabase(t)
+			proxy, s := db.proxied(t)
+			err := likeOnce(proxy.cancelledAt(t, statement), s)
 			require.ErrorIs(t, err, context.Canceled)
 			require.False(t, IsTransient(err))
 			proxy.On(nil)
-			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
-			require.EqualValues(t, 1, db.count1(t))
+			require.NoError(t, likeOnce(t.Context(), s))
+			require.Equal(t, oneLiked, db.counts(t))
 		})
 	}
 }
 
-func TestNoCommitForACallerThatHasGone(t *testing.T) {
-	proxy, db := embeddedDatabase(t).through(t)
-	s := db.startedStore(t)
-	proxy.seen()
-	ctx, cancel := context.WithCancel(t.Context())
-	err := s.transact(ctx, func(context.Context, *sqlx.Tx) error {
-		cancel() // after the last statement
-		return nil
+// While COMMIT is on its way nobody may interrupt it: that would make a known outcome unknown.
+func TestCommitIsNotInterruptedByTheContext(t *testing.T) {
+	db := embeddedDatabase(t)
+	proxy, s := db.proxied(t)
+	require.NoError(t, likeOnce(proxy.cancelledAt(t, "COMMIT"), s))
+	require.Equal(t, oneLiked, db.counts(t))
+}
+
+func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
+	proxy, s := embeddedDatabase(t).proxied(t, func(o *Options) {
+		o.Retries, o.RetryBackoff, o.RetryBackoffMax = 1000, 1e12, 1e12
 	})
-	require.Equal(t, context.Canceled, err)
-	require.Equal(t, []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION", "ROLLBACK"}, proxy.seen())
+	ctx, cancel := context.WithCancel(t.Context())
+	proxy.On(func(query string) (v mysqlproxy.Verdict) {
+		switch {
+		case strings.HasPrefix(query, "UPDATE"):
+			v = mysqlproxy.Refuse(errDeadlock)
+		case query == "ROLLBACK": // the wait of 1000 s comes next
+			cancel()
+		}
+		return v
+	})
+	require.ErrorIs(t, likeOnce(ctx, s), context.Canceled)
 }
 
 // cancelledLate is cancelled right after it was asked, once armed.
@@ -251,51 +206,24 @@ func (c *cancelledLate) Err() error {
 	return err
 }
 
-// Between our last look at the context and COMMIT, database/sql must not look again: it would send no COMMIT, and that
-// would pass for one without an answer.
-func TestContextCannotRefuseTheCommit(t *testing.T) {
-	proxy, db := embeddedDatabase(t).through(t)
-	s := db.startedStore(t)
-	proxy.seen()
-	ctx, cancel := context.WithCancel(t.Context())
-	late := &cancelledLate{Context: ctx, cancel: cancel}
-	require.NoError(t, s.transact(late, func(context.Context, *sqlx.Tx) error {
-		late.armed = true
-		return nil
-	}))
-	require.Error(t, ctx.Err(), "nobody looked at the context before COMMIT")
-	require.Equal(t, []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION", "COMMIT"}, proxy.seen())
-}
-
-// While COMMIT is on its way nobody may interrupt it: that would make a known outcome unknown.
-func TestCommitIsNotInterruptedByTheContext(t *testing.T) {
-	proxy, db := embeddedDatabase(t).through(t)
-	s := db.startedStore(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	proxy.On(func(query string) mysqlproxy.Verdict {
-		if query == "COMMIT" {
-			cancel()
-		}
-		return mysqlproxy.Verdict{}
-	})
-	require.NoError(t, s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
-	require.EqualValues(t, 1, db.count1(t))
-}
-
-func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
-	proxy, db := embeddedDatabase(t).through(t)
-	s := db.startedStore(t, func(o *Options) { o.Retries, o.RetryBackoff, o.RetryBackoffMax = 1000, 1e12, 1e12 })
-	ctx, cancel := context.WithCancel(t.Context())
-	proxy.On(func(query string) (v mysqlproxy.Verdict) {
-		switch {
-		case strings.HasPrefix(query, "UPDATE"):
-			v = mysqlproxy.Refuse(errDeadlock)
-		case query == "ROLLBACK": // the wait of 1000 s comes next
-			cancel()
-		}
-		return v
-	})
-	require.ErrorIs(t, s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil), context.Canceled)
+// No COMMIT for a caller that has gone. But between our last look at the context and COMMIT, database/sql must not look
+// again: it would send no COMMIT, and that would pass for one without an answer.
+func TestContextIsAskedOnceBeforeTheCommit(t *testing.T) {
+	for last, want := range map[string]error{"ROLLBACK": context.Canceled, "COMMIT": nil} {
+		proxy, s := embeddedDatabase(t).proxied(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		late := &cancelledLate{Context: ctx, cancel: cancel}
+		require.Equal(t, want, s.transact(late, func(context.Context, *sqlx.Tx) error {
+			late.armed = true
+			if want != nil {
+				cancel() // after the last statement
+			}
+			return nil
+		}))
+		require.Error(t, ctx.Err(), "nobody looked at the context before COMMIT")
+		begin := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
+		require.Equal(t, append(begin, last), proxy.seen())
+	}
 }
 
 // The pool notices connections that the server has closed meanwhile.
@@ -308,9 +236,10 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 		raw.MustExec("KILL ?", id)
 		require.Eventually(t, func() bool {
 			var gone bool
-			return raw.Get(&gone, "SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = ?", id) == nil && gone
+			err := raw.Get(&gone, "SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = ?", id)
+			return err == nil && gone
 		}, waitLimit, pollEvery)
-		require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil))
+		require.NoError(t, likeOnce(t.Context(), s))
 	})
 }
 
@@ -333,11 +262,12 @@ func TestStatementsFitTheServersPacketLimit(t *testing.T) {
 			s := through.store(t, func(o *Options) { o.MaxStatementBytes = 1 << 20 })
 			_, err := s.Position(t.Context(), likesTopic(), 0)
 			require.NoError(t, err)
-			var counts []CountDelta
-			for post := range uint64(1500) {
-				counts = append(counts, CountDelta{PostID: 1<<63 + post, Likes: 1})
+			counts := posts(0, 3000)
+			for i := range counts {
+				counts[i].PostID += 1 << 63
 			}
-			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, start, at(1, 0), counts, nil), "max_allowed_packet %d", limit)
+			require.NoError(t, s.Apply(t.Context(), likesTopic(), 0, start, at(1, 0), counts, nil),
+				"max_allowed_packet %d", limit)
 			require.Len(t, db.counts(t), len(counts))
 		})
 	}

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +17,18 @@ type gate struct {
 }
 
 func newGate() *gate { return &gate{entered: make(chan int32, 1000), open: make(chan struct{})} }
+
+// gate holds the batches of the lab's workers; ticks pass.
+func (l *lab) gate() *gate {
+	g := newGate()
+	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
+		if len(b.Records) == 0 {
+			return nil
+		}
+		return g.pass(ctx, b.Partition)
+	}
+	return g
+}
 
 func (g *gate) pass(ctx context.Context, partition int32) error {
 	g.entered <- partition
@@ -39,20 +50,11 @@ func (g *gate) wait(t testing.TB) int32 {
 	}
 }
 
-// TestBatchesGrowWithTheLoad: what arrives while a batch is worked on waits, and is
-// the next batch, as far as it fits.
+// TestBatchesGrowWithTheLoad: what arrives while a batch is worked on waits, and is the next batch, as far as it fits.
 func TestBatchesGrowWithTheLoad(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
-	l := newLab(t)
-	g := newGate()
-	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
-		if len(b.Records) == 0 {
-			return nil
-		}
-		return g.pass(ctx, b.Partition)
-	}
+	c, l := newInput(t, 1, 0)
+	g := l.gate()
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.watchInterval = time.Hour }) // the lag is what was fetched
 	c.Produce(testkit.Records(input, 0, 0, 1)...)
 	g.wait(t)
@@ -68,35 +70,19 @@ func TestBatchesGrowWithTheLoad(t *testing.T) {
 	require.Empty(t, l.processed(0))
 	close(g.open)
 	l.waitProcessed(0, offsets(0, 131))
-	require.Equal(t, []int{1, 100}, l.sizes(0)[:2])
+	require.Equal(t, []int{1, 100}, l.at(0).batches[:2])
 	require.Equal(t, 1, l.count(0, "Fence"))
-}
-
-func TestBatchesHaveAMaximum(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 1050), testkit.Records(input, 1, 0, 333)...)...)
-	l := newLab(t)
-	c.run(l, nil)
-	l.waitProcessed(0, offsets(0, 1050))
-	l.waitProcessed(1, offsets(0, 333))
-	for p := range int32(2) {
-		require.LessOrEqual(t, slices.Max(l.sizes(p)), 100)
-	}
 }
 
 func TestTicksComeWhileNothingArrives(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	l := newLab(t)
+	c, l := newInput(t, 2, 0)
 	p, _ := c.run(l, nil)
 	c.Produce(testkit.Records(input, 1, 0, 7)...)
 	l.waitProcessed(1, offsets(0, 7))
 	for part := range int32(2) {
-		before := l.tickCount(part)
-		testkit.WaitFor(t, "ticks", func() bool { return l.tickCount(part) >= before+3 })
+		before := l.at(part).ticks
+		testkit.WaitFor(t, "ticks", func() bool { return l.at(part).ticks >= before+3 })
 	}
 	require.NoError(t, p.Ready())
 	c.Produce(testkit.Records(input, 1, 7, 7)...)
@@ -139,4 +125,23 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 	close(g.open)
 	l.waitProcessed(1, offsets(0, many))
 	require.Equal(t, offsets(0, many), l.processed(0))
+}
+
+// TestRecordsFitAgain: a fetch of batches of almost the same size uses the memory of the last one, and a small batch
+// does not hold much.
+func TestRecordsFitAgain(t *testing.T) {
+	var p recordPool
+	for n := 1; n < 10_000; n += 1 + n/32 {
+		room := cap(p.GetRecords(n))
+		require.GreaterOrEqual(t, room, n)
+		require.LessOrEqual(t, room, n+n/4)
+	}
+	require.Equal(t, cap(p.GetRecords(1600)), cap(p.GetRecords(1700)))
+
+	small, large := p.GetRecords(10), p.GetRecords(100)
+	p.PutRecords(small)
+	p.PutRecords(large)
+	for range 3 { // whatever the pool has kept
+		require.GreaterOrEqual(t, len(p.GetRecords(50)), 50)
+	}
 }

@@ -23,8 +23,7 @@ func NewCollector(processors ...*Processor) prometheus.Collector {
 	return c
 }
 
-// NewRoleCollector makes one of a role that reads all partitions itself: the same metrics, by
-// the role's name.
+// NewRoleCollector makes one of a role that reads all partitions itself: the same metrics, by the role's name.
 func NewRoleCollector(name string, status func() ([]PartitionStatus, error)) prometheus.Collector {
 	return collector{{name, status}}
 }
@@ -35,11 +34,13 @@ var (
 	lagDesc = prometheus.NewDesc("kafka_consumergroup_lag",
 		"Records behind the position of an assigned partition.", []string{"consumergroup", "topic", "partition"}, nil)
 	standsDesc = prometheus.NewDesc("kudos_position_age_seconds",
-		"Seconds for which the position of an assigned partition has not moved although there is a lag; otherwise 0.", []string{"group", "partition"}, nil)
+		"Seconds for which the position of an assigned partition has not moved although there is a lag; otherwise 0.",
+		[]string{"group", "partition"}, nil)
 	positionDesc = prometheus.NewDesc("kudos_position",
 		"Next offset that an assigned partition reads.", []string{"group", "partition"}, nil)
 	stateDesc = prometheus.NewDesc("kudos_partition_state",
-		"1 for the state that an assigned partition is in: starting, running, parked or fenced.", []string{"group", "partition", "state"}, nil)
+		"1 for the state that an assigned partition is in: starting, running, parked or fenced.",
+		[]string{"group", "partition", "state"}, nil)
 	parkedDesc = prometheus.NewDesc("kudos_parked_partitions",
 		"Assigned partitions that wait for their cause to be mended.", []string{"group", "cause"}, nil)
 )
@@ -65,7 +66,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(stateDesc, 1, g.name, partition, s.State)
 		}
 		for _, cause := range causes { // all of them: an alert needs a 0 to come back to
-			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), g.name, string(cause))
+			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), g.name,
+				string(cause))
 		}
 	}
 }

@@ -121,7 +121,8 @@ func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
 
 // dataLost parks for an unclean election.
 func dataLost(err error) *ParkError {
-	return Park(CauseLoss, "compare the log with `kudos audit`; the records behind the new end are gone", "data was lost by an unclean leader election: %w", err)
+	return Park(CauseLoss, "compare the log with `kudos audit`; the records behind the new end are gone",
+		"data was lost by an unclean leader election: %w", err)
 }
 
 // parks tells whether err is one that another try does not mend.
@@ -144,7 +145,8 @@ func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, parti
 	}
 	// Below zero: the leader does not know the epoch, which alone proves nothing.
 	if end >= 0 && end < pos.Offset {
-		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch, topic, partition, end, pos.Offset))
+		return dataLost(fmt.Errorf("leader epoch %d of %s/%d ends at offset %d, but had been read up to %d", pos.Epoch,
+			topic, partition, end, pos.Offset))
 	}
 	return nil
 }
@@ -156,7 +158,8 @@ func fetchError(err error) error {
 	case errors.As(err, &loss):
 		return dataLost(err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return Park(CauseLoss, "raise the topic's retention; `kudos topics check` shows its ends", "the position is not in the log any more: %w", err)
+		return Park(CauseLoss, "raise the topic's retention; `kudos topics check` shows its ends",
+			"the position is not in the log any more: %w", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
 		return Park(CausePermission, grantAccess, "%w", err)
 	}

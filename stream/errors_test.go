@@ -14,7 +14,8 @@ import (
 func TestErrorsAreClassified(t *testing.T) {
 	require.Equal(t, CausePermission, causeOf(fmt.Errorf("asking: %w", kerr.GroupAuthorizationFailed)))
 	require.Equal(t, CauseUnavailable, causeOf(fmt.Errorf("asking: %w", kerr.CoordinatorNotAvailable)))
-	require.Equal(t, CauseState, causeOf(fmt.Errorf("opening: %w", Park(CauseState, "", "%w", kerr.GroupAuthorizationFailed))))
+	require.Equal(t, CauseState, causeOf(fmt.Errorf("opening: %w",
+		Park(CauseState, "", "%w", kerr.GroupAuthorizationFailed))))
 	park := Park(CauseState, "do this", "that is wrong: %w", kerr.OffsetOutOfRange)
 	require.ErrorIs(t, park, kerr.OffsetOutOfRange)
 	require.EqualError(t, park, "that is wrong: "+kerr.OffsetOutOfRange.Error())
@@ -26,7 +27,8 @@ func TestErrorsAreClassified(t *testing.T) {
 	require.False(t, canceled(live, context.Canceled), "somebody else's cancellation")
 	require.False(t, canceled(ended, kerr.ProducerFenced))
 
-	for _, err := range []error{kerr.SaslAuthenticationFailed, kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed} {
+	for _, err := range []error{kerr.SaslAuthenticationFailed, kerr.TopicAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed} {
 		require.Equal(t, Trouble{CausePermission, err.Error(), grantAccess}, TroubleOf(err))
 	}
 	setup := fmt.Errorf("opening: %w", &kafka.SetupError{Remedy: "do that", Err: kerr.UnknownTopicOrPartition})

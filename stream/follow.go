@@ -15,24 +15,44 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Follower follows all partitions of a topic without a group, each by itself: for what keeps its own position. Where the
-// topic comes to have other partitions, or is made anew, all begin again.
+// Follower follows the partitions of a topic without a group, each by itself: for what keeps its own position. Where
+// the topic gets other partitions, or is recreated, all start again.
 type Follower struct {
 	poller
 	newWorker func(Assignment) Worker
 	begun     func([]Worker) // with those of a session by partition, and with nil after it
 
-	err struct {
+	mu struct {
 		sync.Mutex
-		last error // why there is no session
+		err     error                      // why there is no session
+		wanted  func(partition int32) bool // which partitions are followed
+		session *followerSession           // the present one, or nil
+		running map[int32]*followed        // those being closed included
 	}
 	end context.CancelCauseFunc // of the present session
 }
 
+// followerSession is a session with the partitions that its topic has.
+type followerSession struct {
+	*session
+	count int32
+	group sync.WaitGroup // of the followed partitions
+}
+
+// followed is a partition with its goroutine.
+type followed struct {
+	*Partition
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when its worker has left
+}
+
 // NewFollower returns a follower of the topic Input, shown in metrics as Group. It calls newWorker for each partition
 // whenever all start, then begun, if not nil, with the workers, and begun with nil when they have ended.
-func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger) *Follower {
-	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval), cmp.Or(opts.stallTimeout, stallTimeout)
+func NewFollower(
+	opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
+) *Follower {
+	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval),
+		cmp.Or(opts.stallTimeout, stallTimeout)
 	if opts.stalled == nil {
 		opts.stalled = die
 	}
@@ -40,7 +60,8 @@ func NewFollower(opts ProcessorOptions, newWorker func(Assignment) Worker, begun
 		begun = func([]Worker) {}
 	}
 	f := &Follower{poller: newPoller(&opts, log), newWorker: newWorker, begun: begun}
-	f.err.last = errors.New("not started")
+	f.mu.err, f.mu.running = errors.New("not started"), map[int32]*followed{}
+	f.mu.wanted = func(int32) bool { return true }
 	return f
 }
 
@@ -51,7 +72,8 @@ const topicCheckInterval = 3 * time.Second
 // Run blocks until ctx is canceled; it retries after every error.
 func (f *Follower) Run(ctx context.Context) error {
 	again(ctx, f.runOnce, func(err error, in time.Duration) {
-		f.log.Warn("following a topic: all partitions begin again", "topic", f.opts.Input, "error", err, "remedy", remedyOf(err), "in", in)
+		f.log.Warn("following a topic: all partitions begin again", "topic", f.opts.Input, "error", err,
+			"remedy", remedyOf(err), "in", in)
 		f.setErr(err)
 	})
 	return nil
@@ -61,19 +83,19 @@ func (f *Follower) Run(ctx context.Context) error {
 func (f *Follower) NotYet(why error) { f.setErr(why) }
 
 func (f *Follower) setErr(err error) {
-	f.err.Lock()
-	defer f.err.Unlock()
-	f.err.last = err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.err = err
 }
 
 // Err says why there are no partitions.
 func (f *Follower) Err() error {
-	f.err.Lock()
-	defer f.err.Unlock()
-	return f.err.last
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.err
 }
 
-// runOnce follows the partitions that there are, until something concerns all of them.
+// runOnce follows the partitions until something concerns all of them.
 func (f *Follower) runOnce(ctx context.Context) error {
 	cl, err := f.opts.Kafka.NewClient(f.log,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -97,34 +119,104 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	id := kafka.LogID{ClusterID: topics.ClusterID, TopicID: info.ID}
 	ctx, f.end = context.WithCancelCause(ctx)
 	defer f.end(nil)
-	s := &session{cl: cl, opts: f.opts, topic: f.opts.Input, partitions: map[int32]*Partition{}, fixed: true, ctx: ctx}
-	workers := make([]Worker, info.Partitions)
-	for n := range workers {
-		a := Assignment{Topic: s.topic, Partition: int32(n), Log: id, Partitions: info.Partitions}
-		p := newPartition(a, f.newWorker, f.opts, cl, f, f.log)
-		workers[n], s.partitions[a.Partition] = p.worker, p
-	}
-	cl.PauseFetchPartitions(s.claims()) // until they are open
-	f.show(s)
-	f.begun(workers)
-	var wg sync.WaitGroup
-	for _, p := range s.partitions {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if !p.Step(ctx) {
-					p.Wait(ctx)
-				}
-			}
-		})
-	}
-	wg.Go(s.watch)
-	wg.Go(func() { f.watchTopic(ctx, cl, id, info.Partitions) })
+	s := &followerSession{count: info.Partitions,
+		session: &session{cl: cl, opts: f.opts, topic: f.opts.Input, fixed: true, log: id, ctx: ctx}}
+	f.begin(s)
+	f.show(s.session)
+	s.group.Go(s.watch)
+	s.group.Go(func() { f.watchTopic(ctx, cl, id, info.Partitions) })
 	f.poll(ctx, f.end, cl)
-	wg.Wait()
+	f.mu.Lock()
+	f.mu.session = nil
+	f.mu.Unlock()
+	s.group.Wait()
 	f.show(nil)
 	f.begun(nil)
-	s.closeWorkers()
 	return context.Cause(ctx)
+}
+
+// begin starts the wanted partitions of a session.
+func (f *Follower) begin(s *followerSession) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.session = s
+	var workers []Worker
+	for n := range s.count {
+		if f.mu.wanted(n) {
+			workers = append(workers, f.start(s, n))
+		}
+	}
+	f.begun(workers)
+}
+
+// start starts one partition; it is called with mu held. The partition before it, if any, closes its files first.
+func (f *Follower) start(s *followerSession, n int32) Worker {
+	before := f.mu.running[n]
+	a := Assignment{Topic: s.topic, Partition: n, Log: s.log, Partitions: s.count}
+	p := &followed{Partition: newPartition(a, f.newWorker, f.opts, s.cl, f, f.log), ended: make(chan struct{})}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(s.ctx)
+	f.mu.running[n] = p
+	s.cl.PauseFetchPartitions(map[string][]int32{s.topic: {n}}) // until it is open
+	s.set(n, p.Partition)
+	s.group.Go(func() {
+		defer close(p.ended)
+		defer p.cancel()
+		if before != nil {
+			<-before.ended
+		}
+		p.run(ctx)
+		p.Close()
+	})
+	return p.worker
+}
+
+// followWanted changes what is wanted, and starts what is not followed yet.
+func (f *Follower) followWanted(wanted func(partition int32) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.wanted = wanted
+	s := f.mu.session
+	if s == nil {
+		return
+	}
+	for n := range s.count {
+		if wanted(n) && s.partitions()[n] == nil {
+			f.start(s, n)
+		}
+	}
+}
+
+// release stops following partitions and waits until they are closed, for so long at most.
+func (f *Follower) release(ctx context.Context, patience time.Duration, partitions map[int32]*Partition) error {
+	f.mu.Lock()
+	wanted := f.mu.wanted
+	f.mu.wanted = func(n int32) bool { _, ok := partitions[n]; return !ok && wanted(n) }
+	ending := map[int32]*followed{}
+	for n := range partitions {
+		if p := f.mu.running[n]; p != nil {
+			p.cancel()
+			ending[n] = p
+			if f.mu.session != nil {
+				f.mu.session.set(n, nil)
+			}
+		}
+	}
+	f.mu.Unlock()
+	f.wake() // its client is still fetching them
+	bound := time.NewTimer(patience)
+	defer bound.Stop()
+	for n, p := range ending {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-bound.C:
+			return fmt.Errorf("the copy of %s/%d was not closed within %v: does its disk answer?", f.opts.Input, n,
+				patience)
+		}
+	}
+	return nil
 }
 
 // followPartitionBytes is what the broker answers with for a partition.
@@ -175,8 +267,8 @@ func (f *Follower) Status() ([]PartitionStatus, error) {
 
 // statuses are in the order of partitions.
 func (s *session) statuses() []PartitionStatus {
-	statuses := make([]PartitionStatus, 0, len(s.partitions))
-	for _, p := range s.partitions {
+	var statuses []PartitionStatus
+	for _, p := range s.partitions() {
 		statuses = append(statuses, p.Status())
 	}
 	slices.SortFunc(statuses, func(a, b PartitionStatus) int { return int(a.Partition - b.Partition) })

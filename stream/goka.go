@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/stream/kafka"
-	"kudos/stream/store"
 )
 
 // This file is all that there is for goka.
@@ -25,15 +24,15 @@ import (
 //	  │
 //	  ├─ Run ──► gokaGroup.Consume ──► group: membership and poll loop, on franz-go
 //	  │                                  │ assigned: a session
-//	  ├─ Setup ◄─────────────────────────┤ a goroutine for each partition; its store is opened
+//	  ├─ Setup ◄─────────────────────────┤ a goroutine for each partition
 //	  ├─ ConsumeClaim ◄── messages ──────┤ one after the other, as often as goka takes one
 //	  │    └► callback ──► Partition.Step: all that is done for a partition is done here
-//	  └─ Cleanup ◄───────────────────────┘ revoked: the goroutines end, the stores are closed
+//	  └─ Cleanup ◄───────────────────────┘ revoked: the goroutines end
 //
-// goka does not read Kafka, recover a table, keep positions or produce: a Worker has transactions, which goka knows
-// nothing of. It takes the table for recovered at once, for the topic manager says that it is empty; the worker
-// brings the store up to date after it has fenced the partition (see store.Store.CatchUp). What goka 1.1.17 never calls of an
-// interface is not there: the interface is embedded, and nil.
+// goka does not read Kafka, keep or recover a table, keep positions or produce: a Worker has transactions, which goka
+// knows nothing of. It takes the table for recovered at once, for the topic manager says that it is empty; the worker
+// opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). What goka
+// 1.1.17 never calls of an interface is not there: the interface is embedded, and nil.
 
 // newGoka makes the goka processor of a group.
 func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
@@ -44,27 +43,27 @@ func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
 		if s == nil {
 			return
 		}
-		if p := s.partitions[msg.(int32)]; p != nil && !p.Step(s.ctx) {
+		if p := s.partitions()[msg.(int32)]; p != nil && !p.Step(s.ctx) {
 			p.Wait(s.ctx)
 		}
 	}
 	edges := []goka.Edge{goka.Input(goka.Stream(o.Input), partitionCodec{}, step)}
 	options := []goka.ProcessorOption{
-		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) { return gokaGroup{group: g}, nil }),
+		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) {
+			return gokaGroup{group: g}, nil
+		}),
 		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return noConsumer{}, nil }),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
-		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) { return refusingProducer{}, nil }),
+		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) {
+			return refusingProducer{}, nil
+		}),
 		goka.WithLogger(gokaLogger{g.log}),
 		goka.WithPartitionChannelSize(1),
 	}
 	if o.Table {
 		edges = append(edges, goka.Persist(partitionCodec{}))
-		options = append(options, goka.WithStorageBuilder(func(topic string, partition int32) (storage.Storage, error) {
-			id, err := tm.identify(topic)
-			if err != nil {
-				return nil, fmt.Errorf("local state of %s/%d: %w", topic, partition, err)
-			}
-			return gokaStorage{store: o.Stores.New(id, topic, partition)}, nil
+		options = append(options, goka.WithStorageBuilder(func(string, int32) (storage.Storage, error) {
+			return storage.NewNull(), nil
 		}))
 	}
 	return goka.NewProcessor(o.Kafka.Brokers, goka.DefineGroup(goka.Group(o.Group), edges...), options...)
@@ -161,17 +160,6 @@ func (partitionCodec) Decode(b []byte) (any, error) {
 
 func (partitionCodec) Encode(any) ([]byte, error) { return nil, errRefused }
 
-// gokaStorage is goka's storage.Storage: goka opens and closes a partition's store, and asks for nothing that is in it.
-type gokaStorage struct {
-	storage.Storage
-	store *store.Store
-}
-
-func (s gokaStorage) Open() error                       { return s.store.Open() }
-func (s gokaStorage) Close() error                      { return s.store.Close() }
-func (gokaStorage) GetOffset(none int64) (int64, error) { return none, nil }
-func (gokaStorage) MarkRecovered() error                { return nil }
-
 // noConsumer is goka's sarama.Consumer, by which it would recover tables.
 type noConsumer struct{ sarama.Consumer }
 
@@ -185,28 +173,14 @@ type topicManager struct {
 	timeout time.Duration
 }
 
-func (m topicManager) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), m.timeout) // goka gives none
-}
-
-// identify tells which log a topic is.
-func (m topicManager) identify(topic string) (kafka.LogID, error) {
-	ctx, cancel := m.context()
-	defer cancel()
-	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
-	if err != nil {
-		return kafka.LogID{}, err
-	}
-	return kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[topic].ID}, nil
-}
-
 func (m topicManager) ensure(topic string, partitions int) error {
 	have, err := m.Partitions(topic)
 	if err != nil {
 		return err
 	}
 	if len(have) != partitions {
-		return fmt.Errorf("topic %s has %d partitions, its input has %d: they must be the same (`kudos topics repartition` adds partitions to all of them)", topic, len(have), partitions)
+		return fmt.Errorf("topic %s has %d partitions, its input has %d: they must be the same (`kudos topics "+
+			"repartition` adds partitions to all of them)", topic, len(have), partitions)
 	}
 	return nil
 }
@@ -219,7 +193,7 @@ func (m topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string]
 }
 
 func (m topicManager) Partitions(topic string) ([]int32, error) {
-	ctx, cancel := m.context()
+	ctx, cancel := context.WithTimeout(context.Background(), m.timeout) // goka gives none
 	defer cancel()
 	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
 	if err != nil {

@@ -1,9 +1,16 @@
 package stream
 
 import (
+	"context"
+	"errors"
+	"hash"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/lovoo/goka"
+	"github.com/lovoo/goka/storage"
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
@@ -28,4 +35,161 @@ func TestTopicManager(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, offset, "goka has nothing to recover")
 	}
+}
+
+// What goka 1.1.17 does that this package must work around. Each test pins the trap,
+// so that a later goka which behaves otherwise is noticed, and the way round it.
+
+// oneShotGroup is a consumer group whose Consume returns at once.
+type oneShotGroup struct {
+	sarama.ConsumerGroup
+	consumed atomic.Int32
+	err      error
+}
+
+func (g *oneShotGroup) Errors() <-chan error { return nil }
+func (g *oneShotGroup) Close() error         { return nil }
+func (g *oneShotGroup) Consume(context.Context, []string, sarama.ConsumerGroupHandler) error {
+	g.consumed.Add(1)
+	return g.err
+}
+
+// gokaOn makes a goka processor on this package's other ports.
+func (c *cluster) gokaOn(group sarama.ConsumerGroup, edge goka.Edge, opts ...goka.ProcessorOption) *goka.Processor {
+	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
+	edges := []goka.Edge{goka.Input(input, partitionCodec{}, func(goka.Context, any) {})}
+	if edge != nil {
+		edges = append(edges, edge)
+	}
+	p, err := goka.NewProcessor(c.kafka.Brokers, goka.DefineGroup(testGroup, edges...), append(opts,
+		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) {
+			return group, nil
+		}),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) { return noConsumer{}, nil }),
+		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return tm, nil }),
+		goka.WithProducerBuilder(refuse),
+		goka.WithLogger(gokaLogger{testkit.Log()}))...)
+	require.NoError(c.t, err)
+	return p
+}
+
+// Run is once only: our Processor builds a new one each time.
+func TestTrapRunIsOnceOnly(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(input, 1)
+	p := c.gokaOn(&oneShotGroup{err: context.DeadlineExceeded}, nil)
+	require.ErrorContains(t, p.Run(testkit.Context(t)), "error consuming from group consumer")
+	require.ErrorContains(t, p.Run(testkit.Context(t)), "Run can only be called once")
+}
+
+// After each return of Consume goka waits 5 seconds: our Consume stays through
+// rebalances (TestMembersComeAndGo would take that long otherwise).
+func TestTrapPauseAfterConsume(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(input, 1)
+	g := &oneShotGroup{}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	require.NoError(t, c.gokaOn(g, nil).Run(ctx))
+	require.EqualValues(t, 1, g.consumed.Load())
+}
+
+// A decode error ends the processor, at every start anew: our messages are this
+// package's own, so that they always decode.
+func TestTrapDecodeErrorIsFatal(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	claim := gokaClaim{p: newPartition(Assignment{Topic: input, Partition: 1 << 20}, newLab(t).worker, nil, nil,
+		selfDriven{}, testkit.Log()), messages: make(chan *sarama.ConsumerMessage)}
+	go claim.offer(ctx)
+	m := <-claim.Messages()
+	cancel()
+	got, err := partitionCodec{}.Decode(m.Value)
+	require.NoError(t, err)
+	require.Equal(t, int32(1<<20), got)
+	_, err = partitionCodec{}.Decode([]byte("a real message"))
+	require.ErrorContains(t, err, "is none of ours")
+	_, err = partitionCodec{}.Decode(nil)
+	require.Error(t, err)
+	_, err = partitionCodec{}.Encode(1)
+	require.ErrorIs(t, err, errRefused)
+}
+
+// goka's commits keep only the largest offset, so that an earlier failure is lost if a later message is marked: here a
+// mark only says that the one message under way is done, and the position is the Worker's.
+func TestTrapMarksAreNoPositions(t *testing.T) {
+	p, _, _, handed := opened(t, 5)
+	s := gokaSession{s: &session{}}
+	s.s.set(0, p)
+	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
+	s.MarkOffset(input, 0, 999, "")
+	s.MarkMessage(&sarama.ConsumerMessage{Topic: input, Offset: 12345}, "")
+	require.EqualValues(t, 5, p.Status().Position.Offset)
+	require.True(t, p.Step(t.Context()))
+	require.EqualValues(t, 7, (*handed)[0].Next.Offset)
+}
+
+// goka has the producer of each table write: ours refuses, and the refusal reaches whoever emits.
+func TestTrapProducerRefuses(t *testing.T) {
+	p, err := refuse(nil, "", nil)
+	require.NoError(t, err)
+	for _, promise := range []*goka.Promise{p.Emit("t", "k", nil), p.EmitWithHeaders("t", "k", nil, nil)} {
+		told := false
+		promise.Then(func(err error) { told = true; require.ErrorIs(t, err, errRefused) })
+		require.True(t, told)
+	}
+	require.NoError(t, p.Close())
+}
+
+// goka takes sarama (acks=1, newest, its own connections) wherever a port is not given.
+// The wire would tell, by which TestProcessorWithATable sees that nobody does.
+func TestTrapDefaultsAreSaramas(t *testing.T) {
+	t.Parallel()
+	w := &testkit.Wire{}
+	c := newCluster(t, w.Option())
+	consumer, err := goka.DefaultSaramaConsumerBuilder(c.kafka.Brokers, "a-test")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, consumer.Close()) }()
+	testkit.WaitFor(t, "sarama's connection", func() bool { return len(w.Seen()) > 0 })
+	require.NotContains(t, w.Seen(), "kgo")
+}
+
+// setupGroup is a consumer group that is assigned a partition once, and keeps what goka made of it.
+type setupGroup struct {
+	oneShotGroup
+	lab   *lab
+	setup chan error
+}
+
+func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
+	p := newPartition(Assignment{Topic: input}, g.lab.worker, &ProcessorOptions{}, nil, selfDriven{}, testkit.Log())
+	s := gokaSession{s: &session{ctx: ctx, topic: input}}
+	s.s.set(0, p)
+	err := h.Setup(s)
+	g.setup <- err
+	return errors.Join(err, h.Cleanup(s))
+}
+
+// goka's hot standby sets up the copies with what is assigned: a partition waits for those that
+// others own, and fails with them. Ours are followed beside (standby.go).
+func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(input, 2)
+	c.Topic(testkit.Table, 2)
+	g := &setupGroup{lab: newLab(t), setup: make(chan error, 1)}
+	p := c.gokaOn(g, goka.Persist(partitionCodec{}), goka.WithHotStandby(),
+		goka.WithStorageBuilder(func(topic string, partition int32) (storage.Storage, error) {
+			if partition == 1 {
+				return nil, errors.New("the copy's disk is full")
+			}
+			return storage.NewNull(), nil
+		}))
+	require.Error(t, p.Run(testkit.Context(t)))
+	require.ErrorContains(t, <-g.setup, "the copy's disk is full", "only partition 0 was assigned")
+}
+
+func refuse([]string, string, func() hash.Hash32) (goka.Producer, error) {
+	return refusingProducer{}, nil
 }

@@ -51,8 +51,7 @@ func (g *group) run(ctx context.Context, d driver) error {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Control records take offsets; without them the end of the log would
-		// never be reached.
+		// Control records take offsets; without them the end of the log would never be reached.
 		kgo.KeepControlRecords(),
 		// Lost data is to be seen and not skipped.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
@@ -64,7 +63,8 @@ func (g *group) run(ctx context.Context, d driver) error {
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
 			g.begin(ctx, cancel, cl, assigned[g.opts.Input], d)
 		}),
-		kgo.AdjustFetchOffsetsFn(func(context.Context, map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+		kgo.AdjustFetchOffsetsFn(func(context.Context,
+			map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			return g.startPositions()
 		}),
 		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { g.end(cancel) }),
@@ -87,18 +87,17 @@ func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo
 	g.end(fail) // the client revokes first; this only makes sure
 	id, generation := cl.GroupMetadata()
 	s := &session{
-		cl:         cl,
-		opts:       g.opts,
-		member:     kafka.Member{Group: g.opts.Group, ID: id, Generation: generation},
-		topic:      g.opts.Input,
-		partitions: map[int32]*Partition{},
-		standby:    g.standby,
-		done:       make(chan struct{}),
+		cl:      cl,
+		opts:    g.opts,
+		member:  kafka.Member{Group: g.opts.Group, ID: id, Generation: generation},
+		topic:   g.opts.Input,
+		standby: g.standby,
+		done:    make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for _, p := range partitions {
 		a := Assignment{Topic: s.topic, Partition: p, Member: s.member}
-		s.partitions[p] = newPartition(a, g.newWorker, g.opts, cl, g, g.log)
+		s.set(p, newPartition(a, g.newWorker, g.opts, cl, g, g.log))
 	}
 	cl.PauseFetchPartitions(s.claims()) // until they are open
 	g.show(s)
@@ -137,7 +136,8 @@ func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
 // rejoin asks the group for a new assignment.
 func (g *group) rejoin() {
 	if s := g.present(); s != nil {
-		g.log.Warn("asks the group for a new assignment: a partition was fenced, and no rebalance came", "group", g.opts.Group)
+		g.log.Warn("asks the group for a new assignment: a partition was fenced, and no rebalance came",
+			"group", g.opts.Group)
 		s.cl.ForceRebalance()
 	}
 }

@@ -2,11 +2,15 @@ package stream
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -19,10 +23,7 @@ import (
 // session stays, so that the client is never told of partitions that are another's.
 func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 1), testkit.Records(input, 1, 0, 1)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 1)
 	first, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 1))
 	l.waitProcessed(1, offsets(0, 1)) // it has begun to consume
@@ -35,15 +36,16 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
 }
 
-// holdPollLoop keeps a processor's poll loop where it tells the client what to do, until
-// letGo or the end of the test.
+// holdPollLoop keeps a processor's poll loop where it tells the client what to do, until letGo or the end of the test.
 func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	q := p.partition(0).queue
 	q.mu.Lock()
 	letGo = sync.OnceFunc(q.mu.Unlock)
 	t.Cleanup(letGo)
 	p.group().wake()
-	testkit.WaitFor(t, "the poll loop to be held", func() bool { return len(testkit.Goroutines(t, "kudos/stream.(*poller).controlFlow+")) > 0 })
+	testkit.WaitFor(t, "the poll loop to be held", func() bool {
+		return len(testkit.Goroutines(t, "kudos/stream.(*poller).controlFlow+")) > 0
+	})
 	return letGo
 }
 
@@ -60,10 +62,7 @@ func rebalanceWaits(t testing.TB) bool {
 // TestNothingIsFetchedBeforeItIsOpened, neither in the first session nor in a later one.
 func TestNothingIsFetchedBeforeItIsOpened(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 5)
 	begun := make(chan bool, 10)
 	ready := make(chan struct{})
 	var p *Processor
@@ -81,8 +80,56 @@ func TestNothingIsFetchedBeforeItIsOpened(t *testing.T) {
 	for range 4 { // two sessions of two
 		require.True(t, <-begun, "paused until it is open")
 	}
-	c.Produce(append(testkit.Records(input, 0, 5, 5), testkit.Records(input, 1, 5, 5)...)...)
+	c.Add(input, 5, 5)
 	for n := range int32(2) {
 		l.waitProcessed(n, offsets(0, 10))
+	}
+}
+
+// failingHandler is goka with partitions whose ConsumeClaim fails; the others end with the session.
+type failingHandler struct {
+	sarama.ConsumerGroupHandler
+	failing map[int32]error
+}
+
+func (h failingHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
+	if err := h.failing[c.Partition()]; err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
+// TestRegressConsumeClaimError: an error of ConsumeClaim ended the process with an index out of
+// range, because all goroutines shared one index.
+func TestRegressConsumeClaimError(t *testing.T) {
+	t.Parallel()
+	errBroken := errors.New("broken")
+	for name, failing := range map[string]map[int32]error{
+		"first": {0: errBroken}, "middle": {1: errBroken}, "last": {2: errBroken},
+		"all": {0: errBroken, 1: errBroken, 2: errBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.Topic(input, 3)
+			opts := &ProcessorOptions{TickInterval: time.Hour, ParkInterval: time.Hour, watchInterval: time.Hour}
+			s := &session{cl: c.Client(), opts: opts, topic: input}
+			s.ctx, s.cancel = context.WithCancelCause(testkit.Context(t))
+			for p := range int32(3) {
+				s.set(p, newPartition(Assignment{Topic: input, Partition: p}, newLab(t).worker, opts, nil, selfDriven{},
+					testkit.Log()))
+			}
+			err := s.consume(gokaDriver{failingHandler{failing: failing}})
+			require.ErrorIs(t, err, errBroken)
+			for p := range int32(3) {
+				of := fmt.Sprintf("consuming %s/%d: broken", input, p)
+				if failing[p] != nil {
+					require.ErrorContains(t, err, of)
+				} else {
+					require.NotContains(t, err.Error(), of)
+				}
+			}
+			require.ErrorIs(t, context.Cause(s.ctx), errEndedItself)
+		})
 	}
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,9 +15,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// lab makes fake workers, stands for what they keep (positions, as a database would),
-// and watches what is done to them: one worker at a time for a partition, from Fence
-// to Close; no batch but the one that comes next.
+// lab makes fake workers, stands for what they keep (positions, as a database would), and watches what is done to them:
+// one worker at a time for a partition, from Fence to Close; no batch but the one that comes next.
 type lab struct {
 	t testing.TB
 
@@ -25,29 +25,43 @@ type lab struct {
 	open    func(ctx context.Context, w *fakeWorker) error
 	process func(ctx context.Context, w *fakeWorker, b *Batch) error
 
-	mu        sync.Mutex
-	positions map[int32]kafka.Position
-	done      map[int32][]int64 // offsets of the processed records, in order
-	batches   map[int32][]int   // sizes of the processed batches, ticks left out
-	ticks     map[int32]int
-	calls     map[int32][]string
-	times     map[int32][]time.Time // of calls
-	owners    map[int32]*fakeWorker
-	workers   int
-	trouble   []string
+	mu         sync.Mutex
+	partitions map[int32]*labPartition
+	workers    int
+	trouble    []string
+}
+
+// labPartition is what a lab keeps of a partition, and has seen.
+type labPartition struct {
+	position kafka.Position
+	done     []int64 // offsets of the processed records, in order
+	batches  []int   // sizes of the processed batches, ticks left out
+	ticks    int
+	calls    []string
+	times    []time.Time // of calls
+	owner    *fakeWorker
 }
 
 func newLab(t testing.TB) *lab {
-	l := &lab{
-		t: t, positions: map[int32]kafka.Position{}, done: map[int32][]int64{}, batches: map[int32][]int{},
-		ticks: map[int32]int{}, calls: map[int32][]string{}, times: map[int32][]time.Time{}, owners: map[int32]*fakeWorker{},
-	}
+	l := &lab{t: t, partitions: map[int32]*labPartition{}}
 	t.Cleanup(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		require.Empty(t, l.trouble)
 	})
 	return l
+}
+
+// newInput is a cluster whose input has n records in each partition, and a lab.
+func newInput(t testing.TB, partitions int32, n int) (*cluster, *lab) {
+	c := newCluster(t)
+	c.Fill(input, partitions, n)
+	return c, newLab(t)
+}
+
+// complain notes what the test fails for in the end. The caller holds mu.
+func (l *lab) complain(format string, args ...any) {
+	l.trouble = append(l.trouble, fmt.Sprintf(format, args...))
 }
 
 // fakeWorker is a Worker of the lab.
@@ -66,18 +80,25 @@ func (l *lab) worker(a Assignment) Worker {
 	return &fakeWorker{lab: l, a: a, number: l.workers}
 }
 
+// of finds or adds a partition, which begins at its start. The caller holds mu.
+func (l *lab) of(p int32) *labPartition {
+	if l.partitions[p] == nil {
+		l.partitions[p] = &labPartition{position: kafka.Position{Offset: 0, Epoch: -1}}
+	}
+	return l.partitions[p]
+}
+
 // call notes a call and refuses a second one beside it.
 func (w *fakeWorker) call(name string) (end func()) {
 	l := w.lab
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.busy {
-		l.trouble = append(l.trouble, fmt.Sprintf("%s of partition %d beside another call", name, w.a.Partition))
+		l.complain("%s of partition %d beside another call", name, w.a.Partition)
 	}
 	w.busy = true
-	if name != "tick" {
-		l.calls[w.a.Partition] = append(l.calls[w.a.Partition], name)
-		l.times[w.a.Partition] = append(l.times[w.a.Partition], time.Now())
+	if p := l.of(w.a.Partition); name != "tick" {
+		p.calls, p.times = append(p.calls, name), append(p.times, time.Now())
 	}
 	return func() {
 		l.mu.Lock()
@@ -88,15 +109,16 @@ func (w *fakeWorker) call(name string) (end func()) {
 
 func (w *fakeWorker) Fence(ctx context.Context) error {
 	defer w.call("Fence")()
-	l, p := w.lab, w.a.Partition
+	l := w.lab
 	l.mu.Lock()
-	if o := l.owners[p]; o != nil && o != w {
-		l.trouble = append(l.trouble, fmt.Sprintf("worker %d fences partition %d before worker %d is closed", w.number, p, o.number))
+	p := l.of(w.a.Partition)
+	if p.owner != nil && p.owner != w {
+		l.complain("worker %d fences partition %d before worker %d is closed", w.number, w.a.Partition, p.owner.number)
 	}
 	if w.fenced {
-		l.trouble = append(l.trouble, fmt.Sprintf("partition %d is fenced again without Close", p))
+		l.complain("partition %d is fenced again without Close", w.a.Partition)
 	}
-	l.owners[p], w.fenced = w, true
+	p.owner, w.fenced = w, true
 	l.mu.Unlock()
 	if l.fence != nil {
 		return l.fence(ctx, w)
@@ -120,7 +142,7 @@ func (w *fakeWorker) Process(ctx context.Context, b *Batch) error {
 		name = "tick"
 	}
 	defer w.call(name)()
-	l, p := w.lab, w.a.Partition
+	l, n := w.lab, w.a.Partition
 	l.mu.Lock()
 	process := l.process // a test may change it
 	l.mu.Unlock()
@@ -131,26 +153,25 @@ func (w *fakeWorker) Process(ctx context.Context, b *Batch) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owners[p] != w || b.Partition != p {
-		l.trouble = append(l.trouble, fmt.Sprintf("worker %d processes partition %d, which it does not own", w.number, p))
+	p := l.of(n)
+	if p.owner != w || b.Partition != n {
+		l.complain("worker %d processes partition %d, which it does not own", w.number, n)
 	}
 	if len(b.Records) == 0 {
-		l.ticks[p]++
-		if b.Next != l.positions[p] {
-			l.trouble = append(l.trouble, fmt.Sprintf("a tick of partition %d at %v, not %v", p, b.Next, l.positions[p]))
+		if p.ticks++; b.Next != p.position {
+			l.complain("a tick of partition %d at %v, not %v", n, b.Next, p.position)
 		}
 		return nil
 	}
-	next := l.positions[p].Offset
+	next := p.position.Offset
 	for _, rec := range b.Records {
-		if rec.Offset < next || rec.Attrs.IsControl() || rec.Partition != p {
-			l.trouble = append(l.trouble, fmt.Sprintf("offset %d came to partition %d at offset %d", rec.Offset, p, next))
+		if rec.Offset < next || rec.Attrs.IsControl() || rec.Partition != n {
+			l.complain("offset %d came to partition %d at offset %d", rec.Offset, n, next)
 		}
 		next = rec.Offset + 1
-		l.done[p] = append(l.done[p], rec.Offset)
+		p.done = append(p.done, rec.Offset)
 	}
-	l.batches[p] = append(l.batches[p], len(b.Records))
-	l.positions[p] = b.Next
+	p.batches, p.position = append(p.batches, len(b.Records)), b.Next
 	return nil
 }
 
@@ -159,63 +180,35 @@ func (w *fakeWorker) Close() {
 	w.lab.mu.Lock()
 	defer w.lab.mu.Unlock()
 	w.fenced = false
-	if w.lab.owners[w.a.Partition] == w {
-		w.lab.owners[w.a.Partition] = nil
+	if p := w.lab.of(w.a.Partition); p.owner == w {
+		p.owner = nil
 	}
-}
-
-// position is what the lab keeps: from the start, if nothing.
-func (l *lab) position(p int32) kafka.Position {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	pos, ok := l.positions[p]
-	if !ok {
-		pos = kafka.Position{Offset: 0, Epoch: -1}
-		l.positions[p] = pos
-	}
-	return pos
 }
 
 func (l *lab) setPosition(p int32, pos kafka.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.positions[p] = pos
+	l.of(p).position = pos
 }
+
+// at is how a partition is now.
+func (l *lab) at(p int32) labPartition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := *l.of(p)
+	now.done, now.batches = slices.Clone(now.done), slices.Clone(now.batches)
+	now.calls, now.times = slices.Clone(now.calls), slices.Clone(now.times)
+	return now
+}
+
+func (l *lab) position(p int32) kafka.Position { return l.at(p).position }
 
 // processed returns the offsets that have been processed.
-func (l *lab) processed(p int32) []int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]int64(nil), l.done[p]...)
-}
+func (l *lab) processed(p int32) []int64 { return l.at(p).done }
 
-func (l *lab) sizes(p int32) []int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]int(nil), l.batches[p]...)
-}
-
-func (l *lab) tickCount(p int32) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ticks[p]
-}
-
-// callsOf returns what was called on a partition's workers, and when.
-func (l *lab) callsOf(p int32) ([]string, []time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string(nil), l.calls[p]...), append([]time.Time(nil), l.times[p]...)
-}
-
-func (l *lab) count(p int32, name string) (n int) {
-	calls, _ := l.callsOf(p)
-	for _, c := range calls {
-		if c == name {
-			n++
-		}
-	}
-	return n
+// count is how often a partition's workers were called so.
+func (l *lab) count(p int32, name string) int {
+	return len(slices.DeleteFunc(l.at(p).calls, func(call string) bool { return call != name }))
 }
 
 // offsets returns [from, to).
@@ -243,14 +236,16 @@ func (c *cluster) run(l *lab, change func(*ProcessorOptions)) (p *Processor, sto
 
 func (l *lab) waitProcessed(p int32, want []int64) {
 	l.t.Helper()
-	testkit.WaitFor(l.t, fmt.Sprintf("partition %d to process %d records", p, len(want)), func() bool { return len(l.processed(p)) >= len(want) })
+	testkit.WaitFor(l.t, fmt.Sprintf("partition %d to process %d records", p, len(want)), func() bool {
+		return len(l.processed(p)) >= len(want)
+	})
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
 }
 
 // partition returns one of the present session, or nil if there is none.
 func (p *Processor) partition(n int32) *Partition {
 	if s := p.session(); s != nil {
-		return s.partitions[n]
+		return s.partitions()[n]
 	}
 	return nil
 }

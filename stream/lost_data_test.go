@@ -11,16 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
+	"kudos/integration/refusal"
 	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 func TestOffsetOutOfRangeParks(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
+	c, l := newInput(t, 2, 10)
 	require.NoError(t, c.DeleteRecords(input, 0, 6))
-	l := newLab(t)
 	var mended atomic.Bool
 	l.fence = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 && mended.Load() {
@@ -31,7 +30,10 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.LossRemedy = "accept the loss" })
 	l.waitProcessed(1, offsets(0, 10))
 	var parked error // until the next look, after which it is opened once more
-	testkit.WaitFor(t, "the park", func() bool { parked = p.Ready(); return parked != nil && strings.Contains(parked.Error(), "parked") })
+	testkit.WaitFor(t, "the park", func() bool {
+		parked = p.Ready()
+		return parked != nil && strings.Contains(parked.Error(), "parked")
+	})
 	require.ErrorContains(t, parked, "input/0 parked: the position is not in the log any more: OFFSET_OUT_OF_RANGE")
 	require.ErrorContains(t, parked, "remedy: accept the loss")
 	fences := l.count(0, "Fence")
@@ -51,19 +53,7 @@ func (c *cluster) losingData(end int64) *atomic.Bool {
 		if !lost.Load() {
 			return nil, nil, false
 		}
-		r := req.(*kmsg.OffsetForLeaderEpochRequest)
-		resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, topic := range r.Topics {
-			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			rt.Topic = topic.Topic
-			for _, part := range topic.Partitions {
-				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.LeaderEpoch, rp.EndOffset = part.Partition, part.LeaderEpoch, end
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true
+		return refusal.EpochEnd(req, end), nil, true
 	})
 	return lost
 }
@@ -80,10 +70,7 @@ func waitLost(t *testing.T, p *Processor) {
 // when a partition is opened, and whenever it is looked at.
 func TestLostDataParks(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 10)
 	l.setPosition(0, kafka.Position{Offset: 8, Epoch: 0})
 	lost := c.losingData(5)
 	lost.Store(true)
@@ -119,4 +106,62 @@ func TestDataLostWhileConsuming(t *testing.T) {
 	lost.Store(false)
 	l.waitProcessed(0, offsets(0, 13))
 	require.NotContains(t, p.partition(0).Status().Reason, "came after", "nothing was offered twice")
+}
+
+// TestRegressRecoveryEndsAtListOffsets: what reads to the end of a log ended where the first fetch
+// said that it ends. The high watermark of a new leader may be behind, and a fetch does not tell.
+func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
+	t.Parallel()
+	for name, shape := range testkit.StaleShapes {
+		for at, upTo := range map[string]int64{"at the start": 0, "in between": 1} {
+			t.Run(name+", stale "+at, func(t *testing.T) {
+				c := newCluster(t)
+				c.Topic(testkit.Table, 1)
+				c.Produce(testkit.Record(testkit.Table, 0, "a", "1"))
+				shape.Write(c.Cluster)
+				end := c.PartitionInfo(testkit.Table, 0).LastStableOffset
+				leader := c.StaleLeader(upTo, 2)
+				s, err := c.catchUp(t.TempDir())
+				require.NoError(t, err)
+				require.Equal(t, shape.Want, content(t, s))
+				offset, _ := s.Offset()
+				require.Equal(t, end-1, offset, "the last stable offset is reached")
+
+				leader.Answers.Store(2)
+				var chunks []kafka.LogChunk
+				require.NoError(t, kafka.ReadLog(testkit.Context(t), c.Client(), testkit.Table, 0, 0,
+					func(chunk kafka.LogChunk) (bool, error) {
+						chunks = append(chunks, chunk)
+						return chunk.Next < chunk.End, nil
+					}))
+				require.Equal(t, end, chunks[0].End, "from the first chunk on")
+				require.Equal(t, end, chunks[len(chunks)-1].Next)
+
+				leader.Answers.Store(2)
+				v := c.runView(t.TempDir())
+				testkit.WaitFor(t, "the view", func() bool { return v.Ready() == nil })
+				var have []string
+				require.NoError(t, v.Read(0, func(s *store.Store, _ Copy) error {
+					have = content(t, s)
+					return nil
+				}, nil))
+				require.Equal(t, shape.Want, have, "when it is ready, all is there")
+			})
+		}
+	}
+}
+
+// A standby copy is not shown as one that is at the end before it is.
+func TestRegressStandbyEndsAtListOffsets(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Fill(testkit.Table, 1, 5)
+	leader := c.StaleLeader(0, 1<<40)
+	s, copies := c.standbyOf(t.TempDir())
+	testkit.WaitFor(t, "the stale leader to be asked again", func() bool { return leader.Answers.Load() < 1<<40-2 })
+	require.Equal(t, []string{standbyOpening}, s.states())
+	leader.Answers.Store(0)
+	testkit.WaitFor(t, "the end", s.follows)
+	offset, _ := copies.Get(testkit.Table, 0).Offset()
+	require.EqualValues(t, 4, offset)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -38,10 +39,7 @@ func set(p *atomic.Pointer[error], err error) {
 
 func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 10)
 	var trouble atomic.Pointer[error]
 	set(&trouble, Park(CauseTopics, "turn it off and on again", "the %s is full", "basket"))
 	l.process = failing(&trouble)
@@ -52,8 +50,11 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 		o.stalled = func(why string) { t.Errorf("neither is stalled: %s", why) }
 	})
 	l.waitProcessed(1, offsets(0, 10))
-	testkit.WaitFor(t, "the park", func() bool { return l.count(0, "Process") > 0 && p.partition(0).Status().State == StateParked })
-	require.EqualError(t, p.Ready(), "group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
+	testkit.WaitFor(t, "the park", func() bool {
+		return l.count(0, "Process") > 0 && p.partition(0).Status().State == StateParked
+	})
+	require.EqualError(t, p.Ready(),
+		"group group: input/0 parked: the basket is full (remedy: turn it off and on again)")
 	statuses, err := p.Status()
 	require.NoError(t, err)
 	require.Equal(t, StateParked, statuses[0].State)
@@ -66,7 +67,7 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 
 	// It is looked at again, over and over; what comes meanwhile waits in Kafka.
 	testkit.WaitFor(t, "another look", func() bool { return l.count(0, "Fence") >= 3 })
-	c.Produce(append(testkit.Records(input, 0, 10, 10), testkit.Records(input, 1, 10, 10)...)...)
+	c.Add(input, 10, 10)
 	l.waitProcessed(1, offsets(0, 20))
 	require.Empty(t, l.processed(0))
 	require.Error(t, p.Ready())
@@ -89,14 +90,13 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 		err  error
 		want []time.Duration // at least, between the failures and the looks after them
 	}{
-		"park":          {Park(CauseState, "none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
-		"unknown error": {errors.New("what is that"), []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}},
+		"park": {Park(CauseState, "none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
+		"unknown error": {errors.New("what is that"),
+			[]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+				300 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t)
-			c.Topic(input, 1)
-			c.Produce(testkit.Records(input, 0, 0, 1)...)
-			l := newLab(t)
+			c, l := newInput(t, 1, 1)
 			var trouble atomic.Pointer[error]
 			set(&trouble, tc.err)
 			l.process = failing(&trouble)
@@ -104,7 +104,8 @@ func TestParkIntervalAndBackoff(t *testing.T) {
 			testkit.WaitFor(t, "the looks", func() bool { return l.count(0, "Fence") > len(tc.want)+1 })
 			set(&trouble, nil)
 			l.waitProcessed(0, offsets(0, 1))
-			calls, times := l.callsOf(0)
+			seen := l.at(0)
+			calls, times := seen.calls, seen.times
 			looks, failed := 0, time.Time{}
 			for i, call := range calls {
 				if call == "Close" && i > 0 && calls[i-1] != "Close" {
@@ -128,15 +129,12 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]int64{"backwards": 3, "forwards": 45, "same": 20, "behind the end": 50} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t)
-			c.Topic(input, 1)
-			c.Produce(testkit.Records(input, 0, 0, 20)...)
-			l := newLab(t)
+			c, l := newInput(t, 1, 20)
 			var moved atomic.Bool
 			p, stop := c.run(l, func(o *ProcessorOptions) { o.MaxBatch = 4 })
 			l.waitProcessed(0, offsets(0, 20))
 			l.mu.Lock()
-			l.done[0] = nil
+			l.of(0).done = nil
 			l.process = func(_ context.Context, w *fakeWorker, b *Batch) error {
 				if len(b.Records) == 0 || moved.Swap(true) {
 					return nil
@@ -162,10 +160,7 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 // made a new assignment, for which it is asked when none comes by itself.
 func TestFencedPartitionIsGivenUp(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 10)
 	var trouble atomic.Pointer[error]
 	set(&trouble, fmt.Errorf("committing: %w: %w", kafka.ErrFenced, kerr.ProducerFenced))
 	l.process = func(ctx context.Context, w *fakeWorker, b *Batch) error {
@@ -188,9 +183,11 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	set(&trouble, nil)
 	l.waitProcessed(0, offsets(0, 10))
 	require.NotSame(t, session, p.partition(0), "by a new assignment")
-	calls, times := l.callsOf(0)
+	seen := l.at(0)
+	calls, times := seen.calls, seen.times
 	first := slices.Index(calls, "Process") - 2 // a session may be lost before it
-	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[first:first+7], "the second Close is the session's end")
+	require.Equal(t, []string{"Fence", "Open", "Process", "Close", "Close", "Fence", "Open"}, calls[first:first+7],
+		"the second Close is the session's end")
 	require.GreaterOrEqual(t, times[first+5].Sub(times[first+3]), 4*time.Second, "a rebalance is waited for first")
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
@@ -199,11 +196,8 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 // later, at its position, and nothing is fetched for it before.
 func TestFailedFenceParks(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 10), testkit.Records(input, 1, 0, 10)...)...)
+	c, l := newInput(t, 2, 10)
 	require.NoError(t, c.DeleteRecords(input, 0, 4)) // fetching at 0 would be an error
-	l := newLab(t)
 	l.setPosition(0, kafka.Position{Offset: 7, Epoch: -1})
 	var failures atomic.Int32
 	l.fence = func(_ context.Context, w *fakeWorker) error {
@@ -221,15 +215,8 @@ func TestFailedFenceParks(t *testing.T) {
 		return len(l.processed(0)) == 3
 	})
 	require.Equal(t, offsets(7, 10), l.processed(0))
-	require.Subset(t, []string{"the coordinator is away"}, keysOf(reasons))
+	require.Subset(t, []string{"the coordinator is away"}, slices.Collect(maps.Keys(reasons)))
 	l.waitProcessed(1, offsets(0, 10))
-}
-
-func keysOf(m map[string]bool) (keys []string) {
-	for k := range m {
-		keys = append(keys, k)
-	}
-	return keys
 }
 
 // TestFetchErrorsAreRetried: trouble of the brokers is not the partition's.

@@ -24,8 +24,7 @@ type Worker interface {
 	Fence(ctx context.Context) error
 	// Open brings the state up to date and returns the position to resume from.
 	Open(ctx context.Context) (kafka.Position, error)
-	// Process handles a batch. When it returns nil, b.Next is the new position. A batch
-	// without records is a tick.
+	// Process handles a batch. When it returns nil, b.Next is the new position. A batch without records is a tick.
 	Process(ctx context.Context, b *Batch) error
 	// Close releases what Fence and Open acquired. It may be called at any time.
 	Close()
@@ -48,6 +47,21 @@ type Assignment struct {
 	Partitions int32
 	// Opening reports the progress of an Open that reads the partition itself.
 	Opening func(next, end int64)
+}
+
+// Batch is what a partition has to offer at one time: everything that arrived while the batch before was worked on, up
+// to the configured maximum. It has no records when it is a tick, which comes at an interval while nothing arrives.
+type Batch struct {
+	Topic     string
+	Partition int32
+	// Records in offset order, control records left out. Offsets may have holes. They are
+	// the worker's until Process returns; their keys and values for longer.
+	Records []*kgo.Record
+	// Next is the position after the batch.
+	Next kafka.Position
+	// Reached is behind all that was fetched, of a tick: there may be control records behind Next. Of other batches it
+	// is Next.
+	Reached kafka.Position
 }
 
 // State of a partition, in words for people.
@@ -97,11 +111,17 @@ type Partition struct {
 
 // NewPartition returns a partition that its caller drives: with Flow and Deliver, as a poll loop, and with Step. rejoin
 // asks the group for a new assignment.
-func NewPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(), log *slog.Logger) *Partition {
+func NewPartition(
+	a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(),
+	log *slog.Logger,
+) *Partition {
 	return newPartition(a, newWorker, opts, cl, selfDriven{rejoin}, log)
 }
 
-func newPartition(a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, loop pollLoop, log *slog.Logger) *Partition {
+func newPartition(
+	a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, loop pollLoop,
+	log *slog.Logger,
+) *Partition {
 	p := &Partition{
 		assignment: a, opts: opts, cl: cl, loop: loop, queue: newQueue(loop), opened: make(chan struct{}),
 		log: log.With("topic", a.Topic, "partition", a.Partition),
@@ -225,14 +245,16 @@ func (p *Partition) next() (*Batch, error) {
 		next = p.mu.position
 	}
 	p.mu.inFlight = len(records)
-	return &Batch{Topic: p.assignment.Topic, Partition: p.assignment.Partition, Records: records, Next: next, Reached: reached}, nil
+	return &Batch{Topic: p.assignment.Topic, Partition: p.assignment.Partition, Records: records, Next: next,
+		Reached: reached}, nil
 }
 
 // worked records that a batch succeeded.
 func (p *Partition) worked(b *Batch) {
 	p.failures = 0
 	p.mu.Lock()
-	if b.Next != p.mu.position || p.mu.inFlight == 0 && p.queue.lag() == 0 { // a tick is progress only if there is no lag
+	// a tick is progress only if there is no lag
+	if b.Next != p.mu.position || p.mu.inFlight == 0 && p.queue.lag() == 0 {
 		p.mu.movedAt = time.Now()
 	}
 	p.mu.position, p.mu.inFlight = b.Next, 0
@@ -272,7 +294,8 @@ func (p *Partition) fail(err error) {
 	}
 	p.retryAt = time.Now().Add(p.backoff(parks(err)))
 	if p.mu.trouble.Reason != why.Reason && p.mu.lastFailure.Reason != why.Reason {
-		p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason, "remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(p.retryAt).Round(time.Millisecond))
+		p.log.Warn("partition is parked", "cause", why.Cause, "reason", why.Reason,
+			"remedy", cmp.Or(why.Remedy, byItself), "next_look", time.Until(p.retryAt).Round(time.Millisecond))
 	}
 	p.setState(StateParked, why)
 }
@@ -307,8 +330,22 @@ func (p *Partition) state() string {
 	return p.mu.state
 }
 
-// Close closes the worker.
-func (p *Partition) Close() { p.worker.Close() }
+// run steps until ctx ends.
+func (p *Partition) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if !p.Step(ctx) {
+			p.Wait(ctx)
+		}
+	}
+}
+
+// Close closes the worker, at the end of the session.
+func (p *Partition) Close() {
+	p.worker.Close()
+	if w, ok := p.worker.(leavingWorker); ok {
+		w.Leave()
+	}
+}
 
 // Deliver adds fetched records, or a fetch error.
 func (p *Partition) Deliver(fetched *kgo.FetchPartition) { p.queue.enqueue(fetched) }

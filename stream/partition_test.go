@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
+	"kudos/integration/refusal"
 	"kudos/stream/kafka"
 )
 
@@ -23,7 +24,8 @@ import (
 func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
 	p := &kgo.FetchPartition{Err: err, LastStableOffset: from + int64(len(values)) + 1}
 	for i, v := range values {
-		p.Records = append(p.Records, &kgo.Record{Topic: input, Offset: from + int64(i), LeaderEpoch: 3, Value: []byte(v)})
+		p.Records = append(p.Records, &kgo.Record{Topic: input, Offset: from + int64(i), LeaderEpoch: 3,
+			Value: []byte(v)})
 	}
 	return p
 }
@@ -40,11 +42,7 @@ func (l *countingLoop) startOver(error) { l.restarts.Add(1) }
 type forgetful struct{}
 
 func (forgetful) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
-	asked := req.(*kmsg.OffsetForLeaderEpochRequest).Topics[0]
-	topic, partition := kmsg.NewOffsetForLeaderEpochResponseTopic(), kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-	topic.Topic, partition.Partition, partition.EndOffset = asked.Topic, asked.Partitions[0].Partition, -1
-	topic.Partitions = append(topic.Partitions, partition)
-	return &kmsg.OffsetForLeaderEpochResponse{Topics: []kmsg.OffsetForLeaderEpochResponseTopic{topic}}, nil
+	return refusal.EpochEnd(req, -1), nil
 }
 
 // opened is a partition that runs at an offset, with batches of 2. What it hands over is kept.
@@ -52,7 +50,8 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 	l, loop, handed = newLab(t), &countingLoop{}, &[]Batch{}
 	l.process = func(_ context.Context, _ *fakeWorker, b *Batch) error { *handed = append(*handed, *b); return nil }
 	l.setPosition(0, kafka.Position{Offset: offset, Epoch: 1})
-	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute, SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
+	opts := &ProcessorOptions{MaxBatch: 2, TickInterval: time.Hour, ParkInterval: time.Minute,
+		SessionTimeout: time.Minute, ShutdownTimeout: time.Minute}
 	a := Assignment{Topic: input}
 	p = newPartition(a, l.worker, opts, forgetful{}, loop, testkit.Log())
 	require.EqualValues(t, -1, p.Status().Position.Offset, "not known before it is opened")
@@ -68,8 +67,7 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 	return p, loop, l, handed
 }
 
-// TestMemoryOfABatchIsUsedAgain once it has been worked off; nothing that waits is lost or mixed
-// up by that.
+// TestMemoryOfABatchIsUsedAgain once it has been worked off; nothing that waits is lost or mixed up by that.
 func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 	p, _, l, _ := opened(t, 5)
 	offset := int64(5)
@@ -134,10 +132,9 @@ func TestNothingIsBegunAfterTheEnd(t *testing.T) {
 	require.Empty(t, *handed)
 	p.fail(Park(CauseState, "", "broken"))
 	p.retryAt = time.Time{}
-	calls, _ := l.callsOf(0)
+	calls := l.at(0).calls
 	require.False(t, p.Step(canceledContext()))
-	after, _ := l.callsOf(0)
-	require.Equal(t, calls, after)
+	require.Equal(t, calls, l.at(0).calls)
 }
 
 func TestWhatIsStaleIsDropped(t *testing.T) {
@@ -170,7 +167,8 @@ func TestWhatIsStaleIsDropped(t *testing.T) {
 	require.EqualValues(t, 3, p.Status().Position.Offset)
 }
 
-// TestOtherPartitionsRestartAll: when a worker finds that the topic has other partitions, all restart; for other errors none.
+// TestOtherPartitionsRestartAll: when a worker finds that the topic has other partitions, all restart; for other errors
+// none.
 func TestOtherPartitionsRestartAll(t *testing.T) {
 	p, loop, _, _ := opened(t, 5)
 	p.fail(Park(CauseState, "", "broken"))
@@ -239,20 +237,19 @@ func TestFlow(t *testing.T) {
 	is(true, false, now)
 }
 
-// TestQuotas: one hot partition has all that may wait; the more the others have, the less,
-// down to an equal part.
+// TestQuotas: one hot partition has all that may wait; the more the others have, the less, down to an equal part.
 func TestQuotas(t *testing.T) {
-	s := &session{partitions: map[int32]*Partition{}}
+	partitions := map[int32]*Partition{}
 	for n := range int32(4) {
-		s.partitions[n], _, _, _ = opened(t, 0)
+		partitions[n], _, _, _ = opened(t, 0)
 	}
-	quotas := func() map[int32]int { return s.quotas(8) }
-	require.Equal(t, map[int32]int{0: 16, 1: 16, 2: 16, 3: 16}, quotas())
-	s.partitions[2].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5"))
-	require.Equal(t, map[int32]int{0: 10, 1: 10, 2: 16, 3: 10}, quotas())
-	s.partitions[0].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
-	require.Equal(t, map[int32]int{0: 10, 1: 4, 2: 6, 3: 4}, quotas())
-	require.Equal(t, map[int32]int{0: 2, 1: 2, 2: 2, 3: 2}, s.quotas(1), "never nothing")
+	of := func(maxBatch int) map[int32]int { return quotas(partitions, maxBatch) }
+	require.Equal(t, map[int32]int{0: 16, 1: 16, 2: 16, 3: 16}, of(8))
+	partitions[2].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5"))
+	require.Equal(t, map[int32]int{0: 10, 1: 10, 2: 16, 3: 10}, of(8))
+	partitions[0].Deliver(fetchOf(0, nil, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
+	require.Equal(t, map[int32]int{0: 10, 1: 4, 2: 6, 3: 4}, of(8))
+	require.Equal(t, map[int32]int{0: 2, 1: 2, 2: 2, 3: 2}, of(1), "never nothing")
 }
 
 func TestAFencedPartitionAsksForANewAssignment(t *testing.T) {
@@ -320,7 +317,8 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	moved := time.Now() // by opened, at the latest
 	_, changed, _ := q.flow(moved.Add(2*nudgeAfter), 4)
 	require.True(t, changed, "the reminder of the first seek")
-	testkit.WaitFor(t, "the timer of the first seek", func() bool { return loop.wakes.Load() >= 3 }) // opened, not ready, reminded
+	// opened, not ready, reminded
+	testkit.WaitFor(t, "the timer of the first seek", func() bool { return loop.wakes.Load() >= 3 })
 
 	q.open(kafka.Position{Offset: 5, Epoch: 1})
 	_, changed, seek := q.flow(time.Now(), 4)
@@ -341,8 +339,8 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	require.False(t, changed, "once")
 }
 
-// TestReopeningDoesNotClearAFailure that only Process finds: the partition shows it, since when it first failed, until a
-// batch has gone well; and it is logged once, not at each look.
+// TestReopeningDoesNotClearAFailure that only Process finds: the partition shows it, since when it first failed, until
+// a batch has gone well; and it is logged once, not at each look.
 func TestReopeningDoesNotClearAFailure(t *testing.T) {
 	p, _, _, _ := opened(t, 5)
 	var log bytes.Buffer

@@ -131,19 +131,25 @@ func (l *poller) capacityFreed() {
 
 // deliver hands what a poll brought to the partitions.
 func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
-	fetches.EachPartition(func(tp kgo.FetchTopicPartition) {
-		fetched := tp.FetchPartition
-		p := s.partitions[fetched.Partition]
-		switch {
-		case p != nil && errors.Is(fetched.Err, kerr.UnknownTopicID):
-			// This client would never consume the topic again. A new one finds the
-			// new topic, and Open says what is to be done about it.
-			fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
-		case p != nil && tp.Topic == s.topic:
-			p.Deliver(&fetched)
-		case fetched.Err != nil && !errors.Is(fetched.Err, context.Canceled):
-			l.log.Warn("polling", "group", l.opts.Group, "error", fetched.Err)
+	fetches.EachTopic(func(t kgo.FetchTopic) {
+		if s.fixed && t.TopicID != s.log.TopicID && t.TopicID != [16]byte{} {
+			// The client looked the topic up after the session did: positions are those of another log.
+			fail(fmt.Errorf("following %s: %w", s.topic, kafka.ErrRecreated))
+			return
 		}
+		t.EachPartition(func(fetched kgo.FetchPartition) {
+			p := s.partitions()[fetched.Partition]
+			switch {
+			case p != nil && errors.Is(fetched.Err, kerr.UnknownTopicID):
+				// This client would never consume the topic again. A new one finds the
+				// new topic, and Open says what is to be done about it.
+				fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
+			case p != nil && t.Topic == s.topic:
+				p.Deliver(&fetched)
+			case fetched.Err != nil && !errors.Is(fetched.Err, context.Canceled):
+				l.log.Warn("polling", "group", l.opts.Group, "error", fetched.Err)
+			}
+		})
 	})
 }
 
@@ -151,8 +157,10 @@ func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCau
 func (l *poller) controlFlow(s *session) {
 	var pause, resume []int32
 	seeks := map[int32]kafka.Position{}
-	now, quotas := time.Now(), s.quotas(l.opts.MaxBatch)
-	for n, p := range s.partitions {
+	now, partitions := time.Now(), s.partitions()
+	quotas := quotas(partitions, l.opts.MaxBatch)
+	s.dropReleased(partitions)
+	for n, p := range partitions {
 		paused, changed, seek := p.queue.flow(now, quotas[n])
 		if seek != nil {
 			seeks[n] = *seek
@@ -168,7 +176,7 @@ func (l *poller) controlFlow(s *session) {
 		s.cl.PauseFetchPartitions(map[string][]int32{s.topic: pause})
 	}
 	if len(seeks) > 0 {
-		s.seek(seeks)
+		s.seek(partitions, seeks)
 	}
 	if len(resume) > 0 {
 		s.cl.ResumeFetchPartitions(map[string][]int32{s.topic: resume})
@@ -176,9 +184,9 @@ func (l *poller) controlFlow(s *session) {
 }
 
 // seek moves the client. It ignores a partition that it does not consume yet, which then asks again.
-func (s *session) seek(to map[int32]kafka.Position) {
+func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Position) {
 	if s.fixed {
-		s.consumeAt(to)
+		s.consumeAt(partitions, to)
 		return
 	}
 	offsets := map[int32]kgo.EpochOffset{}
@@ -195,13 +203,13 @@ func (s *session) seek(to map[int32]kafka.Position) {
 	stands = s.stands()
 	for n, at := range to {
 		if stands[n] == offsets[n] {
-			s.partitions[n].queue.seekConfirmed(at)
+			partitions[n].queue.seekConfirmed(at)
 		}
 	}
 }
 
 // consumeAt has the client of a follower begin with partitions, or begin again.
-func (s *session) consumeAt(to map[int32]kafka.Position) {
+func (s *session) consumeAt(partitions map[int32]*Partition, to map[int32]kafka.Position) {
 	offsets := map[int32]kgo.Offset{}
 	for n, at := range to {
 		offsets[n] = kgo.NewOffset().At(at.Offset).WithEpoch(at.Epoch)
@@ -209,7 +217,25 @@ func (s *session) consumeAt(to map[int32]kafka.Position) {
 	s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: slices.Collect(maps.Keys(to))})
 	s.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets})
 	for n, at := range to {
-		s.partitions[n].queue.seekConfirmed(at)
+		if !slices.Contains(s.fetched, n) {
+			s.fetched = append(s.fetched, n)
+		}
+		partitions[n].queue.seekConfirmed(at)
+	}
+}
+
+// dropReleased has the client of a follower fetch nothing that is not followed any more.
+func (s *session) dropReleased(partitions map[int32]*Partition) {
+	var released []int32
+	s.fetched = slices.DeleteFunc(s.fetched, func(n int32) bool {
+		if partitions[n] != nil {
+			return false
+		}
+		released = append(released, n)
+		return true
+	})
+	if len(released) > 0 {
+		s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: released})
 	}
 }
 
@@ -221,10 +247,9 @@ func (s *session) stands() map[int32]kgo.EpochOffset {
 	return stands
 }
 
-// waitForCapacity holds the poll loop while every running partition has half of its quota
-// waiting (what is not polled stays in the client's own bounded buffer), and for a
-// while if one has all of it: a fast worker makes room soon, a slow one is
-// then paused.
+// waitForCapacity holds the poll loop while every running partition has half of its quota waiting (what is not polled
+// stays in the client's own bounded buffer), and for a while if one has all of it: a fast worker makes room soon, a
+// slow one is then paused.
 func (l *poller) waitForCapacity(ctx context.Context) {
 	hold := time.NewTimer(holdPoll)
 	defer hold.Stop()
@@ -256,9 +281,9 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 
 // quotas says how many records may wait for each partition: what the others leave of the
 // bound, so that one hot post has all of it, but at least an equal part.
-func (s *session) quotas(maxBatch int) map[int32]int {
+func quotas(partitions map[int32]*Partition, maxBatch int) map[int32]int {
 	quotas, all := map[int32]int{}, 0
-	for n, p := range s.partitions {
+	for n, p := range partitions {
 		quotas[n] = p.queue.waiting()
 		all += quotas[n]
 	}
@@ -271,8 +296,9 @@ func (s *session) quotas(maxBatch int) map[int32]int {
 // room tells whether polling makes sense: some partition has room, or none is running
 // and the poll only waits. full: some partition must not get more.
 func (s *session) capacity(maxBatch int) (has, full bool) {
-	running, quotas := false, s.quotas(maxBatch)
-	for n, p := range s.partitions {
+	running, partitions := false, s.partitions()
+	quotas := quotas(partitions, maxBatch)
+	for n, p := range partitions {
 		h, f := p.queue.capacity(quotas[n])
 		has, full = has || h, full || f
 		running = running || p.state() == StateRunning

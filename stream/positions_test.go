@@ -47,33 +47,28 @@ func TestPositionsAreCommittedForDashboards(t *testing.T) {
 	}
 	require.Len(t, l.processed(0), 30)
 	require.EqualValues(t, 0, c.committedAt(1), "an empty partition has a position, too")
-	requireNoLag(t, p)
-
-	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 200, 5)...)
-	testkit.WaitFor(t, "its work", func() bool { return len(l.processed(0)) == 35 })
-	testkit.WaitFor(t, "it to be noted", func() bool { s, err := p.Status(); return err == nil && s[0].Position == l.position(0) })
-	stop()
-	require.GreaterOrEqual(t, l.position(0).Offset, c.End(input, 0)-1, "the marker may have come later")
-	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "once more at the end")
-}
-
-func requireNoLag(t *testing.T, p *Processor) {
-	t.Helper()
 	statuses, err := p.Status()
 	require.NoError(t, err)
 	for _, s := range statuses {
 		require.Zero(t, s.Lag, "%v", s)
 	}
+
+	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 200, 5)...)
+	testkit.WaitFor(t, "its work", func() bool { return len(l.processed(0)) == 35 })
+	testkit.WaitFor(t, "it to be noted", func() bool {
+		s, err := p.Status()
+		return err == nil && s[0].Position == l.position(0)
+	})
+	stop()
+	require.GreaterOrEqual(t, l.position(0).Offset, c.End(input, 0)-1, "the marker may have come later")
+	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "once more at the end")
 }
 
 // TestParkedPartitionCommitsNothing: a partition that never was opened has no position
 // to show, least of all the log's start.
 func TestParkedPartitionCommitsNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 5)
 	l.open = func(_ context.Context, w *fakeWorker) error {
 		if w.a.Partition == 0 {
 			return Park(CauseState, "wait", "not yet")
@@ -88,16 +83,13 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 	require.EqualValues(t, -1, statuses[0].Position.Offset)
 }
 
-// TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else but a look at the ends of the
-// logs now and then.
+// TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else but a look at the ends of the logs now and then.
 func TestIdleGroupIsQuiet(t *testing.T) {
 	t.Parallel()
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committing positions %v", commit), func(t *testing.T) {
-			c := newCluster(t)
-			c.Topic(input, 2)
+			c, l := newInput(t, 2, 0)
 			c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 0, 10)...)
-			l := newLab(t)
 			p, _ := c.run(l, func(o *ProcessorOptions) {
 				o.CommitPositions, o.SessionTimeout, o.watchInterval = commit, 1500*time.Millisecond, time.Hour
 			})
@@ -126,10 +118,8 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 // TestLagIsWhatIsLeft: what waits here, what is in hand, and what the broker has.
 func TestLagIsWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
+	c, l := newInput(t, 1, 0)
 	c.Transact("t", testkit.Commit(), testkit.Records(input, 0, 0, 2000)...)
-	l := newLab(t)
 	g := newGate()
 	var batches atomic.Int32
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {

@@ -21,10 +21,8 @@ type ProcessorOptions struct {
 	Group, Input string
 	// Table: the group has a state table, the topic <Group>-table.
 	Table bool
-	// Stores open the table's local copies; needed with Table.
-	Stores *store.Set
-	// Standby, made of Stores: the partitions of the table that others own are copied
-	// there. nil: they are not.
+	// Standby has copies of the partitions of the table that others own, below the folder that has those of the
+	// workers' own. nil: there are none.
 	Standby *store.Set
 	// Check is asked before the group is joined; its error keeps the process out of the
 	// group, and is asked for again. nil: nothing is to be checked.
@@ -47,8 +45,7 @@ type ProcessorOptions struct {
 	// ShutdownTimeout bounds the batch in hand when the session ends.
 	ShutdownTimeout time.Duration
 
-	// Of the watchdog; tests have others. stalled is called when a partition stands still
-	// for no known reason.
+	// Of the watchdog; tests have others. stalled is called when a partition stands still for no known reason.
 	watchInterval, stallTimeout time.Duration
 	// heartbeatInterval is how soon a member notices a rebalance; a fifth of SessionTimeout. Tests have less, so that a
 	// busy machine still keeps the session.
@@ -72,7 +69,8 @@ type Processor struct {
 
 // NewProcessor makes a processor; newWorker is called for each assigned partition.
 func NewProcessor(opts ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *Processor {
-	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval), cmp.Or(opts.stallTimeout, stallTimeout)
+	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval),
+		cmp.Or(opts.stallTimeout, stallTimeout)
 	opts.heartbeatInterval = cmp.Or(opts.heartbeatInterval, opts.SessionTimeout/5)
 	if opts.stalled == nil {
 		opts.stalled = die
@@ -113,7 +111,8 @@ func again(ctx context.Context, run func(context.Context) error, failed func(err
 // Run blocks until ctx ends; it goes on over all errors of Kafka.
 func (p *Processor) Run(ctx context.Context) error {
 	again(ctx, p.runOnce, func(err error, in time.Duration) {
-		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err), "in", in)
+		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err),
+			"in", in)
 		p.setRunning(nil, err)
 	})
 	return nil
@@ -134,9 +133,7 @@ func (p *Processor) runOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("setting up group %s: %w", p.opts.Group, err)
 	}
-	if g.standby, err = newStandby(ctx, &p.opts, cl, p.log); err != nil {
-		return err
-	}
+	g.standby = newStandby(ctx, &p.opts, p.log)
 	defer g.standby.close()
 	p.setRunning(g, nil)
 	return proc.Run(ctx)
@@ -160,8 +157,7 @@ func (p *Processor) setRunning(g *group, err error) {
 	p.mu.group, p.mu.err = g, err
 }
 
-// Status tells how each assigned partition is doing, by partition. The error says why
-// there is no assignment.
+// Status tells how each assigned partition is doing, by partition. The error says why there is no assignment.
 func (p *Processor) Status() ([]PartitionStatus, error) {
 	p.mu.Lock()
 	g, err := p.mu.group, p.mu.err

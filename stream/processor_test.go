@@ -20,27 +20,25 @@ import (
 // copier is a whole worker with a state table: it counts the records of its input by
 // value, in a transaction of table, output and position, as a role does.
 type copier struct {
-	c      *cluster
-	a      Assignment
-	stores *store.Set
-	txn    *kafka.Txn
-	store  *store.Store
+	*kafka.Txn
+	c     *cluster
+	a     Assignment
+	store *store.Store
 }
 
-func (w *copier) Fence(ctx context.Context) error {
-	w.txn = kafka.NewTxn(kafka.TxnOptions{
-		ID: "copier-" + string('0'+byte(w.a.Partition)), Member: w.a.Member, Timeout: 10 * time.Second, Kafka: w.c.kafka,
-		Source: kafka.LogPartition{Topic: w.a.Topic, TopicID: w.c.TopicInfo(w.a.Topic).TopicID, Partition: w.a.Partition},
+func (c *cluster) newCopier(a Assignment, stores *store.Set) *copier {
+	txn := kafka.NewTxn(kafka.TxnOptions{
+		ID: "copier-" + string('0'+byte(a.Partition)), Member: a.Member, Timeout: 10 * time.Second,
+		Kafka: c.kafka, Source: kafka.LogPartition{Topic: a.Topic, Partition: a.Partition},
 	}, testkit.Log())
-	return w.txn.Fence(ctx)
+	return &copier{Txn: txn, c: c, a: a, store: stores.New(testkit.Table, a.Partition)}
 }
 
 func (w *copier) Open(ctx context.Context) (kafka.Position, error) {
-	w.store = w.stores.Get(testkit.Table, w.a.Partition)
-	if err := w.store.CatchUp(ctx, w.txn.Client(), testkit.Table, w.a.Partition); err != nil {
+	if _, err := w.store.CatchUp(ctx, w.Client(), store.Hooks{}); err != nil {
 		return kafka.Position{}, err
 	}
-	offset, ok, err := kafka.CommittedOffset(ctx, w.txn.Client(), w.a.Member.Group, w.a.Topic, w.a.Partition)
+	offset, ok, err := kafka.CommittedOffset(ctx, w.Client(), w.a.Member.Group, w.a.Topic, w.a.Partition)
 	if !ok {
 		offset = 0
 	}
@@ -56,12 +54,12 @@ func (w *copier) Process(ctx context.Context, b *Batch) error {
 	for _, rec := range b.Records {
 		key := string('0'+byte(b.Partition)) + string(rec.Value)
 		if _, ok := counts[key]; !ok {
-			v, err := w.store.Get(key)
+			_, err := w.store.Find([]byte(key), func(v []byte) error {
+				counts[key] = binary.BigEndian.Uint64(v)
+				return nil
+			})
 			if err != nil {
 				return err
-			}
-			if v != nil {
-				counts[key] = binary.BigEndian.Uint64(v)
 			}
 		}
 		counts[key]++
@@ -69,10 +67,11 @@ func (w *copier) Process(ctx context.Context, b *Batch) error {
 	}
 	state := 0
 	for key, n := range counts {
-		out = append([]*kgo.Record{{Topic: testkit.Table, Partition: b.Partition, Key: []byte(key), Value: binary.BigEndian.AppendUint64(nil, n)}}, out...)
+		out = append([]*kgo.Record{{Topic: testkit.Table, Partition: b.Partition, Key: []byte(key),
+			Value: binary.BigEndian.AppendUint64(nil, n)}}, out...)
 		state++
 	}
-	if err := w.txn.Commit(ctx, out, b.Next); err != nil {
+	if err := w.Commit(ctx, out, b.Next); err != nil {
 		return err
 	}
 	last := int64(0)
@@ -82,9 +81,13 @@ func (w *copier) Process(ctx context.Context, b *Batch) error {
 	return w.store.Replay(out[:state], last)
 }
 
-func (w *copier) Close() {
-	if w.txn != nil {
-		w.txn.Close()
+func (w *copier) Leave() { require.NoError(w.c.t, w.store.Close()) }
+
+func (c *cluster) copierOptions() ProcessorOptions {
+	return ProcessorOptions{
+		Group: testGroup, Input: input, Table: true, Kafka: c.kafka,
+		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
+		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 	}
 }
 
@@ -92,12 +95,7 @@ func (w *copier) Close() {
 func (c *cluster) runCopier(dir string) (p *Processor, stores *store.Set, stop func()) {
 	stores = store.NewSet(dir, 8<<20, testkit.Log())
 	c.t.Cleanup(stores.Close)
-	o := ProcessorOptions{
-		Group: testGroup, Input: input, Table: true, Stores: stores, Kafka: c.kafka,
-		MaxBatch: 50, TickInterval: 20 * time.Millisecond, ParkInterval: 50 * time.Millisecond,
-		SessionTimeout: 10 * time.Second, heartbeatInterval: 200 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
-	}
-	p = NewProcessor(o, func(a Assignment) Worker { return &copier{c: c, a: a, stores: stores} }, testkit.Log())
+	p = NewProcessor(c.copierOptions(), func(a Assignment) Worker { return c.newCopier(a, stores) }, testkit.Log())
 	return p, stores, testrun.Start(c.t, "the processor", testkit.Patience, p.Run)
 }
 
@@ -108,6 +106,25 @@ func copierCluster(t *testing.T, w *testkit.Wire) *cluster {
 		c.Topic(topic, 2)
 	}
 	return c
+}
+
+// requireCopied waits until the first n records of each partition have come out once, and are in the state.
+func (c *cluster) requireCopied(stores *store.Set, n int) {
+	c.t.Helper()
+	for p := range int32(2) {
+		testkit.WaitFor(c.t, "the output", func() bool { return len(c.values(output, p)) >= n })
+		require.Len(c.t, c.values(output, p), n, "each record once")
+	}
+	for p := byte(0); p < 2; p++ {
+		for i, name := range []string{"a", "b", "c"} {
+			want := uint64((n + 2 - i) / 3)
+			key := string('0'+p) + name
+			testkit.WaitFor(c.t, "the state of "+key, func() bool {
+				v := get(c.t, stores.Get(testkit.Table, int32(p)), key)
+				return len(v) == 8 && binary.BigEndian.Uint64([]byte(v)) == want
+			})
+		}
+	}
 }
 
 // TestProcessorWithATable is the whole way: input, goka, transaction, changelog, local
@@ -127,24 +144,7 @@ func TestProcessorWithATable(t *testing.T) {
 		}
 		total += n
 	}
-	check := func(stores *store.Set) {
-		t.Helper()
-		for p := range int32(2) {
-			testkit.WaitFor(t, "the output", func() bool { return len(c.values(output, p)) >= total })
-			require.Len(t, c.values(output, p), total, "each record once")
-		}
-		for p := byte(0); p < 2; p++ {
-			for i, name := range []string{"a", "b", "c"} {
-				want := uint64((total + 2 - i) / 3)
-				key := string('0'+p) + name
-				testkit.WaitFor(t, "the state of "+key, func() bool {
-					v, err := stores.Get(testkit.Table, int32(p)).Get(key)
-					require.NoError(t, err)
-					return len(v) == 8 && binary.BigEndian.Uint64(v) == want
-				})
-			}
-		}
-	}
+	check := func(stores *store.Set) { t.Helper(); c.requireCopied(stores, total) }
 	dir := t.TempDir()
 	add(300)
 	p, stores, stop := c.runCopier(dir)
@@ -166,8 +166,7 @@ func TestProcessorWithATable(t *testing.T) {
 	}
 	stop()
 
-	// All of it over franz-go: a connection of sarama would call itself otherwise, or
-	// begin without telling.
+	// All of it over franz-go: a connection of sarama would call itself otherwise, or begin without telling.
 	seen := w.Seen()
 	require.NotEmpty(t, seen)
 	for _, software := range seen {
@@ -178,10 +177,7 @@ func TestProcessorWithATable(t *testing.T) {
 // TestProcessorIsBuiltAnew: goka ends at any error of a partition and runs only once.
 func TestProcessorIsBuiltAnew(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 5)
 	var panics atomic.Int32
 	var seen atomic.Bool
 	l.process = func(_ context.Context, w *fakeWorker, b *Batch) error {
@@ -193,7 +189,8 @@ func TestProcessorIsBuiltAnew(t *testing.T) {
 	p, _ := c.run(l, quick)
 	testkit.WaitFor(t, "the reason", func() bool {
 		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), "a defect") && strings.Contains(err.Error(), "goka stopped working on a partition")
+		return err != nil && strings.Contains(err.Error(), "a defect") &&
+			strings.Contains(err.Error(), "goka stopped working on a partition")
 	})
 	seen.Store(true)
 	l.waitProcessed(0, offsets(0, 5))
@@ -217,11 +214,10 @@ func TestProcessorWaitsForItsTopics(t *testing.T) {
 	c.Topic(testkit.Table, 3)
 	c.Topic(output, 1)
 	broken := NewProcessor(ProcessorOptions{
-		Group: testGroup, Input: input, Table: true, Kafka: c.kafka,
-		Stores: store.NewSet(t.TempDir(), 1<<20, testkit.Log()), MaxBatch: 1, TickInterval: time.Second, ParkInterval: time.Second,
+		Group: testGroup, Input: input, Table: true, Kafka: c.kafka, MaxBatch: 1, TickInterval: time.Second,
+		ParkInterval: time.Second,
 	}, l.worker, testkit.Log())
 	require.EqualError(t, broken.Ready(), "group group: not started")
-	defer broken.opts.Stores.Close()
 	err := broken.runOnce(testkit.Context(t))
 	require.ErrorContains(t, err, "topic group-table has 3 partitions, its input has 1")
 }

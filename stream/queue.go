@@ -87,7 +87,8 @@ func (q *queue) enqueue(p *kgo.FetchPartition) {
 	case p.Err != nil:
 		q.mu.err = fetchError(p.Err)
 	case len(p.Records) > 0 && p.Records[0].Offset < q.mu.fetched.Offset:
-		q.mu.err = fmt.Errorf("offset %d came after offset %d had been read", p.Records[0].Offset, q.mu.fetched.Offset-1)
+		q.mu.err = fmt.Errorf("offset %d came after offset %d had been read", p.Records[0].Offset,
+			q.mu.fetched.Offset-1)
 	}
 	if q.mu.err != nil {
 		q.mu.pending = nil

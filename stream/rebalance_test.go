@@ -42,7 +42,8 @@ func TestMembersComeAndGo(t *testing.T) {
 		defer close(produced)
 		for i := range rounds {
 			for p := range int32(partitions) {
-				if err := cl.ProduceSync(testkit.Context(t), testkit.Records(input, p, i*each, each)...).FirstErr(); err != nil {
+				if err := cl.ProduceSync(testkit.Context(t),
+					testkit.Records(input, p, i*each, each)...).FirstErr(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -69,17 +70,16 @@ func TestMembersComeAndGo(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return third.Ready() == nil })
 }
 
-// TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes
-// over when the other leaves.
+// TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes over when the other leaves.
 func TestGroupWithoutWorkForAMember(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
-	l := newLab(t)
+	c, l := newInput(t, 1, 0)
 	first, stopFirst := c.run(l, quick)
 	testkit.WaitFor(t, "the first member", func() bool { return assigned(first) == 1 && first.Ready() == nil })
 	second, _ := c.run(l, quick)
-	testkit.WaitFor(t, "the second member", func() bool { return second.Ready() == nil && assigned(first)+assigned(second) == 1 })
+	testkit.WaitFor(t, "the second member", func() bool {
+		return second.Ready() == nil && assigned(first)+assigned(second) == 1
+	})
 	c.Produce(testkit.Records(input, 0, 0, 5)...)
 	l.waitProcessed(0, offsets(0, 5))
 	stopFirst()
@@ -91,9 +91,7 @@ func TestGroupWithoutWorkForAMember(t *testing.T) {
 // TestSeriesGoWithThePartition: whoever has a partition shows its series, and nobody else.
 func TestSeriesGoWithThePartition(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	l := newLab(t)
+	c, l := newInput(t, 2, 0)
 	shown := func(p *Processor) (partitions []int32) {
 		all := testkit.Gauges(t, NewCollector(p))
 		for _, partition := range []int32{0, 1} {
@@ -120,22 +118,23 @@ func TestSeriesGoWithThePartition(t *testing.T) {
 		return len(shown(first)) == 1 && slices.Equal(of, []int32{0, 1})
 	})
 	stopSecond()
-	testkit.WaitFor(t, "both to come back", func() bool { return slices.Equal(shown(first), []int32{0, 1}) && shown(second) == nil })
+	testkit.WaitFor(t, "both to come back", func() bool {
+		return slices.Equal(shown(first), []int32{0, 1}) && shown(second) == nil
+	})
 }
 
 // TestLostMembershipComesBack: the group has thrown the member out.
 func TestLostMembershipComesBack(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
-	c.Produce(testkit.Records(input, 0, 0, 5)...)
-	l := newLab(t)
+	c, l := newInput(t, 1, 5)
 	p, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 5))
 	for i, e := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
 		before := l.count(0, "Fence")
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: testGroup, Err: e})
-		testkit.WaitFor(t, "a new assignment after "+e.Message, func() bool { return l.count(0, "Fence") > before && p.Ready() == nil })
+		testkit.WaitFor(t, "a new assignment after "+e.Message, func() bool {
+			return l.count(0, "Fence") > before && p.Ready() == nil
+		})
 		c.Produce(testkit.Records(input, 0, 5+5*i, 5)...)
 		l.waitProcessed(0, offsets(0, int64(10+5*i)))
 	}
@@ -144,10 +143,9 @@ func TestLostMembershipComesBack(t *testing.T) {
 // TestForbiddenGroupSaysSo: without an assignment, Ready tells the client's reason.
 func TestForbiddenGroupSaysSo(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
-	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: testGroup, Err: kerr.GroupAuthorizationFailed, Count: -1})
-	l := newLab(t)
+	c, l := newInput(t, 1, 0)
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: testGroup, Err: kerr.GroupAuthorizationFailed,
+		Count: -1})
 	p, _ := c.run(l, quick)
 	testkit.WaitFor(t, "the reason", func() bool {
 		err := p.Ready()
@@ -159,13 +157,10 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
-// TestRebalanceCutsARecoveryShort: a further rebalance does not wait for an Open that
-// takes long, and is no failure.
+// TestRebalanceCutsARecoveryShort: a further rebalance does not wait for an Open that takes long, and is no failure.
 func TestRebalanceCutsARecoveryShort(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	l := newLab(t)
+	c, l := newInput(t, 2, 0)
 	var opens atomic.Int32
 	l.open = func(ctx context.Context, _ *fakeWorker) error {
 		if opens.Add(1) > 2 { // the first member's are endless
@@ -181,17 +176,14 @@ func TestRebalanceCutsARecoveryShort(t *testing.T) {
 	testkit.WaitFor(t, "sharing", func() bool {
 		return assigned(first) == 1 && assigned(second) == 1 && first.Ready() == nil && second.Ready() == nil
 	})
-	c.Produce(append(testkit.Records(input, 0, 0, 5), testkit.Records(input, 1, 0, 5)...)...)
+	c.Add(input, 0, 5)
 	l.waitProcessed(0, offsets(0, 5))
 	l.waitProcessed(1, offsets(0, 5))
 }
 
 func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 2)
-	c.Produce(append(testkit.Records(input, 0, 0, 150), testkit.Records(input, 1, 0, 150)...)...)
-	l := newLab(t)
+	c, l := newInput(t, 2, 150)
 	g := newGate()
 	var inFlight [2]int // a batch is what its poll brought: a poll is shared by the partitions
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
@@ -206,29 +198,22 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	g.wait(t)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); stop() }()
-	testkit.WaitFor(t, "the shutdown to begin", func() bool { return c.GroupInfo(testGroup) != nil && sessionsEnding(t) })
+	testkit.WaitFor(t, "the shutdown to begin", func() bool {
+		return c.GroupInfo(testGroup) != nil && len(testkit.Goroutines(t, "kudos/stream.(*group).end+")) > 0
+	})
 	close(g.open)
 	<-stopped
 	for p := range int32(2) {
 		require.LessOrEqual(t, inFlight[p], 100)
 		require.Equal(t, offsets(0, int64(inFlight[p])), l.processed(p), "the batch in hand, and none after it")
-		calls, _ := l.callsOf(p)
-		require.Equal(t, []string{"Fence", "Open", "Process", "Close"}, calls)
+		require.Equal(t, []string{"Fence", "Open", "Process", "Close"}, l.at(p).calls)
 	}
 	testkit.WaitFor(t, "the group to be left", func() bool { return len(c.GroupInfo(testGroup).Members) == 0 })
 }
 
-// sessionsEnding tells whether some group waits for its session to end.
-func sessionsEnding(t testing.TB) bool {
-	return len(testkit.Goroutines(t, "kudos/stream.(*group).end+")) > 0
-}
-
 func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
-	c.Produce(testkit.Records(input, 0, 0, 5)...)
-	l := newLab(t)
+	c, l := newInput(t, 1, 5)
 	g := newGate()
 	var cut atomic.Pointer[error]
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
@@ -244,7 +229,7 @@ func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 	require.Less(t, time.Since(began), testkit.Patience/2)
 	require.ErrorIs(t, *cut.Load(), context.Canceled)
 	require.Empty(t, l.processed(0))
-	calls, _ := l.callsOf(0)
+	calls := l.at(0).calls
 	require.Equal(t, 1, slices.Index(calls, "Open"))
 	require.NotContains(t, calls[3:], "Fence")
 }
@@ -256,6 +241,9 @@ func TestStopWhileNobodyIsThere(t *testing.T) {
 	c.kafka.Brokers = []string{"127.0.0.1:1"}
 	c.kafka.RequestTimeout = time.Second
 	p, stop := c.run(newLab(t), quick)
-	testkit.WaitFor(t, "a failure", func() bool { err := p.Ready(); return err != nil && !strings.Contains(err.Error(), "not started") })
+	testkit.WaitFor(t, "a failure", func() bool {
+		err := p.Ready()
+		return err != nil && !strings.Contains(err.Error(), "not started")
+	})
 	stop()
 }

@@ -19,18 +19,47 @@ import (
 //
 //	assigned ─► release (of standby copies) ─► work (goka: Setup ─► partitions, each by itself ─► Cleanup) ─► revoked
 type session struct {
-	cl         *kgo.Client
-	opts       *ProcessorOptions
-	member     kafka.Member
-	topic      string
-	partitions map[int32]*Partition
-	fixed      bool     // they are not assigned by a group
-	standby    *standby // nil: no copies of what others own
+	cl      *kgo.Client
+	opts    *ProcessorOptions
+	member  kafka.Member
+	topic   string
+	standby *standby // nil: no copies of what others own
+
+	// Of a Follower's session only, whose partitions no group assigns: fixed is true, log is what is followed, and
+	// fetched are the partitions that the client has been given, which are the poll loop's.
+	fixed   bool
+	log     kafka.LogID
+	fetched []int32
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the session has ended; err is set before that
 	err    error
+
+	mu struct {
+		sync.Mutex
+		partitions map[int32]*Partition // replaced as a whole
+	}
+}
+
+// partitions returns those of now. The map does not change.
+func (s *session) partitions() map[int32]*Partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.partitions
+}
+
+// set adds a partition; nil removes it.
+func (s *session) set(n int32, p *Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := make(map[int32]*Partition, len(s.mu.partitions)+1)
+	maps.Copy(changed, s.mu.partitions)
+	changed[n] = p
+	if p == nil {
+		delete(changed, n)
+	}
+	s.mu.partitions = changed
 }
 
 // driver works on a session: goka does.
@@ -45,7 +74,7 @@ type driver interface {
 func (s *session) run(d driver) {
 	defer close(s.done)
 	defer s.closeWorkers()
-	err := s.standby.release(s.ctx, s.partitions)
+	err := s.standby.release(s.ctx, s.partitions())
 	if err == nil {
 		err = d.setUp(s)
 	}
@@ -67,13 +96,12 @@ func (s *session) run(d driver) {
 	}
 }
 
-// errEndedItself tells of a session that nobody ended. A new one does not come then
-// unless the group is left.
+// errEndedItself tells of a session that nobody ended. A new one does not come then unless the group is left.
 var errEndedItself = errors.New("goka stopped working on a partition")
 
 func (s *session) consume(d driver) error {
 	var wg sync.WaitGroup
-	partitions := slices.Collect(maps.Values(s.partitions))
+	partitions := slices.Collect(maps.Values(s.partitions()))
 	errs := make([]error, len(partitions))
 	for i, p := range partitions {
 		wg.Go(func() {
@@ -99,18 +127,17 @@ func (s *session) consume(d driver) error {
 
 // followOthers begins with the standby copies; not before what is owned has been opened.
 func (s *session) followOthers() {
-	for _, p := range s.partitions {
+	for _, p := range s.partitions() {
 		select {
 		case <-p.opened:
 		case <-s.ctx.Done():
 			return
 		}
 	}
-	s.standby.follow(s.partitions)
+	s.standby.follow(s.partitions())
 }
 
-// commitPositions keeps the group's committed offsets near the positions, for
-// dashboards: nothing in kudos reads them.
+// commitPositions keeps the group's committed offsets near the positions, for dashboards: nothing in kudos reads them.
 func (s *session) commitPositions() {
 	timer := time.NewTicker(time.Second)
 	defer timer.Stop()
@@ -122,7 +149,7 @@ func (s *session) commitPositions() {
 			ended = true // once more, so that a group at rest shows no lag
 		}
 		moved := map[int32]kgo.EpochOffset{}
-		for n, p := range s.partitions {
+		for n, p := range s.partitions() {
 			pos := p.settled()
 			at := kgo.EpochOffset{Epoch: pos.Epoch, Offset: pos.Offset}
 			if pos.Offset >= 0 && committed[n] != at {
@@ -144,11 +171,8 @@ func (s *session) commitPositions() {
 }
 
 func (s *session) closeWorkers() {
-	for _, p := range s.partitions {
+	for _, p := range s.partitions() {
 		p.Close()
-		if w, ok := p.worker.(leavingWorker); ok {
-			w.Leave()
-		}
 	}
 }
 
@@ -157,7 +181,7 @@ func (s *session) closeWorkers() {
 // here, the client would look them up, and not take a seek before it has.
 func (s *session) start() map[string]map[int32]kgo.Offset {
 	offsets := map[int32]kgo.Offset{}
-	for n, p := range s.partitions {
+	for n, p := range s.partitions() {
 		offsets[n] = kgo.NewOffset().At(max(0, p.Status().Position.Offset))
 	}
 	return map[string]map[int32]kgo.Offset{s.topic: offsets}
@@ -165,5 +189,5 @@ func (s *session) start() map[string]map[int32]kgo.Offset {
 
 // claims are the partitions, as clients have them.
 func (s *session) claims() map[string][]int32 {
-	return map[string][]int32{s.topic: slices.Collect(maps.Keys(s.partitions))}
+	return map[string][]int32{s.topic: slices.Collect(maps.Keys(s.partitions()))}
 }

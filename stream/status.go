@@ -56,9 +56,8 @@ type PartitionStatus struct {
 	Trouble                  // why, of a parked or fenced one
 	Since     time.Time      `json:"since"`
 	Position  kafka.Position `json:"position"`
-	// Lag counts the records behind the position, as far as fetches and a look every
-	// few seconds have told. Control records that have been fetched are not included; where
-	// nothing is fetched they are.
+	// Lag counts the records behind the position, as far as fetches and a look every few seconds have told. Control
+	// records that have been fetched are not included; where nothing is fetched they are.
 	Lag int64 `json:"lag_records"`
 	// Stands is how long the position has not moved although there is a lag.
 	Stands time.Duration `json:"-"`

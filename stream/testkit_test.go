@@ -36,37 +36,24 @@ const (
 
 // values returns the committed values of a partition in order.
 func (c *cluster) values(topic string, partition int32) (values []string) {
-	require.NoError(c.t, kafka.ReadLog(testkit.Context(c.t), c.Client(), topic, partition, c.PartitionInfo(topic, partition).LogStartOffset, func(chunk kafka.LogChunk) (bool, error) {
-		for _, rec := range chunk.Records {
-			values = append(values, string(rec.Value))
-		}
-		return chunk.Next < chunk.End, nil
-	}))
+	require.NoError(c.t, kafka.ReadLog(testkit.Context(c.t), c.Client(), topic, partition,
+		c.PartitionInfo(topic, partition).LogStartOffset, func(chunk kafka.LogChunk) (bool, error) {
+			for _, rec := range chunk.Records {
+				values = append(values, string(rec.Value))
+			}
+			return chunk.Next < chunk.End, nil
+		}))
 	return values
-}
-
-// newStore makes a store of partition 0 of Table below dir.
-func newStore(t testing.TB, dir string, id kafka.LogID) *store.Store {
-	stores := store.NewSet(dir, 8<<20, testkit.Log())
-	t.Cleanup(stores.Close)
-	return stores.New(id, testkit.Table, 0)
 }
 
 // catchUp opens the store of partition 0 of Table below dir, and brings it up to date.
 func (c *cluster) catchUp(dir string) (*store.Store, error) {
-	s := newStore(c.t, dir, kafka.LogID{ClusterID: "test-cluster", TopicID: c.TopicInfo(testkit.Table).TopicID})
-	require.NoError(c.t, s.Open())
+	stores := store.NewSet(dir, 8<<20, testkit.Log())
+	c.t.Cleanup(stores.Close)
+	s := stores.New(testkit.Table, 0)
 	c.t.Cleanup(func() { require.NoError(c.t, s.Close()) })
-	return s, s.CatchUp(testkit.Context(c.t), c.Client(), testkit.Table, 0)
-}
-
-// put writes keys, whose values are their own and round's, and the offset.
-func put(t testing.TB, s *store.Store, offset int64, round string, keys ...string) {
-	w := s.NewWrite()
-	for _, k := range keys {
-		require.NoError(t, w.Set([]byte(k), []byte(k+round)))
-	}
-	require.NoError(t, w.Commit(offset))
+	_, err := s.CatchUp(testkit.Context(c.t), c.Client(), store.Hooks{})
+	return s, err
 }
 
 func get(t testing.TB, s *store.Store, key string) (value string) {

@@ -42,9 +42,8 @@ type ViewOptions struct {
 
 // Copy is a role's part of one partition of a View. One goroutine calls it.
 type Copy interface {
-	// Open is called with the store before anything is applied to it, and again
-	// whenever it may have changed otherwise: it may be empty, or have all that was
-	// applied before. Nobody reads it then.
+	// Open is called with the store before anything is applied to it, and again whenever it may have changed otherwise:
+	// it may be empty, or have all that was applied before. Nobody reads it then.
 	Open(s *store.Store) error
 	// Whole returns how many of the records, which follow those applied last, may be
 	// applied: those behind belong to a transaction of which more is to come.
@@ -121,13 +120,17 @@ const (
 // Run follows the topic until ctx ends. Over Kafka's troubles it does not end.
 func (v *View) Run(ctx context.Context) error { return v.follower.Run(ctx) }
 
+// Status tells how each partition is doing. The error says why there are none.
+func (v *View) Status() ([]PartitionStatus, error) { return v.follower.Status() }
+
 // Partitions returns how many there are, or a ViewNotReadyError.
 func (v *View) Partitions() (int32, error) {
 	if ps := v.partitions.Load(); ps != nil {
 		return int32(len(*ps)), nil
 	}
 	err := v.follower.Err()
-	return 0, &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(), Remedy: remedyOf(err)}
+	return 0, &ViewNotReadyError{Topic: v.opts.Topic, Partition: -1, Behind: -1, Reason: err.Error(),
+		Remedy: remedyOf(err)}
 }
 
 // Read reads a partition: pin is called while nothing is written, use after it; the
@@ -139,7 +142,8 @@ func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use fun
 		return err
 	}
 	if partition < 0 || int(partition) >= len(*ps) {
-		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1, Reason: "there is no copy of this partition yet: it does not exist, or was added"}
+		return &ViewNotReadyError{Topic: v.opts.Topic, Partition: partition, Behind: -1,
+			Reason: "there is no copy of this partition yet: it does not exist, or was added"}
 	}
 	return (*ps)[partition].read(pin, use)
 }

@@ -23,9 +23,8 @@ type viewPartition struct {
 	copy      Copy
 	cl        *kgo.Client // while it is open
 
-	begun bool          // the store has been opened
-	held  []*kgo.Record // not applied: they wait for the rest of their transaction
-	lost  error         // why the copy is to be made anew: the log does not have all that it has
+	held []*kgo.Record // not applied: they wait for the rest of their transaction
+	lost error         // why the copy is to be rebuilt: it is ahead of its log
 
 	// life is held by readers for as long as they read, and by the worker where the store is
 	// opened, emptied or closed, for which ready is false first.
@@ -44,7 +43,8 @@ type viewPartition struct {
 var errGiant = errors.New("a transaction is too large to be held until it is whole")
 
 func newViewPartition(v *View, a Assignment) *viewPartition {
-	p := &viewPartition{view: v, partition: a.Partition, of: a, store: v.opts.Stores.New(a.Log, a.Topic, a.Partition), copy: v.opts.Copy(a.Partition)}
+	p := &viewPartition{view: v, partition: a.Partition, of: a, store: v.opts.Stores.New(a.Topic, a.Partition),
+		copy: v.opts.Copy(a.Partition)}
 	p.behind.Store(-1)
 	return p
 }
@@ -52,49 +52,34 @@ func newViewPartition(v *View, a Assignment) *viewPartition {
 // Fence has nobody to fence: a copy is this process's own.
 func (p *viewPartition) Fence(context.Context) error { return nil }
 
-// Open reads to the last stable offset. A copy that was ready stays so meanwhile, if
-// it can be gone on with.
+// Open reads to the last stable offset. A copy that was ready stays so meanwhile, if it can be gone on with.
 func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	var err error
 	if p.cl, err = p.view.opts.Kafka.NewClient(p.view.log); err != nil {
 		return kafka.Position{}, err
-	}
-	if !p.begun {
-		p.begun = true
-		if err := p.store.Open(); err != nil {
-			return kafka.Position{}, err
-		}
 	}
 	p.held = nil
 	if p.lost != nil {
 		p.store.Distrust(p.lost)
 		p.lost = nil
 	}
-	topic := p.view.opts.Topic
-	begin, err := p.store.Resume(ctx, p.cl, topic, p.partition, func() { p.shut(nil) })
+	anew := false
+	next, err := p.store.CatchUp(ctx, p.cl, store.Hooks{
+		Alone: func() { p.shut(nil) },
+		Begin: func() error {
+			if anew = !p.ready; anew {
+				return p.copy.Open(p.store)
+			}
+			return nil
+		},
+		Progress: func(next, end int64) {
+			p.behind.Store(max(0, end-next))
+			p.of.Opening(next, end)
+		},
+		Apply: func(f kafka.LogChunk) error { return p.take(f.Records, f.Next) },
+	})
 	if err != nil {
 		return kafka.Position{}, err
-	}
-	anew := !p.ready
-	if anew {
-		if err := p.copy.Open(p.store); err != nil {
-			return kafka.Position{}, err
-		}
-	}
-	next := begin
-	if err := p.store.ReadOn(ctx, p.cl, topic, p.partition, begin, func(f kafka.LogChunk) error {
-		p.behind.Store(max(0, f.End-f.Next))
-		p.of.Opening(f.Next, f.End)
-		next = f.Next
-		return p.take(f.Records, f.Next)
-	}); err != nil {
-		return kafka.Position{}, err
-	}
-	if next > begin {
-		// Nobody waits for it. What is on disk is quicker to read, and not lost by a crash.
-		if err := p.store.FlushSoon(); err != nil {
-			return kafka.Position{}, err
-		}
 	}
 	p.life.Lock()
 	p.ready, p.reason = true, nil
@@ -107,7 +92,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 
 // Process applies what comes.
 func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
-	if err := p.store.Trouble(); err != nil || len(b.Records) == 0 {
+	if err := p.store.Room(); err != nil || len(b.Records) == 0 {
 		return err
 	}
 	if p.speakOfMore(b.Records) {
@@ -139,9 +124,7 @@ func (p *viewPartition) Close() {
 // Leave closes the copy.
 func (p *viewPartition) Leave() {
 	p.shut(nil)
-	if err := p.store.Close(); err != nil {
-		p.view.log.Warn("a local copy was not closed in order: what was only in memory is read again", "partition", p.partition, "error", err)
-	}
+	store.Leave(p.store)
 }
 
 // logWentBack tells that the log lost what is in the copy, or may have: an unclean
@@ -163,8 +146,7 @@ func (p *viewPartition) speakOfMore(records []*kgo.Record) bool {
 	return ok && len(records) > 0 && c.PartitionsOf(records) > p.of.Partitions
 }
 
-// take applies what is whole of the records, which end before next, and of those that
-// are held.
+// take applies what is whole of the records, which end before next, and of those that are held.
 func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 	p.held = append(p.held, records...)
 	whole := len(p.held)
@@ -202,7 +184,7 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 		return err
 	}
 	// Readers wait for the write, but not for what that would wait for.
-	if err := p.store.WaitForRoom(); err != nil {
+	if err := p.store.Room(); err != nil {
 		w.Discard()
 		return err
 	}

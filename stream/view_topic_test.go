@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/testkit"
+	"kudos/integration/testrun"
 	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
@@ -48,7 +50,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	}
 	first := id()
 	held := c.holdFetches(first.TopicID)
-	c.Produce(testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "end", "2"))
+	c.put("a=2", "end=2")
 	select {
 	case <-held: // the only one that the client has
 	case <-time.After(testkit.Patience):
@@ -60,9 +62,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 		now := id()
 		return now != first && now != kafka.LogID{}
 	})
-	have, err := v.value("a")
-	require.NoError(t, err)
-	require.Empty(t, have, "what the old log had is not in the copy of the new one")
+	v.requireValue("a", "", "what the old log had is not in the copy of the new one")
 }
 
 // Partitions that a topic is given later are noticed too: the others go on as before.
@@ -74,4 +74,31 @@ func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
 	require.NoError(t, answer.Error())
 	v.waitPartitions(2)
 	v.waitValue("a", "1")
+}
+
+// A topic that is recreated after a session has looked it up, and before its client has: what the new log has behind
+// the position in the old one is not handed to the worker of the old one.
+func TestFollowerOfATopicRecreatedWhileItOpens(t *testing.T) {
+	t.Parallel()
+	c, l := newCluster(t), newLab(t)
+	c.Fill(testkit.Table, 1, 2)
+	l.setPosition(0, kafka.Position{Offset: 2, Epoch: -1})
+	var first kafka.LogID
+	l.open = func(_ context.Context, w *fakeWorker) error {
+		switch first {
+		case kafka.LogID{}:
+			first = w.a.Log
+			require.NoError(t, c.DeleteTopic(testkit.Table))
+			c.Topic(testkit.Table, 1)
+			c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...)
+		case w.a.Log:
+		default:
+			l.setPosition(0, kafka.Position{Offset: 0, Epoch: -1})
+		}
+		return nil
+	}
+	f := NewFollower(ProcessorOptions{Input: testkit.Table, Kafka: c.kafka, MaxBatch: 100, TickInterval: time.Second,
+		ParkInterval: time.Second, ShutdownTimeout: testkit.Patience}, l.worker, nil, testkit.Log())
+	testrun.Start(t, "the follower", testkit.Patience, f.Run)
+	l.waitProcessed(0, offsets(0, 5))
 }

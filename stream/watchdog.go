@@ -27,7 +27,7 @@ func (s *session) watch() {
 	defer ticker.Stop()
 	for {
 		s.askForEnds()
-		for _, p := range s.partitions {
+		for _, p := range s.partitions() {
 			s.look(p)
 		}
 		select {
@@ -42,24 +42,24 @@ func (s *session) look(p *Partition) {
 	status := p.Status()
 	// As long as it has been running: before, it may have been parked for hours.
 	if status.State == StateRunning && min(status.Stands, time.Since(status.Since)) > s.opts.stallTimeout {
-		s.opts.stalled(fmt.Sprintf("%s has stood at offset %d for %s, with %d records before it, and nothing says why", status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
+		s.opts.stalled(fmt.Sprintf("%s has stood at offset %d for %s, with %d records before it, and nothing says why",
+			status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
 	}
 }
 
-// askForEnds asks for the ends of all logs, one request a broker. A broker that does not answer
-// tells nothing new.
+// askForEnds asks for the ends of all logs, one request a broker. A broker that does not answer tells nothing new.
 func (s *session) askForEnds() {
-	if len(s.partitions) == 0 {
+	if len(s.partitions()) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, watchInterval)
 	defer cancel()
 	before := map[int32]int64{}
-	for n, p := range s.partitions {
+	for n, p := range s.partitions() {
 		before[n] = p.queue.end()
 	}
-	for n, end := range kafka.LastStableOffsets(ctx, s.cl, s.topic, slices.Collect(maps.Keys(s.partitions))...) {
-		if p := s.partitions[n]; p != nil {
+	for n, end := range kafka.LastStableOffsets(ctx, s.cl, s.topic, slices.Collect(maps.Keys(s.partitions()))...) {
+		if p := s.partitions()[n]; p != nil {
 			p.queue.endsAt(end, before[n])
 		}
 	}

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"regexp"
@@ -22,13 +21,7 @@ func TestStall(t *testing.T) {
 	c.Topic(input, 2)
 	c.Produce(testkit.Records(input, 0, 0, 10)...)
 	l := newLab(t)
-	g := newGate()
-	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
-		if len(b.Records) == 0 {
-			return nil
-		}
-		return g.pass(ctx, b.Partition)
-	}
+	g := l.gate()
 	stalls := make(chan string, 1)
 	_, _ = c.run(l, func(o *ProcessorOptions) {
 		o.watchInterval, o.stallTimeout = 10*time.Millisecond, 100*time.Millisecond
@@ -69,14 +62,10 @@ func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
 	require.Equal(t, 1, stalls)
 }
 
-// TestStallOfAClientThatFetchesNothing: the partition has nothing to do as far as it was told,
-// and its ticks go well.
+// TestStallOfAClientThatFetchesNothing: the partition has nothing to do as far as it was told, and its ticks go well.
 func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.Topic(input, 1)
-	c.Produce(testkit.Records(input, 0, 0, 10)...)
-	l := newLab(t)
+	c, l := newInput(t, 1, 10)
 	stalls := make(chan string, 1)
 	var deaf atomic.Bool
 	p, _ := c.run(l, func(o *ProcessorOptions) {

@@ -1,11 +1,12 @@
 // Package child starts processes that do not outlive this one.
 //
-// In goes a Command; out comes a Process that runs, its output in a file, its lines on demand. It ends when it is
-// signalled or killed, or when this process ends, however that happens (on Linux; elsewhere it then stays).
+// A Command becomes a Process whose output is in a file, its lines on demand. It ends by a signal, or with this
+// process, however that ends (on Linux; elsewhere it then stays).
 package child
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,9 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 )
 
 const (
@@ -29,9 +32,10 @@ type Command struct {
 	Path string
 	Args []string
 	Env  []string // added to the environment
-	Dir  string   // working directory
+	Dir  string   // working directory, created if it is missing
 	Log  string   // file that stdout and stderr are appended to
-	// Lines gets the lines of stdout, or of stderr if OfStderr, one after another. They are in the log too. Default: nobody.
+	// Lines gets the lines of stdout, or of stderr if OfStderr, one after another, under the lock of Wait. They are in
+	// the log too. Default: nobody.
 	Lines    func(line []byte)
 	OfStderr bool
 	// Account changes under whose account it runs. Default: as this process.
@@ -40,16 +44,20 @@ type Command struct {
 
 // Process is a started child.
 type Process struct {
-	os   *os.Process
-	done chan struct{} // closed by own when the child is gone
-	exit error         // what Wait said; to be read after done
+	command Command
+	os      *os.Process
+	done    chan struct{} // closed by own when the child is gone
+	exit    error         // why it ended; to be read after done
+
+	mu   sync.Mutex
+	line chan struct{} // closed after the next line, and replaced
 }
 
 // Start starts a command and returns once it runs.
 func Start(c Command) (*Process, error) {
-	p := &Process{done: make(chan struct{})}
+	p := &Process{command: c, done: make(chan struct{}), line: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.own(c, started)
+	go p.own(started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
@@ -58,24 +66,19 @@ func Start(c Command) (*Process, error) {
 
 // own starts the child and stays until it is gone. It keeps its thread for all that time: the kernel sends the
 // parent-death signal when the *thread* that started the child ends, and an ordinary goroutine's thread may end early.
-func (p *Process) own(c Command, started chan<- error) {
+func (p *Process) own(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
-	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		started <- err
-		return
-	}
-	defer log.Close()
+	c := &p.command
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.Dir, append(os.Environ(), c.Env...), attributes()
-	cmd.Stdout, cmd.Stderr = log, log
 	if c.Account != nil {
 		c.Account(cmd.SysProcAttr)
 	}
-	lines, err := c.pipe(cmd)
+	log, lines, err := c.outputs(cmd)
 	if err == nil {
+		defer log.Close()
 		err = cmd.Start()
 	}
 	if err != nil {
@@ -84,31 +87,48 @@ func (p *Process) own(c Command, started chan<- error) {
 	}
 	p.os = cmd.Process
 	started <- nil
-	p.exit = errors.Join(c.read(lines, log), cmd.Wait())
+	if c.Lines != nil {
+		err = p.read(lines, log)
+	}
+	p.exit = errors.Join(err, cmd.Wait())
 }
 
-// pipe is what Lines are read from; nil without.
-func (c *Command) pipe(cmd *exec.Cmd) (io.Reader, error) {
+// outputs opens the log, and what Lines are read from. After an error nothing is open.
+func (c *Command) outputs(cmd *exec.Cmd) (log *os.File, lines io.Reader, err error) {
+	if c.Dir != "" {
+		err = os.MkdirAll(c.Dir, 0o755)
+	}
+	if err == nil {
+		log, err = os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
 	switch {
 	case c.Lines == nil:
-		return nil, nil
 	case c.OfStderr:
 		cmd.Stderr = nil
-		return cmd.StderrPipe()
+		lines, err = cmd.StderrPipe()
+	default:
+		cmd.Stdout = nil
+		lines, err = cmd.StdoutPipe()
 	}
-	cmd.Stdout = nil
-	return cmd.StdoutPipe()
+	if err != nil {
+		err = errors.Join(err, log.Close())
+	}
+	return log, lines, err
 }
 
-// read hands out the lines until there are no more.
-func (c *Command) read(lines io.Reader, log io.Writer) error {
-	if lines == nil {
-		return nil
-	}
+func (p *Process) read(lines io.Reader, log io.Writer) error {
 	scanner := bufio.NewScanner(io.TeeReader(lines, log))
 	scanner.Buffer(make([]byte, 64<<10), lineBytes)
 	for scanner.Scan() {
-		c.Lines(scanner.Bytes())
+		p.mu.Lock()
+		p.command.Lines(scanner.Bytes())
+		close(p.line)
+		p.line = make(chan struct{})
+		p.mu.Unlock()
 	}
 	_, _ = io.Copy(io.Discard, lines) // after a line that is too long: it must not block
 	return scanner.Err()
@@ -162,11 +182,8 @@ func Tail(path string) string {
 	}
 	defer f.Close()
 	cut := ""
-	if end, err := f.Seek(0, io.SeekEnd); err == nil && end > logTail {
-		_, _ = f.Seek(-logTail, io.SeekEnd)
+	if at, err := f.Seek(-logTail, io.SeekEnd); err == nil && at > 0 { // fails where the log is shorter
 		cut = "…"
-	} else {
-		_, _ = f.Seek(0, io.SeekStart)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, logTail))
 	if err != nil {
@@ -174,3 +191,78 @@ func Tail(path string) string {
 	}
 	return path + ":\n" + cut + strings.TrimSpace(string(text))
 }
+
+// Wait returns once known says so, which is asked after each line, under the lock of Lines. A child that ends before is
+// an error.
+func (p *Process) Wait(ctx context.Context, what string, known func() bool) error {
+	for {
+		running := p.Running() // before known: its last lines may come with its end
+		p.mu.Lock()
+		ok, line := known(), p.line
+		p.mu.Unlock()
+		if ok {
+			return nil
+		}
+		if !running {
+			return p.endedByItself()
+		}
+		select {
+		case <-line:
+		case <-p.done:
+		case <-ctx.Done():
+			return p.gaveUp(ctx, what)
+		}
+	}
+}
+
+// Poll asks again and again, until it is so or fails. A child that ends before is an error.
+func (p *Process) Poll(ctx context.Context, every time.Duration, what string, ask func() (bool, error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return p.endedByItself()
+		case <-ctx.Done():
+			return p.gaveUp(ctx, what)
+		}
+	}
+}
+
+func (p *Process) endedByItself() error {
+	return fmt.Errorf("%s ended by itself: %w\n%s", p.command.Name, p.Ended(), p.Tail())
+}
+
+// gaveUp is the error of a wait that took too long, or that somebody wanted to end.
+func (p *Process) gaveUp(ctx context.Context, what string) error {
+	err := context.Cause(ctx)
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("waiting for %s of %s: %w\n%s", what, p.command.Name, err, p.Tail())
+}
+
+// Terminate sends SIGTERM and waits. It is an error if the child fails, or takes too long and is killed.
+func (p *Process) Terminate(timeout time.Duration) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.command.Name, err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(timeout):
+		p.Kill()
+		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s",
+			p.command.Name, timeout, p.Tail())
+	}
+	if p.exit != nil {
+		return fmt.Errorf("stop %s: %w\n%s", p.command.Name, p.exit, p.Tail())
+	}
+	return nil
+}
+
+// Tail is the path and the end of the child's log.
+func (p *Process) Tail() string { return Tail(p.command.Log) }

@@ -3,8 +3,13 @@
 package child
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +25,8 @@ const patience = 30 * time.Second
 // script is a shell script to start, whose log is in a folder of its own.
 func script(t *testing.T, text string) Command {
 	dir := t.TempDir()
-	return Command{Name: "script", Path: "/bin/sh", Args: []string{"-c", text}, Dir: dir, Log: filepath.Join(dir, "log")}
+	return Command{Name: "script", Path: "/bin/sh", Args: []string{"-c", text}, Dir: dir,
+		Log: filepath.Join(dir, "log")}
 }
 
 func start(t *testing.T, c Command) *Process {
@@ -52,7 +58,8 @@ func TestLinesAndLog(t *testing.T) {
 		require.EqualError(t, p.Exit(), "exit status 3")
 		log, err := os.ReadFile(c.Log)
 		require.NoError(t, err)
-		require.ElementsMatch(t, []string{"out there", "err"}, strings.Split(strings.TrimSpace(string(log)), "\n"), "both are in the log")
+		require.ElementsMatch(t, []string{"out there", "err"}, strings.Split(strings.TrimSpace(string(log)), "\n"),
+			"both are in the log")
 	}
 }
 
@@ -71,6 +78,13 @@ func TestEndingWell(t *testing.T) {
 	require.False(t, p.Running())
 	require.NoError(t, p.Exit())
 	require.EqualError(t, p.Ended(), "exit status 0", "where it was to stay, that is an error")
+}
+
+// On Linux the kernel ends it with its parent.
+func TestEndsWithItsParent(t *testing.T) {
+	if runtime.GOOS == "linux" {
+		require.Contains(t, fmt.Sprintf("%+v", *attributes()), "Pdeathsig:killed")
+	}
 }
 
 // Kill ends the children of the child, too.
@@ -106,12 +120,69 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
+// A child is waited for until its log says so, it answers, or it is gone.
+func TestWaiting(t *testing.T) {
+	c := script(t, "trap 'echo last; exit 3' TERM; echo first; while :; do sleep 0.05; done")
+	said := map[string]bool{}
+	c.Lines = func(line []byte) { said[string(line)] = true }
+	p := start(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, p.Wait(ctx, "a line", func() bool { return said["first"] }))
+	asked := 0
+	ask := func() (bool, error) { asked++; return asked == 3, nil }
+	require.NoError(t, p.Poll(ctx, time.Millisecond, "a third time", ask))
+	broken := errors.New("broken")
+	require.Equal(t, broken, p.Poll(ctx, time.Millisecond, "nothing", func() (bool, error) { return false, broken }))
+
+	waits := map[string]func(ctx context.Context) error{
+		"lines":   func(ctx context.Context) error { return p.Wait(ctx, "more", func() bool { return said["more"] }) },
+		"answers": func(ctx context.Context) error { return p.Poll(ctx, time.Millisecond, "more", ask) },
+	}
+	for name, wait := range waits {
+		late, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, os.ErrDeadlineExceeded)
+		err := wait(late)
+		cancel()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, name)
+		require.ErrorContains(t, err, "waiting for more of script: ", name)
+		late, cancel = context.WithCancel(ctx)
+		cancel()
+		require.Equal(t, context.Canceled, wait(late), name)
+	}
+	require.ErrorContains(t, p.Terminate(patience), "stop script: exit status 3\n"+c.Log+":\nfirst\nlast")
+	require.NoError(t, p.Wait(ctx, "the last line", func() bool { return said["last"] }))
+	for name, wait := range waits {
+		require.ErrorContains(t, wait(ctx), "script ended by itself: exit status 3\n", name)
+	}
+	require.ErrorContains(t, p.Terminate(patience), "stop script: exit status 3", "though it is gone")
+}
+
+// One that does not end is killed.
+func TestTerminateKills(t *testing.T) {
+	c := script(t, "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+	ready := false
+	c.Lines = func([]byte) { ready = true }
+	p := start(t, c)
+	require.NoError(t, p.Wait(t.Context(), "the trap", func() bool { return ready }))
+	require.ErrorContains(t, p.Terminate(100*time.Millisecond),
+		"stop script: still there 100ms after SIGTERM, so it was killed\n")
+	require.False(t, p.Running())
+}
+
 func TestStartFails(t *testing.T) {
 	c := script(t, "")
 	c.Path = filepath.Join(c.Dir, "nothing")
 	_, err := Start(c)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, "start script: ")
+}
+
+func TestALogThatNobodyWritesToIsClosed(t *testing.T) {
+	c := script(t, "")
+	c.Lines = func([]byte) {}
+	log, _, err := c.outputs(&exec.Cmd{Process: &os.Process{}}) // one that has started gets no pipe
+	require.ErrorContains(t, err, "after process started")
+	require.ErrorIs(t, log.Close(), os.ErrClosed)
 }
 
 func TestTail(t *testing.T) {

@@ -2,26 +2,27 @@ package producer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
-	"sync"
+	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// giveUpAfter is how late a request may be in limits of latency: a step that is so far
-// behind its plan will not be carried, and goes on no longer.
+// giveUpAfter is how late a request may be, in limits of latency, before its step ends: it will not be carried.
 const giveUpAfter = 4
 
-// load holds rates at one endpoint.
 type load struct {
-	options *Options
-	likes   *likes
-	lines   int // of a batch; 0: single likes
-
+	options     *Options
+	likes       *likes
+	lines       int // of a batch; 0: single likes
 	connections int
 }
 
@@ -36,64 +37,93 @@ type plan struct {
 	next      atomic.Int64 // request that no connection has taken
 }
 
-func (p *plan) due(i int64) time.Time { return p.began.Add(time.Duration(i) * p.interval) }
-
-// tally is what came of a plan.
+// tally is what came of the requests of one connection.
 type tally struct {
-	sync.Mutex
-	step  Step
-	times []time.Duration
-	last  time.Time // end of the last answer
+	accepted        int64
+	refused, failed int
+	failure         string // the first
+	times           []time.Duration
+	last            time.Time // end of the last answer
 }
 
-// hold sends likes at a rate for a while and returns once all are answered. An error
-// says that the measurement itself failed.
+// hold sends likes at a rate for a while until all are answered. An error is one of the measurement itself.
 func (l *load) hold(ctx context.Context, likesPerSecond float64, d time.Duration) (Step, error) {
 	interval := max(1, time.Duration(float64(l.likesPerRequest())/likesPerSecond*float64(time.Second)))
 	p := &plan{interval: interval, n: max(1, int64(d/interval))}
-	p.firstUser = l.likes.reserve(int(p.n) * l.likesPerRequest())
-	sum := &tally{step: Step{PlannedLikesPerSecond: likesPerSecond}}
+	p.firstUser = l.likes.next
+	l.likes.next += uint64(p.n) * uint64(l.likesPerRequest()) // nobody else gets these; one load at a time
 	g, ctx := errgroup.WithContext(ctx)
 	// All connections first: whoever sends many likes has them.
 	connections := make([]*connection, min(int64(l.connections), p.n))
 	for i := range connections {
-		connections[i] = &connection{options: l.options, request: request{likes: l.likes, addr: l.options.Addr, lines: l.lines}}
+		connections[i] = &connection{load: l}
 		defer connections[i].close()
 		if err := connections[i].dial(ctx); err != nil {
 			return Step{}, err
 		}
 	}
+	tallies := make([]tally, len(connections))
 	p.began = time.Now()
-	for _, c := range connections {
-		g.Go(func() error { return l.work(ctx, c, p, sum) })
+	for i, c := range connections {
+		g.Go(func() error { return c.work(ctx, p, &tallies[i]) })
 	}
 	if err := g.Wait(); err != nil {
 		return Step{}, err
 	}
-	s := sum.step
-	s.setTimes(sum.times)
-	s.Requests = len(sum.times)
+	s := Step{PlannedLikesPerSecond: likesPerSecond}
+	var times []time.Duration
+	last := p.began
+	for _, t := range tallies {
+		times = append(times, t.times...)
+		if t.last.After(last) {
+			last = t.last
+		}
+		s.Accepted, s.Refused, s.Failed = s.Accepted+t.accepted, s.Refused+t.refused, s.Failed+t.failed
+		s.FirstFailure = cmp.Or(s.FirstFailure, t.failure)
+	}
+	s.P50Ms, s.P99Ms, s.P999Ms, s.MaxMs = Percentiles(times)
+	s.Requests = len(times)
 	s.Unsent = int(p.n) - s.Requests
-	if took := sum.last.Sub(p.began); took > 0 {
+	if took := last.Sub(p.began); took > 0 {
 		s.LikesPerSecond = float64(s.Accepted) / took.Seconds()
 	}
 	return s, nil
 }
 
-// work is one connection: it takes the next request that is due, waits for its time,
-// sends it and reads the answer.
-func (l *load) work(ctx context.Context, c *connection, p *plan, sum *tally) error {
-	var own tally
+func (t *tally) note(a answer, err error, due time.Time) {
+	t.last = time.Now()
+	t.times = append(t.times, t.last.Sub(due))
+	t.accepted += a.accepted
+	if err != nil {
+		a.failure = err.Error()
+	}
+	if a.refused {
+		t.refused++
+	} else if a.failure != "" {
+		t.failed++
+	}
+	t.failure = cmp.Or(t.failure, a.failure)
+}
+
+// connection is kept from one request to the next, and made anew after an error.
+type connection struct {
+	*load
+	out, body []byte
+
+	conn net.Conn // nil: none
+	in   *bufio.Reader
+	stop func() bool // ends the watch over the context
+}
+
+// work takes the next request that is due, waits for its time, sends it and reads the answer.
+func (c *connection) work(ctx context.Context, p *plan, t *tally) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		i := p.next.Add(1) - 1
-		if i >= p.n {
-			break
-		}
-		due := p.due(i)
-		if time.Since(due) > giveUpAfter*l.options.LatencyLimit {
-			break // what comes after is as late
+		due := p.began.Add(time.Duration(i) * p.interval)
+		if i >= p.n || time.Since(due) > giveUpAfter*c.options.LatencyLimit { // what comes after is as late
+			return nil
 		}
 		timer.Reset(time.Until(due))
 		select {
@@ -101,77 +131,34 @@ func (l *load) work(ctx context.Context, c *connection, p *plan, sum *tally) err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		a, err := c.ask(ctx, p.firstUser+uint64(i)*uint64(l.likesPerRequest()))
+		a, err := c.ask(ctx, p.firstUser+uint64(i)*uint64(c.likesPerRequest()))
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		own.note(a, err, due)
-	}
-	sum.add(&own)
-	return nil
-}
-
-// note takes in what became of a request.
-func (t *tally) note(a answer, err error, due time.Time) {
-	t.last = time.Now()
-	t.times = append(t.times, t.last.Sub(due))
-	t.step.Accepted += a.accepted
-	if err != nil {
-		a.failure = err.Error()
-	}
-	if a.failure == "" {
-		return
-	}
-	if a.refused {
-		t.step.Refused++
-	} else {
-		t.step.Failed++
-	}
-	if t.step.FirstFailure == "" {
-		t.step.FirstFailure = a.failure
+		t.note(a, err, due)
 	}
 }
 
-// add takes in the tally of one connection.
-func (t *tally) add(own *tally) {
-	t.Lock()
-	defer t.Unlock()
-	t.times = append(t.times, own.times...)
-	if own.last.After(t.last) {
-		t.last = own.last
-	}
-	t.step.Accepted += own.step.Accepted
-	t.step.Refused += own.step.Refused
-	t.step.Failed += own.step.Failed
-	if t.step.FirstFailure == "" {
-		t.step.FirstFailure = own.step.FirstFailure
-	}
-}
-
-// connection is kept from one request to the next, and made anew after an error.
-type connection struct {
-	options *Options
-	request request
-	out     []byte
-
-	conn net.Conn // nil: none
-	in   *bufio.Reader
-	stop func() bool // ends the watch over the context
-}
-
-// ask sends the request whose first like is of the user, and reads the answer. Ending
-// ctx ends it.
-func (c *connection) ask(ctx context.Context, user uint64) (answer, error) {
+// ask sends the request whose first like is of the user, and reads the answer. Ending ctx ends it.
+func (c *connection) ask(ctx context.Context, user uint64) (a answer, err error) {
 	if c.conn == nil {
 		if err := c.dial(ctx); err != nil {
-			return answer{}, err
+			return a, err
 		}
 	}
-	a, err := c.exchange(user)
-	if err != nil || a.closed {
-		c.close()
+	defer func() {
+		if err != nil || a.closed {
+			c.close()
+		}
+	}()
+	if err := c.conn.SetDeadline(time.Now().Add(c.options.RequestTimeout)); err != nil {
+		return a, fmt.Errorf("setting a deadline: %w", err)
 	}
-	return a, err
+	c.writeRequest(user)
+	if _, err := c.conn.Write(c.out); err != nil {
+		return a, fmt.Errorf("sending a request: %w", err)
+	}
+	return c.readAnswer()
 }
 
 func (c *connection) dial(ctx context.Context) error {
@@ -185,17 +172,6 @@ func (c *connection) dial(ctx context.Context) error {
 	return nil
 }
 
-func (c *connection) exchange(user uint64) (answer, error) {
-	if err := c.conn.SetDeadline(time.Now().Add(c.options.RequestTimeout)); err != nil {
-		return answer{}, fmt.Errorf("setting a deadline: %w", err)
-	}
-	c.out = c.request.append(c.out[:0], user)
-	if _, err := c.conn.Write(c.out); err != nil {
-		return answer{}, fmt.Errorf("sending a request: %w", err)
-	}
-	return c.request.read(c.in)
-}
-
 func (c *connection) close() {
 	if c.conn == nil {
 		return
@@ -203,4 +179,84 @@ func (c *connection) close() {
 	c.stop()
 	_ = c.conn.Close()
 	c.conn = nil
+}
+
+// likes are all different: each user likes one post.
+type likes struct {
+	posts uint64
+	next  uint64 // user
+}
+
+// post is the one that a user likes: users in a row like posts far from each other.
+func (l *likes) post(user uint64) uint64 {
+	const golden = 0x9e3779b97f4a7c15 // 2^64 / φ, odd
+	return 1 + user*golden>>32%l.posts
+}
+
+// writeRequest puts the request into out whose first like is of the user.
+func (c *connection) writeRequest(user uint64) {
+	if c.lines == 0 {
+		c.out = fmt.Appendf(c.out[:0], "PUT /v1/posts/%d/likes/%d HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\n\r\n",
+			c.likes.post(user), user, c.options.Addr)
+		return
+	}
+	c.body = c.body[:0]
+	for i := range uint64(c.lines) {
+		c.body = append(c.body, `{"post_id":`...)
+		c.body = strconv.AppendUint(c.body, c.likes.post(user+i), 10)
+		c.body = append(c.body, `,"user_id":"`...)
+		c.body = strconv.AppendUint(c.body, user+i, 10)
+		c.body = append(c.body, `","action":"LIKE"}`+"\n"...)
+	}
+	// A writer of many has use for the lines that went wrong only.
+	c.out = fmt.Appendf(c.out[:0], "POST /v1/likes:batch?lines=errors HTTP/1.1\r\nHost: %s\r\n"+
+		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", c.options.Addr, len(c.body), c.body)
+}
+
+// maxAnswerBytes bounds what is read of an answer: problems of a whole batch fit.
+const maxAnswerBytes = 4 << 20
+
+type answer struct {
+	accepted int64 // likes
+	refused  bool  // 429
+	failure  string
+	closed   bool // the connection serves no further request
+}
+
+func (c *connection) readAnswer() (answer, error) {
+	response, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return answer{}, fmt.Errorf("reading an answer: %w", err)
+	}
+	defer response.Body.Close()
+	accepted := response.StatusCode == http.StatusAccepted
+	if accepted && c.lines == 0 { // 202 is all there is to know
+		if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)); err != nil {
+			return answer{}, fmt.Errorf("reading an answer: %w", err)
+		}
+		return answer{accepted: 1, closed: response.Close}, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return answer{}, fmt.Errorf("reading an answer: %w", err)
+	}
+	// The members of a batch's answer and of a problem.
+	var told struct {
+		Accepted         int64
+		Rejected, Failed int
+		Detail           string
+	}
+	if err := json.Unmarshal(body, &told); err != nil {
+		return answer{}, fmt.Errorf("an answer with status %d is not the producer's: %w", response.StatusCode, err)
+	}
+	a := answer{accepted: told.Accepted, closed: response.Close}
+	a.refused = response.StatusCode == http.StatusTooManyRequests
+	switch {
+	case !accepted:
+		a.failure = fmt.Sprintf("%s: %.200s", response.Status, told.Detail)
+	case told.Accepted != int64(c.lines):
+		a.failure = fmt.Sprintf("%d of %d lines were accepted, %d rejected, %d failed",
+			told.Accepted, c.lines, told.Rejected, told.Failed)
+	}
+	return a, nil
 }

@@ -2,12 +2,17 @@ package producer
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +23,7 @@ import (
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
 
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
@@ -26,72 +32,54 @@ func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 const partitions = 4
 
-// startProducer runs `kudos producer` on an empty Kafka, and returns its HTTP address
-// and that of its admin server.
-func startProducer(t testing.TB, kafka *stack.Kafka) (addr, adminAddr string) {
+// startProducer runs `kudos producer` on an empty Kafka, and returns its HTTP address.
+func startProducer(t *testing.T, kafka *stack.Kafka) string {
 	t.Helper()
 	require.NoError(t, kafka.Reset(t.Context()))
 	brokers := strings.Join(kafka.Brokers(), ",")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, shared.Kudos(t), "topics", "apply", "--brokers", brokers,
-		"--set", fmt.Sprintf("topics.partitions=%d", partitions), "--set", "topics.replication_factor=1").CombinedOutput()
+		"--set", fmt.Sprintf("topics.partitions=%d", partitions),
+		"--set", "topics.replication_factor=1").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	var at [2]string
-	for i := range at {
-		r, err := stack.Reserve()
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, r.Release()) })
-		at[i] = r.Address()
-	}
-	p := stack.NewProgram(stack.ProgramOptions{
-		Name: "producer", Path: shared.Kudos(t), Dir: t.TempDir(),
-		Args:  []string{"producer", "--brokers", brokers, "--set", "producer.http_addr=" + at[0], "--set", "admin.addr=" + at[1], "--set", "admin.profiles=true"},
-		Probe: func(ctx context.Context) error { return admin.Ask(ctx, at[1]) },
+	addr, adminAddr := stack.ReserveForTest(t), stack.ReserveForTest(t)
+	p := stack.ProgramForTest(t, stack.ProgramOptions{
+		Name: "producer", Path: shared.Kudos(t),
+		Args: []string{"producer", "--brokers", brokers, "--set", "producer.http_addr=" + addr,
+			"--set", "admin.addr=" + adminAddr},
+		Probe: func(ctx context.Context) error { return admin.Ask(ctx, adminAddr) },
 	})
 	require.NoError(t, p.Start(t.Context()))
-	t.Cleanup(func() {
-		require.NoError(t, p.Stop())
-		if t.Failed() {
-			t.Logf("log of the producer:\n%s", p.LogTail())
-		}
-	})
-	return at[0], at[1]
+	return addr
 }
 
 // likesOf reads n events of likes, and wants them to be all: how often each user is there.
 func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(schema.TopicLikes), kgo.FetchMaxWait(100*time.Millisecond))
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	require.NoError(t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	users := map[uint64]int{}
-	l := newLikes(1, DefaultOptions().Posts)
-	var read int64
-	ends := map[int32]int64{}
-	for read < n {
-		fetches := client.PollFetches(ctx)
-		require.NoError(t, ctx.Err(), "likes has %d events, not %d", read, n)
-		fetches.EachError(func(_ string, _ int32, err error) { require.NoError(t, err) })
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) { ends[p.Partition] = p.HighWatermark })
-		fetches.EachRecord(func(r *kgo.Record) {
-			var e schema.Event
-			require.NoError(t, schema.DecodeEvent(r.Key, r.Value, &e))
-			require.Equal(t, l.post(e.UserID), e.PostID)
-			require.Equal(t, schema.Like, e.Action)
-			users[e.UserID]++
-			read++
+	users, read := map[uint64]int{}, int64(0)
+	l := &likes{posts: DefaultOptions().Posts}
+	for p := range int32(partitions) {
+		err := kafka.ReadLog(ctx, client, schema.TopicLikes, p, 0, func(c kafka.LogChunk) (bool, error) {
+			for _, r := range c.Records {
+				var e schema.Event
+				require.NoError(t, schema.DecodeEvent(r.Key, r.Value, &e))
+				require.Equal(t, l.post(e.UserID), e.PostID)
+				require.Equal(t, schema.Like, e.Action)
+				users[e.UserID]++
+				read++
+			}
+			return c.Next < c.End, nil
 		})
+		require.NoError(t, err)
 	}
-	require.Equal(t, n, read)
-	var written int64
-	for _, end := range ends {
-		written += end
-	}
-	require.Equal(t, n, written, "events in likes")
+	require.Equal(t, n, read, "events in likes")
 	return users
 }
 
@@ -99,10 +87,10 @@ func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	tier.Verify(t)
 	kafka := shared.Kafka(t)
-	addr, _ := startProducer(t, kafka)
+	addr := startProducer(t, kafka)
 	o := DefaultOptions()
 	o.Addr, o.LatencyLimit = addr, time.Minute // so that none is given up, however slow the machine is
-	likes := newLikes(1, o.Posts)
+	likes := &likes{next: 1, posts: o.Posts}
 	single := &load{options: &o, likes: likes, connections: 32}
 	batch := &load{options: &o, likes: likes, lines: 100, connections: 8}
 	var sum int64
@@ -120,27 +108,180 @@ func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkProducer measures `kudos producer` on a real Kafka, both on this machine, and
-// prints the result. Run it with -benchtime 1x; it takes some two and a half minutes.
-func BenchmarkProducer(b *testing.B) {
-	for range b.N {
-		b.StopTimer()
-		addr, adminAddr := startProducer(b, shared.Kafka(b))
-		o := DefaultOptions()
-		o.Addr = addr
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)) // the steps as they come: b.Log keeps ten lines
-		o.Log.Info("the producer's profiles", "url", "http://"+adminAddr+"/debug/pprof/")
-		b.StartTimer()
-		result, err := Measure(b.Context(), o)
-		require.NoError(b, err)
-		for name, e := range map[string]Endpoint{"single": result.Single, "batch": result.Batch} {
-			b.ReportMetric(e.Capacity.LikesPerSecond, name+"-likes/s")
-			b.ReportMetric(e.Half.P50Ms, name+"-half-p50-ms")
-			b.ReportMetric(e.Half.P99Ms, name+"-half-p99-ms")
-			b.ReportMetric(e.Half.P999Ms, name+"-half-p999-ms")
-		}
-		text, err := json.MarshalIndent(result, "", "  ")
-		require.NoError(b, err)
-		fmt.Printf("%s\n", text)
+// model is a producer that carries up to a rate.
+type model struct {
+	capacity float64
+	hiccups  map[int]bool // calls that go wrong whatever the rate is
+	calls    int
+	rates    []float64
+	lasted   []time.Duration
+}
+
+func (m *model) hold(_ context.Context, rate float64, d time.Duration) (Step, error) {
+	m.calls++
+	m.rates, m.lasted = append(m.rates, rate), append(m.lasted, d)
+	s := Step{PlannedLikesPerSecond: rate, P99Ms: 5}
+	if rate > m.capacity {
+		s.P99Ms = 260
 	}
+	if m.hiccups[m.calls] {
+		s.Failed, s.FirstFailure = 1, "a hiccup"
+	}
+	return s, nil
+}
+
+func (m *model) search() *search {
+	o := DefaultOptions()
+	return &search{options: &o, log: slog.New(slog.DiscardHandler), at: m.hold, found: &Endpoint{}}
+}
+
+func (m *model) find(t *testing.T) *Endpoint {
+	t.Helper()
+	s := m.search()
+	require.NoError(t, s.run(t.Context()))
+	return s.found
+}
+
+func TestSearchFindsTheCapacity(t *testing.T) {
+	for _, capacity := range []float64{7, 999, 1000, 1001, 1999, 12_345, 640_000} {
+		m := model{capacity: capacity}
+		found := m.find(t)
+		got := found.Capacity.PlannedLikesPerSecond
+		require.True(t, found.Capacity.Carried)
+		require.LessOrEqual(t, got, capacity)
+		require.Greater(t, got*1.1, capacity, "within a tenth of it")
+		require.Equal(t, got/2, found.Half.PlannedLikesPerSecond)
+		require.Equal(t, DefaultOptions().HoldFor, m.lasted[len(m.lasted)-1])
+		require.Len(t, found.Steps, m.calls-2, "all but the warm-up and the half")
+	}
+}
+
+func TestSearchLooksTwice(t *testing.T) {
+	calm := model{capacity: 12_345}
+	want := calm.find(t)
+	m := model{capacity: 12_345, hiccups: map[int]bool{1: true, 3: true, 6: true}}
+	found := m.find(t)
+	require.Equal(t, want.Capacity, found.Capacity)
+	require.Len(t, found.Steps, len(want.Steps)+2)
+}
+
+func TestSearchWithoutALimit(t *testing.T) {
+	for _, capacity := range []float64{0, 1e12} {
+		m := model{capacity: capacity}
+		require.ErrorContains(t, m.search().run(t.Context()), "no limit was found between 1 and 10000000 likes/s: at ")
+	}
+	m := model{capacity: 1000, hiccups: map[int]bool{}}
+	for i := range 100 {
+		m.hiccups[i] = true
+	}
+	require.ErrorContains(t, m.search().run(t.Context()), "1 failed (a hiccup)")
+}
+
+func TestSearchEndsWithAnError(t *testing.T) {
+	broken := errors.New("broken")
+	s := (&model{}).search()
+	s.at = func(context.Context, float64, time.Duration) (Step, error) { return Step{}, broken }
+	require.ErrorIs(t, s.run(t.Context()), broken)
+}
+
+func TestPercentile(t *testing.T) {
+	require.Zero(t, percentile(nil, 500))
+	times := make([]time.Duration, 1000)
+	for i := range times {
+		times[i] = time.Duration(i + 1)
+	}
+	for perMille, want := range map[int]time.Duration{0: 1, 500: 500, 990: 990, 999: 999, 1000: 1000} {
+		require.Equal(t, want, percentile(times, perMille))
+	}
+	require.Equal(t, time.Duration(1), percentile(times[:1], 999))
+}
+
+const accepted = `{"partition":3,"offset":1017}`
+
+// loadOn is a load on a server that answers as told.
+func loadOn(t *testing.T, lines int, answer http.HandlerFunc) *load {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	o := DefaultOptions()
+	o.Addr = server.Listener.Addr().String()
+	return &load{options: &o, likes: &likes{next: 1, posts: 1000}, lines: lines, connections: 32}
+}
+
+func TestFailuresAreToldApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines   int
+		status  int
+		body    string
+		step    Step
+		failure string
+	}{
+		"a like":           {0, 202, accepted, Step{Accepted: 1}, ""},
+		"refused":          {0, 429, `{"detail":"too many"}`, Step{Refused: 1}, "429 Too Many Requests: too many"},
+		"not acknowledged": {0, 503, `{"detail":"unknown"}`, Step{Failed: 1}, "503 Service Unavailable: unknown"},
+		"a batch":          {3, 202, `{"accepted":3,"rejected":0,"failed":0,"lines":[]}`, Step{Accepted: 3}, ""},
+		"a batch in part": {3, 503, `{"accepted":2,"failed":1,"detail":"unknown"}`, Step{Accepted: 2, Failed: 1},
+			"503 Service Unavailable: unknown"},
+		"a batch with bad line": {3, 202, `{"accepted":2,"rejected":1,"failed":0}`, Step{Accepted: 2, Failed: 1},
+			"2 of 3 lines were accepted, 1 rejected, 0 failed"},
+		"another server": {3, 202, `<html>`, Step{Failed: 1}, "an answer with status 202 is not the producer's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := loadOn(t, c.lines, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			})
+			got, err := l.hold(t.Context(), 1, time.Second)
+			require.NoError(t, err)
+			require.Equal(t, 1, got.Requests)
+			require.Contains(t, got.FirstFailure, c.failure)
+			require.Equal(t, c.failure == "", got.FirstFailure == "")
+			require.Equal(t, c.step, Step{Accepted: got.Accepted, Refused: got.Refused, Failed: got.Failed})
+		})
+	}
+}
+
+// Requests that are due while the server stalls count from when they were due, though they could be sent only later.
+func TestTimesRunFromThePlan(t *testing.T) {
+	const stall = 400 * time.Millisecond
+	var first sync.Once
+	l := loadOn(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		first.Do(func() { <-time.After(stall) })
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, accepted)
+	})
+	l.connections = 1
+	l.options.LatencyLimit = time.Minute // none is given up, however slow the machine
+	got, err := l.hold(t.Context(), 100, time.Second)
+	require.NoError(t, err)
+	require.EqualValues(t, 100, got.Accepted)
+	// Request 1 is due after 10 ms and answered after 400 at the earliest, and so on.
+	require.GreaterOrEqual(t, got.P99Ms, 389.0)
+	require.GreaterOrEqual(t, got.MaxMs, 399.0)
+}
+
+// A server that does not answer holds the measurement up for a bounded time only.
+func TestAHopelessRateIsGivenUp(t *testing.T) {
+	over := make(chan struct{})
+	l := loadOn(t, 0, func(http.ResponseWriter, *http.Request) { <-over })
+	t.Cleanup(func() { close(over) }) // before the server closes, which waits
+	l.connections = 2
+	l.options.LatencyLimit = 10 * time.Millisecond
+	l.options.RequestTimeout = 100 * time.Millisecond
+	got, err := l.hold(t.Context(), 1000, time.Second)
+	require.NoError(t, err)
+	require.Positive(t, got.Unsent)
+	require.Positive(t, got.Failed)
+	require.Equal(t, 1000, got.Requests+got.Unsent)
+	require.Zero(t, got.Accepted)
+}
+
+func TestNobodyListens(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	o := DefaultOptions()
+	o.Addr, o.Log = ln.Addr().String(), slog.New(slog.DiscardHandler)
+	_, err = Measure(t.Context(), o)
+	require.ErrorContains(t, err, "measuring the producer at "+o.Addr+", single endpoint: connecting to the producer: ")
 }

@@ -13,36 +13,33 @@ const (
 	// maxRate and minRate end the search, in likes a second.
 	maxRate = 10_000_000.0
 	minRate = 1.0
-	// narrowings halve, on a scale of ratios, the gap of a factor of 2 in which the
-	// capacity lies: 2^(1/8) is 9 % of it.
+	// narrowings halve, on a scale of ratios, the factor of 2 within which the capacity lies: to 2^(1/8), 9 % of it.
 	narrowings = 3
 )
 
-// search looks for the highest rate of one endpoint.
 type search struct {
 	options *Options
 	log     *slog.Logger
 	// at holds a rate of likes a second for a while; load.hold.
 	at    func(ctx context.Context, likesPerSecond float64, d time.Duration) (Step, error)
-	found Endpoint
+	found *Endpoint
 }
 
-// run doubles the rate until it is not carried, narrows that down, and holds half of
-// what is carried.
-func (s *search) run(ctx context.Context) (*Endpoint, error) {
+// run doubles the rate until it is not carried, narrows that down, and holds half of what is carried.
+func (s *search) run(ctx context.Context) error {
 	// Connections are made, and Kafka's JVM compiles what it runs most.
 	if _, err := s.hold(ctx, "warm-up", s.options.StartRate, s.options.StepFor); err != nil {
-		return nil, err
+		return err
 	}
 	low, high, err := s.bracket(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for range narrowings {
 		rate := math.Sqrt(low * high)
 		carried, err := s.try(ctx, rate)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if carried {
 			low = rate
@@ -51,7 +48,7 @@ func (s *search) run(ctx context.Context) (*Endpoint, error) {
 		}
 	}
 	s.found.Half, err = s.hold(ctx, "half of the capacity", low/2, s.options.HoldFor)
-	return &s.found, err
+	return err
 }
 
 // bracket returns a rate that is carried, and twice that, which is not.
@@ -81,11 +78,13 @@ func (s *search) noCapacity() error {
 		what = fmt.Sprintf("at %.0f p99 was %.0f ms, %d requests were refused and %d failed (%s)",
 			last.PlannedLikesPerSecond, last.P99Ms, last.Refused, last.Failed, cmp.Or(last.FirstFailure, "none"))
 	}
-	return fmt.Errorf("no limit was found between %.0f and %.0f likes/s: %s; see that the producer is ready and takes likes", minRate, maxRate, what)
+	return fmt.Errorf("no limit was found between %.0f and %.0f likes/s: %s; see that the producer is ready and "+
+		"takes likes",
+		minRate, maxRate, what)
 }
 
-// try tells whether a rate is carried. A second look is taken at one that is not: a
-// moment in which the machine does something else is no limit of the producer's.
+// try tells whether a rate is carried. A second look is taken at one that is not: a moment in which the machine does
+// something else is no limit of the producer's.
 func (s *search) try(ctx context.Context, rate float64) (carried bool, err error) {
 	for range 2 {
 		step, err := s.hold(ctx, "step", rate, s.options.StepFor)
@@ -107,7 +106,8 @@ func (s *search) hold(ctx context.Context, what string, rate float64, d time.Dur
 		return Step{}, err
 	}
 	step.Carried = step.Refused+step.Failed+step.Unsent == 0 && step.P99Ms <= milliseconds(s.options.LatencyLimit)
-	s.log.Info(what, "planned_likes_per_second", int64(rate), "likes_per_second", int64(step.LikesPerSecond), "carried", step.Carried,
-		"refused", step.Refused, "failed", step.Failed, "unsent", step.Unsent, "p50_ms", step.P50Ms, "p99_ms", step.P99Ms, "p999_ms", step.P999Ms)
+	s.log.Info(what, "planned_likes_per_second", int64(rate), "likes_per_second", int64(step.LikesPerSecond),
+		"carried", step.Carried, "refused", step.Refused, "failed", step.Failed, "unsent", step.Unsent,
+		"p50_ms", step.P50Ms, "p99_ms", step.P99Ms, "p999_ms", step.P999Ms)
 	return step, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"kudos/dev"
+	"kudos/dev/testkit"
 	"kudos/sql"
 	"kudos/stream/kafka"
 )
@@ -39,10 +40,8 @@ var embedded struct {
 
 // Main runs the tests of a package beside the database server, and returns their exit code.
 func Main(m *testing.M) int {
-	o := dev.DefaultDatabaseOptions()
-	o.Address = "127.0.0.1:0"
-	database := dev.NewDatabase(o, slog.New(slog.DiscardHandler))
-	if err := database.Start(); err != nil {
+	database, err := dev.StartDatabase("127.0.0.1:0")
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -59,13 +58,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Log discards what is logged, or writes it to stderr if KUDOS_TEST_LOG is set.
-func Log() *slog.Logger {
-	if os.Getenv("KUDOS_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
-}
+// Log is that of testkit.
+func Log() *slog.Logger { return testkit.Log() }
 
 // Broker starts an empty broker for this test alone.
 func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
@@ -133,7 +127,8 @@ func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), mor
 			changed, last = time.Now(), text
 		}
 		if time.Since(changed) > Patience || time.Since(began) > 10*Patience {
-			t.Fatalf("waited %s for %s; now, for %s: %s\n%s", time.Since(began).Round(time.Second), what, time.Since(changed).Round(time.Second), last, more())
+			t.Fatalf("waited %s for %s; now, for %s: %s\n%s",
+				time.Since(began).Round(time.Second), what, time.Since(changed).Round(time.Second), last, more())
 		}
 		select {
 		case <-time.After(pause):

@@ -1,7 +1,6 @@
-// Package regex replaces github.com/dolthub/go-icu-regex, with which go-mysql-server matches regular
-// expressions: ICU as WebAssembly, and a runtime that compiles it, in every build of kudos. kudos has no
-// such statements. For a MySQL client these are Go's expressions: without back-references and look-around,
-// and `^` matches where the search begins.
+// Package regex replaces github.com/dolthub/go-icu-regex, with which go-mysql-server matches regular expressions: ICU
+// as WebAssembly, and a runtime that compiles it, in every build of kudos. kudos has no such statements. For a MySQL
+// client these are Go's expressions: without back-references and look-around, and `^` matches where the search begins.
 package regex
 
 import (
@@ -35,7 +34,9 @@ func (e *expression) Close() error                                        { retu
 func (e *expression) SetMatchString(_ context.Context, text string) error { e.text = text; return nil }
 
 func (e *expression) SetRegexString(_ context.Context, pattern string, flags RegexFlags) (err error) {
-	for flag, group := range map[RegexFlags]string{RegexFlags_Case_Insensitive: "(?i)", RegexFlags_Multiline: "(?m)", RegexFlags_Dot_All: "(?s)"} {
+	for flag, group := range map[RegexFlags]string{
+		RegexFlags_Case_Insensitive: "(?i)", RegexFlags_Multiline: "(?m)", RegexFlags_Dot_All: "(?s)",
+	} {
 		if flags&flag != 0 {
 			pattern = group + pattern
 		}

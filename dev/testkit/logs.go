@@ -2,10 +2,10 @@ package testkit
 
 import (
 	"encoding/binary"
+	"strconv"
+	"strings"
 	"sync/atomic"
-	"testing"
 
-	"github.com/lovoo/goka/storage"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,65 +14,68 @@ import (
 // Table is the topic that the logs here are of.
 const Table = "group-table"
 
-// Contents returns all pairs of a store as "key=value".
-func Contents(t testing.TB, s interface {
-	Iterator() (storage.Iterator, error)
-}) []string {
-	it, err := s.Iterator()
-	require.NoError(t, err)
-	defer it.Release()
-	var all []string
-	for it.Next() {
-		v, err := it.Value()
-		require.NoError(t, err)
-		all = append(all, string(it.Key())+"="+string(v))
-	}
-	require.NoError(t, it.Err())
-	return all
+// LogShape is a log, as the steps that write it, and the table that a reader comes to.
+//
+//	plain a=1 b    records without a transaction: a value, and a tombstone
+//	commit a=1     a transaction; likewise abort, and open, which does not end
+//	delete 5       the records before this offset; -1: all
+type LogShape struct {
+	steps string // with "; " between
+	Want  []string
 }
 
-// LogShapes are the ends that a state Table's log can have. Reading up to the last
-// data record, or waiting for the high watermark, goes wrong with some of them.
-var LogShapes = map[string]struct {
-	Write func(c *Cluster)
-	Want  []string
-}{
-	"empty": {func(c *Cluster) {}, nil},
-	"plain records": {func(c *Cluster) {
-		c.Produce(Record(Table, 0, "a", "1"), Record(Table, 0, "b", "1"), Record(Table, 0, "a", "2"))
-	}, []string{"a=2", "b=1"}},
-	"a deleted key": {func(c *Cluster) {
-		c.Produce(Record(Table, 0, "a", "1"), Record(Table, 0, "b", "1"), &kgo.Record{Topic: Table, Key: []byte("a")})
-	}, []string{"b=1"}},
-	"a commit marker at the end": {func(c *Cluster) {
-		c.Transact("t", Commit(), Record(Table, 0, "a", "1"))
-		c.Transact("t", Commit(), Record(Table, 0, "b", "1"))
-	}, []string{"a=1", "b=1"}},
-	"an aborted transaction at the end": {func(c *Cluster) {
-		c.Transact("t", Commit(), Record(Table, 0, "a", "1"))
-		c.Transact("t", Abort(), Record(Table, 0, "a", "2"), Record(Table, 0, "b", "2"))
-	}, []string{"a=1"}},
-	"nothing but aborted ones": {func(c *Cluster) {
-		c.Transact("t", Abort(), Record(Table, 0, "a", "2"))
-		c.Transact("t", Abort(), Record(Table, 0, "a", "3"))
-	}, nil},
-	"an open transaction at the end": {func(c *Cluster) {
-		c.Transact("t", Commit(), Record(Table, 0, "a", "1"))
-		c.Transact("u", nil, Record(Table, 0, "a", "2"))
-	}, []string{"a=1"}},
-	"committed behind an open one": {func(c *Cluster) {
-		c.Transact("u", nil, Record(Table, 0, "a", "2"))
-		c.Transact("t", Commit(), Record(Table, 0, "a", "1"))
-	}, nil},
-	"the head deleted": {func(c *Cluster) {
-		c.Produce(Records(Table, 0, 0, 5)...)
-		c.Produce(Record(Table, 0, "z", "1"))
-		require.NoError(c.t, c.DeleteRecords(Table, 0, 5))
-	}, []string{"z=1"}},
-	"all deleted": {func(c *Cluster) {
-		c.Transact("t", Commit(), Records(Table, 0, 0, 5)...)
-		require.NoError(c.t, c.DeleteRecords(Table, 0, -1))
-	}, nil},
+// Write writes the log of Table's partition 0.
+func (s LogShape) Write(c *Cluster) {
+	for step := range strings.SplitSeq(s.steps, "; ") {
+		verb, rest, _ := strings.Cut(step, " ")
+		var records []*kgo.Record
+		for word := range strings.FieldsSeq(rest) {
+			key, value, found := strings.Cut(word, "=")
+			r := Record(Table, 0, key, value)
+			if !found {
+				r.Value = nil
+			}
+			records = append(records, r)
+		}
+		switch verb {
+		case "plain":
+			c.Produce(records...)
+		case "commit":
+			c.Transact("t", Commit(), records...)
+		case "abort":
+			c.Transact("t", Abort(), records...)
+		case "open":
+			c.Transact("u", nil, records...)
+		case "delete":
+			offset, err := strconv.ParseInt(rest, 10, 64)
+			require.NoError(c.t, err)
+			require.NoError(c.t, c.DeleteRecords(Table, 0, offset))
+		}
+	}
+}
+
+// LogShapes are the ends that a state Table's log can have. Reading up to the last data record, or waiting for the high
+// watermark, goes wrong with some of them.
+var LogShapes = map[string]LogShape{
+	"empty":                             {"", nil},
+	"plain records":                     {"plain a=1 b=1 a=2", []string{"a=2", "b=1"}},
+	"a deleted key":                     {"plain a=1 b=1 a", []string{"b=1"}},
+	"a commit marker at the end":        {"commit a=1; commit b=1", []string{"a=1", "b=1"}},
+	"an aborted transaction at the end": {"commit a=1; abort a=2 b=2", []string{"a=1"}},
+	"nothing but aborted ones":          {"abort a=2; abort a=3", nil},
+	"an open transaction at the end":    {"commit a=1; open a=2", []string{"a=1"}},
+	"committed behind an open one":      {"open a=2; commit a=1", nil},
+	"the head deleted":                  {"plain k0=0 k1=1 k2=2 k3=3 k4=4; plain z=1; delete 5", []string{"z=1"}},
+	"all deleted":                       {"commit k0=0 k1=1 k2=2 k3=3 k4=4; delete -1", nil},
+}
+
+// StaleShapes are logs of which a new leader shows the first record only, or none.
+var StaleShapes = map[string]LogShape{
+	"records":                           {"plain a=2; plain b=2", []string{"a=2", "b=2"}},
+	"commit markers at the end":         {"commit a=2; commit b=2", []string{"a=2", "b=2"}},
+	"an aborted transaction at the end": {"commit a=2; abort b=2", []string{"a=2"}},
+	"nothing but aborted ones":          {"abort b=2; abort b=3", []string{"a=1"}},
+	"an open transaction at the end":    {"commit a=2; open a=3", []string{"a=2"}},
 }
 
 // StaleLeader answers the next plain fetches of a table's partition 0 like a new leader whose high
@@ -125,31 +128,4 @@ func (s *StaleLeader) answer(req *kmsg.FetchRequest) kmsg.Response {
 	rt.Partitions = append(rt.Partitions, rp)
 	resp.Topics = append(resp.Topics, rt)
 	return resp
-}
-
-// StaleShapes are logs of which a new leader shows the first record only, or none.
-var StaleShapes = map[string]struct {
-	Write func(c *Cluster)
-	Want  []string
-}{
-	"records": {func(c *Cluster) {
-		c.Produce(Record(Table, 0, "a", "2"))
-		c.Produce(Record(Table, 0, "b", "2"))
-	}, []string{"a=2", "b=2"}},
-	"commit markers at the end": {func(c *Cluster) {
-		c.Transact("t", Commit(), Record(Table, 0, "a", "2"))
-		c.Transact("t", Commit(), Record(Table, 0, "b", "2"))
-	}, []string{"a=2", "b=2"}},
-	"an aborted transaction at the end": {func(c *Cluster) {
-		c.Transact("t", Commit(), Record(Table, 0, "a", "2"))
-		c.Transact("t", Abort(), Record(Table, 0, "b", "2"))
-	}, []string{"a=2"}},
-	"nothing but aborted ones": {func(c *Cluster) {
-		c.Transact("t", Abort(), Record(Table, 0, "b", "2"))
-		c.Transact("t", Abort(), Record(Table, 0, "b", "3"))
-	}, []string{"a=1"}},
-	"an open transaction at the end": {func(c *Cluster) {
-		c.Transact("t", Commit(), Record(Table, 0, "a", "2"))
-		c.Transact("u", nil, Record(Table, 0, "a", "3"))
-	}, []string{"a=2"}},
 }

@@ -52,8 +52,7 @@ func WaitFor(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// Label marks this goroutine and all that come from it as this test's, so that goroutines tells them from those of tests
-// beside it.
+// Label marks this goroutine and all that come from it as this test's, for Goroutines.
 func Label(t testing.TB) {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", name)))
@@ -80,7 +79,9 @@ func remaining(goroutines func() []string) []string {
 }
 
 // ours are words in the stacks of the goroutines that tests here start.
-var ours = []string{"kudos/stream.(", "kudos/stream/kafka.(", "kudos/stream/store.(", "lovoo/goka", "franz-go/pkg/kgo.("}
+var ours = []string{
+	"kudos/stream.(", "kudos/stream/kafka.(", "kudos/stream/store.(", "lovoo/goka", "franz-go/pkg/kgo.(",
+}
 
 // Goroutines returns the stacks of this test's goroutines that name one of the words, as in "pkg.(*type).method+".
 func Goroutines(t testing.TB, words ...string) []string {
@@ -172,6 +173,39 @@ func (c *Cluster) Produce(records ...*kgo.Record) {
 	}
 	require.NoError(c.t, cl.Flush(Context(c.t)))
 	require.NoError(c.t, failed.Err())
+}
+
+// Fill creates a topic with n Records in each partition.
+func (c *Cluster) Fill(topic string, partitions int32, n int) {
+	c.Topic(topic, partitions)
+	if n > 0 {
+		c.Add(topic, 0, n)
+	}
+}
+
+// Add writes n Records, numbered from a number on, to each partition of a topic.
+func (c *Cluster) Add(topic string, from, n int) {
+	var all []*kgo.Record
+	for p := range c.PartitionInfos(topic) {
+		all = append(all, Records(topic, int32(p), from, n)...)
+	}
+	c.Produce(all...)
+}
+
+// Join makes a real member of a group that consumes a topic, which stays until leave.
+func (c *Cluster) Join(group, topic string) (id string, generation int32, leave func()) {
+	joined := make(chan struct{}, 10)
+	cl := c.Client(
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.SessionTimeout(Patience), kgo.HeartbeatInterval(50*time.Millisecond),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { joined <- struct{}{} }))
+	select {
+	case <-joined:
+	case <-time.After(Patience):
+		c.t.Fatal("joining the group took too long")
+	}
+	id, generation = cl.GroupMetadata()
+	return id, generation, cl.Close
 }
 
 // Transact writes records in a transaction and ends it; end nil leaves it open.

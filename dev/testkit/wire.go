@@ -10,8 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Wire is what a broker's connections pass: it keeps what each client called itself,
-// and can lose answers.
+// Wire is what a broker's connections pass: it keeps what each client called itself, and can lose answers.
 type Wire struct {
 	Cut  atomic.Bool // the next answer is lost with its connection
 	Mute atomic.Bool // answers are lost, connections stay
@@ -80,8 +79,7 @@ func (c *wireConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// softwareName returns the name in a connection's first request, which all clients
-// that tell it send as an ApiVersions request; a client that does not has none.
+// softwareName returns the name in a connection's first request: clients that tell it do so in an ApiVersions request.
 func softwareName(b []byte) (name string, whole bool) {
 	if len(b) < 4 || len(b)-4 < int(binary.BigEndian.Uint32(b)) {
 		return "", false

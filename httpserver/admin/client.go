@@ -36,16 +36,12 @@ func Ask(ctx context.Context, addr string) error {
 	if err != nil {
 		return fmt.Errorf("reading the answer of %s: %w", url, err)
 	}
-	return judge(url, resp.StatusCode, body)
-}
-
-// judge turns an answer of /readyz into the errors of its checks.
-func judge(url string, status int, body []byte) error {
 	var answer readiness
 	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Checks) == 0 {
-		return fmt.Errorf("%s answers %d %s, but not as kudos does: %.200q", url, status, http.StatusText(status), body)
+		return fmt.Errorf("%s answers %d %s, but not as kudos does: %.200q",
+			url, resp.StatusCode, http.StatusText(resp.StatusCode), body)
 	}
-	if status == http.StatusOK && answer.Ready {
+	if resp.StatusCode == http.StatusOK && answer.Ready {
 		return nil
 	}
 	errs := []error{errors.New("not ready")}

@@ -10,12 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Check is one condition of being ready. Ready answers at once, from what its owner
-// already knows, with nil or with what is wrong and what helps.
+// Check is one condition of being ready.
 type Check struct {
-	Name  string
+	Name string
+	// Ready answers at once, from what its owner already knows, with nil or with what is wrong and what helps.
 	Ready func() error
-	// Detail is what /readyz?verbose shows beside; nil: nothing.
+	// Detail is what /readyz?verbose shows besides; nil: nothing.
 	Detail func() any
 }
 
@@ -26,11 +26,10 @@ type readiness struct {
 }
 
 type checkResult struct {
-	Name  string `json:"name"`
-	Ready bool   `json:"ready"`
-	Error string `json:"error,omitempty"`
-	// Detail is there if it was asked for.
-	Detail any `json:"detail,omitempty"`
+	Name   string `json:"name"`
+	Ready  bool   `json:"ready"`
+	Error  string `json:"error,omitempty"`
+	Detail any    `json:"detail,omitempty"` // with ?verbose
 }
 
 const index = `kudos admin
@@ -53,18 +52,14 @@ func newHandler(opts Options, reg *prometheus.Registry, checks []Check) http.Han
 		EnableOpenMetrics:   true,
 	}))
 	if opts.Profiles {
-		addProfiles(mux)
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return mux
-}
-
-func addProfiles(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
 func text(body string) http.HandlerFunc {

@@ -1,7 +1,6 @@
-// Package admin is the HTTP server beside every role, for those who operate it. In
-// come probes, scrapes and profile requests; out go /livez (the process answers),
-// /readyz (each check by name, and why it fails), /metrics (Prometheus) and
-// /debug/pprof if that is wanted. Nothing here belongs to a role, and no user of the service sees it.
+// Package admin is the HTTP server beside every role, for those who operate it: /livez (the process answers), /readyz
+// (each check by name, and why it fails), /metrics (Prometheus) and, on request, /debug/pprof. Nothing here belongs to
+// a role, and no user of the service sees it.
 package admin
 
 import (
@@ -9,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -19,12 +19,51 @@ import (
 	"kudos/httpserver"
 )
 
+// Options of the admin server.
+type Options struct {
+	// Addr is where it listens, host:port; port 0 takes a free one. There is no authentication, so it belongs on a
+	// private address.
+	Addr string `mapstructure:"addr"`
+	// Profiles: /debug/pprof is served. A profile costs CPU time for as long as it is taken.
+	Profiles bool `mapstructure:"profiles"`
+	// ShutdownTimeout bounds the answers in flight when it stops.
+	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
+}
+
+// DefaultOptions listen on this machine only.
+func DefaultOptions() Options {
+	return Options{Addr: "127.0.0.1:9090", ShutdownTimeout: 2 * time.Second}
+}
+
+// Validate says what is wrong with the options, all of it.
+func (o Options) Validate() error {
+	var errs []error
+	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
+		errs = append(errs, fmt.Errorf("admin.addr: %q is not host:port: %w", o.Addr, err))
+	}
+	if o.ShutdownTimeout <= 0 {
+		errs = append(errs, errors.New("admin.shutdown_timeout: must be above zero"))
+	}
+	return errors.Join(errs...)
+}
+
+// Limits of every request. Constants: no workload asks for others.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 10 * time.Second
+	writeTimeout      = 90 * time.Second // a CPU profile of a minute
+	idleTimeout       = time.Minute
+	answerTimeout     = 10 * time.Second // of probes and a scrape
+	maxHeaderBytes    = 16 << 10
+	maxConnections    = 64
+	maxScrapes        = 4
+)
+
 // Server is one admin server. Make it with New, then Run it once.
 type Server struct {
 	opts Options
 	log  *slog.Logger
-	http *http.Server
-	*httpserver.Point
+	*httpserver.Server
 }
 
 // NewRegistry returns the registry that a process gives to its roles and to its
@@ -39,64 +78,34 @@ func NewRegistry() *prometheus.Registry {
 	return reg
 }
 
-// New makes a server that serves the registry's metrics and the checks. It does not
-// listen yet.
+// New makes a server that serves the registry's metrics and the checks. It does not listen yet.
 func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logger) *Server {
 	log = log.With("component", "admin")
-	return &Server{
-		opts:  opts,
-		log:   log,
-		Point: httpserver.NewPoint("admin server", "admin.addr", opts.Addr),
-		http: &http.Server{
+	return &Server{opts, log, httpserver.NewServer(httpserver.Config{
+		Name: "admin server", Key: "admin.addr", Addr: opts.Addr, Says: "listening",
+		ShutdownTimeout: opts.ShutdownTimeout,
+		HTTP: &http.Server{
 			Handler:           newHandler(opts, reg, checks),
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		},
-	}
+	}, log)}
 }
 
-// Run serves until ctx ends, and then finishes the answers in hand.
+// Run serves until ctx ends, and then finishes the answers in flight, but waits no longer than the timeout for them: a
+// profile that is still being taken is no reason to stay.
 func (s *Server) Run(ctx context.Context) error {
-	l, err := s.Listen(ctx)
+	ln, err := s.Listen(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.Begin(); err != nil {
-		return errors.Join(err, l.Close())
-	}
-	s.Tell(l)
-	s.log.Info("listening", "addr", s.Addr())
-
-	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(netutil.LimitListener(l, maxConnections)) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("admin server on %s: %w", s.Addr(), err)
-	case <-ctx.Done():
-	}
-	err = s.shutdown(ctx)
-	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
-		err = errors.Join(err, serveErr)
-	}
-	return err
-}
-
-// shutdown lets answers in hand finish, but no longer than the timeout: a profile
-// that is still being taken is no reason to stay.
-func (s *Server) shutdown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.ShutdownTimeout)
-	defer cancel()
-	err := s.http.Shutdown(ctx)
+	err = s.Serve(ctx, netutil.LimitListener(ln, maxConnections), httpserver.Work{})
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("requests cut off at shutdown", "after", s.opts.ShutdownTimeout.Round(time.Millisecond))
-		err = s.http.Close()
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("stop admin server on %s: %w", s.Addr(), err)
-	}
-	return nil
+	return err
 }

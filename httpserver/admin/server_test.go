@@ -16,12 +16,7 @@ import (
 )
 
 // start runs a server on a free port until the test ends, and returns its URL.
-func start(t *testing.T, reg *prometheus.Registry, checks ...Check) string {
-	t.Helper()
-	return startWith(t, DefaultOptions(), reg, checks...)
-}
-
-func startWith(t *testing.T, opts Options, reg *prometheus.Registry, checks ...Check) string {
+func start(t *testing.T, opts Options, reg *prometheus.Registry, checks ...Check) string {
 	t.Helper()
 	opts.Addr = "127.0.0.1:0"
 	s := New(opts, reg, checks, slog.New(slog.DiscardHandler))
@@ -55,7 +50,7 @@ func get(t *testing.T, url string) (status int, body []byte) {
 
 func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
 	var failing error
-	url := start(t, NewRegistry(),
+	url := start(t, DefaultOptions(), NewRegistry(),
 		Check{Name: "producer", Ready: func() error { return nil }},
 		Check{Name: "processor", Ready: func() error { return failing }})
 
@@ -77,14 +72,15 @@ func TestReadyNamesEachCheckAndWhyItFails(t *testing.T) {
 }
 
 func TestVerboseShowsTheDetail(t *testing.T) {
-	url := start(t, NewRegistry(),
+	url := start(t, DefaultOptions(), NewRegistry(),
 		Check{Name: "plain", Ready: func() error { return nil }},
 		Check{Name: "processor", Ready: func() error { return nil }, Detail: func() any { return []int{1, 2} }})
 	_, body := get(t, url+"/readyz")
 	require.NotContains(t, string(body), "detail")
 	status, body := get(t, url+"/readyz?verbose")
 	require.Equal(t, http.StatusOK, status)
-	require.JSONEq(t, `{"ready": true, "checks": [{"name": "plain", "ready": true}, {"name": "processor", "ready": true, "detail": [1, 2]}]}`, string(body))
+	require.JSONEq(t, `{"ready": true, "checks": [
+		{"name": "plain", "ready": true}, {"name": "processor", "ready": true, "detail": [1, 2]}]}`, string(body))
 }
 
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
@@ -92,7 +88,7 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "kudos_test_total", Help: "of this test"})
 	reg.MustRegister(counter)
 	counter.Add(7)
-	url := start(t, reg)
+	url := start(t, DefaultOptions(), reg)
 
 	status, body := get(t, url+"/metrics")
 	require.Equal(t, http.StatusOK, status)
@@ -105,7 +101,7 @@ func TestProfilesAreServedIfWanted(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
 		opts := DefaultOptions()
 		opts.Profiles = wanted
-		url := startWith(t, opts, NewRegistry())
+		url := start(t, opts, NewRegistry())
 		profiles := http.StatusNotFound
 		if wanted {
 			profiles = http.StatusOK

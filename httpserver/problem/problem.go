@@ -1,19 +1,17 @@
-// Package problem is how the roles that serve HTTP say no: problem details of RFC 9457,
-// and how they and other JSON answers are written.
-//
-// In comes what is wrong; out goes an answer whose type tells the cases of a status
-// apart for a program, and whose detail tells a person what happened. The documents of
-// the roles list the types that each of them has.
-//
-//   - problem.go: the problems that more than one role has;
-//   - request.go: what is wrong with a request, found in one way by all of them;
-//   - write.go: answers, and routes by method.
+// Package problem is how the roles that serve HTTP say no: problem details (RFC 9457), and what finds in one way what
+// is wrong with a request (request.go). The type of a problem tells the cases of a status apart for a program, its
+// detail tells a person what happened; the OpenAPI document of a role lists the types that it has.
 package problem
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"kudos/schema"
 )
@@ -36,7 +34,7 @@ type FieldError struct {
 	Detail string `json:"detail"`
 }
 
-// Reasons beyond schema's, which are why an event is poison.
+// Reasons beyond those for which schema rejects an event.
 const (
 	UnknownField = "unknown_field"
 	UnknownValue = "unknown_value"
@@ -45,12 +43,14 @@ const (
 
 // New makes a problem whose type is the slug.
 func New(status int, slug, title, format string, args ...any) *Problem {
-	return &Problem{Type: "urn:kudos:problem:" + slug, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
+	detail := fmt.Sprintf(format, args...)
+	return &Problem{Type: "urn:kudos:problem:" + slug, Title: title, Status: status, Detail: detail}
 }
 
 // InvalidRequest has one error or more.
 func InvalidRequest(errs ...FieldError) *Problem {
-	p := New(http.StatusBadRequest, "invalid-request", "The request is not valid", "%s: %s", errs[0].Field, errs[0].Detail)
+	first := errs[0]
+	p := New(http.StatusBadRequest, "invalid-request", "The request is not valid", "%s: %s", first.Field, first.Detail)
 	p.Errors = errs
 	return p
 }
@@ -60,12 +60,7 @@ func TooLarge(format string, args ...any) *Problem {
 	return New(http.StatusRequestEntityTooLarge, "too-large", "The request is too large", format, args...)
 }
 
-// UnsupportedMediaType is a body in another form than those that are read.
-func UnsupportedMediaType(format string, args ...any) *Problem {
-	return New(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body has an unsupported form", format, args...)
-}
-
-// TooManyRequests refuses what is above a number at a time.
+// TooManyRequests rejects a request above a number of concurrent ones.
 func TooManyRequests(format string, args ...any) *Problem {
 	return New(http.StatusTooManyRequests, "too-many-requests", "Too many requests at a time", format, args...)
 }
@@ -87,9 +82,47 @@ func FieldErrorOf(err error, whole string) FieldError {
 	if !errors.As(err, &poison) {
 		return FieldError{whole, string(schema.Undecodable), err.Error()}
 	}
-	fe := FieldError{poison.Field, string(poison.Reason), poison.Detail}
-	if fe.Field == "" {
-		fe.Field = whole
+	return FieldError{cmp.Or(poison.Field, whole), string(poison.Reason), poison.Detail}
+}
+
+// Write answers with a problem.
+func Write(w http.ResponseWriter, p *Problem) { WriteBody(w, p.Status, p) }
+
+// WriteBody answers with a body that has a problem's members and more.
+func WriteBody(w http.ResponseWriter, status int, body any) {
+	writeJSON(w, status, "application/problem+json", body)
+}
+
+// Answer writes a success that is for this request only.
+func Answer(w http.ResponseWriter, status int, body any) {
+	writeJSON(w, status, "application/json", body)
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a client that left needs no answer
+}
+
+// ByMethod calls the method's handler, that of GET also for HEAD; without methods there is nothing at the path.
+// ServeMux could do that, but answers in plain text what it does not know.
+func ByMethod(methods map[string]http.HandlerFunc) http.HandlerFunc {
+	all := maps.Clone(methods)
+	if get, ok := all[http.MethodGet]; ok {
+		all[http.MethodHead] = get
 	}
-	return fe
+	allow := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+	return func(w http.ResponseWriter, r *http.Request) {
+		if handle, ok := all[r.Method]; ok {
+			handle(w, r)
+			return
+		}
+		if len(all) == 0 {
+			Write(w, NotFound(r.URL.Path))
+			return
+		}
+		w.Header().Set("Allow", allow)
+		Write(w, MethodNotAllowed(r.Method, allow))
+	}
 }

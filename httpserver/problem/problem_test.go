@@ -19,8 +19,9 @@ func TestWrite(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-	require.JSONEq(t, `{"type":"urn:kudos:problem:invalid-request","title":"The request is not valid","status":400,"detail":"post_id: is 0","errors":[
-		{"field":"post_id","reason":"zero_id","detail":"is 0"},{"field":"user_id","reason":"zero_id","detail":"is 0"}]}`, w.Body.String())
+	require.JSONEq(t, `{"type":"urn:kudos:problem:invalid-request","title":"The request is not valid","status":400,
+		"detail":"post_id: is 0","errors":[{"field":"post_id","reason":"zero_id","detail":"is 0"},
+		{"field":"user_id","reason":"zero_id","detail":"is 0"}]}`, w.Body.String())
 
 	w = httptest.NewRecorder()
 	Answer(w, http.StatusAccepted, map[string]int{"n": 1})
@@ -57,7 +58,9 @@ func TestParseID(t *testing.T) {
 	id, wrong := ParseID("post_id", "18446744073709551615")
 	require.Nil(t, wrong)
 	require.EqualValues(t, uint64(1<<64-1), id)
-	for _, bad := range []string{"", "x", "-1", "+1", "1.5", " 1", "1e3", "18446744073709551616", "000000000000000000007", "0x7", "1_000"} {
+	for _, bad := range []string{
+		"", "x", "-1", "+1", "1.5", " 1", "1e3", "18446744073709551616", "000000000000000000007", "0x7", "1_000",
+	} {
 		_, wrong := ParseID("post_id", bad)
 		require.NotNil(t, wrong, bad)
 		require.Equal(t, string(schema.Undecodable), wrong.Reason, bad)
@@ -69,8 +72,10 @@ func TestParseID(t *testing.T) {
 
 func TestFieldErrorOf(t *testing.T) {
 	require.Equal(t, FieldError{"line", "undecodable", "oh"}, FieldErrorOf(errors.New("oh"), "line"))
-	require.Equal(t, FieldError{"line", "over_size", "oh"}, FieldErrorOf(&schema.PoisonError{Reason: schema.OverSize, Detail: "oh"}, "line"))
-	require.Equal(t, FieldError{"key", "key_mismatch", "oh"}, FieldErrorOf(&schema.PoisonError{Reason: schema.KeyMismatch, Field: "key", Detail: "oh"}, "line"))
+	poison := &schema.PoisonError{Reason: schema.OverSize, Detail: "oh"}
+	require.Equal(t, FieldError{"line", "over_size", "oh"}, FieldErrorOf(poison, "line"))
+	poison = &schema.PoisonError{Reason: schema.KeyMismatch, Field: "key", Detail: "oh"}
+	require.Equal(t, FieldError{"key", "key_mismatch", "oh"}, FieldErrorOf(poison, "line"))
 }
 
 func TestRequireMediaType(t *testing.T) {
@@ -95,7 +100,8 @@ func TestParseFields(t *testing.T) {
 	require.Nil(t, wrong)
 	require.Equal(t, "[2]", string(fields["b"]))
 	for raw, want := range map[string]string{
-		``: "is empty", `null`: "is not a JSON object", `[]`: "is not a JSON object", `{`: "is not JSON: unexpected end of JSON input",
+		``: "is empty", `null`: "is not a JSON object", `[]`: "is not a JSON object",
+		`{`: "is not JSON: unexpected end of JSON input",
 	} {
 		_, wrong := ParseFields([]byte(raw), "body", "a")
 		require.Equal(t, "body", wrong.Field)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"os"
@@ -33,14 +34,17 @@ func NotANumber(field, s string) *FieldError {
 
 // RequireMediaType says what keeps the body from being read as one of the types.
 func RequireMediaType(r *http.Request, types ...string) *Problem {
+	const slug, title = "unsupported-media-type", "The body has an unsupported form"
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return UnsupportedMediaType("Content-Encoding %.40q is not supported; send the body as it is", coding)
+		return New(http.StatusUnsupportedMediaType, slug, title,
+			"Content-Encoding %.40q is not supported; send the body as it is", coding)
 	}
 	given := r.Header.Get("Content-Type")
 	if mediaType, _, err := mime.ParseMediaType(given); err == nil && slices.Contains(types, mediaType) {
 		return nil
 	}
-	return UnsupportedMediaType("Content-Type is %.80q; send %s", given, strings.Join(types, " or "))
+	return New(http.StatusUnsupportedMediaType, slug, title,
+		"Content-Type is %.80q; send %s", given, strings.Join(types, " or "))
 }
 
 // UnreadBody is the answer to a body of at most limit bytes that could not be read.
@@ -50,36 +54,31 @@ func UnreadBody(err error, limit int64) *Problem {
 	case errors.As(err, &tooMuch):
 		return TooLarge("the body has more than %d bytes", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return New(http.StatusRequestTimeout, "request-timeout", "The body came too slowly", "the body did not arrive in time")
+		return New(http.StatusRequestTimeout, "request-timeout", "The body came too slowly",
+			"the body did not arrive in time")
 	}
 	return InvalidRequest(FieldError{"body", string(schema.Undecodable), "ended early"})
 }
 
-// ParseFields reads a JSON object and refuses a field that is not known: a name
-// spelled wrong would otherwise be silently without effect.
+// ParseFields reads a JSON object and refuses a field that is not known: a misspelled name would otherwise silently
+// have no effect.
 func ParseFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *FieldError) {
 	if len(raw) == 0 {
 		return nil, &FieldError{whole, Empty, "is empty"}
 	}
 	fields := make(map[string]json.RawMessage, len(known)+1)
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		var wrongType *json.UnmarshalTypeError
-		if errors.As(err, &wrongType) {
-			return nil, &FieldError{whole, string(schema.Undecodable), "is not a JSON object"}
-		}
+	err := json.Unmarshal(raw, &fields)
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrongType) || err == nil && fields == nil:
+		return nil, &FieldError{whole, string(schema.Undecodable), "is not a JSON object"}
+	case err != nil:
 		return nil, &FieldError{whole, string(schema.Undecodable), fmt.Sprintf("is not JSON: %v", err)}
 	}
-	if fields == nil {
-		return nil, &FieldError{whole, string(schema.Undecodable), "is not a JSON object"}
-	}
-	unknown, found := "", false
-	for name := range fields {
-		if !slices.Contains(known, name) && (!found || name < unknown) { // always the same one
-			unknown, found = name, true
+	for _, name := range slices.Sorted(maps.Keys(fields)) { // always the same one is told
+		if !slices.Contains(known, name) {
+			return nil, Unknown(name, known...)
 		}
-	}
-	if found {
-		return nil, Unknown(unknown, known...)
 	}
 	return fields, nil
 }

@@ -2,10 +2,16 @@ package browser_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +30,7 @@ const (
 func TestDashboard(t *testing.T) {
 	tier.Test(t)
 	s := newSystem(t)
-	control := httptest.NewServer(s.control())
+	control := httptest.NewServer(http.HandlerFunc(s.control))
 	t.Cleanup(control.Close)
 	install(t)
 	node(t, []string{"KUDOS_READER=" + s.readerURL, "KUDOS_PRODUCER=" + s.producerURL, "KUDOS_CONTROL=" + control.URL},
@@ -35,42 +41,40 @@ func TestDashboard(t *testing.T) {
 func TestLockFileNamesNoRegistry(t *testing.T) {
 	lock, err := os.ReadFile("package-lock.json")
 	require.NoError(t, err)
-	require.NotRegexp(t, `"resolved"|https?://`, string(lock), "mend: npm config set omit-lockfile-registry-resolved true, and make it anew")
+	require.NotRegexp(t, `"resolved"|https?://`, string(lock),
+		"mend: npm config set omit-lockfile-registry-resolved true, and make it anew")
 	require.Contains(t, string(lock), `"integrity"`)
 }
 
-// control is what the script in the browser cannot do by itself: the reader's crash
-// and its return.
-func (s *system) control() http.Handler {
-	mux := http.NewServeMux()
-	do := func(work func(context.Context) error) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if err := work(r.Context()); err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-			}
-		}
+// control is what the script in the browser cannot do by itself: the reader's crash and its return.
+func (s *system) control(w http.ResponseWriter, r *http.Request) {
+	var err error
+	switch r.Method + " " + r.URL.Path {
+	case "POST /reader/kill":
+		err = s.reader.Kill()
+	case "POST /reader/start":
+		err = s.reader.Start(r.Context())
+	default:
+		err = errors.New("no such control")
 	}
-	mux.HandleFunc("POST /reader/kill", do(func(context.Context) error { return s.reader.Kill() }))
-	mux.HandleFunc("POST /reader/start", do(func(ctx context.Context) error { return s.reader.Start(ctx) }))
-	return mux
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
 }
 
 // install fetches what package.json names: the browser's driver and axe.
 func install(t testing.TB) {
-	t.Helper()
 	run(t, installWithin, nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
 }
 
 // node runs a script of this folder with addresses in its environment.
 func node(t testing.TB, environment []string, args ...string) {
-	t.Helper()
 	chromium, err := stack.Chromium()
 	require.NoError(t, err)
 	run(t, testsWithin, append(environment, "KUDOS_CHROMIUM="+chromium), "node", args...)
 }
 
 func run(t testing.TB, within time.Duration, environment []string, name string, args ...string) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -79,4 +83,129 @@ func run(t testing.TB, within time.Duration, environment []string, name string, 
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	require.NoError(t, cmd.Run(), "%s (within %v)", cmd, within)
+}
+
+// screenshotsVariable names the folder that the pictures of the README go to.
+const screenshotsVariable = "KUDOS_TEST_SCREENSHOTS"
+
+// TestScreenshots is `make screenshots`: `kudos dev` as a newcomer starts it, and a browser that looks at it for a few
+// minutes.
+func TestScreenshots(t *testing.T) {
+	folder := os.Getenv(screenshotsVariable)
+	if folder == "" {
+		t.Skipf("makes the pictures of the README, with %s=FOLDER (make screenshots)", screenshotsVariable)
+	}
+	stack.Require(t, stack.NeedBrowser)
+	dir, free := t.TempDir(), "127.0.0.1:0"
+	ready := filepath.Join(dir, "ready.json")
+	dev := stack.ProgramForTest(t, stack.ProgramOptions{
+		Name: "dev", Path: shared.Kudos(t), Dir: dir,
+		Args: []string{"dev", "--simulate", "2000", "--ready-file", ready, "--kafka-addr", free, "--mysql-addr", free,
+			"--http-addr", free, "--reader-addr", free, "--admin-addr", free},
+		Probe: func(context.Context) error { _, err := os.Stat(ready); return err },
+	})
+	require.NoError(t, dev.Start(t.Context()))
+	text, err := os.ReadFile(ready)
+	require.NoError(t, err)
+	var at struct{ HTTP, Reader string }
+	require.NoError(t, json.Unmarshal(text, &at))
+	install(t)
+	node(t, []string{"KUDOS_READER=http://" + at.Reader, "KUDOS_PRODUCER=http://" + at.HTTP,
+		screenshotsVariable + "=" + folder}, "screenshots.mjs")
+}
+
+// shared are the servers that the tests of this package have in common.
+var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// system is all of kudos, as processes, on the shared servers.
+type system struct {
+	t            testing.TB
+	program      string
+	brokers, dsn string
+	readerURL    string
+	producerURL  string
+	reader       *stack.Server
+}
+
+// newSystem starts it, and returns when the reader answers.
+func newSystem(t testing.TB) *system {
+	stack.Require(t, stack.NeedBrowser)
+	kafka := shared.Kafka(t)
+	require.NoError(t, kafka.Reset(t.Context()))
+	readerAt, producerAt := stack.ReserveForTest(t), stack.ReserveForTest(t)
+	s := &system{
+		t: t, program: shared.Kudos(t), brokers: strings.Join(kafka.Brokers(), ","),
+		dsn:       shared.MariaDB(t).NewDatabase(t),
+		readerURL: "http://" + readerAt, producerURL: "http://" + producerAt,
+	}
+	s.command("topics", "apply", "--brokers", s.brokers, "--set", "topics.partitions=4",
+		"--set", "topics.replication_factor=1")
+	s.command("migrate", "--mysql-dsn", s.dsn)
+
+	s.start("processor", nil, "--mysql-dsn", s.dsn)
+	// A like is to show in rankings at once, though nothing else happens here.
+	s.start("ranker", nil, "--mysql-dsn", s.dsn, "--set", "ranker.allowed_lateness=0s", "--set", "ranker.idle_after=1s",
+		"--set", "ranker.emit_interval=50ms")
+	s.start("producer", dials(producerAt), "--set", "producer.http_addr="+producerAt,
+		"--set", "producer.origins="+s.readerURL)
+	s.reader = s.start("reader", s.readerAnswers, "--mysql-dsn", s.dsn, "--set", "reader.http_addr="+readerAt,
+		"--set", "reader.producer_url="+s.producerURL)
+	return s
+}
+
+// command runs the program to its end.
+func (s *system) command(args ...string) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, s.program, args...).CombinedOutput()
+	require.NoError(s.t, err, "kudos %s\n%s", args, out)
+}
+
+// start runs a role until the end of the test. Its state folder is a setting of its role.
+func (s *system) start(role string, probe func(context.Context) error, args ...string) *stack.Server {
+	dir := s.t.TempDir()
+	args = append([]string{role, "--brokers", s.brokers, "--set", "admin.addr=127.0.0.1:0"}, args...)
+	if role != "producer" {
+		args = append(args, "--set", role+".state_dir="+filepath.Join(dir, "state"))
+	}
+	p := stack.ProgramForTest(s.t,
+		stack.ProgramOptions{Name: role, Path: s.program, Dir: dir, Args: args, Probe: probe})
+	require.NoError(s.t, p.Start(s.t.Context()))
+	return p
+}
+
+// dials tells whether something listens at an address.
+func dials(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// readerAnswers tells whether the reader has caught up in every partition.
+func (s *system) readerAnswers(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.readerURL+"/v1/stats", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	var stats struct{ Partitions []struct{ Ready bool } }
+	if err := json.NewDecoder(response.Body).Decode(&stats); err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the reader answers %s: %w", response.Status, err)
+	}
+	for i, p := range stats.Partitions {
+		if !p.Ready {
+			return fmt.Errorf("partition %d of the reader is not ready", i)
+		}
+	}
+	return nil
 }

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/integration/oracle"
 	"kudos/integration/stack"
@@ -23,8 +25,8 @@ var shortKinds = []string{
 	"kafka-reset", "events-poison", "events-misrouted",
 }
 
-// TestCountsAreExactUnderFaults is the short form of make chaos. At its end the remedy for a transaction that Kafka tore
-// is tried, and then the database is tampered with, to see that a difference would have been found.
+// TestCountsAreExactUnderFaults is the short form of make chaos. At its end the remedy for a transaction that Kafka
+// tore is tried, and then the database is tampered with, to see that a difference would have been found.
 func TestCountsAreExactUnderFaults(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
@@ -43,7 +45,7 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	sys, err := startSystem(ctx, o)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, sys.close()) }()
-	r := &run{opts: o, begin: time.Now(), sys: sys, watch: newWatch(sys.database)}
+	r := &run{opts: o, begin: time.Now(), sys: sys, watch: newWatch(sys)}
 	report, err := r.all(ctx)
 	require.NoError(t, err)
 	require.Zero(t, report.Differences, "%s", strings.Join(report.Told, "\n"))
@@ -70,7 +72,7 @@ func openUp(t *testing.T, dir string) {
 
 // requireSeen takes the counts for right, and then makes them wrong: an oracle that finds nothing then proves nothing.
 func requireSeen(ctx context.Context, t *testing.T, r *run) {
-	_, db, _ := r.sys.database.primary()
+	db := r.sys.database.Load().direct
 	o := r.oracle
 	check := func() oracle.Differences {
 		v, err := o.Check(ctx, db)
@@ -101,4 +103,66 @@ func requireSeen(ctx context.Context, t *testing.T, r *run) {
 	d = check()
 	require.Equal(t, 1, d.Total, "%s", d.String())
 	require.Contains(t, d.String(), "I3 MySQL was seen at")
+}
+
+func TestDeck(t *testing.T) {
+	names := func(seed uint64, n int) (names []string) {
+		for _, f := range newDeck(seed, allKinds).deal(n) {
+			names = append(names, f.kind.name)
+		}
+		return names
+	}
+	require.Equal(t, names(1, 200), names(1, 200), "a seed decides all")
+	require.NotEqual(t, names(1, 200), names(2, 200))
+
+	d := newDeck(3, allKinds)
+	dealt := map[string]int{}
+	for _, f := range d.deal(5 * len(allKinds)) {
+		dealt[f.kind.name]++
+	}
+	for _, name := range Kinds() {
+		require.Equal(t, 5, dealt[name], name)
+	}
+	d.giveBack(allKinds[7])
+	require.Equal(t, allKinds[7].name, d.deal(1)[0].kind.name, "what did not come about comes again")
+}
+
+// TestPauseLeavesNothingPaused: where one cannot be paused, the others resume at once, and that one is left alone.
+func TestPauseLeavesNothingPaused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells what a process does")
+	}
+	program := func(name string) *stack.Server {
+		return stack.ProgramForTest(t, stack.ProgramOptions{Name: name, Path: "/bin/sleep", Args: []string{"60"}})
+	}
+	running, down := program("running"), program("down")
+	require.NoError(t, running.Start(t.Context()))
+	defer func() { require.NoError(t, running.Kill()) }()
+	err := pause(t.Context(), time.Hour, running, down)
+	require.ErrorContains(t, err, "pause down: it was never started")
+	require.NotContains(t, err.Error(), "resume")
+	require.Eventually(t, func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", running.PID()))
+		return err == nil && !strings.Contains(string(status), "State:\tT")
+	}, time.Minute, time.Millisecond, "it is still paused")
+}
+
+// TestMarkers has the marks of the transaction that Kafka 4.2.1 tore when chaos found out about it.
+func TestMarkers(t *testing.T) {
+	abort, commit := []byte{0, 0, 0, 0}, []byte{0, 0, 0, 1}
+	m := markers{}
+	for _, rec := range []*kgo.Record{
+		{Partition: 4, Offset: 129342, ProducerID: 2001, ProducerEpoch: 635, Key: commit},
+		{Partition: 4, Offset: 129863, ProducerID: 2001, ProducerEpoch: 636, Key: commit},
+		{Partition: 3, Offset: 129864, ProducerID: 2001, ProducerEpoch: 636, Key: abort}, // of another partition
+		{Partition: 4, Offset: 129864, ProducerID: 2002, ProducerEpoch: 636, Key: abort}, // of another producer
+		{Partition: 4, Offset: 129865, ProducerID: 2001, ProducerEpoch: 637, Key: abort}, // of another transaction
+		{Partition: 4, Offset: 129866, Key: []byte{0, 0}},                                // no end of a transaction
+	} {
+		_, twice := m.add(rec)
+		require.False(t, twice, "offset %d", rec.Offset)
+	}
+	at, twice := m.add(&kgo.Record{Partition: 4, Offset: 129867, ProducerID: 2001, ProducerEpoch: 636, Key: abort})
+	require.True(t, twice)
+	require.EqualValues(t, 129863, at)
 }

@@ -3,9 +3,7 @@ package chaos
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -17,40 +15,40 @@ import (
 // databaseName is the database of the system.
 const databaseName = "kudos"
 
-// database is MariaDB: a primary and its replica, which change places at each failover.
+// database is MariaDB: a primary, which counts are in, and its replica. They change places at each failover, which is
+// another database then.
 type database struct {
-	mu struct {
-		sync.Mutex
-		primary, replica *stack.Database
-		direct           *sql.DB // to the primary, past all proxies
-		failovers        int
-	}
+	primary, replica *stack.Database
+	direct           *sql.DB // to the primary, past all proxies
+	failovers        int
 }
 
-func startDatabase(ctx context.Context, o stack.DatabaseOptions) (_ *database, err error) {
-	d := &database{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close())
+func (s *system) startDatabase(ctx context.Context) error {
+	var servers [2]*stack.Database
+	for i := range servers {
+		o := stack.DatabaseOptions{Dir: s.opts.Dir, Keep: true, Log: s.log, ExtraArgs: []string{
+			"--max-binlog-size=67108864", "--binlog-expire-logs-seconds=600", "--max-connections=300",
+			"--max-connect-errors=1000000", fmt.Sprintf("--server-id=%d", i+1)}}
+		var err error
+		if servers[i], err = stack.StartMariaDB(ctx, o); err != nil {
+			return err
 		}
-	}()
-	args := []string{"--max-binlog-size=67108864", "--binlog-expire-logs-seconds=600", "--max-connections=300", "--max-connect-errors=1000000"}
-	o.ExtraArgs = append(args, "--server-id=1")
-	if d.mu.primary, err = stack.StartMariaDB(ctx, o); err != nil {
-		return nil, err
+		s.atEnd(servers[i].Close)
 	}
-	o.ExtraArgs = append(args, "--server-id=2")
-	if d.mu.replica, err = stack.StartMariaDB(ctx, o); err != nil {
-		return nil, err
+	d := &database{primary: servers[0], replica: servers[1]}
+	if err := d.primary.CreateDatabase(ctx, databaseName); err != nil {
+		return err
 	}
-	if err = d.mu.primary.CreateDatabase(ctx, databaseName); err != nil {
-		return nil, err
+	if err := d.replica.Follow(ctx, d.primary, databaseName); err != nil {
+		return err
 	}
-	if err = d.mu.replica.Follow(ctx, d.mu.primary, databaseName); err != nil {
-		return nil, err
+	var err error
+	if d.direct, err = open(d.primary); err != nil {
+		return err
 	}
-	d.mu.direct, err = open(d.mu.primary)
-	return d, err
+	s.database.Store(d)
+	s.atEnd(func() error { return s.database.Load().direct.Close() })
+	return nil
 }
 
 // open makes a pool of connections that do not wait for ever.
@@ -68,49 +66,18 @@ func open(server *stack.Database) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// primary is the server that counts are in, with a way to it past all proxies; generation changes at each failover.
-func (d *database) primary() (server *stack.Database, direct *sql.DB, generation int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.primary, d.mu.direct, d.mu.failovers
-}
-
-func (d *database) replica() *stack.Database {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.replica
-}
-
-func (d *database) close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var errs []error
-	if d.mu.direct != nil {
-		errs = append(errs, d.mu.direct.Close())
-	}
-	for _, s := range []*stack.Database{d.mu.primary, d.mu.replica} {
-		if s != nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // turnOver makes the replica the primary.
-func (d *database) turnOver(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.mu.replica.Promote(ctx); err != nil {
+func (s *system) turnOver(ctx context.Context) error {
+	was := s.database.Load()
+	if err := was.replica.Promote(ctx); err != nil {
 		return err
 	}
-	direct, err := open(d.mu.replica)
+	direct, err := open(was.replica)
 	if err != nil {
 		return err
 	}
-	err = d.mu.direct.Close()
-	d.mu.primary, d.mu.replica, d.mu.direct = d.mu.replica, d.mu.primary, direct
-	d.mu.failovers++
-	return err
+	s.database.Store(&database{was.replica, was.primary, direct, was.failovers + 1})
+	return was.direct.Close()
 }
 
 // sumOfSeq is how many updates a server has applied, over all partitions.
@@ -125,12 +92,11 @@ func sumOfSeq(ctx context.Context, db *sql.DB) (sum uint64, err error) {
 // failOver lets the replica fall behind, kills the primary, and has the replica take over without what it missed. The
 // old primary comes back as the new one's replica. It returns how many applied updates were lost.
 func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost uint64, err error) {
-	primary, direct, _ := s.database.primary()
-	replica := s.database.replica()
-	if err := replica.StopReplicating(ctx); err != nil {
+	d := s.database.Load()
+	if err := d.replica.StopReplicating(ctx); err != nil {
 		return 0, err
 	}
-	behind, err := open(replica)
+	behind, err := open(d.replica)
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +108,7 @@ func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost ui
 	had := has
 	// Not before something is there to be lost; but others may have the system stand still.
 	for end := time.Now().Add(meanwhile + 10*time.Second); time.Now().Before(end); {
-		if had, err = sumOfSeq(ctx, direct); err != nil {
+		if had, err = sumOfSeq(ctx, d.direct); err != nil {
 			return 0, err
 		}
 		if had > has && time.Until(end) < 10*time.Second {
@@ -152,18 +118,17 @@ func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost ui
 			return 0, err
 		}
 	}
-	if err := primary.Kill(); err != nil {
+	if err := d.primary.Kill(); err != nil {
 		return 0, err
 	}
-	if err := s.database.turnOver(ctx); err != nil {
+	if err := s.turnOver(ctx); err != nil {
 		return 0, err
 	}
-	next, _, _ := s.database.primary()
-	if err := s.network.pointMySQLTo(next.Address()); err != nil {
+	if err := s.network.pointMySQLTo(d.replica.Address()); err != nil {
 		return 0, fmt.Errorf("point the proxy to the new primary: %w", err)
 	}
-	if err := primary.Start(ctx); err != nil {
+	if err := d.primary.Start(ctx); err != nil {
 		return 0, err
 	}
-	return had - has, primary.Follow(ctx, next, databaseName)
+	return had - has, d.primary.Follow(ctx, d.replica, databaseName)
 }

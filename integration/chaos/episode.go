@@ -86,31 +86,28 @@ func (r *run) strike(ctx context.Context, e *episode, faults []*fault) error {
 		f.sys, f.load = r.sys, r.load
 		lanes[f.kind.lane] = append(lanes[f.kind.lane], f)
 	}
-	var mu sync.Mutex
-	var errs []error
 	var work sync.WaitGroup
 	for _, lane := range lanes {
 		work.Go(func() {
 			for _, f := range lane {
-				err := r.strikeOne(ctx, f)
-				mu.Lock()
-				switch {
-				case err == nil:
-					e.faults = append(e.faults, f)
-				case errors.Is(err, errMissed):
-					r.opts.Log.Info("fault missed", "kind", f.kind.name, "number", f.number, "why", err)
-					e.missed = append(e.missed, f)
-				default:
-					errs = append(errs, fmt.Errorf("fault %d, %s on %s: %w", f.number, f.kind.name, f.victim, err))
-				}
-				mu.Unlock()
-				if err != nil && !errors.Is(err, errMissed) {
-					return
+				if f.err = r.strikeOne(ctx, f); f.err != nil && !errors.Is(f.err, errMissed) {
+					return // and the episode counts for nothing
 				}
 			}
 		})
 	}
 	work.Wait()
+	var errs []error
+	for _, f := range faults {
+		switch {
+		case f.err == nil:
+			e.faults = append(e.faults, f)
+		case errors.Is(f.err, errMissed):
+			e.missed = append(e.missed, f)
+		default:
+			errs = append(errs, fmt.Errorf("fault %d, %s on %s: %w", f.number, f.kind.name, f.victim, f.err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -146,7 +143,7 @@ func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err err
 // drain waits until all events are folded and all updates applied, and says what is left if time is up.
 func (r *run) drain(ctx context.Context, timeout time.Duration) (left string, err error) {
 	for end := time.Now().Add(timeout); ; {
-		_, db, _ := r.sys.database.primary()
+		db := r.sys.database.Load().direct
 		asking, cancel := context.WithTimeout(ctx, 30*time.Second)
 		left, err = r.oracle.Left(asking, db)
 		cancel()
@@ -176,7 +173,7 @@ func (r *run) check(ctx context.Context, e *episode, sightings []sighting) error
 	for _, s := range sightings {
 		r.oracle.Saw(s.partition, s.at)
 	}
-	_, db, _ := r.sys.database.primary()
+	db := r.sys.database.Load().direct
 	verdict, err := r.oracle.Check(ctx, db)
 	if err != nil {
 		return fmt.Errorf("checking: %w", err)

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,15 +29,17 @@ func shape() dev.Shape {
 
 // generator makes the events of one writer.
 type generator struct {
-	random *rand.Rand
-	events *dev.Generator
-	again  []oracle.Event
+	random     *rand.Rand
+	events     *dev.Generator
+	again      []oracle.Event
+	partitions int32
 }
 
-func newGenerator(seed, stream uint64) *generator {
+func newGenerator(o Options, stream uint64) *generator {
 	return &generator{
-		random: rand.New(rand.NewPCG(seed, stream)),
-		events: dev.NewGenerator(shape(), seed<<16+stream, time.Now()),
+		random:     rand.New(rand.NewPCG(o.Seed, stream)),
+		events:     dev.NewGenerator(shape(), o.Seed<<16+stream, time.Now()),
+		partitions: o.Partitions,
 	}
 }
 
@@ -48,7 +51,8 @@ func (g *generator) next(now time.Time) oracle.Event {
 		return e
 	}
 	made := g.events.Next(now)
-	e := oracle.Event{Post: made.PostID, User: made.UserID, Action: kudosv1.Action(made.Action), TimeMs: made.TimeMs, Region: made.Region.String()}
+	e := oracle.Event{Post: made.PostID, User: made.UserID, Action: kudosv1.Action(made.Action), TimeMs: made.TimeMs,
+		Region: made.Region.String()}
 	if g.random.IntN(50) == 0 {
 		other := e
 		other.Action = 1 + kudosv1.Action(g.random.IntN(3))
@@ -64,12 +68,15 @@ func (g *generator) record(e oracle.Event) *kgo.Record {
 		rec.Value = eventJSON(e)
 		return rec
 	}
-	rec.Value, _ = proto.Marshal(&kudosv1.LikeEvent{PostId: e.Post, UserId: e.User, Action: e.Action, TimeMs: e.TimeMs, Region: []byte(e.Region)}) // cannot fail
+	// cannot fail
+	rec.Value, _ = proto.Marshal(&kudosv1.LikeEvent{PostId: e.Post, UserId: e.User, Action: e.Action, TimeMs: e.TimeMs,
+		Region: []byte(e.Region)})
 	return rec
 }
 
 func eventJSON(e oracle.Event) []byte {
-	return fmt.Appendf(nil, `{"post_id":"%d","user_id":%d,"action":%q,"time_ms":%d,"region":%q}`, e.Post, e.User, e.Action, e.TimeMs, strings.ToLower(e.Region))
+	return fmt.Appendf(nil, `{"post_id":"%d","user_id":%d,"action":%q,"time_ms":%d,"region":%q}`, e.Post, e.User,
+		e.Action, e.TimeMs, strings.ToLower(e.Region))
 }
 
 // malformed makes records that can be no events, in all the ways there are.
@@ -98,10 +105,7 @@ func (g *generator) malformed() *kgo.Record {
 	case 8:
 		rec.Value = fmt.Appendf(nil, `{"user_id":%q,"action":"LIKE"}`, "somebody")
 	case 9:
-		rec.Value = make([]byte, 1+g.random.IntN(64))
-		for i := range rec.Value {
-			rec.Value[i] = 0xff // no tag of Protobuf
-		}
+		rec.Value = bytes.Repeat([]byte{0xff}, 1+g.random.IntN(64)) // no tag of Protobuf
 	}
 	return rec
 }
@@ -127,14 +131,15 @@ func (g *generator) future() *kgo.Record {
 }
 
 // astray makes a record for a partition that its post does not live in. Some pretend to have been forwarded already.
-func (g *generator) astray(partitions int32) *kgo.Record {
+func (g *generator) astray() *kgo.Record {
 	e := g.next(time.Now())
 	rec := g.record(e)
 	if g.random.IntN(5) == 0 {
 		rec.Key = nil
 	}
-	right := kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: strconv.AppendUint(nil, e.Post, 10)}, int(partitions))
-	rec.Partition = (int32(right) + 1 + g.random.Int32N(partitions-1)) % partitions
+	right := kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: strconv.AppendUint(nil, e.Post, 10)},
+		int(g.partitions))
+	rec.Partition = (int32(right) + 1 + g.random.Int32N(g.partitions-1)) % g.partitions
 	if g.random.IntN(20) == 0 {
 		rec.Headers = []kgo.RecordHeader{{Key: "kudos.forwarded", Value: []byte("0@0")}}
 	}

@@ -6,28 +6,30 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // kind is a kind of fault.
 type kind struct {
 	name string
-	what string // for the report
 	// lane: faults of one lane strike one after the other, those of different lanes at the same time.
 	lane lane
 	// strike does it, and undoes it. An error of missed is a fault that did not come about.
 	strike func(context.Context, *fault) error
+	what   string // for the report
 	// possible is nil, or says whether this machine can do it.
 	possible func(*system) bool
 }
 
-type lane string
+type lane int
 
 const (
-	laneProcessors lane = "processors"
-	laneBrokers    lane = "brokers"
-	laneDatabase   lane = "database"
-	laneNetwork    lane = "network"
-	laneLoad       lane = "load"
+	laneProcessors lane = iota
+	laneBrokers
+	laneDatabase
+	laneNetwork
+	laneLoad
 )
 
 // fault is one fault of a kind.
@@ -40,6 +42,7 @@ type fault struct {
 
 	victim string           // for the log
 	shown  map[string]int64 // evidence, by what it is evidence of
+	err    error            // of strike
 }
 
 // errMissed is a fault that could not be brought about, and is tried again later.
@@ -61,61 +64,112 @@ func (f *fault) on(format string, args ...any) {
 }
 
 // show adds evidence.
-func (f *fault) show(what string, n int64) {
-	if f.shown == nil {
-		f.shown = map[string]int64{}
-	}
-	f.shown[what] += n
-}
+func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
 // allKinds are all kinds of fault.
-func allKinds() []kind {
-	return []kind{
-		{name: "processor-kill", lane: laneProcessors, strike: killProcessor, what: "SIGKILL of a processor"},
-		{name: "processor-kill-all", lane: laneProcessors, strike: killAllProcessors, what: "SIGKILL of all processors at once"},
-		{name: "processor-pause", lane: laneProcessors, strike: pauseProcessor, what: "SIGSTOP of a processor, within and beyond its session timeout"},
-		{name: "processor-stop", lane: laneProcessors, strike: stopProcessor, what: "SIGTERM of a processor in the middle of its work"},
-		{name: "processor-zombie", lane: laneProcessors, strike: zombie, what: "SIGSTOP within a transaction until the partition has a new owner; the late commit must be refused"},
-		{name: "rebalance-storm", lane: laneProcessors, strike: rebalanceStorm, what: "processors that join, leave and die in quick succession"},
-		{name: "state-disk-full", lane: laneProcessors, strike: fillDisk, possible: hasDisks, what: "no space left for the local state, with stores closed and opened meanwhile"},
-		{name: "state-corrupted", lane: laneProcessors, strike: corruptState, what: "bytes of the local state overwritten or cut off, of a stopped or running processor"},
-		{name: "state-deleted", lane: laneProcessors, strike: deleteState, what: "local state deleted, all or some of it, of a dead or running processor"},
-		{name: "producer-kill", lane: laneLoad, strike: killProducer, what: "SIGKILL of the HTTP producer"},
+var allKinds = []*kind{
+	{"processor-kill", laneProcessors, onProcessor(killProcessor), "SIGKILL of a processor", nil},
+	{"processor-kill-all", laneProcessors, killAllProcessors, "SIGKILL of all processors at once", nil},
+	{"processor-pause", laneProcessors, onProcessor(pauseProcessor),
+		"SIGSTOP of a processor, within and beyond its session timeout", nil},
+	{"processor-stop", laneProcessors, onProcessor(stopProcessor),
+		"SIGTERM of a processor in the middle of its work", nil},
+	{"processor-zombie", laneProcessors, onProcessor(zombie),
+		"SIGSTOP within a transaction until the partition has a new owner; the late commit must be refused", nil},
+	{"rebalance-storm", laneProcessors, rebalanceStorm, "processors that join, leave and die in quick succession", nil},
+	{"state-disk-full", laneProcessors, onProcessor(fillDisk),
+		"no space left for the local state, with stores closed and opened meanwhile", hasDisks},
+	{"state-corrupted", laneProcessors, onProcessor(corruptState),
+		"bytes of the local state overwritten or cut off, of a stopped or running processor", nil},
+	{"state-deleted", laneProcessors, onProcessor(deleteState),
+		"local state deleted, all or some of it, of a dead or running processor", nil},
+	{"producer-kill", laneLoad, killProducer, "SIGKILL of the HTTP producer", nil},
 
-		{name: "broker-kill-leader", lane: laneBrokers, strike: brokerFault(killNode, leader), what: "SIGKILL of the broker that leads a partition of likes"},
-		{name: "broker-kill-coordinator", lane: laneBrokers, strike: brokerFault(killNode, coordinator), what: "SIGKILL of a transaction coordinator"},
-		{name: "broker-kill-controller", lane: laneBrokers, strike: brokerFault(killNode, controller), what: "SIGKILL of the active controller"},
-		{name: "broker-kill-all", lane: laneBrokers, strike: killAllBrokers, what: "SIGKILL of all brokers at once"},
-		{name: "broker-pause-leader", lane: laneBrokers, strike: brokerFault(pauseNode, leader), what: "SIGSTOP of the broker that leads a partition of likes"},
-		{name: "broker-pause-coordinator", lane: laneBrokers, strike: brokerFault(pauseNode, coordinator), what: "SIGSTOP of a transaction coordinator"},
-		{name: "broker-pause-controller", lane: laneBrokers, strike: brokerFault(pauseNode, controller), what: "SIGSTOP of the active controller"},
-		{name: "broker-pause-all", lane: laneBrokers, strike: pauseAllBrokers, what: "SIGSTOP of all brokers at once"},
+	{"broker-kill-leader", laneBrokers, brokerFault(killNode, leader),
+		"SIGKILL of the broker that leads a partition of likes", nil},
+	{"broker-kill-coordinator", laneBrokers, brokerFault(killNode, coordinator),
+		"SIGKILL of a transaction coordinator", nil},
+	{"broker-kill-controller", laneBrokers, brokerFault(killNode, controller), "SIGKILL of the active controller", nil},
+	{"broker-kill-all", laneBrokers, killAllBrokers, "SIGKILL of all brokers at once", nil},
+	{"broker-pause-leader", laneBrokers, brokerFault(pauseNode, leader),
+		"SIGSTOP of the broker that leads a partition of likes", nil},
+	{"broker-pause-coordinator", laneBrokers, brokerFault(pauseNode, coordinator),
+		"SIGSTOP of a transaction coordinator", nil},
+	{"broker-pause-controller", laneBrokers, brokerFault(pauseNode, controller),
+		"SIGSTOP of the active controller", nil},
+	{"broker-pause-all", laneBrokers, pauseAllBrokers, "SIGSTOP of all brokers at once", nil},
 
-		{name: "mysql-kill", lane: laneDatabase, strike: killMySQL, what: "SIGKILL of the MariaDB primary"},
-		{name: "mysql-pause", lane: laneDatabase, strike: pauseMySQL, what: "SIGSTOP of the MariaDB primary"},
-		{name: "mysql-failover", lane: laneDatabase, strike: failover, what: "failover to a replica that misses the last transactions"},
-		{name: "mysql-locks", lane: laneDatabase, strike: lockRows, what: "locks held on count rows, or on positions"},
-		{name: "mysql-reply-lost", lane: laneDatabase, strike: loseReplies, what: "the reply lost exactly at COMMIT, after the server committed"},
-		{name: "mysql-latency", lane: laneDatabase, possible: hasSockets, strike: mysqlNetwork(latency), what: "latency between processors and MariaDB"},
-		{name: "mysql-reset", lane: laneDatabase, possible: hasSockets, strike: mysqlNetwork(reset), what: "connections to MariaDB reset, or cut in the middle of a packet"},
-		{name: "mysql-silence", lane: laneDatabase, possible: hasSockets, strike: mysqlNetwork(silence), what: "bytes to or from MariaDB lost, connections left open"},
+	{"mysql-kill", laneDatabase, killMySQL, "SIGKILL of the MariaDB primary", nil},
+	{"mysql-pause", laneDatabase, pauseMySQL, "SIGSTOP of the MariaDB primary", nil},
+	{"mysql-failover", laneDatabase, failover, "failover to a replica that misses the last transactions", nil},
+	{"mysql-locks", laneDatabase, lockRows, "locks held on count rows, or on positions", nil},
+	{"mysql-reply-lost", laneDatabase, loseReplies,
+		"the reply lost exactly at COMMIT, after the server committed", nil},
+	{"mysql-latency", laneDatabase, mysqlNetwork(latency), "latency between processors and MariaDB", hasSockets},
+	{"mysql-reset", laneDatabase, mysqlNetwork(reset),
+		"connections to MariaDB reset, or cut in the middle of a packet", hasSockets},
+	{"mysql-silence", laneDatabase, mysqlNetwork(silence),
+		"bytes to or from MariaDB lost, connections left open", hasSockets},
 
-		{name: "kafka-latency", lane: laneNetwork, possible: hasSockets, strike: kafkaNetwork(latency), what: "latency between processors and brokers"},
-		{name: "kafka-reset", lane: laneNetwork, possible: hasSockets, strike: kafkaNetwork(reset), what: "connections to brokers reset, or cut in the middle of a message"},
-		{name: "kafka-silence", lane: laneNetwork, possible: hasSockets, strike: kafkaNetwork(silence), what: "bytes to or from brokers lost, connections left open"},
+	{"kafka-latency", laneNetwork, kafkaNetwork(latency), "latency between processors and brokers", hasSockets},
+	{"kafka-reset", laneNetwork, kafkaNetwork(reset),
+		"connections to brokers reset, or cut in the middle of a message", hasSockets},
+	{"kafka-silence", laneNetwork, kafkaNetwork(silence),
+		"bytes to or from brokers lost, connections left open", hasSockets},
 
-		{name: "events-poison", lane: laneLoad, strike: loadFault(poisonEvents), what: "a burst of records that can be no events"},
-		{name: "events-oversized", lane: laneLoad, strike: loadFault(oversizedEvents), what: "a burst of records too large for an event, some for a dead letter"},
-		{name: "events-misrouted", lane: laneLoad, strike: loadFault(misroutedEvents), what: "a burst of events in wrong partitions"},
-		{name: "events-future", lane: laneLoad, strike: loadFault(futureEvents), what: "a burst of events with times that have not come"},
-	}
+	{"events-poison", laneLoad, loadFault("poison records", 200, 2000, (*generator).malformed),
+		"a burst of records that can be no events", nil},
+	{"events-oversized", laneLoad, loadFault("oversized records", 20, 80, (*generator).oversized),
+		"a burst of records too large for an event, some for a dead letter", nil},
+	{"events-misrouted", laneLoad, loadFault("misrouted events", 500, 3000, (*generator).astray,
+		kgo.RecordPartitioner(kgo.ManualPartitioner())), "a burst of events in wrong partitions", nil},
+	{"events-future", laneLoad, loadFault("future-dated events", 200, 2000, (*generator).future),
+		"a burst of events with times that have not come", nil},
 }
 
 // Kinds are the names of all kinds of fault.
 func Kinds() []string {
 	var names []string
-	for _, k := range allKinds() {
+	for _, k := range allKinds {
 		names = append(names, k.name)
 	}
 	return names
+}
+
+// deck deals the kinds of fault: each of them once, in random order, and then all of them again. So no kind comes much
+// more often than another, however few faults there are.
+type deck struct {
+	random *rand.Rand
+	kinds  []*kind
+	left   []*kind
+	dealt  int
+}
+
+func newDeck(seed uint64, kinds []*kind) *deck {
+	return &deck{random: rand.New(rand.NewPCG(seed, 0)), kinds: kinds}
+}
+
+// deal gives the next n faults.
+func (d *deck) deal(n int) []*fault {
+	var faults []*fault
+	for range n {
+		if len(d.left) == 0 {
+			d.left = append(d.left, d.kinds...)
+			d.random.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+		}
+		k := d.left[0]
+		d.left = d.left[1:]
+		faults = append(faults, &fault{kind: k, number: d.dealt, shown: map[string]int64{},
+			random: rand.New(rand.NewPCG(d.random.Uint64(), d.random.Uint64()))})
+		d.dealt++
+	}
+	return faults
+}
+
+// giveBack puts a fault that did not come about among the next ones.
+func (d *deck) giveBack(k *kind) {
+	d.left = append(d.left, k)
+	i := d.random.IntN(len(d.left))
+	last := len(d.left) - 1
+	d.left[i], d.left[last] = d.left[last], d.left[i]
 }

@@ -3,38 +3,43 @@ package chaos
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/integration/stack"
 	"kudos/schema"
 )
 
 // inSyncTimeout bounds the wait for all replicas to be back after a broker's fault.
 const inSyncTimeout = 2 * time.Minute
 
-// part is a part that a node can have: what it is called, and who has it at the moment.
+// part is a part that a node can have: what it is called, and who has it at the moment for a partition of likes.
 type part struct {
-	what string
-	// holder asks for the holder of the part for a partition of likes.
+	what   string
 	holder func(ctx context.Context, s *system, partition int32) (node int32, err error)
 }
 
+var (
+	leader      = part{"leaderships", leaderOf}
+	coordinator = part{"transaction coordinators", coordinatorOf}
+	controller  = part{"controllers", controllerOf}
+)
+
 // brokerFault does something to the node that has a certain part at the moment.
-func brokerFault(do func(context.Context, *fault, *unit) error, has part) func(context.Context, *fault) error {
+func brokerFault(do func(context.Context, *fault, *stack.Server) error, has part) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		partition := f.random.Int32N(f.sys.opts.Partitions)
 		node, err := f.sys.ask(ctx, has, partition)
 		if err != nil {
 			return missed("nobody could be asked who it would be: %v", err)
 		}
-		if node < 0 || int(node) >= len(f.sys.brokers) {
+		if node < 0 || int(node) >= len(f.sys.kafka.Nodes()) {
 			return missed("nobody has that part")
 		}
-		if err := do(ctx, f, f.sys.brokers[node]); err != nil {
+		if err := do(ctx, f, f.sys.kafka.Node(int(node))); err != nil {
 			return err
 		}
 		if now, err := f.sys.ask(ctx, has, partition); err == nil && now != node {
@@ -49,12 +54,6 @@ func (s *system) ask(ctx context.Context, has part, partition int32) (int32, err
 	defer cancel()
 	return has.holder(ctx, s, partition)
 }
-
-var (
-	leader      = part{"leaderships", leaderOf}
-	coordinator = part{"transaction coordinators", coordinatorOf}
-	controller  = part{"controllers", controllerOf}
-)
 
 func (s *system) inSync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, inSyncTimeout)
@@ -73,18 +72,8 @@ func leaderOf(ctx context.Context, s *system, partition int32) (int32, error) {
 
 func coordinatorOf(ctx context.Context, s *system, partition int32) (int32, error) {
 	id := schema.FoldTransactionalID(partition)
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorType = 1 // of transactions
-	req.CoordinatorKey = id
-	req.CoordinatorKeys = []string{id}
-	resp, err := req.RequestWith(ctx, s.client)
-	if err != nil {
-		return 0, err
-	}
-	if len(resp.Coordinators) == 0 {
-		return resp.NodeID, kerr.ErrorForCode(resp.ErrorCode)
-	}
-	return resp.Coordinators[0].NodeID, kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
+	c := s.admin.FindTxnCoordinators(ctx, id)[id]
+	return c.NodeID, c.Err
 }
 
 // controllerOf asks for the leader of the metadata quorum: what clients are told is any broker.
@@ -105,18 +94,19 @@ func controllerOf(ctx context.Context, s *system, _ int32) (int32, error) {
 	return p.LeaderID, errors.Join(kerr.ErrorForCode(resp.ErrorCode), kerr.ErrorForCode(p.ErrorCode))
 }
 
-func killNode(ctx context.Context, f *fault, node *unit) error {
+func killNode(ctx context.Context, f *fault, node *stack.Server) error {
 	f.on("%v", node)
 	if err := node.Kill(); err != nil {
 		return err
 	}
 	// See torn.go. With all brokers killed nobody could take over; there it is left to chance.
-	err := waitUntil(ctx, inSyncTimeout, "others to take over from "+node.String(), func() bool { return !f.sys.leads(ctx, node) })
+	err := waitUntil(ctx, inSyncTimeout, "others to take over from "+node.String(),
+		func() bool { return !f.sys.leads(ctx, node) })
 	return errors.Join(err, wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
 }
 
 // leads tells whether a node leads anything, as the others see it, or whether they cannot be asked.
-func (s *system) leads(ctx context.Context, node *unit) bool {
+func (s *system) leads(ctx context.Context, node *stack.Server) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	topics, err := s.admin.ListTopicsWithInternal(ctx)
@@ -125,19 +115,16 @@ func (s *system) leads(ctx context.Context, node *unit) bool {
 	}
 	found := false
 	topics.EachPartition(func(p kadm.PartitionDetail) {
-		found = found || p.Leader < 0 || s.brokers[p.Leader] == node
+		found = found || p.Leader < 0 || s.kafka.Node(int(p.Leader)) == node
 	})
 	return found
 }
 
 // pauseNode lasts now less, now longer than the broker's session, after which others take its place.
-func pauseNode(ctx context.Context, f *fault, node *unit) error {
+func pauseNode(ctx context.Context, f *fault, node *stack.Server) error {
 	d := f.between(500*time.Millisecond, 9*time.Second)
 	f.on("%v for %v", node, d.Round(time.Millisecond))
-	if err := node.Pause(); err != nil {
-		return err
-	}
-	return errors.Join(wait(ctx, d), node.Resume())
+	return pause(ctx, d, node)
 }
 
 func killAllBrokers(ctx context.Context, f *fault) error {
@@ -154,16 +141,8 @@ func killAllBrokers(ctx context.Context, f *fault) error {
 func pauseAllBrokers(ctx context.Context, f *fault) error {
 	d := f.between(500*time.Millisecond, 5*time.Second)
 	f.on("all brokers for %v", d.Round(time.Millisecond))
-	var errs []error
-	for _, node := range f.sys.brokers {
-		errs = append(errs, node.Pause())
-	}
-	errs = append(errs, wait(ctx, d))
-	for _, node := range f.sys.brokers {
-		errs = append(errs, node.Resume())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("pausing all brokers: %w", err)
+	if err := pause(ctx, d, f.sys.kafka.Nodes()...); err != nil {
+		return err
 	}
 	return f.sys.inSync(ctx)
 }

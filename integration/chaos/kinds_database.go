@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
+
+	"kudos/integration/mysqlproxy"
 )
 
 func killMySQL(ctx context.Context, f *fault) error {
-	primary, _, _ := f.sys.database.primary()
+	primary := f.sys.database.Load().primary
 	f.on("%v at %s", primary, primary.Address())
 	if err := primary.Kill(); err != nil {
 		return err
@@ -17,17 +21,14 @@ func killMySQL(ctx context.Context, f *fault) error {
 }
 
 func pauseMySQL(ctx context.Context, f *fault) error {
-	primary, _, _ := f.sys.database.primary()
+	primary := f.sys.database.Load().primary
 	d := f.between(300*time.Millisecond, 7*time.Second) // the read timeout is 4 s
 	f.on("%v for %v", primary, d.Round(time.Millisecond))
-	if err := primary.Pause(); err != nil {
-		return err
-	}
-	return errors.Join(wait(ctx, d), primary.Resume())
+	return pause(ctx, d, primary.Server)
 }
 
 func failover(ctx context.Context, f *fault) error {
-	primary, _, _ := f.sys.database.primary()
+	primary := f.sys.database.Load().primary
 	f.on("%v at %s", primary, primary.Address())
 	lost, err := f.sys.failOver(ctx, f.between(0, 2*time.Second))
 	switch {
@@ -42,7 +43,7 @@ func failover(ctx context.Context, f *fault) error {
 
 // lockRows holds locks as a forgotten session would: on the counts of popular posts, or on positions.
 func lockRows(ctx context.Context, f *fault) error {
-	_, db, _ := f.sys.database.primary()
+	db := f.sys.database.Load().direct
 	query := "SELECT post_id FROM like_count WHERE post_id <= 200 FOR UPDATE"
 	if f.random.IntN(4) == 0 {
 		query = "SELECT partition_id FROM applied_offset FOR UPDATE"
@@ -61,7 +62,8 @@ func lockRows(ctx context.Context, f *fault) error {
 	for time.Now().Before(end) {
 		var n int64
 		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
-		err := db.QueryRowContext(asking, "SELECT COUNT(DISTINCT requesting_trx_id) FROM information_schema.innodb_lock_waits").Scan(&n)
+		err := db.QueryRowContext(asking,
+			"SELECT COUNT(DISTINCT requesting_trx_id) FROM information_schema.innodb_lock_waits").Scan(&n)
 		cancel()
 		if err == nil { // otherwise it is down meanwhile
 			waited = max(waited, n)
@@ -77,19 +79,27 @@ func lockRows(ctx context.Context, f *fault) error {
 	return nil
 }
 
-// loseReplies breaks connections after the server has committed and before the processor knows.
+// loseReplies breaks connections at the worst of moments: the server has committed and has answered, and the processor
+// does not know.
 func loseReplies(ctx context.Context, f *fault) error {
-	n := 1 + f.random.IntN(4)
+	n := 1 + f.random.Int64N(4)
 	f.on("%d COMMITs", n)
-	proxy := f.sys.network.commit
-	before := proxy.lost()
-	proxy.lose(n)
-	err := waitUntil(ctx, 8*time.Second, "COMMITs", func() bool { return proxy.lost() >= before+n })
-	proxy.lose(0)
-	lost := proxy.lost() - before
-	if lost == 0 {
+	var seen, lost atomic.Int64
+	f.sys.network.commits.On(func(query string) mysqlproxy.Verdict {
+		if !strings.EqualFold(query, "COMMIT") || seen.Add(1) > n {
+			return mysqlproxy.Verdict{}
+		}
+		return mysqlproxy.CutAfter(func(ok bool) {
+			if ok { // otherwise it is just a connection that breaks
+				lost.Add(1)
+			}
+		})
+	})
+	err := waitUntil(ctx, 8*time.Second, "COMMITs", func() bool { return lost.Load() == n })
+	f.sys.network.commits.On(nil)
+	if lost.Load() == 0 {
 		return missed("%v", err)
 	}
-	f.show("replies to COMMIT that were lost", int64(lost))
+	f.show("replies to COMMIT that were lost", lost.Load())
 	return nil
 }

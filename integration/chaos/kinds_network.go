@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
@@ -34,7 +37,8 @@ func latency(f *fault) weather {
 func reset(f *fault) weather {
 	t := toxic{Type: "reset_peer", Stream: f.direction(), Attributes: map[string]any{"timeout": f.random.IntN(300)}}
 	if f.random.IntN(2) == 0 {
-		t = toxic{Type: "limit_data", Stream: f.direction(), Attributes: map[string]any{"bytes": 1 + f.random.IntN(8_000)}}
+		t = toxic{Type: "limit_data", Stream: f.direction(),
+			Attributes: map[string]any{"bytes": 1 + f.random.IntN(8_000)}}
 	}
 	return weather{toxics: []toxic{t}, d: f.between(700*time.Millisecond, 3*time.Second)}
 }
@@ -78,19 +82,18 @@ func kafkaNetwork(make func(*fault) weather) func(context.Context, *fault) error
 
 // weather disturbs connections that are there, and looks whether they are disturbed: they are gone, or an answer that
 // takes the same way is late or does not come.
-func (f *fault) weather(ctx context.Context, w weather, ask func(context.Context, string) error, proxies ...*toxiproxy.Proxy) error {
-	names := ""
-	for _, p := range proxies {
-		names += " " + p.Name
-	}
-	f.on("connections to%s: %v for %v", names, w.toxics, w.d.Round(time.Millisecond))
-	before := make([]map[string]bool, len(proxies))
+func (f *fault) weather(
+	ctx context.Context, w weather, ask func(context.Context, string) error, proxies ...*toxiproxy.Proxy,
+) error {
+	names, before := "", make([]map[string]bool, len(proxies))
 	for i, p := range proxies {
 		var err error
 		if before[i], err = connectedTo(p.Listen); err != nil {
 			return err
 		}
+		names += " " + p.Name
 	}
+	f.on("connections to%s: %v for %v", names, w.toxics, w.d.Round(time.Millisecond))
 	heal, err := disturb(proxies, w.toxics...)
 	if err != nil {
 		return err
@@ -124,11 +127,40 @@ func (f *fault) weather(ctx context.Context, w weather, ask func(context.Context
 	if err == nil && struck == 0 {
 		err = missed("no connection was struck")
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		f.show("connections struck by "+f.kind.name, struck)
 	}
-	f.show("connections struck by "+f.kind.name, struck)
-	return nil
+	return err
+}
+
+// sockets is Linux's list of TCP connections.
+const sockets = "/proc/net/tcp"
+
+func hasSockets(*system) bool {
+	_, err := os.Stat(sockets)
+	return err == nil
+}
+
+// connectedTo are the clients that are connected to an address of this machine, by their ports.
+func connectedTo(address string) (map[string]bool, error) {
+	server, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(sockets)
+	if err != nil {
+		return nil, err
+	}
+	const established = "01"
+	clients := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line) // number, local address, remote address, state, …
+		if len(fields) > 3 && fields[3] == established &&
+			strings.HasSuffix(fields[2], fmt.Sprintf(":%04X", server.Port())) {
+			clients[fields[1]] = true
+		}
+	}
+	return clients, nil
 }
 
 // askBroker waits for the answer to a question.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,24 +17,20 @@ import (
 // notice what is done to it.
 const atWorkTimeout = 25 * time.Second
 
-// processor takes one of the processors, which is at work, to be given back.
-func (f *fault) processor(ctx context.Context) (u *unit, number int, release func(), err error) {
-	number = f.random.IntN(len(f.sys.processors))
-	u = f.sys.processors[number]
-	u.held.Lock()
-	if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
-		u.held.Unlock()
-		return nil, 0, nil, missed("%v", err)
+// onProcessor strikes one of the processors, which is at work, and which nobody else disturbs meanwhile.
+func onProcessor(strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
+	return func(ctx context.Context, f *fault) error {
+		u := f.sys.processors[f.random.IntN(len(f.sys.processors))]
+		u.held.Lock()
+		defer u.held.Unlock()
+		if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
+			return missed("%v", err)
+		}
+		return strike(ctx, f, u)
 	}
-	return u, number, u.held.Unlock, nil
 }
 
-func killProcessor(ctx context.Context, f *fault) error {
-	u, _, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func killProcessor(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	if err := u.Kill(); err != nil {
 		return missed("%v", err)
@@ -73,12 +70,7 @@ func killAllProcessors(ctx context.Context, f *fault) error {
 	return nil
 }
 
-func pauseProcessor(ctx context.Context, f *fault) error {
-	u, _, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func pauseProcessor(ctx context.Context, f *fault, u *unit) error {
 	d := f.between(200*time.Millisecond, 3*sessionTimeout)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
 	if err := u.Pause(); err != nil {
@@ -94,12 +86,7 @@ func pauseProcessor(ctx context.Context, f *fault) error {
 	return nil
 }
 
-func stopProcessor(ctx context.Context, f *fault) error {
-	u, _, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func stopProcessor(ctx context.Context, f *fault, u *unit) error {
 	f.on("%v", u)
 	if err := u.Stop(); err != nil {
 		return fmt.Errorf("a processor that was asked to end: %w", err)
@@ -143,7 +130,7 @@ func rebalanceStorm(ctx context.Context, f *fault) error {
 
 // assignments is how often processors were assigned partitions so far.
 func (s *system) assignments() (n int) {
-	for _, u := range append(s.processors[:len(s.processors):len(s.processors)], s.guests...) {
+	for _, u := range slices.Concat(s.processors, s.guests) {
 		n += strings.Count(u.logSince(0), assigned)
 	}
 	return n
@@ -158,12 +145,7 @@ const (
 
 // zombie stops a processor within a transaction, leaves it until somebody else has taken that transaction's partition
 // over, and lets it go on: what it then sends must be refused, and its log must say so.
-func zombie(ctx context.Context, f *fault) error {
-	u, _, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func zombie(ctx context.Context, f *fault, u *unit) error {
 	var id string
 	for try := 0; id == ""; try++ {
 		if try == zombieTries {
@@ -174,7 +156,8 @@ func zombie(ctx context.Context, f *fault) error {
 		}
 		var err error
 		if id, err = f.sys.openFor(ctx, 250*time.Millisecond); err != nil || id == "" {
-			if err := errors.Join(u.Resume(), wait(ctx, f.between(20*time.Millisecond, 150*time.Millisecond))); err != nil {
+			if err := errors.Join(u.Resume(),
+				wait(ctx, f.between(20*time.Millisecond, 150*time.Millisecond))); err != nil {
 				return err
 			}
 		}
@@ -201,13 +184,16 @@ func zombie(ctx context.Context, f *fault) error {
 	inIt := "in a transaction of " + id
 	refusal := func() string {
 		for line := range strings.Lines(u.logSince(size)) {
-			if strings.Contains(line, gaveUp) && (strings.Contains(line, inIt+":") || strings.Contains(line, "committing a transaction of "+id+":")) {
+			if strings.Contains(line, gaveUp) &&
+				(strings.Contains(line, inIt+":") || strings.Contains(line, "committing a transaction of "+id+":")) {
 				return strings.TrimSpace(line)
 			}
 		}
 		return ""
 	}
-	if err := waitUntil(ctx, fencedSoon, "the zombie to be refused", func() bool { return refusal() != "" }); err != nil {
+	if err := waitUntil(ctx, fencedSoon, "the zombie to be refused", func() bool {
+		return refusal() != ""
+	}); err != nil {
 		return missed("%v", err)
 	}
 	f.sys.log.Info("zombie refused", "server", u.String(), "its log", refusal())

@@ -8,23 +8,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
-func hasDisks(s *system) bool { return len(s.disks) == len(s.processors) }
+func hasDisks(s *system) bool {
+	return !slices.ContainsFunc(s.processors, func(u *unit) bool { return u.disk == nil })
+}
 
 // fillDisk leaves no space for a processor's state. Guests come and go meanwhile, so that stores are closed, which
 // writes, and opened.
-func fillDisk(ctx context.Context, f *fault) error {
-	u, number, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func fillDisk(ctx context.Context, f *fault, u *unit) error {
 	d := f.between(2*time.Second, 6*time.Second)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
 	size := u.logSize()
-	ballast := filepath.Join(f.sys.disks[number].path(), "ballast")
+	ballast := filepath.Join(u.disk.path(), "ballast")
 	written, err := fill(ballast)
 	if err != nil {
 		return fmt.Errorf("fill the state disk of %v: %w", u, err)
@@ -68,8 +66,8 @@ func fill(path string) (written int64, err error) {
 }
 
 // stateFiles are a processor's files of local state; only those of tables if tables is set, which hold the data.
-func (f *fault) stateFiles(number int, tables bool) (files []string) {
-	_ = filepath.WalkDir(f.sys.state[number], func(path string, e fs.DirEntry, err error) error {
+func (u *unit) stateFiles(tables bool) (files []string) {
+	_ = filepath.WalkDir(u.state, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() && e.Name() != "LOCK" && (!tables || filepath.Ext(path) == ".sst") {
 			files = append(files, path)
 		}
@@ -80,19 +78,14 @@ func (f *fault) stateFiles(number int, tables bool) (files []string) {
 
 // corruptState overwrites bytes in a processor's files, or cuts them off: of one that was stopped in order, so that all
 // is in the files, or of one that runs.
-func corruptState(ctx context.Context, f *fault) error {
-	u, number, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func corruptState(ctx context.Context, f *fault, u *unit) error {
 	running := f.random.IntN(3) == 0
 	if !running {
 		if err := u.Stop(); err != nil {
 			return missed("%v", err)
 		}
 	}
-	files := f.stateFiles(number, running || f.random.IntN(2) == 0)
+	files := u.stateFiles(running || f.random.IntN(2) == 0)
 	f.on("%v, running: %v, %d files to choose from", u, running, len(files))
 	size := u.logSize()
 	var struck int64
@@ -111,27 +104,26 @@ func corruptState(ctx context.Context, f *fault) error {
 // noticed has a processor find out what was done to its files: it says so in its log. One that runs may not look at
 // them; then it has to start again.
 func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) error {
-	texts := []string{"local state is not usable", "local state is corrupted", "corrupted local state", "local state: ", "local state is opened again", "local state in"}
+	texts := []string{"local state is not usable", "local state is corrupted", "corrupted local state", "local state: ",
+		"local state is opened again", "local state in"}
 	if err := wait(ctx, f.between(0, 2*time.Second)); err != nil {
 		return err
 	}
-	if running {
-		if u.tells(ctx, size, 2*time.Second, texts...) == nil {
-			f.show("processors that noticed their state is damaged", 1)
-			return nil
+	if !running || u.tells(ctx, size, 2*time.Second, texts...) != nil {
+		if running {
+			if err := u.Stop(); err != nil {
+				return missed("%v", err)
+			}
 		}
-		if err := u.Stop(); err != nil {
+		if err := u.Start(ctx); err != nil {
+			return err
+		}
+		if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
 			return missed("%v", err)
 		}
-	}
-	if err := u.Start(ctx); err != nil {
-		return err
-	}
-	if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
-		return missed("%v", err)
-	}
-	if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may be others now
-		return missed("%v", err)
+		if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may be others now
+			return missed("%v", err)
+		}
 	}
 	f.show("processors that noticed their state is damaged", 1)
 	return nil
@@ -168,12 +160,7 @@ func (f *fault) damage(path string) error {
 }
 
 // deleteState takes a processor's files away: all of them or some, while it is dead or runs.
-func deleteState(ctx context.Context, f *fault) error {
-	u, number, release, err := f.processor(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+func deleteState(ctx context.Context, f *fault, u *unit) error {
 	running, all := f.random.IntN(3) == 0, f.random.IntN(2) == 0
 	f.on("%v, running: %v, all: %v", u, running, all)
 	if !running {
@@ -187,14 +174,13 @@ func deleteState(ctx context.Context, f *fault) error {
 	}
 	size := u.logSize()
 	var struck int64
-	files := f.stateFiles(number, false)
-	for _, path := range files {
+	for _, path := range u.stateFiles(false) {
 		if (all || f.random.IntN(3) == 0) && os.Remove(path) == nil {
 			struck++
 		}
 	}
 	if all { // what a running processor makes as we go may stay
-		if err := os.RemoveAll(f.sys.state[number]); err != nil && !running {
+		if err := os.RemoveAll(u.state); err != nil && !running {
 			return err
 		}
 	}

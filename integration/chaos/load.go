@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -35,26 +36,26 @@ type load struct {
 	client *kgo.Client
 	http   *http.Client
 
-	mu struct {
+	failed  atomic.Int64 // events that were not acknowledged; they may be in the log or not
+	refused atomic.Int64 // HTTP requests that were not answered well so far
+	mu      struct {
 		sync.Mutex
-		acks    []oracle.Ack
-		failed  int // events that were not acknowledged; they may be in the log or not
-		refused int // HTTP requests that were not answered well
+		acks []oracle.Ack
 	}
 }
 
 func newLoad(s *system) (*load, error) {
-	l := &load{s: s, direct: newGenerator(s.opts.Seed, 1), web: newGenerator(s.opts.Seed, 2), http: &http.Client{Timeout: 15 * time.Second}}
-	var err error
-	l.client, err = s.writer(60 << 10)
-	return l, err
+	client, err := s.writer(60 << 10)
+	return &load{s: s, direct: newGenerator(s.opts, 1), web: newGenerator(s.opts, 2), client: client,
+		http: &http.Client{Timeout: 15 * time.Second}}, err
 }
 
 // writer makes a client that writes to likes past the proxies, as any franz-go client would.
 func (s *system) writer(batchBytes int32, opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DefaultProduceTopic("likes"), kgo.DisableClientMetrics(),
-		kgo.ProducerBatchMaxBytes(batchBytes), kgo.MaxBufferedRecords(20_000), kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.ProducerBatchMaxBytes(batchBytes), kgo.MaxBufferedRecords(20_000),
+		kgo.MetadataMinAge(250 * time.Millisecond),
 	}, opts...)...)
 }
 
@@ -101,13 +102,11 @@ func (l *load) writeDirect(ctx context.Context) {
 // context ends may still be on its way.
 func (l *load) produce(ctx context.Context, cl *kgo.Client, rec *kgo.Record) {
 	cl.Produce(context.WithoutCancel(ctx), rec, func(rec *kgo.Record, err error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		if err != nil {
-			l.mu.failed++
+			l.failed.Add(1)
 			return
 		}
-		l.mu.acks = append(l.mu.acks, oracle.Ack{Partition: rec.Partition, Offset: rec.Offset, Digest: oracle.DigestOf(rec.Key, rec.Value)})
+		l.acknowledge(ackOf(rec))
 	})
 }
 
@@ -130,7 +129,7 @@ func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts .
 				return
 			}
 			taken++
-			l.acknowledge(rec)
+			l.acknowledge(ackOf(rec))
 		})
 		if len(rec.Value) > 4096 { // batches of these are not to be too large for the topic
 			if err := cl.Flush(ctx); err != nil {
@@ -149,10 +148,14 @@ func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts .
 	return taken, nil
 }
 
-func (l *load) acknowledge(rec *kgo.Record) {
+func ackOf(rec *kgo.Record) oracle.Ack {
+	return oracle.Ack{Partition: rec.Partition, Offset: rec.Offset, Digest: oracle.DigestOf(rec.Key, rec.Value)}
+}
+
+func (l *load) acknowledge(acks ...oracle.Ack) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.acks = append(l.mu.acks, oracle.Ack{Partition: rec.Partition, Offset: rec.Offset, Digest: oracle.DigestOf(rec.Key, rec.Value)})
+	l.mu.acks = append(l.mu.acks, acks...)
 }
 
 // writeHTTP sends batches to the producer, one after the other.
@@ -172,14 +175,13 @@ func (l *load) writeHTTP(ctx context.Context) {
 			events[i] = l.web.next(now)
 		}
 		acks, err := l.post(context.WithoutCancel(ctx), events)
-		l.mu.Lock()
-		l.mu.acks = append(l.mu.acks, acks...)
-		l.mu.failed += len(events) - len(acks)
-		if err != nil {
-			l.mu.refused++
+		l.acknowledge(acks...)
+		l.failed.Add(int64(len(events) - len(acks)))
+		if err == nil {
+			continue
 		}
-		l.mu.Unlock()
-		if err != nil && wait(ctx, 200*time.Millisecond) != nil {
+		l.refused.Add(1)
+		if wait(ctx, 200*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -219,20 +221,14 @@ func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, e
 	var acks []oracle.Ack
 	for _, line := range answer.Lines {
 		if line.Partition != nil && line.Line >= 1 && line.Line <= len(events) {
-			acks = append(acks, oracle.Ack{Partition: *line.Partition, Offset: line.Offset, Digest: events[line.Line-1].Digest()})
+			acks = append(acks, oracle.Ack{Partition: *line.Partition, Offset: line.Offset,
+				Digest: events[line.Line-1].Digest()})
 		}
 	}
 	if resp.StatusCode != http.StatusAccepted {
 		return acks, errors.New(resp.Status)
 	}
 	return acks, nil
-}
-
-// refused is how many HTTP requests were not answered well so far.
-func (l *load) refused() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.refused
 }
 
 // acknowledged hands over what was acknowledged since the last call.
@@ -242,4 +238,45 @@ func (l *load) acknowledged() []oracle.Ack {
 	acks := l.mu.acks
 	l.mu.acks = nil
 	return acks
+}
+
+// burstTimeout bounds the writing of a burst; brokers may be down meanwhile.
+const burstTimeout = time.Minute
+
+// loadFault has the load bring a burst of records of a special kind: at least some, and fewer than so many more.
+func loadFault(
+	what string, least, more int, next func(*generator) *kgo.Record, opts ...kgo.Opt,
+) func(context.Context, *fault) error {
+	return func(ctx context.Context, f *fault) error {
+		g, n := newGenerator(f.sys.opts, uint64(f.number)+10), least+f.random.IntN(more)
+		f.on("%d %s", n, what)
+		ctx, cancel := context.WithTimeout(ctx, burstTimeout)
+		defer cancel()
+		taken, err := f.load.burst(ctx, n, func() *kgo.Record { return next(g) }, opts...)
+		f.show(what, int64(taken))
+		if taken == 0 {
+			return missed("%v", err)
+		}
+		return nil
+	}
+}
+
+func killProducer(ctx context.Context, f *fault) error {
+	u := f.sys.producer
+	u.held.Lock()
+	defer u.held.Unlock()
+	f.on("%v", u)
+	before := f.load.refused.Load()
+	if err := u.Kill(); err != nil {
+		return missed("%v", err)
+	}
+	if err := errors.Join(wait(ctx, f.between(500*time.Millisecond, 2*time.Second)), u.Start(ctx)); err != nil {
+		return err
+	}
+	cut := f.load.refused.Load() - before
+	if cut == 0 {
+		return missed("nobody asked it anything meanwhile")
+	}
+	f.show("HTTP requests that the end of the producer cut off or kept out", cut)
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
+	"kudos/integration/mysqlproxy"
 	"kudos/integration/stack"
 )
 
@@ -18,45 +19,41 @@ import (
 const healTimeout = 30 * time.Second
 
 // network is what lies between our processes and the servers: a proxy in front of each broker, and two in front of
-// MySQL, the second of which follows the primary.
+// MySQL: the first can lose the reply to a COMMIT, the second follows the primary.
 //
-//	kudos ──► toxiproxy ──► broker             kudos ──► commitProxy ──► toxiproxy ──► primary
+//	kudos ──► toxiproxy ──► broker             kudos ──► mysqlproxy ──► toxiproxy ──► primary
 type network struct {
 	brokers []*toxiproxy.Proxy // by node
 	mysql   *toxiproxy.Proxy
-	commit  *commitProxy
-
-	reserved []*stack.Reservation
+	commits *mysqlproxy.Proxy
 }
 
-func newNetwork(fronts []stack.Front, primary string) (*network, error) {
-	n := &network{}
+// start starts the proxies, those of MySQL at addresses that reserve gives. close it after an error, too.
+func (n *network) start(fronts []stack.Front, primary string, reserve func() (string, error)) error {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	for _, f := range fronts {
 		p := toxiproxy.NewProxy(server, fmt.Sprintf("node-%d", f.Node), f.Address, f.Behind)
 		n.brokers = append(n.brokers, p)
 		if err := p.Start(); err != nil {
-			return nil, errors.Join(fmt.Errorf("proxy of node %d: %w", f.Node, err), n.close())
+			return fmt.Errorf("proxy of node %d: %w", f.Node, err)
 		}
 	}
-	var at [2]string
-	for i := range at {
-		r, err := stack.Reserve()
-		if err != nil {
-			return nil, errors.Join(err, n.close())
-		}
-		n.reserved = append(n.reserved, r)
-		at[i] = r.Address()
+	inner, err := reserve()
+	if err != nil {
+		return err
 	}
-	n.mysql = toxiproxy.NewProxy(server, "mysql", at[0], primary)
-	err := n.mysql.Start()
-	if err == nil {
-		n.commit, err = newCommitProxy(at[1], at[0])
+	outer, err := reserve()
+	if err != nil {
+		return err
+	}
+	n.mysql = toxiproxy.NewProxy(server, "mysql", inner, primary)
+	if err = n.mysql.Start(); err == nil {
+		n.commits, err = mysqlproxy.Start(outer, inner)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("proxies of MySQL: %w", err), n.close())
+		return fmt.Errorf("proxies of MySQL: %w", err)
 	}
-	return n, nil
+	return nil
 }
 
 // brokerList is where our processes find Kafka.
@@ -68,18 +65,14 @@ func (n *network) brokerList() []string {
 	return list
 }
 
-// mysqlAddress is where they find MySQL.
-func (n *network) mysqlAddress() string { return n.commit.Addr() }
-
 // pointMySQLTo cuts all connections to the old primary; new ones go to the new one.
 func (n *network) pointMySQLTo(primary string) error {
 	return n.mysql.Update(&toxiproxy.Proxy{Listen: n.mysql.Listen, Upstream: primary, Enabled: true})
 }
 
 func (n *network) close() error {
-	var errs []error
-	if n.commit != nil {
-		n.commit.Close()
+	if n.commits != nil {
+		n.commits.Close()
 	}
 	for _, p := range n.brokers {
 		p.Stop()
@@ -87,10 +80,7 @@ func (n *network) close() error {
 	if n.mysql != nil {
 		n.mysql.Stop()
 	}
-	for _, r := range n.reserved {
-		errs = append(errs, r.Release())
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // toxic is one way to disturb a connection, as toxiproxy takes it.

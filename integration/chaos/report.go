@@ -29,8 +29,8 @@ type Report struct {
 	Kinds               []KindReport `json:"kinds"`
 	// Evidence is what the faults did, counted.
 	Evidence map[string]int64 `json:"evidence"`
-	// Torn are transactions that Kafka itself committed in one partition and aborted in another. The partition parked, and
-	// was mended by the remedy that it named.
+	// Torn are transactions that Kafka itself committed in one partition and aborted in another. The partition parked,
+	// and was mended by the remedy that it named.
 	Torn []string `json:"torn_by_kafka,omitempty"`
 	// UnexpectedExits are processes of kudos that ended though nobody ended them.
 	UnexpectedExits int     `json:"unexpected_exits"`
@@ -53,7 +53,8 @@ type KindReport struct {
 }
 
 func newReport(o Options, chosen []*kind) *Report {
-	r := &Report{Seed: o.Seed, Evidence: map[string]int64{}, Brokers: 3, Processors: o.Processors, Partitions: o.Partitions}
+	r := &Report{Seed: o.Seed, Evidence: map[string]int64{}, Brokers: 3, Processors: o.Processors,
+		Partitions: o.Partitions}
 	for _, k := range chosen {
 		r.Kinds = append(r.Kinds, KindReport{Name: k.name, What: k.what})
 	}
@@ -87,13 +88,11 @@ func (r *Report) add(e *episode) {
 
 // finish takes in what is counted over the whole run.
 func (r *Report) finish(run *run) {
-	run.load.mu.Lock()
-	r.Unanswered = int64(run.load.mu.failed)
-	run.load.mu.Unlock()
+	r.Unanswered = run.load.failed.Load()
 	r.Acknowledged = run.acked
 	r.Seconds = time.Since(run.begin).Seconds()
 	r.UnexpectedExits = run.sys.exits()
-	r.Evidence["times that a failover moved a partition of MySQL back"] = int64(run.watch.regressed())
+	r.Evidence["times that a failover moved a partition of MySQL back"] = run.watch.regressed.Load()
 }
 
 func (r *Report) kind(f *fault) *KindReport {
@@ -113,7 +112,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, k := range r.Kinds {
 		fmt.Fprintf(&b, "| %s | %s | %d | %.1f s |\n", k.Name, k.What, k.Faults, k.LongestStallSeconds)
 	}
-	fmt.Fprintf(&b, "| **all** | %d episodes, %.0f minutes | **%d** | **%.1f s** |\n\n", r.Episodes, r.Seconds/60, r.Faults, r.LongestStallSeconds)
+	fmt.Fprintf(&b, "| **all** | %d episodes, %.0f minutes | **%d** | **%.1f s** |\n\n", r.Episodes, r.Seconds/60,
+		r.Faults, r.LongestStallSeconds)
 	fmt.Fprintf(&b, "| counted | |\n|---|---:|\n")
 	for _, row := range []struct {
 		what string

@@ -1,9 +1,21 @@
+// Package chaos runs the whole system on real servers and breaks them: three Kafka brokers (replication 3, two in
+// sync), MariaDB with a replica, several `kudos processor` and a `kudos producer`, with proxies between, and writers
+// that remember what was acknowledged to them.
+//
+// In go how many faults and a seed; out comes a Report. The run is made of episodes: load runs, faults of several kinds
+// strike and end, the load stops, the lag goes back to 0, and package oracle compares. The servers live through all of
+// the episodes. Which faults strike, in which order and with which victims follows from the seed; when exactly, and how
+// the parts meet it, does not: these are real processes.
+//
+// Run goes from episode to episode (episode.go); kinds.go lists what strikes, and kinds_*.go is what each does.
 package chaos
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +23,65 @@ import (
 
 	"kudos/integration/oracle"
 )
+
+// Options of a run.
+type Options struct {
+	// Program is the path of the kudos binary.
+	Program string
+	// Faults is how many must have struck before the run ends.
+	Faults int
+	// For is after how long the run ends even so, with the episode that is under way; 0: never.
+	For time.Duration
+	// Enough, if not nil, ends the run with the episode that is under way when it is closed.
+	Enough <-chan struct{}
+	// Seed decides which faults strike, and on whom.
+	Seed uint64
+	// Kinds are the kinds of fault to take; none: all that this machine can do.
+	Kinds []string
+	// FaultsPerEpisode are dealt between two checks.
+	FaultsPerEpisode int
+	// Rate of the load, in events a second.
+	Rate int
+	// Partitions of the topics, Processors that share them.
+	Partitions int32
+	Processors int
+	// DrainTimeout bounds the wait for the lag to go back to 0.
+	DrainTimeout time.Duration
+	// Dir is where data and logs go; it must exist. They stay there if the run fails.
+	Dir string
+	// Progress, if not nil, gets the report as it is after each episode.
+	Progress func(*Report) error
+	// Out gets a line an episode, Log what happens in between.
+	Out io.Writer
+	Log *slog.Logger
+}
+
+// DefaultOptions suit a machine with two cores.
+func DefaultOptions() Options {
+	return Options{
+		Faults: 200, Seed: 1, FaultsPerEpisode: 8, Rate: 10000, Partitions: 6, Processors: 3,
+		DrainTimeout: 2 * time.Minute, Out: io.Discard, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// Validate says what is wrong with the options, all of it.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Program == "" || o.Dir == "" {
+		errs = append(errs, errors.New("chaos: the program's path and a directory are needed"))
+	}
+	if o.Faults < 1 || o.FaultsPerEpisode < 1 || o.Rate < 1 || o.Partitions < 1 || o.Processors < 2 ||
+		o.DrainTimeout <= 0 || o.For < 0 {
+		errs = append(errs, errors.New(
+			"chaos: faults, faults an episode, rate, partitions and drain timeout must be above 0, processors above 1"))
+	}
+	for _, name := range o.Kinds {
+		if !slices.Contains(Kinds(), name) {
+			errs = append(errs, fmt.Errorf("chaos: there is no kind of fault %q; there are %v", name, Kinds()))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Run starts everything, has faults strike until there were enough of them, and ends everything. Differences are in the
 // report, not an error; after an episode that has some, the run ends. An error is a run that could not go on.
@@ -23,7 +94,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
-	r := &run{opts: o, begin: begin, sys: sys, watch: newWatch(sys.database)}
+	r := &run{opts: o, begin: begin, sys: sys, watch: newWatch(sys)}
 	report, err := r.all(ctx)
 	if err = errors.Join(err, sys.close()); err != nil {
 		return report, fmt.Errorf("chaos: %w", err)
@@ -67,9 +138,9 @@ func (r *run) enough(report *Report) bool {
 	case <-r.opts.Enough: // never, if nil
 		return true
 	default:
+		late := r.opts.For > 0 && time.Since(r.begin) >= r.opts.For
+		return late || report.Faults >= r.opts.Faults || report.Differences > 0
 	}
-	late := r.opts.For > 0 && time.Since(r.begin) >= r.opts.For
-	return late || report.Faults >= r.opts.Faults || report.Differences > 0
 }
 
 // next runs an episode and takes it into the report; one that could not be finished counts for nothing.
@@ -97,13 +168,13 @@ func (r *run) next(ctx context.Context, report *Report) error {
 // chosen are the kinds of fault to deal.
 func (r *run) chosen() []*kind {
 	var chosen []*kind
-	for _, k := range allKinds() {
+	for _, k := range allKinds {
 		switch {
 		case len(r.opts.Kinds) > 0 && !slices.Contains(r.opts.Kinds, k.name):
 		case k.possible != nil && !k.possible(r.sys):
 			r.opts.Log.Warn("this machine cannot do a kind of fault", "kind", k.name)
 		default:
-			chosen = append(chosen, &k)
+			chosen = append(chosen, k)
 		}
 	}
 	return chosen

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -35,19 +37,16 @@ type system struct {
 	opts       Options
 	log        *slog.Logger
 	kafka      *stack.Kafka
-	brokers    []*unit
-	database   *database
+	database   atomic.Pointer[database]
 	network    *network
 	processors []*unit
 	guests     []*unit
 	producer   *unit
 	http       string
-	state      []string // folders, by processor
-	disks      []*disk  // by processor; none where this machine cannot
-	reserved   []*stack.Reservation
 
 	client *kgo.Client // past all proxies
 	admin  *kadm.Client
+	ends   []func() error // of what was started, in that order
 }
 
 // startSystem starts all but the load.
@@ -58,27 +57,35 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	s.kafka, err = stack.StartKafka(ctx, stack.KafkaOptions{Dir: o.Dir, Nodes: 3, Fronted: true, Keep: true, Log: o.Log, ExtraProperties: map[string]string{
-		"group.min.session.timeout.ms":    "1000",
-		"log.segment.bytes":               "67108864",
-		"log.retention.check.interval.ms": "60000",
-	}})
+	s.kafka, err = stack.StartKafka(ctx, stack.KafkaOptions{
+		Dir: o.Dir, Nodes: 3, Fronted: true, Keep: true, Log: o.Log,
+		ExtraProperties: map[string]string{
+			"group.min.session.timeout.ms":    "1000",
+			"log.segment.bytes":               "67108864",
+			"log.retention.check.interval.ms": "60000",
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range s.kafka.Nodes() {
-		s.brokers = append(s.brokers, &unit{Server: n})
-	}
-	if s.database, err = startDatabase(ctx, stack.DatabaseOptions{Dir: o.Dir, Keep: true, Log: o.Log}); err != nil {
+	s.atEnd(s.kafka.Close)
+	if err := s.startDatabase(ctx); err != nil {
 		return nil, err
 	}
-	primary, _, _ := s.database.primary()
-	if s.network, err = newNetwork(s.kafka.Fronts(), primary.Address()); err != nil {
+	primary := s.database.Load().primary
+	s.network = &network{}
+	s.atEnd(s.network.close)
+	if err = s.network.start(s.kafka.Fronts(), primary.Address(), s.reserve); err != nil {
 		return nil, err
 	}
-	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(250*time.Millisecond)); err != nil {
+	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(),
+		kgo.MetadataMinAge(250*time.Millisecond)); err != nil {
 		return nil, err
 	}
+	s.atEnd(func() error {
+		s.client.Close()
+		return nil
+	})
 	s.admin = kadm.NewClient(s.client)
 	if err := s.prepare(ctx, primary); err != nil {
 		return nil, err
@@ -105,7 +112,9 @@ func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
 	set := func(name, value string) kadm.AlterConfig {
 		return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(value)}
 	}
-	_, err = s.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{set("segment.bytes", "16777216"), set("min.cleanable.dirty.ratio", "0.3")}, schema.TopicState)
+	_, err = s.admin.AlterTopicConfigs(ctx,
+		[]kadm.AlterConfig{set("segment.bytes", "16777216"), set("min.cleanable.dirty.ratio", "0.3")},
+		schema.TopicState)
 	if err != nil {
 		return fmt.Errorf("setting up the state table: %w", err)
 	}
@@ -127,12 +136,13 @@ func (s *system) startPrograms(ctx context.Context) error {
 			return err
 		}
 	}
-	at, err := s.reserve()
-	if err != nil {
+	var err error
+	if s.http, err = s.reserve(); err != nil {
 		return err
 	}
-	s.http = at
-	s.producer, err = s.program("producer", "producer", "--set", "producer.http_addr="+at, "--set", "producer.ack_timeout=8s")
+	s.producer = &unit{}
+	err = s.program(s.producer, "producer", "producer", "--set", "producer.http_addr="+s.http,
+		"--set", "producer.ack_timeout=8s")
 	if err != nil {
 		return err
 	}
@@ -142,18 +152,18 @@ func (s *system) startPrograms(ctx context.Context) error {
 // newProcessor makes a processor process; those beyond the first are guests, which have no disk of their own.
 func (s *system) newProcessor(i int) (*unit, error) {
 	name := fmt.Sprintf("processor-%d", i)
-	state := filepath.Join(s.opts.Dir, name, "state")
+	u := &unit{state: filepath.Join(s.opts.Dir, name, "state")}
 	if i < s.opts.Processors {
-		if d, err := newDisk(diskBytes); err == nil {
-			s.disks = append(s.disks, d)
-			state = filepath.Join(d.path(), "state")
-		} else {
+		var err error
+		if u.disk, err = newDisk(diskBytes); err != nil {
 			s.log.Warn("no disk that could be full", "error", err)
+		} else {
+			s.atEnd(u.disk.close)
+			u.state = filepath.Join(u.disk.path(), "state")
 		}
 	}
-	s.state = append(s.state, state)
-	return s.program(name, "processor", "--mysql-dsn", "root@tcp("+s.network.mysqlAddress()+")/"+databaseName,
-		"--set", "processor.state_dir="+state,
+	return u, s.program(u, name, "processor", "--mysql-dsn", "root@tcp("+s.network.commits.Addr()+")/"+databaseName,
+		"--set", "processor.state_dir="+u.state,
 		"--set", "processor.session_timeout="+sessionTimeout.String(),
 		"--set", "processor.transaction_timeout="+transactionTimeout.String(),
 		"--set", "processor.max_batch=2000",
@@ -165,19 +175,28 @@ func (s *system) newProcessor(i int) (*unit, error) {
 		"--set", "mysql.lock_wait_timeout=1s", "--set", "mysql.idle_timeout=5s")
 }
 
-// program makes a process of ours that reaches Kafka through the proxies.
-func (s *system) program(name string, args ...string) (*unit, error) {
+// program gives a unit a process of ours that reaches Kafka through the proxies.
+func (s *system) program(u *unit, name string, args ...string) error {
 	admin, err := s.reserve()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	dir := filepath.Join(s.opts.Dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, err
+		return err
 	}
 	args = append(args, "--brokers", strings.Join(s.network.brokerList(), ","), "--set", "admin.addr="+admin,
 		"--set", "kafka.dial_timeout=2s", "--set", "kafka.request_timeout=15s")
-	return &unit{Server: stack.NewProgram(stack.ProgramOptions{Name: name, Path: s.opts.Program, Args: args, Dir: dir, Log: s.log})}, nil
+	u.Server = stack.NewProgram(stack.ProgramOptions{
+		Name: name, Path: s.opts.Program, Args: args, Dir: dir, Log: s.log,
+	})
+	s.atEnd(func() error {
+		if u.Running() {
+			return u.Kill()
+		}
+		return nil
+	})
+	return nil
 }
 
 func (s *system) reserve() (string, error) {
@@ -185,14 +204,12 @@ func (s *system) reserve() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s.reserved = append(s.reserved, r)
+	s.atEnd(r.Release)
 	return r.Address(), nil
 }
 
-// ours are the processes that nobody but a fault ends.
-func (s *system) ours() []*unit {
-	return append(s.processors[:len(s.processors):len(s.processors)], s.producer)
-}
+// ours are the processes that nobody but a fault ends; guests are not among them.
+func (s *system) ours() []*unit { return slices.Concat(s.processors, []*unit{s.producer}) }
 
 // lookAfter starts our processes again when they end by themselves, until ctx ends.
 func (s *system) lookAfter(ctx context.Context) {
@@ -200,7 +217,8 @@ func (s *system) lookAfter(ctx context.Context) {
 		for _, u := range s.ours() {
 			exited, err := u.lookAfter(ctx)
 			if exited {
-				s.log.Error("ended by itself, and was started again", "server", u.String(), "error", err, "log", u.LogTail())
+				s.log.Error("ended by itself, and was started again", "server", u.String(), "error", err,
+					"log", u.LogTail())
 			}
 		}
 	}
@@ -208,39 +226,20 @@ func (s *system) lookAfter(ctx context.Context) {
 
 // exits is how often processes of ours ended by themselves.
 func (s *system) exits() (n int) {
-	for _, u := range append(s.ours(), s.guests...) {
-		u.held.Lock()
-		n += u.exits
-		u.held.Unlock()
+	for _, u := range slices.Concat(s.ours(), s.guests) {
+		n += int(u.exits.Load())
 	}
 	return n
 }
 
-// close ends everything. Data and logs stay in the directory.
+// atEnd has close call a function.
+func (s *system) atEnd(end func() error) { s.ends = append(s.ends, end) }
+
+// close ends everything, the latest first. Data and logs stay in the directory.
 func (s *system) close() error {
 	var errs []error
-	for _, u := range append(append(append([]*unit{}, s.processors...), s.guests...), s.producer) {
-		if u != nil && u.Running() {
-			errs = append(errs, u.Kill())
-		}
-	}
-	if s.client != nil {
-		s.client.Close()
-	}
-	if s.network != nil {
-		errs = append(errs, s.network.close())
-	}
-	if s.database != nil {
-		errs = append(errs, s.database.close())
-	}
-	if s.kafka != nil {
-		errs = append(errs, s.kafka.Close())
-	}
-	for _, d := range s.disks {
-		errs = append(errs, d.close())
-	}
-	for _, r := range s.reserved {
-		errs = append(errs, r.Release())
+	for _, end := range slices.Backward(s.ends) {
+		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
 }
@@ -255,6 +254,17 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// pause has servers stand still for a while. If one cannot be paused, those that were resume at once.
+func pause(ctx context.Context, d time.Duration, servers ...*stack.Server) (err error) {
+	for _, s := range servers {
+		if err := s.Pause(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Resume()) }()
+	}
+	return wait(ctx, d)
 }
 
 // waitUntil waits, for at most the given while, until condition holds.

@@ -16,10 +16,10 @@ import (
 )
 
 // Kafka 4.2.1 can tear a transaction. A broker that is killed and started again while its old session still holds takes
-// itself for the leader that it was. If it was a transaction coordinator and the last thing in its log is a decision that
-// no other broker has, it acts on it: it sends COMMIT to the transaction's partitions. Then its session ends, another
-// broker becomes the coordinator, does not know of that decision, and sends ABORT. What got COMMIT first is committed
-// there, and nowhere else.
+// itself for the leader that it was. If it was a transaction coordinator and the last thing in its log is a decision
+// that no other broker has, it acts on it: it sends COMMIT to the transaction's partitions. Then its session ends,
+// another broker becomes the coordinator, does not know of that decision, and sends ABORT. What got COMMIT first is
+// committed there, and nowhere else.
 //
 // No client can do anything about that, but it must not count wrong: kudos parks the partition. So it is told from a
 // difference by its marks in the log, reported, and mended by the named remedy.
@@ -80,7 +80,8 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 	if err != nil || len(left) == 0 {
 		return nil, err
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(), kgo.KeepControlRecords(),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DisableClientMetrics(),
+		kgo.KeepControlRecords(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
 	if err != nil {
 		return nil, err
@@ -100,7 +101,8 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 				return
 			}
 			if at, twice := seen.add(rec); twice {
-				found = append(found, fmt.Sprintf("%s/%d has COMMIT at offset %d and ABORT at %d of one transaction (producer %d, epoch %d)",
+				found = append(found, fmt.Sprintf(
+					"%s/%d has COMMIT at offset %d and ABORT at %d of one transaction (producer %d, epoch %d)",
 					topic, rec.Partition, at, rec.Offset, rec.ProducerID, rec.ProducerEpoch))
 			}
 		})
@@ -111,8 +113,8 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 // remedyTimeout bounds the remedy.
 const remedyTimeout = 10 * time.Minute
 
-// remedy is what kudos names where Kafka tore a transaction, and likes has its start: stop the processors, `kudos rebuild
-// --from-events`. It does for a committed offset that alone is behind, too, for which `--offsets` is named.
+// remedy is what kudos names where Kafka tore a transaction, and likes has its start: stop the processors, `kudos
+// rebuild --from-events`. It does for a committed offset that alone is behind, too, for which `--offsets` is named.
 func (r *run) remedy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remedyTimeout)
 	defer cancel()
@@ -141,9 +143,10 @@ func (r *run) remedy(ctx context.Context) error {
 // rebuild makes the state table anew. It refuses for as long as the group misses nobody: a guest that was killed is a
 // member until its session is over.
 func (s *system) rebuild(ctx context.Context) (err error) {
-	primary, _, _ := s.database.primary()
+	primary := s.database.Load().primary
 	for end := time.Now().Add(10 * sessionTimeout); ; {
-		err = s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","), "--mysql-dsn", primary.DSN(databaseName))
+		err = s.kudos(ctx, "rebuild", "--from-events", "--yes", "--brokers", strings.Join(s.kafka.Brokers(), ","),
+			"--mysql-dsn", primary.DSN(databaseName))
 		if err == nil || !strings.Contains(err.Error(), "stop all processors first") || time.Now().After(end) {
 			return err
 		}

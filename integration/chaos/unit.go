@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,9 +17,10 @@ import (
 // other's work; a process that ends while nobody holds it has ended by itself.
 type unit struct {
 	*stack.Server
-	held sync.Mutex
-	// exits are the ends that nobody caused: held must be locked.
-	exits int
+	state string // the folder of a processor's local state
+	disk  *disk  // that it is on; nil for a guest, and where this machine cannot make one
+	held  sync.Mutex
+	exits atomic.Int64 // ends that nobody caused
 	// begin is where the log of the process that runs now begins.
 	begin atomic.Int64
 }
@@ -46,7 +48,7 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 	if u.Running() || ctx.Err() != nil {
 		return false, nil
 	}
-	u.exits++
+	u.exits.Add(1)
 	return true, u.Start(ctx)
 }
 
@@ -71,10 +73,7 @@ func (u *unit) logSince(size int64) string {
 		return ""
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.NewSectionReader(file, size, 1<<40))
-	if err != nil {
-		return ""
-	}
+	text, _ := io.ReadAll(io.NewSectionReader(file, size, 1<<40))
 	return string(text)
 }
 
@@ -82,11 +81,6 @@ func (u *unit) logSince(size int64) string {
 func (u *unit) tells(ctx context.Context, since int64, within time.Duration, texts ...string) error {
 	return waitUntil(ctx, within, "the log of "+u.String()+" to say: "+strings.Join(texts, ", or: "), func() bool {
 		have := u.logSince(since)
-		for _, text := range texts {
-			if strings.Contains(have, text) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(have, text) })
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"kudos/integration/oracle"
@@ -24,7 +25,8 @@ type sighting struct {
 // watch looks at the positions in MySQL all the time: they must not go back but by a failover, and for how long they
 // stood still is the system's longest stall.
 type watch struct {
-	database *database
+	sys       *system
+	regressed atomic.Int64 // how often a failover moved a partition back
 
 	mu struct {
 		sync.Mutex
@@ -32,15 +34,13 @@ type watch struct {
 		moved      map[int32]time.Time
 		generation int
 		stall      time.Duration // the longest since begin
-		stalled    int32         // the partition
 		backwards  []string
 		sightings  []sighting
-		regressed  int // partitions that a failover moved back
 	}
 }
 
-func newWatch(d *database) *watch {
-	w := &watch{database: d}
+func newWatch(s *system) *watch {
+	w := &watch{sys: s}
 	w.mu.last, w.mu.moved = map[int32]oracle.Position{}, map[int32]time.Time{}
 	return w
 }
@@ -48,12 +48,12 @@ func newWatch(d *database) *watch {
 // run looks until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for wait(ctx, watchEvery) == nil {
-		_, db, generation := w.database.primary()
+		d := w.sys.database.Load()
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
-		positions, err := oracle.Positions(asking, db)
+		positions, err := oracle.Positions(asking, d.direct)
 		cancel()
 		if err == nil { // otherwise it is down, or paused
-			w.note(positions, generation)
+			w.note(positions, d.failovers)
 		}
 	}
 }
@@ -69,9 +69,10 @@ func (w *watch) note(positions map[int32]oracle.Position, generation int) {
 		last := w.mu.last[p]
 		if at.Offset < last.Offset || at.Seq < last.Seq {
 			if generation == w.mu.generation {
-				w.mu.backwards = append(w.mu.backwards, fmt.Sprintf("I3 MySQL went back from %v to %v in partition %d without a failover", last, at, p))
+				w.mu.backwards = append(w.mu.backwards,
+					fmt.Sprintf("I3 MySQL went back from %v to %v in partition %d without a failover", last, at, p))
 			} else {
-				w.mu.regressed++
+				w.regressed.Add(1)
 			}
 		}
 		if at != last {
@@ -89,9 +90,7 @@ func (w *watch) note(positions map[int32]oracle.Position, generation int) {
 // settle takes the time that a partition stood still into account; mu is held.
 func (w *watch) settle(p int32, now time.Time) {
 	if since, ok := w.mu.moved[p]; ok {
-		if d := now.Sub(since); d > w.mu.stall {
-			w.mu.stall, w.mu.stalled = d, p
-		}
+		w.mu.stall = max(w.mu.stall, now.Sub(since))
 	}
 }
 
@@ -121,11 +120,4 @@ func (w *watch) rebuilt() {
 	defer w.mu.Unlock()
 	clear(w.mu.last)
 	w.mu.backwards, w.mu.sightings = nil, nil
-}
-
-// regressed is how often a failover moved a partition back.
-func (w *watch) regressed() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.regressed
 }

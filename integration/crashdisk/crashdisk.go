@@ -1,5 +1,4 @@
-// Package crashdisk has a disk in memory, for tests, that can be looked at as a crash would
-// leave it.
+// Package crashdisk has a disk in memory, for tests, that can be looked at as a crash would leave it.
 package crashdisk
 
 import (

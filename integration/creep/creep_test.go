@@ -44,7 +44,8 @@ func TestNoCreep(t *testing.T) {
 	now := NewRecord(counted)
 	for _, w := range Workloads() {
 		f := now.Workloads[w.Name]
-		t.Logf("%-22s %8.1f instructions an event, %8.1f allocations per 1,000", w.Name, f.InstructionsPerEvent, f.AllocationsPer1000Events)
+		t.Logf("%-22s %8.1f instructions an event, %8.1f allocations per 1,000", w.Name, f.InstructionsPerEvent,
+			f.AllocationsPer1000Events)
 	}
 	if *anew {
 		require.NoError(t, now.WriteFile(recordFile))

@@ -1,9 +1,9 @@
 package creep
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,23 +41,19 @@ func (p *Program) Count(ctx context.Context) (map[string]Figures, error) {
 		return nil, err
 	}
 	list := Workloads()
-	instructions := make([]float64, len(list))
+	figures := make([]Figures, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for i, w := range list {
-		g.Go(func() (err error) { instructions[i], err = p.instructions(ctx, w); return err })
+		figures[i].AllocationsPer1000Events = allocations[w.Name] / float64(w.Events) * 1000
+		g.Go(func() (err error) { figures[i].InstructionsPerEvent, err = p.instructions(ctx, w); return err })
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
+	err = g.Wait()
 	counted := map[string]Figures{}
 	for i, w := range list {
-		counted[w.Name] = Figures{
-			InstructionsPerEvent:     instructions[i],
-			AllocationsPer1000Events: allocations[w.Name] / float64(w.Events) * 1000,
-		}
+		counted[w.Name] = figures[i]
 	}
-	return counted, nil
+	return counted, err
 }
 
 // run runs the program, or one that runs it, where nothing depends on time: one thread
@@ -65,21 +61,20 @@ func (p *Program) Count(ctx context.Context) (map[string]Figures, error) {
 func (p *Program) run(ctx context.Context, name string, args ...string) (stdout, stderr []byte, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
-	var errOut strings.Builder
+	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
-	stdout, err = cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, errOut.String())
+	if stdout, err = cmd.Output(); err != nil {
+		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, &errOut)
 	}
-	return stdout, []byte(errOut.String()), err
+	return stdout, errOut.Bytes(), err
 }
 
 func (p *Program) allocations(ctx context.Context) (perRepetition map[string]float64, err error) {
 	out, _, err := p.run(ctx, p.path, "allocations")
-	if err != nil {
-		return nil, fmt.Errorf("counting allocations: %w", err)
+	if err == nil {
+		err = json.Unmarshal(out, &perRepetition)
 	}
-	if err := json.Unmarshal(out, &perRepetition); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("counting allocations: %w", err)
 	}
 	return perRepetition, nil
@@ -102,9 +97,9 @@ func (p *Program) instructions(ctx context.Context, w Workload) (float64, error)
 // instructionCount is in what cachegrind prints: "I   refs:      54,947,587".
 var instructionCount = regexp.MustCompile(`(?m)\bI\s+refs:\s+([\d,]+)\s*$`)
 
-// total is how many instructions a process executes at least. The runtime's own threads wake by the clock, more often in
-// a process that runs longer on a busy machine, and only add: one of the counts of fold/1000_posts was half above the
-// others. So the least of two counts.
+// total is how many instructions a process executes at least. The runtime's own threads wake by the clock, more often
+// in a process that runs longer on a busy machine, and only add: one of the counts of fold/1000_posts was half above
+// the others. So the least of two counts.
 func (p *Program) total(ctx context.Context, w Workload, repetitions int) (int64, error) {
 	first, err := p.count(ctx, w, repetitions)
 	if err != nil {
@@ -123,9 +118,8 @@ func (p *Program) count(ctx context.Context, w Workload, repetitions int) (int64
 	}
 	found := instructionCount.FindSubmatch(report)
 	if found == nil {
-		return 0, fmt.Errorf("counting the instructions of %s: %w:\n%s", w.Name, errNoCount, report)
+		return 0, fmt.Errorf("counting the instructions of %s: valgrind's report has no line \"I refs\":\n%s", w.Name,
+			report)
 	}
 	return strconv.ParseInt(strings.ReplaceAll(string(found[1]), ",", ""), 10, 64)
 }
-
-var errNoCount = errors.New("valgrind's report has no line \"I refs\"")

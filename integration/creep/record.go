@@ -15,8 +15,7 @@ const (
 	// moreAllowed is how much above the record an event may cost. Counts of one program are
 	// within 1 % of each other, and 6 % for writes to a store.
 	moreAllowed = 0.10
-	// lessAllowed is how much below. A record far above what is true would let that much
-	// come back unnoticed.
+	// lessAllowed is how much below. A record far above what is true would let that much come back unnoticed.
 	lessAllowed = 0.15
 	// allocationsAllowed in a repetition are no creep: a buffer more, or a map that grew.
 	allocationsAllowed = 2.0
@@ -85,10 +84,12 @@ func (r *Record) Compare(now *Record, workloads []Workload) (creep []string) {
 			continue
 		}
 		is := now.Workloads[w.Name]
-		creep = append(creep, judge(w.Name, "instructions an event", before.InstructionsPerEvent, is.InstructionsPerEvent, 1)...)
+		creep = append(creep, judge(w.Name, "instructions an event", before.InstructionsPerEvent,
+			is.InstructionsPerEvent, 1)...)
 		// In a figure of 1,000 events, as many as allocationsAllowed in a repetition.
 		slack := allocationsAllowed / float64(w.Events) * 1000
-		creep = append(creep, judge(w.Name, "allocations per 1,000 events", before.AllocationsPer1000Events, is.AllocationsPer1000Events, slack)...)
+		creep = append(creep, judge(w.Name, "allocations per 1,000 events", before.AllocationsPer1000Events,
+			is.AllocationsPer1000Events, slack)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Workloads)) {
 		if !names[name] {
@@ -104,9 +105,11 @@ func judge(workload, unit string, before, now, slack float64) []string {
 	case math.Abs(now-before) <= slack:
 		return nil
 	case now > before*(1+moreAllowed):
-		return []string{fmt.Sprintf("%s costs %.1f %s, the record says %.1f: more than %.0f %% above", workload, now, unit, before, moreAllowed*100)}
+		return []string{fmt.Sprintf("%s costs %.1f %s, the record says %.1f: more than %.0f %% above", workload, now,
+			unit, before, moreAllowed*100)}
 	case now < before*(1-lessAllowed):
-		return []string{fmt.Sprintf("%s costs only %.1f %s, the record says %.1f: keep the gain, lest it be lost unnoticed", workload, now, unit, before)}
+		return []string{fmt.Sprintf("%s costs only %.1f %s, the record says %.1f: keep the gain, lest it be lost "+
+			"unnoticed", workload, now, unit, before)}
 	}
 	return nil
 }
@@ -115,7 +118,8 @@ func judge(workload, unit string, before, now, slack float64) []string {
 func (r *Record) Advice(now *Record) string {
 	advice := "If this is meant: make creep, and commit integration/creep/record.json with the reason."
 	if r.Go != now.Go {
-		advice = fmt.Sprintf("The record is of %s, this is %s: the compiler alone may explain it. ", r.Go, now.Go) + advice
+		advice = fmt.Sprintf("The record is of %s, this is %s: the compiler alone may explain it. ", r.Go,
+			now.Go) + advice
 	}
 	return advice
 }

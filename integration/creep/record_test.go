@@ -19,16 +19,23 @@ func TestCompare(t *testing.T) {
 	}{
 		{record(1000, 0.2), record(1000, 0.2), ""},
 		{record(1000, 0.2), record(1099, 0.2), ""},
-		{record(1000, 0.2), record(1101, 0.2), "w costs 1101.0 instructions an event, the record says 1000.0: more than 10 % above"},
+		{record(1000, 0.2), record(1101, 0.2),
+			"w costs 1101.0 instructions an event, the record says 1000.0: more than 10 % above"},
 		{record(1000, 0.2), record(851, 0.2), ""},
-		{record(1000, 0.2), record(849, 0.2), "w costs only 849.0 instructions an event, the record says 1000.0: keep the gain, lest it be lost unnoticed"},
+		{record(1000, 0.2), record(849, 0.2),
+			"w costs only 849.0 instructions an event, the record says 1000.0: keep the gain, lest it be lost " +
+				"unnoticed"},
 		{record(5, 0), record(6, 0), ""}, // one instruction
 		{record(5, 0), record(6.1, 0), "w costs 6.1 instructions an event, the record says 5.0: more than 10 % above"},
 		{record(1000, 0.2), record(1000, 0.4), ""}, // two in a batch of 10,000
-		{record(1000, 0.2), record(1000, 0.5), "w costs 0.5 allocations per 1,000 events, the record says 0.2: more than 10 % above"},
+		{record(1000, 0.2), record(1000, 0.5),
+			"w costs 0.5 allocations per 1,000 events, the record says 0.2: more than 10 % above"},
 		{record(1000, 13_000), record(1000, 14_000), ""},
-		{record(1000, 13_000), record(1000, 15_000), "w costs 15000.0 allocations per 1,000 events, the record says 13000.0: more than 10 % above"},
-		{record(1000, 13_000), record(1000, 0), "w costs only 0.0 allocations per 1,000 events, the record says 13000.0: keep the gain, lest it be lost unnoticed"},
+		{record(1000, 13_000), record(1000, 15_000),
+			"w costs 15000.0 allocations per 1,000 events, the record says 13000.0: more than 10 % above"},
+		{record(1000, 13_000), record(1000, 0),
+			"w costs only 0.0 allocations per 1,000 events, the record says 13000.0: keep the gain, lest it be lost " +
+				"unnoticed"},
 	} {
 		got := c.before.Compare(c.now, list)
 		if c.want == "" {
@@ -45,7 +52,8 @@ func TestAdvice(t *testing.T) {
 	const how = "If this is meant: make creep, and commit integration/creep/record.json with the reason."
 	r := &Record{Go: "go1.26.8"}
 	require.Equal(t, how, r.Advice(&Record{Go: "go1.26.8"}))
-	require.Equal(t, "The record is of go1.26.8, this is go1.27.0: the compiler alone may explain it. "+how, r.Advice(&Record{Go: "go1.27.0"}))
+	require.Equal(t, "The record is of go1.26.8, this is go1.27.0: the compiler alone may explain it. "+how,
+		r.Advice(&Record{Go: "go1.27.0"}))
 }
 
 func TestRecordFile(t *testing.T) {

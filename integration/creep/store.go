@@ -9,9 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"kudos/processor/fold"
 	"kudos/schema"
-	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
 
@@ -68,31 +66,33 @@ func write(s *store.Store, batch [][]byte) error {
 	return w.Commit(1)
 }
 
-// inStore does something to one batch of keys after the other in a store on disk, all of
-// it flushed. The keys' users are even, and thereby known, plus off. The repetitions make
-// what is counted large beside the filling of the store, which differs from time to time:
-// skiplists throw dice.
-func inStore(name string, bufferBytes uint64, repetitions int, do func(*store.Store, [][]byte) error, off uint64) Workload {
-	return Workload{Name: name, Events: storeBatch, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
-		stores := store.NewSetOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
-		stores.BufferBytes = bufferBytes
-		s, err := filled(stores)
-		if err != nil {
-			stores.Close()
-			return nil, nil, err
-		}
-		batches, next := batchesOf(off), 0
-		repeat := func() error {
-			next++
-			return do(s, batches[next%len(batches)])
-		}
-		return repeat, func() error { defer stores.Close(); return s.Close() }, nil
-	}}
+// inStore does something to one batch of keys after the other in a store on disk, all of it flushed. The keys' users
+// are even, and thereby known, plus off. The repetitions make what is counted large beside the filling of the store,
+// which differs from time to time: skiplists throw dice.
+func inStore(
+	name string, bufferBytes uint64, repetitions int, do func(*store.Store, [][]byte) error, off uint64,
+) Workload {
+	return Workload{Name: name, Events: storeBatch, Repetitions: repetitions,
+		Prepare: func() (func() error, func() error, error) {
+			stores := store.NewSetOn(vfs.NewMem(), "state", storeCache, slog.New(slog.DiscardHandler))
+			stores.BufferBytes = bufferBytes
+			s, err := filled(stores)
+			if err != nil {
+				stores.Close()
+				return nil, nil, err
+			}
+			batches, next := batchesOf(off), 0
+			repeat := func() error {
+				next++
+				return do(s, batches[next%len(batches)])
+			}
+			return repeat, func() error { defer stores.Close(); return s.Close() }, nil
+		}}
 }
 
 // filled opens a store that has all pairs in files, and the files' blocks in the cache.
 func filled(stores *store.Set) (*store.Store, error) {
-	s := stores.New(kafka.LogID{ClusterID: "creep"}, schema.TopicState, 0)
+	s := stores.New(schema.TopicState, 0)
 	if err := s.Open(); err != nil {
 		return nil, err
 	}
@@ -124,16 +124,11 @@ func filled(stores *store.Set) (*store.Store, error) {
 
 // batchesOf makes sorted batches of keys. No key is in two of them.
 func batchesOf(off uint64) [][][]byte {
-	order := seeded().Perm(storePairs)
 	var batches [][][]byte
-	for chunk := range slices.Chunk(order, storeBatch) {
-		keys := make([]fold.PairKey, 0, len(chunk))
-		for _, i := range chunk {
-			keys = append(keys, fold.PairKey{PostID: 1 + uint64(i)%storePosts, UserID: 2*uint64(i) + 2 + off})
-		}
-		batch := make([][]byte, 0, len(keys))
-		for _, k := range keys {
-			batch = append(batch, schema.AppendPairKey(nil, k.PostID, k.UserID))
+	for chunk := range slices.Chunk(seeded().Perm(storePairs), storeBatch) {
+		batch := make([][]byte, len(chunk))
+		for n, i := range chunk {
+			batch[n] = schema.AppendPairKey(nil, 1+uint64(i)%storePosts, 2*uint64(i)+2+off)
 		}
 		slices.SortFunc(batch, slices.Compare)
 		batches = append(batches, batch)

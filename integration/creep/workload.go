@@ -1,8 +1,11 @@
 package creep
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strconv"
 
 	"kudos/processor/fold"
@@ -57,7 +60,8 @@ type halfKnown struct{}
 func (halfKnown) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
 	for i := range keys {
 		if keys[i].UserID%2 == 0 {
-			found(i, schema.Pair{Reaction: schema.Liked, TimeMs: 1_600_000_000_000, SinceMs: 1_600_000_000_000, Region: schema.Region{'D', 'E'}})
+			found(i, schema.Pair{Reaction: schema.Liked, TimeMs: 1_600_000_000_000, SinceMs: 1_600_000_000_000,
+				Region: schema.Region{'D', 'E'}})
 		}
 	}
 	return nil
@@ -90,17 +94,18 @@ const codecEvents = 1000
 // codec is a workload that does the same to each of many values. The cheaper that is, the
 // more repetitions make it large beside the start of the process.
 func codec(name string, repetitions int, prepare func() (one func(i int) error)) Workload {
-	return Workload{Name: name, Events: codecEvents, Repetitions: repetitions, Prepare: func() (func() error, func() error, error) {
-		one := prepare()
-		return func() error {
-			for i := range codecEvents {
-				if err := one(i); err != nil {
-					return fmt.Errorf("value %d: %w", i, err)
+	return Workload{Name: name, Events: codecEvents, Repetitions: repetitions,
+		Prepare: func() (func() error, func() error, error) {
+			one := prepare()
+			return func() error {
+				for i := range codecEvents {
+					if err := one(i); err != nil {
+						return fmt.Errorf("value %d: %w", i, err)
+					}
 				}
-			}
-			return nil
-		}, nothing, nil
-	}}
+				return nil
+			}, nothing, nil
+		}}
 }
 
 func codecs() []Workload {
@@ -110,7 +115,8 @@ func codecs() []Workload {
 		}),
 		codec("event/decode_json", 20, func() func(int) error {
 			return decodeEvents(func(e *schema.Event) []byte {
-				return fmt.Appendf(nil, `{"post_id":%d,"user_id":"%d","action":%q,"time_ms":%d,"region":"US-CA"}`, e.PostID, e.UserID, e.Action, e.TimeMs)
+				return fmt.Appendf(nil, `{"post_id":%d,"user_id":"%d","action":%q,"time_ms":%d,"region":"US-CA"}`,
+					e.PostID, e.UserID, e.Action, e.TimeMs)
 			})
 		}),
 		codec("event/append", 100, func() func(int) error {
@@ -161,7 +167,8 @@ func decodeEvents(encode func(*schema.Event) []byte) func(int) error {
 
 // update is one of a busy post: one to four regions changed.
 func update(i int) *schema.Update {
-	u := &schema.Update{Seq: 1<<30 + uint64(i), Counts: schema.Counts{Likes: 1<<20 + int64(i), Dislikes: 1 << 10}, SourceOffset: 1<<32 + int64(i)}
+	u := &schema.Update{Seq: 1<<30 + uint64(i), Counts: schema.Counts{Likes: 1<<20 + int64(i), Dislikes: 1 << 10},
+		SourceOffset: 1<<32 + int64(i)}
 	for _, region := range []schema.Region{{'B', 'R'}, {'D', 'E'}, {'J', 'P'}, {'U', 'S', '-', 'C', 'A'}}[:1+i%4] {
 		u.Deltas = append(u.Deltas, schema.Delta{Region: region, Minute: 28_333_333, Likes: 120, Dislikes: -3})
 	}
@@ -170,5 +177,64 @@ func update(i int) *schema.Update {
 
 func pair(i int) *schema.Pair {
 	ms := 1_700_000_000_000 + int64(i)
-	return &schema.Pair{Reaction: schema.Liked, TimeMs: ms, Offset: 1<<32 + int64(i), SinceMs: ms, Region: schema.Region{'D', 'E'}}
+	return &schema.Pair{Reaction: schema.Liked, TimeMs: ms, Offset: 1<<32 + int64(i), SinceMs: ms,
+		Region: schema.Region{'D', 'E'}}
+}
+
+// Run does a workload a number of times.
+func Run(name string, repetitions int) error {
+	list := Workloads()
+	i := slices.IndexFunc(list, func(w Workload) bool { return w.Name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no workload %q", name)
+	}
+	return list[i].run(func(repeat func() error) error {
+		for range repetitions {
+			if err := repeat(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (w *Workload) run(do func(repeat func() error) error) error {
+	repeat, close, err := w.Prepare()
+	if err != nil {
+		return fmt.Errorf("preparing workload %s: %w", w.Name, err)
+	}
+	if err := errors.Join(do(repeat), close()); err != nil {
+		return fmt.Errorf("workload %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// Allocations counts the allocations of a repetition of each workload, by name.
+func Allocations() (map[string]float64, error) {
+	counts := map[string]float64{}
+	for _, w := range Workloads() {
+		err := w.run(func(repeat func() error) error {
+			if err := repeat(); err != nil { // buffers grow
+				return err
+			}
+			before := mallocs()
+			for range w.Repetitions {
+				if err := repeat(); err != nil {
+					return err
+				}
+			}
+			counts[w.Name] = float64(mallocs()-before) / float64(w.Repetitions)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
 }

@@ -1,7 +1,8 @@
-// Command deploycheck reads what is shipped to deploy kudos as those do that it is for: it builds kustomizations as kubectl does,
-// takes each object as Kubernetes' API server would, with all that this says of it, holds pods against the Pod Security
-// Standard that their namespace enforces, and parses a Dockerfile as BuildKit does, and what an image is built from. It
-// prints what it has read as JSON: a list for each argument, by its path. What would be refused is an error, with its place.
+// Command deploycheck reads what is shipped to deploy kudos as those do that it is for: it builds kustomizations as
+// kubectl does, takes each object as Kubernetes' API server would, with all that this says of it, holds pods against
+// the Pod Security Standard that their namespace enforces, and parses a Dockerfile as BuildKit does, and what an image
+// is built from. It prints what it has read as JSON: a list for each argument, by its path. What would be refused is an
+// error, with its place.
 //
 //	deploycheck deploy/kubernetes/overlays/production rule.yaml deploy/Dockerfile .dockerignore
 //
@@ -15,8 +16,14 @@ import (
 	"os"
 	"path/filepath"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 )
 
 func main() {
@@ -88,4 +95,40 @@ func build(dir string) ([]json.RawMessage, error) {
 		objects, texts = append(objects, o), append(texts, o.json)
 	}
 	return texts, errors.Join(append(errs, checkSecurity(objects))...)
+}
+
+// object is one that the API server would take.
+type object struct {
+	json  json.RawMessage // as it was written
+	typed runtime.Object  // of Kubernetes' own kinds: with its defaults
+}
+
+// strict refuses fields that a type does not know, and those that stand twice.
+var strict = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+
+func readObject(text []byte) (*object, error) {
+	var head metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &head); err != nil {
+		return nil, err
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	o := &object{json: asJSON}
+	if of, known := operatorKinds[head.APIVersion+" "+head.Kind]; known {
+		return o, yaml.UnmarshalStrict(text, of())
+	}
+	typed, kind, err := strict.Decode(asJSON, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	legacyscheme.Scheme.Default(typed)
+	internal, err := legacyscheme.Scheme.ConvertToVersion(typed,
+		schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal})
+	if err != nil {
+		return nil, err
+	}
+	o.typed = typed
+	return o, validate(internal)
 }

@@ -5,76 +5,69 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // operatorKinds are what we use of the kinds of Strimzi and of the Prometheus operator, by version and kind: their own
 // types would bring all of their operators along.
 var operatorKinds = map[string]func() any{
-	"kafka.strimzi.io/v1 KafkaTopic":          func() any { return &kafkaTopic{} },
-	"kafka.strimzi.io/v1 KafkaUser":           func() any { return &kafkaUser{} },
-	"monitoring.coreos.com/v1 PodMonitor":     func() any { return &podMonitor{} },
-	"monitoring.coreos.com/v1 PrometheusRule": func() any { return &prometheusRule{} },
+	"kafka.strimzi.io/v1 KafkaTopic":          custom[kafkaTopic],
+	"kafka.strimzi.io/v1 KafkaUser":           custom[kafkaUser],
+	"monitoring.coreos.com/v1 PodMonitor":     custom[podMonitor],
+	"monitoring.coreos.com/v1 PrometheusRule": custom[prometheusRule],
+}
+
+// custom makes an object with a spec of its kind's own.
+func custom[Spec any]() any {
+	return &struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              Spec `json:"spec"`
+	}{}
 }
 
 type kafkaTopic struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		TopicName  string            `json:"topicName"`
-		Partitions int32             `json:"partitions"`
-		Replicas   int32             `json:"replicas"`
-		Config     map[string]string `json:"config"`
-	} `json:"spec"`
+	TopicName  string            `json:"topicName"`
+	Partitions int32             `json:"partitions"`
+	Replicas   int32             `json:"replicas"`
+	Config     map[string]string `json:"config"`
 }
 
 type kafkaUser struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Authentication struct {
-			Type string `json:"type"`
-		} `json:"authentication"`
-		Authorization struct {
-			Type string `json:"type"`
-			ACLs []struct {
-				Type     string `json:"type"`
-				Resource struct {
-					Type        string `json:"type"`
-					Name        string `json:"name"`
-					PatternType string `json:"patternType"`
-				} `json:"resource"`
-				Operations []string `json:"operations"`
-				Host       string   `json:"host"`
-			} `json:"acls"`
-		} `json:"authorization"`
-	} `json:"spec"`
+	Authentication struct {
+		Type string `json:"type"`
+	} `json:"authentication"`
+	Authorization struct {
+		Type string `json:"type"`
+		ACLs []struct {
+			Type     string `json:"type"`
+			Resource struct {
+				Type        string `json:"type"`
+				Name        string `json:"name"`
+				PatternType string `json:"patternType"`
+			} `json:"resource"`
+			Operations []string `json:"operations"`
+			Host       string   `json:"host"`
+		} `json:"acls"`
+	} `json:"authorization"`
 }
 
 type podMonitor struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Selector            metav1.LabelSelector `json:"selector"`
-		PodMetricsEndpoints []struct {
-			Port        string `json:"port"`
-			Path        string `json:"path"`
-			Interval    string `json:"interval"`
-			Relabelings []struct {
-				SourceLabels []string `json:"sourceLabels"`
-				TargetLabel  string   `json:"targetLabel"`
-			} `json:"relabelings"`
-		} `json:"podMetricsEndpoints"`
-	} `json:"spec"`
+	Selector            metav1.LabelSelector `json:"selector"`
+	PodMetricsEndpoints []struct {
+		Port        string `json:"port"`
+		Path        string `json:"path"`
+		Interval    string `json:"interval"`
+		Relabelings []struct {
+			SourceLabels []string `json:"sourceLabels"`
+			TargetLabel  string   `json:"targetLabel"`
+		} `json:"relabelings"`
+	} `json:"podMetricsEndpoints"`
 }
 
 type prometheusRule struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Groups []struct {
-			Name  string `json:"name"`
-			Rules []struct {
-				Alert       string            `json:"alert"`
-				Expr        string            `json:"expr"`
-				For         string            `json:"for"`
-				Labels      map[string]string `json:"labels"`
-				Annotations map[string]string `json:"annotations"`
-			} `json:"rules"`
-		} `json:"groups"`
-	} `json:"spec"`
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []struct {
+			Alert       string            `json:"alert"`
+			Expr        string            `json:"expr"`
+			For         string            `json:"for"`
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"rules"`
+	} `json:"groups"`
 }

@@ -38,7 +38,8 @@ func checkSecurity(objects []*object) error {
 			errs = append(errs, fmt.Errorf("%s: namespace %q is not made here", name, namespace))
 			continue
 		}
-		results := evaluator.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
+		results := evaluator.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta,
+			&pod.Spec)
 		if verdict := policy.AggregateCheckResults(results); !verdict.Allowed {
 			errs = append(errs, fmt.Errorf("%s is not %s: %s", name, level, verdict.ForbiddenDetail()))
 		}

@@ -40,7 +40,9 @@ func validate(o runtime.Object) error {
 	case *core.Secret:
 		wrong = validatecore.ValidateSecret(o)
 	case *core.Service:
-		allocate(o)
+		if o.Spec.ClusterIP == core.ClusterIPNone { // what the server gives one without an address
+			o.Spec.ClusterIPs = []string{core.ClusterIPNone}
+		}
 		wrong = validatecore.ValidateServiceCreate(o)
 	case *core.ServiceAccount:
 		wrong = validatecore.ValidateServiceAccount(o)
@@ -49,10 +51,12 @@ func validate(o runtime.Object) error {
 	case *apps.StatefulSet:
 		wrong = validateapps.ValidateStatefulSet(o, pods)
 	case *autoscaling.HorizontalPodAutoscaler:
-		wrong = validateautoscaling.ValidateHorizontalPodAutoscaler(o, validateautoscaling.HorizontalPodAutoscalerSpecValidationOptions{})
+		wrong = validateautoscaling.ValidateHorizontalPodAutoscaler(o,
+			validateautoscaling.HorizontalPodAutoscalerSpecValidationOptions{})
 	case *batch.Job:
 		selectOwn(o)
-		wrong = validatebatch.ValidateJob(o, validatebatch.JobValidationOptions{PodValidationOptions: pods, RequirePrefixedLabels: true})
+		wrong = validatebatch.ValidateJob(o,
+			validatebatch.JobValidationOptions{PodValidationOptions: pods, RequirePrefixedLabels: true})
 	case *networking.NetworkPolicy:
 		wrong = validatenetworking.ValidateNetworkPolicy(o, validatenetworking.NetworkPolicyValidationOptions{})
 	case *policy.PodDisruptionBudget:
@@ -63,22 +67,13 @@ func validate(o runtime.Object) error {
 	return wrong.ToAggregate()
 }
 
-// allocate gives a service without an address what the server gives it.
-func allocate(s *core.Service) {
-	if s.Spec.ClusterIP == core.ClusterIPNone {
-		s.Spec.ClusterIPs = []string{core.ClusterIPNone}
-	}
-}
-
 // selectOwn gives a job the selector that the server gives it.
 func selectOwn(j *batch.Job) {
 	const uid = "00000000-0000-0000-0000-000000000000"
-	own := map[string]string{batch.LegacyControllerUidLabel: uid, batch.ControllerUidLabel: uid, batch.LegacyJobNameLabel: j.Name, batch.JobNameLabel: j.Name}
-	labels := maps.Clone(j.Spec.Template.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, own)
+	labels := map[string]string{}
+	maps.Copy(labels, j.Spec.Template.Labels)
+	maps.Copy(labels, map[string]string{batch.LegacyControllerUidLabel: uid, batch.ControllerUidLabel: uid,
+		batch.LegacyJobNameLabel: j.Name, batch.JobNameLabel: j.Name})
 	j.UID, j.Spec.Template.Labels = uid, labels
 	j.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{batch.ControllerUidLabel: uid}}
 }

@@ -1,10 +1,21 @@
+// Package mysqlproxy stands between a program and its MySQL server, for tests: it reads every statement that goes by,
+// and can let exactly one step go wrong.
+//
+// In come connections (Start says where) and, for each statement, a Verdict from the function that the test has set by
+// On. Out goes the statement as it came, or what the verdict makes of it: a connection that breaks before or after the
+// server did it, an error instead of an answer, another statement. SetAway keeps the server away altogether.
+//
+// Protocol: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html
 package mysqlproxy
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Proxy passes connections on to one server. Its methods may be called at any time, from any goroutine.
@@ -140,4 +151,130 @@ func (p *Proxy) judge(query string) Verdict {
 		return Verdict{}
 	}
 	return judge(query) // not under the lock: it may wait
+}
+
+// Verdict is what happens to a statement. The zero value lets it pass.
+type Verdict struct {
+	// act returns what the server gets in place of the packet, which may be nothing; false ends the connection.
+	act func(l *link, packet []byte) (next []byte, ok bool)
+}
+
+// CutBefore breaks the connection; the server never sees the statement.
+func CutBefore() Verdict {
+	return Verdict{func(*link, []byte) ([]byte, bool) { return nil, false }}
+}
+
+// CutAfter breaks the connection once the server has done the statement and answered. then, if not nil, is told whether
+// the answer was OK, which is what COMMIT gets when it has committed.
+func CutAfter(then func(ok bool)) Verdict {
+	if then == nil {
+		then = func(bool) {}
+	}
+	return Verdict{func(l *link, packet []byte) ([]byte, bool) {
+		l.cut.Store(&then)
+		return packet, true
+	}}
+}
+
+// Refuse has the client get an error with this number; the server never sees the statement.
+func Refuse(number uint16) Verdict {
+	return Verdict{func(l *link, _ []byte) ([]byte, bool) {
+		_, err := l.client.Write(errorPacket(number))
+		return nil, err == nil
+	}}
+}
+
+// Rewrite has the server get another statement.
+func Rewrite(query string) Verdict {
+	return Verdict{func(*link, []byte) ([]byte, bool) { return queryPacket(query), true }}
+}
+
+// link is one connection through the proxy.
+type link struct {
+	proxy          *Proxy
+	client, server net.Conn
+	cut            atomic.Pointer[func(ok bool)] // gets the server's next answer, which is not passed on
+}
+
+// toServer passes on packet by packet, to see the statements go by.
+func (l *link) toServer() {
+	defer l.proxy.drop(l.client, l.server)
+	for {
+		packet, err := readPacket(l.client)
+		if err != nil {
+			return
+		}
+		if query, ok := queryOf(packet); ok {
+			if act := l.proxy.judge(query).act; act != nil {
+				if packet, ok = act(l, packet); !ok {
+					return
+				}
+			}
+		}
+		if _, err := l.server.Write(packet); err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) toClient() {
+	defer l.proxy.drop(l.client, l.server)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := l.server.Read(buf)
+		if err != nil {
+			return
+		}
+		if then := l.cut.Load(); then != nil {
+			(*then)(n > headerLen && buf[headerLen] == answerOK)
+			return
+		}
+		if _, err := l.client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+const (
+	headerLen     = 4         // three bytes of size, one of sequence
+	maxPacketSize = 1<<24 - 1 // of the size; another packet of the same statement follows
+	commandQuery  = 0x03
+	answerOK      = 0x00
+	answerError   = 0xff
+)
+
+// readPacket reads one packet, header included.
+func readPacket(r io.Reader) ([]byte, error) {
+	header := make([]byte, headerLen)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return nil, err
+	}
+	packet := append(header, make([]byte, packetSize(header))...)
+	_, err := io.ReadFull(r, packet[headerLen:])
+	return packet, err
+}
+
+func packetSize(header []byte) int {
+	return int(header[0]) | int(header[1])<<8 | int(header[2])<<16
+}
+
+// queryOf returns the statement in a packet, if there is one. Those of 16 MB and more, which take several packets, pass
+// without a verdict.
+func queryOf(packet []byte) (query string, ok bool) {
+	begins := packet[3] == 0 // sequence 0 begins a command
+	if !begins || len(packet) == headerLen || packet[headerLen] != commandQuery || packetSize(packet) == maxPacketSize {
+		return "", false
+	}
+	return string(packet[headerLen+1:]), true
+}
+
+func queryPacket(query string) []byte {
+	size := 1 + len(query)
+	return append([]byte{byte(size), byte(size >> 8), byte(size >> 16), 0, commandQuery}, query...)
+}
+
+func errorPacket(number uint16) []byte {
+	body := binary.LittleEndian.AppendUint16([]byte{answerError}, number)
+	body = append(body, "#HY000by the proxy"...)
+	return append([]byte{byte(len(body)), 0, 0, 1}, body...)
 }

@@ -2,7 +2,6 @@ package mysqlproxy
 
 import (
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -82,21 +81,26 @@ func startProxy(t *testing.T) (*Proxy, *server) {
 	return p, s
 }
 
-// ask sends a statement over a connection of its own, and returns the body of the answer.
-func ask(t *testing.T, p *Proxy, query string) ([]byte, error) {
+// connect opens a connection. What it returns sends a statement, and has the body of the answer.
+func connect(t *testing.T, p *Proxy) (ask func(query string) ([]byte, error)) {
 	c, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
-	if _, err := c.Write(queryPacket(query)); err != nil {
-		return nil, err
+	return func(query string) ([]byte, error) {
+		if _, err := c.Write(queryPacket(query)); err != nil {
+			return nil, err
+		}
+		packet, err := readPacket(c)
+		if err != nil {
+			return nil, err
+		}
+		return packet[headerLen:], nil
 	}
-	packet, err := readPacket(c)
-	if err != nil {
-		return nil, err
-	}
-	return packet[headerLen:], nil
 }
+
+// ask sends a statement over a connection of its own.
+func ask(t *testing.T, p *Proxy, query string) ([]byte, error) { return connect(t, p)(query) }
 
 // requireBroken is for a connection that broke, whichever side noticed first.
 func requireBroken(t *testing.T, err error) {
@@ -153,20 +157,13 @@ func TestVerdicts(t *testing.T) {
 
 func TestAway(t *testing.T) {
 	p, _ := startProxy(t)
-	open, err := net.Dial("tcp", p.Addr())
-	require.NoError(t, err)
-	defer open.Close()
-	require.NoError(t, open.SetDeadline(time.Now().Add(patience)))
-	_, err = open.Write(queryPacket("PASS"))
-	require.NoError(t, err)
-	_, err = readPacket(open)
+	open := connect(t, p)
+	_, err := open("PASS")
 	require.NoError(t, err)
 
 	p.SetAway(true)
-	_, err = io.ReadAll(open)
-	if err != nil {
-		requireBroken(t, err)
-	}
+	_, err = open("PASS")
+	requireBroken(t, err)
 	_, err = ask(t, p, "PASS")
 	requireBroken(t, err)
 

@@ -30,7 +30,8 @@ func (s *snapshot) read(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("reading MySQL: %w", err)
 	}
 	defer conn.Close()
-	for _, statement := range []string{"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
+	for _, statement := range []string{"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+		"START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("reading MySQL: %s: %w", statement, err)
 		}
@@ -49,17 +50,18 @@ func (s *snapshot) read(ctx context.Context, db *sql.DB) error {
 		var post uint64
 		var c Count
 		err := rows.Scan(&post, &c.Likes, &c.Dislikes)
-		add(s.posts, post, c)
+		Add(s.posts, post, c)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = each(ctx, conn, "SELECT TIMESTAMPDIFF(HOUR, '1970-01-01', hour), region, partition_id, likes, dislikes FROM like_hourly", func(rows *sql.Rows) error {
+	err = each(ctx, conn, "SELECT TIMESTAMPDIFF(HOUR, '1970-01-01', hour), region, partition_id, likes, dislikes "+
+		"FROM like_hourly", func(rows *sql.Rows) error {
 		var h Hour
 		var c Count
 		err := rows.Scan(&h.Hour, &h.Region, &h.Partition, &c.Likes, &c.Dislikes)
-		add(s.hours, h, c)
+		Add(s.hours, h, c)
 		return err
 	})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package oracle works out what the counts must be, and compares. In go the topics, as they are in Kafka, and MySQL; out
-// come differences, none if all is well.
+// Package oracle works out what the counts must be, and compares. In go the topics, as they are in Kafka, and MySQL;
+// out come differences, none if all is well.
 //
 // It shares nothing with the program but the wire contracts: it reads the log by itself (plain assignment, no groups),
 // decodes with the generated Protobuf code and by hand, and folds one event after the other with plain maps. Where the
@@ -25,8 +25,7 @@
 //	ledger.go         what was acknowledged, dead letters, forwarded events
 //	log.go            reading topics
 //	oracle.go         the check of all that
-//	reader.go         the check of a reader at rest: what is asked for
-//	reader_rest.go    and how it is compared
+//	reader.go         the check of a reader at rest
 //	reader_watch.go   a reader while things move, and the judgement of what it said
 //	reader_stream.go  a reader's live stream, to be judged likewise
 //	reader_answer.go  what a reader must say

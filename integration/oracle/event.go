@@ -2,7 +2,9 @@ package oracle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"regexp"
@@ -42,7 +44,7 @@ func digest(b ...[]byte) Digest {
 
 // DigestOf a record as it is written to likes.
 func DigestOf(key, value []byte) Digest {
-	e, poison := decode(key, value)
+	e, poison := Decode(key, value)
 	if poison != "" {
 		return digest(key, value)
 	}
@@ -56,8 +58,8 @@ const (
 	unknownRegion = "ZZ"
 )
 
-// decode reads a record; poison says why it can never be an event.
-func decode(key, value []byte) (e Event, poison string) {
+// Decode reads a record; poison says why it can never be an event.
+func Decode(key, value []byte) (e Event, poison string) {
 	switch {
 	case len(value) > maxEventBytes:
 		return e, "over_size"
@@ -106,32 +108,19 @@ func decodeJSON(value []byte) (e Event, poison string) {
 	if d.Decode(&j) != nil || d.More() {
 		return e, "undecodable"
 	}
-	number := func(v any) (string, bool) {
-		switch v := v.(type) {
-		case nil:
-			return "0", true
-		case json.Number:
-			return v.String(), true
-		case string:
-			return v, true
+	number := func(v any) string { // also of a string; what else there is does not parse
+		if v == nil {
+			return "0"
 		}
-		return "", false
+		return fmt.Sprint(v)
 	}
-	unsigned := func(v any, into *uint64) bool {
-		s, ok := number(v)
-		n, err := strconv.ParseUint(s, 10, 64)
-		*into = n
-		return ok && err == nil
-	}
-	if !unsigned(j.Post, &e.Post) || !unsigned(j.User, &e.User) {
+	var errs [3]error
+	e.Post, errs[0] = strconv.ParseUint(number(j.Post), 10, 64)
+	e.User, errs[1] = strconv.ParseUint(number(j.User), 10, 64)
+	e.TimeMs, errs[2] = strconv.ParseInt(number(j.Time), 10, 64)
+	if errors.Join(errs[:]...) != nil {
 		return e, "undecodable"
 	}
-	s, ok := number(j.Time)
-	n, err := strconv.ParseInt(s, 10, 64)
-	if !ok || err != nil {
-		return e, "undecodable"
-	}
-	e.TimeMs = n
 	switch a := j.Action.(type) {
 	case string:
 		e.Action = kudosv1.Action(kudosv1.Action_value[a])
@@ -155,13 +144,9 @@ func region(b []byte) string {
 	return strings.ToUpper(string(b))
 }
 
-// settle gives an event its time: its own, or that of the record, and never more than a minute ahead of it.
-func (e *Event) settle(rec *kgo.Record) {
-	appended := rec.Timestamp.UnixMilli()
-	if e.TimeMs == 0 {
-		e.TimeMs = appended
-	}
-	e.TimeMs = min(e.TimeMs, appended+maxAheadMs)
+// Settle gives an event its time: its own, or when it was appended, and never more than a minute after that.
+func (e *Event) Settle(appendMs int64) {
+	e.TimeMs = min(cmp.Or(e.TimeMs, appendMs), appendMs+maxAheadMs)
 }
 
 // home is the partition that a post lives in: what franz-go's default partitioner makes of the key.

@@ -11,6 +11,8 @@ import (
 // Count is likes and dislikes.
 type Count struct{ Likes, Dislikes int64 }
 
+func (c Count) plus(more Count) Count { return Count{c.Likes + more.Likes, c.Dislikes + more.Dislikes} }
+
 // Cell is where a reaction counts.
 type Cell struct {
 	Post   uint64
@@ -25,42 +27,54 @@ type Hour struct {
 	Partition int32
 }
 
-// pairKey is somebody's reaction to a post.
-type pairKey struct{ post, user uint64 }
+// PairKey is somebody's reaction to a post.
+type PairKey struct{ Post, User uint64 }
 
-// pair is that reaction as of now: the latest event, and since when and in which region the reaction holds.
-type pair struct {
-	action         kudosv1.Action
-	timeMs, offset int64
-	sinceMs        int64
-	region         string
+// Pair is that reaction as of now: the latest event, and since when and in which region the reaction holds.
+type Pair struct {
+	Action         kudosv1.Action
+	TimeMs, Offset int64
+	SinceMs        int64
+	Region         string
 }
 
-// fold is who likes what, by the log up to a position.
-type fold struct {
+// count is what the reaction adds to the counts of its post.
+func (p Pair) count() (c Count) {
+	switch p.Action {
+	case kudosv1.Action_LIKE:
+		c.Likes = 1
+	case kudosv1.Action_DISLIKE:
+		c.Dislikes = 1
+	}
+	return c
+}
+
+// Fold is who likes what, by the log up to a position.
+type Fold struct {
 	partitions int32
 	buckets    map[uint64]int  // of posts whose users are dealt over so many
 	next       map[int32]int64 // the position
-	pairs      map[pairKey]pair
+	Pairs      map[PairKey]Pair
 	homes      map[uint64]int32
 }
 
-func newFold(partitions int32) *fold {
-	return &fold{partitions: partitions, next: map[int32]int64{}, pairs: map[pairKey]pair{}, homes: map[uint64]int32{}}
+// NewFold is the fold of an empty log.
+func NewFold(partitions int32) *Fold {
+	return &Fold{partitions: partitions, next: map[int32]int64{}, Pairs: map[PairKey]Pair{}, homes: map[uint64]int32{}}
 }
 
 // homeOf is the partition of a user's reaction to a post.
-func (f *fold) homeOf(post, user uint64) int32 {
+func (f *Fold) homeOf(post, user uint64) int32 {
 	n := f.buckets[post]
 	if n == 0 {
-		return f.home(post)
+		return f.Home(post)
 	}
 	bucket := partition(strconv.FormatUint(user, 10), n)
 	return int32(partition(fmt.Sprintf("%d/%d", post, bucket), int(f.partitions)))
 }
 
-// home is the partition of a post without user buckets.
-func (f *fold) home(post uint64) int32 {
+// Home is the partition of a post without user buckets.
+func (f *Fold) Home(post uint64) int32 {
 	p, ok := f.homes[post]
 	if !ok {
 		p = home(post, f.partitions)
@@ -69,54 +83,48 @@ func (f *fold) home(post uint64) int32 {
 	return p
 }
 
-// add folds an event: the latest by time, then by offset, decides.
-func (f *fold) add(e Event, offset int64) {
-	k := pairKey{e.Post, e.User}
-	p, known := f.pairs[k]
-	if known && cmp.Or(cmp.Compare(e.TimeMs, p.timeMs), cmp.Compare(offset, p.offset)) <= 0 {
+// Add folds an event: the latest by time, then by offset, decides.
+func (f *Fold) Add(e Event, offset int64) {
+	k := PairKey{e.Post, e.User}
+	p, known := f.Pairs[k]
+	if known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(offset, p.Offset)) <= 0 {
 		return
 	}
-	if !known || p.action != e.Action {
-		p.action, p.sinceMs, p.region = e.Action, e.TimeMs, e.Region
+	if !known || p.Action != e.Action {
+		p.Action, p.SinceMs, p.Region = e.Action, e.TimeMs, e.Region
 	}
-	p.timeMs, p.offset = e.TimeMs, offset
-	f.pairs[k] = p
+	p.TimeMs, p.Offset = e.TimeMs, offset
+	f.Pairs[k] = p
 }
 
-// sums are the counts that follow from who likes what.
-type sums struct {
-	posts map[uint64]Count
-	cells map[Cell]Count
-	hours map[Hour]Count
+// Sums are the counts that follow from who likes what.
+type Sums struct {
+	Posts map[uint64]Count
+	Cells map[Cell]Count
+	Hours map[Hour]Count
 }
 
-func (f *fold) sums() sums {
-	s := sums{posts: map[uint64]Count{}, cells: map[Cell]Count{}, hours: map[Hour]Count{}}
-	for k, p := range f.pairs {
-		var one Count
-		switch p.action {
-		case kudosv1.Action_LIKE:
-			one.Likes = 1
-		case kudosv1.Action_DISLIKE:
-			one.Dislikes = 1
-		default:
-			continue
-		}
-		minute := p.sinceMs / 60_000
-		add(s.posts, k.post, one)
-		add(s.cells, Cell{k.post, p.region, minute}, one)
-		add(s.hours, Hour{minute / 60, p.region, f.homeOf(k.post, k.user)}, one)
+// Sums works them out.
+func (f *Fold) Sums() Sums {
+	s := Sums{Posts: map[uint64]Count{}, Cells: map[Cell]Count{}, Hours: map[Hour]Count{}}
+	for k, p := range f.Pairs {
+		one, minute := p.count(), p.SinceMs/60_000
+		Add(s.Posts, k.Post, one)
+		Add(s.Cells, Cell{k.Post, p.Region, minute}, one)
+		Add(s.Hours, Hour{minute / 60, p.Region, f.homeOf(k.Post, k.User)}, one)
 	}
 	return s
 }
 
-// add adds, and keeps no zeros.
-func add[K comparable](m map[K]Count, k K, c Count) {
-	have := m[k]
-	have.Likes, have.Dislikes = have.Likes+c.Likes, have.Dislikes+c.Dislikes
-	if have == (Count{}) {
+// Add adds to a count, and keeps no zeros.
+func Add[K comparable](m map[K]Count, k K, c Count) {
+	put(m, k, m[k].plus(c))
+}
+
+func put[K comparable](m map[K]Count, k K, c Count) {
+	if c == (Count{}) {
 		delete(m, k)
 		return
 	}
-	m[k] = have
+	m[k] = c
 }

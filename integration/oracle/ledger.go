@@ -33,7 +33,8 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{acked: map[place]Digest{}, poison: map[place]string{}, dead: map[place]int{}, moved: map[string]Event{}, copies: map[string]Event{}, nextDLT: map[int32]int64{}}
+	return &ledger{acked: map[place]Digest{}, poison: map[place]string{}, dead: map[place]int{},
+		moved: map[string]Event{}, copies: map[string]Event{}, nextDLT: map[int32]int64{}}
 }
 
 // found compares a record with what a writer was told of its place.
@@ -94,7 +95,8 @@ func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 		why, ok := l.poison[at]
 		switch {
 		case !ok:
-			d.Add("I6", "likes %v is in likes.dlt, %d times, and is none of the dead letters that are missing there", at, n)
+			d.Add("I6", "likes %v is in likes.dlt, %d times, and is none of the dead letters that are missing there",
+				at, n)
 		case n > 1:
 			d.Add("I6", "likes %v (%s) is in likes.dlt %d times", at, why, n)
 		}
@@ -110,11 +112,13 @@ func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 	}
 	clear(l.moved)
 	for origin := range l.copies {
-		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misplaced, or was forwarded before", origin)
+		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misplaced, or was forwarded before",
+			origin)
 	}
 	clear(l.copies)
 	for at := range l.acked {
-		d.Add("I4", "likes %v was acknowledged to a writer and is not in the log, which is folded up to %d", at, folded[at.partition])
+		d.Add("I4", "likes %v was acknowledged to a writer and is not in the log, which is folded up to %d", at,
+			folded[at.partition])
 	}
 	clear(l.acked)
 }

@@ -19,9 +19,12 @@ const (
 	topicDLT     = "likes.dlt"
 )
 
-// read reads committed records of some partitions, each from an offset on, until done says so for the partition. Control
-// records come too: they take offsets. It never leaves anything out: what is not in the log any more is an error.
-func (o *Oracle) read(ctx context.Context, topic string, from map[int32]int64, each func(*kgo.Record) (done bool)) error {
+// read reads committed records of some partitions, each from an offset on, until done says so for the partition.
+// Control records come too: they take offsets. It never leaves anything out: what is not in the log any more is an
+// error.
+func (o *Oracle) read(
+	ctx context.Context, topic string, from map[int32]int64, each func(*kgo.Record) (done bool),
+) error {
 	if len(from) == 0 {
 		return nil
 	}
@@ -79,29 +82,44 @@ func (o *Oracle) readTo(ctx context.Context, topic string, next, ends map[int32]
 	})
 }
 
-// ends are the last stable offsets of a topic's partitions.
-func (o *Oracle) ends(ctx context.Context, topic string) (map[int32]int64, error) {
-	listed, err := o.admin.ListCommittedOffsets(ctx, topic)
-	if err != nil {
-		return nil, fmt.Errorf("asking for the end of %s: %w", topic, err)
+// ReadAll reads a topic from its beginning to its end as of now, and returns that end. Each data record is told of.
+func (o *Oracle) ReadAll(ctx context.Context, topic string, each func(*kgo.Record)) (ends map[int32]int64, err error) {
+	if ends, err = o.ends(ctx, topic); err != nil {
+		return nil, err
 	}
-	ends := map[int32]int64{}
-	var errs []error
-	listed.Each(func(l kadm.ListedOffset) {
-		if l.Err != nil {
-			errs = append(errs, fmt.Errorf("asking for the end of %s/%d: %w", topic, l.Partition, l.Err))
-		}
-		if l.Offset > 0 {
-			ends[l.Partition] = l.Offset
-		}
-	})
-	return ends, errors.Join(errs...)
+	return ends, o.readTo(ctx, topic, map[int32]int64{}, ends, each)
 }
 
-// lastRecords returns the last committed data record of each partition that has one: from the end backwards, for most of
-// a long log need not be read for it.
-func (o *Oracle) lastRecords(ctx context.Context, topic string) (map[int32]*kgo.Record, error) {
+// ends are the last stable offsets of a topic's partitions.
+func (o *Oracle) ends(ctx context.Context, topic string) (map[int32]int64, error) {
+	return bounds(ctx, topic, o.admin.ListCommittedOffsets)
+}
+
+func bounds(
+	ctx context.Context, topic string, list func(context.Context, ...string) (kadm.ListedOffsets, error),
+) (map[int32]int64, error) {
+	listed, err := list(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the bounds of %s: %w", topic, err)
+	}
+	offsets := map[int32]int64{}
+	var errs []error
+	listed.Each(func(l kadm.ListedOffset) {
+		if offsets[l.Partition] = l.Offset; l.Err != nil {
+			errs = append(errs, fmt.Errorf("asking for the bounds of %s/%d: %w", topic, l.Partition, l.Err))
+		}
+	})
+	return offsets, errors.Join(errs...)
+}
+
+// LastRecords returns the last committed data record of each partition that has one: from the end backwards, for most
+// of a long log need not be read for it.
+func (o *Oracle) LastRecords(ctx context.Context, topic string) (map[int32]*kgo.Record, error) {
 	ends, err := o.ends(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	starts, err := bounds(ctx, topic, o.admin.ListStartOffsets)
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +127,9 @@ func (o *Oracle) lastRecords(ctx context.Context, topic string) (map[int32]*kgo.
 	for window := int64(8); ; window *= 8 {
 		from, whole := map[int32]int64{}, true
 		for p, end := range ends {
-			if last[p] == nil {
-				whole = whole && window >= end
-				from[p] = max(0, end-window)
+			if last[p] == nil && starts[p] < end {
+				whole = whole && window >= end-starts[p]
+				from[p] = max(starts[p], end-window)
 			}
 		}
 		err := o.read(ctx, topic, from, func(rec *kgo.Record) bool {

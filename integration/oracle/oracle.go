@@ -22,11 +22,10 @@ type Oracle struct {
 	cl      *kgo.Client
 	admin   *kadm.Client
 
-	// UserBuckets are the posts whose users are dealt over so many buckets; set before the first
-	// check.
+	// UserBuckets are the posts whose users are dealt over so many buckets; set before the first check.
 	UserBuckets map[uint64]int
 
-	fold   *fold // nil before the first check
+	fold   *Fold // nil before the first check
 	out    *published
 	table  *table
 	ledger *ledger
@@ -65,15 +64,15 @@ func (o *Oracle) Acknowledged(acks []Ack) {
 // Saw tells a position that MySQL was seen at; the next check holds it against the log.
 func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
 
-// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the databases, not the program;
-// and the updates before the events: what it finds folded then is all there is, forwarded events included, since they
-// come in one transaction with the update.
+// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the databases, not the
+// program; and the updates before the events: what it finds folded then is all there is, forwarded events included,
+// since they come in one transaction with the update.
 func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
-	updates, err := o.lastRecords(ctx, topicUpdates)
+	updates, err := o.LastRecords(ctx, topicUpdates)
 	if err != nil {
 		return "", err
 	}
-	likes, err := o.lastRecords(ctx, topicLikes)
+	likes, err := o.LastRecords(ctx, topicLikes)
 	if err != nil {
 		return "", err
 	}
@@ -97,7 +96,8 @@ func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 			}
 		}
 		if u.SourceOffset <= likes[p].Offset || applied[p].Seq != u.Seq+1 {
-			left = append(left, fmt.Sprintf("partition %d: folded up to %d of %d, applied seq %d of %d", p, u.SourceOffset, likes[p].Offset+1, applied[p].Seq, u.Seq+1))
+			left = append(left, fmt.Sprintf("partition %d: folded up to %d of %d, applied seq %d of %d", p,
+				u.SourceOffset, likes[p].Offset+1, applied[p].Seq, u.Seq+1))
 		}
 	}
 	return strings.Join(left, "; "), nil
@@ -111,8 +111,8 @@ type Verdict struct {
 	Differences  Differences
 }
 
-// Check reads what is new in the topics, up to where MySQL stands, and compares. Nothing may be under way: all that is in
-// the log is folded and applied (Left says ""), and nobody writes.
+// Check reads what is new in the topics, up to where MySQL stands, and compares. Nothing may be under way: all that is
+// in the log is folded and applied (Left says ""), and nobody writes.
 func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -126,16 +126,16 @@ func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	if err := o.advance(ctx, have, d); err != nil {
 		return nil, err
 	}
-	want := o.fold.sums()
-	Compare(d, "I1", "like_count", want.posts, have.posts)
-	Compare(d, "I1", "like_hourly", want.hours, have.hours)
-	Compare(d, "I2", "pairs of the state table", o.fold.pairs, o.table.pairs)
-	Compare(d, "I2", "counts of the state table against the fold", want.posts, sumOver(o.table.counts))
+	want := o.fold.Sums()
+	Compare(d, "I1", "like_count", want.Posts, have.posts)
+	Compare(d, "I1", "like_hourly", want.Hours, have.hours)
+	Compare(d, "I2", "pairs of the state table", o.fold.Pairs, o.table.pairs)
+	Compare(d, "I2", "counts of the state table against the fold", want.Posts, sumOver(o.table.counts))
 	Compare(d, "I2", "counts of the state table against its liked pairs", o.table.liked(), sumOver(o.table.counts))
-	Compare(d, "I5", "deltas of like-updates by post, region and minute", want.cells, o.out.cells)
-	Compare(d, "I5", "counts that like-updates carry", want.posts, sumOver(o.out.posts))
+	Compare(d, "I5", "deltas of like-updates by post, region and minute", want.Cells, o.out.cells)
+	Compare(d, "I5", "counts that like-updates carry", want.Posts, sumOver(o.out.posts))
 	o.ledger.settle(o.fold.next, d)
-	v.Events, v.Pairs, v.Posts = o.events, len(o.fold.pairs), len(want.posts)
+	v.Events, v.Pairs, v.Posts = o.events, len(o.fold.Pairs), len(want.Posts)
 	return v, nil
 }
 
@@ -151,7 +151,7 @@ func (o *Oracle) begin(ctx context.Context) error {
 	if n == 0 {
 		return errors.New("oracle: topic likes has no partitions")
 	}
-	o.fold = newFold(int32(n))
+	o.fold = NewFold(int32(n))
 	o.fold.buckets = o.UserBuckets
 	return nil
 }
@@ -188,10 +188,9 @@ func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) er
 	return o.readTo(ctx, topicDLT, o.ledger.nextDLT, letters, func(rec *kgo.Record) { o.ledger.buried(rec, d) })
 }
 
-// judge takes a record of likes in.
 func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 	o.events++
-	e, poison := decode(rec.Key, rec.Value)
+	e, poison := Decode(rec.Key, rec.Value)
 	at := place{rec.Partition, rec.Offset}
 	if poison != "" {
 		o.ledger.found(rec, digest(rec.Key, rec.Value), d)
@@ -199,7 +198,7 @@ func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 		return
 	}
 	o.ledger.found(rec, e.Digest(), d)
-	e.settle(rec)
+	e.Settle(rec.Timestamp.UnixMilli())
 	origin := ""
 	for _, h := range rec.Headers {
 		if h.Key == "kudos.forwarded" {
@@ -217,7 +216,7 @@ func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 	case origin != "":
 		o.ledger.forwarded(origin, e, d)
 	}
-	o.fold.add(e, rec.Offset)
+	o.fold.Add(e, rec.Offset)
 }
 
 // readTable reads the state table up to the transaction that brought it to where likes are folded: its progress record
@@ -241,10 +240,12 @@ func (o *Oracle) readTable(ctx context.Context, folded map[int32]int64, d *Diffe
 	}
 	for p, source := range folded {
 		if o.table.source[p] > source {
-			d.Add("I2", "the state table of partition %d stands at %d of likes, its updates at %d", p, o.table.source[p], source)
+			d.Add("I2", "the state table of partition %d stands at %d of likes, its updates at %d", p,
+				o.table.source[p], source)
 		}
 		if o.table.source[p] == source && o.table.seq[p] != o.out.part(p).seq && source > 0 {
-			d.Add("I2", "the state table of partition %d has %d for the next seq, its updates %d", p, o.table.seq[p], o.out.part(p).seq)
+			d.Add("I2", "the state table of partition %d has %d for the next seq, its updates %d", p, o.table.seq[p],
+				o.out.part(p).seq)
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,7 +23,7 @@ func told(t *testing.T, d Differences, want ...string) {
 }
 
 func TestFold(t *testing.T) {
-	f := newFold(4)
+	f := NewFold(4)
 	const like, unlike, dislike = kudosv1.Action_LIKE, kudosv1.Action_UNLIKE, kudosv1.Action_DISLIKE
 	for offset, e := range []Event{
 		{Post: 1, User: 1, Action: like, TimeMs: 60_000, Region: "DE"},
@@ -34,12 +33,12 @@ func TestFold(t *testing.T) {
 		{Post: 1, User: 3, Action: like, TimeMs: 100, Region: "US"},
 		{Post: 1, User: 3, Action: unlike, TimeMs: 100, Region: "US"}, // at the same time: the later one in the log
 	} {
-		f.add(e, int64(offset))
+		f.Add(e, int64(offset))
 	}
-	s := f.sums()
-	require.Equal(t, map[uint64]Count{1: {Likes: 1, Dislikes: 1}}, s.posts)
-	require.Equal(t, map[Cell]Count{{1, "DE", 1}: {1, 0}, {1, "BR", 3}: {0, 1}}, s.cells)
-	require.Equal(t, map[Hour]Count{{0, "DE", f.home(1)}: {1, 0}, {0, "BR", f.home(1)}: {0, 1}}, s.hours)
+	s := f.Sums()
+	require.Equal(t, map[uint64]Count{1: {Likes: 1, Dislikes: 1}}, s.Posts)
+	require.Equal(t, map[Cell]Count{{1, "DE", 1}: {1, 0}, {1, "BR", 3}: {0, 1}}, s.Cells)
+	require.Equal(t, map[Hour]Count{{0, "DE", f.Home(1)}: {1, 0}, {0, "BR", f.Home(1)}: {0, 1}}, s.Hours)
 }
 
 func TestSame(t *testing.T) {
@@ -64,15 +63,14 @@ func TestDecode(t *testing.T) {
 		`{"user_id":18446744073709551616,"action":"LIKE"}`:       "undecodable",
 		`{"user_id":1,"action":"LIKE"} {"and":"something more"}`: "undecodable",
 	} {
-		_, poison := decode([]byte("7"), []byte(text))
+		_, poison := Decode([]byte("7"), []byte(text))
 		require.Equal(t, want, poison, text)
 	}
 	e := Event{TimeMs: 10_000_000}
-	e.settle(&kgo.Record{Timestamp: time.UnixMilli(1_000_000)})
+	e.Settle(1_000_000)
 	require.EqualValues(t, 1_060_000, e.TimeMs, "never more than a minute ahead")
 }
 
-// update makes a record of like-updates.
 func update(t *testing.T, offset int64, seq uint64, source int64, post uint64, c Count) *kgo.Record {
 	m := &kudosv1.LikeUpdate{Seq: seq, SourceOffset: source, LikeCount: c.Likes, DislikeCount: c.Dislikes}
 	key := "_"
@@ -103,7 +101,8 @@ func TestUpdates(t *testing.T) {
 
 	d = Differences{}
 	u.add(update(t, 6, 5, 19, 0, Count{}), &d)
-	told(t, d, "I3 like-updates/0 offset 6 has seq 5, not 4", "I3 like-updates/0 offset 6 has source offset 19 after 20")
+	told(t, d, "I3 like-updates/0 offset 6 has seq 5, not 4",
+		"I3 like-updates/0 offset 6 has source offset 19 after 20")
 }
 
 func TestTable(t *testing.T) {
@@ -115,15 +114,18 @@ func TestTable(t *testing.T) {
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: append([]byte{2, 1 | 4 | 8, 0xf4, 3, 77, 0xc8, 1}, "DE"...)}, &d)
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{2, 2, 0}}, &d)
 	require.Zero(t, d.Total, "%s", d.String())
-	require.Equal(t, map[pairKey]pair{{9, 4}: {action: kudosv1.Action_LIKE, timeMs: 500, offset: 77, sinceMs: 400, region: "DE"}}, table.pairs)
+	require.Equal(t, map[PairKey]Pair{{9, 4}: {Action: kudosv1.Action_LIKE, TimeMs: 500, Offset: 77, SinceMs: 400,
+		Region: "DE"}}, table.pairs)
 	require.Equal(t, table.liked(), sumOver(table.counts))
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{2}}, &d)
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{1, 1}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{2, 1, 5, 0x80}}, &d)
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: []byte{2, 1 | 8, 5, 7, 'D'}}, &d)
-	told(t, d, "I2 state table, partition 0 offset 0: no counts of version 2", "I2 state table, partition 0 offset 0: no counts of version 2",
-		"I2 state table, partition 0 offset 0: no pair of version 2", "I2 state table, partition 0 offset 0: a pair of 4 bytes, cut off in its numbers",
+	told(t, d, "I2 state table, partition 0 offset 0: no counts of version 2",
+		"I2 state table, partition 0 offset 0: no counts of version 2",
+		"I2 state table, partition 0 offset 0: no pair of version 2",
+		"I2 state table, partition 0 offset 0: a pair of 4 bytes, cut off in its numbers",
 		"I2 state table, partition 0 offset 0: a pair with 1 bytes for its region")
 	table.add(&kgo.Record{Key: pairKeyBytes}, &d)
 	require.Empty(t, table.pairs, "a tombstone takes out")
@@ -131,7 +133,8 @@ func TestTable(t *testing.T) {
 
 func TestLedger(t *testing.T) {
 	letter := func(offset string) *kgo.Record {
-		return &kgo.Record{Headers: []kgo.RecordHeader{{Key: "kudos.topic", Value: []byte("likes")}, {Key: "kudos.partition", Value: []byte("2")},
+		return &kgo.Record{Headers: []kgo.RecordHeader{{Key: "kudos.topic", Value: []byte("likes")},
+			{Key: "kudos.partition", Value: []byte("2")},
 			{Key: "kudos.offset", Value: []byte(offset)}, {Key: "kudos.error", Value: []byte("zero_id: …")}}}
 	}
 	e := Event{Post: 1, User: 2, Action: kudosv1.Action_LIKE}
@@ -155,7 +158,8 @@ func TestLedger(t *testing.T) {
 	}
 	l.settle(nil, &d)
 	require.Equal(t, 3, d.Total, "%s", d.String())
-	for _, text := range []string{"I6 likes 2@5 (zero_id) is in likes.dlt 2 times", "I6 likes 2@6 (zero_id) is not in likes.dlt", "I6 likes 2@9 is in likes.dlt"} {
+	for _, text := range []string{"I6 likes 2@5 (zero_id) is in likes.dlt 2 times",
+		"I6 likes 2@6 (zero_id) is not in likes.dlt", "I6 likes 2@9 is in likes.dlt"} {
 		require.Contains(t, d.String(), text)
 	}
 
@@ -171,5 +175,6 @@ func TestLedger(t *testing.T) {
 	l.misplaced(place{0, 4}, e, &d)
 	l.forwarded("0@1", e, &d)
 	l.settle(nil, &d)
-	told(t, d, "I6 the forwarded copy of likes 0@3 is another event", "I6 likes 0@4 is in the wrong partition and was not forwarded", "I6 a forwarded event names likes 0@1")
+	told(t, d, "I6 the forwarded copy of likes 0@3 is another event",
+		"I6 likes 0@4 is in the wrong partition and was not forwarded", "I6 a forwarded event names likes 0@1")
 }

@@ -2,14 +2,22 @@ package oracle
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"kudos/schema/kudosv1"
 )
 
-// ReaderLeft says what the reader at an address (http://host:port) has not got yet, "" if it has all that is in likes. As
-// Left it asks for what is folded before it asks for the end of the log.
+// ReaderLeft says what the reader at an address (http://host:port) has not got yet, "" if it has all that is in likes.
+// As Left it asks for what is folded before it asks for the end of the log.
 func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	a := newAsker(base)
 	defer a.close()
@@ -17,7 +25,7 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	if err != nil {
 		return "it does not answer: " + err.Error(), ctx.Err()
 	}
-	likes, err := o.lastRecords(ctx, topicLikes)
+	likes, err := o.LastRecords(ctx, topicLikes)
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +39,8 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 			last = rec.Offset
 		}
 		if !p.Ready || p.AsOf.Offset <= last {
-			left = append(left, fmt.Sprintf("partition %d: ready %t, as of %d of %d", i, p.Ready, p.AsOf.Offset, last+1))
+			left = append(left, fmt.Sprintf("partition %d: ready %t, as of %d of %d", i, p.Ready, p.AsOf.Offset,
+				last+1))
 		}
 	}
 	return strings.Join(left, "; "), nil
@@ -54,8 +63,8 @@ const (
 	CountsOnly              // of a reader that keeps no more: who likes what must be refused
 )
 
-// Reader reads what is new in likes, up to its end, and compares what the reader at an address says. Nothing may be under
-// way: ReaderLeft says "", and nobody writes.
+// Reader reads what is new in likes, up to its end, and compares what the reader at an address says. Nothing may be
+// under way: ReaderLeft says "", and nobody writes.
 func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderVerdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -69,7 +78,7 @@ func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderV
 	if err != nil {
 		return nil, err
 	}
-	last, err := o.lastRecords(ctx, topicLikes)
+	last, err := o.LastRecords(ctx, topicLikes)
 	if err != nil {
 		return nil, err
 	}
@@ -79,4 +88,223 @@ func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderV
 		c.covered[p] = span{rec.Offset + 1, ends[p]}
 	}
 	return v, c.run(ctx, depth)
+}
+
+// span is where a reader may stand that has everything: behind the last event, and, since markers take offsets, not
+// behind the end.
+type span struct{ from, to int64 }
+
+// comparison asks a reader for everything, at rest.
+type comparison struct {
+	asker   *asker
+	fold    *Fold
+	want    map[uint64]*expected
+	posts   []uint64       // in order
+	covered map[int32]span // by partition; a partition without events stands at 0
+
+	mu struct {
+		sync.Mutex
+		verdict *ReaderVerdict
+		places  map[position]bool
+	}
+}
+
+func newComparison(base string, f *Fold, v *ReaderVerdict) *comparison {
+	c := &comparison{asker: newAsker(base), fold: f, want: f.expected(), covered: map[int32]span{}}
+	c.posts = slices.Sorted(maps.Keys(c.want))
+	c.mu.verdict, c.mu.places = v, map[position]bool{}
+	return c
+}
+
+const (
+	askers     = 4   // requests at a time
+	sampled    = 400 // pairs of each kind that are asked for
+	neverLiked = 1 << 62
+)
+
+func (c *comparison) run(ctx context.Context, depth Depth) error {
+	kept := depth != CountsOnly
+	step := max(1, len(c.posts)/sampled)
+	if err := c.totals(ctx); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(askers)
+	for batch := range slices.Chunk(c.posts, askBatch) {
+		g.Go(func() error {
+			answers, err := c.asker.manyCounts(ctx, batch, func(post uint64) int32 {
+				return home(post, c.fold.partitions)
+			})
+			c.judge(answers...)
+			return err
+		})
+	}
+	for i, post := range c.posts {
+		if i%step == 0 {
+			g.Go(func() error { return c.single(ctx, post) })
+		}
+	}
+	for i := range uint64(20) {
+		g.Go(func() error { return c.single(ctx, neverLiked+i) })
+	}
+	for i, post := range append(slices.Clone(c.posts), neverLiked) {
+		if depth == Everything || i%step == 0 {
+			g.Go(func() error { return c.likers(ctx, post, pageSize(post), kept) })
+		}
+	}
+	for _, k := range c.pairs() {
+		g.Go(func() error {
+			ans, err := c.asker.reaction(ctx, k.Post, k.User)
+			return c.take(ans, err, kept)
+		})
+	}
+	return g.Wait()
+}
+
+// pageSize differs from post to post.
+func pageSize(post uint64) int { return []int{1000, 100, 20, 3}[post%4] }
+
+func (c *comparison) single(ctx context.Context, post uint64) error {
+	ans, err := c.asker.counts(ctx, post)
+	return c.take(ans, err, true)
+}
+
+// take judges an answer. Of a reader that does not keep what it was asked for, only a refusal is right.
+func (c *comparison) take(ans *answer, err error, kept bool) error {
+	switch {
+	case kept && err == nil:
+		c.judge(ans)
+		return nil
+	case !kept && refused(err, http.StatusNotFound, "no-reactions"):
+		return nil
+	case !kept && err == nil:
+		return fmt.Errorf("%s is answered by a reader that keeps counts only", ans.path)
+	}
+	return err
+}
+
+// likers goes through the pages of a post.
+func (c *comparison) likers(ctx context.Context, post uint64, size int, kept bool) error {
+	token, after := "", uint64(0)
+	listed := 0
+	want := c.wanted(post)
+	for range len(want.reactions) + 1 { // each page but the last looks at one at least
+		ans, next, err := c.asker.likers(ctx, post, size, token, after)
+		if err := c.take(ans, err, kept); err != nil || !kept {
+			return err
+		}
+		if ans.page.wrong(want.likers) != "" {
+			return nil // and told
+		}
+		if n := len(ans.page.likers); n > 0 {
+			after = ans.page.likers[n-1].user
+			listed += n
+		}
+		if token = next; token == "" {
+			if listed != len(want.likers) {
+				c.add("%s: %d likers are listed, %d there are", ans.path, listed, len(want.likers))
+			}
+			return nil
+		}
+	}
+	c.add("/v1/posts/%d/likers?page_size=%d: the pages do not end; %d likers are listed, %d there are", post, size,
+		listed, len(want.likers))
+	return nil
+}
+
+// pairs are a sample of the reactions that stand and of those withdrawn, and of people who never said anything.
+func (c *comparison) pairs() []PairKey {
+	byAction := map[kudosv1.Action][]PairKey{}
+	for _, post := range c.posts {
+		reactions := c.want[post].reactions
+		for _, user := range slices.Sorted(maps.Keys(reactions)) {
+			action := reactions[user].Action
+			byAction[action] = append(byAction[action], PairKey{post, user})
+		}
+	}
+	var sample []PairKey
+	for _, action := range slices.Sorted(maps.Keys(byAction)) {
+		keys := byAction[action]
+		for i := 0; i < len(keys); i += max(1, len(keys)/sampled) {
+			k := keys[i]
+			sample = append(sample, k)
+			if stranger := k.User + 1; len(sample)%4 == 0 && c.want[k.Post].reactions[stranger] == (Pair{}) {
+				sample = append(sample, PairKey{k.Post, stranger})
+			}
+		}
+	}
+	return append(sample, PairKey{neverLiked, 1})
+}
+
+// totals compares what is said of all posts together.
+func (c *comparison) totals(ctx context.Context) error {
+	have, err := c.asker.stats(ctx)
+	if err != nil {
+		return err
+	}
+	type totals struct{ posts, likes, dislikes int64 }
+	var want totals
+	for _, e := range c.want {
+		want.likes += e.counts.Likes
+		want.dislikes += e.counts.Dislikes
+		if e.counts != (Count{}) {
+			want.posts++
+		}
+	}
+	if got := (totals{have.Posts, have.Likes, have.Dislikes}); got != want {
+		c.add("/v1/stats: want %+v, have %+v", want, got)
+	}
+	if int32(len(have.Partitions)) != c.fold.partitions {
+		return errors.New("/v1/stats: partitions are missing")
+	}
+	events := int64(0)
+	for i, p := range have.Partitions {
+		events += p.AsOf.Offset
+		if why := c.misplaced(int32(i), p.AsOf); why != "" || !p.Ready {
+			c.add("/v1/stats: partition %d, ready %t: %s", i, p.Ready, why)
+		}
+	}
+	if events != have.Events {
+		c.add("/v1/stats: as_of has %d events, events is %d", events, have.Events)
+	}
+	return nil
+}
+
+func (c *comparison) wanted(post uint64) *expected {
+	if e := c.want[post]; e != nil {
+		return e
+	}
+	return &expected{}
+}
+
+// misplaced says why an answer cannot be as of a place, "" if it can.
+func (c *comparison) misplaced(partition int32, asOf position) string {
+	may := c.covered[partition]
+	if asOf.Partition == partition && asOf.Offset >= may.from && asOf.Offset <= may.to {
+		return ""
+	}
+	return fmt.Sprintf("as of %v, and all of partition %d is %d to %d", asOf, partition, may.from, may.to)
+}
+
+func (c *comparison) judge(answers ...*answer) {
+	for _, a := range answers {
+		why := a.wrong(c.wanted(a.post))
+		if why == "" {
+			why = c.misplaced(home(a.post, c.fold.partitions), a.asOf)
+		}
+		if why != "" {
+			c.add("%s: post %d: %s", a.path, a.post, why)
+		}
+		c.mu.Lock()
+		c.mu.verdict.Answers++
+		c.mu.places[a.asOf] = true
+		c.mu.verdict.Places = len(c.mu.places)
+		c.mu.Unlock()
+	}
+}
+
+func (c *comparison) add(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.verdict.Differences.Add("I7", format, args...)
 }

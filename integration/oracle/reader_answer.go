@@ -52,26 +52,23 @@ type page struct {
 // expected is what a reader must say of a post.
 type expected struct {
 	counts    Count
-	reactions map[uint64]pair
+	reactions map[uint64]Pair
 	likers    []liker // in order of users
 }
 
 // expected works out what must be said of each post, as of now.
-func (f *fold) expected() map[uint64]*expected {
+func (f *Fold) expected() map[uint64]*expected {
 	posts := map[uint64]*expected{}
-	for k, p := range f.pairs {
-		e := posts[k.post]
+	for k, p := range f.Pairs {
+		e := posts[k.Post]
 		if e == nil {
-			e = &expected{reactions: map[uint64]pair{}}
-			posts[k.post] = e
+			e = &expected{reactions: map[uint64]Pair{}}
+			posts[k.Post] = e
 		}
-		e.reactions[k.user] = p
-		switch p.action {
-		case kudosv1.Action_LIKE:
-			e.counts.Likes++
-			e.likers = append(e.likers, liker{k.user, p.sinceMs, p.region})
-		case kudosv1.Action_DISLIKE:
-			e.counts.Dislikes++
+		e.reactions[k.User] = p
+		e.counts = e.counts.plus(p.count())
+		if p.Action == kudosv1.Action_LIKE {
+			e.likers = append(e.likers, liker{k.User, p.SinceMs, p.Region})
 		}
 	}
 	for _, e := range posts {
@@ -100,10 +97,10 @@ func (a *answer) wrong(want *expected) string {
 // reactionOf is what must be said of a user: whoever has none has no since and region either.
 func (e *expected) reactionOf(user uint64) reaction {
 	p := e.reactions[user]
-	if p.action != kudosv1.Action_LIKE && p.action != kudosv1.Action_DISLIKE {
+	if p.count() == (Count{}) {
 		return reaction{user: user, action: kudosv1.Action_UNLIKE}
 	}
-	return reaction{user, p.action, p.sinceMs, p.region}
+	return reaction{user, p.Action, p.SinceMs, p.Region}
 }
 
 // wrong compares a page with all likers as of the same place. Where a page begins is the token's secret; but the
@@ -116,7 +113,9 @@ func (p *page) wrong(all []liker) string {
 		if have.user <= p.after {
 			return fmt.Sprintf("user %d comes after user %d", have.user, p.after)
 		}
-		at, _ = slices.BinarySearchFunc(all, have.user, func(l liker, user uint64) int { return cmp.Compare(l.user, user) })
+		at, _ = slices.BinarySearchFunc(all, have.user, func(l liker, user uint64) int {
+			return cmp.Compare(l.user, user)
+		})
 	case !p.first:
 		return "" // nobody, behind a place that is not known
 	}

@@ -29,7 +29,8 @@ type asker struct {
 }
 
 func newAsker(base string) *asker {
-	return &asker{base: base, client: http.Client{Timeout: askTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+	return &asker{base: base, client: http.Client{Timeout: askTimeout,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
 }
 
 func (a *asker) close() { a.client.CloseIdleConnections() }
@@ -74,12 +75,17 @@ func (a *asker) ask(ctx context.Context, method, path string, body []byte, into 
 		_ = json.Unmarshal(text, &problem)
 		return fmt.Errorf("%s %s: %w", method, path, &refusal{resp.StatusCode, problem.Type, problem.Detail})
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := strictly(text, into); err != nil {
 		return fmt.Errorf("%s %s answers %.200q: %w", method, path, text, err)
 	}
 	return nil
+}
+
+// strictly decodes JSON, and takes no field that is not known.
+func strictly(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
 }
 
 // position is a place in likes as the API writes it; as "as of", all before the offset are in and none from it on.
@@ -96,28 +102,27 @@ type countsBody struct {
 	Dislikes int64  `json:"dislikes"`
 }
 
-// counts asks for one post.
+func (b countsBody) count() *Count { return &Count{b.Likes, b.Dislikes} }
+
+type countsAsOf struct {
+	countsBody
+	AsOf position `json:"as_of"`
+}
+
 func (a *asker) counts(ctx context.Context, post uint64) (*answer, error) {
-	var body struct {
-		countsBody
-		AsOf position `json:"as_of"`
-	}
+	var body countsAsOf
 	path := fmt.Sprintf("/v1/posts/%d/likes", post)
 	if err := a.ask(ctx, http.MethodGet, path, nil, &body); err != nil {
 		return nil, err
 	}
-	ans := &answer{path: path, post: post, asOf: body.AsOf, counts: &Count{body.Likes, body.Dislikes}}
+	ans := &answer{path: path, post: post, asOf: body.AsOf, counts: body.count()}
 	ans.about(body.Post)
 	return ans, nil
 }
 
 // manyCounts asks for up to 1,000 posts at once.
 func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64) int32) ([]*answer, error) {
-	ids := make([]string, len(posts))
-	for i, post := range posts {
-		ids[i] = strconv.FormatUint(post, 10)
-	}
-	request, err := json.Marshal(map[string]any{"post_ids": ids})
+	request, err := json.Marshal(map[string]any{"post_ids": idsOf(posts)})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,7 @@ func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64
 	for i, b := range body.Posts {
 		partition := home(posts[i])
 		at, ok := asOf[partition]
-		answers[i] = &answer{path: path, post: posts[i], asOf: at, counts: &Count{b.Likes, b.Dislikes}}
+		answers[i] = &answer{path: path, post: posts[i], asOf: at, counts: b.count()}
 		answers[i].about(b.Post)
 		if !ok {
 			answers[i].broken = fmt.Sprintf("as_of %v lacks partition %d", body.AsOf, partition)
@@ -157,9 +162,18 @@ func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64
 	return answers, nil
 }
 
-var reactionNames = map[string]kudosv1.Action{"LIKE": kudosv1.Action_LIKE, "DISLIKE": kudosv1.Action_DISLIKE, "NONE": kudosv1.Action_UNLIKE}
+// idsOf are posts as the API writes them.
+func idsOf(posts []uint64) []string {
+	ids := make([]string, len(posts))
+	for i, post := range posts {
+		ids[i] = strconv.FormatUint(post, 10)
+	}
+	return ids
+}
 
-// reaction asks what a user has for a post.
+var reactionNames = map[string]kudosv1.Action{"LIKE": kudosv1.Action_LIKE, "DISLIKE": kudosv1.Action_DISLIKE,
+	"NONE": kudosv1.Action_UNLIKE}
+
 func (a *asker) reaction(ctx context.Context, post, user uint64) (*answer, error) {
 	var body struct {
 		Post     uint64     `json:"post_id,string"`
@@ -193,7 +207,9 @@ func (a *asker) reaction(ctx context.Context, post, user uint64) (*answer, error
 }
 
 // likers asks for a page. after is the last user who was listed on the pages before.
-func (a *asker) likers(ctx context.Context, post uint64, size int, token string, after uint64) (ans *answer, next string, err error) {
+func (a *asker) likers(
+	ctx context.Context, post uint64, size int, token string, after uint64,
+) (ans *answer, next string, err error) {
 	var body struct {
 		Post   uint64 `json:"post_id,string"`
 		Likers []struct {

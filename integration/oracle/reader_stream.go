@@ -2,13 +2,11 @@ package oracle
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -16,15 +14,14 @@ import (
 // followEvery is how often a reader that is away is asked for a stream again.
 const followEvery = 50 * time.Millisecond
 
-// Follow follows a stream (Server-Sent Events) of posts, from one reader to the next of those at some addresses each time
-// that it breaks off, and on from the event that it has, until done says so of the newest counts. The readers may end
-// and come again all the while; any other failure is an error.
-func Follow(ctx context.Context, bases []string, posts []uint64, done func(newest map[uint64]Count) bool) (*Watched, error) {
-	ids := make([]string, len(posts))
-	for i, post := range posts {
-		ids[i] = strconv.FormatUint(post, 10)
-	}
-	f := &follower{done: done, newest: map[uint64]Count{}, path: "/v1/stream?post_ids=" + strings.Join(ids, ",")}
+// Follow follows a stream (Server-Sent Events) of posts, from one reader to the next of those at some addresses each
+// time that it breaks off, and on from the event that it has, until done says so of the newest counts. The readers may
+// end and come again all the while; any other failure is an error.
+func Follow(
+	ctx context.Context, bases []string, posts []uint64, done func(newest map[uint64]Count) bool,
+) (*Watched, error) {
+	path := "/v1/stream?post_ids=" + strings.Join(idsOf(posts), ",")
+	f := &follower{done: done, newest: map[uint64]Count{}, path: path}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -113,20 +110,16 @@ func (f *follower) events(body io.Reader) (ended bool, err error) {
 }
 
 func (f *follower) take(id, event, data string) error {
-	var body struct {
-		countsBody
-		AsOf position `json:"as_of"`
-	}
-	d := json.NewDecoder(bytes.NewReader([]byte(data)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&body); err != nil || event != "likes" || id == "" {
+	var body countsAsOf
+	if err := strictly([]byte(data), &body); err != nil || event != "likes" || id == "" {
 		return fmt.Errorf("GET %s: event %q, id %q, data %.200q is no news of likes: %w", f.path, event, id, data, err)
 	}
 	if len(f.answers) == watchMost {
 		return fmt.Errorf("GET %s: more than can be remembered", f.path)
 	}
 	f.lastID = id
-	f.newest[body.Post] = Count{body.Likes, body.Dislikes}
-	f.answers = append(f.answers, &answer{path: f.path, post: body.Post, asOf: body.AsOf, counts: &Count{body.Likes, body.Dislikes}, streamed: true})
+	f.newest[body.Post] = *body.count()
+	f.answers = append(f.answers, &answer{path: f.path, post: body.Post, asOf: body.AsOf, counts: body.count(),
+		streamed: true})
 	return nil
 }

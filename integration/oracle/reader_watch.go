@@ -33,9 +33,9 @@ const (
 	watchMost  = 500_000
 )
 
-// Watch asks the reader at an address about posts, and about users' reactions to them, until ctx ends: for counts one by
-// one and together, for reactions, and for likers, page by page. The reader may end and come again all the while; any
-// other failure is an error.
+// Watch asks the reader at an address about posts, and about users' reactions to them, until ctx ends: for counts one
+// by one and together, for reactions, and for likers, page by page. The reader may end and come again all the while;
+// any other failure is an error.
 func (o *Oracle) Watch(ctx context.Context, base string, posts, users []uint64) (*Watched, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -70,13 +70,15 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 			return w, nil
 		}
 	}
-	return nil, fmt.Errorf("watching the reader at %s: %d answers are more than can be remembered", base, len(w.answers))
+	return nil, fmt.Errorf("watching the reader at %s: %d answers are more than can be remembered", base,
+		len(w.answers))
 }
 
 // away tells a reader that is down, or not ready yet, from one that errs.
 func away(err error) bool {
 	var broken net.Error
-	return errors.As(err, &broken) && !broken.Timeout() || refused(err, http.StatusServiceUnavailable, "not-ready") || errors.Is(err, errCut)
+	return errors.As(err, &broken) && !broken.Timeout() || refused(err, http.StatusServiceUnavailable, "not-ready") ||
+		errors.Is(err, errCut)
 }
 
 func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, user uint64, partitions int32) error {
@@ -144,8 +146,8 @@ func (o *Oracle) Judge(ctx context.Context, w *Watched) (*ReaderVerdict, error) 
 	r := newReplay(w.answers, o.fold.partitions, v)
 	err = o.readTo(ctx, topicLikes, map[int32]int64{}, ends, func(rec *kgo.Record) {
 		r.reach(rec.Partition, rec.Offset)
-		if e, poison := decode(rec.Key, rec.Value); poison == "" {
-			e.settle(rec)
+		if e, poison := Decode(rec.Key, rec.Value); poison == "" {
+			e.Settle(rec.Timestamp.UnixMilli())
 			r.add(rec.Partition, rec.Offset, e)
 		}
 	})
@@ -165,7 +167,7 @@ type replay struct {
 }
 
 type replayed struct {
-	fold     *fold
+	fold     *Fold
 	want     *expected // nil: it is to be worked out again
 	listings map[*listing]bool
 }
@@ -177,7 +179,8 @@ type subject struct {
 }
 
 func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
-	r := &replay{partitions: partitions, pending: map[int32][]*answer{}, posts: map[uint64]*replayed{}, d: &v.Differences}
+	r := &replay{partitions: partitions, pending: map[int32][]*answer{}, posts: map[uint64]*replayed{},
+		d: &v.Differences}
 	places, before := map[position]bool{}, map[subject]position{}
 	for _, a := range answers {
 		p := a.asOf.Partition
@@ -194,7 +197,7 @@ func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
 		before[s] = a.asOf
 		places[a.asOf] = true
 		r.pending[p] = append(r.pending[p], a)
-		r.posts[a.post] = &replayed{fold: newFold(partitions), listings: map[*listing]bool{}}
+		r.posts[a.post] = &replayed{fold: NewFold(partitions), listings: map[*listing]bool{}}
 	}
 	for _, list := range r.pending {
 		slices.SortStableFunc(list, func(a, b *answer) int { return cmp.Compare(a.asOf.Offset, b.asOf.Offset) })
@@ -213,7 +216,6 @@ func (r *replay) reach(partition int32, offset int64) {
 	r.pending[partition] = list
 }
 
-// end judges the rest.
 func (r *replay) end(ends map[int32]int64) {
 	for p := range r.pending {
 		r.reach(p, ends[p])
@@ -228,9 +230,9 @@ func (r *replay) add(partition int32, offset int64, e Event) {
 	if post == nil || home(e.Post, r.partitions) != partition {
 		return
 	}
-	post.fold.add(e, offset)
+	post.fold.Add(e, offset)
 	post.want = nil
-	if post.fold.pairs[pairKey{e.Post, e.User}].action != kudosv1.Action_LIKE {
+	if post.fold.Pairs[PairKey{e.Post, e.User}].Action != kudosv1.Action_LIKE {
 		for l := range post.listings {
 			delete(l.standing, e.User)
 		}
@@ -268,7 +270,8 @@ func (p *replayed) follow(a *answer, d *Differences) {
 	delete(p.listings, l)
 	for user := range l.standing {
 		if !l.listed[user] {
-			d.Add("I8", "%s: user %d liked post %d from the first page to the last, as of %v, and is on none", a.path, user, a.post, a.asOf)
+			d.Add("I8", "%s: user %d liked post %d from the first page to the last, as of %v, and is on none", a.path,
+				user, a.post, a.asOf)
 		}
 	}
 }

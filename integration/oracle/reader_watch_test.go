@@ -14,6 +14,20 @@ import (
 	"kudos/schema/kudosv1"
 )
 
+// judged holds answers against a log.
+func judged(answers []*answer, partitions int32, log []Event) *ReaderVerdict {
+	v := &ReaderVerdict{}
+	r, f := newReplay(answers, partitions, v), NewFold(partitions)
+	for _, e := range log {
+		p := f.Home(e.Post)
+		r.reach(p, f.next[p])
+		r.add(p, f.next[p], e)
+		f.append(e)
+	}
+	r.end(f.next)
+	return v
+}
+
 // watchedWhile watches a fake reader that takes in one event of the log before each answer, and judges what it said.
 func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVerdict {
 	t.Helper()
@@ -21,7 +35,7 @@ func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVer
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f := &fakeReader{t: t, spoil: spoil}
-	f.mu.fold = newFold(fakePartitions)
+	f.mu.fold = NewFold(fakePartitions)
 	more, rounds := log, 0
 	f.before = func() {
 		if len(more) > 0 {
@@ -31,23 +45,11 @@ func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVer
 			cancel()
 		}
 	}
-	server := httptest.NewServer(f)
-	defer server.Close()
-	w, err := watch(ctx, server.URL, []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions)
+	w, err := watch(ctx, f.serve(), []uint64{1, 2, 3, 8, 99}, []uint64{2, 12, 14, 15}, fakePartitions)
 	require.NoError(t, err)
 	require.Empty(t, more)
 	require.Zero(t, w.Away)
-	v := &ReaderVerdict{}
-	r := newReplay(w.answers, fakePartitions, v)
-	all := newFold(fakePartitions)
-	for _, e := range log {
-		p := all.home(e.Post)
-		r.reach(p, all.next[p])
-		p, offset := all.append(e)
-		r.add(p, offset, e)
-	}
-	r.end(all.next)
-	return v
+	return judged(w.answers, fakePartitions, log)
 }
 
 func TestReaderWhileThingsMove(t *testing.T) {
@@ -81,10 +83,17 @@ func TestReaderWhileThingsMove(t *testing.T) {
 		"newer than said": {once(1, count, move(-1)), "I8 /v1/posts/1/likes: post 1 as of"},
 		"goes back":       {once(5, count, move(-3)), "is answered as of"},
 		"not in the log":  {once(7, count, move(+1000)), "and likes ends at"},
-		"elsewhere":       {once(1, count, func(b object) { b["as_of"].(object)["partition"] = 1 - home(1, fakePartitions) }), "it lives in partition"},
-		"count of many":   {once(1, ":get", func(b object) { b["posts"].([]any)[0].(object)["likes"] = 99 }), "I8 /v1/likes:get: post 1 as of"},
-		"page":            {once(2, page, func(b object) { first := b["likers"].([]any)[0].(object); first["region"] = "FR" }), "region:FR"},
-		"reaction":        {once(6, "/likes/14", func(b object) { b["region"] = "FR" }), "region:FR"},
+		"elsewhere": {once(1, count, func(b object) {
+			b["as_of"].(object)["partition"] = 1 - home(1, fakePartitions)
+		}), "it lives in partition"},
+		"count of many": {once(1, ":get", func(b object) {
+			b["posts"].([]any)[0].(object)["likes"] = 99
+		}), "I8 /v1/likes:get: post 1 as of"},
+		"page": {once(2, page, func(b object) {
+			first := b["likers"].([]any)[0].(object)
+			first["region"] = "FR"
+		}), "region:FR"},
+		"reaction": {once(6, "/likes/14", func(b object) { b["region"] = "FR" }), "region:FR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, watchedWhile(t, tt.spoil).Differences.String(), tt.want)
@@ -94,7 +103,8 @@ func TestReaderWhileThingsMove(t *testing.T) {
 
 // A stream that breaks off is gone on with elsewhere, from the last event on, and does not go back.
 func TestFollow(t *testing.T) {
-	const newer, older = `{"post_id":"1","likes":2,"dislikes":0,"as_of":{"partition":0,"offset":2}}`, `{"post_id":"1","likes":1,"dislikes":0,"as_of":{"partition":0,"offset":1}}`
+	const newer, older = `{"post_id":"1","likes":2,"dislikes":0,"as_of":{"partition":0,"offset":2}}`,
+		`{"post_id":"1","likes":1,"dislikes":0,"as_of":{"partition":0,"offset":1}}`
 	event := func(id, data string) string { return "id: " + id + "\nevent: likes\ndata: " + data + "\n\n" }
 	serve := func(answer func(lastID string) (int, string)) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -117,28 +127,20 @@ func TestFollow(t *testing.T) {
 		n := 0
 		return Follow(ctx, []string{one, down, two}, []uint64{1}, func(map[uint64]Count) bool { n++; return n == 2 })
 	}
-	log := []Event{{Post: 1, User: 1, Action: kudosv1.Action_LIKE, TimeMs: 1}, {Post: 1, User: 2, Action: kudosv1.Action_LIKE, TimeMs: 2}}
-	judged := func(w *Watched) string {
-		v := &ReaderVerdict{}
-		r := newReplay(w.answers, 1, v)
-		for i, e := range log {
-			r.reach(0, int64(i))
-			r.add(0, int64(i), e)
-		}
-		r.end(map[int32]int64{0: int64(len(log))})
-		return v.Differences.String()
-	}
+	log := []Event{{Post: 1, User: 1, Action: kudosv1.Action_LIKE, TimeMs: 1},
+		{Post: 1, User: 2, Action: kudosv1.Action_LIKE, TimeMs: 2}}
+	found := func(w *Watched) string { return judged(w.answers, 1, log).Differences.String() }
 	w, err := followed(older, newer)
 	require.NoError(t, err)
 	require.Equal(t, "a", <-asked)
 	require.Equal(t, []int{2, 1}, []int{w.Streams, w.Away})
-	require.Equal(t, "no differences", judged(w))
+	require.Equal(t, "no differences", found(w))
 	w, err = followed(newer, older)
 	require.NoError(t, err)
-	require.Contains(t, judged(w), "post 1 is answered as of 0@1 after an answer as of 0@2")
+	require.Contains(t, found(w), "post 1 is answered as of 0@1 after an answer as of 0@2")
 	w, err = followed(older, strings.Replace(newer, `"likes":2`, `"likes":3`, 1))
 	require.NoError(t, err)
-	require.Contains(t, judged(w), "want {Likes:2 Dislikes:0}, have {Likes:3 Dislikes:0}")
+	require.Contains(t, found(w), "want {Likes:2 Dislikes:0}, have {Likes:3 Dislikes:0}")
 	_, err = followed(older, `{"likes":"two"}`)
 	require.ErrorContains(t, err, "is no news of likes")
 }
@@ -147,10 +149,12 @@ func TestFollow(t *testing.T) {
 func TestPagesWhileThingsMove(t *testing.T) {
 	const like, unlike = kudosv1.Action_LIKE, kudosv1.Action_UNLIKE
 	log := []Event{
-		{Post: 1, User: 1, Action: like, TimeMs: 1}, {Post: 1, User: 2, Action: like, TimeMs: 2}, {Post: 1, User: 3, Action: like, TimeMs: 3}, {Post: 1, User: 5, Action: like, TimeMs: 5},
-		{Post: 1, User: 2, Action: unlike, TimeMs: 9}, {Post: 1, User: 4, Action: like, TimeMs: 10}, {Post: 1, User: 3, Action: unlike, TimeMs: 11}, {Post: 1, User: 3, Action: like, TimeMs: 12},
+		{Post: 1, User: 1, Action: like, TimeMs: 1}, {Post: 1, User: 2, Action: like, TimeMs: 2},
+		{Post: 1, User: 3, Action: like, TimeMs: 3}, {Post: 1, User: 5, Action: like, TimeMs: 5},
+		{Post: 1, User: 2, Action: unlike, TimeMs: 9}, {Post: 1, User: 4, Action: like, TimeMs: 10},
+		{Post: 1, User: 3, Action: unlike, TimeMs: 11}, {Post: 1, User: 3, Action: like, TimeMs: 12},
 	}
-	judged := func(pages ...*answer) string {
+	found := func(pages ...*answer) string {
 		l := &listing{listed: map[uint64]bool{}}
 		for i, p := range pages {
 			p.post, p.asOf.Partition, p.listing = 1, home(1, fakePartitions), l
@@ -159,27 +163,19 @@ func TestPagesWhileThingsMove(t *testing.T) {
 				l.listed[liker.user] = true
 			}
 		}
-		v := &ReaderVerdict{}
-		r := newReplay(pages, fakePartitions, v)
-		f := newFold(fakePartitions)
-		for _, e := range log {
-			p, offset := f.append(e)
-			r.reach(p, offset)
-			r.add(p, offset, e)
-		}
-		r.end(f.next)
-		return v.Differences.String()
+		return judged(pages, fakePartitions, log).Differences.String()
 	}
 	at := func(offset int64, after uint64, likers ...liker) *answer {
 		return &answer{asOf: position{Offset: offset}, page: &page{likers: likers, after: after}}
 	}
 	one, two, three, four, five := liker{1, 1, ""}, liker{2, 2, ""}, liker{3, 3, ""}, liker{4, 10, ""}, liker{5, 5, ""}
 	const right = "no differences"
-	require.Equal(t, right, judged(at(4, 0, one, two), at(4, 2, three, five)))
-	require.Equal(t, right, judged(at(4, 0, one, two), at(6, 2, three, four, five)))
-	require.Equal(t, right, judged(at(4, 0, one, two), at(8, 2, four, five)), "user 3 was away once in between")
-	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, four, five)), "user 3 liked post 1 from the first page to the last")
-	require.Contains(t, judged(at(4, 0, one), at(5, 1, two, three, five)), "want {user:3")
-	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, three, four)), "is the last page, and leaves out {user:5")
-	require.Contains(t, judged(at(4, 0, one, two), at(6, 2, two, three)), "user 2 comes after user 2")
+	require.Equal(t, right, found(at(4, 0, one, two), at(4, 2, three, five)))
+	require.Equal(t, right, found(at(4, 0, one, two), at(6, 2, three, four, five)))
+	require.Equal(t, right, found(at(4, 0, one, two), at(8, 2, four, five)), "user 3 was away once in between")
+	require.Contains(t, found(at(4, 0, one, two), at(6, 2, four, five)),
+		"user 3 liked post 1 from the first page to the last")
+	require.Contains(t, found(at(4, 0, one), at(5, 1, two, three, five)), "want {user:3")
+	require.Contains(t, found(at(4, 0, one, two), at(6, 2, three, four)), "is the last page, and leaves out {user:5")
+	require.Contains(t, found(at(4, 0, one, two), at(6, 2, two, three)), "user 2 comes after user 2")
 }

@@ -16,12 +16,13 @@ type table struct {
 	next   map[int32]int64 // offsets
 	source map[int32]int64 // progress: the next offset of likes
 	seq    map[int32]uint64
-	pairs  map[pairKey]pair
+	pairs  map[PairKey]Pair
 	counts map[share]Count
 }
 
 func newTable() *table {
-	return &table{next: map[int32]int64{}, source: map[int32]int64{}, seq: map[int32]uint64{}, pairs: map[pairKey]pair{}, counts: map[share]Count{}}
+	return &table{next: map[int32]int64{}, source: map[int32]int64{}, seq: map[int32]uint64{},
+		pairs: map[PairKey]Pair{}, counts: map[share]Count{}}
 }
 
 // share is what a partition has of a post: all of it, unless its users are dealt over buckets.
@@ -34,13 +35,13 @@ type share struct {
 func sumOver(shares map[share]Count) map[uint64]Count {
 	sums := map[uint64]Count{}
 	for s, c := range shares {
-		add(sums, s.post, c)
+		Add(sums, s.post, c)
 	}
 	return sums
 }
 
-// add takes a record in. The layout of values is that of schema/state_value.go (pairs and counts, version 2: varints) and
-// schema/state.go (progress, version 1: integers of 8 bytes, big-endian), behind a byte for the version.
+// add takes a record in. The layout of values is that of schema/state_value.go (pairs and counts, version 2: varints)
+// and schema/state.go (progress, version 1: integers of 8 bytes, big-endian), behind a byte for the version.
 func (t *table) add(rec *kgo.Record, d *Differences) {
 	if err := t.read(rec); err != nil {
 		d.Add("I2", "state table, partition %d offset %d: %v", rec.Partition, rec.Offset, err)
@@ -54,7 +55,7 @@ func (t *table) read(rec *kgo.Record) error {
 	if v == nil { // only `kudos rebuild` takes something out; what should have stayed is missing then
 		switch len(rec.Key) {
 		case 16:
-			delete(t.pairs, pairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])})
+			delete(t.pairs, PairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])})
 		case 8:
 			delete(t.counts, share{rec.Partition, binary.BigEndian.Uint64(rec.Key)})
 		}
@@ -72,7 +73,7 @@ func (t *table) read(rec *kgo.Record) error {
 		if err != nil {
 			return err
 		}
-		t.pairs[pairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])}] = p
+		t.pairs[PairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])}] = p
 	case len(rec.Key) == 8:
 		if len(v) < 3 || v[0] != 2 {
 			return errors.New("no counts of version 2")
@@ -82,25 +83,20 @@ func (t *table) read(rec *kgo.Record) error {
 		if n <= 0 || k <= 0 || 1+n+k != len(v) {
 			return fmt.Errorf("counts of %d bytes", len(v))
 		}
-		post := share{rec.Partition, binary.BigEndian.Uint64(rec.Key)}
-		if c := (Count{likes, dislikes}); c == (Count{}) {
-			delete(t.counts, post)
-		} else {
-			t.counts[post] = c
-		}
+		put(t.counts, share{rec.Partition, binary.BigEndian.Uint64(rec.Key)}, Count{likes, dislikes})
 	}
 	return nil
 }
 
 // readPair reads version 2: reaction in the low bits of the second byte, and above them whether the time since is given
 // (4), and a region of two (8) or six bytes (16).
-func readPair(v []byte) (p pair, err error) {
+func readPair(v []byte) (p Pair, err error) {
 	if len(v) < 4 || v[0] != 2 {
 		return p, errors.New("no pair of version 2")
 	}
 	flags, rest := v[1], v[2:]
 	var known bool
-	if p.action, known = reactions[flags&3]; !known || flags >= 32 {
+	if p.Action, known = reactions[flags&3]; !known || flags >= 32 {
 		return p, fmt.Errorf("reaction and flags %#x", flags)
 	}
 	numbers := 2
@@ -119,24 +115,18 @@ func readPair(v []byte) (p pair, err error) {
 	if got[2]&1 != 0 {
 		before = ^before
 	}
-	p.timeMs, p.offset, p.sinceMs = int64(got[0]), int64(got[1]), int64(got[0])-before
+	p.TimeMs, p.Offset, p.SinceMs = int64(got[0]), int64(got[1]), int64(got[0])-before
 	if want := map[byte]int{0: 0, 8: 2, 16: 6}[flags&24]; len(rest) != want || flags&24 == 24 {
 		return p, fmt.Errorf("a pair with %d bytes for its region", len(rest))
 	}
-	p.region = strings.TrimRight(string(rest), "\x00")
+	p.Region = strings.TrimRight(string(rest), "\x00")
 	return p, nil
 }
 
-// liked counts the pairs of each post.
 func (t *table) liked() map[uint64]Count {
 	counts := map[uint64]Count{}
 	for k, p := range t.pairs {
-		switch p.action {
-		case kudosv1.Action_LIKE:
-			add(counts, k.post, Count{1, 0})
-		case kudosv1.Action_DISLIKE:
-			add(counts, k.post, Count{0, 1})
-		}
+		Add(counts, k.Post, p.count())
 	}
 	return counts
 }

@@ -35,7 +35,8 @@ type publishedPart struct {
 }
 
 func newPublished() *published {
-	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{}, posts: map[share]Count{}}
+	return &published{next: map[int32]int64{}, parts: map[int32]*publishedPart{}, cells: map[Cell]Count{},
+		posts: map[share]Count{}}
 }
 
 func (u *published) part(p int32) *publishedPart {
@@ -62,7 +63,8 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 	}
 	part.seq = m.Seq + 1
 	if m.SourceOffset < part.source {
-		d.Add("I3", "like-updates/%d offset %d has source offset %d after %d", rec.Partition, rec.Offset, m.SourceOffset, part.source)
+		d.Add("I3", "like-updates/%d offset %d has source offset %d after %d", rec.Partition, rec.Offset,
+			m.SourceOffset, part.source)
 	}
 	part.source, part.whole = m.SourceOffset, string(rec.Key) == "_"
 	if part.whole {
@@ -74,19 +76,16 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 		return
 	}
 	for _, delta := range m.Deltas {
-		add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
+		Add(u.cells, Cell{post, string(delta.Region), delta.Minute}, Count{delta.Likes, delta.Dislikes})
 	}
-	if c := (Count{m.LikeCount, m.DislikeCount}); c == (Count{}) {
-		delete(u.posts, share{rec.Partition, post})
-	} else {
-		u.posts[share{rec.Partition, post}] = c
-	}
+	put(u.posts, share{rec.Partition, post}, Count{m.LikeCount, m.DislikeCount})
 }
 
 // hold compares a position that MySQL was seen at with what the log says: the first record from there on has its seq.
 func (p *publishedPart) hold(partition int32, seen Position, d *Differences) {
 	if seen.Seq != p.seq {
-		d.Add("I3", "MySQL was seen at offset %d seq %d of like-updates/%d, where seq %d is next", seen.Offset, seen.Seq, partition, p.seq)
+		d.Add("I3", "MySQL was seen at offset %d seq %d of like-updates/%d, where seq %d is next", seen.Offset,
+			seen.Seq, partition, p.seq)
 	}
 }
 

@@ -21,15 +21,35 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
+// expression is one that somebody, an alert or a panel, asks for.
+type expression struct{ who, text string }
+
 func main() {
 	names := map[string]bool{}
 	var errs []error
 	for _, path := range os.Args[1:] {
-		read := readDashboard
+		read := dashboardExpressions
 		if filepath.Ext(path) != ".json" {
-			read = readRules
+			read = ruleExpressions
 		}
-		if err := read(path, names); err != nil {
+		all, err := read(path)
+		if err == nil && len(all) == 0 {
+			err = errors.New("it asks for nothing")
+		}
+		for _, e := range all {
+			parsed, parseErr := parser.ParseExpr(e.text)
+			if parseErr != nil {
+				err = errors.Join(err, fmt.Errorf("%q: %w", e.who, parseErr))
+				continue
+			}
+			parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
+				if v, ok := n.(*parser.VectorSelector); ok {
+					names[v.Name] = true
+				}
+				return nil
+			})
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 	}
@@ -42,66 +62,37 @@ func main() {
 	}
 }
 
-func readRules(path string, names map[string]bool) error {
+func ruleExpressions(path string) (all []expression, err error) {
 	groups, errs := rulefmt.ParseFile(path, false, model.UTF8Validation)
 	if len(errs) > 0 {
-		return errors.Join(errs...)
+		return nil, errors.Join(errs...)
 	}
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
-			if err := addNames(r.Expr, names); err != nil {
-				return fmt.Errorf("%s: %w", r.Alert, err)
-			}
+			all = append(all, expression{r.Alert, r.Expr})
 		}
 	}
-	return nil
+	return all, nil
 }
 
-// dashboard is what Grafana's JSON has of expressions.
-type dashboard struct {
-	Panels []struct {
-		Title   string `json:"title"`
-		Targets []struct {
-			Expr string `json:"expr"`
-		} `json:"targets"`
-	} `json:"panels"`
-}
-
-func readDashboard(path string, names map[string]bool) error {
+// dashboardExpressions are those of Grafana's JSON.
+func dashboardExpressions(path string) (all []expression, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var d dashboard
-	if err := json.Unmarshal(text, &d); err != nil {
-		return err
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
 	}
-	found := 0
-	for _, p := range d.Panels {
+	err = json.Unmarshal(text, &dashboard)
+	for _, p := range dashboard.Panels {
 		for _, t := range p.Targets {
-			found++
 			// Grafana fills it in with a duration.
-			if err := addNames(strings.ReplaceAll(t.Expr, "$__rate_interval", "5m"), names); err != nil {
-				return fmt.Errorf("panel %q: %w", p.Title, err)
-			}
+			all = append(all, expression{p.Title, strings.ReplaceAll(t.Expr, "$__rate_interval", "5m")})
 		}
 	}
-	if found == 0 {
-		return errors.New("no panel asks for anything")
-	}
-	return nil
-}
-
-func addNames(expr string, names map[string]bool) error {
-	parsed, err := parser.ParseExpr(expr)
-	if err != nil {
-		return err
-	}
-	parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
-		if v, ok := n.(*parser.VectorSelector); ok {
-			names[v.Name] = true
-		}
-		return nil
-	})
-	return nil
+	return all, err
 }

@@ -20,13 +20,7 @@ type place struct {
 
 // compare puts the better one first.
 func (a place) compare(b place) int {
-	switch {
-	case a.score != b.score:
-		return cmp.Compare(b.score, a.score)
-	case a.reached != b.reached:
-		return cmp.Compare(a.reached, b.reached)
-	}
-	return cmp.Compare(a.post, b.post)
+	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.reached, b.reached), cmp.Compare(a.post, b.post))
 }
 
 // top keeps the best n places.
@@ -68,7 +62,24 @@ func (t *top) finish() []place {
 	return t.sorted()
 }
 
-// question asks for the best posts of a region in a window.
+// merge takes a partition's list in, without those excluded.
+func (t *top) merge(list []place, excluded map[uint64]bool) {
+	if t.shared == nil {
+		t.shared = map[uint64]place{}
+	}
+	for _, p := range list {
+		switch {
+		case excluded[p.post]:
+		case !p.shared:
+			t.add(p)
+		default:
+			sum := t.shared[p.post]
+			t.shared[p.post] = place{post: p.post, score: sum.score + p.score, likes: sum.likes + p.likes,
+				reached: max(sum.reached, p.reached)}
+		}
+	}
+}
+
 type question struct {
 	kind     *kind
 	region   string // or global
@@ -78,7 +89,6 @@ type question struct {
 	top      int
 }
 
-// best answers a question.
 func (p *partition) best(q question) []place {
 	t := top{n: q.top}
 	var shared []place // all of them, excluded ones as well: who has little here may have much elsewhere
@@ -143,7 +153,7 @@ func (s *sum) of(p *partition, q question) {
 		}
 		for at := first; at <= last; at++ {
 			if b := buckets[at]; b != nil {
-				s.add(b, at, q.kind.weightAt(last-at))
+				s.add(b, at, q.kind.weights[last-at])
 			}
 		}
 	}
@@ -163,12 +173,4 @@ func (s *sum) add(b *bucket, at, weight int64) {
 			a.newest = max(a.newest, at)
 		}
 	}
-}
-
-// weightAt is what a like weighs that is so many buckets old.
-func (k *kind) weightAt(age int64) int64 {
-	if k.weights == nil {
-		return one
-	}
-	return k.weights[age]
 }

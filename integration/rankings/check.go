@@ -3,11 +3,10 @@ package rankings
 import (
 	"cmp"
 	"fmt"
-	"runtime"
+	"maps"
 	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"kudos/integration/oracle"
 	"kudos/schema"
@@ -19,7 +18,6 @@ type Verdict struct {
 	Differences       oracle.Differences
 }
 
-// check is one under way.
 type check struct {
 	log        *Log
 	config     *Config
@@ -35,13 +33,15 @@ type check struct {
 	faults [][]string
 }
 
-// Check holds every ranking against what follows from the log at the positions that it names; and if end is not nil, the
-// last ones against the whole log.
+// Check holds every ranking against what follows from the log at the positions that it names; and if end is not nil,
+// the last ones against the whole log.
 func Check(log *Log, config Config, end *End) (*Verdict, error) {
 	v := &Verdict{}
 	c := &check{
-		log: log, config: &config, lateness: int64(config.Lateness / time.Minute), kinds: map[string]*kind{}, d: &v.Differences,
-		last: map[string]*published{}, parts: make([]*partition, len(log.Updates)), faults: make([][]string, len(log.Updates)),
+		log: log, config: &config, lateness: int64(config.Lateness / time.Minute), kinds: map[string]*kind{},
+		d:    &v.Differences,
+		last: map[string]*published{}, parts: make([]*partition, len(log.Updates)),
+		faults: make([][]string, len(log.Updates)),
 	}
 	for _, k := range config.kinds() {
 		c.kinds[k.name] = k
@@ -51,7 +51,11 @@ func Check(log *Log, config Config, end *End) (*Verdict, error) {
 		return nil, err
 	}
 	c.read(log.Rankings)
-	c.replay()
+	var replays sync.WaitGroup
+	for i := range log.Updates {
+		replays.Go(func() { c.replay(i) })
+	}
+	replays.Wait()
 	for i, faults := range c.faults {
 		for _, fault := range faults {
 			c.d.Add("log", "like-updates/%d %s", i, fault)
@@ -71,23 +75,12 @@ func Check(log *Log, config Config, end *End) (*Verdict, error) {
 	return v, nil
 }
 
-// replay reads each partition once, and works out on the way what rankings say of it.
-func (c *check) replay() {
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range c.log.Updates {
-		g.Go(func() error {
-			c.replayPartition(i)
-			return nil
-		})
-	}
-	_ = g.Wait() // none fails
-}
-
-func (c *check) replayPartition(i int) {
-	todo := slices.Clone(c.all)
-	todo = slices.DeleteFunc(todo, func(p *published) bool { return !p.sound })
-	slices.SortStableFunc(todo, func(a, b *published) int { return cmp.Compare(a.Positions[i].Offset, b.Positions[i].Offset) })
+// replay reads a partition once, and works out on the way what rankings say of it.
+func (c *check) replay(i int) {
+	todo := slices.DeleteFunc(slices.Clone(c.all), func(p *published) bool { return !p.sound })
+	slices.SortStableFunc(todo, func(a, b *published) int {
+		return cmp.Compare(a.Positions[i].Offset, b.Positions[i].Offset)
+	})
 	part := newPartition()
 	for rec := range c.log.Updates[i].All() {
 		for len(todo) > 0 && todo[0].Positions[i].Offset <= rec.Offset {
@@ -114,7 +107,9 @@ func (c *check) workOut(part *partition, i int, p *published) {
 	if c.last[schema.RankingKey(p.Region, p.Window)] == p {
 		p.lists[i] = slices.Clone(list)
 	}
-	p.merge(list, c.exclusions.before(p.Exclusions))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.want.merge(list, c.exclusions.before(p.Exclusions))
 }
 
 // time holds bounds and watermark against the clocks.
@@ -129,7 +124,8 @@ func (c *check) time(p *published) {
 		case !p.kind.stands(to, clocks, c.lateness):
 			c.d.Add("alignment", "%s: to is %v, where no partition stands: clocks %s", p.name, p.To, minutes(clocks))
 		case !p.kind.reached(to, clocks, c.lateness):
-			c.d.Add("alignment", "%s: to is %v, which not all have reached that have something in the window: clocks %s", p.name, p.To, minutes(clocks))
+			c.d.Add("alignment", "%s: to is %v, which not all have reached that have something in the window: "+
+				"clocks %s", p.name, p.To, minutes(clocks))
 		}
 	}
 	if want := p.kind.watermark(p.From, clocks, c.lateness); want != p.Watermark {
@@ -171,38 +167,125 @@ func (c *check) posts(p *published) {
 	}
 }
 
+// ranked is what rankings say of a post; the zero value is none.
+type ranked struct {
+	there bool
+	post  uint64
+	score schema.Score
+	likes int64
+}
+
+func (r ranked) String() string {
+	if !r.there {
+		return "none"
+	}
+	return fmt.Sprintf("post %d with score %v and %d likes", r.post, r.score, r.likes)
+}
+
 // compare says how posts differ from what they should be, "" if they do not: the first rank that does.
 func compare(want []place, have []schema.RankedPost) string {
-	places := make([]place, len(have))
-	for i, post := range have {
-		places[i] = place{post: post.PostID, score: int64(post.Score), likes: post.Likes}
-	}
-	at := func(places []place, i int) string {
-		if i >= len(places) {
-			return "none"
+	first, wrong, all := "", 0, max(len(want), len(have))
+	for i := range all {
+		var w, h ranked
+		if i < len(want) {
+			w = ranked{true, want[i].post, schema.Score(want[i].score), want[i].likes}
 		}
-		p := places[i]
-		return fmt.Sprintf("post %d with score %v and %d likes", p.post, schema.Score(p.score), p.likes)
-	}
-	same := func(i int) bool {
-		if i >= len(want) || i >= len(places) {
-			return false
+		if i < len(have) {
+			h = ranked{true, have[i].PostID, have[i].Score, have[i].Likes}
 		}
-		w := want[i]
-		w.reached = 0
-		return w == places[i]
-	}
-	first, wrong := -1, 0
-	for i := range max(len(want), len(places)) {
-		if !same(i) {
-			wrong++
-			if first < 0 {
-				first = i
-			}
+		if w == h {
+			continue
+		}
+		if wrong++; wrong == 1 {
+			first = fmt.Sprintf("rank %d: want %v, have %v", i+1, w, h)
 		}
 	}
 	if wrong == 0 {
 		return ""
 	}
-	return fmt.Sprintf("rank %d: want %s, have %s (%d of %d ranks differ)", first+1, at(want, first), at(places, first), wrong, max(len(want), len(places)))
+	return fmt.Sprintf("%s (%d of %d ranks differ)", first, wrong, all)
+}
+
+// End says that the log has ended and all of it was ranked: nothing is under way, and the time for which changes wait
+// to be written is over.
+type End struct {
+	// Idle is a time to which the clock of every partition surely was advanced; schema.NoMinute: none.
+	Idle schema.Minute
+}
+
+// end looks at the last ranking of each key: it is that of the whole log, or there is nothing to rank.
+func (c *check) end(end *End) {
+	regions := map[string]bool{schema.GlobalName: true}
+	for _, part := range c.parts {
+		for name := range part.regions {
+			regions[name] = true
+		}
+	}
+	for _, region := range slices.Sorted(maps.Keys(regions)) {
+		for _, window := range slices.Sorted(maps.Keys(c.kinds)) {
+			c.endOf(end, region, c.kinds[window])
+		}
+	}
+}
+
+func (c *check) endOf(end *End, region string, k *kind) {
+	key := schema.RankingKey(region, k.name)
+	last := c.last[key]
+	if last != nil && !last.sound {
+		return // said already
+	}
+	from, to := schema.NoMinute, schema.NoMinute
+	clocks := c.clocksAtEnd(end, last)
+	if k.size > 0 {
+		largest, ok := k.align(clocks, c.lateness)
+		if !ok || last != nil && schema.Minute(largest) < last.To {
+			return // nothing came, or a partition has fallen behind: then nothing more is published
+		}
+		from, to = schema.Minute(largest-k.size), schema.Minute(largest)
+	}
+	want := c.wholeLog(region, k, from, to, clocks, last)
+	switch {
+	case len(want) == 0 && (last == nil || len(last.Posts) == 0):
+	case last == nil:
+		c.d.Add("missing", "%s: no ranking, where %d posts have likes from %v to %v", key, len(want), from, to)
+	case last.To != to:
+		c.d.Add("missing", "%s is the last, and ends at %v; at the end of the log the window ends at %v, with %d posts",
+			last.name, last.To, to, len(want))
+	default:
+		if differ := compare(want, last.Posts); differ != "" {
+			c.d.Add("missing", "%s is the last, and at the end of the log not right any more: %s", last.name, differ)
+		}
+	}
+}
+
+// clocksAtEnd are the clocks as of the end of the log, advanced by what is known of idle time.
+func (c *check) clocksAtEnd(end *End, last *published) []int64 {
+	clocks := make([]int64, len(c.parts))
+	for i, part := range c.parts {
+		clocks[i] = part.clock
+	}
+	return advanced(clocks, func(i int) schema.Minute {
+		if last == nil {
+			return end.Idle
+		}
+		return max(end.Idle, last.Positions[i].Idle)
+	})
+}
+
+// wholeLog is what the whole log makes of a window; but a partition that has gone on to later ones is covered only up
+// to where it did, which the last ranking names.
+func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks []int64, last *published) []place {
+	excluded := c.exclusions.atEnd()
+	merged := top{n: c.config.TopN, minLikes: c.config.MinLikes}
+	for i, part := range c.parts {
+		if k.size > 0 && last != nil && last.To == to && k.own(clocks[i], c.lateness) > int64(to) {
+			merged.merge(last.lists[i], excluded)
+			continue
+		}
+		merged.merge(part.best(question{
+			kind: k, region: region, from: int64(from), to: int64(to),
+			excluded: excluded, minLikes: c.config.MinLikes, top: c.config.TopN,
+		}), excluded)
+	}
+	return merged.finish()
 }

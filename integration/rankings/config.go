@@ -2,7 +2,9 @@ package rankings
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -24,9 +26,9 @@ type kind struct {
 	name      string
 	size, hop int64 // 0: all time
 	bucket    int64 // in which likes have one age
-	// weights of a like by its age in buckets; nil: each counts 1.
-	weights         []int64
-	score, halfLife string // as rankings write them
+
+	weights         []int64 // of a like by its age in buckets
+	score, halfLife string  // as rankings write them
 }
 
 const (
@@ -39,22 +41,21 @@ const (
 	scoreDecay = "decay"
 )
 
-// kinds are the windows and leaderboards.
 func (c *Config) kinds() []*kind {
-	kinds := []*kind{
-		{name: "all", score: scoreCount},
-		{name: "day", score: scoreCount, size: minutesOfDay, hop: minutesOfDay, bucket: minutesOfHour},
-	}
+	day := &kind{name: "day", score: scoreCount, size: minutesOfDay, hop: minutesOfDay, bucket: minutesOfHour}
+	day.weights = slices.Repeat([]int64{one}, minutesOfDay/minutesOfHour)
+	kinds := []*kind{{name: "all", score: scoreCount}, day}
 	for _, size := range c.Windows {
 		k := &kind{name: written(size), score: c.Score, size: int64(size / time.Minute), hop: 1}
 		if k.size >= longWindow {
 			k.hop = minutesOfHour
 		}
 		k.bucket = k.hop
+		k.weights = slices.Repeat([]int64{one}, int(k.size/k.bucket))
 		if c.Score == scoreDecay {
 			k.halfLife = written(c.HalfLife)
-			for age := range k.size / k.bucket {
-				k.weights = append(k.weights, weight(age*k.bucket, int64(c.HalfLife/time.Minute)))
+			for age := range k.weights {
+				k.weights[age] = weight(int64(age)*k.bucket, int64(c.HalfLife/time.Minute))
 			}
 		}
 		kinds = append(kinds, k)
@@ -151,4 +152,24 @@ func (k *kind) watermark(from schema.Minute, clocks []int64, lateness int64) sch
 		}
 	}
 	return least
+}
+
+const one = 1_000_000 // what a like weighs that has not aged
+
+// weight is what a like weighs at an age, in millionths: the largest whole w that is at most 10^6 · 2^(−age/halfLife).
+// With both sides to the power of halfLife these are whole numbers: w^halfLife · 2^age ≤ 10^(6·halfLife).
+func weight(age, halfLife int64) int64 {
+	if age > 20*halfLife {
+		return 0 // 2^20 > 10^6
+	}
+	if d := new(big.Int).GCD(nil, nil, big.NewInt(age), big.NewInt(halfLife)).Int64(); d > 1 {
+		age, halfLife = age/d, halfLife/d
+	}
+	q := big.NewInt(halfLife)
+	limit := new(big.Int).Exp(big.NewInt(one), q, nil)
+	tooMuch := func(w int) bool {
+		n := new(big.Int).Exp(big.NewInt(int64(w)), q, nil)
+		return n.Lsh(n, uint(age)).Cmp(limit) > 0
+	}
+	return int64(sort.Search(one+1, tooMuch)) - 1
 }

@@ -21,10 +21,10 @@ func TestLateLikes(t *testing.T) {
 	d.update(0, 4, delta{"DE", 998, 1})
 	d.update(0, 5, delta{"DE", 989, 1}, delta{"FR", 998, 7})
 	d.progress(0)
-	r := d.ranking("DE", "10m", 989, 999, 998, positions(at(6)), post(5, 1), post(2, 1), post(4, 1))
+	r := d.ten("DE", positions(at(6)), post(5, 1), post(2, 1), post(4, 1))
 	d.right(r, post(3, 1), post(5, 1), post(2, 1))
-	d.right(d.ranking("global", "10m", 989, 999, 998, positions(at(6)), post(5, 8), post(2, 1), post(4, 1)), post(5, 8), post(2, 1))
-	d.right(d.ranking("DE", "10m", 989, 999, 998, positions(at(2)), post(2, 1)), post(5, 1), post(2, 1)) // as of before
+	d.right(d.ten("global", positions(at(6)), post(5, 8), post(2, 1), post(4, 1)), post(5, 8), post(2, 1))
+	d.right(d.ten("DE", positions(at(2)), post(2, 1)), post(5, 1), post(2, 1)) // as of before
 }
 
 func TestWithdrawals(t *testing.T) {
@@ -41,7 +41,7 @@ func TestWithdrawals(t *testing.T) {
 	d.update(0, 5, delta{"DE", 997, -1}) // now its newest like is of 991
 	d.update(0, 7, delta{"DE", 998, -1}) // nothing is left
 	d.dislike(0, 6, "DE", 1000)          // dislikes move the clock and count for nothing
-	r := d.ranking("DE", "10m", 989, 999, 998, positions(at(11)), post(5, 1), post(6, 1), post(1, 1), post(2, 1))
+	r := d.ten("DE", positions(at(11)), post(5, 1), post(6, 1), post(1, 1), post(2, 1))
 	d.right(r, post(6, 1), post(5, 1), post(1, 1), post(2, 1))
 }
 
@@ -53,10 +53,12 @@ func TestTies(t *testing.T) {
 	d.dislike(0, 1, "DE", 1000)
 	d.dislike(1, 8, "DE", 1000)
 	whole := positions(at(3), at(2))
-	d.right(d.ranking("global", "10m", 989, 999, 998, whole, post(9, 1), post(10, 1), post(8, 1)), post(8, 1), post(9, 1), post(10, 1))
+	d.right(d.ten("global", whole, post(9, 1), post(10, 1), post(8, 1)), post(8, 1), post(9, 1), post(10, 1))
 	// In a window that hops by hours, buckets are of an hour: 995 and 996 are the same.
-	d.right(d.ranking("global", "24h", -420, 1020, 998, whole, post(8, 1), post(9, 1), post(10, 1)), post(9, 1), post(10, 1), post(8, 1))
-	d.right(d.ranking("global", "day", 0, 1440, 998, whole, post(8, 1), post(9, 1), post(10, 1)), post(9, 1), post(10, 1), post(8, 1))
+	d.right(d.ranking("global", "24h", -420, 1020, 998, whole, post(8, 1), post(9, 1), post(10, 1)), post(9, 1),
+		post(10, 1), post(8, 1))
+	d.right(d.ranking("global", "day", 0, 1440, 998, whole, post(8, 1), post(9, 1), post(10, 1)), post(9, 1),
+		post(10, 1), post(8, 1))
 }
 
 func TestDecay(t *testing.T) {
@@ -67,14 +69,16 @@ func TestDecay(t *testing.T) {
 	d.update(0, 3, delta{"DE", 900, 5})  // the hour before
 	d.update(0, 4, delta{"DE", 419, 90}) // 10 hours before: 0.95 millionths are none
 	d.dislike(0, 1, "DE", 1000)
-	ten := d.ranking("DE", "10m", 989, 999, 998, positions(at(5)), scored(2, 2, 1_624_504), scored(1, 1, 1_000_000))
+	ten := d.ten("DE", positions(at(5)), scored(2, 2, 1_624_504), scored(1, 1, 1_000_000))
 	d.right(ten, scored(2, 2, 1_624_505), scored(1, 1, 1_000_000)) // rounded as a sum
-	long := d.ranking("DE", "24h", -420, 1020, 998, positions(at(5)), scored(2, 2, 2_000_000), scored(3, 5, 1_250_000), scored(1, 1, 1_000_000))
+	long := d.ranking("DE", "24h", -420, 1020, 998, positions(at(5)), scored(2, 2, 2_000_000), scored(3, 5, 1_250_000),
+		scored(1, 1, 1_000_000))
 	d.right(long, scored(2, 2, 1_250_000), scored(3, 5, 1_250_000), scored(1, 1, 1_000_000))
 	d.config.TopN = 10
 	long.TopN = 10
 	d.right(long, append(long.Posts[:3:3], scored(4, 90, 0))...)
-	d.right(d.ranking("DE", "day", 0, 1440, 998, positions(at(5)), post(4, 90), post(3, 5), post(2, 2), post(1, 1)), post(4, 90), post(3, 5), post(2, 2))
+	d.right(d.ranking("DE", "day", 0, 1440, 998, positions(at(5)), post(4, 90), post(3, 5), post(2, 2), post(1, 1)),
+		post(4, 90), post(3, 5), post(2, 2))
 }
 
 func TestMinLikes(t *testing.T) {
@@ -83,9 +87,9 @@ func TestMinLikes(t *testing.T) {
 	d.update(0, 1, delta{"DE", 990, 2})
 	d.update(0, 2, delta{"DE", 990, 1}, delta{"FR", 990, 1})
 	d.dislike(0, 1, "DE", 1000)
-	d.right(d.ranking("DE", "10m", 989, 999, 998, positions(at(3)), post(1, 2)), post(1, 2), post(2, 1))
-	d.right(d.ranking("global", "10m", 989, 999, 998, positions(at(3)), post(1, 2), post(2, 2)), post(1, 2))
-	d.right(d.ranking("DE", "all", schema.NoMinute, schema.NoMinute, 998, positions(at(3)), post(1, 2)), post(1, 2), post(2, 1))
+	d.right(d.ten("DE", positions(at(3)), post(1, 2)), post(1, 2), post(2, 1))
+	d.right(d.ten("global", positions(at(3)), post(1, 2), post(2, 2)), post(1, 2))
+	d.right(d.allTime("DE", 998, positions(at(3)), post(1, 2)), post(1, 2), post(2, 1))
 }
 
 func TestExclusions(t *testing.T) {
@@ -101,11 +105,12 @@ func TestExclusions(t *testing.T) {
 	d.exclude(1, `{"excluded":false}`)
 	d.exclude(4, ``)
 	ranking := func(known0, known1, known int64, posts ...schema.RankedPost) *schema.Ranking {
-		r := d.ranking("DE", "10m", 989, 999, 998, positions(at(4), at(3)), posts...)
+		r := d.ten("DE", positions(at(4), at(3)), posts...)
 		r.Positions[0].Exclusions, r.Positions[1].Exclusions, r.Exclusions = known0, known1, known
 		return r
 	}
-	// The list of partition 0 has 1 and 2, that of partition 1 has 5 alone; then 1 leaves. 3, though better than 5, is in no list.
+	// The list of partition 0 has 1 and 2, that of partition 1 has 5 alone; then 1 leaves. 3, though better than 5, is
+	// in no list.
 	d.right(ranking(0, 2, 1, post(2, 4), post(5, 1)), post(2, 4), post(3, 3))
 	d.right(ranking(1, 0, 1, post(2, 4), post(3, 3)), post(1, 5), post(2, 4))
 	d.right(ranking(0, 0, 0, post(1, 5), post(2, 4)), post(2, 4), post(3, 3))
@@ -121,9 +126,9 @@ func TestIdleAdvance(t *testing.T) {
 	r := d.ranking("DE", "10m", 994, 1004, 1003, positions(idle(3, 1005), at(0)), post(2, 1), post(3, 1))
 	d.right(r, post(1, 1), post(2, 1), post(3, 1))
 	// A clock never goes back to the idle advance.
-	d.right(d.ranking("DE", "10m", 989, 999, 998, positions(idle(3, 997), at(0)), post(1, 1), post(2, 1)), post(2, 1))
+	d.right(d.ten("DE", positions(idle(3, 997), at(0)), post(1, 1), post(2, 1)), post(2, 1))
 	// A partition that never had a record has no clock to be advanced.
-	d.right(d.ranking("DE", "10m", 989, 999, 998, positions(at(3), idle(0, 997)), post(1, 1), post(2, 1)), post(2, 1))
+	d.right(d.ten("DE", positions(at(3), idle(0, 997)), post(1, 1), post(2, 1)), post(2, 1))
 }
 
 func TestAlignment(t *testing.T) {
@@ -136,9 +141,12 @@ func TestAlignment(t *testing.T) {
 	all := positions(at(2), at(2), at(1), at(0))
 	d.right(d.ranking("DE", "10m", 985, 995, 994, all, post(2, 1), post(4, 1)), post(5, 1), post(2, 1), post(4, 1))
 	for _, wrong := range []*schema.Ranking{
-		d.ranking("DE", "10m", 989, 999, 994, all, post(4, 1), post(3, 1)),                       // the window of partition 0
-		d.ranking("DE", "10m", 984, 994, 994, all, post(5, 1), post(2, 1)),                       // a minute behind the largest
-		d.ranking("DE", "10m", 1089, 1099, schema.NoMinute, all),                                 // nobody has come there
+		// the window of partition 0
+		d.ranking("DE", "10m", 989, 999, 994, all, post(4, 1), post(3, 1)),
+		// a minute behind the largest
+		d.ranking("DE", "10m", 984, 994, 994, all, post(5, 1), post(2, 1)),
+		// nobody has come there
+		d.ranking("DE", "10m", 1089, 1099, schema.NoMinute, all),
 		d.ranking("DE", "10m", 989, 999, schema.NoMinute, positions(at(0), at(0), at(0), at(0))), // no clock at all
 	} {
 		d.seen(d.check(nil, wrong), "alignment")
@@ -150,7 +158,9 @@ func TestAlignment(t *testing.T) {
 	d.update(0, 1, delta{"DE", 1000, 1})
 	d.update(0, 2, delta{"DE", 998, 1})
 	d.update(1, 3, delta{"DE", 988, 1}) // the window's end was not reached, but it has nothing in it
-	d.right(d.ranking("DE", "10m", 989, 999, 998, positions(at(2), at(1)), post(2, 1)), post(3, 1), post(2, 1))
+	d.right(d.ten("DE", positions(at(2), at(1)), post(2, 1)), post(3, 1), post(2, 1))
+	d.update(1, 4, delta{"DE", 989, 1}) // now it has, in the first minute
+	d.seen(d.check(nil, d.ten("DE", positions(at(2), at(2)), post(4, 1), post(2, 1))), "alignment")
 }
 
 func TestBounds(t *testing.T) {
@@ -161,10 +171,14 @@ func TestBounds(t *testing.T) {
 	d.update(0, 4, delta{"DE", 2881, 1}) // the watermark is 2879: the day is not over
 	d.update(0, 5, delta{"DE", 2882, 1}) // now it is
 	none := schema.NoMinute
-	d.right(d.ranking("DE", "day", 1440, 2880, 2879, positions(at(4)), post(2, 1), post(1, 1)), post(3, 1), post(2, 1), post(1, 1))
-	d.right(d.ranking("DE", "day", 2880, 4320, 2880, positions(at(5)), post(4, 1), post(5, 1)), post(1, 1), post(4, 1), post(5, 1))
-	d.right(d.ranking("DE", "24h", 1440, 2880, 2879, positions(at(4)), post(2, 1), post(1, 1)), post(3, 1), post(2, 1), post(1, 1))
-	d.right(d.ranking("DE", "24h", 1500, 2940, 2880, positions(at(5)), post(1, 1), post(4, 1), post(5, 1)), post(2, 1), post(1, 1), post(4, 1))
+	d.right(d.ranking("DE", "day", 1440, 2880, 2879, positions(at(4)), post(2, 1), post(1, 1)), post(3, 1), post(2, 1),
+		post(1, 1))
+	d.right(d.ranking("DE", "day", 2880, 4320, 2880, positions(at(5)), post(4, 1), post(5, 1)), post(1, 1), post(4, 1),
+		post(5, 1))
+	d.right(d.ranking("DE", "24h", 1440, 2880, 2879, positions(at(4)), post(2, 1), post(1, 1)), post(3, 1), post(2, 1),
+		post(1, 1))
+	d.right(d.ranking("DE", "24h", 1500, 2940, 2880, positions(at(5)), post(1, 1), post(4, 1), post(5, 1)), post(2, 1),
+		post(1, 1), post(4, 1))
 	for _, wrong := range []*schema.Ranking{
 		d.ranking("DE", "24h", 1441, 2881, 2879, positions(at(4)), post(1, 1)), // hops by hours
 		d.ranking("DE", "10m", 2870, 2881, 2879, positions(at(4)), post(1, 1)),
@@ -185,12 +199,12 @@ func TestAllTime(t *testing.T) {
 	d.dislike(0, 1, "DE", 11)                              // at 3 s
 	d.update(1, 4, delta{"BR", 8001, 3})                   // at 1 s
 	d.update(1, 4, delta{"BR", 8001, -1})                  // at 2 s
-	none := schema.NoMinute
 	whole := positions(at(4), at(3))
-	d.right(d.ranking("global", "all", none, none, 9, whole, post(1, 3), post(2, 3), post(3, 2)), post(2, 3), post(1, 3), post(3, 2))
-	d.right(d.ranking("DE", "all", none, none, 9, whole, post(1, 2), post(3, 2)), post(3, 2), post(1, 2))
-	d.right(d.ranking("global", "all", none, none, 9, positions(at(4), at(2)), post(1, 3), post(2, 3), post(4, 3)), post(1, 3), post(4, 3), post(2, 3))
-	d.right(d.ranking("BR", "all", none, none, 9, whole, post(4, 2)), post(4, 3))
+	d.right(d.allTime("global", 9, whole, post(1, 3), post(2, 3), post(3, 2)), post(2, 3), post(1, 3), post(3, 2))
+	d.right(d.allTime("DE", 9, whole, post(1, 2), post(3, 2)), post(3, 2), post(1, 2))
+	d.right(d.allTime("global", 9, positions(at(4), at(2)), post(1, 3), post(2, 3), post(4, 3)),
+		post(1, 3), post(4, 3), post(2, 3))
+	d.right(d.allTime("BR", 9, whole, post(4, 2)), post(4, 3))
 }
 
 // A post with more than 1,000 deltas has several records, which all carry the count after the last of them.
@@ -202,8 +216,7 @@ func TestAllTimeOverSeveralRecords(t *testing.T) {
 	d.update(0, 1, delta{"DE", 11, 1}) // carries 2, too
 	d.likes[2] = 2
 	d.update(0, 2)
-	none := schema.NoMinute
-	d.right(d.ranking("global", "all", none, none, 9, positions(at(3)), post(1, 2), post(2, 2)), post(1, 3), post(2, 2))
+	d.right(d.allTime("global", 9, positions(at(3)), post(1, 2), post(2, 2)), post(1, 3), post(2, 2))
 }
 
 func TestWritten(t *testing.T) {

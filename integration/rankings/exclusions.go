@@ -4,27 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"sort"
+	"slices"
 	"strconv"
-	"sync"
 )
 
-// exclusions are the records of trending-exclusions.
+// exclusions are the records of trending-exclusions: their offsets, and the posts excluded by so many of them.
 type exclusions struct {
-	changes []change // by offset
-
-	mu   sync.Mutex
-	sets map[int]map[uint64]bool // by the number of changes that made them
-}
-
-type change struct {
-	offset   int64
-	post     uint64
-	excluded bool
+	offsets []int64
+	sets    []map[uint64]bool
 }
 
 func readExclusions(records []Record) (*exclusions, error) {
-	x := &exclusions{sets: map[int]map[uint64]bool{0: {}}}
+	x := &exclusions{sets: []map[uint64]bool{{}}}
 	for _, rec := range records {
 		post, err := strconv.ParseUint(string(rec.Key), 10, 64)
 		if err != nil {
@@ -38,31 +29,18 @@ func readExclusions(records []Record) (*exclusions, error) {
 				return nil, fmt.Errorf("trending-exclusions offset %d: %w", rec.Offset, err)
 			}
 		}
-		x.changes = append(x.changes, change{rec.Offset, post, value.Excluded})
+		set := maps.Clone(x.sets[len(x.offsets)])
+		set[post] = value.Excluded
+		x.offsets, x.sets = append(x.offsets, rec.Offset), append(x.sets, set)
 	}
 	return x, nil
 }
 
 // before are the posts that are excluded by the records before an offset.
 func (x *exclusions) before(offset int64) map[uint64]bool {
-	n := sort.Search(len(x.changes), func(i int) bool { return x.changes[i].offset >= offset })
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.sets[n] == nil {
-		set := map[uint64]bool{}
-		for _, c := range x.changes[:n] {
-			set[c.post] = c.excluded
-		}
-		maps.DeleteFunc(set, func(_ uint64, excluded bool) bool { return !excluded })
-		x.sets[n] = set
-	}
+	n, _ := slices.BinarySearch(x.offsets, offset)
 	return x.sets[n]
 }
 
-// end is the offset behind the last record.
-func (x *exclusions) end() int64 {
-	if len(x.changes) == 0 {
-		return 0
-	}
-	return x.changes[len(x.changes)-1].offset + 1
-}
+// atEnd are the posts that are excluded by all records.
+func (x *exclusions) atEnd() map[uint64]bool { return x.sets[len(x.offsets)] }

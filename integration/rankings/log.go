@@ -1,9 +1,14 @@
 package rankings
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"iter"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/oracle"
 )
 
 // Log is all that a check looks at.
@@ -87,4 +92,52 @@ func (t *Tape) All() iter.Seq[Record] {
 			}
 		}
 	}
+}
+
+// The topics, as the contract names them.
+const (
+	topicUpdates    = "like-updates"
+	topicExclusions = "trending-exclusions"
+	topicTrending   = "trending"
+)
+
+// Read reads what is committed in the topics. Rankings come first, so that all which they name is there when it is
+// read; the system may be running.
+func Read(ctx context.Context, brokers []string) (*Log, error) {
+	o, err := oracle.New(brokers)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	log := &Log{}
+	_, err = o.ReadAll(ctx, topicTrending, func(rec *kgo.Record) { log.Rankings = append(log.Rankings, of(rec)) })
+	if err != nil {
+		return nil, err
+	}
+	_, err = o.ReadAll(ctx, topicExclusions, func(rec *kgo.Record) { log.Exclusions = append(log.Exclusions, of(rec)) })
+	if err != nil {
+		return nil, err
+	}
+	tapes := map[int32]*Tape{}
+	ends, err := o.ReadAll(ctx, topicUpdates, func(rec *kgo.Record) {
+		if tapes[rec.Partition] == nil {
+			tapes[rec.Partition] = &Tape{}
+		}
+		tapes[rec.Partition].Add(of(rec))
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range int32(len(ends)) {
+		if tapes[i] == nil {
+			tapes[i] = &Tape{}
+		}
+		tapes[i].EndAt(ends[i])
+		log.Updates = append(log.Updates, tapes[i])
+	}
+	return log, nil
+}
+
+func of(rec *kgo.Record) Record {
+	return Record{Offset: rec.Offset, TimeMs: rec.Timestamp.UnixMilli(), Key: rec.Key, Value: rec.Value}
 }

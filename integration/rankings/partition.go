@@ -41,7 +41,8 @@ type bucket struct {
 type standing struct{ likes, since int64 }
 
 func newPartition() *partition {
-	return &partition{clock: int64(schema.NoMinute), index: map[uint64]int32{}, regions: map[string]*region{}, moved: map[*region]int64{}}
+	return &partition{clock: int64(schema.NoMinute), index: map[uint64]int32{}, regions: map[string]*region{},
+		moved: map[*region]int64{}}
 }
 
 const unknownRegion = "ZZ"
@@ -81,7 +82,6 @@ func (p *partition) add(rec Record) (fault string) {
 	return fault
 }
 
-// post is the index of a post.
 func (p *partition) post(id uint64) int32 {
 	i, ok := p.index[id]
 	if !ok {
@@ -102,7 +102,6 @@ func (p *partition) region(name string) *region {
 	return r
 }
 
-// add counts likes in a bucket.
 func add(buckets map[int64]*bucket, at int64, post int32, likes int64) {
 	if likes == 0 {
 		return

@@ -37,10 +37,14 @@ func (c *check) read(records []Record) {
 			c.d.Add("record", "%s: %v", name, err)
 			continue
 		}
-		p := &published{Ranking: r, name: name, kind: c.kinds[r.Window], last: c.last[key], clocks: make([]int64, len(c.log.Updates)), lists: make([][]place, len(c.log.Updates))}
+		p := &published{Ranking: r, name: name, kind: c.kinds[r.Window], last: c.last[key],
+			clocks: make([]int64, len(c.log.Updates)), lists: make([][]place, len(c.log.Updates))}
 		p.want.n, p.want.minLikes = c.config.TopN, c.config.MinLikes
 		if c.header(p, key) {
-			c.bounds(p)
+			wrong := p.kind.isWindow(p.From, p.To)
+			if p.sound = wrong == ""; !p.sound {
+				c.d.Add("bounds", "%s: %s", name, wrong)
+			}
 			c.positions(p)
 			c.previous(p)
 			c.needless(p)
@@ -75,14 +79,6 @@ func (c *check) header(p *published, key string) bool {
 		}
 	}
 	return true
-}
-
-func (c *check) bounds(p *published) {
-	wrong := p.kind.isWindow(p.From, p.To)
-	p.sound = wrong == ""
-	if wrong != "" {
-		c.d.Add("bounds", "%s: %s", p.name, wrong)
-	}
 }
 
 // positions looks at the positions by themselves, and at those of the ranking before.
@@ -131,7 +127,8 @@ func (c *check) previous(p *published) {
 	case p.last != nil && p.Previous == nil:
 		c.d.Add("previous", "%s names no ranking before", p.name)
 	case p.last != nil && !sameBasis(p.Previous, &p.last.RankingBasis):
-		c.d.Add("previous", "%s: want the basis of the ranking before %+v, have %+v", p.name, p.last.RankingBasis, *p.Previous)
+		c.d.Add("previous", "%s: want the basis of the ranking before %+v, have %+v", p.name, p.last.RankingBasis,
+			*p.Previous)
 	}
 	if p.last != nil {
 		for i, post := range p.last.Posts {
@@ -140,13 +137,15 @@ func (c *check) previous(p *published) {
 	}
 	for _, post := range p.Posts {
 		if want := ranks[post.PostID]; post.PreviousRank != want {
-			c.d.Add("previous", "%s: post %d had rank %d (0: none), not %d", p.name, post.PostID, want, post.PreviousRank)
+			c.d.Add("previous", "%s: post %d had rank %d (0: none), not %d", p.name, post.PostID, want,
+				post.PreviousRank)
 		}
 	}
 }
 
 func sameBasis(a, b *schema.RankingBasis) bool {
-	return a.From == b.From && a.To == b.To && a.Watermark == b.Watermark && a.Exclusions == b.Exclusions && slices.Equal(a.Positions, b.Positions)
+	return a.From == b.From && a.To == b.To && a.Watermark == b.Watermark && a.Exclusions == b.Exclusions &&
+		slices.Equal(a.Positions, b.Positions)
 }
 
 // needless looks whether anything has changed since the ranking before.
@@ -163,29 +162,5 @@ func (c *check) needless(p *published) {
 	})
 	if same {
 		c.d.Add("needless", "%s: the posts and bounds are those of the ranking before", p.name)
-	}
-}
-
-// merge takes the list of a partition in.
-func (p *published) merge(list []place, excluded map[uint64]bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.want.merge(list, excluded)
-}
-
-// merge takes a partition's list in, without those excluded.
-func (t *top) merge(list []place, excluded map[uint64]bool) {
-	if t.shared == nil {
-		t.shared = map[uint64]place{}
-	}
-	for _, p := range list {
-		switch {
-		case excluded[p.post]:
-		case !p.shared:
-			t.add(p)
-		default:
-			sum := t.shared[p.post]
-			t.shared[p.post] = place{post: p.post, score: sum.score + p.score, likes: sum.likes + p.likes, reached: max(sum.reached, p.reached)}
-		}
 	}
 }

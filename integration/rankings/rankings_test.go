@@ -28,7 +28,8 @@ type diary struct {
 func newDiary(t *testing.T, partitions int) *diary {
 	d := &diary{
 		t: t, seq: make([]uint64, partitions), likes: map[uint64]int64{}, dislikes: map[uint64]int64{},
-		config: Config{Windows: []time.Duration{10 * time.Minute, 24 * time.Hour}, Lateness: 2 * time.Minute, Score: "count", HalfLife: 30 * time.Minute, TopN: 3, MinLikes: 1},
+		config: Config{Windows: []time.Duration{10 * time.Minute, 24 * time.Hour}, Lateness: 2 * time.Minute,
+			Score: "count", HalfLife: 30 * time.Minute, TopN: 3, MinLikes: 1},
 	}
 	for range partitions {
 		d.log.Updates = append(d.log.Updates, &Tape{})
@@ -36,19 +37,18 @@ func newDiary(t *testing.T, partitions int) *diary {
 	return d
 }
 
-// delta is a change of likes in a region and minute.
 type delta struct {
 	region string
 	minute int64
 	likes  int64
 }
 
-// update writes a record to a partition.
 func (d *diary) update(partition int, post uint64, deltas ...delta) {
 	m := &kudosv1.LikeUpdate{}
 	for _, delta := range deltas {
 		d.likes[post] += delta.likes
-		m.Deltas = append(m.Deltas, &kudosv1.Delta{Region: []byte(delta.region), Minute: delta.minute, Likes: delta.likes})
+		m.Deltas = append(m.Deltas, &kudosv1.Delta{Region: []byte(delta.region), Minute: delta.minute,
+			Likes: delta.likes})
 	}
 	d.write(partition, strconv.FormatUint(post, 10), post, m)
 }
@@ -56,7 +56,8 @@ func (d *diary) update(partition int, post uint64, deltas ...delta) {
 // dislike writes a record without any likes.
 func (d *diary) dislike(partition int, post uint64, region string, minute int64) {
 	d.dislikes[post]++
-	d.write(partition, strconv.FormatUint(post, 10), post, &kudosv1.LikeUpdate{Deltas: []*kudosv1.Delta{{Region: []byte(region), Minute: minute, Dislikes: 1}}})
+	d.write(partition, strconv.FormatUint(post, 10), post,
+		&kudosv1.LikeUpdate{Deltas: []*kudosv1.Delta{{Region: []byte(region), Minute: minute, Dislikes: 1}}})
 }
 
 // progress writes a record that ends a transaction.
@@ -72,7 +73,8 @@ func (d *diary) write(partition int, key string, post uint64, m *kudosv1.LikeUpd
 }
 
 func (d *diary) exclude(post uint64, value string) {
-	d.log.Exclusions = append(d.log.Exclusions, Record{Offset: int64(len(d.log.Exclusions)), Key: []byte(strconv.FormatUint(post, 10)), Value: []byte(value)})
+	d.log.Exclusions = append(d.log.Exclusions,
+		Record{Offset: int64(len(d.log.Exclusions)), Key: []byte(strconv.FormatUint(post, 10)), Value: []byte(value)})
 }
 
 // at is a position without idle advance and exclusions.
@@ -93,10 +95,24 @@ func scored(id uint64, likes int64, score schema.Score) schema.RankedPost {
 	return schema.RankedPost{PostID: id, Likes: likes, Score: score}
 }
 
+// ten is a ranking of the window 10m that ends at 999, and allTime one of all time.
+func (d *diary) ten(region string, at []schema.RankingPosition, posts ...schema.RankedPost) *schema.Ranking {
+	return d.ranking(region, "10m", 989, 999, 998, at, posts...)
+}
+func (d *diary) allTime(
+	region string, watermark schema.Minute, at []schema.RankingPosition, posts ...schema.RankedPost,
+) *schema.Ranking {
+	return d.ranking(region, "all", schema.NoMinute, schema.NoMinute, watermark, at, posts...)
+}
+
 // ranking makes one as the settings have it; ranks and positions are numbered.
-func (d *diary) ranking(region, window string, from, to, watermark schema.Minute, positions []schema.RankingPosition, posts ...schema.RankedPost) *schema.Ranking {
+func (d *diary) ranking(
+	region, window string, from, to, watermark schema.Minute, positions []schema.RankingPosition,
+	posts ...schema.RankedPost,
+) *schema.Ranking {
 	r := &schema.Ranking{
-		Version: 1, Region: region, Window: window, Score: d.config.Score, TopN: d.config.TopN, MinLikes: d.config.MinLikes,
+		Version: 1, Region: region, Window: window, Score: d.config.Score, TopN: d.config.TopN,
+		MinLikes:     d.config.MinLikes,
 		RankingBasis: schema.RankingBasis{From: from, To: to, Watermark: watermark, Positions: positions}, Posts: posts,
 	}
 	if window == "all" || window == "day" {
@@ -128,14 +144,14 @@ func after(r, last *schema.Ranking) *schema.Ranking {
 	return r
 }
 
-// check holds rankings against the log.
 func (d *diary) check(end *End, rankings ...*schema.Ranking) oracle.Differences {
 	d.t.Helper()
 	d.log.Rankings = nil
 	for i, r := range rankings {
 		value, err := schema.EncodeRanking(r)
 		require.NoError(d.t, err)
-		d.log.Rankings = append(d.log.Rankings, Record{Offset: int64(i), Key: []byte(schema.RankingKey(r.Region, r.Window)), Value: value})
+		d.log.Rankings = append(d.log.Rankings,
+			Record{Offset: int64(i), Key: []byte(schema.RankingKey(r.Region, r.Window)), Value: value})
 	}
 	v, err := Check(&d.log, d.config, end)
 	require.NoError(d.t, err)
@@ -143,11 +159,17 @@ func (d *diary) check(end *End, rankings ...*schema.Ranking) oracle.Differences 
 	return v.Differences
 }
 
+// faultless expects that nothing is wrong with rankings.
+func (d *diary) faultless(end *End, rankings ...*schema.Ranking) {
+	d.t.Helper()
+	found := d.check(end, rankings...)
+	require.Zero(d.t, found.Total, found.String())
+}
+
 // right expects that a ranking is right, and that it is not with other posts, which a likely mistake would lead to.
 func (d *diary) right(r *schema.Ranking, mistake ...schema.RankedPost) {
 	d.t.Helper()
-	found := d.check(nil, r)
-	require.Zero(d.t, found.Total, found.String())
+	d.faultless(nil, r)
 	wrong := *r
 	wrong.Posts = slices.Clone(mistake)
 	for i := range wrong.Posts {
@@ -156,17 +178,19 @@ func (d *diary) right(r *schema.Ranking, mistake ...schema.RankedPost) {
 	d.seen(d.check(nil, &wrong), "posts")
 }
 
-// seen expects that a rule was broken.
 func (d *diary) seen(found oracle.Differences, rule string) {
 	d.t.Helper()
-	require.True(d.t, slices.ContainsFunc(found.Told, func(line string) bool { return line[:len(rule)+1] == rule+" " }), "%s is not seen: %s", rule, found.String())
+	require.True(d.t, slices.ContainsFunc(found.Told, func(line string) bool {
+		return line[:len(rule)+1] == rule+" "
+	}), "%s is not seen: %s", rule, found.String())
 }
 
 func TestTape(t *testing.T) {
 	tape := &Tape{}
 	want := []Record{}
 	for i := range 5 {
-		r := Record{Offset: int64(3 * i), TimeMs: int64(i) - 1, Key: []byte{byte(i)}, Value: make([]byte, i*chunkBytes/2)}
+		r := Record{Offset: int64(3 * i), TimeMs: int64(i) - 1, Key: []byte{byte(i)},
+			Value: make([]byte, i*chunkBytes/2)}
 		want = append(want, r)
 		tape.Add(r)
 	}
@@ -181,8 +205,10 @@ func TestTape(t *testing.T) {
 // The expected weights are from Python's decimal with 60 digits.
 func TestWeight(t *testing.T) {
 	for _, c := range []struct{ age, halfLife, want int64 }{
-		{0, 30, 1_000_000}, {1, 30, 977_159}, {29, 30, 511_686}, {30, 30, 500_000}, {31, 30, 488_579}, {60, 30, 250_000}, {59, 30, 255_843},
-		{60, 45, 396_850}, {597, 30, 1}, {598, 30, 0}, {719, 30, 0}, {1, 10080, 999_931}, {1440, 10080, 905_723}, {100, 7, 50},
+		{0, 30, 1_000_000}, {1, 30, 977_159}, {29, 30, 511_686}, {30, 30, 500_000}, {31, 30, 488_579},
+		{60, 30, 250_000}, {59, 30, 255_843},
+		{60, 45, 396_850}, {597, 30, 1}, {598, 30, 0}, {719, 30, 0}, {1, 10080, 999_931}, {1440, 10080, 905_723},
+		{100, 7, 50},
 	} {
 		require.Equal(t, c.want, weight(c.age, c.halfLife), "%d of %d", c.age, c.halfLife)
 	}

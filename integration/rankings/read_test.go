@@ -11,7 +11,8 @@ import (
 )
 
 func TestRead(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topicUpdates, topicTrending), kfake.SeedTopics(1, topicExclusions))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topicUpdates, topicTrending),
+		kfake.SeedTopics(1, topicExclusions))
 	require.NoError(t, err)
 	defer cluster.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -21,7 +22,8 @@ func TestRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Log{Updates: []*Tape{{}, {}, {}}}, log)
 
-	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("t"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	defer cl.Close()
 	stamp := time.UnixMilli(1_700_000_000_123)
@@ -33,9 +35,11 @@ func TestRead(t *testing.T) {
 	record := func(topic string, partition int32, key, value string) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition, Key: []byte(key), Value: []byte(value), Timestamp: stamp}
 	}
-	write(kgo.TryCommit, record(topicUpdates, 2, "7", "a"), record(topicUpdates, 2, "_", "b"), record(topicUpdates, 0, "8", "c"))
+	write(kgo.TryCommit, record(topicUpdates, 2, "7", "a"), record(topicUpdates, 2, "_", "b"),
+		record(topicUpdates, 0, "8", "c"))
 	write(kgo.TryAbort, record(topicUpdates, 2, "7", "aborted"), record(topicTrending, 1, "DE/1h", "aborted"))
-	write(kgo.TryCommit, record(topicTrending, 1, "DE/1h", "1"), record(topicTrending, 1, "DE/1h", "2"), record(topicExclusions, 0, "7", "x"))
+	write(kgo.TryCommit, record(topicTrending, 1, "DE/1h", "1"), record(topicTrending, 1, "DE/1h", "2"),
+		record(topicExclusions, 0, "7", "x"))
 
 	log, err = Read(ctx, cluster.ListenAddrs())
 	require.NoError(t, err)
@@ -46,7 +50,8 @@ func TestRead(t *testing.T) {
 	want[0].Add(Record{Offset: 0, TimeMs: stamp.UnixMilli(), Key: []byte("8"), Value: []byte("c")})
 	want[0].EndAt(2)
 	require.Equal(t, want, log.Updates)
-	require.Equal(t, []Record{{Offset: 0, TimeMs: stamp.UnixMilli(), Key: []byte("7"), Value: []byte("x")}}, log.Exclusions)
+	require.Equal(t, []Record{{Offset: 0, TimeMs: stamp.UnixMilli(), Key: []byte("7"), Value: []byte("x")}},
+		log.Exclusions)
 	require.Len(t, log.Rankings, 2)
 	require.Equal(t, "1", string(log.Rankings[0].Value))
 	require.Equal(t, "2", string(log.Rankings[1].Value))

@@ -22,3 +22,20 @@ func Produce(request kmsg.Request, why *kerr.Error) kmsg.Response {
 	}
 	return answer
 }
+
+// EpochEnd says of each partition of an OffsetForLeaderEpoch request that what was read of its epoch up to end is all
+// that there is of it; below zero, that the epoch is not known.
+func EpochEnd(request kmsg.Request, end int64) kmsg.Response {
+	answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+	for _, topic := range request.(*kmsg.OffsetForLeaderEpochRequest).Topics {
+		t := kmsg.NewOffsetForLeaderEpochResponseTopic()
+		t.Topic = topic.Topic
+		for _, partition := range topic.Partitions {
+			p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			p.Partition, p.LeaderEpoch, p.EndOffset = partition.Partition, partition.LeaderEpoch, end
+			t.Partitions = append(t.Partitions, p)
+		}
+		answer.Topics = append(answer.Topics, t)
+	}
+	return answer
+}

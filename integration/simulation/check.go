@@ -5,15 +5,18 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"kudos/integration/oracle"
 	"kudos/schema"
 	"kudos/schema/kudosv1"
+	"kudos/stream/store"
 )
 
-// checkTransaction looks at a transaction of the fold as it is committed: its progress
-// must follow on what was committed before, and go with the group's offset.
+// checkTransaction looks at a transaction of the fold as it is committed: its progress must follow on what was
+// committed before, and go with the group's offset.
 func (c *cluster) checkTransaction(co *coordinator) {
 	w, t := c.w, co.txn
 	p := int32(slices.IndexFunc(c.topics[schema.TopicState].parts, func(l *partitionLog) bool {
@@ -45,11 +48,12 @@ func (c *cluster) checkTransaction(co *coordinator) {
 	case !committed || offset != after.NextOffset:
 		w.fail("%s: a transaction with progress %d commits offset %d (%v)", co.id, after.NextOffset, offset, committed)
 	case after.NextOffset <= before.NextOffset || after.NextSeq <= before.NextSeq:
-		w.fail("%s: progress goes from offset %d seq %d to offset %d seq %d", co.id, before.NextOffset, before.NextSeq, after.NextOffset, after.NextSeq)
+		w.fail("%s: progress goes from offset %d seq %d to offset %d seq %d", co.id, before.NextOffset, before.NextSeq,
+			after.NextOffset, after.NextSeq)
 	}
 }
 
-// progress is the last committed progress record of a partition, by now.
+// progress is the last committed progress record of a partition.
 func (w *world) progress(p int32) (progress schema.Progress, ok bool) {
 	l := w.kafka.log(schema.TopicState, p)
 	for o := l.end() - 1; o >= l.start; o-- {
@@ -61,29 +65,70 @@ func (w *world) progress(p int32) (progress schema.Progress, ok bool) {
 	return progress, false
 }
 
-// checkCommit looks at a commit of MySQL: a position only goes forward, and over each
-// update once.
+// checkCommit looks at a commit of MySQL: a position only goes forward, and over each update once.
 func (db *database) checkCommit(c *conn) {
 	w := db.w
 	for p := range w.plan.partitions {
-		key := positionKey(p)
-		after, moved := c.writes[key]
-		before, ok := db.rows[key]
-		if !moved || !ok || w.excused[updates(p)] {
+		before, after := db.rows[positionKey(p)], c.writes[positionKey(p)]
+		if before == nil || after == nil || w.excused[updates(p)] {
 			continue
 		}
-		from, to := before.n[colOffset], after.n[colOffset]
-		n := int64(0)
+		from, to, n := before.number(colOffset), after.number(colOffset), int64(0)
 		l := w.kafka.log(schema.TopicUpdates, p)
 		for o := from; o < min(to, l.end()); o++ {
 			if l.entries[o].data() {
 				n++
 			}
 		}
-		if to <= from || after.n[colSeq]-before.n[colSeq] != n {
-			w.fail("mysql: partition %d goes from offset %d seq %d to offset %d seq %d, over %d updates",
-				p, from, before.n[colSeq], to, after.n[colSeq], n)
+		if fromSeq, toSeq := before.number(colSeq), after.number(colSeq); to <= from || toSeq-fromSeq != n {
+			w.fail("mysql: partition %d goes from offset %d seq %d to offset %d seq %d, over %d updates", p, from,
+				fromSeq, to, toSeq, n)
 		}
+	}
+}
+
+// truth is what one partition of likes comes to, as package oracle reads and folds it: that shares the wire format with
+// the program (generated code), and nothing else.
+type truth struct {
+	*oracle.Fold
+	oracle.Sums
+	forwards map[string]oracle.Event // expected, by origin
+	dead     map[int64]bool          // offsets of dead letters
+}
+
+// fold reads all of a partition.
+func (w *world) fold(p int32) truth {
+	t := truth{Fold: oracle.NewFold(w.plan.partitions), forwards: map[string]oracle.Event{}, dead: map[int64]bool{}}
+	for o, e := range w.kafka.log(schema.TopicLikes, p).entries {
+		if !e.data() {
+			continue
+		}
+		event, ok := understand(&e)
+		switch home := ok && t.Home(event.Post) == p; {
+		case home:
+			t.Add(event, int64(o))
+		case !ok, e.header(schema.HeaderForwarded) != "":
+			t.dead[int64(o)] = true
+		default:
+			t.forwards[fmt.Sprintf("%d@%d", p, o)] = event
+		}
+	}
+	t.Sums = t.Fold.Sums()
+	return t
+}
+
+// understand decodes an event; false: it can never be one.
+func understand(e *entry) (oracle.Event, bool) {
+	event, poison := oracle.Decode(e.key, e.value)
+	event.Settle(e.time)
+	return event, poison == ""
+}
+
+// compare fails with the first difference of two maps.
+func compare[K, V comparable](w *world, rule, what string, want, have map[K]V) {
+	var d oracle.Differences
+	if oracle.Compare(&d, rule, what, want, have); d.Total > 0 {
+		w.fail("%s", d.Told[0])
 	}
 }
 
@@ -93,7 +138,7 @@ func (w *world) verdict() {
 	for p := range truths {
 		truths[p] = w.fold(int32(p))
 	}
-	counts, hours := map[string][2]int64{}, map[string][2]int64{}
+	want := map[string]oracle.Count{} // rows of MySQL
 	for p := range w.plan.partitions {
 		t := truths[p]
 		if !w.excused[likes(p)] {
@@ -104,116 +149,80 @@ func (w *world) verdict() {
 		if w.excused[likes(p)] || w.excused[updates(p)] {
 			continue
 		}
-		for post, n := range t.counts {
-			counts["c"+strconv.FormatUint(post, 10)] = n
+		for k := range t.Pairs {
+			want["c"+strconv.FormatUint(k.Post, 10)] = t.Posts[k.Post]
 		}
-		for at, n := range t.cells {
-			key := hourKey(at, p)
-			hours[key] = [2]int64{hours[key][0] + n[0], hours[key][1] + n[1]}
+		for h, n := range t.Hours {
+			hour := time.Unix(h.Hour*3600, 0).UTC().Format(time.DateTime)
+			want[fmt.Sprintf("h'%s','%s',%d", hour, h.Region, h.Partition)] = n
 		}
 	}
-	w.checkRows(counts, hours)
+	have := map[string]oracle.Count{}
+	for key, r := range w.mysql.rows {
+		if _, wanted := want[key]; key[0] != 'p' && (wanted || len(w.excused) == 0) {
+			have[key] = oracle.Count{Likes: r.number(colLikes), Dislikes: r.number(colDislikes)}
+		}
+	}
+	compare(w, "I1", "MySQL", want, have)
 }
 
-// checkRows is I1: every row equals the fold. A row that is not there is zero.
-func (w *world) checkRows(counts, hours map[string][2]int64) {
-	want := maps.Clone(counts)
-	maps.Copy(want, hours)
-	for key, r := range w.mysql.rows {
-		if _, ok := want[key]; !ok && key[0] != 'p' && len(w.excused) == 0 {
-			want[key] = [2]int64{}
-		}
-		if n, ok := want[key]; ok && n != [2]int64{r.n[0], r.n[1]} {
-			w.fail("I1: MySQL has %v for %s, the fold %v", r.n[:2], key, n)
-		}
-	}
-	for key, n := range want {
-		if _, ok := w.mysql.rows[key]; !ok && n != ([2]int64{}) {
-			w.fail("I1: MySQL has no row %s, the fold %v", key, n)
-		}
-	}
-}
+// table is a state table: keys and values as they are stored.
+type table map[stored]stored
+
+type stored string
+
+func (s stored) String() string { return fmt.Sprintf("%x", string(s)) }
 
 // table is the compacted state table of a partition.
-func (w *world) table(p int32) map[string]string {
-	table := map[string]string{}
+func (w *world) table(p int32) table {
+	have := table{}
 	for _, e := range w.kafka.log(schema.TopicState, p).entries {
 		switch {
 		case !e.data():
 		case e.value == nil:
-			delete(table, string(e.key))
+			delete(have, stored(e.key))
 		default:
-			table[string(e.key)] = string(e.value)
+			have[stored(e.key)] = stored(e.value)
 		}
 	}
-	return table
+	return have
 }
 
 // checkState is I2: the state table and the owner's copy of it equal the fold.
 func (w *world) checkState(p int32, t truth) {
-	want := map[string]string{}
-	for id, r := range t.pairs {
-		region, _ := schema.ParseRegion(r.region)
-		pair := schema.Pair{Reaction: schema.Action(r.action).Reaction(), TimeMs: r.time, Offset: r.offset, SinceMs: r.since, Region: region}
-		want[string(schema.AppendPairKey(nil, id.post, id.user))] = string(schema.AppendPair(nil, &pair))
-	}
-	table := w.table(p)
-	for post, n := range t.counts {
-		key := string(schema.AppendCountsKey(nil, post))
-		if _, ok := table[key]; ok || n != ([2]int64{}) { // a post that never had any may have no counts
-			want[key] = string(schema.AppendCounts(nil, schema.Counts{Likes: n[0], Dislikes: n[1]}))
+	want, have := table{}, w.table(p)
+	for k, r := range t.Pairs {
+		region, _ := schema.ParseRegion(r.Region)
+		pair := schema.Pair{Reaction: schema.Action(r.Action).Reaction(), TimeMs: r.TimeMs, Offset: r.Offset,
+			SinceMs: r.SinceMs, Region: region}
+		want[stored(schema.AppendPairKey(nil, k.Post, k.User))] = stored(schema.AppendPair(nil, &pair))
+		key, n := stored(schema.AppendCountsKey(nil, k.Post)), schema.Counts(t.Posts[k.Post])
+		if _, ok := have[key]; ok || n != (schema.Counts{}) { // a post that never had any may have no counts
+			want[key] = stored(schema.AppendCounts(nil, n))
 		}
 	}
-	want[schema.StateProgressKey] = table[schema.StateProgressKey]
-	compareTables(w, fmt.Sprintf("I2: state table %d", p), table, want)
+	want[schema.StateProgressKey] = have[schema.StateProgressKey]
+	compare(w, "I2", fmt.Sprintf("state table %d", p), want, have)
 	for _, proc := range w.processes {
 		s := proc.sessions[0]
 		if s == nil || !slices.ContainsFunc(s.claims, func(c *claim) bool { return c.partition == p }) {
 			continue
 		}
-		compareTables(w, fmt.Sprintf("I2: local state %d of %s", p, proc.name), w.local(proc, p), want)
-	}
-}
-
-// local reads a process's copy of the state table.
-func (w *world) local(proc *process, p int32) map[string]string {
-	have := map[string]string{}
-	iter, err := proc.stores.Get(schema.TopicState, p).Iterator()
-	if err != nil {
-		w.fail("reading local state: %v", err)
-		return have
-	}
-	defer iter.Release()
-	for iter.Next() {
-		value, err := iter.Value()
+		local := table{}
+		err := store.Scan(proc.stores.Get(schema.TopicState, p), nil, nil, func(key, value []byte) (bool, error) {
+			local[stored(key)] = stored(value)
+			return true, nil
+		})
 		if err != nil {
 			w.fail("reading local state: %v", err)
 		}
-		have[string(iter.Key())] = string(value)
-	}
-	return have
-}
-
-func compareTables(w *world, what string, have, want map[string]string) {
-	if maps.Equal(have, want) {
-		return
-	}
-	for key := range want {
-		if have[key] != want[key] {
-			w.fail("%s has %x at %x, the fold %x", what, have[key], key, want[key])
-		}
-	}
-	for key := range have {
-		if _, ok := want[key]; !ok {
-			w.fail("%s has %x, which the fold does not have", what, key)
-		}
+		compare(w, "I2", fmt.Sprintf("local state %d of %s", p, proc.name), want, local)
 	}
 }
 
 // checkUpdates is I3 and I5: seq has no gap, and the deltas sum to the counts.
 func (w *world) checkUpdates(p int32, t truth) {
-	cells := map[cell][2]int64{}
-	counts := map[uint64][2]int64{}
+	cells, counts := map[oracle.Cell]oracle.Count{}, map[uint64]oracle.Count{}
 	seq, source := uint64(0), int64(0)
 	for o, e := range w.kafka.log(schema.TopicUpdates, p).entries {
 		if !e.data() {
@@ -224,7 +233,8 @@ func (w *world) checkUpdates(p int32, t truth) {
 			w.fail("like-updates/%d offset %d: %v", p, o, err)
 		}
 		if u.Seq != seq || u.SourceOffset < source {
-			w.fail("I3: like-updates/%d offset %d has seq %d and source offset %d after seq %d and source offset %d", p, o, u.Seq, u.SourceOffset, seq-1, source)
+			w.fail("I3: like-updates/%d offset %d has seq %d and source offset %d after seq %d and source offset %d", p,
+				o, u.Seq, u.SourceOffset, seq-1, source)
 		}
 		seq, source = u.Seq+1, u.SourceOffset
 		if string(e.key) == schema.ProgressKey {
@@ -232,20 +242,16 @@ func (w *world) checkUpdates(p int32, t truth) {
 		}
 		post, _ := strconv.ParseUint(string(e.key), 10, 64)
 		for _, d := range u.Deltas {
-			at := cell{post, d.Minute, string(d.Region)}
-			cells[at] = [2]int64{cells[at][0] + d.Likes, cells[at][1] + d.Dislikes}
-			counts[post] = [2]int64{counts[post][0] + d.Likes, counts[post][1] + d.Dislikes}
-			if cells[at] == ([2]int64{}) {
-				delete(cells, at)
-			}
+			n := oracle.Count{Likes: d.Likes, Dislikes: d.Dislikes}
+			oracle.Add(cells, oracle.Cell{Post: post, Region: string(d.Region), Minute: d.Minute}, n)
+			oracle.Add(counts, post, n)
 		}
-		if n := [2]int64{u.LikeCount, u.DislikeCount}; counts[post] != n {
-			w.fail("I5: like-updates/%d offset %d says %v for post %d, its deltas sum to %v", p, o, n, post, counts[post])
+		if n := (oracle.Count{Likes: u.LikeCount, Dislikes: u.DislikeCount}); counts[post] != n {
+			w.fail("I5: like-updates/%d offset %d says %v for post %d, its deltas sum to %v", p, o, n, post,
+				counts[post])
 		}
 	}
-	if !maps.Equal(cells, t.cells) {
-		w.fail("I5: deltas of partition %d sum to %v, the fold has %v", p, cells, t.cells)
-	}
+	compare(w, "I5", fmt.Sprintf("deltas of partition %d", p), t.Cells, cells)
 }
 
 // checkOutput: each dead letter and each forwarded event is there once, and no other.
@@ -256,15 +262,11 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 			continue
 		}
 		w.tally["dead letter"]++
-		for _, h := range e.headers {
-			if h.Key == schema.HeaderDLTOffset {
-				o, _ := strconv.ParseInt(string(h.Value), 10, 64)
-				if dead[o] {
-					w.fail("likes/%d offset %d is a dead letter twice", p, o)
-				}
-				dead[o] = true
-			}
+		o, err := strconv.ParseInt(e.header(schema.HeaderDLTOffset), 10, 64)
+		if err != nil || dead[o] {
+			w.fail("likes/%d offset %d is a dead letter twice, or one does not name its offset: %v", p, o, err)
 		}
+		dead[o] = true
 	}
 	if !maps.Equal(dead, t.dead) {
 		w.fail("dead letters of likes/%d are of offsets %v, not %v", p, dead, t.dead)
@@ -284,9 +286,10 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 			continue // damaged since
 		}
 		want := truths[from].forwards[origin]
-		want.time = min(want.time, e.time+60_000) // by the clock of its new log: an event like any other
-		if !ok || !isForwarded(e) || have != want || seen[origin] {
-			w.fail("likes/%d offset %d: %s was forwarded as %v, not %v (again: %v)", p, o, origin, have, want, seen[origin])
+		want.Settle(e.time) // by the clock of its new log: an event like any other
+		if !ok || e.header(schema.HeaderForwarded) == "" || have != want || seen[origin] {
+			w.fail("likes/%d offset %d: %s was forwarded as %v, not %v (again: %v)", p, o, origin, have, want,
+				seen[origin])
 		}
 		seen[origin] = true
 	}
@@ -295,7 +298,7 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 			continue
 		}
 		for origin, e := range truths[from].forwards {
-			if schema.PartitionFor(e.post, w.plan.partitions) == p && !seen[origin] {
+			if truths[from].Home(e.Post) == p && !seen[origin] {
 				w.fail("the event at %s of likes was not forwarded to partition %d", origin, p)
 			}
 		}

@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 
 const howLost = "lost"
 
-// drawFault draws one thing that happens.
 func (w *world) drawFault() []line {
 	n := w.rng.IntN(w.plan.weight)
 	for i, weight := range w.plan.weights {
@@ -22,16 +23,14 @@ func (w *world) drawFault() []line {
 		}
 		lines := faults[i].draw(w)
 		for j := range lines {
-			if lines[j].verb == "" {
-				lines[j].verb = faults[i].name
-			}
+			lines[j].verb = cmp.Or(lines[j].verb, faults[i].name)
 		}
 		return lines
 	}
 	return nil
 }
 
-func always(*world) []line { return does(line{}) }
+func always(*world) []line { return only(line{}) }
 
 func (w *world) partition() int32 { return w.rng.Int32N(w.plan.partitions) }
 
@@ -42,29 +41,39 @@ func partitionOf(l line) (p int32) {
 }
 
 func drawPartition(name func(int32) string) func(*world) []line {
-	return func(w *world) []line { return does(line{who: name(w.partition())}) }
+	return func(w *world) []line { return only(line{who: name(w.partition())}) }
 }
 
 func (w *world) drawTimePasses() []line {
-	return does(line{n: pick(w, 10*time.Millisecond, 100*time.Millisecond, 1100*time.Millisecond, 1100*time.Millisecond,
+	return only(line{n: pick(w, 10*time.Millisecond, 100*time.Millisecond, 1100*time.Millisecond, 1100*time.Millisecond,
 		6*time.Second, 25*time.Second, 61*time.Second).Milliseconds()})
 }
 
-func (w *world) drawRebalance() []line { return does(line{who: pick(w, w.groups...).name}) }
+func (w *world) drawRebalance() []line { return only(line{who: pick(w, w.groups...).name}) }
+
+// drawProcess draws one of the processes that fit; nil: any.
+func drawProcess(fits func(*process) bool) func(*world) []line {
+	return func(w *world) []line {
+		list := w.processes
+		if fits != nil {
+			list = slices.DeleteFunc(slices.Clone(list), func(p *process) bool { return !fits(p) })
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		return only(line{who: pick(w, list...).ref()})
+	}
+}
+
+func running(p *process) bool { return !p.paused }
+func paused(p *process) bool  { return p.paused }
 
 func (w *world) drawNotice() []line {
 	if len(w.processes) == 0 {
 		return nil
 	}
 	g := pick(w, w.groups...)
-	return does(line{who: pick(w, w.processes...).ref(), how: g.name})
-}
-
-func (w *world) drawProcess() []line {
-	if len(w.processes) == 0 {
-		return nil
-	}
-	return does(line{who: pick(w, w.processes...).ref()})
+	return only(line{who: pick(w, w.processes...).ref(), how: g.name})
 }
 
 func (w *world) drawCrash() []line {
@@ -82,51 +91,30 @@ func (w *world) drawCrash() []line {
 	case p.old != nil && w.rng.IntN(2) == 0:
 		l.how = diskOld
 	}
-	return does(l)
-}
-
-func drawPaused(paused bool) func(*world) []line {
-	return func(w *world) []line {
-		var fit []*process
-		for _, p := range w.processes {
-			if p.paused != paused {
-				fit = append(fit, p)
-			}
-		}
-		if len(fit) == 0 {
-			return nil
-		}
-		return does(line{who: pick(w, fit...).ref()})
-	}
+	return only(l)
 }
 
 func (w *world) drawCoordinator() []line {
-	return does(line{who: pick(w, w.kafka.coordinators...).id})
+	return only(line{who: pick(w, w.kafka.coordinators...).id})
 }
 
 func (w *world) drawLateRequest() []line {
 	if len(w.kafka.late) == 0 {
 		return nil
 	}
-	if w.rng.IntN(4) > 0 {
-		return does(line{})
-	}
-	return does(line{how: howLost})
+	return only(line{how: pick(w, howLost, "", "", "")})
 }
 
 func (w *world) drawLateCommit() []line {
 	if len(w.mysql.late) == 0 {
 		return nil
 	}
-	if w.rng.IntN(2) == 0 {
-		return does(line{})
-	}
-	return does(line{how: howLost})
+	return only(line{how: pick(w, "", howLost)})
 }
 
 func (w *world) drawCompaction() []line {
 	l := w.kafka.log(schema.TopicState, w.partition())
-	return does(line{who: w.kafka.nameOf(l), n: w.rng.Int64N(l.end() + 1)})
+	return only(line{who: l.name, n: w.rng.Int64N(l.end() + 1)})
 }
 
 func (w *world) drawTrim() []line {
@@ -135,19 +123,19 @@ func (w *world) drawTrim() []line {
 	if !ok {
 		return nil
 	}
-	return does(line{who: likes(p), n: w.rng.Int64N(progress.NextOffset + 1)})
+	return only(line{who: likes(p), n: w.rng.Int64N(progress.NextOffset + 1)})
 }
 
 func (w *world) drawElection() []line {
 	l := pick(w, w.kafka.logs...)
-	return does(line{who: w.kafka.nameOf(l), n: w.rng.Int64N(4001) - 2000})
+	return only(line{who: l.name, n: w.rng.Int64N(4001) - 2000})
 }
 
-func (w *world) drawFailover() []line { return does(line{n: int64(w.rng.IntN(keptCommits + 1))}) }
+func (w *world) drawFailover() []line { return only(line{n: int64(w.rng.IntN(keptCommits + 1))}) }
 
 func (w *world) drawSession() []line {
 	if len(w.mysql.conns) == 0 {
 		return nil
 	}
-	return does(line{n: int64(w.rng.IntN(len(w.mysql.conns)))})
+	return only(line{n: int64(w.rng.IntN(len(w.mysql.conns)))})
 }

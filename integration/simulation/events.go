@@ -55,7 +55,6 @@ func (w *world) write(to string, ev *event) {
 	}
 }
 
-// value encodes an event.
 func (ev *event) value(began int64) []byte {
 	at := int64(0)
 	if ev.timed {
@@ -65,7 +64,8 @@ func (ev *event) value(began int64) []byte {
 		Action: kudosv1.Action(kudosv1.Action_value[ev.action]), Region: []byte(ev.region)}
 	switch ev.form {
 	case formJSON:
-		return fmt.Appendf(nil, `{"user_id":%d,"action":%q,"time_ms":%d,"region":%q}`, ev.user, ev.action, at, ev.region)
+		return fmt.Appendf(nil, `{"user_id":%d,"action":%q,"time_ms":%d,"region":%q}`, ev.user, ev.action, at,
+			ev.region)
 	case formBroken:
 		return []byte{0xff, 0xff, 0xff}
 	case formEmpty:
@@ -88,7 +88,6 @@ func (ev *event) value(began int64) []byte {
 	return b
 }
 
-// drawEvents draws n events.
 func (w *world) drawEvents(n int) (lines []line) {
 	for range n {
 		ev := &event{form: formProto}
@@ -140,20 +139,16 @@ func (w *world) drawTime(ev *event) {
 
 func (ev *event) String() string {
 	text := fmt.Sprintf("key=%d post=%d user=%d %s", ev.key, ev.post, ev.user, ev.action)
-	if ev.timed {
-		text += fmt.Sprintf(" time=%d", ev.time)
-	}
-	if ev.region != "" {
-		text += fmt.Sprintf(" region=%q", ev.region)
-	}
-	if ev.form != formProto {
-		text += fmt.Sprintf(" form=%q", ev.form)
-	}
-	if ev.forwarded {
-		text += " forwarded"
-	}
-	if ev.twice {
-		text += " twice"
+	for _, more := range []struct {
+		given bool
+		text  string
+	}{
+		{ev.timed, fmt.Sprintf(" time=%d", ev.time)}, {ev.region != "", fmt.Sprintf(" region=%q", ev.region)},
+		{ev.form != formProto, fmt.Sprintf(" form=%q", ev.form)}, {ev.forwarded, " forwarded"}, {ev.twice, " twice"},
+	} {
+		if more.given {
+			text += more.text
+		}
 	}
 	return text
 }

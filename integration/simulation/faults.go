@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,47 +23,48 @@ type fault struct {
 var faults = []fault{
 	{"events written", func(w *world) []line { return w.drawEvents(1 + w.rng.IntN(5)) }, nil, false},
 	{"time passes", (*world).drawTimePasses, (*world).passTime, false},
-	{"group: rebalance", (*world).drawRebalance, (*world).rebalanceOne, false},
-	{"group: lost membership noticed", (*world).drawNotice, (*world).noticeOne, false},
-	{"process: crash", (*world).drawCrash, (*world).crashOne, false},
+	{"group: rebalance", (*world).drawRebalance, (*world).wantRebalance, false},
+	{"group: lost membership noticed", (*world).drawNotice, ofProcess((*world).noticeLoss), false},
+	{"process: crash", (*world).drawCrash, ofProcess((*world).crash), false},
 	{"process: start", always, func(w *world, _ line) bool { return w.startMissing(1) }, true},
-	{"process: pause", drawPaused(true), setPaused(true), false},
-	{"process: resume", drawPaused(false), setPaused(false), true},
-	{"process: disk copied", (*world).drawProcess, (*world).snapshotOne, false},
+	{"process: pause", drawProcess(running), ofProcess(setPaused(true)), false},
+	{"process: resume", drawProcess(paused), ofProcess(setPaused(false)), true},
+	{"process: disk copied", drawProcess(nil), ofProcess((*world).copyOf), false},
 	{"kafka: transaction timed out", (*world).drawCoordinator, ofCoordinator((*cluster).timeOut), false},
 	{"kafka: late markers", (*world).drawCoordinator, ofCoordinator((*cluster).mark), false},
-	{"kafka: late request", (*world).drawLateRequest, (*world).lateRequest, false},
+	{"kafka: late request", (*world).drawLateRequest, (*world).arriveLate, false},
 	{"kafka: late offset", drawPartition(likes), (*world).lateOffset, false},
-	{"kafka: state table compacted", (*world).drawCompaction, (*world).compactState, false},
-	{"kafka: updates compacted", drawPartition(updates), (*world).compactUpdates, false},
-	{"kafka: start of likes deleted", (*world).drawTrim, (*world).trimLikes, false},
-	{"kafka: leader elected", (*world).drawElection, (*world).electOne, false},
+	{"kafka: state table compacted", (*world).drawCompaction, ofLog((*world).compactState), false},
+	{"kafka: updates compacted", drawPartition(updates), ofLog((*world).compactUpdates), false},
+	{"kafka: start of likes deleted", (*world).drawTrim, ofLog((*world).trimLikes), false},
+	{"kafka: leader elected", (*world).drawElection, ofLog((*world).elect), false},
 	{"mysql: failover", (*world).drawFailover, (*world).failOver, false},
-	{"mysql: away", always, func(w *world, _ line) bool { return w.mysqlAway(true) }, false},
-	{"mysql: back", always, func(w *world, _ line) bool { return w.mysqlAway(false) }, true},
+	{"mysql: away", always, mysqlAway(true), false},
+	{"mysql: back", always, mysqlAway(false), true},
 	{"mysql: session killed", (*world).drawSession, (*world).killSession, false},
-	{"mysql: late COMMIT decided", (*world).drawLateCommit, (*world).lateCommit, false},
+	{"mysql: late COMMIT decided", (*world).drawLateCommit, (*world).decideLate, false},
 }
 
 func (w *world) passTime(l line) bool {
 	w.advance(time.Duration(l.n) * time.Millisecond)
-	for _, co := range w.kafka.coordinators {
-		if co.txn != nil && now()-co.txn.began > 31_000 {
-			w.kafka.timeOut(co)
-		}
-	}
+	w.kafka.timeOutOld()
 	return true
 }
 
-func (w *world) rebalanceOne(l line) bool {
+func (w *world) wantRebalance(l line) bool {
 	w.group(l.who).wanted = true
 	return true
 }
 
-func (w *world) noticeOne(l line) bool {
-	p := w.inSlot(l.who)
-	return p != nil && w.group(l.how).notice(p)
+// ofProcess does something to the process that a line names, if there is one.
+func ofProcess(do func(*world, *process, line) bool) func(*world, line) bool {
+	return func(w *world, l line) bool {
+		p := w.inSlot(l.who)
+		return p != nil && do(w, p, l)
+	}
 }
+
+func (w *world) noticeLoss(p *process, l line) bool { return w.group(l.how).notice(p) }
 
 // What a crash does to the disk. By default nothing that was written is lost.
 const (
@@ -71,12 +73,8 @@ const (
 	diskOld      = "disk restored from an old copy"
 )
 
-// crashOne ends a process in the middle of whatever it does.
-func (w *world) crashOne(l line) bool {
-	p := w.inSlot(l.who)
-	if p == nil {
-		return false
-	}
+// crash ends a process in the middle of whatever it does.
+func (w *world) crash(p *process, l line) bool {
 	w.note("%s crashes", p.name)
 	var disk *crashdisk.Disk
 	switch {
@@ -105,11 +103,11 @@ func copyDisk(disk *crashdisk.Disk, unsynced int) *crashdisk.Disk {
 // halt ends a process at once.
 func (w *world) halt(p *process) {
 	p.dead = true
-	for _, c := range append([]*conn(nil), w.mysql.conns...) {
+	for _, c := range slices.Clone(w.mysql.conns) {
 		unaware := decision{who: w.asked(), what: "mysql: does not know of the crash"}
 		if c.proc == p && (w.calm || !w.decide(unaware, func() bool { return w.rng.IntN(3) == 0 })) {
 			c.broken = true
-			if !contains(w.mysql.late, c) {
+			if !slices.Contains(w.mysql.late, c) {
 				c.leave()
 			}
 		}
@@ -119,7 +117,7 @@ func (w *world) halt(p *process) {
 			s.stop()
 		}
 	}
-	for _, a := range append([]*actor(nil), w.actors...) {
+	for _, a := range slices.Clone(w.actors) {
 		if a.proc == p {
 			w.let(a)
 			if !a.done {
@@ -128,15 +126,6 @@ func (w *world) halt(p *process) {
 		}
 	}
 	p.end()
-}
-
-func contains[T comparable](list []T, x T) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }
 
 // startMissing starts processes in the place of those that are gone.
@@ -157,10 +146,9 @@ func (w *world) startMissing(n int) (any bool) {
 }
 
 // setPaused has a process stand still, or go on.
-func setPaused(paused bool) func(*world, line) bool {
-	return func(w *world, l line) bool {
-		p := w.inSlot(l.who)
-		if p == nil || p.paused == paused {
+func setPaused(paused bool) func(*world, *process, line) bool {
+	return func(w *world, p *process, _ line) bool {
+		if p.paused == paused {
 			return false
 		}
 		p.paused = paused
@@ -169,28 +157,17 @@ func setPaused(paused bool) func(*world, line) bool {
 	}
 }
 
-func (w *world) snapshotOne(l line) bool {
-	p := w.inSlot(l.who)
-	if p == nil {
-		return false
-	}
+func (w *world) copyOf(p *process, _ line) bool {
 	p.old = copyDisk(p.disk, 100)
 	return true
 }
 
 func ofCoordinator(do func(*cluster, *coordinator) bool) func(*world, line) bool {
 	return func(w *world, l line) bool {
-		for _, co := range w.kafka.coordinators {
-			if co.id == l.who {
-				return do(w.kafka, co)
-			}
-		}
-		return false
+		i := slices.IndexFunc(w.kafka.coordinators, func(co *coordinator) bool { return co.id == l.who })
+		return i >= 0 && do(w.kafka, w.kafka.coordinators[i])
 	}
 }
-
-func (w *world) lateRequest(l line) bool { return w.arriveLate(l.how == howLost) }
-func (w *world) lateCommit(l line) bool  { return w.decideLate(l.how != howLost) }
 
 // lateOffset shows the readers of a partition's committed offset what it is now.
 func (w *world) lateOffset(l line) bool {
@@ -204,44 +181,41 @@ func (w *world) failOver(l line) bool {
 }
 
 // arriveLate has a request arrive, or get lost, that its sender has given up.
-func (w *world) arriveLate(lost bool) bool {
+func (w *world) arriveLate(l line) bool {
 	k := len(w.kafka.late)
 	if k == 0 {
 		return false
 	}
 	arrive := w.kafka.late[k-1]
 	w.kafka.late = w.kafka.late[:k-1]
-	if lost {
+	if l.how == howLost {
 		return false
 	}
 	arrive()
 	return true
 }
 
-// electOne has another broker lead a partition, whose clock is another one.
-func (w *world) electOne(l line) bool {
-	log := w.kafka.named(l.who)
-	if log == nil {
-		return false
+// ofLog does something to the partition that a line names, if there is one.
+func ofLog(do func(*world, *partitionLog, line) bool) func(*world, line) bool {
+	return func(w *world, l line) bool {
+		log := w.kafka.named(l.who)
+		return log != nil && do(w, log, l)
 	}
+}
+
+// elect has another broker lead a partition, whose clock is another one.
+func (w *world) elect(log *partitionLog, l line) bool {
 	log.elect(log.end())
 	log.clock = l.n
 	return true
 }
 
-func (w *world) compactState(l line) bool {
-	log := w.kafka.named(l.who)
-	return log != nil && log.compact(min(l.n, log.end()))
-}
+func (w *world) compactState(log *partitionLog, l line) bool { return log.compact(min(l.n, log.end())) }
 
-// compactUpdates keeps its distance from what may still be needed, as the compaction lag
-// of 7 days does: by MySQL after a failover, or by a process that has stood still.
-func (w *world) compactUpdates(l line) bool {
-	log := w.kafka.named(l.who)
-	if log == nil {
-		return false
-	}
-	below := w.mysql.floor(positionKey(partitionOf(l))).n[colOffset]
+// compactUpdates keeps its distance from what may still be needed, as the compaction lag of 7 days does: by MySQL after
+// a failover, or by a process that has stood still.
+func (w *world) compactUpdates(log *partitionLog, l line) bool {
+	below := w.mysql.floor(positionKey(partitionOf(l))).number(colOffset)
 	for _, c := range w.claims() {
 		if c.name() == l.who {
 			below = min(below, max(0, c.stream.Status().Position.Offset))
@@ -251,11 +225,7 @@ func (w *world) compactUpdates(l line) bool {
 }
 
 // trimLikes deletes the start of likes: only what has been folded.
-func (w *world) trimLikes(l line) bool {
-	log := w.kafka.named(l.who)
-	if log == nil {
-		return false
-	}
+func (w *world) trimLikes(log *partitionLog, l line) bool {
 	progress, ok := w.progress(partitionOf(l))
 	before := log.start
 	if ok {
@@ -264,16 +234,17 @@ func (w *world) trimLikes(l line) bool {
 	return log.start > before
 }
 
-// mysqlAway has the server go away or come back.
-func (w *world) mysqlAway(away bool) bool {
-	if w.mysql.away == away {
-		return false
+func mysqlAway(away bool) func(*world, line) bool {
+	return func(w *world, _ line) bool {
+		if w.mysql.away == away {
+			return false
+		}
+		w.mysql.away = away
+		if away {
+			w.mysql.cut()
+		}
+		return true
 	}
-	w.mysql.away = away
-	if away {
-		w.mysql.cut()
-	}
-	return true
 }
 
 func (w *world) killSession(l line) bool {
@@ -281,17 +252,17 @@ func (w *world) killSession(l line) bool {
 		return false
 	}
 	c := w.mysql.conns[l.n]
-	if contains(w.mysql.late, c) {
+	if slices.Contains(w.mysql.late, c) {
 		return false
 	}
 	c.breakOff()
 	return true
 }
 
-func (w *world) decideLate(done bool) bool {
+func (w *world) decideLate(l line) bool {
 	if len(w.mysql.late) == 0 {
 		return false
 	}
-	w.mysql.resolve(w.mysql.late[0], done)
+	w.mysql.resolve(w.mysql.late[0], l.how != howLost)
 	return true
 }

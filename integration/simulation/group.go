@@ -7,12 +7,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"kudos/schema"
 )
 
-// group is a consumer group: who is a member, and who owns which partition. A member that
-// is away or slow keeps working as a zombie until it learns that it is none any more.
+// group is a consumer group: who is a member, and who owns which partition. A member that is away or slow keeps working
+// as a zombie until it learns that it is none any more.
 type group struct {
 	w           *world
 	index       int // in world.groups and process.sessions
@@ -23,13 +21,6 @@ type group struct {
 
 	joining []*process // those a rebalance waits for; nil: none is under way
 	wanted  bool       // somebody asked for a rebalance
-}
-
-func (w *world) newGroups() {
-	for i, topic := range []string{schema.TopicLikes, schema.TopicUpdates} {
-		name := []string{schema.GroupFold, schema.GroupApply}[i]
-		w.groups = append(w.groups, &group{w: w, index: i, name: name, topic: topic, members: map[string]*session{}})
-	}
 }
 
 func (w *world) group(name string) *group {
@@ -105,40 +96,34 @@ func (g *group) settle() {
 	if len(joined) == 0 {
 		return
 	}
-	owners := g.assign(joined)
-	shares := make([][]int32, len(joined))
-	for p := range g.w.plan.partitions {
-		i := owners[p]
-		shares[i] = append(shares[i], p)
-	}
-	for i, p := range joined {
+	for i, share := range g.assign(joined) {
 		g.names++
-		g.begin(p, fmt.Sprintf("%s-%d", p.name, g.names), shares[i])
+		g.begin(joined[i], fmt.Sprintf("%s-%d", joined[i].name, g.names), share)
 	}
 }
 
-// assign returns which of the processes owns each partition.
-func (g *group) assign(joined []*process) []int {
-	w, owners := g.w, make([]int, g.w.plan.partitions)
+func (g *group) assign(joined []*process) [][]int32 {
+	w, shares := g.w, make([][]int32, len(joined))
 	var written, names []string
 	if list := w.owners[g.name]; len(list) > 0 {
 		written, w.owners[g.name] = list[0], list[1:]
 	}
-	for p := range owners {
-		owners[p] = p % len(joined)
+	for p := range w.plan.partitions {
+		owner := int(p) % len(joined)
 		if w.rng != nil {
-			owners[p] = w.rng.IntN(len(joined))
-		} else if p < len(written) {
+			owner = w.rng.IntN(len(joined))
+		} else if int(p) < len(written) {
 			if i := slices.IndexFunc(joined, func(x *process) bool { return x.ref() == written[p] }); i >= 0 {
-				owners[p] = i
+				owner = i
 			}
 		}
-		names = append(names, joined[owners[p]].ref())
+		shares[owner] = append(shares[owner], p)
+		names = append(names, joined[owner].ref())
 	}
 	if w.rng != nil {
 		w.before(line{verb: verbAssign, who: g.name, how: strings.Join(names, " ")})
 	}
-	return owners
+	return shares
 }
 
 // notice has a process see that its session is past, and join anew.
@@ -151,8 +136,6 @@ func (g *group) notice(p *process) bool {
 		g.w.note("%s: %s notices that its membership is lost", g.name, s.member)
 		s.stop()
 	}
-	if g.joining == nil || !slices.Contains(g.joining, p) {
-		g.wanted = true
-	}
+	g.wanted = g.wanted || !slices.Contains(g.joining, p)
 	return s != nil
 }

@@ -33,7 +33,6 @@ func (k clients) ConnectTxn(_ *slog.Logger, opts *kafka.TxnOptions) (kafka.TxnCl
 	}, nil
 }
 
-// client sends requests for a process.
 type client struct {
 	w      *world
 	proc   *process
@@ -42,8 +41,7 @@ type client struct {
 
 func (c *client) Close() { c.closed = true }
 
-// sent is a step before a request arrives: it may get lost, or the process may end or
-// give up meanwhile.
+// sent is a step before a request arrives: it may get lost, or the process may end or give up meanwhile.
 func (c *client) sent(ctx context.Context, what string) error {
 	if !c.w.step("kafka: %s", what) {
 		return errDead
@@ -54,7 +52,6 @@ func (c *client) sent(ctx context.Context, what string) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case c.w.lost("kafka: request lost", what):
-		c.w.count("kafka: request lost")
 		return errLost
 	}
 	return nil
@@ -66,13 +63,11 @@ func (c *client) answered(what string) error {
 		return errDead
 	}
 	if c.w.lost("kafka: answer lost", what) {
-		c.w.count("kafka: answer lost")
 		return errLost
 	}
 	return nil
 }
 
-// txnClient is a transactional client.
 type txnClient struct {
 	client
 	co       *coordinator
@@ -154,7 +149,8 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	}
 	l := w.kafka.log(rec.Topic, rec.Partition)
 	// As the network does: the record's memory is the caller's again after this.
-	rec.Offset = l.append(entry{key: bytes.Clone(rec.Key), value: bytes.Clone(rec.Value), headers: slices.Clone(rec.Headers), txn: w.kafka.join(c.co)})
+	rec.Offset = l.append(entry{key: bytes.Clone(rec.Key), value: bytes.Clone(rec.Value),
+		headers: slices.Clone(rec.Headers), txn: w.kafka.join(c.co)})
 	c.produced = true
 	if stepped {
 		return c.answered("produce to " + rec.Topic)
@@ -208,8 +204,7 @@ func (c *txnClient) end(ctx context.Context, commit bool) error {
 	if err := c.answered("end transaction of " + co.id); err != nil {
 		return err
 	}
-	if w.chance("kafka: answer to commit lost", w.plan.unclear) {
-		w.count("kafka: answer to commit lost")
+	if w.happens("kafka: answer to commit lost", w.plan.unclear) {
 		return errLost
 	}
 	return nil

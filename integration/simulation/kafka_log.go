@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 // partitionLog is one partition of a topic. Entries stay where they are: what retention
 // or compaction takes is only hidden from readers, so that the oracle still sees it.
 type partitionLog struct {
+	name    string  // likes/0
 	entries []entry // by offset
 	start   int64   // first offset that is there
 	epochs  []epochStart
@@ -34,7 +36,6 @@ type entry struct {
 	removed    bool  // by compaction
 }
 
-// txn is one transaction.
 type txn struct {
 	pid    int64
 	state  txnState
@@ -56,8 +57,8 @@ const (
 func (t *txn) decided() bool { return t.state != txnOpen }
 func (t *txn) commits() bool { return t.state == txnCommitting || t.state == txnCommitted }
 
-func newLog() *partitionLog {
-	return &partitionLog{epochs: []epochStart{{0, 0}}}
+func newLog(topic string, partition int) *partitionLog {
+	return &partitionLog{name: fmt.Sprintf("%s/%d", topic, partition), epochs: []epochStart{{0, 0}}}
 }
 
 func (l *partitionLog) end() int64 { return int64(len(l.entries)) }
@@ -92,6 +93,15 @@ func (e *entry) data() bool {
 	return !e.marker && (e.txn == nil || e.txn.state == txnCommitted)
 }
 
+// header is the value of a header, "" without it.
+func (e *entry) header(key string) string {
+	i := slices.IndexFunc(e.headers, func(h kgo.RecordHeader) bool { return h.Key == key })
+	if i < 0 {
+		return ""
+	}
+	return string(e.headers[i].Value)
+}
+
 // lastData is the offset behind the last committed record, or from.
 func (l *partitionLog) lastData(from int64) int64 {
 	for o := l.end() - 1; o >= from; o-- {
@@ -104,16 +114,14 @@ func (l *partitionLog) lastData(from int64) int64 {
 
 // epochEnd is where a leader epoch ends, or -1 if it is not known.
 func (l *partitionLog) epochEnd(epoch int32) int64 {
-	for i := len(l.epochs) - 1; i >= 0; i-- {
-		if l.epochs[i].epoch > epoch {
-			continue
-		}
-		if i+1 < len(l.epochs) {
-			return l.epochs[i+1].start
-		}
+	switch later := slices.IndexFunc(l.epochs, func(e epochStart) bool { return e.epoch > epoch }); later {
+	case -1:
 		return l.end()
+	case 0:
+		return -1
+	default:
+		return l.epochs[later].start
 	}
-	return -1
 }
 
 // elect begins a new leader epoch; unclean loses the entries from an offset on.
@@ -162,7 +170,8 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 	aborted := map[*txn]bool{}
 	for at := from; at < end && n > 0; n-- {
 		last := l.batchEnd(at, end)
-		if last < l.end() && l.emptied(at, last) {
+		left := slices.ContainsFunc(l.entries[at:last], func(e entry) bool { return !e.removed })
+		if last < l.end() && !left {
 			at = last
 			continue
 		}
@@ -174,10 +183,6 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 		rp.RecordBatches = l.appendBatch(rp.RecordBatches, at, last)
 		at = last
 	}
-}
-
-func (l *partitionLog) emptied(from, to int64) bool {
-	return !slices.ContainsFunc(l.entries[from:to], func(e entry) bool { return !e.removed })
 }
 
 // batchEnd returns the offset behind the batch that begins at an offset.
@@ -239,24 +244,17 @@ func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
 	return dst
 }
 
-// markerKey is the key of a control record: version 0, and what it is.
-func markerKey(commit bool) []byte {
-	if commit {
-		return []byte{0, 0, 0, 1}
-	}
-	return []byte{0, 0, 0, 0}
-}
-
-// finish writes the markers of a decided transaction.
+// finish writes the markers of a decided transaction: control records, whose key has the version 0, and what they are.
 func (t *txn) finish(logs []*partitionLog) {
-	commit := t.commits()
-	t.state = txnAborted
-	if commit {
-		t.state = txnCommitted
+	key := []byte{0, 0, 0, 0}
+	if t.commits() {
+		t.state, key[3] = txnCommitted, 1
+	} else {
+		t.state = txnAborted
 	}
 	for _, l := range logs {
 		if slices.Contains(l.open, t) {
-			l.append(entry{key: markerKey(commit), value: []byte{0, 0, 0, 0, 0, 0}, txn: t, marker: true})
+			l.append(entry{key: key, value: []byte{0, 0, 0, 0, 0, 0}, txn: t, marker: true})
 		}
 	}
 }

@@ -68,17 +68,14 @@ func (k *cluster) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsRes
 	switch at := rt.Partitions[0].Timestamp; {
 	case at == -2:
 		rp.Offset = l.start
-	case k.w.chance("kafka: end not available", 20):
+	case k.w.happens("kafka: end not available", 20):
 		rp.ErrorCode = kerr.OffsetNotAvailable.Code
-		k.w.count("kafka: end not available")
 	case req.IsolationLevel == 1:
 		rp.Offset = l.stable()
 	default:
 		rp.Offset = l.end()
 	}
-	t := kmsg.NewListOffsetsResponseTopic()
-	t.Topic, t.Partitions = rt.Topic, append(t.Partitions, rp)
-	resp.Topics = append(resp.Topics, t)
+	resp.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: rt.Topic, Partitions: only(rp)}}
 	return resp
 }
 
@@ -88,9 +85,7 @@ func (k *cluster) epochEnds(req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetF
 	rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 	rp.Partition = rt.Partitions[0].Partition
 	rp.EndOffset = k.log(rt.Topic, rp.Partition).epochEnd(rt.Partitions[0].LeaderEpoch)
-	t := kmsg.NewOffsetForLeaderEpochResponseTopic()
-	t.Topic, t.Partitions = rt.Topic, append(t.Partitions, rp)
-	resp.Topics = append(resp.Topics, t)
+	resp.Topics = []kmsg.OffsetForLeaderEpochResponseTopic{{Topic: rt.Topic, Partitions: only(rp)}}
 	return resp
 }
 
@@ -104,11 +99,8 @@ func (k *cluster) offsetFetch(req *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchRes
 		rp.ErrorCode = kerr.UnstableOffsetCommit.Code
 		k.materialize(p) // by the next try
 	}
-	t := kmsg.NewOffsetFetchResponseGroupTopic()
-	t.Topic, t.Partitions = rg.Topics[0].Topic, append(t.Partitions, rp)
-	g := kmsg.NewOffsetFetchResponseGroup()
-	g.Group, g.Topics = rg.Group, append(g.Topics, t)
-	resp.Groups = append(resp.Groups, g)
+	t := kmsg.OffsetFetchResponseGroupTopic{Topic: rg.Topics[0].Topic, Partitions: only(rp)}
+	resp.Groups = []kmsg.OffsetFetchResponseGroup{{Group: rg.Group, Topics: only(t)}}
 	return resp
 }
 
@@ -134,9 +126,7 @@ func (k *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 		}
 		l.fetch(from, n, req.IsolationLevel == 1, &rp)
 	}
-	t := kmsg.NewFetchResponseTopic()
-	t.Topic, t.TopicID, t.Partitions = rt.Topic, rt.TopicID, append(t.Partitions, rp)
-	resp.Topics = append(resp.Topics, t)
+	resp.Topics = []kmsg.FetchResponseTopic{{Topic: rt.Topic, TopicID: rt.TopicID, Partitions: only(rp)}}
 	return resp
 }
 
@@ -152,9 +142,7 @@ func (k *cluster) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOff
 	} else {
 		k.join(co).offset[rp.Partition] = rt.Partitions[0].Offset
 	}
-	t := kmsg.NewTxnOffsetCommitResponseTopic()
-	t.Topic, t.Partitions = rt.Topic, append(t.Partitions, rp)
-	resp.Topics = append(resp.Topics, t)
+	resp.Topics = []kmsg.TxnOffsetCommitResponseTopic{{Topic: rt.Topic, Partitions: only(rp)}}
 	return resp
 }
 

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -9,8 +8,7 @@ import (
 	"kudos/schema"
 )
 
-// cluster is a Kafka cluster: topics, the transaction coordinator and the committed
-// offsets of the fold's group (transaction.version 2: an epoch lasts one transaction).
+// cluster is a Kafka cluster: topics, the transaction coordinator and the committed offsets of the fold's group.
 type cluster struct {
 	w            *world
 	id           string
@@ -48,7 +46,7 @@ func newCluster(w *world, partitions int32) *cluster {
 	for i, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT} {
 		t := &topic{name: name, id: schema.TopicID{0xa0, byte(i)}}
 		for range partitions {
-			l := newLog()
+			l := newLog(name, len(t.parts))
 			t.parts = append(t.parts, l)
 			c.logs = append(c.logs, l)
 		}
@@ -65,24 +63,10 @@ func (c *cluster) log(topic string, p int32) *partitionLog { return c.topics[top
 
 // named is a partition's log by its name (likes/0), or nil.
 func (c *cluster) named(name string) *partitionLog {
-	for _, t := range c.topics {
-		for p, l := range t.parts {
-			if fmt.Sprintf("%s/%d", t.name, p) == name {
-				return l
-			}
-		}
+	if i := slices.IndexFunc(c.logs, func(l *partitionLog) bool { return l.name == name }); i >= 0 {
+		return c.logs[i]
 	}
 	return nil
-}
-
-// nameOf is named of a log.
-func (c *cluster) nameOf(l *partitionLog) string {
-	for _, t := range c.topics {
-		if p := slices.Index(t.parts, l); p >= 0 {
-			return fmt.Sprintf("%s/%d", t.name, p)
-		}
-	}
-	return ""
 }
 
 func (c *cluster) coordinator(id string) *coordinator {
@@ -127,7 +111,7 @@ func (c *cluster) decide(co *coordinator, commit bool) {
 	} else {
 		co.txn.state = txnAborting
 	}
-	co.epoch++
+	co.epoch++ // transaction.version 2: an epoch lasts one transaction
 	c.w.note("%s: transaction decided, commit %v", co.id, commit)
 }
 
@@ -162,17 +146,13 @@ func (c *cluster) materialize(p int32) bool {
 
 // unstable tells whether a committed offset may change by what has been sent.
 func (c *cluster) unstable(p int32) bool {
-	if c.committed[p].next >= 0 {
-		return true
-	}
-	for _, co := range c.coordinators {
-		if co.txn != nil {
-			if _, ok := co.txn.offset[p]; ok {
-				return true
-			}
+	return c.committed[p].next >= 0 || slices.ContainsFunc(c.coordinators, func(co *coordinator) bool {
+		if co.txn == nil {
+			return false
 		}
-	}
-	return false
+		_, sent := co.txn.offset[p]
+		return sent
+	})
 }
 
 // timeOut gives an open transaction up, and fences its owner.
@@ -183,6 +163,15 @@ func (c *cluster) timeOut(co *coordinator) bool {
 	c.decide(co, false)
 	c.mark(co)
 	return true
+}
+
+// timeOutOld gives up the transactions that have been open for too long.
+func (c *cluster) timeOutOld() {
+	for _, co := range c.coordinators {
+		if co.txn != nil && now()-co.txn.began > 31_000 {
+			c.timeOut(co)
+		}
+	}
 }
 
 // fence refuses who comes with an epoch that is past.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -28,23 +29,20 @@ func (k connector) Connect(context.Context) (driver.Conn, error) {
 
 var errNotUsed = errors.New("the model of MySQL does not know this")
 
-func (c *conn) Prepare(string) (driver.Stmt, error)        { return nil, errNotUsed }
-func (c *conn) Begin() (driver.Tx, error)                  { return nil, errNotUsed }
-func (c *conn) IsValid() bool                              { return !c.broken }
-func (c *conn) CheckNamedValue(v *driver.NamedValue) error { return namedValue(v) }
+func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errNotUsed }
+func (c *conn) Begin() (driver.Tx, error)           { return nil, errNotUsed }
+func (c *conn) IsValid() bool                       { return !c.broken }
 
-func namedValue(v *driver.NamedValue) error {
+func (c *conn) CheckNamedValue(v *driver.NamedValue) (err error) {
 	if n, ok := v.Value.(uint64); ok {
 		v.Value = int64(n)
 		return nil
 	}
-	var err error
 	v.Value, err = driver.DefaultParameterConverter.ConvertValue(v.Value)
 	return err
 }
 
-// Close may come from any goroutine, since the pool closes what is old: the server sees it
-// at the next step.
+// Close may come from any goroutine, since the pool closes what is old: the server sees it at the next step.
 func (c *conn) Close() error {
 	c.db.closing.Lock()
 	defer c.db.closing.Unlock()
@@ -59,7 +57,7 @@ func (db *database) reap() {
 	defer db.closing.Unlock()
 	for _, c := range db.closing.conns {
 		c.broken = true
-		if !c.gone && !c.proc.dead && !contains(db.late, c) {
+		if !c.gone && !c.proc.dead && !slices.Contains(db.late, c) {
 			c.leave()
 		}
 	}
@@ -71,7 +69,6 @@ func (c *conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	if err := c.arrive("mysql: START TRANSACTION"); err != nil {
 		return nil, err
 	}
-	c.begun = true
 	return tx{c}, nil
 }
 
@@ -81,7 +78,7 @@ func (t tx) Rollback() error {
 	if t.c.broken || t.c.proc.dead {
 		return mysql.ErrInvalidConn
 	}
-	t.c.rollback()
+	t.c.end()
 	return nil
 }
 
@@ -92,26 +89,22 @@ func (t tx) Commit() error {
 		return mysql.ErrInvalidConn
 	}
 	switch {
-	case w.chance("mysql: COMMIT lost", w.plan.unclear):
-		w.count("mysql: COMMIT lost")
+	case w.happens("mysql: COMMIT lost", w.plan.unclear):
 		c.breakOff()
 		return mysql.ErrInvalidConn
-	case w.chance("mysql: COMMIT late", w.plan.unclear):
-		w.count("mysql: COMMIT late")
+	case w.happens("mysql: COMMIT late", w.plan.unclear):
 		c.broken = true
 		c.db.late = append(c.db.late, c)
 		return mysql.ErrInvalidConn
-	case w.chance("mysql: COMMIT refused", w.plan.unclear):
-		w.count("mysql: COMMIT refused")
-		c.rollback()
+	case w.happens("mysql: COMMIT refused", w.plan.unclear):
+		c.end()
 		return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
 	}
 	c.commit()
 	if !w.step("mysql answers: COMMIT") {
 		return mysql.ErrInvalidConn
 	}
-	if w.chance("mysql: answer to COMMIT lost", w.plan.unclear) {
-		w.count("mysql: answer to COMMIT lost")
+	if w.happens("mysql: answer to COMMIT lost", w.plan.unclear) {
 		c.breakOff()
 		return mysql.ErrInvalidConn
 	}

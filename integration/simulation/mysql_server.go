@@ -1,6 +1,9 @@
 package simulation
 
 import (
+	"database/sql/driver"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/go-sql-driver/mysql"
@@ -14,8 +17,8 @@ type database struct {
 	locks map[string]*conn
 	conns []*conn
 	away  bool
-	// undo are the last commits, the newest last: what a failover may lose.
-	undo []map[string]*row
+	// undo are the rows before the last commits, the newest last: what a failover may lose.
+	undo []map[string]row
 	// late are commits that were given up by the client and still are under way.
 	late []*conn
 	// closing are connections whose client has closed them.
@@ -25,19 +28,21 @@ type database struct {
 	}
 }
 
-// row is a row of any of the tables. Its key names table and primary key.
-type row struct {
-	topicID string
-	n       [4]int64
-}
+// row is a row of any of the tables, by column; nil: there is none. Its key names table and primary key.
+type row map[string]driver.Value
 
-// Columns of applied_offset in row.n.
 const (
-	colPartitions = iota
-	colOffset
-	colSeq
-	colEpoch
+	colOffset   = "next_offset" // of applied_offset
+	colSeq      = "next_seq"
+	colLikes    = "likes" // of like_count and like_hourly
+	colDislikes = "dislikes"
 )
+
+// number is a number in a row, 0 if there is none.
+func (r row) number(column string) int64 {
+	n, _ := r[column].(int64)
+	return n
+}
 
 // keptCommits is how far a failover may go back.
 const keptCommits = 4
@@ -48,36 +53,22 @@ const (
 	numDeadlock    = 1213
 )
 
-func newDatabase(w *world) *database {
-	return &database{w: w, rows: map[string]row{}, locks: map[string]*conn{}}
-}
-
 // conn is a session of the server, and the client's connection to it.
 type conn struct {
 	db     *database
 	proc   *process
 	broken bool // for the client
 	gone   bool // for the server
-	begun  bool
 	writes map[string]row
-	order  []string // of writes
 	waits  *conn
 }
 
-// read returns a row as the session sees it.
-func (c *conn) read(key string) (row, bool) {
+// read returns a row as the session sees it; what is written is to be a clone.
+func (c *conn) read(key string) row {
 	if r, ok := c.writes[key]; ok {
-		return r, true
+		return r
 	}
-	r, ok := c.db.rows[key]
-	return r, ok
-}
-
-func (c *conn) write(key string, r row) {
-	if _, ok := c.writes[key]; !ok {
-		c.order = append(c.order, key)
-	}
-	c.writes[key] = r
+	return c.db.rows[key]
 }
 
 // lock waits for a row, for a while.
@@ -96,7 +87,7 @@ func (c *conn) lock(key string) error {
 		c.waits = holder
 		for o := holder; o != nil; o = o.waits {
 			if o == c {
-				c.rollback()
+				c.end()
 				return &mysql.MySQLError{Number: numDeadlock, Message: "Deadlock found when trying to get lock"}
 			}
 		}
@@ -112,13 +103,10 @@ func (c *conn) lock(key string) error {
 
 // arrive is a step on the way to the server.
 func (c *conn) arrive(what string) error {
-	alive := c.db.w.step("%s", what)
-	switch {
-	case !alive:
+	switch alive := c.db.w.step("%s", what); {
+	case !alive, c.broken:
 		return mysql.ErrInvalidConn
-	case c.broken:
-		return mysql.ErrInvalidConn
-	case c.db.w.lost("mysql: connection lost", what):
+	case c.db.w.chanceOf(decision{c.db.w.asked(), "mysql: connection lost", what}, c.db.w.plan.lost):
 		c.db.w.note("connection lost: %s", what)
 		c.breakOff()
 		return mysql.ErrInvalidConn
@@ -134,45 +122,34 @@ func (c *conn) breakOff() {
 
 // leave ends the session on the server.
 func (c *conn) leave() {
-	c.rollback()
+	c.end()
 	c.gone = true
 	c.db.conns = remove(c.db.conns, c)
 }
 
-func (c *conn) rollback() {
-	clear(c.writes)
-	c.end()
-}
-
+// end ends the transaction: what is not committed is rolled back.
 func (c *conn) end() {
-	c.order, c.begun, c.waits = c.order[:0], false, nil
-	for key, holder := range c.db.locks {
-		if holder == c {
-			delete(c.db.locks, key)
-		}
-	}
+	clear(c.writes)
+	c.waits = nil
+	maps.DeleteFunc(c.db.locks, func(_ string, holder *conn) bool { return holder == c })
 }
 
 // commit makes the session's writes those of the database.
 func (c *conn) commit() {
-	if len(c.order) > 0 {
+	if len(c.writes) > 0 {
 		c.db.w.tally["mysql: transaction committed"]++
 		c.db.checkCommit(c)
-		undo := map[string]*row{}
-		for _, key := range c.order {
-			undo[key] = nil
-			if r, ok := c.db.rows[key]; ok {
-				undo[key] = &r
-			}
-			c.db.rows[key] = c.writes[key]
+		undo := map[string]row{}
+		for key, r := range c.writes {
+			undo[key] = c.db.rows[key]
+			c.db.rows[key] = r
 		}
 		c.db.undo = append(c.db.undo, undo)
 		if len(c.db.undo) > keptCommits {
 			c.db.undo = c.db.undo[1:]
 		}
-		c.db.w.note("mysql: committed %v", c.order)
+		c.db.w.note("mysql: committed %v", slices.Sorted(maps.Keys(c.writes)))
 	}
-	clear(c.writes)
 	c.end()
 }
 
@@ -187,17 +164,11 @@ func (db *database) failover(n int) {
 	for range n {
 		last := db.undo[len(db.undo)-1]
 		db.undo = db.undo[:len(db.undo)-1]
-		for key, r := range last {
-			if r == nil {
-				delete(db.rows, key)
-			} else {
-				db.rows[key] = *r
-			}
-		}
+		maps.Copy(db.rows, last)
+		maps.DeleteFunc(db.rows, func(_ string, r row) bool { return r == nil })
 	}
 }
 
-// cut ends all sessions.
 func (db *database) cut() {
 	db.late = nil
 	for len(db.conns) > 0 {
@@ -205,18 +176,15 @@ func (db *database) cut() {
 	}
 }
 
+// applied is the next offset of a partition of like-updates.
+func (w *world) applied(p int32) int64 { return w.mysql.rows[positionKey(p)].number(colOffset) }
+
 // floor returns a partition's position in the oldest state that a failover can lead to.
 func (db *database) floor(key string) row {
-	r, ok := db.rows[key]
-	for i := len(db.undo) - 1; i >= 0; i-- {
-		if before, changed := db.undo[i][key]; changed {
-			if ok = before != nil; ok {
-				r = *before
-			}
+	for _, undo := range db.undo {
+		if before, changed := undo[key]; changed {
+			return before
 		}
 	}
-	if !ok {
-		return row{}
-	}
-	return r
+	return db.rows[key]
 }

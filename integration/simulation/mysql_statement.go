@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,6 @@ func (c *conn) QueryContext(_ context.Context, query string, args []driver.Named
 
 func firstWords(query string) string { return query[:min(len(query), 32)] }
 
-// selectPositions reads applied_offset.
 func (c *conn) selectPositions(query string, args []driver.NamedValue) (driver.Rows, error) {
 	list, rest, _ := strings.Cut(strings.TrimPrefix(query, "SELECT "), " FROM applied_offset WHERE ")
 	where, lock := strings.CutSuffix(rest, " FOR UPDATE")
@@ -49,20 +49,18 @@ func (c *conn) selectPositions(query string, args []driver.NamedValue) (driver.R
 	a := &answer{columns: strings.Split(list, ", ")}
 	conditions := equations(where, " AND ", args)
 	for _, key := range c.positionKeys(conditions) {
-		if lock {
-			if _, there := c.db.rows[key]; there {
-				if err := c.lock(key); err != nil {
-					return nil, err
-				}
+		if lock && c.db.rows[key] != nil {
+			if err := c.lock(key); err != nil {
+				return nil, err
 			}
 		}
-		r, ok := c.read(key)
-		if !ok || !r.fits(key, conditions) {
+		r := c.read(key)
+		if !r.fits(conditions) {
 			continue
 		}
 		values := make([]driver.Value, len(a.columns))
 		for i, column := range a.columns {
-			values[i] = r.column(key, column)
+			values[i] = r.column(column)
 		}
 		a.rows = append(a.rows, values)
 	}
@@ -112,41 +110,27 @@ func (c *conn) positionKeys(conditions []equation) []string {
 	var keys []string
 	for p := range c.db.w.plan.partitions {
 		key := positionKey(p)
-		if !slices.ContainsFunc(conditions, func(e equation) bool { return e.column == "partition_id" && e.value != int64(p) }) {
+		if !slices.ContainsFunc(conditions, func(e equation) bool {
+			return e.column == "partition_id" && e.value != int64(p)
+		}) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-func (r row) column(key, name string) driver.Value {
-	switch name {
-	case "topic":
-		return "like-updates"
-	case "partition_id":
-		n, _ := strconv.ParseInt(key[1:], 10, 64)
-		return n
-	case "topic_id":
-		return r.topicID
-	}
-	return r.n[columnNumber(name)]
-}
-
-func columnNumber(name string) int {
-	i := slices.Index([]string{"partitions", "next_offset", "next_seq", "leader_epoch"}, name)
-	if i < 0 {
+// column is a value of a row, which must have it.
+func (r row) column(name string) driver.Value {
+	v, ok := r[name]
+	if !ok {
 		panic("applied_offset has no column " + name)
 	}
-	return i
+	return v
 }
 
-func (r row) fits(key string, conditions []equation) bool {
-	for _, e := range conditions {
-		if r.column(key, e.column) != e.value {
-			return false
-		}
-	}
-	return true
+// fits tells whether there is a row, and the conditions hold for it.
+func (r row) fits(conditions []equation) bool {
+	return r != nil && !slices.ContainsFunc(conditions, func(e equation) bool { return r.column(e.column) != e.value })
 }
 
 func (c *conn) updatePosition(query string, args []driver.NamedValue) (driver.Result, error) {
@@ -155,20 +139,21 @@ func (c *conn) updatePosition(query string, args []driver.NamedValue) (driver.Re
 	conditions := equations(where, " AND ", args[len(values):])
 	changed := 0
 	for _, key := range c.positionKeys(conditions) {
-		if _, ok := c.read(key); !ok {
+		if c.read(key) == nil {
 			continue
 		}
 		if err := c.lock(key); err != nil {
 			return nil, err
 		}
-		r, ok := c.read(key)
-		if !ok || !r.fits(key, conditions) {
+		r := maps.Clone(c.read(key))
+		if !r.fits(conditions) {
 			continue
 		}
 		for _, v := range values {
-			r.n[columnNumber(v.column)] = v.value.(int64)
+			_ = r.column(v.column)
+			r[v.column] = v.value
 		}
-		c.write(key, r)
+		c.writes[key] = r
 		changed++
 	}
 	return driver.RowsAffected(changed), nil
@@ -177,25 +162,18 @@ func (c *conn) updatePosition(query string, args []driver.NamedValue) (driver.Re
 func (c *conn) insertPosition(query string, args []driver.NamedValue) (driver.Result, error) {
 	_, list, _ := strings.Cut(query, "(")
 	list, _, _ = strings.Cut(list, ")")
-	r, key := row{}, ""
+	r := row{}
 	for i, column := range strings.Split(list, ", ") {
-		switch v := args[i].Value; column {
-		case "topic":
-		case "partition_id":
-			key = positionKey(int32(v.(int64)))
-		case "topic_id":
-			r.topicID = v.(string)
-		default:
-			r.n[columnNumber(column)] = v.(int64)
-		}
+		r[column] = args[i].Value
 	}
+	key := positionKey(int32(r.number("partition_id")))
 	if err := c.lock(key); err != nil {
 		return nil, err
 	}
-	if _, ok := c.read(key); ok {
+	if c.read(key) != nil {
 		return nil, &mysql.MySQLError{Number: numDuplicate, Message: "Duplicate entry for key 'PRIMARY'"}
 	}
-	c.write(key, r)
+	c.writes[key] = r
 	return driver.RowsAffected(1), nil
 }
 
@@ -212,18 +190,18 @@ func (c *conn) upsert(table, query string) (driver.Result, error) {
 		if err := c.lock(key); err != nil {
 			return nil, err
 		}
-		r, _ := c.read(key)
-		for i, text := range values[n-2:] {
-			v, err := strconv.ParseInt(text, 10, 64)
+		before, r := c.read(key), row{}
+		for i, column := range []string{colLikes, colDislikes} {
+			v, err := strconv.ParseInt(values[n-2+i], 10, 64)
 			if err != nil {
 				return nil, err
 			}
 			if adds {
-				v += r.n[i]
+				v += before.number(column)
 			}
-			r.n[i] = v
+			r[column] = v
 		}
-		c.write(key, r)
+		c.writes[key] = r
 	}
 	return driver.RowsAffected(1), nil
 }

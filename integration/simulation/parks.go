@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"kudos/schema"
@@ -14,6 +16,9 @@ import (
 type damage struct {
 	name string
 	do   func(w *world, p int32) parks
+	// live: found out without a restart. What goes by the identity of topics and clusters is found out when a partition
+	// is opened.
+	live bool
 }
 
 // parks are reasons, or parts of them, by partition (topic/number).
@@ -23,20 +28,27 @@ func likes(p int32) string   { return fmt.Sprintf("%s/%d", schema.TopicLikes, p)
 func updates(p int32) string { return fmt.Sprintf("%s/%d", schema.TopicUpdates, p) }
 
 var damages = []damage{
-	{"updates compacted before they were applied", gapInUpdates},
-	{"updates lost at the end", lostUpdates},
-	{"updates written twice", repeatedUpdates},
-	{"like-updates deleted and made anew", recreate(schema.TopicUpdates)},
-	{"state table deleted and made anew", recreate(schema.TopicState)},
-	{"likes deleted and made anew", recreate(schema.TopicLikes)},
-	{"state table went back", stateWentBack},
-	{"progress record lost", progressLost},
-	{"another cluster", anotherCluster},
-	{"more partitions", morePartitions},
-	{"events deleted before they were folded", likesTrimmed},
-	{"events lost by an unclean election", likesLost},
-	{"applied_offset row deleted", rowDeleted},
-	{"applied_offset of another topic", rowOfAnother},
+	{"updates compacted before they were applied", gapInUpdates, true},
+	{"updates lost at the end", lostUpdates, true},
+	{"updates written twice", repeatedUpdates, true},
+	{"like-updates deleted and made anew", recreate(schema.TopicUpdates), false},
+	{"state table deleted and made anew", recreate(schema.TopicState), false},
+	{"likes deleted and made anew", recreate(schema.TopicLikes), false},
+	{"state table went back", stateWentBack, false},
+	{"progress record lost", progressLost, false},
+	{"another cluster", anotherCluster, false},
+	{"more partitions", morePartitions, false},
+	{"events deleted before they were folded", likesTrimmed, false},
+	{"events lost by an unclean election", likesLost, false},
+	{"applied_offset row deleted", rowDeleted, true},
+	{"applied_offset of another topic", rowOfAnother, true},
+}
+
+func damageNamed(name string) *damage {
+	if i := slices.IndexFunc(damages, func(d damage) bool { return d.name == name }); i >= 0 {
+		return &damages[i]
+	}
+	return nil
 }
 
 // suffer does the damage, and looks at what comes of it.
@@ -51,7 +63,7 @@ func (w *world) suffer() {
 	for name := range want {
 		w.excused[name] = true
 	}
-	if restart || w.needsRestart() {
+	if restart || !w.plan.damage.live {
 		w.restart()
 	}
 	w.writeHome()
@@ -83,17 +95,6 @@ func (w *world) drawDamage() (p int32, restart bool) {
 	return p, restart
 }
 
-// needsRestart: what goes by the identity of topics and clusters is found out when a
-// partition is opened.
-func (w *world) needsRestart() bool {
-	switch w.plan.damage.name {
-	case "updates lost at the end", "applied_offset row deleted", "updates compacted before they were applied", "updates written twice", "applied_offset of another topic":
-		return false
-	}
-	return true
-}
-
-// restart ends all processes and starts as many.
 func (w *world) restart() {
 	for len(w.processes) > 0 {
 		p := w.processes[0]
@@ -119,26 +120,20 @@ func (w *world) writeHome() {
 	}
 }
 
-// mustPark looks at the owner of a partition.
 func (w *world) mustPark(name, reason string) {
 	if w.failure != nil {
 		return
 	}
-	for _, g := range w.groups {
-		for _, s := range g.members {
-			for _, c := range s.claims {
-				if c.name() != name {
-					continue
-				}
-				st := c.stream.Status()
-				if st.State != stream.StateParked || st.Remedy == "" || !strings.Contains(st.Reason, reason) {
-					w.fail("after %q %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
-				}
-				return
-			}
-		}
+	claims := w.claims()
+	i := slices.IndexFunc(claims, func(c *claim) bool { return c.name() == name })
+	if i < 0 {
+		w.fail("%s has no owner", name)
+		return
 	}
-	w.fail("%s has no owner", name)
+	st := claims[i].stream.Status()
+	if st.State != stream.StateParked || st.Remedy == "" || !strings.Contains(st.Reason, reason) {
+		w.fail("after %q %s is not parked for %q: %s", w.plan.damage.name, name, reason, st)
+	}
 }
 
 // foldOnly has something folded while MySQL is away.
@@ -170,7 +165,7 @@ func (w *world) append(p int32) {
 func gapInUpdates(w *world, p int32) parks {
 	w.foldOnly(p)
 	l := w.kafka.log(schema.TopicUpdates, p)
-	for o := w.mysql.rows[positionKey(p)].n[colOffset]; o < l.lastData(0)-1; o++ {
+	for o := w.applied(p); o < l.lastData(0)-1; o++ {
 		if l.entries[o].data() {
 			l.entries[o].removed = true
 			return parks{updates(p): "where"}
@@ -193,11 +188,10 @@ func repeatedUpdates(w *world, p int32) parks {
 }
 
 func lostUpdates(w *world, p int32) parks {
-	l := w.kafka.log(schema.TopicUpdates, p)
-	if w.mysql.rows[positionKey(p)].n[colOffset] < 2 {
+	if w.applied(p) < 2 {
 		return nil
 	}
-	l.elect(w.mysql.rows[positionKey(p)].n[colOffset] - 2)
+	w.kafka.log(schema.TopicUpdates, p).elect(w.applied(p) - 2)
 	w.excused[likes(p)] = true
 	w.append(p)
 	w.append(p)
@@ -206,26 +200,20 @@ func lostUpdates(w *world, p int32) parks {
 
 func recreate(name string) func(*world, int32) parks {
 	return func(w *world, _ int32) parks {
-		want := parks{}
+		want := w.allPark("deleted and created again")
+		if name == schema.TopicState {
+			want = w.allPark("has no progress record")
+		}
 		t := w.kafka.topics[name]
 		t.id[15]++
 		for p := range w.plan.partitions {
-			for i, l := range w.kafka.logs {
-				if l == t.parts[p] {
-					t.parts[p] = newLog()
-					w.kafka.logs[i] = t.parts[p]
-				}
-			}
-			want[likes(p)] = "deleted and created again"
-			if name == schema.TopicState {
-				want[likes(p)] = "has no progress record"
-			}
-			want[updates(p)] = "the counts in MySQL come from topic id"
+			i := slices.Index(w.kafka.logs, t.parts[p])
+			t.parts[p] = newLog(name, int(p))
+			w.kafka.logs[i] = t.parts[p]
 			if name != schema.TopicUpdates {
-				delete(want, updates(p))
 				w.excused[updates(p)] = true // nothing comes any more, and nothing is to be compared
-			} else if _, ok := w.mysql.rows[positionKey(p)]; !ok {
-				delete(want, updates(p))
+			} else if w.mysql.rows[positionKey(p)] != nil {
+				want[updates(p)] = "the counts in MySQL come from topic id"
 			}
 		}
 		return want
@@ -248,8 +236,9 @@ func stateWentBack(w *world, p int32) parks {
 }
 
 func progressLost(w *world, p int32) parks {
-	for i := range w.kafka.log(schema.TopicState, p).entries {
-		w.kafka.log(schema.TopicState, p).entries[i].removed = true
+	entries := w.kafka.log(schema.TopicState, p).entries
+	for i := range entries {
+		entries[i].removed = true
 	}
 	for _, proc := range w.processes {
 		proc.old = nil
@@ -261,19 +250,20 @@ func progressLost(w *world, p int32) parks {
 
 func anotherCluster(w *world, _ int32) parks {
 	w.kafka.id = "another-cluster"
-	want := parks{}
-	for p := range w.plan.partitions {
-		want[likes(p)] = "this is cluster another-cluster"
-	}
-	return want
+	return w.allPark("this is cluster another-cluster")
 }
 
 func morePartitions(w *world, _ int32) parks {
 	t := w.kafka.topics[schema.TopicLikes]
-	t.parts = append(t.parts, newLog())
+	t.parts = append(t.parts, newLog(t.name, len(t.parts)))
+	return w.allPark("partitions, the state table was made for")
+}
+
+// allPark: every partition of likes does, for one reason.
+func (w *world) allPark(reason string) parks {
 	want := parks{}
 	for p := range w.plan.partitions {
-		want[likes(p)] = "partitions, the state table was made for"
+		want[likes(p)] = reason
 	}
 	return want
 }
@@ -304,7 +294,7 @@ func likesLost(w *world, p int32) parks {
 
 // rowDeleted leaves counts without their position.
 func rowDeleted(w *world, p int32) parks {
-	if _, ok := w.mysql.rows[positionKey(p)]; !ok || len(w.mysql.rows) < 2 {
+	if w.mysql.rows[positionKey(p)] == nil || len(w.mysql.rows) < 2 {
 		return nil
 	}
 	delete(w.mysql.rows, positionKey(p))
@@ -312,11 +302,11 @@ func rowDeleted(w *world, p int32) parks {
 }
 
 func rowOfAnother(w *world, p int32) parks {
-	r, ok := w.mysql.rows[positionKey(p)]
-	if !ok {
+	r := maps.Clone(w.mysql.rows[positionKey(p)])
+	if r == nil {
 		return nil
 	}
-	r.topicID = strings.Repeat("1", 32)
+	r["topic_id"] = strings.Repeat("1", 32)
 	w.mysql.rows[positionKey(p)] = r
 	return parks{updates(p): "the counts in MySQL come from topic id"}
 }

@@ -58,8 +58,7 @@ type claim struct {
 	state     string         // as of the last turn
 }
 
-// Thresholds are half a millisecond off what time passes by, so that no comparison of
-// times is ever a close one.
+// Thresholds are half a millisecond off what time passes by, so that no comparison of times is ever a close one.
 const (
 	offGrid      = 500 * time.Microsecond
 	tickInterval = time.Second + offGrid
@@ -167,20 +166,8 @@ func (c *claim) run() {
 		s.working--
 		s.ended()
 	}()
-	defer c.stream.Close()
-	if s.g.topic == schema.TopicLikes {
-		store, err := c.openStore()
-		if err != nil {
-			s.g.w.fail("opening local state: %v", err)
-			return
-		}
-		defer func() {
-			if err := store.Close(); err != nil {
-				s.g.w.fail("closing local state: %v", err)
-			}
-		}()
-	}
-	c.stream.Step(s.ctx) // opens
+	defer c.stream.Close() // the local state with it
+	c.stream.Step(s.ctx)   // opens
 	c.open = true
 	for s.ctx.Err() == nil {
 		worked := c.stream.Step(s.ctx)
@@ -189,16 +176,7 @@ func (c *claim) run() {
 	}
 }
 
-// openStore opens the local state, as goka does before the partition is opened.
-func (c *claim) openStore() (*store.Store, error) {
-	k := c.session.g.w.kafka
-	id := kafka.LogID{ClusterID: k.id, TopicID: k.topics[schema.TopicState].id}
-	st := c.session.proc.stores.New(id, schema.TopicState, c.partition)
-	return st, st.Open()
-}
-
-// poll is the poll loop's turn: it may come while the worker is busy. It fetches so many
-// batches, if that is written.
+// poll is the poll loop's turn: it may come while the worker is busy. It fetches so many batches, if that is written.
 func (c *claim) poll(batches int) {
 	if !c.open {
 		return
@@ -215,7 +193,9 @@ func (c *claim) poll(batches int) {
 	rp.Partition = c.partition
 	switch end := l.epochEnd(c.at.Epoch); {
 	case end >= 0 && end < c.at.Offset:
-		c.stream.Deliver(&kgo.FetchPartition{Partition: c.partition, Err: &kgo.ErrDataLoss{Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset, ResetTo: end}})
+		c.stream.Deliver(&kgo.FetchPartition{Partition: c.partition,
+			Err: &kgo.ErrDataLoss{Topic: c.session.g.topic, Partition: c.partition, ConsumedTo: c.at.Offset,
+				ResetTo: end}})
 		return
 	case c.at.Offset < l.start || c.at.Offset > l.end():
 		rp.ErrorCode = 1 // OFFSET_OUT_OF_RANGE
@@ -251,7 +231,8 @@ func (c *claim) check() {
 		return // Kafka refused, as it does here; it is asked again without anybody's help
 	}
 	s := c.session
-	if s.g.member(s.member, s.generation) != nil && strings.Contains(st.Reason, "the position is not in the log any more") {
+	if s.g.member(s.member, s.generation) != nil &&
+		strings.Contains(st.Reason, "the position is not in the log any more") {
 		return // of one that has been taken over, while nobody has told it
 	}
 	w.fail("%s parks without a cause: %s", c.name(), st)

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// decision is a choice that a model makes while a worker runs: who asks, what may happen,
-// and to which request.
+// decision is a choice that a model makes while a worker runs: who asks, what may happen, and to which request.
 type decision struct{ who, what, of string }
 
 // how is a decision in a line.
@@ -69,9 +68,19 @@ func (w *world) chanceOf(d decision, n int) bool {
 	return !w.calm && w.decide(d, func() bool { return n > 0 && w.rng.IntN(1000) < n })
 }
 
-// lost is chance of a request, or its answer.
+// happens is chance, and counts what does.
+func (w *world) happens(what string, n int) bool { return w.counted(what, w.chance(what, n)) }
+
+// lost tells whether a request, or its answer, gets lost.
 func (w *world) lost(what, request string) bool {
-	return w.chanceOf(decision{w.asked(), what, request}, w.plan.lost)
+	return w.counted(what, w.chanceOf(decision{w.asked(), what, request}, w.plan.lost))
+}
+
+func (w *world) counted(what string, happens bool) bool {
+	if happens {
+		w.count(what)
+	}
+	return happens
 }
 
 // amount is a number that belongs to the decision just made.
@@ -92,11 +101,7 @@ func (r *recorder) before(l line) *line {
 	return &r.script.lines[at]
 }
 
-// take makes a decision as the script says.
 func (r *recorder) take(d decision) bool {
-	if len(r.armed) == 0 {
-		return false
-	}
 	key := d.who + " " + d.how()
 	list := r.armed[key]
 	if len(list) == 0 {
@@ -174,7 +179,6 @@ func (w *world) runOne(ref string) {
 	}
 }
 
-// pollOne gives the poll loop of a worker a turn.
 func (w *world) pollOne(ref string, batches int) {
 	for _, c := range w.claims() {
 		if c.actor.ref == ref && !c.session.proc.paused {

@@ -47,13 +47,14 @@ func (r *reducer) try(change func(*Script)) bool {
 	return true
 }
 
-// cut removes lines: half of them, a quarter … one. It starts at the end, since late lines
-// often depend on early ones.
+// cut removes lines: half of them, a quarter … one. It starts at the end, since late lines often depend on early ones.
 func (r *reducer) cut() (changed bool) {
 	for size := max(1, len(r.best.lines)/2); size > 0; size /= 2 {
 		for at := len(r.best.lines); at > 0; {
 			at = max(0, min(at, len(r.best.lines))-size)
-			changed = r.try(func(s *Script) { s.lines = slices.Delete(s.lines, at, min(at+size, len(s.lines))) }) || changed
+			changed = r.try(func(s *Script) {
+				s.lines = slices.Delete(s.lines, at, min(at+size, len(s.lines)))
+			}) || changed
 		}
 	}
 	return changed
@@ -91,7 +92,6 @@ func (s *Script) onePartition() {
 	s.Partitions = 1
 }
 
-// rename replaces a name in all lines.
 func (s *Script) rename(from, to string) {
 	for i := range s.lines {
 		l := &s.lines[i]
@@ -129,7 +129,6 @@ func (r *reducer) letWork() (changed bool) {
 	return changed
 }
 
-// workInstead replaces the steps in a part of the script by "work".
 func (r *reducer) workInstead(from, to int) bool {
 	part := r.best.lines[from:to]
 	if !slices.ContainsFunc(part, func(l line) bool { return l.isStep() && l.verb != verbWork }) {
@@ -148,13 +147,14 @@ func (r *reducer) writeEarly() (changed bool) {
 			to--
 		}
 		if l := r.best.lines[i]; l.verb == verbEvent && to < i {
-			changed = r.try(func(s *Script) { s.lines = slices.Insert(slices.Delete(s.lines, i, i+1), to, l) }) || changed
+			changed = r.try(func(s *Script) {
+				s.lines = slices.Insert(slices.Delete(s.lines, i, i+1), to, l)
+			}) || changed
 		}
 	}
 	return changed
 }
 
-// shrinkLines simplifies each line.
 func (r *reducer) shrinkLines() (changed bool) {
 	for i := 0; i < len(r.best.lines); i++ {
 		for _, simpler := range []func(*line){
@@ -190,7 +190,6 @@ func eventWith(change func(*event)) func(*line) {
 	}
 }
 
-// tryLine changes one line.
 func (r *reducer) tryLine(i int, change func(*line)) bool {
 	if i >= len(r.best.lines) {
 		return false
@@ -202,7 +201,8 @@ func (r *reducer) tryLine(i int, change func(*line)) bool {
 
 // shrinkNumber lowers the number in a line as far as it can.
 func (r *reducer) shrinkNumber(i int) (changed bool) {
-	if i >= len(r.best.lines) || !slices.Contains([]string{verbRun, verbNext, "mysql: failover"}, r.best.lines[i].verb) {
+	if i >= len(r.best.lines) || !slices.Contains([]string{verbRun, verbNext, "mysql: failover"},
+		r.best.lines[i].verb) {
 		return false
 	}
 	for less := r.best.lines[i].n - 1; less > 0; less /= 2 {

@@ -37,9 +37,8 @@ const untaken = "script: decision that was never to be taken"
 // Tally counts what happened in schedules, by name.
 type Tally map[string]int
 
-// Run runs the schedule of a seed and returns it as a script, and what it violates. It must
-// be called in a bubble of testing/synctest, whose time it passes. trace gets a line for
-// each step; it may be nil.
+// Run runs the schedule of a seed and returns it as a script, and what it violates. It must be called in a bubble of
+// testing/synctest, whose time it passes. trace gets a line for each step; it may be nil.
 func Run(seed uint64, trace func(format string, args ...any)) (Tally, *Script, error) {
 	w := newWorld(trace)
 	w.rng = rand.New(rand.NewPCG(seed, 0x6b75646f73))
@@ -60,7 +59,7 @@ func (s *Script) Run(trace func(format string, args ...any)) (Tally, error) {
 	w.plan = plan{partitions: s.Partitions, processes: s.Processes, maxBatch: s.MaxBatch, began: now()}
 	w.run(func() {
 		if w.plan.rest = w.play(s.lines); len(w.plan.rest) > 0 {
-			w.plan.damage = &damages[slices.IndexFunc(damages, func(d damage) bool { return d.name == w.plan.rest[0].how })]
+			w.plan.damage = damageNamed(w.plan.rest[0].how)
 		}
 	})
 	for _, list := range w.armed {
@@ -81,7 +80,6 @@ func newWorld(trace func(format string, args ...any)) *world {
 	return w
 }
 
-// run is a schedule from its beginning to its end.
 func (w *world) run(storm func()) {
 	w.setUp()
 	storm()
@@ -122,13 +120,13 @@ func (w *world) makePlan() {
 	p.lost = pick(w, 0, 5, 20, 60)
 	p.unclear = pick(w, 0, 20, 100, 300)
 	p.misplaced, p.poison = pick(w, 0, 100, 400), pick(w, 0, 50)
-	p.weights = make([]int, len(faults))
-	p.weights[0], p.weights[1] = 12, 6
-	for i := 2; i < len(faults); i++ {
-		p.weights[i] = pick(w, 0, 0, 1, 2, 4)
-		if faults[i].mends { // or else most of the time nobody is there to be hit
-			p.weights[i] = pick(w, 1, 2, 4, 8)
+	p.weights = []int{12, 6}
+	for _, f := range faults[2:] {
+		n := pick(w, 0, 0, 1, 2, 4)
+		if f.mends { // or else most of the time nobody is there to be hit
+			n = pick(w, 1, 2, 4, 8)
 		}
+		p.weights = append(p.weights, n)
 	}
 	for _, n := range p.weights {
 		p.weight += n
@@ -139,16 +137,19 @@ func (w *world) makePlan() {
 	}
 }
 
-// setUp makes topics with their first progress records, as `kudos topics apply` does, and
-// starts the processes.
+// setUp makes topics with their first progress records, as `kudos topics apply` does, and starts the processes.
 func (w *world) setUp() {
-	w.kafka, w.mysql = newCluster(w, w.plan.partitions), newDatabase(w)
+	w.kafka = newCluster(w, w.plan.partitions)
+	w.mysql = &database{w: w, rows: map[string]row{}, locks: map[string]*conn{}}
 	for p := range w.plan.partitions {
 		progress := schema.Progress{LeaderEpoch: -1, ClusterID: w.kafka.id, Partitions: w.plan.partitions,
-			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id, UpdatesID: w.kafka.topics[schema.TopicUpdates].id}
-		w.kafka.log(schema.TopicState, p).append(entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)})
+			SourceID: w.kafka.topics[schema.TopicLikes].id, StateID: w.kafka.topics[schema.TopicState].id,
+			UpdatesID: w.kafka.topics[schema.TopicUpdates].id}
+		l := w.kafka.log(schema.TopicState, p)
+		l.append(entry{key: []byte(schema.StateProgressKey), value: schema.AppendProgress(nil, &progress)})
 	}
-	w.newGroups()
+	w.groups = []*group{{w: w, index: 0, name: schema.GroupFold, topic: schema.TopicLikes},
+		{w: w, index: 1, name: schema.GroupApply, topic: schema.TopicUpdates}}
 	w.startMissing(w.plan.processes)
 }
 
@@ -170,24 +171,23 @@ func (w *world) storm() {
 	}
 }
 
-// drawStep draws what happens next.
 func (w *world) drawStep() []line {
 	switch {
 	case w.rng.IntN(w.plan.peace) == 0:
 		return w.drawFault()
 	case w.rng.IntN(4) == 0:
 		if claims := w.claims(); len(claims) > 0 {
-			return does(line{verb: verbPoll, who: pick(w, claims...).actor.ref})
+			return only(line{verb: verbPoll, who: pick(w, claims...).actor.ref})
 		}
 	default:
 		if a := w.runnable(); a != nil {
-			return does(line{verb: verbRun, who: a.ref, n: 1})
+			return only(line{verb: verbRun, who: a.ref, n: 1})
 		}
 	}
 	return nil
 }
 
-func does(l line) []line { return []line{l} }
+func only[T any](x T) []T { return []T{x} }
 
 func (w *world) settle() {
 	for _, g := range w.groups {
@@ -215,14 +215,20 @@ func (w *world) subside() {
 	for _, p := range w.processes {
 		p.paused = false
 	}
+	lost := func(what string, draw func() bool) (l line) {
+		if w.decide(decision{who: w.asked(), what: what}, draw) {
+			l.how = howLost
+		}
+		return l
+	}
 	for len(w.kafka.late) > 0 {
-		w.arriveLate(w.decide(decision{who: w.asked(), what: "kafka: late request lost"}, func() bool { return w.rng.IntN(4) == 0 }))
+		w.arriveLate(lost("kafka: late request lost", func() bool { return w.rng.IntN(4) == 0 }))
 	}
 	for len(w.mysql.late) > 0 {
-		w.decideLate(!w.decide(decision{who: w.asked(), what: "mysql: late COMMIT lost"}, func() bool { return w.rng.IntN(2) > 0 }))
+		w.decideLate(lost("mysql: late COMMIT lost", func() bool { return w.rng.IntN(2) > 0 }))
 	}
 	w.mysql.away = false
-	for _, c := range append([]*conn(nil), w.mysql.conns...) {
+	for _, c := range slices.Clone(w.mysql.conns) {
 		if c.proc.dead {
 			c.breakOff()
 		}
@@ -262,11 +268,7 @@ func (w *world) drain() {
 		}
 		seconds++
 		w.advance(1100 * time.Millisecond)
-		for _, co := range w.kafka.coordinators {
-			if co.txn != nil && now()-co.txn.began > 31_000 {
-				w.kafka.timeOut(co)
-			}
-		}
+		w.kafka.timeOutOld()
 	}
 }
 
@@ -288,7 +290,7 @@ func (w *world) turn() (busy bool) {
 			c.poll(0)
 		}
 	}
-	for _, a := range append([]*actor(nil), w.actors...) {
+	for _, a := range slices.Clone(w.actors) {
 		if !a.done && !a.proc.paused {
 			w.let(a)
 			busy = busy || !a.idle
@@ -333,7 +335,7 @@ func (w *world) undonePartition(p int32) string {
 		}
 	}
 	if !w.excused[updates(p)] {
-		at := w.mysql.rows[positionKey(p)].n[colOffset]
+		at := w.applied(p)
 		if end := w.kafka.log(schema.TopicUpdates, p).lastData(at); at < end {
 			return fmt.Sprintf("%s is applied to %d of %d", updates(p), at, end)
 		}
@@ -341,7 +343,6 @@ func (w *world) undonePartition(p int32) string {
 	return ""
 }
 
-// tearDown ends all processes.
 func (w *world) tearDown() {
 	w.calm = true
 	for len(w.processes) > 0 {

@@ -2,14 +2,14 @@ package simulation
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Script is a schedule without random draws: what happens, in order. Running a seed writes
-// one. Lines can be left out: a line whose target does not exist does nothing, and where no
-// line decides, nothing goes wrong.
+// Script is a schedule without random draws: what happens, in order. Running a seed writes one. Lines can be left out:
+// a line whose target does not exist does nothing, and where no line decides, nothing goes wrong.
 //
 // As text it has a head and numbered lines, each a verb and its target:
 //
@@ -56,7 +56,6 @@ const (
 // head names the format and its version.
 const head = "kudos simulation script 1: partitions %d, processes %d, batch %d"
 
-// verbs lists all there are.
 func verbs() []string {
 	list := []string{verbEvent, verbRun, verbPoll, verbWork, verbSettle, verbNext, verbAssign, verbDamage}
 	for _, f := range faults[1:] {
@@ -138,6 +137,9 @@ func (s *Script) parseHead(row string) error {
 	return nil
 }
 
+// wordForm is a word, in which quoted text may have spaces.
+var wordForm = regexp.MustCompile(`([^ "]|"([^"\\]|\\.)*")+`)
+
 func parseLine(row string) (line, error) {
 	number, rest, _ := strings.Cut(row, " ")
 	if _, err := strconv.Atoi(number); err != nil {
@@ -150,14 +152,16 @@ func parseLine(row string) (line, error) {
 		return line{}, fmt.Errorf("no such verb: want one of %q", known)
 	}
 	l := line{verb: known[i]}
-	words, err := splitWords(rest[len(l.verb):])
-	if err != nil {
-		return line{}, err
+	rest = rest[len(l.verb):]
+	words := wordForm.FindAllString(rest, -1)
+	if left := strings.TrimSpace(wordForm.ReplaceAllString(rest, "")); left != "" {
+		return line{}, fmt.Errorf("reading quoted text in %q: it does not end", rest)
 	}
 	if l.verb == verbEvent {
 		if len(words) == 0 {
 			return line{}, fmt.Errorf("an event needs a partition")
 		}
+		var err error
 		l.who = words[0]
 		l.event, err = parseEvent(words[1:])
 		return l, err
@@ -165,7 +169,7 @@ func parseLine(row string) (line, error) {
 	if err := l.parse(words); err != nil {
 		return line{}, err
 	}
-	if l.verb == verbDamage && !slices.ContainsFunc(damages, func(d damage) bool { return d.name == l.how }) {
+	if l.verb == verbDamage && damageNamed(l.how) == nil {
 		return line{}, fmt.Errorf("unknown damage %q", l.how)
 	}
 	return l, nil
@@ -196,30 +200,6 @@ func (l *line) parse(words []string) (err error) {
 	return nil
 }
 
-// splitWords splits at spaces that are not in quotes, which stay.
-func splitWords(text string) (words []string, err error) {
-	for {
-		text = strings.TrimLeft(text, " ")
-		if text == "" {
-			return words, nil
-		}
-		n := 0
-		for n < len(text) && text[n] != ' ' {
-			if text[n] != '"' {
-				n++
-				continue
-			}
-			quoted, err := strconv.QuotedPrefix(text[n:])
-			if err != nil {
-				return nil, fmt.Errorf("reading quoted text in %q: %w", text, err)
-			}
-			n += len(quoted)
-		}
-		words, text = append(words, text[:n]), text[n:]
-	}
-}
-
-// size counts what happens in a script.
 func (s *Script) size() (events, faults, steps int) {
 	for i := range s.lines {
 		switch l := &s.lines[i]; l.verb {
@@ -236,7 +216,6 @@ func (s *Script) size() (events, faults, steps int) {
 	return events, faults, steps
 }
 
-// summary is size in words.
 func (s *Script) summary() string {
 	events, faults, steps := s.size()
 	return fmt.Sprintf("%d lines: %d events, %d faults and decisions, %d steps; %d partitions, %d processes",

@@ -11,12 +11,16 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/term"
+
+	"kudos/ops/progress"
 )
 
 var (
@@ -28,18 +32,14 @@ var (
 )
 
 // lastLine is what TestMain ends with, when schedules have run.
-var lastLine struct {
-	sync.Mutex
-	text string
-}
+var lastLine atomic.Value
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(400) // many short lives
 	code := m.Run()
-	lastLine.Lock()
-	if lastLine.text != "" {
-		fmt.Println(lastLine.text)
+	if text := lastLine.Load(); text != nil {
+		fmt.Println(text)
 	}
 	os.Exit(code)
 }
@@ -56,14 +56,15 @@ func inBubble(t *testing.T, seed uint64, trace tracer) (tally Tally, s *Script, 
 // TestSchedules runs schedules on all cores. `make simulate` is this with more of them.
 func TestSchedules(t *testing.T) {
 	if *replay {
-		_, _, err := inBubble(t, *firstSeed, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
+		_, _, err := inBubble(t, *firstSeed, printLine)
 		require.NoError(t, err)
 		return
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := runner{ctx: ctx, began: time.Now(), tally: Tally{}, terminal: onTerminal()}
-	r.printed = r.began
+	r := runner{ctx: ctx, began: time.Now(), tally: Tally{}}
+	printer := progress.Printer{Name: "simulation", Out: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	r.phase = printer.Begin("running schedules", "schedules", int64(*schedules))
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
@@ -74,20 +75,20 @@ func TestSchedules(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	r.phase.End()
 	r.report(t)
 }
 
 // runner hands out seeds and collects what comes back.
 type runner struct {
-	ctx      context.Context // ends early when somebody interrupts
-	began    time.Time
-	terminal bool
+	ctx   context.Context // ends early when somebody interrupts
+	began time.Time
+	phase *progress.Phase
 
 	mu         sync.Mutex
 	started    int
 	done       int
 	violations int
-	printed    time.Time
 	tally      Tally
 }
 
@@ -105,6 +106,7 @@ func (r *runner) finished(t *testing.T, seed uint64, tally Tally, script *Script
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done++
+	r.phase.Add(1)
 	for name, n := range tally {
 		r.tally[name] += n
 	}
@@ -115,28 +117,9 @@ func (r *runner) finished(t *testing.T, seed uint64, tally Tally, script *Script
 			t.Errorf("seed %d: %s", seed, shorten(r.ctx, t, script, err))
 		}
 	}
-	r.tell()
-}
-
-// tell prints how far it is: a line that changes on a terminal, now and then one elsewhere.
-func (r *runner) tell() {
-	before, after, every := "\r", "   ", time.Second/2
-	if !r.terminal {
-		before, after, every = "", "\n", 30*time.Second
-	}
-	if time.Since(r.printed) < every {
-		return
-	}
-	r.printed = time.Now()
-	rate := float64(r.done) / time.Since(r.began).Seconds()
-	left := time.Duration(float64(*schedules-r.done)/rate) * time.Second
-	fmt.Fprintf(os.Stderr, "%s%d of %d schedules, %d violations, %.0f/s, %v left%s", before, r.done, *schedules, r.violations, rate, left, after)
 }
 
 func (r *runner) report(t *testing.T) {
-	if r.terminal {
-		fmt.Fprintln(os.Stderr)
-	}
 	if r.ctx.Err() != nil {
 		t.Errorf("interrupted after %d of %d schedules", r.done, *schedules)
 	}
@@ -151,9 +134,7 @@ func (r *runner) report(t *testing.T) {
 	if r.done >= enough && r.violations == 0 {
 		r.everythingHappened(t)
 	}
-	lastLine.Lock()
-	defer lastLine.Unlock()
-	lastLine.text = fmt.Sprintf("schedules %d violations %d", r.done, r.violations)
+	lastLine.Store(fmt.Sprintf("schedules %d violations %d", r.done, r.violations))
 }
 
 // enough schedules for everything to happen in.
@@ -181,30 +162,5 @@ func (r *runner) everythingHappened(t *testing.T) {
 		if r.tally[name] == 0 {
 			t.Errorf("%q never happened in %d schedules", name, r.done)
 		}
-	}
-}
-
-// onTerminal tells whether somebody watches.
-func onTerminal() bool {
-	info, err := os.Stderr.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// TestASeedReplaysIdentically: the same steps in the same order, with a trace or without.
-func TestASeedReplaysIdentically(t *testing.T) {
-	for n := range uint64(max(20, *schedules/100)) {
-		seed := *firstSeed + n
-		steps := func() (lines []string, tally Tally) {
-			tally, _, _ = inBubble(t, seed, func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) })
-			return lines, tally
-		}
-		once, tally := steps()
-		again, _ := steps()
-		for i := range max(len(once), len(again)) {
-			require.True(t, i < len(once) && i < len(again) && once[i] == again[i],
-				"seed %d step %d is\n%v\nand again\n%v", seed, i, once[i:min(i+1, len(once))], again[i:min(i+1, len(again))])
-		}
-		untraced, _, _ := inBubble(t, seed, nil)
-		require.Equal(t, tally, untraced, "what happened with seed %d, without a trace", seed)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"testing/synctest"
 	"time"
 )
@@ -44,7 +45,6 @@ type actor struct {
 	done   bool
 }
 
-// note writes a line of the trace.
 func (w *world) note(format string, args ...any) {
 	if w.trace != nil {
 		who := "-"
@@ -55,7 +55,6 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-// count notes what happened, and counts it.
 func (w *world) count(what string) {
 	w.tally[what]++
 	w.note("%s", what)
@@ -98,10 +97,8 @@ func (w *world) let(a *actor) {
 }
 
 func remove[T comparable](list []T, x T) []T {
-	for i := range list {
-		if list[i] == x {
-			return append(list[:i], list[i+1:]...)
-		}
+	if i := slices.Index(list, x); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }
@@ -138,15 +135,14 @@ func (w *world) rest(idle bool) {
 }
 
 // runnable picks an actor: those with something to do more often.
-func (w *world) runnable() *actor {
-	var fit *actor
+func (w *world) runnable() (fit *actor) {
 	weight := 0
 	for _, a := range w.actors {
-		if a.proc.paused {
-			continue
-		}
 		n := 8
-		if a.idle {
+		switch {
+		case a.proc.paused:
+			continue
+		case a.idle:
 			n = 1
 		}
 		weight += n
@@ -164,5 +160,4 @@ func (w *world) advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// pick returns one of a list.
 func pick[T any](w *world, list ...T) T { return list[w.rng.IntN(len(list))] }

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"time"
@@ -19,87 +20,83 @@ func Worst(p Plan) Outcome {
 		o := Simulate(p, seed, sessionTimeout)
 		worst.BusiestProcessor = max(worst.BusiestProcessor, o.BusiestProcessor)
 		worst.BusiestPartition = max(worst.BusiestPartition, o.BusiestPartition)
-		worst.Worst, worst.Caught, worst.Over = max(worst.Worst, o.Worst), max(worst.Caught, o.Caught), worst.Over || o.Over
+		worst.Worst, worst.Caught, worst.Over = max(worst.Worst, o.Worst), max(worst.Caught, o.Caught), worst.Over ||
+			o.Over
 	}
 	return worst
 }
 
 // WriteMarkdown writes a plan as it stands in docs/scaling.md.
 func WriteMarkdown(w io.Writer, p Plan) error {
-	t := &table{w: w}
+	var t table
 	l, c := p.Load, p.Choices
-	t.head("the load", "")
+	t.head("the load")
 	t.row("posts; users", "%s; %s", big(l.Posts), big(l.Users))
 	t.row("pairs: %.0f a user in the end", "%s", l.LikesAUser, big(p.Pairs))
-	t.row("likes a second: %.0f a user and day, %.0f times that in the busiest hour, and %s for one post", "%s on average, %s at the peak", l.LikesADay, l.Peak, big(l.Hot), big(p.Average), big(p.Peak))
+	t.row("likes a second: %.0f a user and day, %.0f times that in the busiest hour, and %s for one post",
+		"%s on average, %s at the peak", l.LikesADay, l.Peak, big(l.Hot), big(p.Average), big(p.Peak))
 	t.row("reads of counts a second", "%s", big(l.Reads))
-	t.head("what it takes", "")
+	t.head("what it takes")
 	t.row("processors of %d cores, %.0f %% of them planned for", "%d", c.Cores, 100*c.Utilization, p.Processors)
 	t.row("partitions", "%d: %d a processor, %s pairs each", p.Partitions, p.PartitionsAProcess, big(p.PairsAPartition))
 	t.row("disk of a processor: its state and as much again for compactions", "%s", size(p.StateADisk))
 	t.row("memory of a processor", "%s", size(p.Memory))
-	t.row("one processor lost with its disk: the others read its partitions", "in %s; one alone would be %s", p.Recovery, p.RecoveryAlone*time.Duration(p.PartitionsAProcess))
-	t.row("the hot post: %d user buckets", "in %d partitions, %s likes a second in each", l.Buckets, p.PartitionsOfHotPost, big(p.HotAPartition))
+	t.row("one processor lost with its disk: the others read its partitions", "in %s; one alone would be %s",
+		p.Recovery, p.RecoveryAlone*time.Duration(p.PartitionsAProcess))
+	t.row("the hot post: %d user buckets", "in %d partitions, %s likes a second in each", l.Buckets,
+		p.PartitionsOfHotPost, big(p.HotAPartition))
 	t.row("Kafka and MySQL: cores, with replicas", "%.0f", p.KafkaCores)
-	t.row("Kafka's disks: %.0f replicas, %.0f days of likes and like-updates, the state table twice", "%s", c.Replicas, c.LikesKept.Hours()/24, size(p.Kafka))
+	t.row("Kafka's disks: %.0f replicas, %.0f days of likes and like-updates, the state table twice", "%s", c.Replicas,
+		c.LikesKept.Hours()/24, size(p.Kafka))
 	t.row("Kafka's network in, replicas included", "%s/s", size(p.KafkaNetwork))
-	t.row("MySQL servers of %s rows", "%d; `like_count` %s each, %s rows a second", big(c.RowsADB), p.Databases, size(p.DatabaseBytes), big(p.RowsASecond))
+	t.row("MySQL servers of %s rows", "%d; `like_count` %s each, %s rows a second", big(c.RowsADB), p.Databases,
+		size(p.DatabaseBytes), big(p.RowsASecond))
 	t.row("producers of %d cores, single likes", "%d", c.ReaderCores, p.Producers)
-	t.row("readers of %d cores, counts only: pages of 50 posts; or single posts", "%d; or %d", c.ReaderCores, p.ReadersPages, p.ReadersSingle)
+	t.row("readers of %d cores, counts only: pages of 50 posts; or single posts", "%d; or %d", c.ReaderCores,
+		p.ReadersPages, p.ReadersSingle)
 	t.row("memory of a reader for the counts of every post", "%s", size(p.ReaderMemory))
 	t.row("cores in all, readers with pages", "%.0f", p.CoresTotal)
 	o := Worst(p)
-	t.head(fmt.Sprintf("simulated: the busiest hour, %d times; after ten minutes a processor is lost with its disk", seeds), "")
-	t.row("the busiest processor, of its cores; the busiest partition, of what one can do", "%.0f %%; %.0f %%", 100*o.BusiestProcessor, 100*o.BusiestPartition)
+	t.head(fmt.Sprintf("simulated: the busiest hour, %d times; after ten minutes a processor is lost with its disk",
+		seeds))
+	t.row("the busiest processor, of its cores; the busiest partition, of what one can do", "%.0f %%; %.0f %%",
+		100*o.BusiestProcessor, 100*o.BusiestPartition)
 	t.row("the oldest like that waited", "%s", o.Worst)
 	t.row("nothing waits longer than a second any more", "%s after the loss", o.Caught)
-	return t.err
+	_, err := t.WriteTo(w)
+	return err
 }
 
-type table struct {
-	w   io.Writer
-	err error
-}
+type table struct{ bytes.Buffer }
 
-func (t *table) head(a, b string) {
-	t.print("\n| %s | %s |\n|---|---|\n", a, b)
-}
+func (t *table) head(what string) { fmt.Fprintf(t, "\n| %s |  |\n|---|---|\n", what) }
 
 // row has a format in both cells, one after the other in args.
 func (t *table) row(what, value string, args ...any) {
-	t.print("| "+what+" | "+value+" |\n", args...)
-}
-
-func (t *table) print(format string, args ...any) {
-	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, format, args...)
-	}
+	fmt.Fprintf(t, "| "+what+" | "+value+" |\n", args...)
 }
 
 // big is a number as people say it.
-func big(n float64) string {
-	return scaled(n, 1000, "", " thousand", " million", " billion", " trillion")
-}
+func big(n float64) string { return scaled(n, "", " thousand", " million", " billion", " trillion") }
 
-func size(n float64) string { return scaled(n, 1000, " B", " KB", " MB", " GB", " TB", " PB") }
+func size(n float64) string { return scaled(n, " B", " KB", " MB", " GB", " TB", " PB") }
 
-func scaled(n, by float64, units ...string) string {
+func scaled(n float64, units ...string) string {
 	i := 0
-	for n >= by && i < len(units)-1 {
-		n /= by
-		i++
+	for ; n >= 1000 && i < len(units)-1; i++ {
+		n /= 1000
 	}
 	return fmt.Sprintf("%.3g%s", n, units[i])
 }
 
 // WriteUnits writes where the figures come from.
 func WriteUnits(w io.Writer, u Units) error {
-	t := &table{w: w}
-	t.print("\n| measured | | in |\n|---|---:|---|\n")
+	t := bytes.NewBufferString("\n| measured | | in |\n|---|---:|---|\n")
 	for _, unit := range u.All() {
-		t.print("| %s | %s %s | [%s](%s) |\n", unit.What, number(unit.Value), unit.Of, unit.Source, unit.Source)
+		fmt.Fprintf(t, "| %s | %s %s | [%s](%s) |\n", unit.What, number(unit.Value), unit.Of, unit.Source, unit.Source)
 	}
-	return t.err
+	_, err := t.WriteTo(w)
+	return err
 }
 
 func number(v float64) string {
@@ -111,8 +108,6 @@ func number(v float64) string {
 
 // All lists the units.
 func (u Units) All() []Unit {
-	return []Unit{
-		u.OwnCPU, u.OthersCPU, u.HotRate, u.BytesAPair, u.FilterBytes, u.Memory, u.Recovery, u.RowsAnEvent, u.EventBytes, u.TableBytes, u.UpdateBytes,
-		u.RowBytes, u.Reads, u.Pages, u.ViewBytes, u.Accepted,
-	}
+	return []Unit{u.OwnCPU, u.OthersCPU, u.HotRate, u.BytesAPair, u.FilterBytes, u.Memory, u.Recovery, u.RowsAnEvent,
+		u.EventBytes, u.TableBytes, u.UpdateBytes, u.RowBytes, u.Reads, u.Pages, u.ViewBytes, u.Accepted}
 }

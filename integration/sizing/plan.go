@@ -30,7 +30,8 @@ func Largest() Load {
 
 // Validate says what is wrong with a load.
 func (l Load) Validate() error {
-	if min(l.Posts, l.Users, l.LikesAUser, l.LikesADay, l.Reads) < 1 || l.Peak < 1 || l.Hot < 0 || l.Posts > 1e15 || l.Users > 1e15 {
+	if min(l.Posts, l.Users, l.LikesAUser, l.LikesADay, l.Reads) < 1 || l.Peak < 1 || l.Hot < 0 || l.Posts > 1e15 ||
+		l.Users > 1e15 {
 		return errors.New("posts, users, likes and reads must be 1 at least, the peak 1 at least, and hot not negative")
 	}
 	if l.Buckets < 1 || l.Buckets > schema.MaxBuckets {
@@ -65,7 +66,8 @@ type Choices struct {
 // Usual are those of the plan in docs/scaling.md.
 func Usual() Choices {
 	return Choices{
-		Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3, LikesKept: 7 * 24 * time.Hour, RowsADB: 250e6, ReaderCores: 8,
+		Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3,
+		LikesKept: 7 * 24 * time.Hour, RowsADB: 250e6, ReaderCores: 8,
 	}
 }
 

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -13,21 +14,22 @@ const hotPost = 42
 
 // layoutOf is where reactions live by a plan.
 func layoutOf(p Plan) schema.Layout {
-	buckets, err := schema.ParseUserBuckets([]string{fmt.Sprintf("%d:%d", hotPost, max(p.Load.Buckets, 2))})
-	if err == nil && p.Load.Buckets < 2 {
-		buckets = ""
+	var hot []string
+	if p.Load.Buckets > 1 {
+		hot = []string{fmt.Sprintf("%d:%d", hotPost, p.Load.Buckets)}
 	}
+	buckets, err := schema.ParseUserBuckets(hot)
 	layout, errLayout := schema.NewLayout(int32(p.Partitions), buckets)
-	if err != nil || errLayout != nil {
-		panic(fmt.Sprint(err, errLayout)) // of a plan's own making
+	if err := errors.Join(err, errLayout); err != nil {
+		panic(err) // of a plan's own making
 	}
 	return layout
 }
 
 // Outcome is what a simulated busiest hour came to.
 type Outcome struct {
-	// Busiest is the largest share of its cores that a processor needed before the loss, and the largest share of what a
-	// partition can do.
+	// Busiest is the largest share of its cores that a processor needed before the loss, and the largest share of what
+	// a partition can do.
 	BusiestProcessor, BusiestPartition float64
 	// Worst is how old the oldest like was that was not counted yet; Caught how long after the loss nothing waited
 	// longer than a second.
@@ -43,9 +45,9 @@ const (
 )
 
 // Simulate has likes come for an hour at the peak's rate: of posts by Zipf's law, each in its partition, and of the hot
-// post from users by chance, each in its bucket's. Processors take what waits, a partition no more than one can, and all
-// of a process no more than its cores. After ten minutes one dies with its disk; its partitions wait for as long as the
-// others read their state, and for the session timeout before.
+// post from users by chance, each in its bucket's. Processors take what waits, a partition no more than one can, and
+// all of a process no more than its cores. After ten minutes one dies with its disk; its partitions wait for as long as
+// the others read their state, and for the session timeout before.
 func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
 	arrivals := arrive(p, seed)
 	owner := make([]int, p.Partitions)

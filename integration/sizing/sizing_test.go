@@ -62,7 +62,8 @@ func TestPlansThatDoNotHold(t *testing.T) {
 }
 
 func TestLoadsAreChecked(t *testing.T) {
-	for _, l := range []Load{{}, {Posts: 1, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1}, {Posts: 1e16, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1, Buckets: 1}} {
+	for _, l := range []Load{{}, {Posts: 1, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1},
+		{Posts: 1e16, Users: 1, LikesAUser: 1, LikesADay: 1, Peak: 1, Reads: 1, Buckets: 1}} {
 		require.Error(t, l.Validate())
 	}
 	require.NoError(t, Largest().Validate())

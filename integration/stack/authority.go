@@ -1,23 +1,25 @@
 package stack
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
 
-// Authority is a certificate authority of a test's own. What it issues is for 127.0.0.1, for servers and clients alike, and lies in
-// files that every account may read: databases run under another one.
+// Authority is a certificate authority of a test's own. What it issues is for 127.0.0.1, for servers and clients alike,
+// and lies in files that every account may read: databases run under another one.
 type Authority struct {
 	dir         string
 	certificate *x509.Certificate
@@ -47,40 +49,40 @@ func NewAuthority(t testing.TB) *Authority {
 		}
 	})
 	a := &Authority{dir: dir}
-	if err := a.begin(); err != nil {
+	if err := os.Chmod(a.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	der, key, err := a.sign("authority of a test", func(c *x509.Certificate) {
+		c.IsCA, c.BasicConstraintsValid = true, true
+		c.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	})
+	if err == nil {
+		a.key = key
+		a.certificate, err = x509.ParseCertificate(der)
+		err = errors.Join(err, os.WriteFile(a.CA(), inPEM("CERTIFICATE", der), 0o644))
+	}
+	if err != nil {
 		t.Fatalf("make a certificate authority: %v", err)
 	}
 	return a
 }
 
-func (a *Authority) begin() (err error) {
-	if err := os.Chmod(a.dir, 0o755); err != nil {
-		return err
+// sign makes a key and a certificate of it; set says what it may be used for. The first one is the authority's own.
+func (a *Authority) sign(name string, set func(*x509.Certificate)) (der []byte, key *ecdsa.PrivateKey, err error) {
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, nil, err
 	}
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return err
-	}
-	template := a.template("authority of a test")
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
-	if err != nil {
-		return err
-	}
-	if a.certificate, err = x509.ParseCertificate(der); err != nil {
-		return err
-	}
-	return writePEM(a.CA(), "CERTIFICATE", der)
-}
-
-func (a *Authority) template(name string) *x509.Certificate {
 	a.issued++
-	return &x509.Certificate{
+	certificate := &x509.Certificate{
 		SerialNumber: big.NewInt(a.issued),
 		Subject:      pkix.Name{CommonName: name},
 		NotBefore:    time.Now().Add(-time.Hour), // clocks differ
 		NotAfter:     time.Now().Add(certificateLife),
 	}
+	set(certificate)
+	der, err = x509.CreateCertificate(rand.Reader, certificate, cmp.Or(a.certificate, certificate), key.Public(),
+		cmp.Or(a.key, key))
+	return der, key, err
 }
 
 // CA is the file with the authority's own certificate.
@@ -88,15 +90,11 @@ func (a *Authority) CA() string { return filepath.Join(a.dir, "ca.pem") }
 
 // Issue writes a certificate for a holder. One that has been issued to the same name before is overwritten.
 func (a *Authority) Issue(name string) (c Certificate, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return c, err
-	}
-	template := a.template(name)
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	der, key, err := a.sign(name, func(c *x509.Certificate) {
+		c.KeyUsage = x509.KeyUsageDigitalSignature
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+		c.IPAddresses, c.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
+	})
 	if err != nil {
 		return c, err
 	}
@@ -106,13 +104,10 @@ func (a *Authority) Issue(name string) (c Certificate, err error) {
 	}
 	at := filepath.Join(a.dir, name)
 	c = Certificate{Cert: at + ".pem", Key: at + ".key", Both: at + "-both.pem"}
-	if err := writePEM(c.Cert, "CERTIFICATE", der); err != nil {
-		return c, err
-	}
-	if err := writePEM(c.Key, "PRIVATE KEY", secret); err != nil {
-		return c, err
-	}
-	return c, joinFiles(c.Both, c.Key, c.Cert)
+	certPEM, keyPEM := inPEM("CERTIFICATE", der), inPEM("PRIVATE KEY", secret)
+	return c, errors.Join(
+		os.WriteFile(c.Cert, certPEM, 0o644), os.WriteFile(c.Key, keyPEM, 0o644),
+		os.WriteFile(c.Both, slices.Concat(keyPEM, certPEM), 0o644))
 }
 
 // IssueForTest is Issue that may not fail.
@@ -125,18 +120,6 @@ func (a *Authority) IssueForTest(t testing.TB, name string) Certificate {
 	return c
 }
 
-func writePEM(path, kind string, der []byte) error {
-	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o644)
-}
-
-func joinFiles(into string, parts ...string) error {
-	var all []byte
-	for _, part := range parts {
-		text, err := os.ReadFile(part)
-		if err != nil {
-			return fmt.Errorf("join %s: %w", into, err)
-		}
-		all = append(all, text...)
-	}
-	return os.WriteFile(into, all, 0o644)
+func inPEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

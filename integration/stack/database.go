@@ -13,53 +13,28 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
 
 	"kudos/bench/child"
 )
 
 // DatabaseOptions describe a MariaDB or MySQL server. The zero value is a server with the defaults below.
 type DatabaseOptions struct {
-	// Dir is where the server makes its data directory, which Close removes. When this process is root, the account that
-	// the server runs under must be able to enter it. Default: the system's temporary directory.
+	// Dir is where the server makes its data directory, which Close removes. When this process is root, the account
+	// that the server runs under must be able to enter it. Default: the system's temporary directory.
 	Dir string
 	// Keep leaves the data and logs in place after Close.
 	Keep bool
 	// ExtraArgs are added to the server's command line and win over what this package sets.
 	ExtraArgs []string
-	// StartTimeout and StopTimeout bound Start and Stop. Defaults: DefaultStartTimeout, DefaultStopTimeout.
-	StartTimeout, StopTimeout time.Duration
 	// Log tells of starts and ends. Default: nothing.
 	Log *slog.Logger
 }
 
-// Validate says what is wrong with the options.
-func (o DatabaseOptions) Validate() error {
-	if o.StartTimeout < 0 || o.StopTimeout < 0 {
-		return fmt.Errorf("database: start timeout %v, stop timeout %v: neither may be negative", o.StartTimeout, o.StopTimeout)
-	}
-	return nil
-}
-
-func (o DatabaseOptions) withDefaults() DatabaseOptions {
-	if o.StartTimeout == 0 {
-		o.StartTimeout = DefaultStartTimeout
-	}
-	if o.StopTimeout == 0 {
-		o.StopTimeout = DefaultStopTimeout
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return o
-}
-
-// Database is one SQL server with data of its own. Its user is root, without a password, reached from this machine only.
+// Database is one SQL server with data of its own. Its user is root, without a password, reached from this machine
+// only.
 type Database struct {
-	*Server
-	dir  string // holds data/ and the logs
-	keep bool
-	port port
-
+	single                 // data/, init.log and server.log
 	databases atomic.Int64 // that NewDatabase made: numbers their names
 }
 
@@ -72,13 +47,10 @@ type engine struct {
 }
 
 // startDatabase creates an empty data directory and starts a server on it.
-func startDatabase(ctx context.Context, e engine, options DatabaseOptions) (_ *Database, err error) {
-	if err := options.Validate(); err != nil {
-		return nil, err
-	}
-	o := options.withDefaults()
+func startDatabase(ctx context.Context, e engine, o DatabaseOptions) (_ *Database, err error) {
+	o.Log = orSilent(o.Log)
 	begin := time.Now()
-	d := &Database{keep: o.Keep}
+	d := &Database{single: single{keep: o.Keep}}
 	if d.dir, err = makeDir(o.Dir, "kudos-"+e.name+"-"); err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.name, err)
 	}
@@ -100,7 +72,7 @@ func startDatabase(ctx context.Context, e engine, options DatabaseOptions) (_ *D
 // prepare makes the data directory, under the account that will serve it.
 func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) error {
 	var err error
-	if d.port, err = reservePort(); err != nil {
+	if d.port, err = Reserve(); err != nil {
 		return err
 	}
 	account, err := unprivileged()
@@ -117,7 +89,10 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	}
 	path, args := e.initialise(data)
 	args = append(args, "--tmpdir="+temporary)
-	err = run(ctx, child.Command{Name: "initialising " + e.name, Path: path, Args: args, Dir: data, Log: filepath.Join(d.dir, "init.log"), Account: account.runs})
+	err = run(ctx, child.Command{
+		Name: "initialising " + e.name, Path: path, Args: args, Dir: data,
+		Log: filepath.Join(d.dir, "init.log"), Account: account.runs,
+	})
 	if err != nil {
 		return err
 	}
@@ -128,10 +103,8 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 			Name: e.name, Path: path, Args: append(args, o.ExtraArgs...), Dir: data,
 			Log: filepath.Join(d.dir, "server.log"), Account: account.runs,
 		},
-		probe:        func(ctx context.Context) error { return d.answers(ctx, data) },
-		startTimeout: o.StartTimeout,
-		stopTimeout:  o.StopTimeout,
-		log:          o.Log,
+		probe: func(ctx context.Context) error { return d.answers(ctx, data) },
+		log:   o.Log,
 	}
 	return nil
 }
@@ -156,9 +129,9 @@ func (d *Database) arguments() []string {
 
 // answers checks that the server on our port is the one on our data.
 func (d *Database) answers(ctx context.Context, data string) error {
-	return d.session(ctx, func(c *sql.Conn) error {
+	return d.session(ctx, func(c *sqlx.Conn) error {
 		var serving string
-		if err := c.QueryRowContext(ctx, "SELECT @@datadir").Scan(&serving); err != nil {
+		if err := c.GetContext(ctx, &serving, "SELECT @@datadir"); err != nil {
 			return err
 		}
 		if filepath.Clean(serving) != filepath.Clean(data) {
@@ -169,14 +142,14 @@ func (d *Database) answers(ctx context.Context, data string) error {
 }
 
 // session does something on a connection of its own.
-func (d *Database) session(ctx context.Context, do func(*sql.Conn) error) error {
+func (d *Database) session(ctx context.Context, do func(*sqlx.Conn) error) error {
 	c, err := mysql.NewConnector(d.config(""))
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(c)
+	db := sqlx.NewDb(sql.OpenDB(c), "mysql")
 	defer db.Close()
-	conn, err := db.Conn(ctx)
+	conn, err := db.Connx(ctx)
 	if err != nil {
 		return err
 	}
@@ -186,19 +159,13 @@ func (d *Database) session(ctx context.Context, do func(*sql.Conn) error) error 
 
 func (d *Database) config(database string) *mysql.Config {
 	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", d.port.address(), database
+	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", d.Address(), database
 	c.Logger = &mysql.NopLogger{} // failing to connect is an everyday thing here
 	return c
 }
 
-// Address is host:port.
-func (d *Database) Address() string { return d.port.address() }
-
 // DSN is the data source name of a database on this server for go-sql-driver/mysql, or of none if database is empty.
 func (d *Database) DSN(database string) string { return d.config(database).FormatDSN() }
-
-// Dir is where the data (data/) and logs (init.log, server.log) are.
-func (d *Database) Dir() string { return d.dir }
 
 // CreateDatabase creates an empty database; that it exists already is an error.
 func (d *Database) CreateDatabase(ctx context.Context, name string) error {
@@ -211,7 +178,7 @@ func (d *Database) DropDatabase(ctx context.Context, name string) error {
 }
 
 func (d *Database) execute(ctx context.Context, verb, name string) error {
-	err := d.session(ctx, func(c *sql.Conn) error {
+	err := d.session(ctx, func(c *sqlx.Conn) error {
 		_, err := c.ExecContext(ctx, verb+" `"+strings.ReplaceAll(name, "`", "``")+"`")
 		return err
 	})
@@ -221,14 +188,69 @@ func (d *Database) execute(ctx context.Context, verb, name string) error {
 	return nil
 }
 
-// Close kills the server and removes its data. It may be called more than once.
-func (d *Database) Close() error {
-	if d.Server != nil {
-		d.end()
+// StartMariaDB starts the MariaDB server that is installed on this machine, on an empty data directory, and returns
+// once it answers. ctx bounds the start only.
+func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, error) {
+	server, install, err := findMariaDB()
+	if err != nil {
+		return nil, err
 	}
-	err := d.port.release()
-	if !d.keep {
-		err = errors.Join(err, os.RemoveAll(d.dir))
+	return startDatabase(ctx, engine{
+		name: "mariadb",
+		initialise: func(data string) (string, []string) {
+			return install, []string{
+				// first, or it is not understood; the machine's own configuration is for another server
+				"--no-defaults",
+				"--datadir=" + data,
+				"--auth-root-authentication-method=normal", // a password, empty, not the name of the system's account
+				"--skip-name-resolve", "--force",           // needs no name service
+				"--skip-test-db",
+			}
+		},
+		serve: func(data string) (string, []string) {
+			return server, []string{"--no-defaults", "--datadir=" + data, "--skip-name-resolve"}
+		},
+	}, options)
+}
+
+// findMariaDB are the paths of the server, and of what makes its data directory.
+func findMariaDB() (server, install string, err error) {
+	if server, err = find("mariadbd", "MariaDB"); err == nil {
+		install, err = find("mariadb-install-db", "what makes MariaDB's data directory")
 	}
-	return err
+	return server, install, err
+}
+
+// StartMySQL starts Oracle's MySQL server, on an empty data directory, and returns once it answers. ctx bounds the
+// start only. The server comes from this machine's cache, where deps.sh puts it: it is too large to be fetched by
+// surprise.
+func StartMySQL(ctx context.Context, options DatabaseOptions) (*Database, error) {
+	base, err := findMySQL()
+	if err != nil {
+		return nil, err
+	}
+	server := filepath.Join(base, "bin", "mysqld")
+	return startDatabase(ctx, engine{
+		name: "mysql",
+		initialise: func(data string) (string, []string) {
+			return server, []string{"--no-defaults", "--basedir=" + base, "--datadir=" + data, "--initialize-insecure"}
+		},
+		serve: func(data string) (string, []string) {
+			// Name resolution stays on: root may come from "localhost", which is what it makes of 127.0.0.1.
+			return server, []string{"--no-defaults", "--basedir=" + base, "--datadir=" + data, "--mysqlx=OFF"}
+		},
+	}, options)
+}
+
+// findMySQL is the directory that it is installed in.
+func findMySQL() (base string, err error) {
+	a, err := mysqlArtifact()
+	if err != nil {
+		return "", err
+	}
+	base, cached, err := a.dir()
+	if err == nil && !cached {
+		err = fmt.Errorf("MySQL is not installed: no %s; %s", base, installMySQLHint)
+	}
+	return base, err
 }

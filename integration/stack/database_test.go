@@ -1,13 +1,11 @@
 package stack_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +15,20 @@ import (
 	"kudos/integration/stack"
 	"kudos/integration/tier"
 )
+
+var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// requireGone checks that no process has this id any more; one that is dead and waits to be reaped by its new parent
+// counts as gone.
+func requireGone(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		return err != nil || strings.Contains(string(status), "State:\tZ")
+	}, patience, 5*time.Millisecond, "process %d is still there", pid)
+}
 
 func openDatabase(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
@@ -40,24 +52,6 @@ func TestMariaDB(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
 	testDatabase(t, stack.MariaDBForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--innodb-lock-wait-timeout=7"}}))
-}
-
-// A server that was asked to end while paused ends in order, and so does one that runs.
-func TestDatabaseStop(t *testing.T) {
-	tier.Verify(t)
-	d := shared.MariaDB(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	db := openDatabase(t, d.NewDatabase(t))
-	_, err := db.ExecContext(ctx, "CREATE TABLE t (id INT)")
-	require.NoError(t, err)
-	require.NoError(t, d.Stop())
-	require.ErrorContains(t, d.Pause(), "does not run")
-	require.NoError(t, d.Start(ctx))
-	require.NoError(t, d.Pause())
-	require.NoError(t, d.Stop())
-	require.NoError(t, d.Start(ctx))
-	require.Zero(t, rows(ctx, t, db))
 }
 
 func TestMySQL(t *testing.T) {
@@ -111,9 +105,11 @@ func testDatabase(t *testing.T, d *stack.Database) {
 func requireSettings(ctx context.Context, t *testing.T, db *sql.DB) {
 	t.Helper()
 	var flush, sync, binlog, wait int
-	require.NoError(t, db.QueryRowContext(ctx, "SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin, @@innodb_lock_wait_timeout").
+	require.NoError(t, db.QueryRowContext(ctx,
+		"SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin, @@innodb_lock_wait_timeout").
 		Scan(&flush, &sync, &binlog, &wait))
-	require.Equal(t, []int{1, 1, 1, 7}, []int{flush, sync, binlog, wait}, "flush at commit, sync binlog, binlog on, lock wait timeout")
+	require.Equal(t, []int{1, 1, 1, 7}, []int{flush, sync, binlog, wait},
+		"flush at commit, sync binlog, binlog on, lock wait timeout")
 }
 
 // Each test gets a database of its own on the shared server, and a server that a test left down is started again.
@@ -136,71 +132,44 @@ func TestSharedDatabase(t *testing.T) {
 	require.Error(t, openDatabase(t, first).PingContext(t.Context()), "the first test's database is dropped")
 }
 
-// The thread that starts a server may end, as threads do; the server must not take that for the end of the process.
-func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
+// A replica has what its primary committed, misses what came after it was stopped, and the old primary can follow the
+// promoted one.
+func TestFailover(t *testing.T) {
 	tier.Verify(t)
-	stack.Require(t, stack.NeedMariaDB)
-	type result struct {
-		d   *stack.Database
-		err error
-	}
-	started := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		d, err := stack.StartMariaDB(t.Context(), stack.DatabaseOptions{})
-		started <- result{d, err}
-	}()
-	r := <-started
-	require.NoError(t, r.err)
-	defer r.d.Close()
+	t.Parallel()
+	a := stack.MariaDBForTest(t, stack.DatabaseOptions{})
+	b := stack.MariaDBForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--server-id=2"}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	db := openDatabase(t, r.d.DSN(""))
-	for range 20 {
-		require.NoError(t, db.PingContext(ctx))
-	}
-	require.True(t, r.d.Running())
-}
-
-// orphanVariable makes this test binary start a server, say its process id and address, and wait to be killed.
-const orphanVariable = "KUDOS_TEST_ORPHAN"
-
-func orphan() {
-	d, err := stack.StartMariaDB(context.Background(), stack.DatabaseOptions{Dir: os.Getenv(orphanVariable)})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	fmt.Println(d.PID())
-	<-d.Done() // for ever, as far as this process is concerned
-	os.Exit(1)
-}
-
-// A process that is killed, and so cannot close anything, takes its servers with it.
-func TestServersDieWithTheirParent(t *testing.T) {
-	tier.Verify(t)
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux ties a child's life to its parent's")
-	}
-	stack.Require(t, stack.NeedMariaDB)
-	dir, err := os.MkdirTemp("", "kudos-orphan-")
+	require.NoError(t, a.CreateDatabase(ctx, "it"))
+	onA, onB := openDatabase(t, a.DSN("it")), openDatabase(t, b.DSN("it"))
+	_, err := onA.ExecContext(ctx, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, note VARCHAR(9))")
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755), "the database's account shall be able to enter it")
-	parent := exec.CommandContext(t.Context(), os.Args[0])
-	parent.Env = append(os.Environ(), orphanVariable+"="+dir)
-	parent.Stderr = os.Stderr
-	out, err := parent.StdoutPipe()
+	_, err = onA.ExecContext(ctx, "INSERT INTO t VALUES (1, NULL), (18446744073709551615, 'x')")
 	require.NoError(t, err)
-	require.NoError(t, parent.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, b.Follow(ctx, a, "it"))
+	require.Equal(t, 2, rows(ctx, t, onB), "rows copied")
+	_, err = onA.ExecContext(ctx, "INSERT INTO t VALUES (2, 'y')")
 	require.NoError(t, err)
-	var pid int
-	_, err = fmt.Sscan(line, &pid)
-	require.NoError(t, err)
-	require.DirExists(t, fmt.Sprintf("/proc/%d", pid))
+	require.Eventually(t, func() bool {
+		return rows(ctx, t, onB) == 3
+	}, patience, 10*time.Millisecond, "rows replicated")
 
-	require.NoError(t, parent.Process.Kill())
-	_ = parent.Wait()
-	requireGone(t, pid)
+	require.NoError(t, b.StopReplicating(ctx))
+	_, err = onA.ExecContext(ctx, "INSERT INTO t VALUES (3, 'lost')")
+	require.NoError(t, err)
+	require.NoError(t, a.Kill())
+	require.NoError(t, b.Promote(ctx))
+	require.Equal(t, 3, rows(ctx, t, onB), "rows on the promoted replica")
+	_, err = onB.ExecContext(ctx, "INSERT INTO t VALUES (4, 'new')")
+	require.NoError(t, err)
+
+	require.NoError(t, a.Start(ctx))
+	require.NoError(t, a.Follow(ctx, b, "it"))
+	require.Equal(t, 4, rows(ctx, t, onA), "rows on the old primary, which lost what was lost")
+	_, err = onB.ExecContext(ctx, "INSERT INTO t VALUES (5, 'z')")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return rows(ctx, t, onA) == 5
+	}, patience, 10*time.Millisecond, "rows replicated back")
 }

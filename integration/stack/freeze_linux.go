@@ -26,7 +26,8 @@ func freeze(p *child.Process) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		// WSTOPPED alone does not touch the status at exit, which is the child's owner's to collect. Zero: nothing to report yet.
+		// WSTOPPED alone does not touch the status at exit, which is the child's owner's to collect. Zero: nothing to
+		// report yet.
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PID, p.PID(), &info, unix.WSTOPPED|unix.WNOHANG, nil)
 		if err == nil && info.Signo != 0 {

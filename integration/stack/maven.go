@@ -9,11 +9,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"kudos/bench/child"
 )
@@ -43,7 +43,8 @@ func kafkaArtifact() (artifact, error) {
 func mysqlArtifact() (artifact, error) {
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	if !ok || runtime.GOOS != "linux" {
-		return artifact{}, fmt.Errorf("MySQL is not packaged for %s/%s: use MariaDB there", runtime.GOOS, runtime.GOARCH)
+		return artifact{}, fmt.Errorf("MySQL is not packaged for %s/%s: use MariaDB there", runtime.GOOS,
+			runtime.GOARCH)
 	}
 	return newArtifact("mysql", mysqlPOM, "dependency:unpack", "-Darch="+arch)
 }
@@ -97,11 +98,11 @@ func (a artifact) fetch(ctx context.Context, log *slog.Logger) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", fmt.Errorf("fetch %s: %w", a, err)
 	}
-	unlock, err := lockFile(ctx, dir+".lock")
-	if err != nil {
-		return "", fmt.Errorf("fetch %s: %w", a, err)
+	lock := flock.New(dir+".lock", flock.SetPermissions(0o644))
+	if _, err := lock.TryLockContext(ctx, lockRetry); err != nil {
+		return "", fmt.Errorf("fetch %s: lock %s, which another process may hold: %w", a, lock.Path(), err)
 	}
-	defer unlock()
+	defer lock.Close()
 	if dir, cached, err = a.dir(); err != nil || cached {
 		return dir, err
 	}
@@ -127,9 +128,9 @@ func (a artifact) download(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(partial, "pom.xml"), a.pom, 0o644); err != nil {
 		return err
 	}
-	mvn, err := exec.LookPath("mvn")
+	mvn, err := find("mvn", "Maven")
 	if err != nil {
-		return fmt.Errorf("find Maven: %w; %s", err, installHint)
+		return err
 	}
 	files := filepath.Join(partial, "files")
 	err = run(ctx, child.Command{
@@ -144,28 +145,4 @@ func (a artifact) download(ctx context.Context, dir string) error {
 		return err
 	}
 	return os.Rename(files, dir)
-}
-
-// lockFile takes an exclusive lock on a file, which the kernel gives back when this process ends.
-func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("wait for the process that holds %s: %w", path, ctx.Err())
-		case <-time.After(lockRetry):
-		}
-	}
 }

@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"kudos/integration/tier"
@@ -39,15 +42,19 @@ func Missing(ctx context.Context, needs ...Software) error {
 		case NeedKafka:
 			errs = append(errs, missingKafka(ctx))
 		case NeedMariaDB:
-			errs = append(errs, missingMariaDB())
+			_, _, err := findMariaDB()
+			errs = append(errs, err)
 		case NeedMySQL:
-			errs = append(errs, missingMySQL())
+			_, err := findMySQL()
+			errs = append(errs, err)
 		case NeedBrowser:
 			errs = append(errs, missingBrowser(ctx))
 		case NeedValgrind:
-			errs = append(errs, missingValgrind())
+			_, err := find("valgrind", "valgrind")
+			errs = append(errs, err)
 		case NeedRedis:
-			errs = append(errs, missingRedis())
+			_, err := find("redis-server", "Redis")
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -64,48 +71,63 @@ func missingKafka(ctx context.Context) error {
 	if _, cached, err := a.dir(); err != nil || cached {
 		return err
 	}
-	if _, err := exec.LookPath("mvn"); err != nil {
-		return fmt.Errorf("find Maven, to fetch Kafka's jars: %w; %s", err, installHint)
-	}
-	return nil
+	_, err = find("mvn", "Maven, to fetch Kafka's jars")
+	return err
 }
 
-func missingMariaDB() error {
-	for _, name := range []string{"mariadbd", "mariadb-install-db"} {
-		if _, err := findProgram(name); err != nil {
-			return fmt.Errorf("MariaDB is not installed: %w; %s", err, installHint)
+// lowestNode is the first release of Node that the browser's driver runs on.
+const lowestNode = 20
+
+// Chromium finds the browser, under the names that systems have for it.
+func Chromium() (path string, err error) {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err = findProgram(name); err == nil {
+			return path, nil
 		}
 	}
-	return nil
+	return "", fmt.Errorf("find Chromium: %w; %s", err, installHint)
 }
 
-func missingRedis() error {
-	if _, err := findProgram("redis-server"); err != nil {
-		return fmt.Errorf("Redis is not installed: %w; %s", err, installHint)
-	}
-	return nil
-}
-
-func missingMySQL() error {
-	a, err := mysqlArtifact()
-	if err != nil {
+func missingBrowser(ctx context.Context) error {
+	if _, err := Chromium(); err != nil {
 		return err
 	}
-	dir, cached, err := a.dir()
-	if err != nil {
+	if _, err := find("npm", "npm, to fetch the browser's driver"); err != nil {
 		return err
 	}
-	if !cached {
-		return fmt.Errorf("MySQL is not installed: no %s; %s", dir, installMySQLHint)
+	out, err := exec.CommandContext(ctx, "node", "--version").Output()
+	if err != nil {
+		return fmt.Errorf("find Node: %w; %s", err, installHint)
+	}
+	release, _, _ := strings.Cut(strings.TrimPrefix(string(out), "v"), ".")
+	if n, err := strconv.Atoi(release); err != nil || n < lowestNode {
+		return fmt.Errorf("node is %s, and the browser's driver needs %d or later: install one",
+			strings.TrimSpace(string(out)), lowestNode)
 	}
 	return nil
 }
 
-func missingValgrind() error {
-	if _, err := exec.LookPath("valgrind"); err != nil {
-		return fmt.Errorf("find valgrind: %w; %s", err, installHint)
+// find is the path of a program, or an error that says what to do.
+func find(program, what string) (string, error) {
+	path, err := findProgram(program)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w; %s", what, err, installHint)
 	}
-	return nil
+	return path, nil
+}
+
+// findProgram looks a program up in PATH and where a distribution puts servers, which a user's PATH may lack.
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec"} {
+		if path, e := exec.LookPath(filepath.Join(dir, name)); e == nil {
+			return path, nil
+		}
+	}
+	return "", err
 }
 
 // Require lets a test go on only where its software is installed. Elsewhere the test is skipped, but in CI (the
@@ -125,7 +147,8 @@ func Require(t testing.TB, needs ...Software) {
 	t.Skipf("needs real servers: %v", err)
 }
 
-// Fetch brings the parts of the named software that come through Maven into this machine's cache, if they are not there.
+// Fetch brings the parts of the named software that come through Maven into this machine's cache, if they are not
+// there.
 func Fetch(ctx context.Context, log *slog.Logger, needs ...Software) error {
 	for _, need := range needs {
 		var a artifact

@@ -48,7 +48,8 @@ func TestRequire(t *testing.T) {
 	t.Setenv(tier.Variable, "")
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("JAVA_HOME", "")
-	for need, missing := range map[stack.Software]string{stack.NeedKafka: "find Java", stack.NeedBrowser: "find Chromium", stack.NeedValgrind: "find valgrind"} {
+	for need, missing := range map[stack.Software]string{stack.NeedKafka: "find Java",
+		stack.NeedBrowser: "find Chromium", stack.NeedValgrind: "find valgrind"} {
 		t.Setenv("CI", "")
 		v := requireSoftware(t, need)
 		require.Empty(t, v.failed)

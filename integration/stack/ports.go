@@ -16,59 +16,43 @@ const (
 	portTries   = 200
 )
 
-// port is a TCP port of 127.0.0.1 that is ours while its server is down, too: as a sign for other processes that use
-// this package we hold the UDP port of the same number, which no server here wants. The kernel frees it when we end.
-type port struct {
+// Reservation is a TCP port of 127.0.0.1 that is ours while its server is down, too: as a sign for other processes that
+// use this package we hold the UDP port of the same number, which no server here wants. The kernel frees it at our end.
+type Reservation struct {
 	number int
 	sign   net.PacketConn
 }
 
-func reservePort() (port, error) {
+// Reserve takes a free port, until Release. Its server may be the caller's own, such as a proxy, and go and come back.
+func Reserve() (*Reservation, error) {
 	var last error
 	for range portTries {
-		number := lowestPort + rand.IntN(highestPort-lowestPort)
-		address := fmt.Sprintf("127.0.0.1:%d", number)
-		sign, err := net.ListenPacket("udp4", address)
-		if err != nil {
+		r := &Reservation{number: lowestPort + rand.IntN(highestPort-lowestPort)}
+		var err error
+		if r.sign, err = net.ListenPacket("udp4", r.Address()); err != nil {
 			last = err
 			continue
 		}
-		l, err := net.Listen("tcp4", address) // does a stranger listen there?
+		l, err := net.Listen("tcp4", r.Address()) // does a stranger listen there?
 		if err == nil {
 			l.Close()
-			return port{number: number, sign: sign}, nil
+			return r, nil
 		}
-		last = errors.Join(err, sign.Close())
+		last = errors.Join(err, r.Release())
 	}
-	return port{}, fmt.Errorf("no free loopback port between %d and %d in %d tries: %w", lowestPort, highestPort, portTries, last)
-}
-
-func (p port) address() string { return fmt.Sprintf("127.0.0.1:%d", p.number) }
-
-// release gives the port up; twice is as good as once.
-func (p *port) release() error {
-	if p.sign == nil {
-		return nil
-	}
-	sign := p.sign
-	p.sign = nil
-	return sign.Close()
-}
-
-// Reservation is a loopback address for a server of the caller's own, such as a proxy, that may go and come back.
-type Reservation struct{ port port }
-
-// Reserve takes a free port, until Release.
-func Reserve() (*Reservation, error) {
-	p, err := reservePort()
-	if err != nil {
-		return nil, err
-	}
-	return &Reservation{port: p}, nil
+	return nil, fmt.Errorf("no free loopback port between %d and %d in %d tries: %w", lowestPort, highestPort,
+		portTries, last)
 }
 
 // Address is host:port.
-func (r *Reservation) Address() string { return r.port.address() }
+func (r *Reservation) Address() string { return fmt.Sprintf("127.0.0.1:%d", r.number) }
 
-// Release gives the address up; twice is as good as once.
-func (r *Reservation) Release() error { return r.port.release() }
+// Release gives the port up, if there is one; twice is as good as once.
+func (r *Reservation) Release() error {
+	if r == nil || r.sign == nil {
+		return nil
+	}
+	sign := r.sign
+	r.sign = nil
+	return sign.Close()
+}

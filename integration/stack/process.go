@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"kudos/bench/child"
@@ -48,17 +47,14 @@ func unprivileged() (*account, error) {
 		if err != nil {
 			continue
 		}
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		if err != nil {
+		a := &account{name: name}
+		if _, err := fmt.Sscan(u.Uid+" "+u.Gid, &a.uid, &a.gid); err != nil {
 			return nil, fmt.Errorf("account %s: %w", name, err)
 		}
-		gid, err := strconv.ParseUint(u.Gid, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("account %s: %w", name, err)
-		}
-		return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, nil
+		return a, nil
 	}
-	return nil, errors.New("running as root, and this machine has neither an account mysql nor nobody to run a database under: run as another user")
+	return nil, errors.New("running as root, and this machine has neither an account mysql nor nobody to run a " +
+		"database under: run as another user")
 }
 
 // runs has a child run under the account.
@@ -79,7 +75,8 @@ func (a *account) own(dir string) error {
 			return err
 		}
 		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("account %s cannot enter %s, where its data shall be: give another Dir (or TMPDIR)", a.name, parent)
+			return fmt.Errorf("account %s cannot enter %s, where its data shall be: give another Dir (or TMPDIR)",
+				a.name, parent)
 		}
 		if parent == filepath.Dir(parent) {
 			break

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,8 @@ import (
 // test` builds it once. Without it each package builds its own.
 const ProgramVariable = "KUDOS_TEST_PROGRAM"
 
-// ForTests are the flags to build the program with where nothing is measured: those that the tests are compiled with, so
-// that all packages are compiled once. With default.pgo they would be compiled again, for this program alone.
+// ForTests are the flags to build the program with where nothing is measured: those that the tests are compiled with,
+// so that all packages are compiled once. With default.pgo they would be compiled again, for this program alone.
 func ForTests() []string { return []string{"-pgo=off", "-ldflags=-w"} }
 
 // AsShipped are the flags that `make build` builds the program with.
@@ -35,27 +36,16 @@ func BuildKudos(ctx context.Context, dir string, flags []string) (string, error)
 	return path, nil
 }
 
-// builtKudos is the program in a directory of its own, which Close removes; without one it is the whole run's.
-type builtKudos struct{ dir, path string }
-
-func buildKudos(ctx context.Context) (b builtKudos, err error) {
+// buildKudos is the whole run's program, or else one in a directory of its own, which remove removes.
+func buildKudos(ctx context.Context) (path string, remove func() error, err error) {
 	if path := os.Getenv(ProgramVariable); path != "" {
-		return builtKudos{path: path}, nil
+		return path, func() error { return nil }, nil
 	}
-	if b.dir, err = os.MkdirTemp("", "kudos-test-"); err != nil {
-		return b, err
+	dir, err := os.MkdirTemp("", "kudos-test-")
+	if err == nil {
+		path, err = BuildKudos(ctx, dir, ForTests())
 	}
-	if b.path, err = BuildKudos(ctx, b.dir, ForTests()); err != nil {
-		_ = b.Close() // the build's failure is what matters
-	}
-	return b, err
-}
-
-func (b builtKudos) Close() error {
-	if b.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(b.dir)
+	return path, func() error { return os.RemoveAll(dir) }, err
 }
 
 // ProgramOptions describe a program that is neither Kafka nor a database.
@@ -72,22 +62,20 @@ type ProgramOptions struct {
 	Log *slog.Logger
 }
 
+// orSilent is a log, or one that tells nothing.
+func orSilent(log *slog.Logger) *slog.Logger { return cmp.Or(log, slog.New(slog.DiscardHandler)) }
+
 // NewProgram makes a Server of any program, which Start starts. Kill it at the end.
 func NewProgram(o ProgramOptions) *Server {
 	if o.Probe == nil {
 		o.Probe = func(context.Context) error { return nil }
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{
 		command: child.Command{
 			Name: o.Name, Path: o.Path, Args: o.Args, Dir: o.Dir, Account: o.Account,
 			Log: filepath.Join(o.Dir, o.Name+".log"),
 		},
-		probe:        o.Probe,
-		startTimeout: DefaultStartTimeout,
-		stopTimeout:  DefaultStopTimeout,
-		log:          o.Log,
+		probe: o.Probe,
+		log:   orSilent(o.Log),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,26 +19,22 @@ const (
 	probeEvery   = 20 * time.Millisecond // between two looks whether a starting server answers
 	probeTimeout = 2 * time.Second       // for one such look
 
-	// DefaultStartTimeout bounds how long a server may take until it answers. It takes seconds; three nodes on a machine
-	// that is busy with other tests have been seen to take most of a minute.
-	DefaultStartTimeout = 2 * time.Minute
-	// DefaultStopTimeout bounds how long a server may take to end after SIGTERM.
-	DefaultStopTimeout = time.Minute
+	// startTimeout bounds how long a server may take until it answers. It takes seconds; three nodes on a machine that
+	// is busy with other tests have been seen to take most of a minute.
+	startTimeout = 2 * time.Minute
+	// stopTimeout bounds how long a server may take to end after SIGTERM.
+	stopTimeout = time.Minute
 )
 
 // Server is one server process. It can be ended and started again, on the same data and the same ports, any number of
 // times. Its methods may be called from any goroutine.
 type Server struct {
-	command      child.Command
-	probe        func(context.Context) error // nil: it answers
-	startTimeout time.Duration
-	stopTimeout  time.Duration
-	log          *slog.Logger
+	command child.Command
+	probe   func(context.Context) error // nil: it answers
+	log     *slog.Logger
 
-	mu struct {
-		sync.Mutex
-		proc *child.Process // the latest; nil before the first start
-	}
+	launching sync.Mutex
+	latest    atomic.Pointer[child.Process] // nil before the first start
 }
 
 // Start starts a server that is down and returns once it answers. If it does not within the start timeout or before ctx
@@ -58,22 +55,21 @@ func (s *Server) Start(ctx context.Context) error {
 
 // launch starts the process without waiting until it answers.
 func (s *Server) launch() (*child.Process, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.mu.proc; p != nil && p.Running() {
-		return nil, fmt.Errorf("start %s: it runs already, pid %d", s.command.Name, p.PID())
+	s.launching.Lock()
+	defer s.launching.Unlock()
+	if pid := s.PID(); pid != 0 {
+		return nil, fmt.Errorf("start %s: it runs already, pid %d", s.command.Name, pid)
 	}
 	p, err := child.Start(s.command)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.latest.Store(p)
 	}
-	s.mu.proc = p
-	return p, nil
+	return p, err
 }
 
 // await waits until the process answers.
 func (s *Server) await(ctx context.Context, p *child.Process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.startTimeout, fmt.Errorf("no answer for %v", s.startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no answer for %v", startTimeout))
 	defer cancel()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -93,7 +89,8 @@ func (s *Server) await(ctx context.Context, p *child.Process) error {
 		case <-tick.C:
 		case <-p.Done():
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w; last: %w\n%s", s.command.Name, context.Cause(ctx), err, child.Tail(s.command.Log))
+			return fmt.Errorf("%s does not answer: %w; last: %w\n%s",
+				s.command.Name, context.Cause(ctx), err, child.Tail(s.command.Log))
 		}
 	}
 }
@@ -122,15 +119,14 @@ func (s *Server) Stop() error {
 			return fmt.Errorf("stop %s: %w", s.command.Name, err)
 		}
 	}
-	timer := time.NewTimer(s.stopTimeout)
-	defer timer.Stop()
 	select {
 	case <-p.Done():
 		s.log.Info("stopped", "server", s.command.Name, "pid", p.PID())
 		return nil
-	case <-timer.C:
+	case <-time.After(stopTimeout):
 		p.Kill()
-		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s", s.command.Name, s.stopTimeout, child.Tail(s.command.Log))
+		return fmt.Errorf("stop %s: still there %v after SIGTERM, so it was killed\n%s",
+			s.command.Name, stopTimeout, child.Tail(s.command.Log))
 	}
 }
 
@@ -166,9 +162,7 @@ func (s *Server) revive(ctx context.Context) error {
 
 // current is the running process, or an error for the person who wanted to do something to it.
 func (s *Server) current(verb string) (*child.Process, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.mu.proc
+	p := s.latest.Load()
 	if p == nil {
 		return nil, fmt.Errorf("%s %s: it was never started", verb, s.command.Name)
 	}
@@ -180,19 +174,16 @@ func (s *Server) current(verb string) (*child.Process, error) {
 
 // PID is the process id, 0 while the server is down.
 func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.mu.proc; p != nil && p.Running() {
+	if p := s.latest.Load(); p != nil && p.Running() {
 		return p.PID()
 	}
 	return 0
 }
 
-// Exit is nil if the process ended well (exit code 0), or else how it ended. It is an error, too, while the server runs.
+// Exit is nil if the process ended well (exit code 0), or else how it ended. It is an error, too, while the server
+// runs.
 func (s *Server) Exit() error {
-	s.mu.Lock()
-	p := s.mu.proc
-	s.mu.Unlock()
+	p := s.latest.Load()
 	switch {
 	case p == nil:
 		return fmt.Errorf("exit of %s: it was never started", s.command.Name)
@@ -207,14 +198,12 @@ func (s *Server) Running() bool { return s.PID() != 0 }
 
 // Done is closed when the process that runs now is gone. While the server is down, it is closed already.
 func (s *Server) Done() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.proc == nil {
-		gone := make(chan struct{})
-		close(gone)
-		return gone
+	if p := s.latest.Load(); p != nil {
+		return p.Done()
 	}
-	return s.mu.proc.Done()
+	gone := make(chan struct{})
+	close(gone)
+	return gone
 }
 
 // LogPath is the file that the server's log and output go to.
@@ -228,16 +217,39 @@ func (s *Server) String() string { return s.command.Name }
 
 // end kills the process if there is one.
 func (s *Server) end() {
-	s.mu.Lock()
-	p := s.mu.proc
-	s.mu.Unlock()
-	if p != nil {
+	if p := s.latest.Load(); p != nil {
 		p.Kill()
 	}
 }
 
-// makeDir makes a new directory in parent, or in the system's temporary directory, and returns its absolute path: servers
-// work in a directory of their own.
+// single is a server with a port and a directory of its own.
+type single struct {
+	*Server
+	dir  string // holds the data and the logs
+	keep bool
+	port *Reservation
+}
+
+// Address is host:port.
+func (s *single) Address() string { return s.port.Address() }
+
+// Dir is where the data and logs are.
+func (s *single) Dir() string { return s.dir }
+
+// Close kills the server and removes its data. It may be called more than once.
+func (s *single) Close() error {
+	if s.Server != nil {
+		s.end()
+	}
+	err := s.port.Release()
+	if !s.keep {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return err
+}
+
+// makeDir makes a new directory in parent, or in the system's temporary directory, and returns its absolute path:
+// servers work in a directory of their own.
 func makeDir(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil {

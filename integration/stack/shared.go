@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,10 +25,7 @@ const KeepVariable = "KUDOS_TEST_KEEP"
 func KafkaForTest(t testing.TB, o KafkaOptions) *Kafka {
 	t.Helper()
 	Require(t, NeedKafka)
-	o.Keep = o.Keep || os.Getenv(KeepVariable) != ""
-	if o.Log == nil {
-		o.Log = testLog(t)
-	}
+	o.Keep, o.Log = keep(o.Keep), cmp.Or(o.Log, testLog(t))
 	k, err := StartKafka(t.Context(), o)
 	return own(t, k, err)
 }
@@ -49,10 +47,7 @@ type startDatabaseFunc func(context.Context, DatabaseOptions) (*Database, error)
 func databaseForTest(t testing.TB, need Software, start startDatabaseFunc, o DatabaseOptions) *Database {
 	t.Helper()
 	Require(t, need)
-	o.Keep = o.Keep || os.Getenv(KeepVariable) != ""
-	if o.Log == nil {
-		o.Log = testLog(t)
-	}
+	o.Keep, o.Log = keep(o.Keep), cmp.Or(o.Log, testLog(t))
 	d, err := start(t.Context(), o)
 	return own(t, d, err)
 }
@@ -71,7 +66,46 @@ func own[S io.Closer](t testing.TB, server S, err error) S {
 	return server
 }
 
+func keep(wanted bool) bool { return wanted || os.Getenv(KeepVariable) != "" }
+
 func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// ProgramForTest makes a program for one test, in a directory of its own unless one is given. At the test's end it is
+// stopped and not killed: kudos' groups would have to wait for a dead member in the next test. If the test has failed,
+// its log is told.
+func ProgramForTest(t testing.TB, o ProgramOptions) *Server {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	p := NewProgram(o)
+	t.Cleanup(func() {
+		if p.Running() {
+			if err := p.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", p, p.LogTail())
+		}
+	})
+	return p
+}
+
+// ReserveForTest takes an address, host:port, for a server of a test that may go and come back, until the test's end.
+func ReserveForTest(t testing.TB) string {
+	t.Helper()
+	r, err := Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r.Address()
+}
 
 // Shared is one set of servers, and the program, for all the tests of a test binary. Each is started, or built, by the
 // first test that asks for it:
@@ -87,49 +121,50 @@ func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.
 // a database server starts one of its own. Topic names are fixed, so a test on a cluster that others used calls Reset.
 // A server that an earlier test left down or paused runs again when the next one gets it.
 type Shared struct {
-	kafkaOptions    KafkaOptions
-	databaseOptions DatabaseOptions
+	kafkaOptions KafkaOptions
+	kudos        func() (string, error)
+	mariaDB      func() (*Database, error)
+	mySQL        func() (*Database, error)
+	revival      sync.Mutex  // one test at a time looks whether a database server runs
+	idle         chan *Kafka // the one that was idle for longest first: its groups' sessions are over
 
 	mu struct {
 		sync.Mutex
-		kudos   started[builtKudos]
-		mariaDB started[*Database]
-		mySQL   started[*Database]
-	}
-	clusters struct {
-		sync.Mutex
-		all  []*Kafka
-		idle []*Kafka // the one that was idle for longest first: its groups' sessions are over
+		ends []func() error // of what was started
 	}
 }
 
-// started is a server once it was asked for. A failed start is not tried again: the next tests would each wait as long.
-type started[S io.Closer] struct {
-	asked  bool
-	server S
-	err    error
-}
-
-func (s *started[S]) get(start func() (S, error)) (S, error) {
-	if !s.asked {
-		s.server, s.err = start()
-		s.asked = true
-	}
-	return s.server, s.err
-}
-
-func (s *started[S]) close() error {
-	if !s.asked || s.err != nil {
-		return nil
-	}
-	return s.server.Close()
-}
+// mostClusters is far more than are ever started: one for each test that runs in parallel.
+const mostClusters = 100
 
 // NewShared makes a set that starts nothing yet.
 func NewShared(kafka KafkaOptions, database DatabaseOptions) *Shared {
-	keep := os.Getenv(KeepVariable) != ""
-	kafka.Keep, database.Keep = kafka.Keep || keep, database.Keep || keep
-	return &Shared{kafkaOptions: kafka, databaseOptions: database}
+	kafka.Keep, database.Keep = keep(kafka.Keep), keep(database.Keep)
+	s := &Shared{kafkaOptions: kafka, idle: make(chan *Kafka, mostClusters)}
+	s.kudos = sync.OnceValues(func() (string, error) {
+		path, remove, err := buildKudos(context.Background())
+		s.atEnd(remove)
+		return path, err
+	})
+	// A failed start is not tried again: the next tests would each wait as long.
+	once := func(start startDatabaseFunc) func() (*Database, error) {
+		return sync.OnceValues(func() (*Database, error) {
+			d, err := start(context.Background(), database)
+			if err == nil {
+				s.atEnd(d.Close)
+			}
+			return d, err
+		})
+	}
+	s.mariaDB, s.mySQL = once(StartMariaDB), once(StartMySQL)
+	return s
+}
+
+// atEnd has Close call a function.
+func (s *Shared) atEnd(end func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.ends = append(s.mu.ends, end)
 }
 
 // atATime is how many tests with servers run in parallel at most. They compute more than other tests.
@@ -155,9 +190,9 @@ func (s *Shared) Main(m interface{ Run() int }) int {
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	errs := []error{s.mu.kudos.close(), s.mu.mariaDB.close(), s.mu.mySQL.close()}
-	for _, k := range s.clusters.all {
-		errs = append(errs, k.Close())
+	var errs []error
+	for _, end := range s.mu.ends {
+		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
 }
@@ -165,79 +200,53 @@ func (s *Shared) Close() error {
 // Kudos is the path of the program.
 func (s *Shared) Kudos(t testing.TB) string {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b, err := s.mu.kudos.get(func() (builtKudos, error) { return buildKudos(t.Context()) })
+	path, err := s.kudos()
 	if err != nil {
 		t.Fatalf("the program: %v", err)
 	}
-	return b.path
+	return path
 }
 
 // Kafka is a cluster, with all its nodes up, that no other test uses until this one ends.
 func (s *Shared) Kafka(t testing.TB) *Kafka {
 	t.Helper()
 	Require(t, NeedKafka)
-	k, err := s.lease(t.Context())
-	if err != nil {
-		t.Fatalf("shared kafka: %v", err)
+	var k *Kafka
+	select {
+	case k = <-s.idle:
+	default:
+		var err error
+		if k, err = StartKafka(t.Context(), s.kafkaOptions); err != nil {
+			t.Fatalf("shared kafka: %v", err)
+		}
+		s.atEnd(k.Close)
 	}
-	t.Cleanup(func() {
-		s.clusters.Lock()
-		defer s.clusters.Unlock()
-		s.clusters.idle = append(s.clusters.idle, k)
-	})
+	t.Cleanup(func() { s.idle <- k })
 	if err := k.eachNode(func(n *kafkaNode) error { return n.revive(t.Context()) }); err != nil {
 		t.Fatalf("shared kafka: %v", err)
 	}
 	return k
 }
 
-// lease takes an idle cluster, or starts one more: there are as many as tests that run in parallel.
-func (s *Shared) lease(ctx context.Context) (*Kafka, error) {
-	if k := s.takeIdle(); k != nil {
-		return k, nil
-	}
-	k, err := StartKafka(ctx, s.kafkaOptions)
-	if err != nil {
-		return nil, err
-	}
-	s.clusters.Lock()
-	defer s.clusters.Unlock()
-	s.clusters.all = append(s.clusters.all, k)
-	return k, nil
-}
-
-func (s *Shared) takeIdle() *Kafka {
-	s.clusters.Lock()
-	defer s.clusters.Unlock()
-	if len(s.clusters.idle) == 0 {
-		return nil
-	}
-	k := s.clusters.idle[0]
-	s.clusters.idle = s.clusters.idle[1:]
-	return k
-}
-
 // MariaDB is the shared MariaDB server, up.
 func (s *Shared) MariaDB(t testing.TB) *Database {
 	t.Helper()
-	return s.database(t, NeedMariaDB, &s.mu.mariaDB, StartMariaDB)
+	return s.database(t, NeedMariaDB, s.mariaDB)
 }
 
 // MySQL is the shared MySQL server, up.
 func (s *Shared) MySQL(t testing.TB) *Database {
 	t.Helper()
-	return s.database(t, NeedMySQL, &s.mu.mySQL, StartMySQL)
+	return s.database(t, NeedMySQL, s.mySQL)
 }
 
-func (s *Shared) database(t testing.TB, need Software, shared *started[*Database], start startDatabaseFunc) *Database {
+func (s *Shared) database(t testing.TB, need Software, start func() (*Database, error)) *Database {
 	t.Helper()
 	Require(t, need)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d, err := shared.get(func() (*Database, error) { return start(t.Context(), s.databaseOptions) })
+	d, err := start()
 	if err == nil {
+		s.revival.Lock()
+		defer s.revival.Unlock()
 		err = d.revive(t.Context())
 	}
 	if err != nil {

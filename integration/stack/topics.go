@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -18,15 +17,16 @@ import (
 const clusterTimeout = 2 * time.Minute
 
 // Reset deletes every topic but Kafka's own and every consumer group, and returns once no running node knows any of
-// them. Groups that still have members, for which a member that died counts until its session times out, are waited for.
-// Transactional ids stay known to Kafka, which has no way to delete them: their next producer is given a higher epoch.
+// them. Groups that still have members, for which a member that died counts until its session times out, are waited
+// for. Transactional ids stay known to Kafka, which has no way to delete them: their next producer is given a higher
+// epoch.
 func (k *Kafka) Reset(ctx context.Context) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...), kgo.DisableClientMetrics())
-	if err != nil {
-		return fmt.Errorf("reset kafka: %w", err)
+	client, err := connect(k.Brokers()...)
+	if err == nil {
+		defer client.Close()
+		err = eventually(ctx, clusterTimeout, func(ctx context.Context) error { return deleteAll(ctx, client) })
 	}
-	defer client.Close()
-	if err := k.eventually(ctx, func(ctx context.Context) error { return deleteAll(ctx, client) }); err != nil {
+	if err != nil {
 		return fmt.Errorf("reset kafka: %w", err)
 	}
 	return nil
@@ -46,24 +46,15 @@ func deleteAll(ctx context.Context, client *kgo.Client) error {
 	if len(groups)+len(topics) == 0 {
 		return nil
 	}
-	errs := []error{fmt.Errorf("left: topics [%s], groups [%s]", strings.Join(topics, " "), strings.Join(groups.Groups(), " "))}
+	errs := []error{fmt.Errorf("left: topics [%s], groups [%s]", strings.Join(topics, " "),
+		strings.Join(groups.Groups(), " "))}
 	if len(groups) > 0 {
 		deleted, err := admin.DeleteGroups(ctx, groups.Groups()...)
-		errs = append(errs, err)
-		for _, g := range deleted.Sorted() {
-			if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
-				errs = append(errs, fmt.Errorf("delete group %s: %w", g.Group, g.Err))
-			}
-		}
+		errs = append(errs, err, deleted.Error())
 	}
 	if len(topics) > 0 {
 		deleted, err := admin.DeleteTopics(ctx, topics...)
-		errs = append(errs, err)
-		for _, t := range deleted.Sorted() {
-			if t.Err != nil && !errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
-				errs = append(errs, fmt.Errorf("delete topic %s: %w", t.Topic, t.Err))
-			}
-		}
+		errs = append(errs, err, deleted.Error())
 	}
 	return errors.Join(errs...)
 }
@@ -94,17 +85,16 @@ func listTopicsEverywhere(ctx context.Context, client *kgo.Client) ([]string, er
 // WaitInSync returns once every partition has a leader and all its replicas in sync, on a cluster whose nodes all run:
 // what a test waits for between two failures, lest the second one takes the last good copy.
 func (k *Kafka) WaitInSync(ctx context.Context) error {
-	err := k.eventually(ctx, func(ctx context.Context) error {
-		return k.askNodes(ctx, nil, func(id int, m *kmsg.MetadataResponse) error {
-			for _, t := range m.Topics {
-				for _, p := range t.Partitions {
-					if p.Leader < 0 || len(p.ISR) < len(p.Replicas) {
-						return fmt.Errorf("node %d sees partition %s-%d with leader %d, replicas %v, in sync %v", id, *t.Topic, p.Partition, p.Leader, p.Replicas, p.ISR)
-					}
+	err := k.waitNodes(ctx, nil, func(id int, m *kmsg.MetadataResponse) error {
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				if p.Leader < 0 || len(p.ISR) < len(p.Replicas) {
+					return fmt.Errorf("node %d sees partition %s-%d with leader %d, replicas %v, in sync %v",
+						id, *t.Topic, p.Partition, p.Leader, p.Replicas, p.ISR)
 				}
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait for kafka's replicas to be in sync: %w", err)
@@ -114,13 +104,11 @@ func (k *Kafka) WaitInSync(ctx context.Context) error {
 
 // waitComplete returns once every node knows all nodes.
 func (k *Kafka) waitComplete(ctx context.Context) error {
-	err := k.eventually(ctx, func(ctx context.Context) error {
-		return k.askNodes(ctx, []kmsg.MetadataRequestTopic{}, func(id int, m *kmsg.MetadataResponse) error {
-			if len(m.Brokers) < len(k.nodes) {
-				return fmt.Errorf("node %d knows %d of %d brokers", id, len(m.Brokers), len(k.nodes))
-			}
-			return nil
-		})
+	err := k.waitNodes(ctx, []kmsg.MetadataRequestTopic{}, func(id int, m *kmsg.MetadataResponse) error {
+		if len(m.Brokers) < len(k.nodes) {
+			return fmt.Errorf("node %d knows %d of %d brokers", id, len(m.Brokers), len(k.nodes))
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait for kafka's nodes to find each other: %w", err)
@@ -128,28 +116,30 @@ func (k *Kafka) waitComplete(ctx context.Context) error {
 	return nil
 }
 
-// askNodes checks what each node, asked by itself, says of the topics.
-func (k *Kafka) askNodes(ctx context.Context, topics []kmsg.MetadataRequestTopic, check func(id int, m *kmsg.MetadataResponse) error) error {
-	for _, n := range k.nodes {
-		client, err := kgo.NewClient(kgo.SeedBrokers(n.broker.address()), kgo.DisableClientMetrics())
-		if err != nil {
-			return err
+// waitNodes waits until what each node, asked by itself, says of the topics is right.
+func (k *Kafka) waitNodes(
+	ctx context.Context, topics []kmsg.MetadataRequestTopic, check func(id int, m *kmsg.MetadataResponse) error,
+) error {
+	return eventually(ctx, clusterTimeout, func(ctx context.Context) error {
+		for _, n := range k.nodes {
+			err := n.alone(func(self *kgo.Broker) error {
+				metadata, err := requestMetadata(ctx, self, topics)
+				if err != nil {
+					return fmt.Errorf("ask node %d: %w", n.id, err)
+				}
+				return check(n.id, metadata)
+			})
+			if err != nil {
+				return err
+			}
 		}
-		metadata, err := requestMetadata(ctx, client.SeedBrokers()[0], topics)
-		client.Close()
-		if err != nil {
-			return fmt.Errorf("ask node %d: %w", n.id, err)
-		}
-		if err := check(n.id, metadata); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // eventually tries until there is no error; the last one is returned when time is up.
-func (k *Kafka) eventually(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+func eventually(ctx context.Context, within time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

@@ -1,15 +1,22 @@
-// Package testrun has a test run what runs until its context ends.
+// Package testrun has a test run what runs until its context ends, and look at it.
 //
 // In goes a Run method; out comes what stops it: the test's own end at the latest.
 package testrun
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/mysqlproxy"
 )
 
 // Start runs something until stop is called, which also happens at the end of the test. It has to end within
@@ -30,4 +37,44 @@ func Start(t testing.TB, what string, patience time.Duration, run func(context.C
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// Series are those of a metric that have all of these label values.
+func Series(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (found []*dto.Metric) {
+	t.Helper()
+	families, err := from.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			found = f.GetMetric()
+		}
+	}
+	return slices.DeleteFunc(found, func(m *dto.Metric) bool {
+		return slices.ContainsFunc(labels, func(label string) bool {
+			has := func(l *dto.LabelPair) bool { return l.GetValue() == label }
+			return !slices.ContainsFunc(m.GetLabel(), has)
+		})
+	})
+}
+
+// Metric is what counters, gauges, and how much histograms have seen, come to over those series.
+func Metric(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
+	t.Helper()
+	for _, m := range Series(t, from, name, labels...) {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	return sum
+}
+
+// ProxyMySQL starts a proxy for as long as the test runs, and has the DSN go through it.
+func ProxyMySQL(t testing.TB, dsn *string) *mysqlproxy.Proxy {
+	t.Helper()
+	config, err := mysql.ParseDSN(*dsn)
+	require.NoError(t, err)
+	p, err := mysqlproxy.Start("127.0.0.1:0", config.Addr)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	config.Addr = p.Addr()
+	*dsn = config.FormatDSN()
+	return p
 }

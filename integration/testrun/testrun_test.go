@@ -31,10 +31,16 @@ func TestStart(t *testing.T) {
 		patience time.Duration
 		says     string
 	}{
-		"ends":            {func(ctx context.Context) error { <-ctx.Done(); return nil }, time.Minute, ""},
-		"ends by itself":  {func(context.Context) error { return nil }, time.Minute, ""},
-		"fails":           {func(ctx context.Context) error { <-ctx.Done(); return errors.New("no good") }, time.Minute, "no good"},
-		"does not end":    {func(context.Context) error { <-held; return nil }, time.Millisecond, "the thing did not stop within 1ms"},
+		"ends":           {func(ctx context.Context) error { <-ctx.Done(); return nil }, time.Minute, ""},
+		"ends by itself": {func(context.Context) error { return nil }, time.Minute, ""},
+		"fails": {func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.New("no good")
+		}, time.Minute, "no good"},
+		"does not end": {func(context.Context) error {
+			<-held
+			return nil
+		}, time.Millisecond, "the thing did not stop within 1ms"},
 		"failed long ago": {func(context.Context) error { return errors.New("no good") }, time.Minute, "no good"},
 	} {
 		t.Run(name, func(t *testing.T) {

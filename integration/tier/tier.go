@@ -9,6 +9,7 @@ package tier
 import (
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -67,18 +68,9 @@ func RealServers() error {
 
 func skipUnless(t testing.TB, tier string) {
 	t.Helper()
-	if !in(tier, current()) {
+	if !slices.Contains(runs[tier], current()) {
 		t.Skipf("runs in `make %s`", tier)
 	}
-}
-
-func in(tier, running string) bool {
-	for _, r := range runs[tier] {
-		if r == running {
-			return true
-		}
-	}
-	return false
 }
 
 // current is the tier that runs. A misspelled one must not pass for a run of everything.

@@ -1,3 +1,20 @@
+// Package audit compares MySQL with the stream while everything runs.
+//
+//	MySQL, snapshots ────────► like_count, like_hourly ─┐
+//	                     └──► applied_offset            ├─► ledger (on disk, by post) ─► Report
+//	                              │ as of this position │
+//	like-updates ────────────► the last counts of each ─┤  plain
+//	state table ─► pairs, recounted, minus later updates┘  deep
+//
+// The snapshot says up to which update MySQL has counted, so what the stream says is worked out as of the same update.
+// Plain, that is the counts in the last update of each post before it. Deep, it is what the pairs of the state table
+// come to (which is somewhat further) without what the updates since have changed: there nothing is taken on trust but
+// who likes what.
+//
+// Each shard has a snapshot of its own, which says so of its own partitions; what is in
+// one and belongs to another is a difference.
+//
+// Nothing is written but temporary files; memory does not grow with the number of posts.
 package audit
 
 import (
@@ -11,10 +28,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/ops/progress"
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
@@ -23,24 +40,21 @@ import (
 
 // Options of a comparison.
 type Options struct {
-	// Deep works the counts out anew from the state table, instead of taking those
-	// that the updates carry; and like_hourly with them.
+	// Deep recounts from the state table, like_hourly included, instead of taking the counts that the updates carry.
 	Deep bool
 	// Limit is how many rows of each kind the report shows.
 	Limit int
-	// TempDir is where temporary files go, some 40 bytes a post; in a deep comparison
-	// also the state of as many partitions as are read at a time.
+	// TempDir is where temporary files go, some 40 bytes a post; in a deep comparison also the state of as many
+	// partitions as are read concurrently.
 	TempDir string
-	// Parallel is how many partitions are read at a time.
+	// Parallel is how many partitions are read concurrently.
 	Parallel int
-	// CacheBytes is the memory of the temporary files' block cache.
-	CacheBytes int64
-	Progress   Progress
+	Progress progress.Printer
 }
 
 // DefaultOptions suit a machine with a few cores.
 func DefaultOptions() Options {
-	return Options{Limit: 20, TempDir: os.TempDir(), Parallel: 4, CacheBytes: 64 << 20, Progress: Progress{Name: "audit"}}
+	return Options{Limit: 20, TempDir: os.TempDir(), Parallel: 4}
 }
 
 // Validate says what is wrong with the options, all of it.
@@ -51,9 +65,6 @@ func (o Options) Validate() error {
 	}
 	if o.Parallel < 1 {
 		errs = append(errs, fmt.Errorf("parallel is %d; at least 1", o.Parallel))
-	}
-	if o.CacheBytes < 1<<20 {
-		errs = append(errs, errors.New("cache_bytes: at least 1 MiB"))
 	}
 	return errors.Join(errs...)
 }
@@ -68,20 +79,17 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, lo
 	return c.Report, nil
 }
 
-// Comparison is MySQL and the stream beside each other, as of one snapshot of each shard.
-// Close removes its temporary files.
+// Comparison is of MySQL, as of one snapshot of each shard, and the stream. Close removes its temporary files.
 type Comparison struct {
 	Report *Report
 	// Source is like-updates, as Kafka has it now.
-	Source    sql.Source
-	ClusterID string
+	Source sql.Source
 
 	opts          Options
-	kafka         kafka.Options
 	db            *sql.Shards
 	log           *slog.Logger
 	dir           string
-	ledger        *Ledger
+	ledger        *ledger
 	cl            *kgo.Client
 	topics        kafka.Topics
 	compactionLag time.Duration
@@ -89,32 +97,29 @@ type Comparison struct {
 	layouts       uint32        // how many layouts there were before
 	parts         []*part
 
-	mu sync.Mutex // guards Report while partitions are read beside each other
+	mu sync.Mutex // guards Report while partitions are read concurrently
 }
 
 // part is one partition's share.
 type part struct {
 	id      int32
 	applied sql.Position // MySQL's
-	// placed: applied is a position in this like-updates, so that there is something
-	// to compare with.
+	// placed: applied is a position in this like-updates, so that there is something to compare with.
 	placed bool
-	// progress is that of the state table, in a deep comparison.
-	progress    schema.Progress
-	hasProgress bool
-	// layout is that of what was laid down.
+	// progress is that of the state table, in a deep comparison; nil: it has none.
+	progress *schema.Progress
+	// layout is the one by which what the stream says was read.
 	layout layout
 	// totals of MySQL's two tables; they are the same where nothing is wrong.
 	posts, hours schema.Counts
 }
 
-// Compare does it. ctx bounds all of it; each single wait is bounded, too.
-func Compare(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (_ *Comparison, err error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
+// Compare compares, by options that are valid. ctx bounds all of it; each single wait is bounded, too.
+func Compare(
+	ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger,
+) (_ *Comparison, err error) {
 	began := time.Now()
-	c := &Comparison{opts: o, kafka: kafka, db: db, log: log, Report: newReport(o.Deep)}
+	c := &Comparison{opts: o, db: db, log: log, Report: newReport(o.Deep)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -123,39 +128,37 @@ func Compare(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards
 	if c.cl, err = kafka.NewClient(log); err != nil {
 		return nil, err
 	}
-	if err := c.lookUp(ctx); err != nil {
-		return nil, err
-	}
-	if c.dir, err = os.MkdirTemp(o.TempDir, "kudos-audit-"); err != nil {
-		return nil, fmt.Errorf("folder for temporary files: %w", err)
-	}
-	if c.ledger, err = openLedger(filepath.Join(c.dir, "ledger"), o.CacheBytes); err != nil {
-		return nil, err
-	}
-	if err := c.copyMySQL(ctx); err != nil {
-		return nil, err
-	}
-	if err := c.readStream(ctx); err != nil {
-		return nil, err
-	}
-	c.checkLayouts()
-	if err := c.compare(); err != nil {
-		return nil, err
+	for _, step := range []func(context.Context) error{c.lookUp, c.makeFiles, c.copyMySQL, c.readStream, c.compare} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
 	}
 	r := c.Report
 	for _, p := range c.parts {
-		r.Partitions = append(r.Partitions, PartitionReport{
-			Partition: p.id, Shard: c.db.Of(p.id).Shard().Index, Compared: p.placed, NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq, StateSeq: p.progress.NextSeq,
-		})
+		of := PartitionReport{
+			Partition: p.id, Shard: c.shardOf(p.id), Compared: p.placed,
+			NextOffset: p.applied.NextOffset, NextSeq: p.applied.NextSeq,
+		}
+		if p.progress != nil {
+			of.StateSeq = p.progress.NextSeq
+		}
+		r.Partitions = append(r.Partitions, of)
 	}
 	r.Equal = r.Differences() == 0
 	r.Seconds = time.Since(began).Seconds()
 	return c, nil
 }
 
+func (c *Comparison) makeFiles(context.Context) (err error) {
+	if c.dir, err = os.MkdirTemp(c.opts.TempDir, "kudos-audit-"); err != nil {
+		return fmt.Errorf("folder for temporary files: %w", err)
+	}
+	c.ledger, err = openLedger(filepath.Join(c.dir, "ledger"))
+	return err
+}
+
 // Close removes the temporary files.
-func (c *Comparison) Close() error {
-	var err error
+func (c *Comparison) Close() (err error) {
 	if c.ledger != nil {
 		err = c.ledger.close()
 		c.ledger = nil
@@ -170,12 +173,10 @@ func (c *Comparison) Close() error {
 }
 
 // lookUp asks Kafka which topics there are, and how soon like-updates may be compacted.
-func (c *Comparison) lookUp(ctx context.Context) error {
-	var err error
+func (c *Comparison) lookUp(ctx context.Context) (err error) {
 	if c.topics, err = kafka.LookUpTopics(ctx, c.cl, schema.TopicState, schema.TopicUpdates); err != nil {
 		return err
 	}
-	c.ClusterID = c.topics.ClusterID
 	t := c.topics.ByName[schema.TopicUpdates]
 	c.Source = sql.Source{Topic: schema.TopicUpdates, TopicID: t.ID, Partitions: t.Partitions}
 	for id := range t.Partitions {
@@ -190,28 +191,21 @@ func (c *Comparison) lookUp(ctx context.Context) error {
 		c.layouts, c.layout = progress.Layouts, progress.Layout()
 		c.layout.Partitions = t.Partitions // if they differ, the partitions say so
 	}
-	configs, err := kadm.NewClient(c.cl).DescribeTopicConfigs(ctx, schema.TopicUpdates)
+	configs, err := kafka.TopicConfigs(ctx, c.cl, schema.TopicUpdates)
 	if err != nil {
-		return fmt.Errorf("reading the settings of topic %s: %w", schema.TopicUpdates, err)
+		return err
 	}
-	for _, resource := range configs {
-		if resource.Err != nil { // not allowed, for one: no setting would be told from none that may be seen
-			return fmt.Errorf("reading the settings of topic %s: %w", schema.TopicUpdates, resource.Err)
+	if lag, ok := configs["min.compaction.lag.ms"]; ok {
+		ms, err := strconv.ParseInt(lag, 10, 64)
+		if err != nil {
+			return fmt.Errorf("min.compaction.lag.ms of topic %s: %w", schema.TopicUpdates, err)
 		}
-		for _, config := range resource.Configs {
-			if config.Key == "min.compaction.lag.ms" {
-				ms, err := strconv.ParseInt(config.MaybeValue(), 10, 64)
-				if err != nil {
-					return fmt.Errorf("min.compaction.lag.ms of topic %s: %w", schema.TopicUpdates, err)
-				}
-				c.compactionLag = time.Duration(ms) * time.Millisecond
-			}
-		}
+		c.compactionLag = time.Duration(ms) * time.Millisecond
 	}
 	return nil
 }
 
-// readStream lays down what the stream says, partition by partition.
+// readStream writes down what the stream says, partition by partition.
 func (c *Comparison) readStream(ctx context.Context) error {
 	if c.opts.Deep {
 		phase := c.opts.Progress.Begin("reading the state table", "offsets", c.offsets(ctx, schema.TopicState, false))
@@ -221,11 +215,11 @@ func (c *Comparison) readStream(ctx context.Context) error {
 			return err
 		}
 	}
-	read, from := c.lastCounts, false
+	read := c.lastCounts
 	if c.opts.Deep {
-		read, from = c.laterDeltas, true
+		read = c.laterDeltas
 	}
-	phase := c.opts.Progress.Begin("reading like-updates", "records", c.offsets(ctx, schema.TopicUpdates, from))
+	phase := c.opts.Progress.Begin("reading like-updates", "records", c.offsets(ctx, schema.TopicUpdates, c.opts.Deep))
 	defer phase.End()
 	return c.eachPart(ctx, func(ctx context.Context, p *part) error {
 		if !p.placed {
@@ -250,27 +244,36 @@ func (c *Comparison) offsets(ctx context.Context, topic string, fromApplied bool
 	return n
 }
 
-// eachPart does something for the partitions, a few at a time. A discord or an unknown
-// is noted, and the partition is not compared.
+// finding keeps a partition from being compared, and is reported: it is no failure. A problem is that MySQL's position
+// and the log do not belong together. It is unknown what the log does not have any more, which is no difference.
+type finding struct {
+	text    string
+	unknown bool
+}
+
+func (f finding) Error() string { return f.text }
+
+func problemf(format string, args ...any) error { return finding{text: fmt.Sprintf(format, args...)} }
+func unknownf(format string, args ...any) error { return finding{fmt.Sprintf(format, args...), true} }
+
+// eachPart does something for the partitions, a few concurrently. After a finding the partition is not compared.
 func (c *Comparison) eachPart(ctx context.Context, do func(context.Context, *part) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.opts.Parallel)
 	for _, p := range c.parts {
 		g.Go(func() error {
 			err := do(ctx, p)
-			var d discord
-			var u unknowable
+			var f finding
+			if !errors.As(err, &f) {
+				return err
+			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			switch {
-			case errors.As(err, &d):
-				p.placed = false
-				c.Report.Problems = append(c.Report.Problems, string(d))
-			case errors.As(err, &u):
-				p.placed = false
-				c.Report.Unknown = append(c.Report.Unknown, string(u))
-			default:
-				return err
+			p.placed = false
+			if f.unknown {
+				c.Report.Unknown = append(c.Report.Unknown, f.text)
+			} else {
+				c.Report.Problems = append(c.Report.Problems, f.text)
 			}
 			return nil
 		})
@@ -278,7 +281,7 @@ func (c *Comparison) eachPart(ctx context.Context, do func(context.Context, *par
 	return g.Wait()
 }
 
-// problem notes something that is wrong and none of a row.
+// problem reports something that is wrong, but not with a row.
 func (c *Comparison) problem(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

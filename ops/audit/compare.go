@@ -1,14 +1,16 @@
 package audit
 
 import (
+	"context"
 	"slices"
 
 	"kudos/schema"
 	"kudos/sql"
 )
 
-// compare goes through what was laid down, and notes what differs.
-func (c *Comparison) compare() error {
+// compare goes through the ledger, and reports what differs.
+func (c *Comparison) compare(context.Context) error {
+	c.checkLayouts()
 	if err := c.comparePosts(); err != nil {
 		return err
 	}
@@ -22,8 +24,9 @@ func (c *Comparison) compare() error {
 func (c *Comparison) comparePosts() error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		post, shard := decodeCount(suffix)
+		homes := c.layout.Homes(post)
 		var p *part // the first of those at the shard that the post is in
-		for _, home := range c.layout.Homes(post) {
+		for _, home := range homes {
 			if c.shardOf(home) != shard {
 				continue
 			}
@@ -34,17 +37,16 @@ func (c *Comparison) comparePosts() error {
 				p = c.parts[home]
 			}
 		}
-		if p == nil { // it has moved away from here, or never belonged here, which is told otherwise
-			p = c.parts[c.layout.Homes(post)[0]]
+		if p == nil { // it has moved away from here, or never belonged here, which is reported otherwise
+			p = c.parts[homes[0]]
 			if !c.allPlaced(shard) {
 				return nil
 			}
 		}
 		s := &c.Report.Posts
 		s.Compared++
-		have, want := sums[0], sums[1].Minus(sums[2])
-		if have != want || negative(have) {
-			s.found(PostRow{post, p.id, Pair{shown(have), shown(want)}}, c.opts.Limit)
+		if pair, differ := pairOf(sums); differ {
+			s.found(PostRow{post, p.id, pair}, c.opts.Limit)
 		}
 		return nil
 	}, mysqlCount, streamCount, laterCount)
@@ -58,24 +60,45 @@ func (c *Comparison) compareHours() error {
 		}
 		s := &c.Report.Hours
 		s.Compared++
-		have, want := sums[0], sums[1].Minus(sums[2])
-		if have != want || negative(have) {
-			s.found(HourRow{at.hour(), at.Region.String(), at.Partition, Pair{shown(have), shown(want)}}, c.opts.Limit)
+		if pair, differ := pairOf(sums); differ {
+			s.found(HourRow{at.hour(), at.Region.String(), at.Partition, pair}, c.opts.Limit)
 		}
 		return nil
 	}, mysqlHour, streamHour, laterHour)
 }
 
-// compareTotals is what can be said of like_hourly without the state table: each
-// reaction that counts for a post counts in some hour.
+// pairOf is of what MySQL has, what the stream says, and what of that MySQL has not applied yet.
+func pairOf(sums []schema.Counts) (pair Pair, differ bool) {
+	have, want := sums[0], sums[1].Minus(sums[2])
+	return Pair{CountsReport(have), CountsReport(want)}, have != want || negative(have)
+}
+
+// negative: no count can be, whatever the stream says.
+func negative(c schema.Counts) bool { return c.Likes < 0 || c.Dislikes < 0 }
+
+// compareTotals is what can be said of like_hourly without the state table: each reaction that counts for a post counts
+// in some hour. That holds in each partition; but where a post is in several, or reactions have moved, what was counted
+// in one may be taken back in another one's rows, though of the same database.
 func (c *Comparison) compareTotals() {
-	if c.layouts > 0 || c.layout.UserBuckets() != "" {
-		c.compareTotalsOfShards()
+	const differ = "like_hourly comes to %s in all, like_count to %s (likes / dislikes); " +
+		"`kudos audit --deep` names the rows"
+	if c.layouts == 0 && c.layout.UserBuckets() == "" {
+		for _, p := range c.parts {
+			if p.placed && p.posts != p.hours {
+				c.problem("partition %d: "+differ, p.id, CountsReport(p.hours), CountsReport(p.posts))
+			}
+		}
 		return
 	}
-	for _, p := range c.parts {
-		if p.placed && p.posts != p.hours {
-			c.problem("partition %d: like_hourly comes to %s in all, like_count to %s (likes / dislikes); `kudos audit --deep` names the rows", p.id, shown(p.hours), shown(p.posts))
+	for _, store := range c.db.All() {
+		var posts, hours schema.Counts
+		for _, p := range c.parts {
+			if c.db.Of(p.id) == store {
+				posts, hours = posts.Plus(p.posts), hours.Plus(p.hours)
+			}
+		}
+		if posts != hours && c.allPlaced(store.Shard().Index) {
+			c.problem("MySQL at %s: "+differ, store, CountsReport(hours), CountsReport(posts))
 		}
 	}
 }
@@ -88,35 +111,24 @@ func (c *Comparison) allPlaced(shard int32) bool {
 	return !slices.ContainsFunc(c.parts, func(p *part) bool { return c.shardOf(p.id) == shard && !p.placed })
 }
 
-// compareTotalsOfShards is compareTotals where a post is in several partitions, and where reactions have moved: what was counted in one partition may be taken back
-// in another one's rows, but of the same database.
-func (c *Comparison) compareTotalsOfShards() {
-	for _, store := range c.db.All() {
-		var posts, hours schema.Counts
-		placed := true
-		for _, p := range c.parts {
-			if c.db.Of(p.id) == store {
-				placed = placed && p.placed
-				posts, hours = posts.Plus(p.posts), hours.Plus(p.hours)
-			}
-		}
-		if placed && posts != hours {
-			c.problem("MySQL at %s: like_hourly comes to %s in all, like_count to %s (likes / dislikes); `kudos audit --deep` names the rows", store, shown(hours), shown(posts))
-		}
+// cellOf is where like-count adds what happened in this minute.
+func (c *Comparison) cellOf(partition int32, minute int64, region schema.Region) cell {
+	return cell{c.hoursOf(partition), minute / 60 * 3600, region}
+}
+
+// hoursOf is under which partition a partition's hours are compared: see cell.
+func (c *Comparison) hoursOf(partition int32) int32 {
+	if c.layouts == 0 {
+		return partition
 	}
+	return c.shardOf(partition)
 }
 
-// negative: no count can be, whatever the stream says.
-func negative(c schema.Counts) bool { return c.Likes < 0 || c.Dislikes < 0 }
+// State is the progress record of a partition's state table, after a deep comparison; nil: it has none.
+func (c *Comparison) State(partition int32) *schema.Progress { return c.parts[partition].progress }
 
-// State is the progress record of a partition's state table, after a deep comparison;
-// ok is false if it has none.
-func (c *Comparison) State(partition int32) (p schema.Progress, ok bool) {
-	return c.parts[partition].progress, c.parts[partition].hasProgress
-}
-
-// EachCount calls each with what the state table came to, post by post in their
-// order, and the shard that this belongs to; posts without any reaction are left out.
+// EachCount calls each with what the state table came to, post by post in their order, and the shard that this belongs
+// to; posts without any reaction are left out.
 func (c *Comparison) EachCount(each func(shard int32, d sql.CountDelta) error) error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		post, shard := decodeCount(suffix)
@@ -124,11 +136,12 @@ func (c *Comparison) EachCount(each func(shard int32, d sql.CountDelta) error) e
 	}, streamCount)
 }
 
-// EachHour calls each with what the state table came to, partition by partition, hour
-// by hour.
+// EachHour calls each with what the state table came to, partition by partition, hour by hour.
 func (c *Comparison) EachHour(each func(partition int32, h sql.HourDelta) error) error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		at := decodeCell(suffix)
-		return each(at.Partition, sql.HourDelta{Hour: at.Unix / 3600, Region: at.Region.String(), Likes: sums[0].Likes, Dislikes: sums[0].Dislikes})
+		return each(at.Partition, sql.HourDelta{
+			Hour: at.Unix / 3600, Region: at.Region.String(), Likes: sums[0].Likes, Dislikes: sums[0].Dislikes,
+		})
 	}, streamHour)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -13,36 +15,34 @@ import (
 	"kudos/schema"
 )
 
-// Ledger lays what MySQL holds and what the stream says beside each other: on disk,
-// in the order of posts, so that memory does not grow with their number. All of it is
-// sums of likes and dislikes under a key of one byte (whose, see kind) and a suffix
-// (of what: a post and shard, or a cell of like_hourly).
-type Ledger struct {
+// ledger holds what MySQL has and what the stream says, side by side: on disk, in the order of posts, so that memory
+// does not grow with their number. All of it is sums of likes and dislikes. A key is what they are of (a suffix), the
+// partition that they were found in, and whose they are.
+type ledger struct {
 	db    *pebble.DB
 	cache *pebble.Cache
+	// torn are the partitions of which not all was read: what the stream says of them is left out.
+	torn sync.Map
 }
 
-// kind is whose sum it is, and of what.
-type kind byte
+// kind is of what a sum is (the first byte of its key, before the suffix), and whose (the last one).
+type kind struct{ table, side byte }
 
-const (
-	mysqlCount kind = 'm' // what like_count holds
-	mysqlHour  kind = 'M' // what like_hourly holds
-	// The stream's word. In a deep audit it is that of the state table, from which the
-	// updates that MySQL has not applied yet are to be taken off.
-	streamCount kind = 's'
-	streamHour  kind = 'S'
-	laterCount  kind = 'l'
-	laterHour   kind = 'L'
-	// lastCount is what the last update of a post in a partition carries, under partition and post: posts that have
-	// moved have one in each partition where they were.
-	lastCount kind = 'p'
+var (
+	mysqlCount = kind{'c', 'm'} // what like_count holds
+	mysqlHour  = kind{'h', 'm'} // what like_hourly holds
+	// What the stream says; in a deep audit the state table, from which the updates that MySQL has not applied yet
+	// are to be subtracted.
+	streamCount = kind{'c', 's'}
+	streamHour  = kind{'h', 's'}
+	laterCount  = kind{'c', 'l'}
+	laterHour   = kind{'h', 'l'}
 )
 
-const ledgerMemtable = 32 << 20
+const ledgerCache, ledgerMemtable = 64 << 20, 32 << 20 // bytes
 
-func openLedger(dir string, cacheBytes int64) (*Ledger, error) {
-	cache := pebble.NewCache(cacheBytes)
+func openLedger(dir string) (*ledger, error) {
+	cache := pebble.NewCache(ledgerCache)
 	db, err := pebble.Open(dir, &pebble.Options{
 		Cache:                       cache,
 		DisableWAL:                  true, // it goes with the process
@@ -56,44 +56,39 @@ func openLedger(dir string, cacheBytes int64) (*Ledger, error) {
 		cache.Unref()
 		return nil, fmt.Errorf("opening temporary files in %s: %w", dir, err)
 	}
-	return &Ledger{db: db, cache: cache}, nil
+	return &ledger{db: db, cache: cache}, nil
 }
 
-func (l *Ledger) close() error {
+func (l *ledger) close() error {
 	err := l.db.Close()
 	l.cache.Unref()
 	return err
 }
 
+// clear removes everything.
+func (l *ledger) clear() error {
+	if err := l.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.NoSync); err != nil {
+		return fmt.Errorf("writing temporary files: %w", err)
+	}
+	return nil
+}
+
 // page collects writes to the ledger; one goroutine uses it.
 type page struct {
-	l   *Ledger
-	b   *pebble.Batch
-	key []byte
+	b    *pebble.Batch
+	adds map[string]schema.Counts // by key
+	key  []byte
 }
 
-// pageBytes is how much a page collects before it is written.
-const pageBytes = 1 << 20
+const pageBytes, pageAdds = 1 << 20, 100_000 // how much a page collects before it is written
 
-func (l *Ledger) newPage() *page { return &page{l: l, b: l.db.NewBatch()} }
-
-// set puts a sum in the place of what is there.
-func (p *page) set(k kind, suffix []byte, c schema.Counts) error {
-	return p.put(p.b.Set, k, suffix, c)
+func (l *ledger) newPage() *page {
+	return &page{b: l.db.NewBatch(), adds: map[string]schema.Counts{}}
 }
 
-// add adds to what is there.
-func (p *page) add(k kind, suffix []byte, c schema.Counts) error {
-	if c == (schema.Counts{}) {
-		return nil
-	}
-	return p.put(p.b.Merge, k, suffix, c)
-}
-
-func (p *page) put(op func(key, value []byte, _ *pebble.WriteOptions) error, k kind, suffix []byte, c schema.Counts) error {
-	p.key = append(append(p.key[:0], byte(k)), suffix...)
-	var value [sumSize]byte
-	if err := op(p.key, appendSum(value[:0], c), nil); err != nil {
+// set replaces a sum.
+func (p *page) set(k kind, suffix []byte, partition int32, c schema.Counts) error {
+	if err := p.b.Set(p.keyOf(k, suffix, partition), appendSum(nil, c), nil); err != nil {
 		return fmt.Errorf("writing temporary files: %w", err)
 	}
 	if p.b.Len() < pageBytes {
@@ -102,8 +97,33 @@ func (p *page) put(op func(key, value []byte, _ *pebble.WriteOptions) error, k k
 	return p.flush()
 }
 
+// add adds to a sum.
+func (p *page) add(k kind, suffix []byte, partition int32, c schema.Counts) error {
+	if c == (schema.Counts{}) {
+		return nil
+	}
+	key := p.keyOf(k, suffix, partition)
+	p.adds[string(key)] = p.adds[string(key)].Plus(c)
+	if len(p.adds) < pageAdds {
+		return nil
+	}
+	return p.flush()
+}
+
+func (p *page) keyOf(k kind, suffix []byte, partition int32) []byte {
+	p.key = append(append(p.key[:0], k.table), suffix...)
+	p.key = append(binary.BigEndian.AppendUint32(p.key, uint32(partition)), k.side)
+	return p.key
+}
+
 // flush writes what was collected.
 func (p *page) flush() error {
+	for key, c := range p.adds {
+		if err := p.b.Merge([]byte(key), appendSum(nil, c), nil); err != nil {
+			return fmt.Errorf("writing temporary files: %w", err)
+		}
+	}
+	clear(p.adds)
 	if err := p.b.Commit(pebble.NoSync); err != nil {
 		return fmt.Errorf("writing temporary files: %w", err)
 	}
@@ -113,73 +133,52 @@ func (p *page) flush() error {
 
 func (p *page) close() { _ = p.b.Close() }
 
-// walk calls each for every suffix that any of the kinds has, in order, with their
-// sums; zero where a kind has none. suffix is valid during the call only.
-func (l *Ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kinds ...kind) (err error) {
-	iters := make([]*pebble.Iterator, len(kinds))
-	defer func() {
-		for _, it := range iters {
-			if it != nil {
-				err = errors.Join(err, it.Close())
-			}
-		}
-	}()
-	for i, k := range kinds {
-		it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{byte(k)}, UpperBound: []byte{byte(k) + 1}})
-		if err != nil {
-			return fmt.Errorf("reading temporary files: %w", err)
-		}
-		iters[i] = it
-		it.First()
+// walk calls each for every suffix that MySQL has, or the stream has a sum of, in order, with the sums of kinds of one
+// table over all partitions; zero where a kind has none. suffix is valid during the call only.
+func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kinds ...kind) (err error) {
+	table := kinds[0].table
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
+	if err != nil {
+		return fmt.Errorf("reading temporary files: %w", err)
 	}
-	sums := make([]schema.Counts, len(kinds))
+	defer func() { err = errors.Join(err, it.Close()) }()
 	var suffix []byte
-	for {
-		suffix, err = leastSuffix(iters, suffix)
-		if err != nil || suffix == nil {
-			return err
+	sums, any := make([]schema.Counts, len(kinds)), false
+	for ok := it.First(); ok; ok = it.Next() {
+		end := len(it.Key()) - 1
+		key, partition, side := it.Key()[1:end-4], binary.BigEndian.Uint32(it.Key()[end-4:]), it.Key()[end]
+		if _, torn := l.torn.Load(int32(partition)); torn && side != mysqlCount.side {
+			continue
 		}
-		for i, it := range iters {
-			sums[i] = schema.Counts{}
-			if !it.Valid() || !bytes.Equal(it.Key()[1:], suffix) {
-				continue
+		if !bytes.Equal(key, suffix) {
+			if any {
+				if err := each(suffix, sums); err != nil {
+					return err
+				}
 			}
+			suffix, any = append(suffix[:0], key...), false
+			clear(sums)
+		}
+		if i := slices.Index(kinds, kind{table, side}); i >= 0 {
 			value, err := it.ValueAndErr()
 			if err != nil {
 				return fmt.Errorf("reading temporary files: %w", err)
 			}
-			sums[i] = decodeSum(value)
-			it.Next()
-		}
-		if err := each(suffix, sums); err != nil {
-			return err
+			c := decodeSum(value)
+			sums[i], any = sums[i].Plus(c), any || c != (schema.Counts{}) || side == mysqlCount.side
 		}
 	}
+	if err := it.Error(); err != nil {
+		return fmt.Errorf("reading temporary files: %w", err)
+	}
+	if any {
+		return each(suffix, sums)
+	}
+	return nil
 }
 
-// leastSuffix copies the first suffix that any iterator stands at into buf; nil: all
-// are at their ends.
-func leastSuffix(iters []*pebble.Iterator, buf []byte) ([]byte, error) {
-	var least []byte
-	for _, it := range iters {
-		if !it.Valid() {
-			if err := it.Error(); err != nil {
-				return nil, fmt.Errorf("reading temporary files: %w", err)
-			}
-			continue
-		}
-		if key := it.Key()[1:]; least == nil || bytes.Compare(key, least) < 0 {
-			least = key
-		}
-	}
-	if least == nil {
-		return nil, nil
-	}
-	return append(buf[:0], least...), nil
-}
-
-// appendCount appends the suffix of a post's counts at a shard: a post that is in several partitions has a row in each shard
-// that has one of them.
+// appendCount appends the suffix of a post's counts at a shard: a post that is in several partitions has a row in each
+// shard that has one of them.
 func appendCount(b []byte, post uint64, shard int32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, post), uint32(shard))
 }
@@ -188,48 +187,13 @@ func decodeCount(b []byte) (post uint64, shard int32) {
 	return binary.BigEndian.Uint64(b), int32(binary.BigEndian.Uint32(b[8:]))
 }
 
-// sumUp adds what the kind has of a partition to another kind, by post and the partition's shard.
-func (l *Ledger) sumUp(from kind, partition, shard int32, page *page, to kind) (err error) {
-	prefix := binary.BigEndian.AppendUint32([]byte{byte(from)}, uint32(partition))
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: binary.BigEndian.AppendUint32([]byte{byte(from)}, uint32(partition)+1)})
-	if err != nil {
-		return fmt.Errorf("reading temporary files: %w", err)
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	var suffix []byte
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err == nil {
-			suffix = appendCount(suffix[:0], binary.BigEndian.Uint64(it.Key()[len(prefix):]), shard)
-			err = page.add(to, suffix, decodeSum(value))
-		}
-		if err != nil {
-			return fmt.Errorf("reading temporary files: %w", err)
-		}
-	}
-	return it.Error()
-}
-
-// cell is a row of like_hourly. Once reactions have moved, it is one of all rows of the hour and region at a database:
-// partition is then the first that the database has. (What was counted in one partition stays in its row, and is
-// taken back in another one's.)
+// cell is a row of like_hourly. Once reactions have moved, it is all rows of the hour and region in a database, and
+// Partition the first that the database has: what was counted in one partition stays in its row, and is taken back in
+// another one's.
 type cell struct {
 	Partition int32
 	Unix      int64 // of the hour's beginning
 	Region    schema.Region
-}
-
-// cellOf is where like-count adds what happened in this minute.
-func (c *Comparison) cellOf(partition int32, minute int64, region schema.Region) cell {
-	return cell{c.hoursOf(partition), minute / 60 * 3600, region}
-}
-
-// hoursOf is under which partition a partition's hours are compared: see cell.
-func (c *Comparison) hoursOf(partition int32) int32 {
-	if c.layouts == 0 {
-		return partition
-	}
-	return c.db.Of(partition).Shard().Index
 }
 
 func (c cell) hour() time.Time { return time.Unix(c.Unix, 0).UTC() }
@@ -248,39 +212,6 @@ func decodeCell(b []byte) cell {
 		Unix:      int64(binary.BigEndian.Uint64(b[4:]) ^ 1<<63),
 		Region:    schema.Region(b[12:cellSize]),
 	}
-}
-
-// tally adds up cells in memory, and adds them to the ledger when they become many.
-type tally struct {
-	page  *page
-	kind  kind
-	cells map[cell]schema.Counts
-	buf   []byte
-}
-
-const tallyCells = 100_000
-
-func newTally(p *page, k kind) *tally {
-	return &tally{page: p, kind: k, cells: map[cell]schema.Counts{}}
-}
-
-func (t *tally) add(c cell, n schema.Counts) error {
-	t.cells[c] = t.cells[c].Plus(n)
-	if len(t.cells) < tallyCells {
-		return nil
-	}
-	return t.flush()
-}
-
-func (t *tally) flush() error {
-	for c, n := range t.cells {
-		t.buf = appendCell(t.buf[:0], c)
-		if err := t.page.add(t.kind, t.buf, n); err != nil {
-			return err
-		}
-	}
-	clear(t.cells)
-	return t.page.flush()
 }
 
 const sumSize = 16

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/sethvargo/go-retry"
 
 	"kudos/schema"
@@ -18,8 +17,8 @@ const (
 	snapshotBackoff = 200 * time.Millisecond
 )
 
-// copyMySQL lays down what MySQL holds, of each shard as of one moment. Its snapshot is
-// held for as long as the copying takes, and no longer.
+// copyMySQL writes down what MySQL holds, of each shard as of one moment. Its snapshot is held for as long as the
+// copying takes, and no longer.
 func (c *Comparison) copyMySQL(ctx context.Context) error {
 	backoff := retry.WithMaxRetries(snapshotRetries, retry.NewExponential(snapshotBackoff))
 	return retry.Do(ctx, backoff, func(ctx context.Context) error {
@@ -31,12 +30,10 @@ func (c *Comparison) copyMySQL(ctx context.Context) error {
 	})
 }
 
+// copySnapshots forgets what an earlier try has copied.
 func (c *Comparison) copySnapshots(ctx context.Context) error {
-	if err := c.ledger.db.DeleteRange([]byte{byte(mysqlHour)}, []byte{byte(mysqlHour) + 1}, pebble.NoSync); err != nil {
-		return fmt.Errorf("writing temporary files: %w", err)
-	}
-	if err := c.ledger.db.DeleteRange([]byte{byte(mysqlCount)}, []byte{byte(mysqlCount) + 1}, pebble.NoSync); err != nil {
-		return fmt.Errorf("writing temporary files: %w", err)
+	if err := c.ledger.clear(); err != nil {
+		return err
 	}
 	for _, p := range c.parts {
 		p.posts, p.hours, p.placed = schema.Counts{}, schema.Counts{}, false
@@ -60,24 +57,23 @@ func (c *Comparison) copySnapshot(ctx context.Context, store *sql.Store) error {
 		defer phase.End()
 		page := c.ledger.newPage()
 		defer page.close()
-		any := false
+		counted := false
 		err = v.EachCount(ctx, func(row sql.PostCount) error {
-			any = true
+			counted = true
 			phase.Add(1)
 			return c.copyCount(page, store, row)
 		})
+		if err == nil {
+			err = v.EachHour(ctx, func(row sql.HourCount) error {
+				counted = true
+				phase.Add(1)
+				return c.copyHour(page, store, row)
+			})
+		}
 		if err != nil {
 			return err
 		}
-		err = v.EachHour(ctx, func(row sql.HourCount) error {
-			any = true
-			phase.Add(1)
-			return c.copyHour(page, store, row)
-		})
-		if err != nil {
-			return err
-		}
-		c.place(store, rows, any)
+		c.place(store, rows, counted)
 		return page.flush()
 	})
 }
@@ -85,44 +81,44 @@ func (c *Comparison) copySnapshot(ctx context.Context, store *sql.Store) error {
 func (c *Comparison) copyCount(page *page, store *sql.Store, row sql.PostCount) error {
 	counts := schema.Counts{Likes: row.Likes, Dislikes: row.Dislikes}
 	homes := c.layout.Homes(row.PostID)
-	p := c.parts[homes[0]]
 	c.Report.Strays.Compared++
-	if at := slices.IndexFunc(homes, store.Shard().Has); at >= 0 {
-		p = c.parts[homes[at]]
-	} else {
-		if counts == (schema.Counts{}) {
-			return nil // it has moved away from here
+	at := slices.IndexFunc(homes, store.Shard().Has)
+	if at < 0 {
+		if counts != (schema.Counts{}) { // or else it has moved away from here
+			c.stray(store, "like_count", fmt.Sprintf("post %d", row.PostID), homes[0], counts)
 		}
-		c.stray(store, "like_count", fmt.Sprintf("post %d", row.PostID), p.id, counts)
 		return nil
 	}
+	p := c.parts[homes[at]]
 	p.posts = p.posts.Plus(counts)
-	return page.set(mysqlCount, appendCount(nil, row.PostID, store.Shard().Index), counts)
-}
-
-// stray notes a row of a partition that another shard has.
-func (c *Comparison) stray(store *sql.Store, table, row string, partition int32, counts schema.Counts) {
-	c.Report.Strays.found(StrayRow{
-		Table: table, Row: row, Partition: partition, Shard: store.Shard().Index, Belongs: c.db.Of(partition).Shard().Index, MySQL: shown(counts),
-	}, c.opts.Limit)
+	return page.set(mysqlCount, appendCount(nil, row.PostID, store.Shard().Index), p.id, counts)
 }
 
 func (c *Comparison) copyHour(page *page, store *sql.Store, row sql.HourCount) error {
 	counts := schema.Counts{Likes: row.Likes, Dislikes: row.Dislikes}
 	if row.Partition < 0 || int(row.Partition) >= len(c.parts) {
 		c.problem("like_hourly has a row of partition %d (%s, %s: %s), but like-updates has %d partitions",
-			row.Partition, row.Hour.Format(time.DateTime), row.Region, shown(counts), len(c.parts))
+			row.Partition, row.Hour.Format(time.DateTime), row.Region, CountsReport(counts), len(c.parts))
 		return nil
 	}
 	c.Report.Strays.Compared++
 	if !store.Shard().Has(row.Partition) {
-		c.stray(store, "like_hourly", row.Hour.Format("2006-01-02 15:04")+" "+row.Region, row.Partition, counts)
+		c.stray(store, "like_hourly", row.Hour.Format(hourFormat)+" "+row.Region, row.Partition, counts)
 		return nil
 	}
-	c.parts[row.Partition].hours = c.parts[row.Partition].hours.Plus(counts)
+	p := c.parts[row.Partition]
+	p.hours = p.hours.Plus(counts)
 	at := cell{Partition: c.hoursOf(row.Partition), Unix: row.Hour.Unix()}
 	copy(at.Region[:], row.Region) // VARCHAR(6)
-	return page.add(mysqlHour, appendCell(nil, at), counts)
+	return page.add(mysqlHour, appendCell(nil, at), p.id, counts)
+}
+
+// stray reports a row of a partition that another shard has.
+func (c *Comparison) stray(store *sql.Store, table, row string, partition int32, counts schema.Counts) {
+	c.Report.Strays.found(StrayRow{
+		Table: table, Row: row, Partition: partition,
+		Shard: store.Shard().Index, Belongs: c.shardOf(partition), MySQL: CountsReport(counts),
+	}, c.opts.Limit)
 }
 
 // place finds the position of each partition of a shard. counted: it holds counts.
@@ -131,18 +127,21 @@ func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted 
 	for _, row := range rows {
 		switch {
 		case row.Topic != c.Source.Topic:
-			c.problem("applied_offset has a row of topic %s, partition %d, which kudos does not know", row.Topic, row.Partition)
+			c.problem("applied_offset has a row of topic %s, partition %d, which kudos does not know",
+				row.Topic, row.Partition)
 			continue
 		case row.Partition < 0 || int(row.Partition) >= len(c.parts):
-			c.problem("applied_offset has a row of partition %d, but like-updates has %d partitions", row.Partition, len(c.parts))
+			c.problem("applied_offset has a row of partition %d, but like-updates has %d partitions",
+				row.Partition, len(c.parts))
 			continue
 		case !store.Shard().Has(row.Partition):
-			c.problem("applied_offset at %s has a row of partition %d, which belongs to %s", store, row.Partition, c.db.Of(row.Partition).Shard())
+			c.problem("applied_offset at %s has a row of partition %d, which belongs to %s",
+				store, row.Partition, c.db.Of(row.Partition).Shard())
 			continue
 		}
 		has[row.Partition] = true
 		p := c.parts[row.Partition]
-		p.applied = row.Position()
+		p.applied = row.Position
 		if err := row.Of(c.Source); err != nil {
 			c.problem("partition %d: %v", row.Partition, err)
 			continue
@@ -155,7 +154,8 @@ func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted 
 		case len(has) == 0 && !counted: // nothing was ever applied: that is the start
 			p.placed = true
 		default:
-			c.problem("applied_offset has no row for partition %d, though MySQL has counted: up to where is not known", p.id)
+			c.problem("applied_offset has no row for partition %d, though MySQL has counted: "+
+				"up to where is not known", p.id)
 		}
 	}
 }

@@ -3,28 +3,25 @@ package audit
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
-
-	"kudos/schema"
 )
 
 // Report is what an audit found.
 type Report struct {
 	// Equal: everything that was compared is the same, and nothing else is wrong.
 	Equal bool `json:"equal"`
-	// Deep: the counts were worked out anew from the state table.
+	// Deep: the counts were recounted from the state table.
 	Deep       bool              `json:"deep"`
 	Partitions []PartitionReport `json:"partitions"`
 	Posts      Section[PostRow]  `json:"posts"`
 	Hours      Section[HourRow]  `json:"hours"`
-	// State is about the state table itself: posts whose record of the counts is not
-	// what their pairs come to.
+	// State is about the state table itself: posts whose record of the counts is not what their pairs come to.
 	State Section[StateRow] `json:"state"`
-	// Strays are rows in another shard than that of their partition. Nothing adds to them,
-	// and nobody should read them.
+	// Strays are rows in another shard than that of their partition. Nothing adds to them, and nobody should read them.
 	Strays Section[StrayRow] `json:"strays"`
-	// Problems are differences that are none of a row.
+	// Problems are differences that are not of a row.
 	Problems []string `json:"problems"`
 	// Unknown is what could not be compared, and why.
 	Unknown []string `json:"unknown"`
@@ -35,13 +32,12 @@ type Report struct {
 func newReport(deep bool) *Report {
 	return &Report{
 		Deep: deep, Partitions: []PartitionReport{}, Problems: []string{}, Unknown: []string{},
-		Posts: Section[PostRow]{Rows: []PostRow{}}, Hours: Section[HourRow]{Rows: []HourRow{}}, State: Section[StateRow]{Rows: []StateRow{}},
-		Strays: Section[StrayRow]{Rows: []StrayRow{}},
+		Posts: Section[PostRow]{Rows: []PostRow{}}, Hours: Section[HourRow]{Rows: []HourRow{}},
+		State: Section[StateRow]{Rows: []StateRow{}}, Strays: Section[StrayRow]{Rows: []StrayRow{}},
 	}
 }
 
-// Section is one kind of rows: how many there are, how many differ, and the first of
-// those.
+// Section is one kind of rows: how many there are, how many differ, and the first of those.
 type Section[R any] struct {
 	Compared  int64 `json:"compared"`
 	Different int64 `json:"different"`
@@ -108,8 +104,6 @@ type CountsReport struct {
 	Dislikes int64 `json:"dislikes"`
 }
 
-func shown(c schema.Counts) CountsReport { return CountsReport(c) }
-
 func (c CountsReport) String() string { return fmt.Sprintf("%d / %d", c.Likes, c.Dislikes) }
 
 // difference is how far MySQL is off, as it would be told to a person.
@@ -129,6 +123,21 @@ func (s *Section[R]) found(row R, limit int) {
 	}
 }
 
+// writeText prints a table of the rows that differ; title says how many, columns are separated by tabs.
+func (s *Section[R]) writeText(t io.Writer, title, columns string, cells func(R) []any) {
+	if s.Different == 0 {
+		return
+	}
+	fmt.Fprintf(t, "%s (likes / dislikes):\n  %s\n", title, columns)
+	for _, row := range s.Rows {
+		c := cells(row)
+		fmt.Fprintf(t, "  %v"+strings.Repeat("\t%v", len(c)-1)+"\n", c...)
+	}
+	if rest := s.Different - int64(len(s.Rows)); rest > 0 {
+		fmt.Fprintf(t, "  … and %d more (--limit shows more)\n", rest)
+	}
+}
+
 // Differences is how many were found in all.
 func (r *Report) Differences() int64 {
 	return r.Posts.Different + r.Hours.Different + r.State.Different + r.Strays.Different + int64(len(r.Problems))
@@ -136,24 +145,38 @@ func (r *Report) Differences() int64 {
 
 // WriteText prints the report for a person, and what to do next.
 func (r *Report) WriteText(w io.Writer) error {
-	if err := r.WriteFindings(w); err != nil {
-		return err
+	err := r.WriteFindings(w)
+	if next := r.next(); err == nil && next != "" {
+		_, err = fmt.Fprintln(w, next)
 	}
-	if next := r.next(); next != "" {
-		if _, err := fmt.Fprintln(w, next); err != nil {
-			return fmt.Errorf("printing the report: %w", err)
-		}
-	}
-	return nil
+	return err
 }
+
+const hourFormat = "2006-01-02 15:04"
 
 // WriteFindings prints the report alone.
 func (r *Report) WriteFindings(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	r.writePosts(t)
-	r.writeHours(t)
-	r.writeState(t)
-	r.writeStrays(t)
+	r.Posts.writeText(t, fmt.Sprintf("%d of %d posts differ", r.Posts.Different, r.Posts.Compared),
+		"post\tpartition\tMySQL\tstream\tdifference",
+		func(row PostRow) []any {
+			return []any{row.PostID, row.Partition, row.MySQL, row.Stream, row.difference()}
+		})
+	r.Hours.writeText(t, fmt.Sprintf("%d of %d rows of like_hourly differ", r.Hours.Different, r.Hours.Compared),
+		"hour (UTC)\tregion\tpartition\tMySQL\tstream\tdifference",
+		func(row HourRow) []any {
+			hour := row.Hour.UTC().Format(hourFormat)
+			return []any{hour, row.Region, row.Partition, row.MySQL, row.Stream, row.difference()}
+		})
+	r.State.writeText(t,
+		fmt.Sprintf("%d posts have counts in the state table that are not those of their pairs", r.State.Different),
+		"post\tpartition\tcounts\tpairs",
+		func(row StateRow) []any { return []any{row.PostID, row.Partition, row.Stored, row.Pairs} })
+	r.Strays.writeText(t, fmt.Sprintf("%d rows are in another shard than that of their partition", r.Strays.Different),
+		"table\trow\tpartition\tin shard\tbelongs to\tMySQL",
+		func(row StrayRow) []any {
+			return []any{row.Table, row.Row, row.Partition, row.Shard, row.Belongs, row.MySQL}
+		})
 	for _, p := range r.Problems {
 		fmt.Fprintf(t, "problem: %s\n", p)
 	}
@@ -165,56 +188,6 @@ func (r *Report) WriteFindings(w io.Writer) error {
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	return nil
-}
-
-func (r *Report) writePosts(t io.Writer) {
-	if r.Posts.Different > 0 {
-		fmt.Fprintf(t, "%d of %d posts differ (likes / dislikes):\n", r.Posts.Different, r.Posts.Compared)
-		fmt.Fprintln(t, "  post\tpartition\tMySQL\tstream\tdifference")
-		for _, row := range r.Posts.Rows {
-			fmt.Fprintf(t, "  %d\t%d\t%s\t%s\t%s\n", row.PostID, row.Partition, row.MySQL, row.Stream, row.difference())
-		}
-		more(t, r.Posts.Different, len(r.Posts.Rows))
-	}
-}
-
-func (r *Report) writeHours(t io.Writer) {
-	if r.Hours.Different > 0 {
-		fmt.Fprintf(t, "%d of %d rows of like_hourly differ (likes / dislikes):\n", r.Hours.Different, r.Hours.Compared)
-		fmt.Fprintln(t, "  hour (UTC)\tregion\tpartition\tMySQL\tstream\tdifference")
-		for _, row := range r.Hours.Rows {
-			fmt.Fprintf(t, "  %s\t%s\t%d\t%s\t%s\t%s\n", row.Hour.UTC().Format("2006-01-02 15:04"), row.Region, row.Partition, row.MySQL, row.Stream, row.difference())
-		}
-		more(t, r.Hours.Different, len(r.Hours.Rows))
-	}
-}
-
-func (r *Report) writeState(t io.Writer) {
-	if r.State.Different > 0 {
-		fmt.Fprintf(t, "%d posts have counts in the state table that are not those of their pairs (likes / dislikes):\n", r.State.Different)
-		fmt.Fprintln(t, "  post\tpartition\tcounts\tpairs")
-		for _, row := range r.State.Rows {
-			fmt.Fprintf(t, "  %d\t%d\t%s\t%s\n", row.PostID, row.Partition, row.Stored, row.Pairs)
-		}
-		more(t, r.State.Different, len(r.State.Rows))
-	}
-}
-
-func (r *Report) writeStrays(t io.Writer) {
-	if r.Strays.Different > 0 {
-		fmt.Fprintf(t, "%d rows are in another shard than that of their partition (likes / dislikes):\n", r.Strays.Different)
-		fmt.Fprintln(t, "  table\trow\tpartition\tin shard\tbelongs to\tMySQL")
-		for _, row := range r.Strays.Rows {
-			fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%d\t%s\n", row.Table, row.Row, row.Partition, row.Shard, row.Belongs, row.MySQL)
-		}
-		more(t, r.Strays.Different, len(r.Strays.Rows))
-	}
-}
-
-func more(w io.Writer, all int64, shown int) {
-	if rest := all - int64(shown); rest > 0 {
-		fmt.Fprintf(w, "  … and %d more (--limit shows more)\n", rest)
-	}
 }
 
 func (r *Report) summary() string {
@@ -238,13 +211,15 @@ func (r *Report) summary() string {
 	return fmt.Sprintf("%d differences: %s compared in %s", r.Differences(), what, took)
 }
 
-// next is what a person should do.
+// next is what a person should do next.
 func (r *Report) next() string {
 	switch {
 	case r.State.Different > 0:
-		return "next: stop the processors and run `kudos rebuild --updates` (it needs an empty like-updates), which sets the counts in the state table right, too"
+		return "next: stop the processors and run `kudos rebuild --updates` (it needs an empty like-updates), " +
+			"which sets the counts in the state table right, too"
 	case !r.Equal:
-		return "next: `kudos rebuild` makes MySQL anew from the state table while processors run; `kudos rebuild --dry-run` shows what it would change"
+		return "next: `kudos rebuild` makes MySQL anew from the state table while processors run; " +
+			"`kudos rebuild --dry-run` shows what it would change"
 	case len(r.Unknown) > 0 && !r.Deep:
 		return "next: `kudos audit --deep` works the counts out from the state table"
 	}

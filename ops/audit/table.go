@@ -1,16 +1,20 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/ops/progress"
+	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/stream/kafka"
 	"kudos/stream/store"
@@ -19,23 +23,21 @@ import (
 // Table is a temporary copy of one partition of the state table.
 type Table struct {
 	*store.Store
-	// Progress is the partition's progress record; HasProgress is false without one.
-	Progress    schema.Progress
-	HasProgress bool
+	// Progress is the partition's progress record; nil: it has none.
+	Progress *schema.Progress
 
 	partition int32
 	dir       string
 	stores    *store.Set
 }
 
-// tableCacheBytes is the block cache of a temporary copy: it is read once, in order.
-const tableCacheBytes = 8 << 20
-
-// tableBufferBytes of a copy are held in memory before they go to disk.
-const tableBufferBytes = 16 << 20
+const (
+	tableCacheBytes  = 8 << 20  // block cache of a temporary copy: it is read once, in order
+	tableBufferBytes = 16 << 20 // of a copy are held in memory before they go to disk
+)
 
 // NewTable makes an empty copy below dir. Close removes it.
-func NewTable(dir string, partition int32, id kafka.LogID, log *slog.Logger) (*Table, error) {
+func NewTable(dir string, partition int32, log *slog.Logger) (*Table, error) {
 	t := &Table{partition: partition}
 	var err error
 	if t.dir, err = os.MkdirTemp(dir, "state-"); err != nil {
@@ -43,7 +45,7 @@ func NewTable(dir string, partition int32, id kafka.LogID, log *slog.Logger) (*T
 	}
 	t.stores = store.NewSet(filepath.Join(t.dir, "state"), tableCacheBytes, log)
 	t.stores.BufferBytes = tableBufferBytes
-	t.Store = t.stores.New(id, schema.TopicState, partition)
+	t.Store = t.stores.New(schema.TopicState, partition)
 	if err := t.Store.Open(); err != nil {
 		t.Store = nil
 		return nil, errors.Join(err, t.Close())
@@ -61,15 +63,14 @@ func (t *Table) Close() error {
 	return errors.Join(err, os.RemoveAll(t.dir))
 }
 
-// visibleTimeout is how long a transaction may be seen in one topic and not yet in the
-// other: its markers come to each in their own time. Tests of what never comes have less.
+// visibleTimeout is how long a transaction may be seen in one topic and not yet in the other: its markers come to each
+// in their own time. Tests of what never comes have less.
 var visibleTimeout = 30 * time.Second
 
-// Read copies the log up to a fetch that ends at its own last stable offset: whatever
-// compaction has taken has a newer record before that. It reads on until the table
-// covers at least the updates below seq (what MySQL has applied is in it, but may be
-// seen later); if it does not come to that in time, Progress tells where it stands.
-// read is told of the offsets read.
+// Read copies the log up to a fetch that ends at its own last stable offset: whatever compaction has taken has a newer
+// record before that. It reads on until the table covers at least the updates below seq (what MySQL has applied is in
+// it, but may be seen later); if it does not come to that in time, Progress tells where it stands. read is told of the
+// offsets read.
 func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(offsets int64)) error {
 	next, _, err := kafka.Bounds(ctx, cl, schema.TopicState, t.partition)
 	if err != nil {
@@ -78,7 +79,7 @@ func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(
 	var reached time.Time
 	return kafka.ReadLog(ctx, cl, schema.TopicState, t.partition, next, func(c kafka.LogChunk) (bool, error) {
 		if c.Next > next {
-			if err := t.keep(c); err != nil {
+			if err := t.Replay(c.Records, c.Next-1); err != nil {
 				return false, err
 			}
 			read(c.Next - next)
@@ -87,107 +88,73 @@ func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(
 		if c.Next < c.End {
 			return true, nil
 		}
-		if err := t.loadProgress(); err != nil {
-			return false, err
+		progress, ok, err := table.ReadProgress(t.Store)
+		if err != nil {
+			return false, fmt.Errorf("partition %d: %w", t.partition, err)
+		}
+		if ok {
+			t.Progress = &progress
 		}
 		if reached.IsZero() {
 			reached = time.Now()
 		}
-		return t.Progress.NextSeq < seq && time.Since(reached) < visibleTimeout, nil
+		return progress.NextSeq < seq && time.Since(reached) < visibleTimeout, nil
 	})
 }
 
-func (t *Table) keep(c kafka.LogChunk) error {
-	w := t.NewWrite()
-	for _, rec := range c.Records {
-		if err := w.Set(rec.Key, rec.Value); err != nil {
-			w.Discard()
-			return fmt.Errorf("copying %s/%d: %w", schema.TopicState, t.partition, err)
-		}
-	}
-	return w.Commit(c.Next - 1)
-}
-
-func (t *Table) loadProgress() error {
-	value, err := t.Get(schema.StateProgressKey)
-	if err != nil || value == nil {
-		return err
-	}
-	t.HasProgress = true
-	if err := schema.DecodeProgress(value, &t.Progress); err != nil {
-		return fmt.Errorf("partition %d: %w", t.partition, err)
-	}
-	return nil
-}
-
-// Post is what the state table says of a post: its own record of the counts, and what
-// its pairs come to. They are the same unless something is wrong.
+// Post is what the state table says of a post: its own record of the counts, and what its pairs come to. They are the
+// same unless something is wrong.
 type Post struct {
 	ID              uint64
 	Stored, Counted schema.Counts
 }
 
-// EachPost goes through the table in the order of posts: pair is called for each pair
-// of a post that has a reaction, and then post. pair may be nil.
+// EachPost goes through the table in the order of posts: pair is called for each pair of a post that has a reaction,
+// and then post. pair may be nil.
 func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func(Post) error) error {
-	it, err := t.Iterator()
-	if err != nil {
-		return err
-	}
-	defer it.Release()
-	var now Post
-	open := false
+	var now Post // its id is zero: none yet
 	turn := func(id uint64) error {
-		if open && now.ID == id {
+		before := now
+		if id == before.ID {
 			return nil
 		}
-		var err error
-		if open {
-			err = post(now)
+		now = Post{ID: id}
+		if before.ID == 0 {
+			return nil
 		}
-		open, now = true, Post{ID: id}
-		return err
+		return post(before)
 	}
-	for it.Next() {
-		value, err := it.Value()
-		if err != nil {
-			return fmt.Errorf("reading %s/%d: %w", schema.TopicState, t.partition, err)
-		}
-		if id, ok := schema.ParseCountsKey(it.Key()); ok {
+	err := store.Scan(t.Store, nil, nil, func(key, value []byte) (more bool, err error) {
+		if id, ok := schema.ParseCountsKey(key); ok {
 			if err := turn(id); err != nil {
-				return err
+				return false, err
 			}
 			if now.Stored, err = schema.DecodeCounts(value); err != nil {
-				return fmt.Errorf("post %d: %w", id, err)
+				return false, fmt.Errorf("post %d: %w", id, err)
 			}
-			continue
+			return true, nil
 		}
-		id, user, ok := schema.ParsePairKey(it.Key())
+		id, user, ok := schema.ParsePairKey(key)
 		if !ok {
-			continue // the program's own
+			return true, nil // the program's own
 		}
 		var p schema.Pair
 		if err := schema.DecodePair(value, &p); err != nil {
-			return fmt.Errorf("post %d, user %d: %w", id, user, err)
+			return false, fmt.Errorf("post %d, user %d: %w", id, user, err)
 		}
 		if err := turn(id); err != nil {
-			return err
+			return false, err
 		}
 		now.Counted = now.Counted.Plus(One(p.Reaction))
-		if pair == nil || p.Reaction == schema.NoReaction {
-			continue
+		if pair != nil && p.Reaction != schema.NoReaction {
+			err = pair(id, &p)
 		}
-		if err := pair(id, &p); err != nil {
-			return err
-		}
+		return true, err
+	})
+	if err != nil {
+		return err
 	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("reading %s/%d: %w", schema.TopicState, t.partition, err)
-	}
-	if open {
-		return post(now)
-	}
-	return nil
+	return turn(0)
 }
 
 // One is what a single pair with this reaction counts.
@@ -199,4 +166,112 @@ func One(r schema.Reaction) schema.Counts {
 		return schema.Counts{Dislikes: 1}
 	}
 	return schema.Counts{}
+}
+
+// Cells are what pairs come to, by the minutes and regions that they count in.
+type Cells map[minuteRegion]schema.Counts
+
+type minuteRegion struct {
+	minute int64
+	region schema.Region
+}
+
+// Add counts one pair more.
+func (c Cells) Add(p *schema.Pair) {
+	if one := One(p.Reaction); one != (schema.Counts{}) {
+		at := minuteRegion{schema.MinuteOf(p.SinceMs), p.Region}
+		c[at] = c[at].Plus(one)
+	}
+}
+
+// Sum is what all cells come to.
+func (c Cells) Sum() (sum schema.Counts) {
+	for _, n := range c {
+		sum = sum.Plus(n)
+	}
+	return sum
+}
+
+// Deltas are the cells times sign, in the order in which the fold writes them.
+func (c Cells) Deltas(sign int64) []schema.Delta {
+	deltas := make([]schema.Delta, 0, len(c))
+	for at, n := range c {
+		deltas = append(deltas, schema.Delta{
+			Region: at.region, Minute: at.minute, Likes: sign * n.Likes, Dislikes: sign * n.Dislikes,
+		})
+	}
+	slices.SortFunc(deltas, func(a, b schema.Delta) int {
+		return cmp.Or(cmp.Compare(a.Minute, b.Minute), slices.Compare(a.Region[:], b.Region[:]))
+	})
+	return deltas
+}
+
+// recount counts the pairs of a partition of the state table, and compares the table's own counts with that.
+func (c *Comparison) recount(ctx context.Context, p *part, phase *progress.Phase) (err error) {
+	table, err := NewTable(c.dir, p.id, c.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, table.Close()) }()
+	seq := uint64(0)
+	if p.placed {
+		seq = p.applied.NextSeq
+	}
+	if err := table.Read(ctx, c.cl, seq, phase.Add); err != nil {
+		return err
+	}
+	if err := c.sumUp(table, p); err != nil {
+		return err
+	}
+	if p.progress = table.Progress; p.progress != nil {
+		p.layout = layout{p.progress.Layouts, p.progress.Moving}
+	}
+	switch {
+	case p.progress == nil:
+		return problemf("partition %d of the state table has no progress record; "+
+			"run `kudos topics apply`, which says what is the matter", p.id)
+	case p.progress.UpdatesID != c.Source.TopicID:
+		return problemf("the state table of partition %d belongs to another like-updates than is there now: "+
+			"stop the processors and run `kudos rebuild --updates`", p.id)
+	case p.placed && p.progress.NextSeq < seq:
+		return problemf("MySQL has applied %s/%d up to seq %d, but the state table stands at %d: "+
+			"it was lost or went back", schema.TopicUpdates, p.id, seq, p.progress.NextSeq)
+	}
+	return nil
+}
+
+func (c *Comparison) sumUp(table *Table, p *part) error {
+	page := c.ledger.newPage()
+	defer page.close()
+	var suffix []byte
+	err := table.EachPost(
+		func(post uint64, pair *schema.Pair) error {
+			suffix = appendCell(suffix[:0], c.cellOf(p.id, schema.MinuteOf(pair.SinceMs), pair.Region))
+			return page.add(streamHour, suffix, p.id, One(pair.Reaction))
+		},
+		func(post Post) error {
+			c.checkPost(p, post)
+			suffix = appendCount(suffix[:0], post.ID, c.shardOf(p.id))
+			return page.add(streamCount, suffix, p.id, post.Counted)
+		})
+	if err != nil {
+		return err
+	}
+	return page.flush()
+}
+
+// checkPost compares a post's own record with its pairs.
+func (c *Comparison) checkPost(p *part, post Post) {
+	homes := c.layout.Homes(post.ID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Report.State.Compared++
+	if post.Stored != post.Counted {
+		row := StateRow{post.ID, p.id, CountsReport(post.Stored), CountsReport(post.Counted)}
+		c.Report.State.found(row, c.opts.Limit)
+	}
+	if !slices.Contains(homes, p.id) {
+		c.Report.Problems = append(c.Report.Problems,
+			fmt.Sprintf("partition %d of the state table has post %d, whose partition is %d", p.id, post.ID, homes[0]))
+	}
 }

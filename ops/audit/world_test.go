@@ -8,16 +8,14 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/devtest"
 	"kudos/ops/topics"
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
-	"kudos/stream/kafka"
 )
 
 const partitions = 2
@@ -27,13 +25,10 @@ func TestMain(m *testing.M) {
 	os.Exit(devtest.Main(m))
 }
 
-// world is a broker and a database, with what a fold and a like-count that are no more
-// have written there.
+// world is a broker and a database, with what a fold and a like-count have written there.
 type world struct {
+	*devtest.Kafka
 	t      *testing.T
-	broker *kfake.Cluster
-	kafka  kafka.Options
-	cl     *kgo.Client
 	db     *sqlx.DB
 	shards *sql.Shards
 	source sql.Source
@@ -43,7 +38,7 @@ type world struct {
 // published is a partition of like-updates.
 type published struct {
 	progress schema.Progress
-	counts   map[uint64]schema.Counts
+	likes    int64   // of its post
 	batches  []batch // that MySQL has not applied
 	applied  sql.Position
 }
@@ -56,108 +51,93 @@ type batch struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t}
-	w.broker, w.kafka = devtest.Broker(t)
-	_, err := topics.Apply(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
+	w := &world{Kafka: devtest.NewKafka(t), t: t}
+	_, err := topics.Apply(t.Context(), w.Options, schema.Layout{Partitions: partitions}, 1, devtest.Log())
 	require.NoError(t, err)
 	// The tests say how old a record is.
-	w.setting("message.timestamp.type", "CreateTime")
-	w.cl, err = w.kafka.NewClient(devtest.Log(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	require.NoError(t, err)
-	t.Cleanup(w.cl.Close)
+	w.Set(schema.TopicUpdates, "message.timestamp.type", "CreateTime")
 	var o sql.Options
 	o, w.db = devtest.Database(t)
 	devtest.Migrate(t, o)
 	w.shards, err = sql.Open(o, devtest.Log())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.shards.Close()) })
-	w.source = sql.Source{Topic: schema.TopicUpdates, TopicID: w.broker.TopicInfo(schema.TopicUpdates).TopicID, Partitions: partitions}
+	id := w.Broker.TopicInfo(schema.TopicUpdates).TopicID
+	w.source = sql.Source{Topic: schema.TopicUpdates, TopicID: id, Partitions: partitions}
 	for p := range int32(partitions) {
-		last, err := table.LastProgress(t.Context(), w.cl, p)
+		last, err := table.LastProgress(t.Context(), w.Client, p)
 		require.NoError(t, err)
 		position, err := w.shards.Of(p).Position(t.Context(), w.source, p)
 		require.NoError(t, err)
-		w.parts[p] = published{progress: *last, counts: map[uint64]schema.Counts{}, applied: position}
+		w.parts[p] = published{progress: *last, applied: position}
 	}
 	return w
 }
 
-// setting sets one of like-updates.
-func (w *world) setting(name, value string) {
-	cl, err := w.kafka.NewClient(devtest.Log())
-	require.NoError(w.t, err)
-	defer cl.Close()
-	_, err = kadm.NewClient(cl).AlterTopicConfigs(w.t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, schema.TopicUpdates)
-	require.NoError(w.t, err)
-}
+// likedAt is when all reactions of these tests happen, us where.
+var (
+	likedAt = time.Date(2024, 5, 1, 12, 34, 0, 0, time.UTC)
+	us      = schema.Region{'U', 'S'}
+)
 
-// likedAt is when all reactions of these tests happen.
-var likedAt = time.Date(2024, 5, 1, 12, 34, 0, 0, time.UTC)
-
-// like publishes one more like of each post, at a time of day of the broker.
-func (w *world) like(partition int32, at time.Time, posts ...uint64) {
-	w.t.Helper()
-	p := &w.parts[partition]
-	var b batch
-	var state, updates []*kgo.Record
-	next := func(u schema.Update, key []byte) {
-		u.Seq, u.SourceOffset = p.progress.NextSeq, p.progress.NextOffset+1
-		p.progress.NextSeq++
-		updates = append(updates, &kgo.Record{Topic: schema.TopicUpdates, Key: key, Value: schema.AppendUpdate(nil, &u)})
-	}
-	region := schema.Region{'U', 'S'}
-	for _, post := range posts {
-		require.Equal(w.t, partition, schema.PartitionFor(post, partitions), "post %d", post)
-		c := p.counts[post].Plus(schema.Counts{Likes: 1})
-		p.counts[post] = c
-		next(schema.Update{Counts: c, Deltas: []schema.Delta{{Region: region, Minute: likedAt.Unix() / 60, Likes: 1}}}, schema.AppendPostKey(nil, post))
-		b.counts = append(b.counts, sql.CountDelta{PostID: post, Likes: 1})
-		b.hours = append(b.hours, sql.HourDelta{Hour: likedAt.Unix() / 3600, Region: region.String(), Likes: 1})
-		pair := schema.Pair{Reaction: schema.Liked, TimeMs: likedAt.UnixMilli(), SinceMs: likedAt.UnixMilli(), Region: region}
-		state = append(state,
-			&kgo.Record{Key: schema.AppendPairKey(nil, post, uint64(c.Likes)), Value: schema.AppendPair(nil, &pair)},
-			&kgo.Record{Key: schema.AppendCountsKey(nil, post), Value: schema.AppendCounts(nil, c)})
-	}
-	next(schema.ProgressUpdate(p.progress.Layouts, false), []byte(schema.ProgressKey))
+// like publishes one more like of a partition's post, at a time of day of the broker.
+func (w *world) like(partition int32, at time.Time) {
+	p, post := &w.parts[partition], postIn(partition)
+	p.likes++
 	p.progress.NextOffset++
-	w.write(partition, at, updates...)
-	w.state(partition, append(state, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &p.progress)})...)
-	b.to = sql.Position{NextOffset: w.broker.PartitionInfo(schema.TopicUpdates, partition).HighWatermark, NextSeq: p.progress.NextSeq}
-	p.batches = append(p.batches, b)
-}
-
-// likeLater publishes a like in a moment; wait returns when it has.
-func (w *world) likeLater() (wait func()) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		time.Sleep(100 * time.Millisecond)
-		w.like(0, time.Now(), postIn(0))
+	counts := schema.Counts{Likes: p.likes}
+	like := schema.Update{
+		Seq: p.progress.NextSeq, SourceOffset: p.progress.NextOffset, Counts: counts,
+		Deltas: []schema.Delta{{Region: us, Minute: likedAt.Unix() / 60, Likes: 1}},
+	}
+	end := schema.ProgressUpdate(p.progress.Layouts, false)
+	end.Seq, end.SourceOffset = like.Seq+1, like.SourceOffset
+	p.progress.NextSeq += 2
+	records := []*kgo.Record{devtest.UpdateRecord(partition, post, like), devtest.UpdateRecord(partition, 0, end)}
+	for _, rec := range records {
+		rec.Timestamp = at
+	}
+	ms := likedAt.UnixMilli()
+	pair := schema.Pair{Reaction: schema.Liked, TimeMs: ms, SinceMs: ms, Region: us}
+	w.Write(append(records, devtest.PairRecord(partition, post, uint64(p.likes), pair),
+		devtest.CountsRecord(partition, post, counts), devtest.ProgressRecord(partition, p.progress))...)
+	p.batches = append(p.batches, batch{
+		sql.Position{NextOffset: w.End(schema.TopicUpdates, partition), NextSeq: p.progress.NextSeq},
+		[]sql.CountDelta{{PostID: post, Likes: 1}},
+		[]sql.HourDelta{{Hour: likedAt.Unix() / 3600, Region: us.String(), Likes: 1}},
 	})
-	return wg.Wait
 }
 
-// state writes to the state table.
-func (w *world) state(partition int32, records ...*kgo.Record) {
-	for _, rec := range records {
-		rec.Topic = schema.TopicState
-	}
-	w.write(partition, time.Now(), records...)
+// likeAndApply has MySQL count a like of partition 0.
+func (w *world) likeAndApply() {
+	w.like(0, time.Now())
+	w.apply(0)
 }
 
-func (w *world) write(partition int32, at time.Time, records ...*kgo.Record) {
-	w.t.Helper()
-	for _, rec := range records {
-		rec.Partition, rec.Timestamp = partition, at
-	}
-	require.NoError(w.t, w.cl.ProduceSync(w.t.Context(), records...).FirstErr())
+// likeLater publishes a like once somebody reads at the end of a topic's partition 0; wait returns when it has.
+func (w *world) likeLater(topic string) (wait func()) {
+	end, liked := w.End(topic, 0), make(chan struct{})
+	like := sync.OnceFunc(func() {
+		go func() {
+			defer close(liked)
+			w.like(0, time.Now())
+		}()
+	})
+	w.Broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		w.Broker.KeepControl()
+		if req.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset == end {
+			like()
+		}
+		return nil, nil, false
+	})
+	return func() { <-liked }
 }
 
-// apply has MySQL count what was published.
 func (w *world) apply(partition int32) {
-	w.t.Helper()
 	p := &w.parts[partition]
 	for _, b := range p.batches {
-		require.NoError(w.t, w.shards.Of(partition).Apply(w.t.Context(), w.source, partition, p.applied, b.to, b.counts, b.hours))
+		store := w.shards.Of(partition)
+		require.NoError(w.t, store.Apply(w.t.Context(), w.source, partition, p.applied, b.to, b.counts, b.hours))
 		p.applied = b.to
 	}
 	p.batches = nil
@@ -165,18 +145,43 @@ func (w *world) apply(partition int32) {
 
 func (w *world) options(deep bool) Options {
 	o := DefaultOptions()
-	o.Deep, o.TempDir, o.CacheBytes = deep, w.t.TempDir(), 1<<20
+	o.Deep, o.TempDir = deep, w.t.TempDir()
 	return o
 }
 
 func (w *world) audit(deep bool) *Report {
-	w.t.Helper()
-	r, err := Run(w.t.Context(), w.options(deep), w.kafka, w.shards, devtest.Log())
+	r, err := Run(w.t.Context(), w.options(deep), w.Options, w.shards, devtest.Log())
 	require.NoError(w.t, err)
 	return r
 }
 
-// postIn returns a post of a partition.
+// requireEqual audits, and finds all partitions to be equal.
+func (w *world) requireEqual(deep bool) *Report {
+	r := w.audit(deep)
+	require.True(w.t, r.Equal, text(w.t, r))
+	require.Empty(w.t, r.Unknown)
+	require.Equal(w.t, []int32{0, 1}, compared(r))
+	return r
+}
+
+// requireUnknown audits, and finds one thing to be unknown of partition 0, and no difference.
+func (w *world) requireUnknown(says string) *Report {
+	r := w.audit(false)
+	require.True(w.t, r.Equal, text(w.t, r))
+	require.Len(w.t, r.Unknown, 1)
+	require.Contains(w.t, r.Unknown[0], says)
+	require.Equal(w.t, []int32{1}, compared(r))
+	return r
+}
+
+// compare is an audit whose comparison stays open.
+func (w *world) compare(o Options) *Comparison {
+	c, err := Compare(w.t.Context(), o, w.Options, w.shards, devtest.Log())
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, c.Close()) })
+	return c
+}
+
 func postIn(partition int32) uint64 {
 	for post := uint64(1); ; post++ {
 		if schema.PartitionFor(post, partitions) == partition {

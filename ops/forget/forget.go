@@ -1,14 +1,13 @@
-// Package forget withdraws the reactions to posts, or those of users, through the log,
-// and says what remains of them and where.
+// Package forget withdraws the reactions to posts, or those of users, through the log, and says what remains of them
+// and where.
 //
 //	state table ──► who reacts (of those asked for) ──► bulk.Sender: UNLIKE ──► likes
 //	     ▲                                                                       │
 //	     └──────────────────────────── processors ◄──────────────────────────────┘
 //
-// It judges nothing itself: what it sends are events as any other, which the fold
-// counts; so counts, rankings and copies follow as they follow any withdrawal, and
-// doing it again does no harm. Then it reads the state table on until the fold has come
-// to its own events, and looks whether anything is left.
+// It decides nothing itself: it sends events as any other, which the fold counts; so counts, rankings and copies follow
+// as they follow any withdrawal, and doing it again does no harm. Then it reads on in the state table until the fold
+// has come to its own events, and looks whether anything is left.
 package forget
 
 import (
@@ -16,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -24,6 +24,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"kudos/ops/progress"
 	"kudos/producer/bulk"
 	"kudos/schema"
 	"kudos/stream/kafka"
@@ -47,38 +48,27 @@ type Options struct {
 	Layout schema.Layout
 	// Timeout bounds each wait for the processors to fold what was sent.
 	Timeout time.Duration
-	// Begin shows a step of the work, of so many units (0: nobody knows how many): add
-	// counts, from any goroutine, end shows the last of it. Nil: it is shown nowhere.
-	Begin func(what, unit string, total int64) (add func(n int64), end func())
+	// Begin shows a step of the work, of so many units (0: nobody knows how many).
+	Begin func(what, unit string, total int64) *progress.Phase
 }
 
 // DefaultOptions lack kind and ids.
-func DefaultOptions() Options { return Options{Timeout: 5 * time.Minute} }
+func DefaultOptions() Options {
+	return Options{Timeout: 5 * time.Minute, Begin: progress.Printer{}.Begin}
+}
 
-// Validate says what is wrong with the options, all of it.
+// Validate says what is wrong with the options.
 func (o Options) Validate() error {
-	var errs []error
-	if o.Kind != Post && o.Kind != User {
-		errs = append(errs, fmt.Errorf("kind %q is neither %s nor %s", o.Kind, Post, User))
-	}
-	if len(o.IDs) == 0 {
-		errs = append(errs, errors.New("no id is given"))
-	}
-	for _, id := range o.IDs {
-		if id == 0 {
-			errs = append(errs, errors.New("0 is no id"))
-		}
-	}
 	if o.Timeout <= 0 {
-		errs = append(errs, errors.New("timeout must be above zero"))
+		return errors.New("timeout must be above zero")
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 const (
 	// maxRounds is how often reactions are withdrawn that came while the last ones were.
 	maxRounds = 5
-	// parallel is how many partitions are read at a time.
+	// parallel is how many partitions are read concurrently.
 	parallel = 4
 )
 
@@ -87,6 +77,8 @@ type Reactions struct {
 	Likes    int64 `json:"likes"`
 	Dislikes int64 `json:"dislikes"`
 }
+
+func (r Reactions) sum() int64 { return r.Likes + r.Dislikes }
 
 func (r *Reactions) add(reaction schema.Reaction) {
 	switch reaction {
@@ -104,8 +96,7 @@ type Report struct {
 	DryRun bool     `json:"dry_run"`
 	// Withdrawn counts the withdrawals that Kafka has.
 	Withdrawn Reactions `json:"withdrawn"`
-	// Left is what stands, as far as the state table was read. After a dry run: what
-	// would be withdrawn.
+	// Left are the current reactions, as far as the state table was read. After a dry run: what would be withdrawn.
 	Left Reactions `json:"left"`
 	// Rounds is how often withdrawals were sent: more than once if reactions came meanwhile.
 	Rounds int `json:"rounds"`
@@ -116,8 +107,8 @@ type Report struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// Forget is one run. Make it with New, then Run it once.
-type Forget struct {
+// forget is one run.
+type forget struct {
 	opts  Options
 	kafka kafka.Options
 	log   *slog.Logger
@@ -127,30 +118,17 @@ type Forget struct {
 	parts  []*part // those of the state table that matter
 }
 
-// New makes a run; it does nothing yet.
-func New(o Options, kafka kafka.Options, log *slog.Logger) (*Forget, error) {
-	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
-		return nil, err
-	}
-	if o.Begin == nil {
-		o.Begin = func(string, string, int64) (func(int64), func()) { return func(int64) {}, func() {} }
-	}
-	return &Forget{opts: o, kafka: kafka, log: log.With("component", "forget")}, nil
-}
-
-// Run does it. The report is true in any case; the error says why something may be
-// left. It may be stopped by ctx at any point, and run again.
-func (f *Forget) Run(ctx context.Context) (*Report, error) {
+// Run withdraws the reactions, by options that are valid. The report is true in any case; the error says why something
+// may be left. It may be stopped by ctx at any point, and run again.
+func Run(ctx context.Context, o Options, kafka kafka.Options, log *slog.Logger) (*Report, error) {
 	began := time.Now()
-	r := &Report{Kind: f.opts.Kind, DryRun: f.opts.DryRun, Remains: []Remain{}}
-	for _, id := range f.opts.IDs {
+	f := &forget{opts: o, kafka: kafka, log: log.With("component", "forget")}
+	r := &Report{Kind: o.Kind, DryRun: o.DryRun, Remains: []Remain{}}
+	for _, id := range o.IDs {
 		r.IDs = append(r.IDs, strconv.FormatUint(id, 10))
 	}
 	err := f.run(ctx, r)
-	for _, p := range f.parts {
-		left := p.left()
-		r.Left.Likes, r.Left.Dislikes = r.Left.Likes+left.Likes, r.Left.Dislikes+left.Dislikes
-	}
+	r.Left = f.left()
 	r.Seconds = time.Since(began).Seconds()
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
@@ -158,7 +136,7 @@ func (f *Forget) Run(ctx context.Context) (*Report, error) {
 	return r, err
 }
 
-func (f *Forget) run(ctx context.Context, r *Report) (err error) {
+func (f *forget) run(ctx context.Context, r *Report) (err error) {
 	if f.cl, err = f.kafka.NewClient(f.log); err != nil {
 		return err
 	}
@@ -180,13 +158,14 @@ func (f *Forget) run(ctx context.Context, r *Report) (err error) {
 }
 
 // lookUpTopics finds out where the posts live.
-func (f *Forget) lookUpTopics(ctx context.Context) error {
+func (f *forget) lookUpTopics(ctx context.Context) error {
 	f.topics = map[string]kafka.TopicInfo{}
 	for _, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicDLT} {
 		topics, err := kafka.LookUpTopics(ctx, f.cl, name)
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`, name, f.kafka.Brokers)
+			return fmt.Errorf(`topic %s does not exist on %v; create the topics with "kudos topics apply"`,
+				name, f.kafka.Brokers)
 		case err != nil:
 			return fmt.Errorf("ask Kafka at %v: %w", f.kafka.Brokers, err)
 		}
@@ -194,28 +173,23 @@ func (f *Forget) lookUpTopics(ctx context.Context) error {
 	}
 	n := f.topics[schema.TopicLikes].Partitions
 	if state := f.topics[schema.TopicState].Partitions; state != n {
-		return fmt.Errorf(`%s has %d partitions and %s has %d, so that nobody can tell where a post lives; see "kudos topics check"`,
-			schema.TopicLikes, n, schema.TopicState, state)
+		return fmt.Errorf("%s has %d partitions and %s has %d, so that nobody can tell where a post lives; "+
+			`see "kudos topics check"`, schema.TopicLikes, n, schema.TopicState, state)
 	}
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
-	concerned := map[int32]bool{}
 	layout := f.opts.Layout
 	layout.Partitions = n // as they are
-	for _, id := range f.opts.IDs {
-		for _, home := range layout.Homes(id) {
-			concerned[home] = true
-		}
-	}
 	for p := range n {
-		if f.opts.Kind == User || concerned[p] {
-			f.parts = append(f.parts, newPart(p, asked))
+		concerned := func(post uint64) bool { return slices.Contains(layout.Homes(post), p) }
+		if f.opts.Kind == User || slices.ContainsFunc(f.opts.IDs, concerned) {
+			f.parts = append(f.parts, &part{number: p, asked: asked, pairs: map[pairKey]known{}})
 		}
 	}
 	return nil
 }
 
 // scan reads the state table up to its end as of now.
-func (f *Forget) scan(ctx context.Context) error {
+func (f *forget) scan(ctx context.Context) error {
 	var total int64
 	for _, p := range f.parts {
 		if err := p.findBounds(ctx, f.cl); err != nil {
@@ -223,11 +197,14 @@ func (f *Forget) scan(ctx context.Context) error {
 		}
 		total += p.end - p.next
 	}
-	add, end := f.opts.Begin("reading the state table", "records", total)
-	defer end()
+	phase := f.opts.Begin("reading the state table", "records", total)
+	defer phase.End()
 	return f.eachPart(ctx, func(ctx context.Context, p *part) error {
 		if p.next < p.end {
-			err := p.read(ctx, f.cl, add, func(c kafka.LogChunk) (bool, error) { return c.Next >= p.end, nil })
+			err := p.read(ctx, f.cl, func(c kafka.LogChunk, read int64) (enough bool, err error) {
+				phase.Add(read)
+				return c.Next >= p.end, nil
+			})
 			if err != nil {
 				return err
 			}
@@ -236,9 +213,9 @@ func (f *Forget) scan(ctx context.Context) error {
 	})
 }
 
-// withdrawAll withdraws what there is, waits until the fold has come to it, and looks
-// again: reactions may have come meanwhile.
-func (f *Forget) withdrawAll(ctx context.Context, r *Report) error {
+// withdrawAll withdraws what there is, waits until the fold has come to it, and looks again: reactions may have come
+// meanwhile.
+func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 	for {
 		if err := f.withdraw(ctx, r); err != nil {
 			return err
@@ -246,27 +223,29 @@ func (f *Forget) withdrawAll(ctx context.Context, r *Report) error {
 		if err := f.waitFolded(ctx); err != nil {
 			return err
 		}
-		var left int64
-		for _, p := range f.parts {
-			l := p.left()
-			left += l.Likes + l.Dislikes
-		}
-		switch {
+		switch left := f.left().sum(); {
 		case left == 0:
 			return nil
 		case r.Rounds == maxRounds:
-			return fmt.Errorf("reactions keep coming: %d are there after %d rounds; stop what writes them, then run this again", left, r.Rounds)
+			return fmt.Errorf("reactions keep coming: %d are there after %d rounds; stop what writes them, "+
+				"then run this again", left, r.Rounds)
 		}
 	}
 }
 
-// withdraw sends an UNLIKE for each reaction that stands.
-func (f *Forget) withdraw(ctx context.Context, r *Report) error {
-	var total int64
+// left are the current reactions.
+func (f *forget) left() (r Reactions) {
 	for _, p := range f.parts {
-		left := p.left()
-		total += left.Likes + left.Dislikes
+		for _, k := range p.pairs {
+			r.add(k.reaction)
+		}
 	}
+	return r
+}
+
+// withdraw sends an UNLIKE for each current reaction.
+func (f *forget) withdraw(ctx context.Context, r *Report) error {
+	total := f.left().sum()
 	if total == 0 {
 		return nil // perhaps there are likes that are not folded yet
 	}
@@ -276,41 +255,44 @@ func (f *Forget) withdraw(ctx context.Context, r *Report) error {
 		return err
 	}
 	defer sender.Close()
-	add, end := f.opts.Begin("withdrawing", "reactions", total)
-	defer end()
+	phase := f.opts.Begin("withdrawing", "reactions", total)
+	defer phase.End()
 	var mu sync.Mutex // of the counts in r and of the parts' want, while answers come
 	for _, p := range f.parts {
-		p.eachReaction(func(key pairKey, reaction schema.Reaction, timeMs int64) bool {
+		for key, k := range p.pairs {
 			if ctx.Err() != nil || sender.Failure() != nil {
-				return false
+				break
 			}
-			e := withdrawal(key, timeMs, time.Now().UnixMilli())
+			if k.reaction == schema.NoReaction {
+				continue
+			}
+			e := withdrawal(key, k.timeMs, time.Now().UnixMilli())
 			sender.Send(&e, func(at bulk.Place, err error) error {
 				if err != nil {
-					return fmt.Errorf("withdrawing the reaction of user %d to post %d: not acknowledged by Kafka: %w", key.user, key.post, err)
+					return fmt.Errorf("withdrawing the reaction of user %d to post %d: not acknowledged by Kafka: %w",
+						key.user, key.post, err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				r.Withdrawn.add(reaction)
+				r.Withdrawn.add(k.reaction)
 				p.want = max(p.want, at.Offset+1)
-				add(1)
+				phase.Add(1)
 				return nil
 			})
-			return true
-		})
+		}
 	}
 	if err := sender.Flush(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("stopped after %d of %d withdrawals, run this again: %w", r.Withdrawn.Likes+r.Withdrawn.Dislikes, total, context.Cause(ctx))
+		return fmt.Errorf("stopped after %d of %d withdrawals, run this again: %w",
+			r.Withdrawn.sum(), total, context.Cause(ctx))
 	}
 	return nil
 }
 
-// withdrawal is the event that takes a reaction back. It is later than the reaction's
-// own, whose time may be ahead of this machine's clock. Its region is not given: the
-// record that stays needs none.
+// withdrawal is the event that takes a reaction back. It is later than the reaction's own, whose time may be ahead of
+// this machine's clock. Its region is not given: the record that stays needs none.
 func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
 	return schema.Event{
 		PostID: key.post, UserID: key.user, Action: schema.Unlike,
@@ -320,33 +302,34 @@ func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
 
 var errPatience = errors.New("the time for the wait is over")
 
-// waitFolded reads the state table on until it has all that was sent, and all that was
-// in likes when this run began.
-func (f *Forget) waitFolded(ctx context.Context) error {
+// waitFolded reads on in the state table until it has all that was sent, and all that was in likes when this run began.
+func (f *forget) waitFolded(ctx context.Context) error {
 	var total int64
 	for _, p := range f.parts {
 		total += max(0, p.want-p.progress.NextOffset)
 	}
-	add, end := f.opts.Begin("waiting for the processors", "events", total)
-	defer end()
+	phase := f.opts.Begin("waiting for the processors", "events", total)
+	defer phase.End()
 	bounded, cancel := context.WithTimeoutCause(ctx, f.opts.Timeout, errPatience)
 	defer cancel()
-	err := f.eachPart(bounded, func(ctx context.Context, p *part) error { return p.awaitFold(ctx, f.cl, add) })
+	err := f.eachPart(bounded, func(ctx context.Context, p *part) error { return p.awaitFold(ctx, f.cl, phase) })
 	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(bounded), errPatience) {
 		return err
 	}
 	for _, p := range f.parts {
 		if p.progress.NextOffset < p.want {
-			return fmt.Errorf("waited %s for the processors (--timeout): %s/%d is folded up to offset %d and not yet up to %d; what was withdrawn is in Kafka and will be counted. "+
-				`See that "kudos processor" runs (/readyz and its log tell what holds it up), then run this again to see the end of it`,
+			return fmt.Errorf("waited %s for the processors (--timeout): %s/%d is folded up to offset %d "+
+				"and not yet up to %d; what was withdrawn is in Kafka and will be counted. "+
+				`See that "kudos processor" runs (/readyz and its log tell what holds it up), `+
+				"then run this again to see the end of it",
 				f.opts.Timeout, schema.TopicLikes, p.number, p.progress.NextOffset, p.want)
 		}
 	}
 	return err // the end of the log was not reached: Kafka itself is away
 }
 
-// eachPart does something for the partitions, a few at a time.
-func (f *Forget) eachPart(ctx context.Context, do func(context.Context, *part) error) error {
+// eachPart does something for the partitions, a few concurrently.
+func (f *forget) eachPart(ctx context.Context, do func(context.Context, *part) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, p := range f.parts {

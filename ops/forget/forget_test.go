@@ -3,18 +3,21 @@ package forget
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/devtest"
 	"kudos/integration/refusal"
+	"kudos/ops/progress"
 	"kudos/schema"
 )
 
@@ -22,83 +25,74 @@ const big = uint64(math.MaxUint64)
 
 // populate has users 1 to 5 like posts 1 to 6, but for some.
 func (w *world) populate() {
-	w.t.Helper()
 	then := time.Now().Add(-time.Hour).UnixMilli()
 	for post := range uint64(6) {
-		for user := range uint64(5) {
-			action := schema.Like
-			if user == 3 {
-				action = schema.Dislike
-			}
-			w.react(post+1, user+1, action, then)
+		for user, action := range []schema.Action{
+			schema.Like, schema.Like, schema.Like, schema.Dislike, schema.Like,
+		} {
+			w.Write(eventRecord(post+1, uint64(user)+1, action, then))
 		}
 	}
-	w.react(2, 1, schema.Unlike, then+1)
-	w.react(2, big, schema.Like, then)
-	w.react(big, 2, schema.Like, then)
+	w.Write(eventRecord(2, 1, schema.Unlike, then+1), eventRecord(2, big, schema.Like, then),
+		eventRecord(big, 2, schema.Like, then))
 }
 
-// waitFolded waits until the state table has all that is in likes.
-func (w *world) waitFolded() {
-	w.t.Helper()
-	folded := func() bool {
-		want, have := map[pairKey]bool{}, w.reactions()
-		for _, e := range w.events() {
-			want[pairKey{e.PostID, e.UserID}] = true
+// at does something when a step of the work begins.
+func at(step string, do func()) func(what, unit string, total int64) *progress.Phase {
+	return func(what, _ string, _ int64) *progress.Phase {
+		if what == step {
+			do()
 		}
-		if len(have) != len(want) {
-			return false
-		}
-		return have[pairKey{2, 1}].Reaction == schema.NoReaction
+		return &progress.Phase{}
 	}
-	require.Eventually(w.t, folded, patience, 20*time.Millisecond, "the events are not folded")
+}
+
+// populateAndFold returns when the state table has all that populate writes.
+func (w *world) populateAndFold() (stop func()) {
+	w.populate()
+	stop = w.fold()
+	w.waitFolded()
+	return stop
 }
 
 func TestForget(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts      Options
-		forgotten func(pairKey) bool
-		want      Reactions
+		opts Options
+		want Reactions
 	}{
-		"a post":       {options(Post, 2), func(k pairKey) bool { return k.post == 2 }, Reactions{4, 1}},
-		"posts":        {options(Post, 1, big, 77), func(k pairKey) bool { return k.post == 1 || k.post == big }, Reactions{5, 1}},
-		"a user":       {options(User, 4), func(k pairKey) bool { return k.user == 4 }, Reactions{0, 6}},
-		"users":        {options(User, 2, big), func(k pairKey) bool { return k.user == 2 || k.user == big }, Reactions{8, 0}},
-		"nobody known": {options(User, 99), func(pairKey) bool { return false }, Reactions{}},
+		"a post":       {options(Post, 2), Reactions{4, 1}},
+		"posts":        {options(Post, 1, big, 77), Reactions{5, 1}},
+		"a user":       {options(User, 4), Reactions{0, 6}},
+		"users":        {options(User, 2, big), Reactions{8, 0}},
+		"nobody known": {options(User, 99), Reactions{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.populate()
-			w.fold()
-			w.waitFolded()
+			w := newWorld(t, "")
+			w.populateAndFold()
 			before, sent := w.reactions(), len(w.events())
-			want := standing(before)
-			touched := map[pairKey]bool{}
-			for k := range before {
-				if c.forgotten(k) && before[k].Reaction != schema.NoReaction {
-					touched[k] = true
-					delete(want, k)
-				}
+			want, touched := standing(before), standing(before)
+			asked := func(k pairKey, _ schema.Reaction) bool {
+				return slices.Contains(c.opts.IDs, map[Kind]uint64{Post: k.post, User: k.user}[c.opts.Kind])
 			}
+			maps.DeleteFunc(want, asked)
+			maps.DeleteFunc(touched, func(k pairKey, _ schema.Reaction) bool { return want[k] != schema.NoReaction })
 
 			dry := c.opts
 			dry.DryRun = true
-			r, err := w.run(dry)
-			require.NoError(t, err)
+			r := w.mustRun(dry)
 			require.Equal(t, c.want, r.Left, "what would be withdrawn")
 			require.Zero(t, r.Withdrawn)
 			require.False(t, r.Complete)
 			require.Len(t, w.events(), sent, "a dry run sends nothing")
 
-			r, err = w.run(c.opts)
-			require.NoError(t, err)
+			r = w.mustRun(c.opts)
 			require.Equal(t, c.want, r.Withdrawn)
 			require.Zero(t, r.Left)
 			require.True(t, r.Complete)
 			after := w.reactions()
 			require.Equal(t, want, standing(after))
 			for k, p := range after {
-				if !touched[k] {
+				if touched[k] == schema.NoReaction {
 					require.Equal(t, before[k], p, "%v was not asked for", k)
 				} else {
 					require.Equal(t, schema.UnknownRegion, p.Region, "%v: where somebody was is no longer known", k)
@@ -106,8 +100,7 @@ func TestForget(t *testing.T) {
 			}
 			require.Len(t, w.events(), sent+len(touched), "only what stands is withdrawn")
 
-			r, err = w.run(c.opts)
-			require.NoError(t, err)
+			r = w.mustRun(c.opts)
 			require.Zero(t, r.Withdrawn)
 			require.Zero(t, r.Rounds)
 			require.True(t, r.Complete)
@@ -120,15 +113,16 @@ func TestForget(t *testing.T) {
 // Clients may be ahead of this machine: their likes have to be withdrawn all the same,
 // also if the reaction's place in an earlier likes was further on.
 func TestAWithdrawalIsLaterThanTheReaction(t *testing.T) {
-	require.Equal(t, schema.Event{PostID: 1, UserID: 2, Action: schema.Unlike, TimeMs: 1000, Region: schema.UnknownRegion}, withdrawal(pairKey{1, 2}, 999, 1000))
+	unlike := schema.Event{PostID: 1, UserID: 2, Action: schema.Unlike, TimeMs: 1000, Region: schema.UnknownRegion}
+	require.Equal(t, unlike, withdrawal(pairKey{1, 2}, 999, 1000))
 	require.EqualValues(t, 1001, withdrawal(pairKey{1, 2}, 1000, 1000).TimeMs)
 
-	w := newWorld(t)
-	p := schema.Pair{Reaction: schema.Liked, TimeMs: time.Now().Add(50 * time.Second).UnixMilli(), Offset: 1000, Region: schema.Region{'D', 'E'}}
-	w.produce(&kgo.Record{Topic: schema.TopicState, Partition: schema.PartitionFor(7, testPartitions), Key: schema.AppendPairKey(nil, 7, 1), Value: schema.AppendPair(nil, &p)})
+	w := newWorld(t, "")
+	ahead := time.Now().Add(50 * time.Second).UnixMilli()
+	p := schema.Pair{Reaction: schema.Liked, TimeMs: ahead, Offset: 1000, Region: schema.Region{'D', 'E'}}
+	w.Write(devtest.PairRecord(schema.PartitionFor(7, testPartitions), 7, 1, p))
 	w.fold()
-	r, err := w.run(options(Post, 7))
-	require.NoError(t, err)
+	r := w.mustRun(options(Post, 7))
 	require.Equal(t, Reactions{Likes: 1}, r.Withdrawn)
 	require.Empty(t, standing(w.reactions()))
 }
@@ -138,33 +132,25 @@ func TestAWithdrawalIsLaterThanTheReaction(t *testing.T) {
 func TestWhatIsNotFoldedYet(t *testing.T) {
 	for name, ids := range map[string]Options{"post": options(Post, 2), "user": options(User, 4)} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorld(t, "")
 			w.populate()
-			txn := w.client(kgo.TransactionalID("forwarder"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			txn := w.NewClient(kgo.TransactionalID("forwarder"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 			for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 				require.NoError(t, txn.BeginTransaction())
 				for p := range int32(testPartitions) {
-					post := uint64(100)
-					for schema.PartitionFor(post, testPartitions) != p {
-						post++
-					}
-					require.NoError(t, txn.ProduceSync(t.Context(), eventRecord(schema.Event{PostID: post, UserID: 9, Action: schema.Like, TimeMs: 1})).FirstErr())
+					rec := eventRecord(100, 9, schema.Like, 1) // wherever it belongs
+					rec.Partition = p
+					require.NoError(t, txn.ProduceSync(t.Context(), rec).FirstErr())
 				}
 				require.NoError(t, txn.EndTransaction(t.Context(), end))
 			}
 			start := sync.OnceFunc(func() { w.fold() })
-			ids.Begin = func(what, _ string, _ int64) (func(int64), func()) {
-				if what == "waiting for the processors" {
-					start()
-				}
-				return func(int64) {}, func() {}
-			}
-			r, err := w.run(ids)
-			require.NoError(t, err)
+			ids.Begin = at("waiting for the processors", start)
+			r := w.mustRun(ids)
 			require.Equal(t, 1, r.Rounds)
 			require.True(t, r.Complete)
 			for k := range standing(w.reactions()) {
-				require.False(t, newAsked(ids.Kind, ids.IDs).has(k.post, k.user), "%v is left", k)
+				require.False(t, newAsked(ids.Kind, ids.IDs)(k.post, k.user), "%v is left", k)
 			}
 		})
 	}
@@ -178,21 +164,20 @@ func TestReactionsThatComeMeanwhile(t *testing.T) {
 		"for ever": {maxRounds, maxRounds},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.react(7, 1, schema.Like, 1000)
-			w.react(8, 1, schema.Like, 1000)
-			f := w.fold()
-			require.Eventually(t, func() bool { return len(w.reactions()) == 2 }, patience, 10*time.Millisecond)
+			w := newWorld(t, "")
+			w.Write(eventRecord(7, 1, schema.Like, 1000), eventRecord(8, 1, schema.Like, 1000))
+			stop := w.fold()
+			w.waitFolded()
 			o, came := options(Post, 7, 8), 0
-			o.Begin = func(what, _ string, _ int64) (func(int64), func()) {
-				if what == "withdrawing" && came < c.again {
+			o.Begin = at("withdrawing", func() {
+				if came < c.again {
 					came++
-					w.react(7, 1, schema.Dislike, time.Now().Add(30*time.Second+time.Duration(came)*time.Second).UnixMilli())
+					ahead := 30*time.Second + time.Duration(came)*time.Second
+					w.Write(eventRecord(7, 1, schema.Dislike, time.Now().Add(ahead).UnixMilli()))
 				}
-				return func(int64) {}, func() {}
-			}
+			})
 			r, err := w.run(o)
-			f.stop()
+			stop()
 			require.Equal(t, c.rounds, r.Rounds)
 			require.Equal(t, Reactions{2, int64(c.rounds - 1)}, r.Withdrawn)
 			if c.again < maxRounds {
@@ -210,11 +195,8 @@ func TestReactionsThatComeMeanwhile(t *testing.T) {
 }
 
 func TestWithoutProcessorsItSaysSo(t *testing.T) {
-	w := newWorld(t)
-	w.populate()
-	f := w.fold()
-	w.waitFolded()
-	f.stop()
+	w := newWorld(t, "")
+	w.populateAndFold()()
 	o := options(User, 2)
 	o.Timeout = 100 * time.Millisecond
 	r, err := w.run(o)
@@ -226,28 +208,19 @@ func TestWithoutProcessorsItSaysSo(t *testing.T) {
 	require.Equal(t, Reactions{Likes: 7}, r.Left, "as far as anybody has counted")
 
 	w.fold()
-	r, err = w.run(options(User, 2))
-	require.NoError(t, err)
+	r = w.mustRun(options(User, 2))
 	require.True(t, r.Complete)
 	require.Zero(t, r.Left)
-	require.NotContains(t, usersOf(standing(w.reactions())), uint64(2))
-}
-
-func usersOf(standing map[pairKey]schema.Reaction) map[uint64]bool {
-	users := map[uint64]bool{}
-	for k := range standing {
-		users[k.user] = true
+	for k := range standing(w.reactions()) {
+		require.NotEqual(t, uint64(2), k.user)
 	}
-	return users
 }
 
 func TestKafkaThatRefusesIsNotTakenForDone(t *testing.T) {
-	w := newWorld(t)
-	w.populate()
-	w.fold()
-	w.waitFolded()
-	w.cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		w.cluster.KeepControl()
+	w := newWorld(t, "")
+	w.populateAndFold()
+	w.Broker.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		w.Broker.KeepControl()
 		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true
 	})
 	r, err := w.run(options(Post, 2))
@@ -268,23 +241,13 @@ func TestItCanBeStopped(t *testing.T) {
 		"waiting for the processors": {Reactions{4, 1}, "enough"},
 	} {
 		t.Run(step, func(t *testing.T) {
-			w := newWorld(t)
-			w.populate()
-			f := w.fold()
-			w.waitFolded()
-			f.stop()
+			w := newWorld(t, "")
+			w.populateAndFold()()
 			enough := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			o := options(Post, 2)
-			o.Begin = func(what, _ string, _ int64) (func(int64), func()) {
-				if what == step {
-					cancel(enough)
-				}
-				return func(int64) {}, func() {}
-			}
-			run, err := New(o, w.kafka, discardLog())
-			require.NoError(t, err)
-			r, err := run.Run(ctx)
+			o.Begin = at(step, func() { cancel(enough) })
+			r, err := Run(ctx, o, w.Options, devtest.Log())
 			require.ErrorIs(t, err, enough)
 			require.ErrorContains(t, err, c.want)
 			require.False(t, r.Complete)
@@ -295,10 +258,11 @@ func TestItCanBeStopped(t *testing.T) {
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	for _, missing := range []string{schema.TopicLikes, schema.TopicState, schema.TopicDLT} {
-		w := newWorld(t)
-		w.deleteTopic(missing)
+		w := newWorld(t, "")
+		require.NoError(t, w.Broker.DeleteTopic(missing))
 		_, err := w.run(options(Post, 2))
-		require.ErrorContains(t, err, "topic "+missing+" does not exist on ["+w.kafka.Brokers[0]+`]; create the topics with "kudos topics apply"`)
+		require.ErrorContains(t, err, "topic "+missing+" does not exist on ["+w.Options.Brokers[0]+"]; "+
+			`create the topics with "kudos topics apply"`)
 	}
 	for _, c := range []struct {
 		topic      string
@@ -309,40 +273,32 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		{schema.TopicLikes, testPartitions, "belongs to another topic likes, which was deleted and made anew"},
 		{schema.TopicLikes, 3, "likes has 3 partitions and latest-like-action-table has 4"},
 	} {
-		w := newWorld(t)
-		w.deleteTopic(c.topic)
-		_, err := kadm.NewClient(w.cl).CreateTopic(t.Context(), c.partitions, 1, nil, c.topic)
-		require.NoError(t, err)
-		_, err = w.run(options(Post, 2))
+		w := newWorld(t, "")
+		require.NoError(t, w.Broker.DeleteTopic(c.topic))
+		require.NoError(t, w.Broker.CreateTopic(c.topic, c.partitions, nil))
+		_, err := w.run(options(Post, 2))
 		require.ErrorContains(t, err, c.want)
 	}
-	w := newWorld(t)
-	w.produce(&kgo.Record{Topic: schema.TopicState, Partition: schema.PartitionFor(2, testPartitions), Key: schema.AppendPairKey(nil, 2, 1), Value: []byte{9}})
+	w := newWorld(t, "")
+	rec := devtest.PairRecord(schema.PartitionFor(2, testPartitions), 2, 1, schema.Pair{})
+	rec.Value = []byte{9}
+	w.Write(rec)
 	_, err := w.run(options(Post, 2))
 	require.ErrorContains(t, err, "pair has version 9")
 	require.ErrorContains(t, err, "latest-like-action-table/")
 }
 
-func (w *world) deleteTopic(name string) {
-	w.t.Helper()
-	_, err := kadm.NewClient(w.cl).DeleteTopic(w.t.Context(), name)
-	require.NoError(w.t, err)
-}
-
 func TestUnreachableKafkaIsNamed(t *testing.T) {
-	w := &world{t: t}
-	w.kafka.Brokers, w.kafka.DialTimeout, w.kafka.RequestTimeout = []string{"127.0.0.1:1"}, time.Second, time.Second // nobody listens there
+	w := &world{Kafka: &devtest.Kafka{}, t: t}
+	w.Options.Brokers = []string{"127.0.0.1:1"} // nobody listens there
+	w.Options.DialTimeout, w.Options.RequestTimeout = time.Second, time.Second
 	_, err := w.run(options(Post, 2))
-	require.ErrorContains(t, err, "ask Kafka at ["+w.kafka.Brokers[0]+"]")
+	require.ErrorContains(t, err, "ask Kafka at ["+w.Options.Brokers[0]+"]")
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := New(Options{Kind: "place", IDs: []uint64{0}}, newWorld(t).kafka, discardLog())
-	require.ErrorContains(t, err, `kind "place"`)
-	require.ErrorContains(t, err, "0 is no id")
-	require.ErrorContains(t, err, "timeout")
-	_, err = New(options(Post), newWorld(t).kafka, discardLog())
-	require.ErrorContains(t, err, "no id is given")
+	require.ErrorContains(t, Options{}.Validate(), "timeout")
+	require.NoError(t, DefaultOptions().Validate())
 }
 
 // A post with user buckets is in several partitions, all of which are looked through; the
@@ -350,22 +306,21 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestForgetAPostWithUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(testPartitions, "7:64")
 	require.NoError(t, err)
-	w := newWorldOf(t, layout.UserBuckets())
+	w := newWorld(t, layout.UserBuckets())
 	for user := uint64(1); user <= 40; user++ {
-		e := schema.Event{PostID: 7, UserID: user, Action: schema.Like, TimeMs: 1, Region: schema.UnknownRegion}
-		rec := eventRecord(e)
+		rec := eventRecord(7, user, schema.Like, 1)
 		rec.Key, rec.Partition = layout.AppendKey(nil, 7, user), layout.Home(7, user)
-		w.produce(rec)
+		w.Write(rec)
 	}
 	w.fold()
-	require.Eventually(t, func() bool { return len(w.reactions()) == 40 }, patience, 20*time.Millisecond)
+	w.waitFolded()
+	require.Len(t, w.reactions(), 40)
 
 	opts := options(Post, 7)
 	_, err = w.run(opts)
 	require.ErrorContains(t, err, `is laid out with user buckets "7:64", but topics.user_buckets says ""`)
 	opts.Layout = layout
-	r, err := w.run(opts)
-	require.NoError(t, err)
+	r := w.mustRun(opts)
 	require.Equal(t, Reactions{Likes: 40}, r.Withdrawn)
 	require.True(t, r.Complete)
 	require.Empty(t, standing(w.reactions()))

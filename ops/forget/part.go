@@ -8,29 +8,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/ops/progress"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-// asked tells what is to be forgotten.
-type asked struct {
-	kind Kind
-	ids  map[uint64]bool
-}
+// asked tells whether a reaction is to be forgotten.
+type asked func(post, user uint64) bool
 
-func newAsked(kind Kind, ids []uint64) *asked {
-	a := &asked{kind: kind, ids: make(map[uint64]bool, len(ids))}
+func newAsked(kind Kind, ids []uint64) asked {
+	set := make(map[uint64]bool, len(ids))
 	for _, id := range ids {
-		a.ids[id] = true
+		set[id] = true
 	}
-	return a
-}
-
-func (a *asked) has(post, user uint64) bool {
-	if a.kind == User {
-		return a.ids[user]
+	if kind == User {
+		return func(_, user uint64) bool { return set[user] }
 	}
-	return a.ids[post]
+	return func(post, _ uint64) bool { return set[post] }
 }
 
 type pairKey struct{ post, user uint64 }
@@ -41,24 +35,19 @@ type known struct {
 	reaction schema.Reaction
 }
 
-// part is what one partition of the state table says of those who are asked for: some
-// 60 bytes for each pair that ever was. One goroutine at a time uses it.
+// part is what one partition of the state table says of those who are asked for: some 60 bytes for each pair that ever
+// was. One goroutine at a time uses it.
 type part struct {
 	number int32
-	asked  *asked
+	asked  asked
 	pairs  map[pairKey]known
 
-	next, end   int64 // in the state table: where to read on, and its end when this run began
-	progress    schema.Progress
-	hasProgress bool
+	next, end int64           // in the state table: where to read on, and its end when this run began
+	progress  schema.Progress // the zero one: the partition has none
 
-	// want is the offset in likes up to which the fold is waited for; backlog, the end
-	// of likes when this run began: what follows it in likes is not waited for.
+	// want is the offset in likes up to which the fold is waited for; backlog, the end of likes when this run began:
+	// what follows it in likes is not waited for.
 	want, backlog int64
-}
-
-func newPart(number int32, a *asked) *part {
-	return &part{number: number, asked: a, pairs: map[pairKey]known{}}
 }
 
 func (p *part) findBounds(ctx context.Context, cl *kgo.Client) (err error) {
@@ -69,29 +58,30 @@ func (p *part) findBounds(ctx context.Context, cl *kgo.Client) (err error) {
 	return err
 }
 
-// read reads the state table on, until enough says so.
-func (p *part) read(ctx context.Context, cl *kgo.Client, add func(int64), enough func(kafka.LogChunk) (bool, error)) error {
+// read reads on in the state table until enough says so, which is told how many offsets were read.
+func (p *part) read(
+	ctx context.Context, cl *kgo.Client, enough func(c kafka.LogChunk, read int64) (bool, error),
+) error {
 	return kafka.ReadLog(ctx, cl, schema.TopicState, p.number, p.next, func(c kafka.LogChunk) (more bool, err error) {
 		for _, rec := range c.Records {
 			if err := p.keep(rec.Key, rec.Value); err != nil {
 				return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicState, p.number, rec.Offset, err)
 			}
 		}
-		add(c.Next - p.next)
+		read := c.Next - p.next
 		p.next = c.Next
-		done, err := enough(c)
+		done, err := enough(c, read)
 		return !done, err
 	})
 }
 
-// keep takes a record in; the last one of a key holds.
+// keep takes a record in; the last one of a key counts.
 func (p *part) keep(key, value []byte) error {
 	if string(key) == schema.StateProgressKey {
-		p.hasProgress = true
 		return schema.DecodeProgress(value, &p.progress)
 	}
 	post, user, ok := schema.ParsePairKey(key)
-	if !ok || !p.asked.has(post, user) {
+	if !ok || !p.asked(post, user) {
 		return nil
 	}
 	if value == nil { // only a rebuild of the state table takes a pair out
@@ -106,46 +96,32 @@ func (p *part) keep(key, value []byte) error {
 	return nil
 }
 
-// checkProgress tells what no waiting helps against.
+// checkProgress refuses what no waiting helps against.
 func (p *part) checkProgress(likes schema.TopicID, buckets schema.UserBuckets) error {
 	switch {
-	case !p.hasProgress:
-		return fmt.Errorf(`partition %d of %s has no progress record; run "kudos topics apply"`, p.number, schema.TopicState)
+	case p.progress == schema.Progress{}:
+		return fmt.Errorf(`partition %d of %s has no progress record; run "kudos topics apply"`,
+			p.number, schema.TopicState)
 	case p.progress.SourceID != likes:
-		return fmt.Errorf("partition %d of %s belongs to another topic %s, which was deleted and made anew since: processors are parked there, and their /readyz and log name the remedy",
+		return fmt.Errorf("partition %d of %s belongs to another topic %s, which was deleted and made anew since: "+
+			"processors are parked there, and their /readyz and log name the remedy",
 			p.number, schema.TopicState, schema.TopicLikes)
 	case p.progress.UserBuckets != buckets:
-		return fmt.Errorf("partition %d of %s is laid out with user buckets %q, but topics.user_buckets says %q: give the setting that the processors run with",
+		return fmt.Errorf("partition %d of %s is laid out with user buckets %q, but topics.user_buckets says %q: "+
+			"give the setting that the processors run with",
 			p.number, schema.TopicState, p.progress.UserBuckets, buckets)
 	}
 	return nil
 }
 
-// left is what stands.
-func (p *part) left() (r Reactions) {
-	for _, k := range p.pairs {
-		r.add(k.reaction)
-	}
-	return r
-}
-
-// eachReaction calls each with what stands, until it says that it is enough.
-func (p *part) eachReaction(each func(key pairKey, reaction schema.Reaction, timeMs int64) (more bool)) {
-	for key, k := range p.pairs {
-		if k.reaction != schema.NoReaction && !each(key, k.reaction, k.timeMs) {
-			return
-		}
-	}
-}
-
 // awaitFold reads on until the fold has come to want and to whatever there was of the backlog.
-func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, add func(int64)) error {
+func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, phase *progress.Phase) error {
 	if done, err := p.folded(ctx, cl); done || err != nil {
 		return err
 	}
 	before := p.progress.NextOffset
-	return p.read(ctx, cl, func(int64) {}, func(c kafka.LogChunk) (bool, error) {
-		add(p.progress.NextOffset - before)
+	return p.read(ctx, cl, func(c kafka.LogChunk, _ int64) (bool, error) {
+		phase.Add(p.progress.NextOffset - before)
 		before = p.progress.NextOffset
 		if c.Next < c.End {
 			return false, nil
@@ -154,9 +130,8 @@ func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, add func(int64)) e
 	})
 }
 
-// folded tells whether it has. Behind the last event of a backlog there may be markers,
-// which the fold does not step over until something follows them: so the next event, if
-// there is one, is looked for.
+// folded tells whether it has. Behind the last event of a backlog there may be markers, which the fold does not step
+// over until something follows them: so it looks for the next event.
 func (p *part) folded(ctx context.Context, cl *kgo.Client) (bool, error) {
 	next := p.progress.NextOffset
 	if next < p.want {
@@ -174,7 +149,8 @@ func (p *part) folded(ctx context.Context, cl *kgo.Client) (bool, error) {
 	})
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return false, fmt.Errorf("%s/%d has lost events that were not folded yet, from offset %d on: processors are parked there, and their /readyz and log name the remedy", schema.TopicLikes, p.number, next)
+		return false, fmt.Errorf("%s/%d has lost events that were not folded yet, from offset %d on: "+
+			"processors are parked there, and their /readyz and log name the remedy", schema.TopicLikes, p.number, next)
 	case err != nil:
 		return false, err
 	}

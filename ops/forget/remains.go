@@ -2,13 +2,11 @@ package forget
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
@@ -28,7 +26,7 @@ type Remain struct {
 }
 
 // remains says what there still is, and where.
-func (f *Forget) remains(ctx context.Context) ([]Remain, error) {
+func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 	likesKept, err := f.retention(ctx, schema.TopicLikes, "from now")
 	if err != nil {
 		return nil, err
@@ -45,51 +43,44 @@ func (f *Forget) remains(ctx context.Context) ([]Remain, error) {
 	for _, p := range f.parts {
 		pairs += int64(len(p.pairs))
 	}
-	stays := `who had a reaction, by post and user, with its time and "no reaction"; what it was goes when Kafka compacts the topic`
+	stays := `who had a reaction, by post and user, with its time and "no reaction"; ` +
+		"what it was goes when Kafka compacts the topic"
 	if f.opts.DryRun {
 		stays = "who has or had a reaction, by post and user, with its time"
 	}
 	mysql, rankings := "sums over all users", "sums over all users; posts move as likes are withdrawn"
 	if f.opts.Kind == Post {
-		mysql = "like_count has a row of zeros for each post that was counted there; like_hourly has sums over all posts"
-		rankings = "the posts leave them as their likes are withdrawn; at once: " + f.exclude()
+		mysql = "like_count has a row of zeros for each post that was counted there; " +
+			"like_hourly has sums over all posts"
+		rankings = "the posts leave them as their likes are withdrawn; at once: " +
+			`"kudos ranker exclude ` + strings.Trim(fmt.Sprint(f.opts.IDs), "[]") + `"`
 	}
 	return []Remain{
-		{schema.TopicState, stays, pairs > 0, &pairs, "for good, so that an event that comes late does not bring a like back"},
+		{schema.TopicState, stays, pairs > 0, &pairs,
+			"for good, so that an event that comes late does not bring a like back"},
 		{schema.TopicLikes, "the events themselves, withdrawals included", true, nil, likesKept},
-		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read", letters > 0, &letters, dltKept},
-		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil, "for good, the last of each post; the others until Kafka compacts the topic"},
+		{schema.TopicDLT, "what could never be an event and names them, as far as it can be read",
+			letters > 0, &letters, dltKept},
+		{schema.TopicUpdates, "changes of the posts' counts, by region and minute", false, nil,
+			"for good, the last of each post; the others until Kafka compacts the topic"},
 		{"MySQL", mysql, false, nil, "for good; rows of zeros in like_count may be deleted at any time"},
-		{"rankings", rankings, false, nil, "for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
+		{"rankings", rankings, false, nil,
+			"for 7 days or more in " + schema.TopicTrending + ", which has the rankings of before"},
 		{"local copies", "those of processors, rankers and readers follow Kafka", true, nil, "as the state table is"},
 	}, nil
 }
 
-// exclude is the command that takes the posts out of rankings.
-func (f *Forget) exclude() string {
-	ids := make([]string, len(f.opts.IDs))
-	for i, id := range f.opts.IDs {
-		ids[i] = strconv.FormatUint(id, 10)
-	}
-	return `"kudos ranker exclude ` + strings.Join(ids, " ") + `"`
-}
-
 // retention says how long a topic's records are kept; from is since when.
-func (f *Forget) retention(ctx context.Context, topic, from string) (string, error) {
-	configs, err := kadm.NewClient(f.cl).DescribeTopicConfigs(ctx, topic)
-	var config kadm.ResourceConfig
-	if err == nil {
-		config, err = configs.On(topic, nil)
+func (f *forget) retention(ctx context.Context, topic, from string) (string, error) {
+	configs, err := kafka.TopicConfigs(ctx, f.cl, topic)
+	if err != nil {
+		return "", err
 	}
-	if err := errors.Join(err, config.Err); err != nil {
-		return "", fmt.Errorf("reading the settings of topic %s: %w", topic, err)
+	ms, ok := configs["retention.ms"]
+	if !ok {
+		return "", fmt.Errorf("topic %s has no setting retention.ms", topic)
 	}
-	for _, c := range config.Configs {
-		if c.Key == "retention.ms" {
-			return keptFor(c.MaybeValue(), from)
-		}
-	}
-	return "", fmt.Errorf("topic %s has no setting retention.ms", topic)
+	return keptFor(ms, from)
 }
 
 // keptFor says it in words. Kafka deletes whole segments: the last of a segment's records has to be that old.
@@ -109,9 +100,9 @@ func keptFor(retentionMs, from string) (string, error) {
 	return fmt.Sprintf("for %s %s (retention.ms), and until Kafka deletes the segment", text, from), nil
 }
 
-// deadLetters counts those that name what is to be forgotten. Of many nobody can tell:
-// that they could not be read is why they are there.
-func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
+// deadLetters counts those that name what is to be forgotten. Of many nobody can tell: that they could not be read is
+// why they are there.
+func (f *forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	type span struct{ from, to int64 }
 	var spans []span
@@ -127,8 +118,8 @@ func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	if total == 0 {
 		return 0, nil
 	}
-	add, end := f.opts.Begin("reading "+schema.TopicDLT, "records", total)
-	defer end()
+	phase := f.opts.Begin("reading "+schema.TopicDLT, "records", total)
+	defer phase.End()
 	for p, s := range spans {
 		if s.from >= s.to {
 			continue
@@ -140,7 +131,7 @@ func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
 					n++
 				}
 			}
-			add(c.Next - next)
+			phase.Add(c.Next - next)
 			next = c.Next
 			return c.Next < s.to, nil
 		})
@@ -152,12 +143,12 @@ func (f *Forget) deadLetters(ctx context.Context) (n int64, _ error) {
 }
 
 // names tells whether a dead letter names what is asked for, in its key or its value.
-func names(rec *kgo.Record, a *asked) bool {
+func names(rec *kgo.Record, asked asked) bool {
 	var e schema.Event
 	_ = schema.DecodeEvent(rec.Key, rec.Value, &e) // fails as it must; what it could read is in e
-	if a.has(e.PostID, e.UserID) {
+	if asked(e.PostID, e.UserID) {
 		return true
 	}
 	post, err := schema.ParsePostKey(rec.Key)
-	return err == nil && a.has(post, e.UserID)
+	return err == nil && asked(post, e.UserID)
 }

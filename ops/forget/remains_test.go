@@ -1,17 +1,13 @@
 package forget
 
 import (
-	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/schema"
 )
-
-func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestKeptFor(t *testing.T) {
 	for in, want := range map[string]string{
@@ -29,15 +25,11 @@ func TestKeptFor(t *testing.T) {
 }
 
 func TestWhatRemains(t *testing.T) {
-	w := newWorld(t)
-	altered, err := kadm.NewClient(w.cl).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "retention.ms", Value: kadm.StringPtr("864000000")}}, schema.TopicLikes)
-	require.NoError(t, err)
-	require.NoError(t, altered[0].Err)
-	w.populate()
-	w.fold()
-	w.waitFolded()
+	w := newWorld(t, "")
+	w.Set(schema.TopicLikes, "retention.ms", "864000000") // ten days
+	w.populateAndFold()
 	letter := func(partition int32, key, value string) {
-		w.produce(&kgo.Record{Topic: schema.TopicDLT, Partition: partition, Key: []byte(key), Value: []byte(value)})
+		w.Write(&kgo.Record{Topic: schema.TopicDLT, Partition: partition, Key: []byte(key), Value: []byte(value)})
 	}
 	letter(0, "2", "no event")
 	letter(1, "02", `{"user_id":2`)
@@ -45,9 +37,7 @@ func TestWhatRemains(t *testing.T) {
 	letter(3, "x", `{"post_id":5,"user_id":2,"action":"LIKE"}`)
 	letter(3, "3", `{"user_id":7}`)
 	remain := func(o Options, where string) Remain {
-		r, err := w.run(o)
-		require.NoError(t, err)
-		for _, m := range r.Remains {
+		for _, m := range w.mustRun(o).Remains {
 			if m.Where == where {
 				return m
 			}
@@ -63,11 +53,15 @@ func TestWhatRemains(t *testing.T) {
 	require.EqualValues(t, 3, records(options(Post, 2), schema.TopicDLT))
 	require.EqualValues(t, 2, records(options(User, 2), schema.TopicDLT))
 	require.EqualValues(t, 0, records(options(Post, 6), schema.TopicDLT))
-	require.EqualValues(t, 6, records(options(Post, 2), schema.TopicState), "who has withdrawn it by themselves included")
+	require.EqualValues(t, 6, records(options(Post, 2), schema.TopicState),
+		"who has withdrawn it by themselves included")
 	require.EqualValues(t, 7, records(options(User, 2), schema.TopicState))
 	require.Contains(t, remain(options(Post, 2), schema.TopicLikes).Kept, "10 days")
 	require.Contains(t, remain(options(Post, 2, 3), "rankings").What, `"kudos ranker exclude 2 3"`)
-	for where, users := range map[string]bool{schema.TopicLikes: true, schema.TopicState: true, schema.TopicDLT: true, schema.TopicUpdates: false, "MySQL": false, "rankings": false} {
+	for where, users := range map[string]bool{
+		schema.TopicLikes: true, schema.TopicState: true, schema.TopicDLT: true,
+		schema.TopicUpdates: false, "MySQL": false, "rankings": false,
+	} {
 		require.Equal(t, users, remain(options(User, 2), where).UserIDs, where)
 	}
 }

@@ -11,11 +11,10 @@ import (
 	"kudos/stream/kafka"
 )
 
-// rebuildMySQL makes the tables anew from the state table. Processors may run: what
-// they apply meanwhile to the old tables they apply again to the new ones, which
-// stand at an earlier position. One shard after the other: each has positions of its own,
-// so that it is right from its RENAME on, whatever becomes of the others.
-func (b *Rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
+// rebuildMySQL rebuilds the tables from the state table. Processors may run: what they apply meanwhile to the old
+// tables they apply again to the new ones, which stand at an earlier position. One shard after the other: each has
+// positions of its own, so that it is right from its RENAME on, whatever becomes of the others.
+func (b *rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
 	db, err := sql.Open(b.mysql, b.log)
 	if err != nil {
 		return err
@@ -55,7 +54,7 @@ func (b *Rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
 	return nil
 }
 
-func (b *Rebuild) question() string {
+func (b *rebuild) question() string {
 	old := "The present ones are kept as like_count" + sql.OldSuffix + " and so on, in the place of earlier ones kept."
 	if b.opts.DropOld {
 		old = "The present ones are dropped."
@@ -64,27 +63,32 @@ func (b *Rebuild) question() string {
 	if n := len(b.mysql.Each()); n > 1 {
 		where = fmt.Sprintf(", in all %d databases", n)
 	}
-	return "Put tables made from the state table in the place of like_count, like_hourly and applied_offset" + where + "? " + old
+	return "Put tables made from the state table in the place of like_count, like_hourly and applied_offset" + where +
+		"? " + old
 }
 
-// positions finds where in like-updates the state table of each partition stands, and
-// refuses one that does not belong to it.
-func (b *Rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Position, error) {
+// positions finds where in like-updates the state table of each partition stands, and refuses one that does not belong
+// to it.
+func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Position, error) {
 	positions := make([]sql.Position, c.Source.Partitions)
-	first, _ := c.State(0) // all partitions of the state table were read in the same layout, or counts are missing
 	for partition := range c.Source.Partitions {
-		p, ok := c.State(partition)
+		p := c.State(partition)
 		switch {
-		case !ok:
-			return nil, fmt.Errorf("partition %d of the state table has no progress record, so there is nothing to make MySQL from; run `kudos topics apply`, or, if the state table was lost, `kudos rebuild --from-events`", partition)
+		case p == nil:
+			return nil, fmt.Errorf("partition %d of the state table has no progress record, "+
+				"so there is nothing to make MySQL from; run `kudos topics apply`, "+
+				"or, if the state table was lost, `kudos rebuild --from-events`", partition)
 		case p.Moving:
 			return nil, errMoving
-		case first.Layouts != p.Layouts:
-			return nil, fmt.Errorf("a repartition has begun and ended while the state table was read; run this again")
-		case p.ClusterID != c.ClusterID || p.Partitions != c.Source.Partitions:
-			return nil, fmt.Errorf("partition %d of the state table is of cluster %s with %d partitions, this is cluster %s with %d; restore the topics that belong together", partition, p.ClusterID, p.Partitions, c.ClusterID, c.Source.Partitions)
+		case p.Layouts != c.State(0).Layouts: // in another one, counts are missing
+			return nil, errors.New("a repartition has begun and ended while the state table was read; run this again")
+		case p.ClusterID != b.topics.ClusterID || p.Partitions != c.Source.Partitions:
+			return nil, fmt.Errorf("partition %d of the state table is of cluster %s with %d partitions, "+
+				"this is cluster %s with %d; restore the topics that belong together",
+				partition, p.ClusterID, p.Partitions, b.topics.ClusterID, c.Source.Partitions)
 		case p.UpdatesID != c.Source.TopicID:
-			return nil, fmt.Errorf("the state table of partition %d belongs to another like-updates than is there now; stop the processors and run `kudos rebuild --updates`", partition)
+			return nil, fmt.Errorf("the state table of partition %d belongs to another like-updates "+
+				"than is there now; stop the processors and run `kudos rebuild --updates`", partition)
 		}
 		var err error
 		if positions[partition], err = audit.Locate(ctx, b.cl, partition, p.NextSeq); err != nil {
@@ -95,7 +99,9 @@ func (b *Rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 }
 
 // replace fills shadow tables of a shard and puts them in place.
-func (b *Rebuild) replace(ctx context.Context, shard sql.Options, c *audit.Comparison, positions []sql.Position) (err error) {
+func (b *rebuild) replace(
+	ctx context.Context, shard sql.Options, c *audit.Comparison, positions []sql.Position,
+) (err error) {
 	shadow, err := sql.NewShadow(ctx, shard, b.log)
 	if err != nil {
 		return err
@@ -113,7 +119,8 @@ func (b *Rebuild) replace(ctx context.Context, shard sql.Options, c *audit.Compa
 		return err
 	}
 	if topics.ByName[schema.TopicUpdates].ID != c.Source.TopicID {
-		return fmt.Errorf("%s was deleted and created again meanwhile; nothing was changed in MySQL at %s", schema.TopicUpdates, shadow)
+		return fmt.Errorf("%s was deleted and created again meanwhile; nothing was changed in MySQL at %s",
+			schema.TopicUpdates, shadow)
 	}
 	if err := shadow.Swap(ctx, b.opts.DropOld); err != nil {
 		return err
@@ -127,7 +134,7 @@ func (b *Rebuild) replace(ctx context.Context, shard sql.Options, c *audit.Compa
 // fillRows is how many rows are collected for the tables at a time.
 const fillRows = 20_000
 
-func (b *Rebuild) fill(ctx context.Context, shadow *sql.Shadow, shard sql.Shard, c *audit.Comparison) error {
+func (b *rebuild) fill(ctx context.Context, shadow *sql.Shadow, shard sql.Shard, c *audit.Comparison) error {
 	total := (c.Report.Posts.Compared + c.Report.Hours.Compared) / int64(shard.Count())
 	phase := b.opts.Audit.Progress.Begin("filling the new tables at "+shadow.String(), "rows", total)
 	defer phase.End()

@@ -5,25 +5,20 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/dev/devtest"
 	"kudos/schema"
 )
 
-// newCounted is a world with a database in which the one post has a wrong count, and a
-// state table in which it has 3 likes.
+// newCounted is a world with a database in which the one post has a wrong count, and a state table in which it has 3
+// likes.
 func newCounted(t *testing.T) (*world, *sqlx.DB) {
 	w := newWorld(t)
-	var db *sqlx.DB
-	w.mysql, db = devtest.Database(t)
-	devtest.Migrate(t, w.mysql)
+	db := w.startDatabase()
 	for user := range uint64(3) {
-		e := like(user + 1)
-		pair := schema.Pair{Reaction: schema.Liked, TimeMs: e.TimeMs, SinceMs: e.TimeMs, Region: e.Region}
-		w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendPairKey(nil, thePost, user+1), Value: schema.AppendPair(nil, &pair)})
+		w.Write(reaction(thePost, user+1, schema.Liked, 16_666_666))
 	}
-	w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendCountsKey(nil, thePost), Value: schema.AppendCounts(nil, schema.Counts{Likes: 3})})
+	w.Write(devtest.CountsRecord(damaged, thePost, schema.Counts{Likes: 3}))
 	w.publish(0, 3)
 	w.setProgress(func(p *schema.Progress) { p.NextOffset, p.NextSeq = 3, 1 })
 	db.MustExec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 77, 0)", thePost)
@@ -38,8 +33,7 @@ func likesIn(t *testing.T, db *sqlx.DB) (n int64) {
 func TestMySQLIsMadeFromTheStateTable(t *testing.T) {
 	t.Parallel()
 	w, db := newCounted(t)
-	result, err := w.run(MySQL)
-	require.NoError(t, err)
+	result := w.mustRun(MySQL)
 	require.True(t, result.Swapped)
 	require.Equal(t, int64(1), result.Posts)
 	require.Equal(t, int64(1), result.Hours)
@@ -48,7 +42,8 @@ func TestMySQLIsMadeFromTheStateTable(t *testing.T) {
 		NextOffset int64  `db:"next_offset"`
 		NextSeq    uint64 `db:"next_seq"`
 	}
-	require.NoError(t, db.Get(&position, "SELECT next_offset, next_seq FROM applied_offset WHERE partition_id = ?", damaged))
+	const query = "SELECT next_offset, next_seq FROM applied_offset WHERE partition_id = ?"
+	require.NoError(t, db.Get(&position, query, damaged))
 	require.Equal(t, int64(1), position.NextOffset)
 	require.Equal(t, uint64(1), position.NextSeq)
 }
@@ -57,30 +52,22 @@ func TestMySQLIsMadeFromTheStateTable(t *testing.T) {
 func TestMySQLIsNotMadeFromAStateTableOfOtherTopics(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(*world)
+		damage damage
 		says   string
 	}{
-		"another like-updates": {func(w *world) {
-			w.setProgress(func(p *schema.Progress) { p.UpdatesID[0]++ })
-		}, "the state table of partition 1 belongs to another like-updates than is there now; stop the processors and run `kudos rebuild --updates`"},
-		"another cluster": {func(w *world) {
-			w.setProgress(func(p *schema.Progress) { p.ClusterID = "another" })
-		}, "partition 1 of the state table is of cluster another"},
-		"other partitions": {func(w *world) {
-			w.setProgress(func(p *schema.Progress) { p.Partitions = 8 })
-		}, "with 8 partitions"},
-		"a state table that is lost": {func(w *world) { w.forget(schema.TopicState) }, "partition 1 of the state table has no progress record"},
-		"another layout": {func(w *world) {
-			w.setProgress(func(p *schema.Progress) { p.Layouts = 1 })
-		}, "a repartition has begun and ended while the state table was read"},
-		"reactions on their way": {func(w *world) {
-			w.setProgress(func(p *schema.Progress) { p.Moving, p.Layouts = true, 1 })
-		}, errMoving.Error()},
+		"another like-updates": {ofOtherUpdates, "the state table of partition 1 belongs to another like-updates " +
+			"than is there now; stop the processors and run `kudos rebuild --updates`"},
+		"another cluster":  {ofAnotherCluster, "partition 1 of the state table is of cluster another"},
+		"other partitions": {of8Partitions, "with 8 partitions"},
+		"a state table that is lost": {func(w *world) { w.forget(schema.TopicState, damaged, -1) },
+			"partition 1 of the state table has no progress record"},
+		"another layout":       {ofAnotherLayout, "a repartition has begun and ended while the state table was read"},
+		"reactions are moving": {isMoving, errMoving.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, db := newCounted(t)
-			c.change(w)
+			c.damage(w)
 			asked := false
 			w.asked = func() { asked = true }
 			result, err := w.run(MySQL)
@@ -98,34 +85,8 @@ func TestUpdatesCreatedAgainWhileMySQLIsMade(t *testing.T) {
 	w, db := newCounted(t)
 	w.asked = w.recreateUpdates
 	result, err := w.run(MySQL)
-	require.ErrorContains(t, err, "like-updates was deleted and created again meanwhile; nothing was changed in MySQL")
+	require.ErrorContains(t, err,
+		"like-updates was deleted and created again meanwhile; nothing was changed in MySQL")
 	require.False(t, result.Swapped)
 	require.Equal(t, int64(77), likesIn(t, db))
-}
-
-// From the events up to MySQL: as many as were folded, whoever tells.
-func TestAllIsMadeFromTheEvents(t *testing.T) {
-	t.Parallel()
-	for name, s := range map[string]standing{
-		"the state table is lost":      {-1, 7, -1},
-		"the state table went back":    {2, 7, -1},
-		"the group's offset went back": {7, 2, -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			var db *sqlx.DB
-			w.mysql, db = devtest.Database(t)
-			devtest.Migrate(t, w.mysql)
-			w.stand(s)
-			result, err := w.run(Events)
-			require.NoError(t, err)
-			require.True(t, result.Swapped)
-			require.Equal(t, int64(7), likesIn(t, db), "3 of 10 events are still to be folded")
-			require.Equal(t, int64(7), w.progress().NextOffset)
-			require.Equal(t, int32(0), w.progress().LeaderEpoch)
-			require.Equal(t, int64(7), w.committed())
-			require.Contains(t, w.out.String(), "rebuild: folding the events of partition 1: 7 offsets")
-		})
-	}
 }

@@ -1,3 +1,13 @@
+// Package rebuild rebuilds what was made from the stream: like_count, like_hourly and applied_offset from the state
+// table, while everything runs; like-updates from the state table, and the state table from likes, while the processors
+// are stopped.
+//
+//	likes ──(--from-events)──► state table ──(--updates)──► like-updates
+//	                                │
+//	                                └──────► shadow tables ──RENAME──► MySQL
+//
+// Each step can be stopped at any point and run again: MySQL changes in one RENAME, and each partition in Kafka in one
+// transaction, under the transactional id of its fold. A partition that is done is left alone.
 package rebuild
 
 import (
@@ -10,27 +20,27 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/ops/audit"
+	"kudos/ops/progress"
 	"kudos/processor/fold/table"
 	"kudos/schema"
 	"kudos/sql"
 	"kudos/stream/kafka"
 )
 
-// Depth is how far down the rebuilding begins.
+// Depth is how far up the stream the rebuild begins.
 type Depth int
 
 const (
-	// MySQL is made anew from the state table.
+	// MySQL is rebuilt from the state table.
 	MySQL Depth = iota
 	// Updates: like-updates too.
 	Updates
 	// Events: and before that the state table, from likes.
 	Events
-	// Loss: nothing is made anew; where the fold's next events are gone from likes, it
-	// is to go on with those that are left.
+	// Loss: nothing is rebuilt; where the fold's next events are gone from likes, it continues with those left.
 	Loss
-	// Offsets: nothing is made anew; the offset that the state table stands at is
-	// committed again, where that of the fold's group alone is wrong.
+	// Offsets: nothing is rebuilt; the offset that the state table stands at is committed again, where that of the
+	// fold's group alone is wrong.
 	Offsets
 )
 
@@ -45,17 +55,16 @@ type Options struct {
 	DryRun bool
 	// DropOld drops the tables that were in use, instead of keeping them aside.
 	DropOld bool
-	// TransactionTimeout is how long Kafka leaves the one transaction of a partition
-	// open. The broker's transaction.max.timeout.ms must allow it.
+	// TransactionTimeout is how long Kafka leaves the one transaction of a partition open. The broker's
+	// transaction.max.timeout.ms must allow it.
 	TransactionTimeout time.Duration
 }
 
-// DefaultOptions rebuild MySQL. 15 minutes is what brokers allow by default; at the
-// rate measured it is enough for 100 million posts in a partition.
+// DefaultOptions rebuild MySQL. 15 minutes is what brokers allow by default; at the rate measured it is enough for
+// 100 million posts in a partition.
 func DefaultOptions() Options {
 	o := Options{Audit: audit.DefaultOptions(), TransactionTimeout: 15 * time.Minute}
 	o.Audit.Deep = true
-	o.Audit.Progress.Name = "rebuild"
 	return o
 }
 
@@ -85,8 +94,7 @@ type Person interface {
 type Result struct {
 	// Report is the difference that there was to MySQL.
 	Report *audit.Report `json:"report"`
-	// Updates and State count what was written to Kafka; a partition that was done
-	// already is in neither.
+	// Updates and State count what was written to Kafka; a partition that was done already is in neither.
 	Updates int64 `json:"updates"`
 	State   int64 `json:"state"`
 	// Posts and Hours are the rows of the new tables.
@@ -97,13 +105,14 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Rebuild is one run.
-type Rebuild struct {
+// rebuild is one run.
+type rebuild struct {
 	opts   Options
 	kafka  kafka.Options
 	mysql  sql.Options
 	person Person
 	log    *slog.Logger
+	began  time.Time
 
 	cl     *kgo.Client
 	topics kafka.Topics
@@ -111,46 +120,60 @@ type Rebuild struct {
 	result Result
 }
 
-// New makes a rebuild; it does nothing yet.
-func New(o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger) (*Rebuild, error) {
-	if err := errors.Join(o.Validate(), kafka.Validate(), mysql.Validate()); err != nil {
-		return nil, err
-	}
-	return &Rebuild{opts: o, kafka: kafka, mysql: mysql, person: person, log: log}, nil
-}
-
-// Run does it, once. It may be stopped by ctx at any point, and run again.
-func (b *Rebuild) Run(ctx context.Context) (_ *Result, err error) {
-	began := time.Now()
-	if b.cl, err = b.kafka.NewClient(b.log); err != nil {
+// Run rebuilds, by options that are valid. It may be stopped by ctx at any point, and run again.
+func Run(
+	ctx context.Context, o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
+) (*Result, error) {
+	b := &rebuild{opts: o, kafka: kafka, mysql: mysql, person: person, log: log, began: time.Now()}
+	if err := b.connect(ctx); err != nil {
 		return nil, err
 	}
 	defer b.cl.Close()
-	b.topics, err = kafka.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
-	if err != nil {
-		return nil, err
+	return &b.result, b.run(ctx)
+}
+
+// connect finds out what there is in Kafka.
+func (b *rebuild) connect(ctx context.Context) (err error) {
+	if b.cl, err = b.kafka.NewClient(b.log); err != nil {
+		return err
 	}
-	if err := b.findLayout(ctx); err != nil {
-		return nil, err
+	b.topics, err = kafka.LookUpTopics(ctx, b.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
+	if err == nil {
+		err = b.findLayout(ctx)
+	}
+	if err != nil {
+		b.cl.Close()
+	}
+	return err
+}
+
+func (b *rebuild) run(ctx context.Context) error {
+	if b.opts.Depth != MySQL {
+		// A processor that starts later fences the transaction in flight, and only the rebuild fails.
+		err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply)
+		if err != nil {
+			return err
+		}
 	}
 	agreed := false
 	switch b.opts.Depth {
 	case Loss:
-		return &b.result, b.acceptLoss(ctx)
+		return b.acceptLoss(ctx)
 	case Offsets:
-		return &b.result, b.commitOffsets(ctx)
+		return b.commitOffsets(ctx)
 	case Updates, Events:
+		var err error
 		if agreed, err = b.rebuildKafka(ctx); err != nil || !agreed {
-			return &b.result, err
+			return err
 		}
 	}
-	err = b.rebuildMySQL(ctx, agreed)
-	b.result.Seconds = time.Since(began).Seconds()
-	return &b.result, err
+	err := b.rebuildMySQL(ctx, agreed)
+	b.result.Seconds = time.Since(b.began).Seconds()
+	return err
 }
 
-// rebuildKafka makes like-updates anew, and before it the state table if told to.
-func (b *Rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
+// rebuildKafka rebuilds like-updates, and before it the state table if told to.
+func (b *rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 	jobs, err := b.plan(ctx)
 	if err != nil {
 		return false, err
@@ -175,9 +198,8 @@ func (b *Rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 	return true, nil
 }
 
-// findLayout asks the state table for the layout; if no partition knows any more, it is as
-// the settings say.
-func (b *Rebuild) findLayout(ctx context.Context) (err error) {
+// findLayout asks the state table for the layout; if no partition knows any more, it is as the settings say.
+func (b *rebuild) findLayout(ctx context.Context) (err error) {
 	buckets := b.opts.UserBuckets
 	for partition := range b.partitions() {
 		last, err := table.LastProgress(ctx, b.cl, partition)
@@ -194,8 +216,13 @@ func (b *Rebuild) findLayout(ctx context.Context) (err error) {
 }
 
 // partitions of every topic.
-func (b *Rebuild) partitions() int32 { return b.topics.ByName[schema.TopicUpdates].Partitions }
+func (b *rebuild) partitions() int32 { return b.topics.ByName[schema.TopicUpdates].Partitions }
 
-func (b *Rebuild) say(format string, args ...any) error {
+// phase shows the progress of a partition's work.
+func (b *rebuild) phase(what string, partition int32, unit string, total int64) *progress.Phase {
+	return b.opts.Audit.Progress.Begin(fmt.Sprintf("%s of partition %d", what, partition), unit, total)
+}
+
+func (b *rebuild) say(format string, args ...any) error {
 	return b.person.Say(fmt.Sprintf(format, args...))
 }

@@ -7,38 +7,110 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/devtest"
 	"kudos/ops/audit"
 	"kudos/schema"
-	"kudos/stream/kafka"
 )
 
-// updates returns all of like-updates in the damaged partition, without progress.
-func (w *world) updates() (all []schema.Update) {
-	w.t.Helper()
-	err := kafka.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, damaged, 0, func(c kafka.LogChunk) (bool, error) {
-		for _, rec := range c.Records {
-			var u schema.Update
-			require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))
-			if string(rec.Key) != schema.ProgressKey {
-				all = append(all, u)
-			}
+// What was folded is folded again: an event that was left out could never be counted, since the fold goes on behind it.
+func TestEventsAreReplayedToWhereTheyWereFolded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		standing
+		until int64
+	}{
+		"all agree":                                   {standing{6, 6, 6}, 6},
+		"published decides, where it is less":         {standing{8, 7, 5}, 5},
+		"published decides, where it is more":         {standing{4, 5, 9}, 9},
+		"nothing published, the offset is ahead":      {standing{4, 7, -1}, 7},
+		"nothing published, the state table is ahead": {standing{7, 4, -1}, 7},
+		"nothing published, no committed offset":      {standing{5, -1, -1}, 5},
+		"nothing published, the state table is lost":  {standing{-1, 5, -1}, 5},
+		"published, all else is lost":                 {standing{-1, -1, 3}, 3},
+		"up to the end":                               {standing{10, 10, 10}, 10},
+		"nothing published, the offset is at the end": {standing{2, 10, -1}, 10},
+		"nothing published, nothing folded":           {standing{0, 0, -1}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newStanding(t, c.standing, nothing)
+			jobs, err := w.rebuild(Events).plan(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []job{
+				{partition: 0, empty: true, events: true},
+				{partition: damaged, empty: c.published < 0, until: c.until, events: true},
+			}, jobs)
+		})
+	}
+}
+
+// From the events up to MySQL: as many as were folded, whoever tells.
+func TestAllIsMadeFromTheEvents(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]standing{
+		"the state table is lost":      {-1, 7, -1},
+		"the state table went back":    {2, 7, -1},
+		"the group's offset went back": {7, 2, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newStanding(t, s, nothing)
+			db := w.startDatabase()
+			result := w.mustRun(Events)
+			require.True(t, result.Swapped)
+			require.Equal(t, int64(7), likesIn(t, db), "3 of 10 events are still to be folded")
+			require.Equal(t, int64(7), w.progress().NextOffset)
+			require.Equal(t, int32(0), w.progress().LeaderEpoch)
+			require.Equal(t, int64(7), w.committed())
+			require.Contains(t, w.out.String(), "rebuild: folding the events of partition 1: 7 offsets")
+			w.in = 0
+			require.Equal(t, int32(-1), w.progress().LeaderEpoch, "no event was folded: none has an epoch")
+		})
+	}
+}
+
+func TestEachDifference(t *testing.T) {
+	t.Parallel()
+	counts := func(post uint64) string { return string(schema.AppendCountsKey(nil, post)) }
+	table := func(rows map[string]string) *audit.Table {
+		table, err := audit.NewTable(t.TempDir(), damaged, devtest.Log())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, table.Close()) })
+		w := table.NewWrite()
+		for key, value := range rows {
+			require.NoError(t, w.Set([]byte(key), []byte(value)))
 		}
-		return c.Next < c.End, nil
-	})
-	require.NoError(w.t, err)
-	return all
+		require.NoError(t, w.Commit(0))
+		return table
+	}
+	old := table(map[string]string{
+		counts(1): "old alone", counts(3): "same", counts(4): "other", counts(9): "old alone, last"})
+	fresh := table(map[string]string{
+		counts(2): "fresh alone", counts(3): "same", counts(4): "another", counts(5): "fresh alone"})
+	type change struct{ key, value string }
+	var changes []change
+	require.NoError(t, eachDifference(old, fresh, func(key, value []byte) error {
+		if value == nil {
+			value = []byte("deleted")
+		}
+		changes = append(changes, change{string(key), string(value)})
+		return nil
+	}))
+	require.Equal(t, []change{
+		{counts(1), "deleted"}, {counts(2), "fresh alone"}, {counts(4), "another"}, {counts(5), "fresh alone"},
+		{counts(9), "deleted"},
+	}, changes)
 }
 
-// react has the state table hold a user's reaction of a minute.
-func (w *world) react(post, user uint64, reaction schema.Reaction, minute int64) {
-	w.t.Helper()
+// reaction is a user's, of a minute, in the state table.
+func reaction(post, user uint64, reaction schema.Reaction, minute int64) *kgo.Record {
 	at := time.Unix(minute*60, 0).UnixMilli()
-	pair := schema.Pair{Reaction: reaction, TimeMs: at, SinceMs: at, Region: schema.Region{'U', 'S'}}
-	w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendPairKey(nil, post, user), Value: schema.AppendPair(nil, &pair)})
+	pair := schema.Pair{Reaction: reaction, TimeMs: at, SinceMs: at, Region: us}
+	return devtest.PairRecord(damaged, post, user, pair)
 }
 
-// TestUpdatesAreMadeFromThePairs: each cell has what the pairs in it come to, and a record of the
-// counts that is another is set right with them.
+// TestUpdatesAreMadeFromThePairs: each cell has what the pairs in it come to, and a record of the counts that is
+// another is corrected with them.
 func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -52,107 +124,36 @@ func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			for user, minute := range []int64{100, 100, 101} {
-				w.react(thePost, uint64(user+1), schema.Liked, minute)
-			}
-			w.react(thePost, 7, schema.Disliked, 100)
-			w.react(thePost, 8, schema.Disliked, 100)
-			w.react(thePost, 9, schema.NoReaction, 100)
 			other := postAfter(thePost)
-			w.react(other, 1, schema.Liked, 99)
-			w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendCountsKey(nil, thePost), Value: schema.AppendCounts(nil, c.stored)},
-				&kgo.Record{Key: schema.AppendCountsKey(nil, other), Value: schema.AppendCounts(nil, schema.Counts{Likes: 1})})
-			_, err := w.run(Updates)
-			require.ErrorContains(t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
-			us := schema.Region{'U', 'S'}
+			w.Write(
+				reaction(thePost, 1, schema.Liked, 100), reaction(thePost, 2, schema.Liked, 100),
+				reaction(thePost, 3, schema.Liked, 101), reaction(thePost, 7, schema.Disliked, 100),
+				reaction(thePost, 8, schema.Disliked, 100), reaction(thePost, 9, schema.NoReaction, 100),
+				reaction(other, 1, schema.Liked, 99), devtest.CountsRecord(damaged, thePost, c.stored),
+				devtest.CountsRecord(damaged, other, schema.Counts{Likes: 1}))
+			w.runKafka(Updates)
+			updates := w.updates()
+			require.Len(t, updates, 3, "with the progress record")
 			require.Equal(t, []schema.Update{{
 				Counts: schema.Counts{Likes: 3, Dislikes: 2},
-				Deltas: []schema.Delta{{Region: us, Minute: 100, Likes: 2, Dislikes: 2}, {Region: us, Minute: 101, Likes: 1}},
+				Deltas: []schema.Delta{
+					{Region: us, Minute: 100, Likes: 2, Dislikes: 2}, {Region: us, Minute: 101, Likes: 1},
+				},
 			}, {
 				Seq:    1,
 				Counts: schema.Counts{Likes: 1},
 				Deltas: []schema.Delta{{Region: us, Minute: 99, Likes: 1}},
-			}}, w.updates())
+			}}, updates[:2])
 			require.Contains(t, w.said, c.said)
-			mended := "partition 1: the state table's counts of 1 posts were not those of their pairs; set right"
+			repaired := "partition 1: the state table's counts of 1 posts were not those of their pairs; set right"
 			if c.counts > 0 {
-				require.Contains(t, w.said, mended)
+				require.Contains(t, w.said, repaired)
 			} else {
-				require.NotContains(t, w.said, mended)
+				require.NotContains(t, w.said, repaired)
 			}
 			require.Contains(t, w.out.String(), "rebuild: writing the updates of partition 1: 2 updates")
 			require.Equal(t, uint64(3), w.progress().NextSeq)
 		})
-	}
-}
-
-// eachDifference is what turns one table into another.
-func TestEachDifference(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	b := w.rebuild(Events)
-	counts := func(post uint64) string { return string(schema.AppendCountsKey(nil, post)) }
-	tables := []map[string]string{
-		{counts(1): "old alone", counts(3): "same", counts(4): "other", counts(9): "old alone, last"},
-		{counts(2): "fresh alone", counts(3): "same", counts(4): "another", counts(5): "fresh alone"},
-	}
-	var made [2]*audit.Table
-	for i, rows := range tables {
-		table, err := b.newTable(t.TempDir(), damaged)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, table.Close()) })
-		write := table.NewWrite()
-		for key, value := range rows {
-			require.NoError(t, write.Set([]byte(key), []byte(value)))
-		}
-		require.NoError(t, write.Commit(0))
-		made[i] = table
-	}
-	type change struct{ key, value string }
-	var changes []change
-	require.NoError(t, eachDifference(made[0], made[1], func(key, value []byte) error {
-		if value == nil {
-			value = []byte("deleted")
-		}
-		changes = append(changes, change{string(key), string(value)})
-		return nil
-	}))
-	require.Equal(t, []change{
-		{counts(1), "deleted"}, {counts(2), "fresh alone"}, {counts(4), "another"}, {counts(5), "fresh alone"}, {counts(9), "deleted"},
-	}, changes)
-}
-
-// TestNothingFoldedHasNoEpoch: there is no record whose epoch it could be.
-func TestNothingFoldedHasNoEpoch(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	b := w.rebuild(Events)
-	table, err := b.newTable(t.TempDir(), damaged)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, table.Close()) }()
-	epoch, err := b.replay(t.Context(), job{partition: damaged}, table)
-	require.NoError(t, err)
-	require.Equal(t, int32(-1), epoch)
-}
-
-// TestOffsetsOfAllPartitionsAreCommittedAgain, not only that of the first one.
-func TestOffsetsOfAllPartitionsAreCommittedAgain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for p := range int32(partitions) {
-		w.in = p
-		for range 4 {
-			w.write(schema.TopicLikes, p, &kgo.Record{Value: []byte("an event")})
-		}
-		w.setProgress(func(p *schema.Progress) { p.NextOffset, p.NextSeq = 3, 1 })
-		w.publish(0, 3)
-		w.commit(1)
-	}
-	_, err := w.run(Offsets)
-	require.NoError(t, err)
-	for p := range int32(partitions) {
-		w.in = p
-		require.Equal(t, int64(3), w.committed(), "partition %d", p)
 	}
 }
 
@@ -161,18 +162,15 @@ func TestUpdatesOfAPostWithManyCells(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const cells = schema.MaxDeltas + 1
-	var pairs []*kgo.Record
+	records := []*kgo.Record{devtest.CountsRecord(damaged, thePost, schema.Counts{Likes: cells})}
 	for minute := range int64(cells) {
-		at := time.Unix(minute*60, 0).UnixMilli()
-		pair := schema.Pair{Reaction: schema.Liked, TimeMs: at, SinceMs: at, Region: schema.Region{'U', 'S'}}
-		pairs = append(pairs, &kgo.Record{Key: schema.AppendPairKey(nil, thePost, uint64(minute)+1), Value: schema.AppendPair(nil, &pair)})
+		records = append(records, reaction(thePost, uint64(minute)+1, schema.Liked, minute))
 	}
-	w.write(schema.TopicState, damaged, pairs...)
-	w.write(schema.TopicState, damaged, &kgo.Record{Key: schema.AppendCountsKey(nil, thePost), Value: schema.AppendCounts(nil, schema.Counts{Likes: cells})})
-	_, err := w.run(Updates)
-	require.ErrorContains(t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
+	w.Write(records...)
+	w.runKafka(Updates)
 	updates := w.updates()
-	require.Len(t, updates, 2)
+	require.Len(t, updates, 3, "with the progress record")
 	require.Len(t, updates[0].Deltas, schema.MaxDeltas)
-	require.Equal(t, []schema.Delta{{Region: schema.Region{'U', 'S'}, Minute: cells - 1, Likes: 1}}, updates[1].Deltas)
+	last := schema.Delta{Region: us, Minute: cells - 1, Likes: 1}
+	require.Equal(t, []schema.Delta{last}, updates[1].Deltas)
 }

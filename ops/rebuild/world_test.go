@@ -3,18 +3,20 @@ package rebuild
 import (
 	"bytes"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/dev/devtest"
 	"kudos/ops/audit"
+	"kudos/ops/progress"
 	"kudos/ops/topics"
 	"kudos/processor/fold/table"
 	"kudos/schema"
@@ -30,81 +32,87 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
 
-// world is a broker with topics as `kudos topics apply` leaves them, and a person who
-// agrees to all.
+// world is a broker with topics as `kudos topics apply` leaves them, and a person who agrees to all.
 type world struct {
-	t      *testing.T
-	broker *kfake.Cluster
-	kafka  kafka.Options
-	mysql  sql.Options
-	cl     *kgo.Client
-	said   []string
-	out    bytes.Buffer // what is told of the work
-	in     int32        // the partition that is written to and looked at
-	// asked is called before the person agrees.
-	asked func()
+	*devtest.Kafka
+	t     *testing.T
+	mysql sql.Options
+	said  []string
+	out   bytes.Buffer // what is told of the work
+	in    int32        // the partition that is written to and looked at
+	asked func()       // called before the person agrees
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, mysql: sql.DefaultOptions(), asked: func() {}, in: damaged}
+	w := &world{Kafka: devtest.NewKafka(t), t: t, mysql: sql.DefaultOptions(), asked: func() {}, in: damaged}
 	w.mysql.DSN = "nobody@tcp(127.0.0.1:1)/none"
-	w.broker, w.kafka = devtest.Broker(t)
-	_, err := topics.Apply(t.Context(), w.kafka, schema.Layout{Partitions: partitions}, 1, devtest.Log())
-	require.NoError(t, err)
-	w.cl, err = w.kafka.NewClient(devtest.Log(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	require.NoError(t, err)
-	t.Cleanup(w.cl.Close)
+	w.applyTopics()
 	return w
+}
+
+func (w *world) applyTopics() {
+	_, err := topics.Apply(w.t.Context(), w.Options, schema.Layout{Partitions: partitions}, 1, devtest.Log())
+	require.NoError(w.t, err)
+}
+
+func (w *world) startDatabase() (db *sqlx.DB) {
+	w.mysql, db = devtest.Database(w.t)
+	devtest.Migrate(w.t, w.mysql)
+	return db
 }
 
 func (w *world) Say(line string) error      { w.said = append(w.said, line); return nil }
 func (w *world) Show(*audit.Report) error   { return nil }
 func (w *world) Agree(string) (bool, error) { w.asked(); return true, nil }
 
-// rebuild is one that has looked, and done nothing yet.
-func (w *world) rebuild(depth Depth) *Rebuild {
-	w.t.Helper()
+func (w *world) requireSaid(words ...string) {
+	for _, word := range words {
+		require.Contains(w.t, strings.Join(w.said, "\n"), word)
+	}
+}
+
+func (w *world) options(depth Depth, change ...func(*Options)) Options {
 	o := DefaultOptions()
 	o.Depth, o.TransactionTimeout, o.Audit.TempDir = depth, time.Minute, w.t.TempDir()
-	o.Audit.Progress = audit.Progress{Name: "rebuild", Out: &w.out}
-	b, err := New(o, w.kafka, w.mysql, w, devtest.Log())
-	require.NoError(w.t, err)
-	b.cl = w.cl
-	b.topics, err = kafka.LookUpTopics(w.t.Context(), w.cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
-	require.NoError(w.t, err)
-	require.NoError(w.t, b.findLayout(w.t.Context()))
+	o.Audit.Progress = progress.Printer{Name: "rebuild", Out: &w.out}
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// rebuild is one that has looked, and done nothing yet.
+func (w *world) rebuild(depth Depth) *rebuild {
+	b := &rebuild{opts: w.options(depth), kafka: w.Options, mysql: w.mysql, person: w, log: devtest.Log()}
+	require.NoError(w.t, b.connect(w.t.Context()))
+	w.t.Cleanup(b.cl.Close)
 	return b
 }
 
 // rebuilding is held by one test at a time: a rebuild locks the whole database server, which all tests share.
 var rebuilding sync.Mutex
 
-// run is a rebuild from its beginning to its end.
-func (w *world) run(depth Depth) (*Result, error) {
-	w.t.Helper()
+func (w *world) run(depth Depth, change ...func(*Options)) (*Result, error) {
 	rebuilding.Lock()
 	defer rebuilding.Unlock()
-	b := w.rebuild(depth)
-	b.cl = nil
 	w.said = nil
-	return b.Run(w.t.Context())
+	return Run(w.t.Context(), w.options(depth, change...), w.Options, w.mysql, w, devtest.Log())
 }
 
-func (w *world) write(topic string, partition int32, records ...*kgo.Record) {
-	w.t.Helper()
-	for _, rec := range records {
-		rec.Topic, rec.Partition = topic, partition
-	}
-	require.NoError(w.t, w.cl.ProduceSync(w.t.Context(), records...).FirstErr())
+func (w *world) mustRun(depth Depth, change ...func(*Options)) *Result {
+	result, err := w.run(depth, change...)
+	require.NoError(w.t, err)
+	return result
 }
 
-// like is user's like of the post that these tests are about.
-func like(user uint64) schema.Event {
-	return schema.Event{PostID: thePost, UserID: user, Action: schema.Like, TimeMs: 1e12, Region: schema.Region{'U', 'S'}}
+// runKafka is one that does its work in Kafka, and then finds no MySQL.
+func (w *world) runKafka(depth Depth) {
+	_, err := w.run(depth)
+	require.ErrorContains(w.t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
 }
 
-// thePost is in the damaged partition.
-var thePost = postAfter(0)
+// thePost, which these tests are about, is in the damaged partition.
+var thePost, us = postAfter(0), schema.Region{'U', 'S'}
 
 // postAfter is the next one there.
 func postAfter(post uint64) uint64 {
@@ -113,92 +121,147 @@ func postAfter(post uint64) uint64 {
 	return post
 }
 
-// likes writes so many events.
 func (w *world) likes(n uint64) {
-	w.t.Helper()
+	var records []*kgo.Record
 	for user := range n {
-		e := like(user + 1)
-		w.write(schema.TopicLikes, damaged, &kgo.Record{Key: schema.AppendPostKey(nil, e.PostID), Value: schema.AppendEvent(nil, &e)})
+		e := schema.Event{PostID: thePost, UserID: user + 1, Action: schema.Like, TimeMs: 1e12, Region: us}
+		key, value := schema.AppendPostKey(nil, e.PostID), schema.AppendEvent(nil, &e)
+		for p := range int32(partitions) {
+			records = append(records, &kgo.Record{Topic: schema.TopicLikes, Partition: p, Key: key, Value: value})
+		}
 	}
+	w.Write(records...)
 }
 
 func (w *world) progress() *schema.Progress {
-	w.t.Helper()
-	p, err := table.LastProgress(w.t.Context(), w.cl, w.in)
+	p, err := table.LastProgress(w.t.Context(), w.Client, w.in)
 	require.NoError(w.t, err)
 	return p
 }
 
-// setProgress changes the last progress record.
 func (w *world) setProgress(change func(*schema.Progress)) {
-	w.t.Helper()
 	p := w.progress()
 	change(p)
-	w.write(schema.TopicState, w.in, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, p)})
+	w.Write(devtest.ProgressRecord(w.in, *p))
 }
 
 // publish ends like-updates with a record that covers likes up to an offset.
 func (w *world) publish(seq uint64, source int64) {
-	w.t.Helper()
 	u := schema.ProgressUpdate(0, false)
 	u.Seq, u.SourceOffset = seq, source
-	w.write(schema.TopicUpdates, w.in, &kgo.Record{Key: []byte(schema.ProgressKey), Value: schema.AppendUpdate(nil, &u)})
+	w.Write(devtest.UpdateRecord(w.in, 0, u))
 }
 
-func (w *world) lastUpdate() (u schema.Update) {
-	w.t.Helper()
-	err := kafka.ReadLog(w.t.Context(), w.cl, schema.TopicUpdates, w.in, 0, func(c kafka.LogChunk) (bool, error) {
-		for _, rec := range c.Records {
-			require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))
-		}
-		return c.Next < c.End, nil
-	})
-	require.NoError(w.t, err)
-	return u
+func (w *world) updates() (all []schema.Update) {
+	for _, rec := range w.Records(schema.TopicUpdates, damaged) {
+		var u schema.Update
+		require.NoError(w.t, schema.DecodeUpdate(rec.Value, &u))
+		all = append(all, u)
+	}
+	return all
 }
 
 func (w *world) commit(offset int64) {
-	w.t.Helper()
 	offsets := kadm.Offsets{}
 	offsets.AddOffset(schema.TopicLikes, w.in, offset, -1)
-	require.NoError(w.t, kadm.NewClient(w.cl).CommitAllOffsets(w.t.Context(), schema.GroupFold, offsets))
+	require.NoError(w.t, kadm.NewClient(w.Client).CommitAllOffsets(w.t.Context(), schema.GroupFold, offsets))
 }
 
+// committed is -1 if there is none.
 func (w *world) committed() int64 {
-	w.t.Helper()
-	offset, ok, err := kafka.CommittedOffset(w.t.Context(), w.cl, schema.GroupFold, schema.TopicLikes, w.in)
+	offset, ok, err := kafka.CommittedOffset(w.t.Context(), w.Client, schema.GroupFold, schema.TopicLikes, w.in)
 	require.NoError(w.t, err)
-	require.True(w.t, ok)
+	if !ok {
+		return -1
+	}
 	return offset
 }
 
-// epochEnds has the broker say that each leader epoch ended there.
-func (w *world) epochEnds(offset int64) {
-	w.broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		w.broker.KeepControl()
+// written is where the topics that a rebuild writes to end.
+func (w *world) written() [2]int64 {
+	return [2]int64{w.End(schema.TopicState, damaged), w.End(schema.TopicUpdates, damaged)}
+}
+
+// epochsEndAt0 has the broker say that each leader epoch ended at the start.
+func (w *world) epochsEndAt0() {
+	w.Broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		w.Broker.KeepControl()
 		resp := kreq.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, t := range kreq.(*kmsg.OffsetForLeaderEpochRequest).Topics {
-			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			rt.Topic = t.Topic
-			for _, p := range t.Partitions {
-				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.EndOffset = p.Partition, offset
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
+		p, likes := kmsg.NewOffsetForLeaderEpochResponseTopicPartition(), kmsg.NewOffsetForLeaderEpochResponseTopic()
+		p.Partition, p.EndOffset = damaged, 0
+		likes.Topic, likes.Partitions = schema.TopicLikes, append(likes.Partitions, p)
+		resp.Topics = append(resp.Topics, likes)
 		return resp, nil, true
 	})
 }
 
-// forget deletes all records of the damaged partition.
-func (w *world) forget(topic string) {
-	w.t.Helper()
-	require.NoError(w.t, w.broker.DeleteRecords(topic, damaged, -1))
+// forget deletes the records of a partition before an offset; -1: all.
+func (w *world) forget(topic string, partition int32, before int64) {
+	require.NoError(w.t, w.Broker.DeleteRecords(topic, partition, before))
 }
 
-// recreateUpdates deletes like-updates and creates it again.
 func (w *world) recreateUpdates() {
-	require.NoError(w.t, w.broker.DeleteTopic(schema.TopicUpdates))
-	require.NoError(w.t, w.broker.CreateTopic(schema.TopicUpdates, partitions, map[string]string{"cleanup.policy": "compact"}))
+	require.NoError(w.t, w.Broker.DeleteTopic(schema.TopicUpdates))
+	w.applyTopics()
 }
+
+// standing is how far likes/1, of 10 events, was folded, by each that tells; -1: it does not.
+type standing struct {
+	progress, committed, published int64
+}
+
+func newStanding(t *testing.T, s standing, damage damage) *world {
+	w := newWorld(t)
+	w.likes(10)
+	if s.progress >= 0 {
+		w.setProgress(func(p *schema.Progress) { p.NextOffset = s.progress })
+	} else {
+		w.forget(schema.TopicState, damaged, -1)
+	}
+	if s.committed >= 0 {
+		w.commit(s.committed)
+	}
+	if s.published >= 0 {
+		w.publish(0, s.published)
+	}
+	damage(w)
+	return w
+}
+
+type damage func(*world)
+
+func both(damages ...damage) damage {
+	return func(w *world) {
+		for _, d := range damages {
+			d(w)
+		}
+	}
+}
+
+func nothing(*world) {}
+
+func lose(before int64) damage {
+	return func(w *world) { w.forget(schema.TopicLikes, damaged, before) }
+}
+
+func loseElsewhere(before int64) damage {
+	return func(w *world) { w.forget(schema.TopicLikes, 0, before) }
+}
+
+// numbered has the state table expect a seq; like-updates, if it has an update, has come to 1.
+func numbered(seq uint64) damage { return changed(func(p *schema.Progress) { p.NextSeq = seq }) }
+
+func changed(change func(*schema.Progress)) damage {
+	return func(w *world) { w.setProgress(change) }
+}
+
+var (
+	ofAnotherCluster = changed(func(p *schema.Progress) { p.ClusterID = "another" })
+	ofAnotherLikes   = changed(func(p *schema.Progress) { p.SourceID[0]++ })
+	ofAnotherTable   = changed(func(p *schema.Progress) { p.StateID[0]++ })
+	ofOtherUpdates   = changed(func(p *schema.Progress) { p.UpdatesID[0]++ })
+	of8Partitions    = changed(func(p *schema.Progress) { p.Partitions = 8 })
+	ofAnotherLayout  = changed(func(p *schema.Progress) { p.Layouts = 1 })
+	isMoving         = changed(func(p *schema.Progress) { p.Moving, p.Layouts = true, 1 })
+	knowsItsEpoch    = changed(func(p *schema.Progress) { p.LeaderEpoch = 0 })
+)

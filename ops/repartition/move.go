@@ -1,307 +1,287 @@
 package repartition
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"kudos/ops/audit"
+	"kudos/ops/progress"
+	"kudos/processor/fold/table"
 	"kudos/schema"
+	"kudos/stream/store"
 )
 
-// mover moves reactions, some thousands in a transaction.
+// mover moves reactions, some thousands in a transaction. After an error it is useless.
 type mover struct {
-	r        *Repartition
+	r        *repartition
 	t        *transaction
 	tables   *tables
-	progress []*schema.Progress // of each partition, as committed
+	phase    *progress.Phase
+	progress []*schema.Progress // of each partition, with what the next transaction adds
+
+	// Of the next transaction: how many pairs it moves, and which partitions it is of.
+	pairs   int
+	touched map[int32]bool
 }
 
-// newMover fences another one.
-func newMover(ctx context.Context, r *Repartition) (*mover, error) {
-	t, err := r.begin(ctx, schema.RepartitionTransactionalID)
-	if err != nil {
-		return nil, err
-	}
-	return &mover{r: r, t: t}, nil
-}
-
-func (m *mover) close() { m.t.close() }
-
-// take begins with what was read, which has to be locked, all of it, for this layout.
-func (m *mover) take(tables *tables) error {
-	m.tables = tables
-	m.progress = make([]*schema.Progress, len(tables.list))
-	for p := range m.progress {
-		progress, err := tables.progress(int32(p))
+// newMover begins with what was read, which has to be locked, all of it, for this layout.
+func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, error) {
+	m := &mover{r: r, t: r.t, tables: tables, phase: phase, touched: map[int32]bool{}}
+	for p, copied := range tables.list {
+		progress, ok, err := table.ReadProgress(copied)
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("partition %d: %w", p, err)
 		}
-		if progress == nil || !progress.Moving || !m.r.isTarget(progress) {
-			return fmt.Errorf("partition %d of the state table is not locked for this: something else has written to it", p)
+		if !ok || !progress.Moving || !r.isTarget(&progress) {
+			return nil, fmt.Errorf("partition %d of the state table is not locked for this: "+
+				"something else has written to it", p)
 		}
-		m.progress[p] = progress
+		m.progress = append(m.progress, &progress)
 	}
-	return nil
+	return m, nil
 }
 
-// load is what one transaction moves, away from one partition.
-type load struct {
-	from  int32
-	pairs int
-	posts map[uint64]*postLoad
-	order []uint64 // of posts
+// moving is a post whose pairs are read.
+type moving struct {
+	id    uint64
+	stays bool                  // some pair of it does
+	to    map[int32]audit.Cells // what the next transaction moves, by where it goes
 }
 
-// postLoad is what of a post is moved.
-type postLoad struct {
-	to map[int32]*share
-	// stays: some of it lives here; open: more of it may follow in the next transaction.
-	stays, open bool
-}
-
-// share is what goes to one partition.
-type share struct {
-	keys, values [][]byte // of pairs
-	deltas       map[deltaKey]schema.Counts
-}
-
-type deltaKey struct {
-	minute int64
-	region schema.Region
-}
-
-func newLoad(from int32) *load { return &load{from: from, posts: map[uint64]*postLoad{}} }
-
-func (l *load) post(id uint64) *postLoad {
-	p := l.posts[id]
-	if p == nil {
-		p = &postLoad{to: map[int32]*share{}}
-		l.posts[id] = p
-		l.order = append(l.order, id)
-	}
-	return p
-}
-
-// add takes a pair along. In the partition where it comes to, all events come later than it: only their times compare.
-func (l *load) add(post, user uint64, to int32, pair schema.Pair) {
-	p := l.post(post)
-	s := p.to[to]
-	if s == nil {
-		s = &share{deltas: map[deltaKey]schema.Counts{}}
-		p.to[to] = s
-	}
-	if one := audit.One(pair.Reaction); one != (schema.Counts{}) {
-		at := deltaKey{schema.MinuteOf(pair.SinceMs), pair.Region}
-		s.deltas[at] = s.deltas[at].Plus(one)
-	}
-	pair.Offset = -1
-	s.keys = append(s.keys, schema.AppendPairKey(nil, post, user))
-	s.values = append(s.values, schema.AppendPair(nil, &pair))
-	l.pairs++
-}
-
-// moveFrom moves what is not at home in a partition.
-func (m *mover) moveFrom(ctx context.Context, from int32, phase *audit.Phase) error {
-	l, last := newLoad(from), uint64(0)
-	stays := false // some pair of the last post does
-	send := func(open bool) error {
-		if l.pairs == 0 {
-			return nil
-		}
-		l.posts[l.order[len(l.order)-1]].open = open
-		if err := m.send(ctx, l); err != nil {
-			return err
-		}
-		phase.Add(int64(l.pairs))
-		m.r.result.Pairs += int64(l.pairs)
-		l = newLoad(from)
-		return nil
-	}
-	err := m.tables.each(from, func(post, user uint64, value []byte) error {
-		if post != last {
-			last, stays = post, false
-		}
-		home := m.r.layout.Home(post, user)
-		if home == from {
-			stays = true
-			if p := l.posts[post]; p != nil {
-				p.stays = true
+// moveFrom moves what lives in other partitions by the layout.
+func (m *mover) moveFrom(ctx context.Context, from int32) error {
+	post := &moving{to: map[int32]audit.Cells{}}
+	err := m.tables.each(from, func(id, user uint64, value []byte) error {
+		if id != post.id {
+			if err := m.addCounts(from, post, false); err != nil {
+				return err
 			}
+			post = &moving{id: id, to: map[int32]audit.Cells{}}
+		}
+		home := m.r.layout.Home(id, user)
+		if home == from {
+			post.stays = true
 			return nil
 		}
-		if l.pairs == m.r.opts.MovePairs {
-			if err := send(l.order[len(l.order)-1] == post); err != nil {
+		if m.pairs == m.r.opts.MovePairs {
+			if err := m.addCounts(from, post, true); err != nil {
+				return err
+			}
+			if err := m.send(ctx); err != nil {
 				return err
 			}
 		}
-		var pair schema.Pair
-		if err := schema.DecodePair(value, &pair); err != nil {
-			return fmt.Errorf("post %d, user %d: %w", post, user, err)
-		}
-		l.add(post, user, home, pair)
-		l.posts[post].stays = stays
-		return nil
+		return m.addPair(from, home, post, user, value)
 	})
 	if err == nil {
-		err = send(false)
+		err = m.addCounts(from, post, false)
 	}
-	return err
-}
-
-// send moves a load in one transaction.
-func (m *mover) send(ctx context.Context, l *load) error {
-	if err := m.t.start(); err != nil {
+	if err != nil || m.pairs == 0 {
 		return err
 	}
-	progress := map[int32]*schema.Progress{}
-	of := func(p int32) *schema.Progress {
-		if progress[p] == nil {
-			now := *m.progress[p]
-			progress[p] = &now
-		}
-		return progress[p]
-	}
-	of(l.from)
-	for _, post := range l.order {
-		if err := m.lay(l, post, of); err != nil {
-			return err
-		}
-	}
-	touched := slices.Sorted(maps.Keys(progress))
-	for _, p := range touched {
-		m.t.progress(p, progress[p])
-	}
-	if err := m.t.commit(ctx); err != nil {
-		return err
-	}
-	m.r.result.Transactions++
-	for p, now := range progress {
-		m.progress[p] = now
-	}
-	return m.keep(touched)
+	return m.send(ctx)
 }
 
-// lay lays out the records of one post.
-func (m *mover) lay(l *load, post uint64, of func(int32) *schema.Progress) error {
-	p, layout := l.posts[post], m.r.layout
-	buckets := layout.Buckets(post)
-	had, recorded, err := m.tables.counts(l.from, post)
+// addPair takes a pair along. In the partition that it comes to, all events are later in the log: only their times
+// compare. A pair that is there already is refused: nobody but this brings it there.
+func (m *mover) addPair(from, to int32, post *moving, user uint64, value []byte) error {
+	var pair schema.Pair
+	if err := schema.DecodePair(value, &pair); err != nil {
+		return fmt.Errorf("post %d, user %d: %w", post.id, user, err)
+	}
+	key := schema.AppendPairKey(nil, post.id, user)
+	found, err := m.tables.list[to].Find(key, func([]byte) error { return nil })
+	if err != nil {
+		return err
+	}
+	if found {
+		return fmt.Errorf("the reaction of user %d to post %d is in two partitions of the state table, "+
+			"%d and another one: something else has written there; nothing was moved over it", user, post.id, to)
+	}
+	if post.to[to] == nil {
+		post.to[to] = audit.Cells{}
+	}
+	post.to[to].Add(&pair)
+	pair.Offset = -1
+	m.t.add(schema.TopicState, from, key, nil)
+	m.t.add(schema.TopicState, to, key, schema.AppendPair(nil, &pair))
+	m.touched[from], m.touched[to] = true, true
+	m.pairs++
+	return nil
+}
+
+// addCounts adds a post's counts and updates to those of its pairs that move. open: more of it follows in the
+// transaction after the next.
+func (m *mover) addCounts(from int32, post *moving, open bool) error {
+	if len(post.to) == 0 {
+		return nil
+	}
+	had, recorded, err := m.tables.counts(from, post.id)
 	if err != nil {
 		return err
 	}
 	left := had
-	for _, s := range p.to {
-		left = left.Minus(s.sum())
+	for _, cells := range post.to {
+		left = left.Minus(cells.Sum())
 	}
-	leaves := !p.stays && !p.open // for good
+	leaves := !post.stays && !open // for good
 	if leaves && left != (schema.Counts{}) {
 		m.r.result.Mended++
 		left = schema.Counts{}
 	}
-	if !p.open {
+	if !open {
 		m.r.result.Posts++
 	}
+	key, countsKey := schema.AppendPostKey(nil, post.id), schema.AppendCountsKey(nil, post.id)
 	switch {
 	case leaves && recorded:
-		m.t.add(schema.TopicState, l.from, schema.AppendCountsKey(nil, post), nil)
+		m.t.add(schema.TopicState, from, countsKey, nil)
 	case !leaves && left != had:
-		m.t.add(schema.TopicState, l.from, schema.AppendCountsKey(nil, post), schema.AppendCounts(nil, left))
+		m.t.add(schema.TopicState, from, countsKey, schema.AppendCounts(nil, left))
 	}
-	key := schema.AppendPostKey(nil, post)
-	for _, to := range slices.Sorted(maps.Keys(p.to)) {
-		s := p.to[to]
-		there, _, err := m.tables.counts(to, post)
+	buckets := m.r.layout.Buckets(post.id)
+	update := func(at, other int32, counts schema.Counts, deltas []schema.Delta) {
+		for part := range slices.Chunk(deltas, schema.MaxDeltas) {
+			u := schema.Update{Counts: counts, Deltas: part, Buckets: buckets, Moved: true, Other: other}
+			m.t.update(at, m.progress[at], key, u)
+		}
+	}
+	for _, to := range slices.Sorted(maps.Keys(post.to)) {
+		cells := post.to[to]
+		there, _, err := m.tables.counts(to, post.id)
 		if err != nil {
 			return err
 		}
-		for i := range s.keys {
-			if err := m.mustLack(to, post, s.keys[i]); err != nil {
-				return err
-			}
-			m.t.add(schema.TopicState, l.from, s.keys[i], nil)
-			m.t.add(schema.TopicState, to, s.keys[i], s.values[i])
-		}
-		after := there.Plus(s.sum())
+		after := there.Plus(cells.Sum())
 		if after != there {
-			m.t.add(schema.TopicState, to, schema.AppendCountsKey(nil, post), schema.AppendCounts(nil, after))
+			m.t.add(schema.TopicState, to, countsKey, schema.AppendCounts(nil, after))
 		}
-		for deltas := range slices.Chunk(s.sorted(-1), schema.MaxDeltas) {
-			m.t.update(l.from, of(l.from), key, schema.Update{Counts: left, Deltas: deltas, Buckets: buckets, Moved: true, Other: to})
-		}
-		for deltas := range slices.Chunk(s.sorted(1), schema.MaxDeltas) {
-			m.t.update(to, of(to), key, schema.Update{Counts: after, Deltas: deltas, Buckets: buckets, Moved: true, Other: l.from})
-		}
-		of(to)
+		update(from, to, left, cells.Deltas(-1))
+		update(to, from, after, cells.Deltas(1))
 	}
+	clear(post.to)
 	return nil
 }
 
-// mustLack: nobody but this brings a pair to where it lives by the layout that is to be.
-func (m *mover) mustLack(to int32, post uint64, key []byte) error {
-	found, err := m.tables.list[to].Find(key, func([]byte) error { return nil })
-	if err != nil || !found {
+// send commits what was added, and has the copies be what is committed.
+func (m *mover) send(ctx context.Context) error {
+	touched := slices.Sorted(maps.Keys(m.touched))
+	for _, p := range touched {
+		m.t.progress(p, m.progress[p])
+	}
+	sent, err := m.t.commit(ctx)
+	if err != nil {
 		return err
 	}
-	_, user, _ := schema.ParsePairKey(key)
-	return fmt.Errorf("the reaction of user %d to post %d is in two partitions of the state table, %d and another one: something else has written there; nothing was moved over it", user, post, to)
-}
-
-// sum is what the share counts.
-func (s *share) sum() (c schema.Counts) {
-	for _, n := range s.deltas {
-		c = c.Plus(n)
-	}
-	return c
-}
-
-// sorted are the deltas, in the fold's order, times sign.
-func (s *share) sorted(sign int64) []schema.Delta {
-	deltas := make([]schema.Delta, 0, len(s.deltas))
-	for at, n := range s.deltas {
-		deltas = append(deltas, schema.Delta{Region: at.region, Minute: at.minute, Likes: sign * n.Likes, Dislikes: sign * n.Dislikes})
-	}
-	slices.SortFunc(deltas, func(a, b schema.Delta) int {
-		return cmp.Or(cmp.Compare(a.Minute, b.Minute), slices.Compare(a.Region[:], b.Region[:]))
-	})
-	return deltas
-}
-
-// keep has the copies be what is committed.
-func (m *mover) keep(touched []int32) error {
 	for _, p := range touched {
-		w, last := m.tables.list[p].NewWrite(), int64(-1)
-		for _, rec := range m.t.records {
-			if rec.Topic != schema.TopicState || rec.Partition != p {
-				continue
+		var records []*kgo.Record
+		for _, rec := range sent {
+			if rec.Topic == schema.TopicState && rec.Partition == p {
+				records = append(records, rec)
 			}
-			if err := w.Set(rec.Key, rec.Value); err != nil {
-				w.Discard()
-				return err
-			}
-			last = rec.Offset
 		}
-		if err := w.Commit(last); err != nil {
+		if err := m.tables.list[p].Replay(records, records[len(records)-1].Offset); err != nil {
 			return err
 		}
 	}
+	m.r.result.Transactions++
+	m.r.result.Pairs += int64(m.pairs)
+	m.phase.Add(int64(m.pairs))
+	m.pairs = 0
+	clear(m.touched)
 	return nil
 }
 
-// unlock has all partitions be folded again, at once.
+// unlock has all partitions folded again, at once.
 func (m *mover) unlock(ctx context.Context) error {
-	if err := m.t.start(); err != nil {
-		return err
-	}
 	for p, progress := range m.progress {
 		progress.Moving = false
 		m.t.progress(int32(p), progress)
 	}
-	if err := m.t.commit(ctx); err != nil {
+	sent, err := m.t.commit(ctx)
+	if err != nil {
 		return err
 	}
 	m.r.result.Transactions++
-	return m.t.visible(ctx)
+	return m.t.visible(ctx, sent)
+}
+
+// tables is a temporary copy of the state table, partition by partition: on disk, so that memory does not grow with it.
+type tables struct {
+	dir    string
+	stores *store.Set
+	list   []*store.Store
+}
+
+const (
+	copyCacheBytes    = 64 << 20 // of all partitions
+	copyMemtableBytes = 4 << 20  // of each
+)
+
+// openTables copies the table as it is committed now.
+func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tables, err error) {
+	t := &tables{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	if t.dir, err = os.MkdirTemp(r.opts.TempDir, "kudos-repartition-"); err != nil {
+		return nil, fmt.Errorf("folder for a copy of the state table: %w", err)
+	}
+	t.stores = store.NewSet(filepath.Join(t.dir, "state"), copyCacheBytes, r.log)
+	t.stores.MemtableBytes = copyMemtableBytes
+	for p := range partitions {
+		t.list = append(t.list, t.stores.New(schema.TopicState, p))
+	}
+	phase := r.opts.Progress.Begin("reading the state table", "partitions", int64(partitions))
+	defer phase.End()
+	err = r.each(ctx, partitions, func(ctx context.Context, p int32) error {
+		defer phase.Add(1)
+		_, err := t.list[p].CatchUp(ctx, r.cl, store.Hooks{})
+		return err
+	})
+	return t, err
+}
+
+// close removes the copy.
+func (t *tables) close() error {
+	var errs []error
+	for _, s := range t.list {
+		errs = append(errs, s.Close())
+	}
+	if t.stores != nil {
+		t.stores.Close()
+	}
+	if t.dir != "" {
+		errs = append(errs, os.RemoveAll(t.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// counts are those of a post in a partition; found: it has a record of them.
+func (t *tables) counts(p int32, post uint64) (c schema.Counts, found bool, err error) {
+	found, err = t.list[p].Find(schema.AppendCountsKey(nil, post), func(value []byte) (err error) {
+		c, err = schema.DecodeCounts(value)
+		return err
+	})
+	return c, found, err
+}
+
+// each calls do with all pairs of a partition, in the order of posts, as they were when it was called; value is valid
+// during the call only.
+func (t *tables) each(p int32, do func(post, user uint64, value []byte) error) error {
+	return store.Scan(t.list[p], nil, nil, func(key, value []byte) (more bool, err error) {
+		if post, user, ok := schema.ParsePairKey(key); ok {
+			err = do(post, user, value)
+		}
+		return true, err
+	})
 }

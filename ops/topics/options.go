@@ -13,8 +13,8 @@ type Options struct {
 	Partitions int32 `mapstructure:"partitions"`
 	// ReplicationFactor of every topic.
 	ReplicationFactor int16 `mapstructure:"replication_factor"`
-	// UserBuckets are the posts that outgrow a partition, each with the number of buckets
-	// over which its users are dealt: <post>:<buckets>.
+	// UserBuckets are the posts that outgrow a partition, each with the number of buckets that its users are
+	// sharded into: <post>:<buckets>.
 	UserBuckets []string `mapstructure:"user_buckets"`
 }
 
@@ -41,11 +41,8 @@ func (o Options) Validate() error {
 // Layout is where reactions live. The options must be valid.
 func (o Options) Layout() schema.Layout {
 	buckets, err := schema.ParseUserBuckets(o.UserBuckets)
-	if err != nil {
-		panic(err)
-	}
-	layout, err := schema.NewLayout(o.Partitions, buckets)
-	if err != nil {
+	layout, layoutErr := schema.NewLayout(o.Partitions, buckets)
+	if err := errors.Join(err, layoutErr); err != nil {
 		panic(err)
 	}
 	return layout

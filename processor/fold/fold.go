@@ -1,7 +1,6 @@
-// Package fold is the heart of kudos: it turns a batch of events and the state before
-// it into the state after it and the net changes. It is a pure function: no Kafka, no
-// SQL, no clock, no setting. The same events lead to the same state and the same
-// changes in total, however they are cut into batches.
+// Package fold is the heart of kudos: it turns a batch of events and the state before it into the state after it and
+// the net changes. It is a pure function: no Kafka, no SQL, no clock, no setting. The same events lead to the same
+// state and the same changes in total, however they are cut into batches.
 package fold
 
 import (
@@ -12,8 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// Event is an event of the partition with its place in the log. Its time is settled
-// (schema.Event.ResolveTime).
+// Event is an event of the partition with its place in the log. Its time is settled (schema.Event.ResolveTime).
 type Event struct {
 	schema.Event
 	Offset int64
@@ -29,13 +27,11 @@ type State interface {
 	Counts(posts []uint64, found func(i int, c schema.Counts)) error
 }
 
-// Result is what a batch changes. All of it is in the order of first events, and valid
-// until the next call of Fold.
+// Result is what a batch changes. All of it is in the order of first events, and valid until the next call of Fold.
 type Result struct {
 	Pairs  []PairState
 	Counts []PostCounts
-	// Updates are the net changes: posts whose events cancel each other out within
-	// the batch have none.
+	// Updates are the net changes: posts whose events cancel each other out within the batch have none.
 	Updates []PostUpdate
 	// Transitions counts the events that changed somebody's reaction; the other ones said
 	// what was known, or what had been said later.
@@ -54,8 +50,7 @@ type PostCounts struct {
 	schema.Counts
 }
 
-// PostUpdate is the net change of a post: its counts after the batch and how they
-// came about, by minute and region.
+// PostUpdate is the net change of a post: its counts after the batch and how they came about, by minute and region.
 type PostUpdate struct {
 	PostID uint64
 	Counts schema.Counts
@@ -111,14 +106,15 @@ func (f *Folder) Fold(events []Event, state State) (*Result, error) {
 	for i := range events {
 		f.apply(&f.pairs[f.pairOf[i]], &events[i])
 	}
-	f.result = Result{Pairs: f.result.Pairs[:0], Counts: f.result.Counts[:0], Updates: f.result.Updates[:0], Transitions: f.transitions}
+	r := &f.result
+	*r = Result{Pairs: r.Pairs[:0], Counts: r.Counts[:0], Updates: r.Updates[:0], Transitions: f.transitions}
 	for i := range f.pairs {
 		if f.pairs[i].changed {
-			f.result.Pairs = append(f.result.Pairs, PairState{f.keys[i], f.pairs[i].Pair})
+			r.Pairs = append(r.Pairs, PairState{f.keys[i], f.pairs[i].Pair})
 		}
 	}
 	f.finishPosts()
-	return &f.result, nil
+	return r, nil
 }
 
 // assign tells the pair of each event and the post of each pair. By hashing: a batch has
@@ -164,9 +160,8 @@ func (f *Folder) load(state State) error {
 	return state.Counts(f.posts, func(i int, c schema.Counts) { f.counts[i] = c })
 }
 
-// apply lets an event have its say: the latest by time, then by offset, decides. Time
-// and offset are kept even when the reaction stays the same, so that an event between
-// the two does not come back to life later.
+// apply lets an event have its say: the latest by time, then by offset, decides. Time and offset are kept even when the
+// reaction stays the same, so that an event between the two does not come back to life later.
 func (f *Folder) apply(p *pair, e *Event) {
 	if p.known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0 {
 		return
@@ -239,7 +234,8 @@ func (f *Folder) finishPosts() {
 		if after != f.counts[post] {
 			f.result.Counts = append(f.result.Counts, PostCounts{f.posts[post], after})
 		}
-		f.result.Updates = append(f.result.Updates, PostUpdate{PostID: f.posts[post], Counts: after, Deltas: slices.Clip(f.sorted[first:])})
+		deltas := slices.Clip(f.sorted[first:])
+		f.result.Updates = append(f.result.Updates, PostUpdate{PostID: f.posts[post], Counts: after, Deltas: deltas})
 	}
 }
 

@@ -2,6 +2,7 @@ package fold_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/processor/fold"
+	"kudos/processor/fold/foldtest"
 	"kudos/schema"
 )
 
 // memory is a State in maps, and what a test wants to know of the changes.
 type memory struct {
-	pairs  map[fold.PairKey]schema.Pair
-	counts map[uint64]schema.Counts
+	foldtest.State
 	// sums are the deltas added up by post, minute and region.
-	sums map[deltaKey][2]int64
+	sums map[deltaKey]schema.Counts
 	// transitions are events that changed a reaction.
 	transitions int
 }
@@ -30,25 +31,8 @@ type deltaKey struct {
 }
 
 func newMemory() *memory {
-	return &memory{pairs: map[fold.PairKey]schema.Pair{}, counts: map[uint64]schema.Counts{}, sums: map[deltaKey][2]int64{}}
-}
-
-func (m *memory) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
-	for i, k := range keys {
-		if p, ok := m.pairs[k]; ok {
-			found(i, p)
-		}
-	}
-	return nil
-}
-
-func (m *memory) Counts(posts []uint64, found func(int, schema.Counts)) error {
-	for i, id := range posts {
-		if c, ok := m.counts[id]; ok {
-			found(i, c)
-		}
-	}
-	return nil
+	state := foldtest.State{Pair: map[fold.PairKey]schema.Pair{}, Count: map[uint64]schema.Counts{}}
+	return &memory{State: state, sums: map[deltaKey]schema.Counts{}}
 }
 
 // fold folds the events in batches of the given size.
@@ -59,78 +43,67 @@ func (m *memory) fold(t testing.TB, events []fold.Event, size int) {
 		require.NoError(t, err)
 		m.transitions += r.Transitions
 		for _, p := range r.Pairs {
-			m.pairs[p.Key] = p.Pair
+			m.Pair[p.Key] = p.Pair
 		}
 		for _, c := range r.Counts {
-			m.counts[c.PostID] = c.Counts
+			m.Count[c.PostID] = c.Counts
 		}
 		for _, u := range r.Updates {
 			require.NotEmpty(t, u.Deltas, "an update without a change")
-			require.Equal(t, m.counts[u.PostID], u.Counts, "counts of post %d in its update and in the state", u.PostID)
+			require.Equal(t, m.Count[u.PostID], u.Counts, "counts of post %d in its update and in the state", u.PostID)
 			for _, d := range u.Deltas {
 				k := deltaKey{u.PostID, d.Minute, d.Region}
-				s := m.sums[k]
-				m.sums[k] = [2]int64{s[0] + d.Likes, s[1] + d.Dislikes}
-				if m.sums[k] == [2]int64{} {
-					delete(m.sums, k)
-				}
+				m.sums[k] = m.sums[k].Plus(schema.Counts{Likes: d.Likes, Dislikes: d.Dislikes})
 			}
 		}
 	}
 }
 
-// naive is the fold said once more, as simply as can be: every event in log order
-// against a map.
+// naive is the fold said once more, as simply as can be: every event in log order against a map.
 func naive(events []fold.Event) *memory {
 	m := newMemory()
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b fold.Event) int { return int(a.Offset - b.Offset) })
 	for _, e := range events {
 		k := fold.PairKey{PostID: e.PostID, UserID: e.UserID}
-		old, known := m.pairs[k]
+		old, known := m.Pair[k]
 		if known && (e.TimeMs < old.TimeMs || e.TimeMs == old.TimeMs && e.Offset <= old.Offset) {
 			continue
 		}
-		p := schema.Pair{Reaction: map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Unlike: schema.NoReaction, schema.Dislike: schema.Disliked}[e.Action], TimeMs: e.TimeMs, Offset: e.Offset, SinceMs: e.TimeMs, Region: e.Region}
+		reactions := map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Dislike: schema.Disliked}
+		reaction := reactions[e.Action] // of an unlike: none
+		p := schema.Pair{Reaction: reaction, TimeMs: e.TimeMs, Offset: e.Offset, SinceMs: e.TimeMs, Region: e.Region}
 		if known && p.Reaction == old.Reaction {
 			p.SinceMs, p.Region = old.SinceMs, old.Region
 		}
 		if p.Reaction != old.Reaction {
 			m.transitions++
 		}
-		m.pairs[k] = p
+		m.Pair[k] = p
 	}
-	for k, p := range m.pairs {
-		c := m.counts[k.PostID]
-		d := deltaKey{k.PostID, p.SinceMs / 60000, p.Region}
-		s := m.sums[d]
+	for k, p := range m.Pair {
+		var one schema.Counts
 		switch p.Reaction {
 		case schema.Liked:
-			c.Likes++
-			s[0]++
+			one.Likes = 1
 		case schema.Disliked:
-			c.Dislikes++
-			s[1]++
-		default:
-			continue
+			one.Dislikes = 1
 		}
-		m.counts[k.PostID], m.sums[d] = c, s
+		d := deltaKey{k.PostID, p.SinceMs / 60000, p.Region}
+		m.Count[k.PostID], m.sums[d] = m.Count[k.PostID].Plus(one), m.sums[d].Plus(one)
 	}
 	return m
 }
 
+func notZero[K comparable](sums map[K]schema.Counts) map[K]schema.Counts {
+	sums = maps.Clone(sums)
+	maps.DeleteFunc(sums, func(_ K, c schema.Counts) bool { return c == (schema.Counts{}) })
+	return sums
+}
+
 func (m *memory) diff(want *memory) string {
-	zero := func(m map[uint64]schema.Counts) map[uint64]schema.Counts {
-		out := map[uint64]schema.Counts{}
-		for k, c := range m {
-			if c != (schema.Counts{}) {
-				out[k] = c
-			}
-		}
-		return out
-	}
-	return cmp.Diff(want.pairs, m.pairs) + cmp.Diff(zero(want.counts), zero(m.counts)) +
-		cmp.Diff(want.sums, m.sums, cmp.AllowUnexported(deltaKey{}))
+	return cmp.Diff(want.Pair, m.Pair) + cmp.Diff(notZero(want.Count), notZero(m.Count)) +
+		cmp.Diff(notZero(want.sums), notZero(m.sums), cmp.AllowUnexported(deltaKey{}))
 }
 
 // randomEvents makes few pairs collide often, with equal times among them.
@@ -164,8 +137,7 @@ func TestFoldEqualsNaiveFoldInAnyBatching(t *testing.T) {
 	}
 }
 
-// Where a like counts (since, region) may depend on the order of arrival; what is
-// liked may not.
+// Where a like counts (since, region) may depend on the order of arrival; what is liked may not.
 func TestAnyPermutationAndDuplicationGivesTheSameState(t *testing.T) {
 	type latest struct {
 		Reaction       schema.Reaction
@@ -173,7 +145,7 @@ func TestAnyPermutationAndDuplicationGivesTheSameState(t *testing.T) {
 	}
 	states := func(m *memory) map[fold.PairKey]latest {
 		out := map[fold.PairKey]latest{}
-		for k, p := range m.pairs {
+		for k, p := range m.Pair {
 			out[k] = latest{p.Reaction, p.TimeMs, p.Offset}
 		}
 		return out
@@ -187,24 +159,24 @@ func TestAnyPermutationAndDuplicationGivesTheSameState(t *testing.T) {
 		m := newMemory()
 		m.fold(t, shuffled, 1+r.IntN(len(shuffled)))
 		require.Equal(t, states(want), states(m), "seed %d", seed)
-		for post, c := range want.counts {
-			require.Equal(t, c, m.counts[post], "seed %d, post %d", seed, post)
+		for post, c := range want.Count {
+			require.Equal(t, c, m.Count[post], "seed %d, post %d", seed, post)
 		}
-		var likes, dislikes int64
+		var left schema.Counts
 		for _, s := range m.sums {
-			likes, dislikes = likes+s[0], dislikes+s[1]
+			left = left.Plus(s)
 		}
-		for _, c := range want.counts {
-			likes, dislikes = likes-c.Likes, dislikes-c.Dislikes
+		for _, c := range want.Count {
+			left = left.Minus(c)
 		}
-		require.Zero(t, likes, "seed %d: deltas and counts", seed)
-		require.Zero(t, dislikes, "seed %d: deltas and counts", seed)
+		require.Zero(t, left, "seed %d: deltas and counts", seed)
 	}
 }
 
 func event(offset int64, action schema.Action, timeMs int64, region string) fold.Event {
 	rg, _ := schema.ParseRegion(region)
-	return fold.Event{Offset: offset, Event: schema.Event{PostID: 7, UserID: 1, Action: action, TimeMs: timeMs, Region: rg}}
+	e := schema.Event{PostID: 7, UserID: 1, Action: action, TimeMs: timeMs, Region: rg}
+	return fold.Event{Offset: offset, Event: e}
 }
 
 func delta(region string, minute, likes, dislikes int64) schema.Delta {
@@ -214,23 +186,38 @@ func delta(region string, minute, likes, dislikes int64) schema.Delta {
 
 func TestDeltas(t *testing.T) {
 	const m = 60_000
+	type events = []fold.Event
+	type deltas = []schema.Delta
+	of := func(action schema.Action) func(offset, timeMs int64, region string) fold.Event {
+		return func(offset, timeMs int64, region string) fold.Event { return event(offset, action, timeMs, region) }
+	}
+	like, dislike, unlike := of(schema.Like), of(schema.Dislike), of(schema.Unlike)
+	liked := events{like(0, 5*m, "US")}
 	for name, c := range map[string]struct {
 		before, batch []fold.Event
 		want          []schema.Delta
 		counts        schema.Counts
 	}{
-		"a like":                                {nil, []fold.Event{event(0, schema.Like, 5*m, "US")}, []schema.Delta{delta("US", 5, 1, 0)}, schema.Counts{Likes: 1}},
-		"a double click":                        {nil, []fold.Event{event(0, schema.Like, 5*m, "US"), event(1, schema.Like, 5*m, "US")}, []schema.Delta{delta("US", 5, 1, 0)}, schema.Counts{Likes: 1}},
-		"liked again":                           {[]fold.Event{event(0, schema.Like, 5*m, "US")}, []fold.Event{event(1, schema.Like, 6*m, "DE")}, nil, schema.Counts{Likes: 1}},
-		"withdrawn where it was counted":        {[]fold.Event{event(0, schema.Like, 5*m, "US")}, []fold.Event{event(1, schema.Unlike, 9*m, "DE")}, []schema.Delta{delta("US", 5, -1, 0)}, schema.Counts{}},
-		"like and unlike in one batch":          {nil, []fold.Event{event(0, schema.Like, 5*m, "US"), event(1, schema.Unlike, 6*m, "US")}, nil, schema.Counts{}},
-		"moved to another minute":               {[]fold.Event{event(0, schema.Like, 5*m, "US")}, []fold.Event{event(1, schema.Unlike, 6*m, "US"), event(2, schema.Like, 7*m, "DE")}, []schema.Delta{delta("US", 5, -1, 0), delta("DE", 7, 1, 0)}, schema.Counts{Likes: 1}},
-		"a like becomes a dislike":              {[]fold.Event{event(0, schema.Like, 5*m, "US")}, []fold.Event{event(1, schema.Dislike, 5*m+1, "US")}, []schema.Delta{delta("US", 5, -1, 1)}, schema.Counts{Dislikes: 1}},
-		"unlike withdraws a dislike":            {[]fold.Event{event(0, schema.Dislike, 5*m, "US")}, []fold.Event{event(1, schema.Unlike, 6*m, "US")}, []schema.Delta{delta("US", 5, 0, -1)}, schema.Counts{}},
-		"an earlier event comes late":           {[]fold.Event{event(0, schema.Unlike, 5*m, "US")}, []fold.Event{event(1, schema.Like, 4*m, "US")}, nil, schema.Counts{}},
-		"between two of the same, come late":    {[]fold.Event{event(0, schema.Like, 5*m, "US"), event(1, schema.Like, 9*m, "US")}, []fold.Event{event(2, schema.Unlike, 7*m, "US")}, nil, schema.Counts{Likes: 1}},
-		"equal times: the later in the log":     {[]fold.Event{event(0, schema.Like, 5*m, "US")}, []fold.Event{event(1, schema.Unlike, 5*m, "US")}, []schema.Delta{delta("US", 5, -1, 0)}, schema.Counts{}},
-		"an unlike of nothing keeps a like out": {[]fold.Event{event(0, schema.Unlike, 5*m, "US")}, []fold.Event{event(1, schema.Like, 5*m-1, "US")}, nil, schema.Counts{}},
+		"a like": {nil, liked, deltas{delta("US", 5, 1, 0)}, schema.Counts{Likes: 1}},
+		"a double click": {nil, append(liked, like(1, 5*m, "US")),
+			deltas{delta("US", 5, 1, 0)}, schema.Counts{Likes: 1}},
+		"liked again": {liked, events{like(1, 6*m, "DE")}, nil, schema.Counts{Likes: 1}},
+		"withdrawn where it was counted": {liked, events{unlike(1, 9*m, "DE")},
+			deltas{delta("US", 5, -1, 0)}, schema.Counts{}},
+		"like and unlike in one batch": {nil, events{like(0, 5*m, "US"), unlike(1, 6*m, "US")}, nil, schema.Counts{}},
+		"moved to another minute": {liked, events{unlike(1, 6*m, "US"), like(2, 7*m, "DE")},
+			deltas{delta("US", 5, -1, 0), delta("DE", 7, 1, 0)}, schema.Counts{Likes: 1}},
+		"a like becomes a dislike": {liked, events{dislike(1, 5*m+1, "US")},
+			deltas{delta("US", 5, -1, 1)}, schema.Counts{Dislikes: 1}},
+		"unlike withdraws a dislike": {events{dislike(0, 5*m, "US")}, events{unlike(1, 6*m, "US")},
+			deltas{delta("US", 5, 0, -1)}, schema.Counts{}},
+		"an earlier event comes late": {events{unlike(0, 5*m, "US")}, events{like(1, 4*m, "US")}, nil, schema.Counts{}},
+		"between two of the same, come late": {events{like(0, 5*m, "US"), like(1, 9*m, "US")},
+			events{unlike(2, 7*m, "US")}, nil, schema.Counts{Likes: 1}},
+		"equal times: the later in the log": {liked, events{unlike(1, 5*m, "US")},
+			deltas{delta("US", 5, -1, 0)}, schema.Counts{}},
+		"an unlike of nothing keeps a like out": {events{unlike(0, 5*m, "US")},
+			events{like(1, 5*m-1, "US")}, nil, schema.Counts{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := newMemory()
@@ -262,7 +249,9 @@ func BenchmarkFold(b *testing.B) {
 				r := rand.New(rand.NewPCG(1, 1))
 				events := make([]fold.Event, size)
 				for i := range events {
-					events[i] = fold.Event{Offset: int64(i), Event: schema.Event{PostID: 1 + r.Uint64N(c.posts), UserID: 1 + r.Uint64N(1<<20), Action: schema.Like, TimeMs: 1e12 + int64(i), Region: schema.Region{'U', 'S'}}}
+					events[i] = fold.Event{Offset: int64(i),
+						Event: schema.Event{PostID: 1 + r.Uint64N(c.posts), UserID: 1 + r.Uint64N(1<<20),
+							Action: schema.Like, TimeMs: 1e12 + int64(i), Region: schema.Region{'U', 'S'}}}
 				}
 				var f fold.Folder
 				empty := newMemory()

@@ -1,9 +1,7 @@
-// Package bulk brings many events to likes, in the order in which they come: what
-// `kudos import` and `kudos forget` have in common. In come events; out go records,
-// and an answer for each.
+// Package bulk brings many events to likes, in the order in which they come: what `kudos import` and `kudos forget`
+// have in common. In come events; out go records, and an answer for each.
 //
-// After the first event that Kafka does not take nothing more is sent: what follows
-// it would overtake it.
+// After the first event that Kafka does not take nothing more is sent: what follows it would overtake it.
 package bulk
 
 import (
@@ -30,15 +28,13 @@ const (
 	maxBatchBytes = schema.LikesMaxMessageBytes - 1<<10
 )
 
-// Sender brings events to Kafka, and stops for good at the first that Kafka does not
-// take. One goroutine uses it.
+// Sender brings events to Kafka, and stops for good at the first that Kafka does not take. One goroutine uses it.
 type Sender struct {
 	client  *kgo.Client
 	layout  schema.Layout
 	timeout time.Duration
-	// records is the context of every record. Its cause is the first failure: kgo
-	// fails with it whatever is not on its way yet, and runs the promise before it
-	// makes room, so that no later event takes the room of a failed one.
+	// records is the context of every record. Its cause is the first failure: kgo fails with it whatever is not on its
+	// way yet, and runs the promise before it makes room, so that no later event takes the room of a failed one.
 	records context.Context
 	fail    context.CancelCauseFunc
 	// answers awaits every promise. kgo's own flush does not know of a record that
@@ -52,9 +48,8 @@ type Place struct {
 	Offset    int64
 }
 
-// Answer is called once for each event, from any goroutine: with its place, or with
-// why it may not be there. What it returns in the latter case is why nothing more is
-// sent, if it is the first.
+// Answer is called once for each event, from any goroutine: with its place, or with why it may not be there. What it
+// returns in the latter case is why nothing more is sent, if it is the first.
 type Answer func(at Place, err error) (failure error)
 
 // Connect makes a sender to likes with a layout, and refuses where there is no topic to send to. Close it.
@@ -90,7 +85,8 @@ func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
 	}
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`, schema.TopicLikes, kafka.Brokers)
+		return fmt.Errorf(`topic %q does not exist on %v; create the topics with "kudos topics apply"`,
+			schema.TopicLikes, kafka.Brokers)
 	case err != nil:
 		return fmt.Errorf("ask Kafka at %v for topic %q: %w", kafka.Brokers, schema.TopicLikes, err)
 	}

@@ -1,8 +1,7 @@
 package bulk
 
 import (
-	"log/slog"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,28 +9,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/integration/refusal"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-func broker(t *testing.T) (*kfake.Cluster, kafka.Options) {
+func broker(t *testing.T) (*testkit.Cluster, kafka.Options) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, schema.TopicLikes))
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	kafka := kafka.DefaultOptions()
-	kafka.Brokers = cluster.ListenAddrs()
-	kafka.RequestTimeout = 5 * time.Second
-	return cluster, kafka
+	return apikit.Broker(t, 4, []string{schema.TopicLikes})
 }
 
-func connect(t *testing.T, kafka kafka.Options) *Sender {
+func connect(t *testing.T, kafka kafka.Options, layout schema.Layout) *Sender {
 	t.Helper()
-	s, err := Connect(t.Context(), kafka, schema.Layout{}, slog.New(slog.DiscardHandler))
+	s, err := Connect(t.Context(), kafka, layout, testkit.Log())
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -60,8 +54,8 @@ func (a *answers) of(user uint64) Answer {
 func newAnswers() *answers { return &answers{places: map[uint64]Place{}, failed: map[uint64]error{}} }
 
 func TestAnswersNameTheEventsPlace(t *testing.T) {
-	_, cluster := broker(t)
-	s, a := connect(t, cluster), newAnswers()
+	_, kafka := broker(t)
+	s, a := connect(t, kafka, schema.Layout{}), newAnswers()
 	const events = 1000
 	for user := uint64(1); user <= events; user++ {
 		e := schema.Event{PostID: 1 + user%7, UserID: user, Action: schema.Like}
@@ -71,25 +65,11 @@ func TestAnswersNameTheEventsPlace(t *testing.T) {
 	require.NoError(t, s.Failure())
 	require.Len(t, a.places, events)
 
-	cl, err := cluster.NewClient(slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	defer cl.Close()
 	found := map[uint64]Place{}
-	for p := range int32(4) {
-		from, to, err := kafka.Bounds(t.Context(), cl, schema.TopicLikes, p)
-		require.NoError(t, err)
-		if from == to {
-			continue
-		}
-		require.NoError(t, kafka.ReadLog(t.Context(), cl, schema.TopicLikes, p, from, func(c kafka.LogChunk) (bool, error) {
-			for _, rec := range c.Records {
-				var e schema.Event
-				require.NoError(t, schema.DecodeEvent(rec.Key, rec.Value, &e))
-				require.Equal(t, schema.PartitionFor(e.PostID, 4), p)
-				found[e.UserID] = Place{p, rec.Offset}
-			}
-			return c.Next < to, nil
-		}))
+	for _, rec := range apikit.Likes(t, kafka) {
+		e := apikit.Event(t, rec)
+		require.Equal(t, schema.PartitionFor(e.PostID, 4), rec.Partition)
+		found[e.UserID] = Place{rec.Partition, rec.Offset}
 	}
 	require.Equal(t, found, a.places)
 }
@@ -99,7 +79,7 @@ func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true // once: the next request would be taken
 	})
-	s, a := connect(t, kafka), newAnswers()
+	s, a := connect(t, kafka, schema.Layout{}), newAnswers()
 	send := func(user uint64) {
 		e := schema.Event{PostID: 1, UserID: user, Action: schema.Like}
 		s.Send(&e, a.of(user))
@@ -111,9 +91,7 @@ func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	require.ErrorIs(t, s.Failure(), kerr.TopicAuthorizationFailed)
 	require.Empty(t, a.places)
 	require.Len(t, a.failed, 2)
-	for _, p := range cluster.PartitionInfos(schema.TopicLikes) {
-		require.Zero(t, p.HighWatermark, "partition %d", p.Partition)
-	}
+	require.Empty(t, apikit.Likes(t, kafka))
 }
 
 // The key names the user's bucket, so that the event comes to its home at once.
@@ -121,10 +99,7 @@ func TestKeysNameBuckets(t *testing.T) {
 	_, kafka := broker(t)
 	layout, err := schema.NewLayout(4, "7:64")
 	require.NoError(t, err)
-	s, err := Connect(t.Context(), kafka, layout, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	a := newAnswers()
+	s, a := connect(t, kafka, layout), newAnswers()
 	for user := uint64(1); user <= 100; user++ {
 		s.Send(&schema.Event{PostID: 7, UserID: user, Action: schema.Like}, a.of(user))
 	}
@@ -138,10 +113,10 @@ func TestKeysNameBuckets(t *testing.T) {
 // it has never buffered, as of one that failed while it waited for room.
 func TestFlushWaitsForEveryAnswer(t *testing.T) {
 	_, kafka := broker(t)
-	s := connect(t, kafka)
+	s := connect(t, kafka, schema.Layout{})
 	s.client.Close()
 	var err error
-	s.client, err = kafka.NewClient(slog.New(slog.DiscardHandler)) // knows no topic, so it refuses at once
+	s.client, err = kafka.NewClient(testkit.Log()) // knows no topic, so it refuses at once
 	require.NoError(t, err)
 	asked, release := make(chan struct{}), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(release) })
@@ -156,7 +131,7 @@ func TestFlushWaitsForEveryAnswer(t *testing.T) {
 	<-asked
 	flushed := make(chan error, 1)
 	go func() { flushed <- s.Flush() }()
-	require.Eventually(t, func() bool { return len(flushed) > 0 || flushWaits() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(flushed) > 0 || flushWaits(t) }, 10*time.Second, time.Millisecond)
 	require.Empty(t, flushed, "an answer is missing")
 	letGo()
 	err = <-flushed
@@ -165,12 +140,8 @@ func TestFlushWaitsForEveryAnswer(t *testing.T) {
 }
 
 // flushWaits tells whether a Flush waits for answers.
-func flushWaits() bool {
-	buf := make([]byte, 1<<20)
-	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(stack, "sync.(*WaitGroup).Wait") && strings.Contains(stack, "bulk.(*Sender).Flush") {
-			return true
-		}
-	}
-	return false
+func flushWaits(t *testing.T) bool {
+	return slices.ContainsFunc(testkit.Goroutines(t, "bulk.(*Sender).Flush"), func(stack string) bool {
+		return strings.Contains(stack, "sync.(*WaitGroup).Wait")
+	})
 }

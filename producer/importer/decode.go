@@ -146,20 +146,26 @@ func (c *columns) decode(text []byte, e *schema.Event) error {
 		return fmt.Errorf("has %d fields, the header has %d", len(c.fields), c.width)
 	}
 	*e = schema.Event{}
-	var err error
-	if e.PostID, err = strconv.ParseUint(c.text(colPostID), 10, 64); err != nil {
-		return c.notANumber(colPostID)
-	}
-	if e.UserID, err = strconv.ParseUint(c.text(colUserID), 10, 64); err != nil {
-		return c.notANumber(colUserID)
-	}
+	var errs [3]error
+	e.PostID, errs[0] = strconv.ParseUint(c.text(colPostID), 10, 64)
+	e.UserID, errs[1] = strconv.ParseUint(c.text(colUserID), 10, 64)
 	if t := c.text(colTimeMs); t != "" {
-		if e.TimeMs, err = strconv.ParseInt(t, 10, 64); err != nil {
-			return c.notANumber(colTimeMs)
+		e.TimeMs, errs[2] = strconv.ParseInt(t, 10, 64)
+	}
+	for i, col := range []int{colPostID, colUserID, colTimeMs} {
+		if errs[i] != nil {
+			return fmt.Errorf("%s: %.40q is not a whole number in range", columnNames[col], c.text(col))
 		}
 	}
-	if e.Action = actionOf(c.text(colAction)); e.Action == 0 {
-		return fmt.Errorf("action: %.40q is unknown; LIKE, UNLIKE, DISLIKE, true and false are known", c.text(colAction))
+	switch action := c.text(colAction); action { // as the JSON form has it
+	case "LIKE", "true":
+		e.Action = schema.Like
+	case "UNLIKE", "false":
+		e.Action = schema.Unlike
+	case "DISLIKE":
+		e.Action = schema.Dislike
+	default:
+		return fmt.Errorf("action: %.40q is unknown; LIKE, UNLIKE, DISLIKE, true and false are known", action)
 	}
 	region, wellFormed := schema.ParseRegion(c.text(colRegion))
 	e.Region, e.RegionMalformed = region, !wellFormed
@@ -172,21 +178,4 @@ func (c *columns) text(col int) string {
 		return ""
 	}
 	return string(bytes.TrimSpace(c.fields[c.at[col]]))
-}
-
-func (c *columns) notANumber(col int) error {
-	return fmt.Errorf("%s: %.40q is not a whole number in range", columnNames[col], c.text(col))
-}
-
-// actionOf reads an action as the JSON form has it.
-func actionOf(s string) schema.Action {
-	switch s {
-	case "LIKE", "true":
-		return schema.Like
-	case "UNLIKE", "false":
-		return schema.Unlike
-	case "DISLIKE":
-		return schema.Dislike
-	}
-	return 0
 }

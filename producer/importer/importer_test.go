@@ -2,126 +2,77 @@ package importer
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
-	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-const testPartitions = 4
-
-// broker starts an embedded one, with the likes topic unless told otherwise.
-func broker(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
+// broker starts an embedded one with the likes topic.
+func broker(t *testing.T, opts ...kfake.Opt) (*testkit.Cluster, kafka.Options) {
 	t.Helper()
-	if len(opts) == 0 {
-		opts = []kfake.Opt{kfake.SeedTopics(testPartitions, schema.TopicLikes)}
-	}
-	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	kafka := kafka.DefaultOptions()
-	kafka.Brokers = cluster.ListenAddrs()
-	kafka.RequestTimeout = 5 * time.Second
-	return cluster, kafka
+	return apikit.Broker(t, 4, []string{schema.TopicLikes}, opts...)
 }
 
 // importText runs an import of a text and returns how it went, and the rejects file.
 func importText(t *testing.T, kafka kafka.Options, opts Options, text string) (Summary, [][]string, error) {
 	t.Helper()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "input")
+	path := filepath.Join(t.TempDir(), "input")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return importFrom(t, kafka, opts, path, nil)
 }
 
-func importFrom(t *testing.T, kafka kafka.Options, opts Options, path string, stdin io.Reader) (Summary, [][]string, error) {
+func importFrom(
+	t *testing.T, kafka kafka.Options, opts Options, path string, stdin io.Reader,
+) (Summary, [][]string, error) {
 	t.Helper()
 	src, err := Open(t.Context(), path, stdin)
 	require.NoError(t, err)
 	defer src.Close()
 	rejects := NewRejects(filepath.Join(t.TempDir(), "rejects"))
-	summary, err := New(opts, kafka, slog.New(slog.DiscardHandler)).Run(t.Context(), src, rejects)
-	return summary, readRejects(t, rejects), err
-}
-
-func readRejects(t *testing.T, r *Rejects) [][]string {
-	t.Helper()
-	if r.Written() == "" {
-		require.NoFileExists(t, r.path, "an import without rejects must leave no file")
-		return nil
+	summary, err := New(opts, kafka, testkit.Log()).Run(t.Context(), src, rejects)
+	require.Equal(t, rejects.Written(), summary.RejectsFile)
+	if summary.RejectsFile == "" {
+		require.NoFileExists(t, rejects.path, "an import without rejects must leave no file")
+		return summary, nil, err
 	}
-	text, err := os.ReadFile(r.path)
-	require.NoError(t, err)
-	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
-	require.NoError(t, err)
+	file, openErr := os.Open(rejects.path)
+	require.NoError(t, openErr)
+	defer file.Close()
+	rows, readErr := csv.NewReader(file).ReadAll()
+	require.NoError(t, readErr)
 	require.Equal(t, []string{"line", "reason", "original"}, rows[0])
-	return rows[1:]
+	return summary, rows[1:], err
 }
 
 // readLikes returns the events in the topic, by partition and offset; it checks that
 // each is where the contract wants it.
-func readLikes(t *testing.T, cluster *kfake.Cluster, kafka kafka.Options) []schema.Event {
+func readLikes(t *testing.T, options kafka.Options) (events []schema.Event) {
 	t.Helper()
-	ends := map[int32]int64{}
-	for _, p := range cluster.PartitionInfos(schema.TopicLikes) {
-		ends[p.Partition] = p.HighWatermark
-	}
-	client, err := kafka.NewClient(slog.New(slog.DiscardHandler), kgo.ConsumeTopics(schema.TopicLikes),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	require.NoError(t, err)
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	var records []*kgo.Record
-	for total := int64(0); ; {
-		total = 0
-		for _, end := range ends {
-			total += end
-		}
-		if int64(len(records)) >= total {
-			break
-		}
-		fetches := client.PollFetches(ctx)
-		require.NoError(t, fetches.Err(), "read likes: have %d of %d", len(records), total)
-		records = append(records, fetches.Records()...)
-	}
-	slices.SortStableFunc(records, func(a, b *kgo.Record) int {
-		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
-	})
-	events := make([]schema.Event, len(records))
-	for i, r := range records {
-		require.NotEqual(t, byte('{'), r.Value[0], "events are written as Protobuf")
-		require.NoError(t, schema.DecodeEvent(r.Key, r.Value, &events[i]))
-		require.Equal(t, string(schema.AppendPostKey(nil, events[i].PostID)), string(r.Key))
-		require.Equal(t, schema.PartitionFor(events[i].PostID, testPartitions), r.Partition)
+	for _, rec := range apikit.Likes(t, options) {
+		require.NotEqual(t, byte('{'), rec.Value[0], "events are written as Protobuf")
+		e := apikit.Event(t, rec)
+		require.Equal(t, string(schema.AppendPostKey(nil, e.PostID)), string(rec.Key))
+		require.Equal(t, schema.PartitionFor(e.PostID, 4), rec.Partition)
+		events = append(events, e)
 	}
 	return events
-}
-
-func region(t *testing.T, s string) schema.Region {
-	t.Helper()
-	r, ok := schema.ParseRegion(s)
-	require.True(t, ok)
-	return r
 }
 
 func gzipped(t *testing.T, text string) string {
@@ -135,9 +86,10 @@ func gzipped(t *testing.T, text string) string {
 }
 
 func TestEveryFormGivesTheSameEvents(t *testing.T) {
+	br := schema.Region{'B', 'R', '-', 'S', 'P'}
 	want := []schema.Event{
-		{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: 1000, Region: region(t, "US")},
-		{PostID: 7, UserID: 18446744073709551615, Action: schema.Dislike, TimeMs: 2000, Region: region(t, "BR-SP")},
+		{PostID: 7, UserID: 1, Action: schema.Like, TimeMs: 1000, Region: schema.Region{'U', 'S'}},
+		{PostID: 7, UserID: 18446744073709551615, Action: schema.Dislike, TimeMs: 2000, Region: br},
 		{PostID: 7, UserID: 1, Action: schema.Unlike, TimeMs: 3000, Region: schema.UnknownRegion},
 		{PostID: 7, UserID: 2, Action: schema.Like, Region: schema.UnknownRegion},
 	}
@@ -150,119 +102,128 @@ func TestEveryFormGivesTheSameEvents(t *testing.T) {
 		"csv": {plain, CSV},
 		"csv, other order, quotes, spaces, CRLF, byte order mark, empty lines, no end of the last line": {
 			"\xef\xbb\xbfAction,\"region\", time_ms,user_id,post_id\r\n\r\n" +
-				"LIKE,\"us\",1000,1,7\r\nDISLIKE, BR-SP ,2000,18446744073709551615,7\r\n  \r\nfalse,,3000,1,7\r\ntrue,atlantis,,2,\"7\"", CSV},
+				"LIKE,\"us\",1000,1,7\r\nDISLIKE, BR-SP ,2000,18446744073709551615,7\r\n  \r\n" +
+				"false,,3000,1,7\r\ntrue,atlantis,,2,\"7\"", CSV},
 		"ndjson": {
 			`{"post_id":7,"user_id":1,"action":"LIKE","time_ms":1000,"region":"us"}` + "\n" +
-				` {"post_id":"7","user_id":"18446744073709551615","action":"DISLIKE","time_ms":2000,"region":"BR-SP"}` + "\n\n" +
+				` {"post_id":"7","user_id":"18446744073709551615","action":"DISLIKE","time_ms":2000,"region":"BR-SP"}` +
+				"\n\n" +
 				`{"post_id":7,"user_id":1,"action":false,"time_ms":3000}` + "\n" +
 				`{"post_id":7,"user_id":2,"action":true,"region":"atlantis"}`, NDJSON},
 		"csv, compressed": {gzipped(t, plain), CSV},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, kafka := broker(t)
+			_, kafka := broker(t)
 			summary, rejects, err := importText(t, kafka, Options{}, c.text)
 			require.NoError(t, err)
 			require.Empty(t, rejects)
-			require.Equal(t, want, readLikes(t, cluster, kafka))
+			require.Equal(t, want, readLikes(t, kafka))
 
 			require.Positive(t, summary.Seconds)
 			summary.Source, summary.Seconds = "", 0
-			require.Equal(t, Summary{Format: c.format, Complete: true, Lines: 4, Acknowledged: 4, UnknownRegions: 1}, summary)
+			whole := Summary{Format: c.format, Complete: true, Lines: 4, Acknowledged: 4, UnknownRegions: 1}
+			require.Equal(t, whole, summary)
 		})
 	}
 }
 
 func TestTimeAndRegionMayMiss(t *testing.T) {
-	cluster, kafka := broker(t)
+	_, kafka := broker(t)
 	_, _, err := importText(t, kafka, Options{}, "user_id,action,post_id\n1,LIKE,7\n")
 	require.NoError(t, err)
-	require.Equal(t, []schema.Event{{PostID: 7, UserID: 1, Action: schema.Like, Region: schema.UnknownRegion}}, readLikes(t, cluster, kafka))
+	want := schema.Event{PostID: 7, UserID: 1, Action: schema.Like, Region: schema.UnknownRegion}
+	require.Equal(t, []schema.Event{want}, readLikes(t, kafka))
 }
 
 func TestRejectedLinesAreNamedAndTheOthersArrive(t *testing.T) {
 	_, kafka := broker(t)
-	long := strings.Repeat("9", 10_000)
+	type rows [][2]string // lines, and part of why each is rejected
 	for name, c := range map[string]struct {
-		text string
-		want [][2]string // line, part of the reason
+		head string
+		rows rows
 	}{
-		"csv": {
-			text: "post_id,user_id,action,time_ms\n" +
-				"7,1,LIKE,1000\n" + // 2
-				"seven,1,LIKE,1000\n" +
-				"7,-1,LIKE,1000\n" +
-				"7,1,like,1000\n" +
-				"7,1,1,1000\n" +
-				"7,1,LIKE,yesterday\n" +
-				"7,1,LIKE,-5\n" + // 8
-				"0,1,LIKE,1000\n" +
-				"7,1,LIKE\n" +
-				"7,1,LIKE,1000,US\n" +
-				"7,\"1,LIKE,1000\n" + // 12: a quote that is never closed spoils this line only
-				long + ",1,LIKE,1000\n" +
-				"\n" +
-				"7,2,LIKE,1000\n",
-			want: [][2]string{
-				{"3", `post_id: "seven" is not a whole number`},
-				{"4", `user_id: "-1" is not a whole number`},
-				{"5", `action: "like" is unknown; LIKE`},
-				{"6", `action: "1" is unknown; LIKE`},
-				{"7", `time_ms: "yesterday"`},
-				{"8", `time_ms: is negative`},
-				{"9", `post_id: is missing or 0`},
-				{"10", `has 3 fields, the header has 4`},
-				{"11", `has 5 fields, the header has 4`},
-				{"12", `is not CSV`},
-				{"13", `is longer than 4096 bytes`},
-			},
-		},
-		"ndjson": {
-			text: `{"post_id":7,"user_id":1,"action":"LIKE"}` + "\n" +
-				`{"post_id":7,"user_id":1,"action":"LOVE"}` + "\n" +
-				`{"post_id":7,"action":"LIKE"}` + "\n" +
-				`7,1,LIKE` + "\n" +
-				`{"post_id":7,` + "\n" +
-				`{"post_id":7,"user_id":2,"action":"LIKE"}` + "\n",
-			want: [][2]string{
-				{"2", "action: is missing or unknown"},
-				{"3", "user_id: is missing or 0"},
-				{"4", "is not a JSON object"},
-				{"5", "not JSON"},
-			},
-		},
+		"csv": {"post_id,user_id,action,time_ms\n", rows{
+			{"7,1,LIKE,1000", ""},
+			{"seven,1,LIKE,1000", `post_id: "seven" is not a whole number`},
+			{"7,-1,LIKE,1000", `user_id: "-1" is not a whole number`},
+			{"7,1,like,1000", `action: "like" is unknown; LIKE`},
+			{"7,1,1,1000", `action: "1" is unknown; LIKE`},
+			{"7,1,LIKE,yesterday", `time_ms: "yesterday"`},
+			{"7,1,LIKE,-5", `time_ms: is negative`},
+			{"0,1,LIKE,1000", `post_id: is missing or 0`},
+			{"7,1,LIKE", `has 3 fields, the header has 4`},
+			{"7,1,LIKE,1000,US", `has 5 fields, the header has 4`},
+			{`7,"1,LIKE,1000`, `is not CSV`}, // a quote that is never closed spoils this line only
+			{strings.Repeat("9", 10_000) + ",1,LIKE,1000", `is longer than 4096 bytes`},
+			{"", ""},
+			{"7,2,LIKE,1000", ""},
+		}},
+		"ndjson": {"", rows{
+			{`{"post_id":7,"user_id":1,"action":"LIKE"}`, ""},
+			{`{"post_id":7,"user_id":1,"action":"LOVE"}`, "action: is missing or unknown"},
+			{`{"post_id":7,"action":"LIKE"}`, "user_id: is missing or 0"},
+			{`7,1,LIKE`, "is not a JSON object"},
+			{`{"post_id":7,`, "not JSON"},
+			{`{"post_id":7,"user_id":2,"action":"LIKE"}`, ""},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			summary, rejects, err := importText(t, kafka, Options{}, c.text)
-			require.ErrorContains(t, err, fmt.Sprintf("%d of %d lines were rejected", len(c.want), len(c.want)+2))
-			require.ErrorContains(t, err, summary.RejectsFile)
-			require.EqualValues(t, 2, summary.Acknowledged)
-			require.EqualValues(t, len(c.want), summary.Rejected)
-			require.Len(t, rejects, len(c.want))
-			original := strings.Split(c.text, "\n")
-			for i, want := range c.want {
-				require.Equal(t, want[0], rejects[i][0])
-				require.Contains(t, rejects[i][1], want[1], "line %s", want[0])
-				var number int
-				_, err := fmt.Sscan(want[0], &number)
-				require.NoError(t, err)
-				require.True(t, strings.HasPrefix(original[number-1], rejects[i][2]), "line %s: the original stands in the file", want[0])
+			text := c.head
+			for _, row := range c.rows {
+				text += row[0] + "\n"
 			}
+			summary, rejects, err := importText(t, kafka, Options{}, text)
+			number := strings.Count(c.head, "\n")
+			for _, row := range c.rows {
+				number++
+				if row[1] == "" {
+					continue
+				}
+				require.NotEmpty(t, rejects, row)
+				require.Equal(t, fmt.Sprint(number), rejects[0][0])
+				require.Contains(t, rejects[0][1], row[1])
+				require.True(t, strings.HasPrefix(row[0], rejects[0][2]), "the original is in the file: %v", row)
+				rejects = rejects[1:]
+			}
+			require.Empty(t, rejects)
+			require.EqualValues(t, 2, summary.Acknowledged)
+			wrong := fmt.Sprintf("%d of %d lines were rejected", summary.Rejected, summary.Rejected+2)
+			require.ErrorContains(t, err, wrong)
+			require.ErrorContains(t, err, summary.RejectsFile)
 		})
 	}
 }
 
-func TestHeaderIsChecked(t *testing.T) {
-	_, kafka := broker(t)
-	for text, want := range map[string]string{
-		"":                                 "is empty; CSV begins with a header",
-		"7,1,LIKE\n":                       `not a header of the columns post_id`,
-		"post_id,user_id\n":                "lacks the column action",
-		"post_id,user_id,action,tim\n":     `"tim" is none of them`,
-		"post_id,user_id,action,post_id\n": "column post_id twice",
-	} {
+func TestImportFails(t *testing.T) {
+	const header, like = "post_id,user_id,action\n", "7,1,LIKE\n"
+	cluster, kafka := broker(t, kfake.AllowAutoTopicCreation()) // which an import does not ask for
+	fails := func(text string, wants ...string) {
+		t.Helper()
 		_, _, err := importText(t, kafka, Options{}, text)
-		require.ErrorContains(t, err, want)
+		for _, want := range wants {
+			require.ErrorContains(t, err, want)
+		}
 	}
+	fails("", "is empty; CSV begins with a header")
+	fails(like, `not a header of the columns post_id`)
+	fails("post_id,user_id\n", "lacks the column action")
+	fails("post_id,user_id,action,tim\n", `"tim" is none of them`)
+	fails("post_id,user_id,action,post_id\n", "column post_id twice")
+
+	path := filepath.Join(t.TempDir(), "input")
+	require.NoError(t, os.WriteFile(path, []byte(header+"x,1,LIKE\n"), 0o600))
+	src, err := Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer src.Close()
+	unwritable := NewRejects(filepath.Join(t.TempDir(), "no", "folder"))
+	_, err = New(Options{}, kafka, testkit.Log()).Run(t.Context(), src, unwritable)
+	require.ErrorContains(t, err, "--rejects")
+
+	require.NoError(t, cluster.DeleteTopic(schema.TopicLikes))
+	fails(header+like, `topic "likes" does not exist`, "kudos topics apply")
+	cluster.Close()
+	kafka.RequestTimeout = time.Second
+	fails(header+like, kafka.Brokers[0])
 }
 
 func TestFormatCanBeForced(t *testing.T) {
@@ -272,21 +233,6 @@ func TestFormatCanBeForced(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "is not a JSON object", "post_id,user_id,action"}}, rejects)
 	_, err = ParseFormat("xml")
 	require.ErrorContains(t, err, "none of auto, csv, ndjson")
-}
-
-func TestMissingTopicNamesTheCommandThatHelps(t *testing.T) {
-	_, kafka := broker(t, kfake.AllowAutoTopicCreation())
-	_, _, err := importText(t, kafka, Options{}, "post_id,user_id,action\n7,1,LIKE\n")
-	require.ErrorContains(t, err, `topic "likes" does not exist`)
-	require.ErrorContains(t, err, "kudos topics apply")
-}
-
-func TestUnreachableKafkaIsNamed(t *testing.T) {
-	cluster, kafka := broker(t)
-	cluster.Close()
-	kafka.RequestTimeout = time.Second
-	_, _, err := importText(t, kafka, Options{}, "post_id,user_id,action\n7,1,LIKE\n")
-	require.ErrorContains(t, err, kafka.Brokers[0])
 }
 
 func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
@@ -318,12 +264,13 @@ func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 		fmt.Fprintf(&text, "%d,%d,LIKE,%d\n", post, user, random.Int64N(1<<40)+1)
 	}
 	half := text.Len() / 2
-	input := io.MultiReader(strings.NewReader(text.String()[:half]), &signal{atFirstRead: waiting}, strings.NewReader(text.String()[half:]))
+	first, rest := strings.NewReader(text.String()[:half]), strings.NewReader(text.String()[half:])
+	input := io.MultiReader(first, &signal{atFirstRead: waiting}, rest)
 	summary, _, err := importFrom(t, kafka, Options{}, "-", input)
 	require.NoError(t, err)
 	require.EqualValues(t, events, summary.Acknowledged)
 	got := map[uint64][]uint64{}
-	for _, e := range readLikes(t, cluster, kafka) {
+	for _, e := range readLikes(t, kafka) {
 		got[e.PostID] = append(got[e.PostID], e.UserID)
 	}
 	require.Equal(t, want, got)
@@ -362,63 +309,17 @@ func TestWhatKafkaDoesNotTakeIsNamedAndNothingOvertakesIt(t *testing.T) {
 	require.False(t, summary.Complete)
 	require.Positive(t, summary.Acknowledged)
 	require.Positive(t, summary.NotAcknowledged)
-	require.Equal(t, summary.Lines, summary.Acknowledged+summary.NotAcknowledged, "every line that was read is accounted for")
+	require.Equal(t, summary.Lines, summary.Acknowledged+summary.NotAcknowledged, "every line is accounted for")
 	require.Len(t, rejects, int(summary.NotAcknowledged))
 	require.Less(t, summary.Lines, int64(events), "it goes on although Kafka takes nothing")
 
 	last := map[uint64]uint64{}
-	for _, e := range readLikes(t, cluster, kafka) {
+	for _, e := range readLikes(t, kafka) {
 		if previous := last[e.PostID]; previous != 0 {
 			require.Equal(t, previous+9, e.UserID, "post %d: an event overtook one that failed", e.PostID)
 		}
 		last[e.PostID] = e.UserID
 	}
-}
-
-func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
-	cluster, kafka := broker(t)
-	stdin, feed, err := os.Pipe()
-	require.NoError(t, err)
-	defer stdin.Close()
-	defer feed.Close()
-	_, err = feed.WriteString("post_id,user_id,action\n7,1,LIKE\n")
-	require.NoError(t, err)
-
-	ctx, cancel := context.WithCancelCause(t.Context())
-	src, err := Open(ctx, "-", stdin)
-	require.NoError(t, err)
-	im := New(Options{}, kafka, slog.New(slog.DiscardHandler))
-	type result struct {
-		summary Summary
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
-		summary, err := im.Run(ctx, src, NewRejects(filepath.Join(t.TempDir(), "rejects")))
-		done <- result{summary, err}
-	}()
-	require.Eventually(t, func() bool { return im.count.lines.Load() == 1 }, 10*time.Second, time.Millisecond)
-	cancel(errors.New("told to stop"))
-	select {
-	case got := <-done:
-		require.ErrorContains(t, got.err, "told to stop")
-		require.False(t, got.summary.Complete)
-		require.EqualValues(t, 1, got.summary.Acknowledged, "what was read is sent")
-	case <-time.After(10 * time.Second):
-		t.Fatal("a silent standard input holds the import up")
-	}
-	require.Len(t, readLikes(t, cluster, kafka), 1)
-}
-
-func TestRejectsFileThatCannotBeWritten(t *testing.T) {
-	_, kafka := broker(t)
-	path := filepath.Join(t.TempDir(), "input")
-	require.NoError(t, os.WriteFile(path, []byte("post_id,user_id,action\nx,1,LIKE\n"), 0o600))
-	src, err := Open(t.Context(), path, nil)
-	require.NoError(t, err)
-	defer src.Close()
-	_, err = New(Options{}, kafka, slog.New(slog.DiscardHandler)).Run(t.Context(), src, NewRejects(filepath.Join(t.TempDir(), "no", "folder")))
-	require.ErrorContains(t, err, "--rejects")
 }
 
 func TestProgress(t *testing.T) {
@@ -431,7 +332,7 @@ func TestProgress(t *testing.T) {
 	require.Contains(t, bar.String(), "100%")
 
 	var plain bytes.Buffer
-	im := New(Options{Progress: &plain}, kafka, slog.New(slog.DiscardHandler))
+	im := New(Options{Progress: &plain}, kafka, testkit.Log())
 	src := &Source{size: 200}
 	src.read.Store(50)
 	im.count.lines.Store(3)

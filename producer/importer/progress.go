@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -13,8 +14,7 @@ const (
 	lineInterval = 5 * time.Second
 )
 
-// showProgress shows how far the source was read until stop is called, which waits
-// for the last of it.
+// showProgress shows how far the source was read until stop is called, which waits for the last of it.
 func (im *Importer) showProgress(src *Source) (stop func()) {
 	if im.opts.Progress == nil {
 		return func() {}
@@ -32,23 +32,23 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 			_, _ = fmt.Fprintln(im.opts.Progress) // what comes next stands below the bar
 		}
 	}
-	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		defer end()
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
 				show(src)
-			case <-done:
-				end()
+			case <-ctx.Done():
 				return
 			}
 		}
 	})
 	return func() {
-		close(done)
+		cancel()
 		wg.Wait()
 	}
 }

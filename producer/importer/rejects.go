@@ -9,9 +9,8 @@ import (
 	"sync"
 )
 
-// Rejects is a CSV file of the lines that did not become events in Kafka:
-// line,reason,original. It is made with its first line, so that an import without
-// rejects leaves none behind.
+// Rejects is a CSV file of the lines that did not become events in Kafka: line,reason,original. It is made with its
+// first line, so that an import without rejects leaves none behind.
 type Rejects struct {
 	path string
 
@@ -29,17 +28,17 @@ func NewRejects(path string) *Rejects { return &Rejects{path: path} }
 func (r *Rejects) Add(number int64, reason string, original []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var head error
 	if r.mu.file == nil {
 		f, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // it holds who liked what
 		if err != nil {
 			return fmt.Errorf("rejects file (choose another with --rejects): %w", err)
 		}
 		r.mu.file, r.mu.csv = f, csv.NewWriter(f)
-		if err := r.mu.csv.Write([]string{"line", "reason", "original"}); err != nil {
-			return fmt.Errorf("rejects file: %w", err)
-		}
+		head = r.mu.csv.Write([]string{"line", "reason", "original"})
 	}
-	if err := r.mu.csv.Write([]string{strconv.FormatInt(number, 10), reason, string(original)}); err != nil {
+	row := r.mu.csv.Write([]string{strconv.FormatInt(number, 10), reason, string(original)})
+	if err := errors.Join(head, row); err != nil {
 		return fmt.Errorf("rejects file: %w", err)
 	}
 	return nil

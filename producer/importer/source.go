@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -9,17 +10,17 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
+
+	"kudos/schema"
 )
 
 // Source is the file to import, or standard input.
 type Source struct {
-	// Name is for messages.
-	Name string
-	// size in bytes as stored, or -1 where it is not known; read is how far it got.
-	size   int64
+	Name   string // for messages
+	size   int64  // in bytes as stored, or -1 if it is not known
 	read   atomic.Int64
 	reader io.Reader
-	file   *os.File
+	file   *os.File // nil: standard input
 }
 
 // Open opens a file; "-" is stdin. Gzip is recognised by its first two bytes,
@@ -40,10 +41,21 @@ func Open(ctx context.Context, path string, stdin io.Reader) (*Source, error) {
 		}
 		s.file, raw = f, f
 	}
-	if err := s.openReader(raw); err != nil {
-		return nil, errors.Join(err, s.Close())
+	buffered := bufio.NewReaderSize(&countingReader{raw, &s.read}, bufferBytes)
+	s.reader = buffered
+	magic, err := buffered.Peek(2)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		err = fmt.Errorf("read %s: %w", s.Name, err)
+	case string(magic) != "\x1f\x8b":
+		return s, nil
+	default:
+		if s.reader, err = gzip.NewReader(buffered); err == nil {
+			return s, nil
+		}
+		err = fmt.Errorf("%s begins like gzip but is none: %w", s.Name, err)
 	}
-	return s, nil
+	return nil, errors.Join(err, s.Close())
 }
 
 // interruptible makes the end of ctx end a read of r. Nothing can interrupt a read of
@@ -56,22 +68,6 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 		in.CloseWithError(err) // nil is io.EOF
 	}()
 	return out
-}
-
-func (s *Source) openReader(r io.Reader) error {
-	buffered := bufio.NewReaderSize(&countingReader{r, &s.read}, 64<<10)
-	s.reader = buffered
-	magic, err := buffered.Peek(2)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s: %w", s.Name, err)
-	}
-	if string(magic) != "\x1f\x8b" {
-		return nil
-	}
-	if s.reader, err = gzip.NewReader(buffered); err != nil {
-		return fmt.Errorf("%s begins like gzip but is none: %w", s.Name, err)
-	}
-	return nil
 }
 
 // Close closes the file. Standard input stays open.
@@ -91,4 +87,80 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n.Add(int64(n))
 	return n, err
+}
+
+const (
+	// maxLineBytes bounds a line: a longer one cannot be an event.
+	maxLineBytes = schema.MaxEventBytes
+	bufferBytes  = 64 << 10
+)
+
+// lines splits a source. One line is one record, in CSV too: a quote that is never
+// closed then spoils its line and not the rest of the file.
+type lines struct {
+	r      *bufio.Reader
+	number int64 // of the last line, from 1
+}
+
+// line is one line without its end. It is valid until the next one is read.
+type line struct {
+	text []byte
+	cut  bool // text is only the beginning of a line that is too long
+}
+
+func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, bufferBytes)} }
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// next returns the next line, or io.EOF behind the last, which may lack its end.
+func (l *lines) next() (line, error) {
+	text, err := l.r.ReadSlice('\n')
+	cut := errors.Is(err, bufio.ErrBufferFull)
+	if cut { // the rest of the line is skipped
+		text = bytes.Clone(text[:maxLineBytes])
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = l.r.ReadSlice('\n')
+		}
+	}
+	if err != nil && (len(text) == 0 || !errors.Is(err, io.EOF)) {
+		return line{}, err
+	}
+	l.number++
+	if cut {
+		return line{text, true}, nil
+	}
+	if l.number == 1 {
+		text = bytes.TrimPrefix(text, byteOrderMark)
+	}
+	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = nil
+	}
+	return line{text[:min(len(text), maxLineBytes)], len(text) > maxLineBytes}, nil
+}
+
+// peek returns the first byte that is no white space, or 0 where there is none. It
+// waits for no more bytes than that: the source may be a terminal.
+func (l *lines) peek() (byte, error) {
+	for n := 1; n <= maxLineBytes; n++ {
+		head, err := l.r.Peek(n)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		if c := head[n-1]; c > ' ' && bytes.IndexByte(byteOrderMark, c) < 0 {
+			return c, nil
+		}
+	}
+	return 0, nil
+}
+
+// decode reads the line into an event.
+func (l line) decode(decode decoder, e *schema.Event) error {
+	if l.cut {
+		return fmt.Errorf("is longer than %d bytes; only its beginning stands here", maxLineBytes)
+	}
+	return decode(l.text, e)
 }

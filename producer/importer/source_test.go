@@ -1,21 +1,56 @@
 package importer
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/schema"
 )
+
+func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
+	_, kafka := broker(t)
+	stdin, feed, err := os.Pipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	defer feed.Close()
+	_, err = feed.WriteString("post_id,user_id,action\n7,1,LIKE\n")
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	src, err := Open(ctx, "-", stdin)
+	require.NoError(t, err)
+	im := New(Options{}, kafka, testkit.Log())
+	var summary Summary
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		summary, err = im.Run(ctx, src, NewRejects(filepath.Join(t.TempDir(), "rejects")))
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return im.count.lines.Load() == 1 }, 10*time.Second, time.Millisecond)
+	cancel(errors.New("told to stop"))
+	require.ErrorContains(t, apikit.Receive(t, done, "a silent standard input holds the import up"), "told to stop")
+	require.False(t, summary.Complete)
+	require.EqualValues(t, 1, summary.Acknowledged, "what was read is sent")
+	require.Len(t, readLikes(t, kafka), 1)
+}
 
 // A file that breaks off within a line: what was cut could still read as an event, of
 // another user. What came before is imported, and the import says that it is not all.
 func TestASourceThatBreaksOff(t *testing.T) {
-	cluster, kafka := broker(t)
+	_, kafka := broker(t)
 	whole := gzipped(t, "post_id,user_id,action\n7,1,LIKE\n7,2,LIKE\n7,3,LIKE")
 	const trailer = 8 // of gzip: the checksum and the length
 	summary, rejects, err := importText(t, kafka, Options{}, whole[:len(whole)-trailer])
@@ -26,15 +61,14 @@ func TestASourceThatBreaksOff(t *testing.T) {
 	require.False(t, summary.Complete)
 	require.EqualValues(t, 2, summary.Acknowledged)
 	var users []uint64
-	for _, e := range readLikes(t, cluster, kafka) {
+	for _, e := range readLikes(t, kafka) {
 		require.Equal(t, schema.Like, e.Action)
 		users = append(users, e.UserID)
 	}
 	require.Equal(t, []uint64{1, 2}, users)
 }
 
-// A line may be longer than what is buffered: it is one line, cut, and the next one is
-// whole and has the next number.
+// A line may be longer than what is buffered: it is one line, cut, and the next one is whole and has the next number.
 func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 	sizes := []int{maxLineBytes, maxLineBytes + 1, bufferBytes - 1, bufferBytes, bufferBytes + 1, 3*bufferBytes + 7}
 	for _, end := range []string{"\n", "\r\n"} {
@@ -67,4 +101,37 @@ func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 	lines := newLines(io.MultiReader(strings.NewReader(strings.Repeat("x", 2*bufferBytes)), iotest.ErrReader(broken)))
 	_, err := lines.next()
 	require.ErrorIs(t, err, broken, "a line that breaks off is none, however long")
+}
+
+// FuzzLines: each line that is not empty is an event or is refused, none is lost, and a bad one does not spoil another.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("post_id,user_id,action,time_ms,region\n1,2,LIKE,3,US\n1,\"2\",like,,\n\"1,2"))
+	f.Add([]byte("{\"post_id\":1,\"user_id\":\"2\",\"action\":true}\n{}\n[]"))
+	f.Add([]byte("\xef\xbb\xbfuser_id;post_id\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		lines := newLines(bytes.NewReader(text))
+		decode, format, err := newDecoder(Auto, lines)
+		if err != nil {
+			return
+		}
+		for {
+			line, err := lines.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			if len(line.text) == 0 {
+				continue
+			}
+			var e schema.Event
+			if line.decode(decode, &e) == nil {
+				require.NoError(t, e.Check(), "%s line %d: %q", format, lines.number, line.text)
+			}
+		}
+		want := int64(bytes.Count(text, []byte("\n")))
+		if len(text) > 0 && text[len(text)-1] != '\n' {
+			want++
+		}
+		require.Equal(t, want, lines.number)
+	})
 }

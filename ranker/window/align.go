@@ -7,50 +7,47 @@ import (
 	"kudos/schema"
 )
 
-// Clock is what is known of a partition of like-updates from its own reports.
-type Clock struct {
-	// Since is the watermark as it was first heard of: what lists were at earlier ends is
-	// not known for certain. NoMinute: nothing was before.
-	Since schema.Minute
-	// Marks are the watermarks it had, in order, as far back as they are needed. Lists of
-	// a mark have the Exclusions that were known then.
-	Marks []SealedMark
-	// Seal is its last position: all lists are known up to there.
-	Seal Seal
-}
-
-// SealedMark is a Mark with the exclusions of its lists.
-type SealedMark struct {
-	Mark
+// Mark is a watermark of a partition, and the position at which the partition reached it.
+type Mark struct {
+	Watermark schema.Minute
+	Offset    int64         // in like-updates
+	Idle      schema.Minute // where ticks had advanced the clock
+	// Exclusions is the offset in trending-exclusions up to which the lists leave posts out. The caller of a Partition
+	// sets it.
 	Exclusions int64
 }
 
-// Seal is where a partition stands.
+// Seal is the last position of a partition up to which all of its lists are known.
 type Seal struct {
-	Clock      schema.Minute // NoMinute: it never had a record
-	Watermark  schema.Minute
-	Offset     int64
-	Idle       schema.Minute
-	Exclusions int64
+	Clock schema.Minute // NoMinute: the partition never had a record
+	Mark
 }
 
-// Align finds the window's end for a ranking of all partitions: the largest that all
-// have reached, but for those that have nothing in the window. ok is false if it cannot
-// be used: nobody has a clock (NoMinute), somebody has fallen behind an end that was used
-// already (last), or lists of that end are not known.
+// Clock is the progress of a partition of like-updates, by its own reports.
+type Clock struct {
+	// Since is the watermark of the first report: lists of earlier ends may be missing. NoMinute: there was no clock
+	// yet.
+	Since schema.Minute
+	// Marks are the watermarks that the partition has reached, in order, as far back as they are needed.
+	Marks []Mark
+	Seal  Seal
+}
+
+// Align finds the end of the window for a ranking of all partitions: the largest that all have reached, except those
+// with nothing in the window. ok is false if that end cannot be used: no partition has a clock (end is NoMinute), a
+// partition is behind an end that was used already (last), or lists of that end are missing.
 func Align(w *Window, clocks []Clock, last schema.Minute) (end schema.Minute, ok bool) {
 	end = schema.NoMinute
 	for i := range clocks {
-		if c := &clocks[i]; c.Seal.Clock != schema.NoMinute {
-			end = max(end, w.End(c.Seal.Watermark))
+		if s := &clocks[i].Seal; s.Clock != schema.NoMinute {
+			end = max(end, w.End(s.Watermark))
 		}
 	}
 	if end == schema.NoMinute {
 		return end, false
 	}
-	// Going back, the window may come to partitions that it was beyond.
-	for {
-		least := end
+	// An earlier window may begin before the clock of partitions that a later one leaves out.
+	for least := end; ; end = least {
 		for i := range clocks {
 			if c := &clocks[i]; c.In(w, end) {
 				least = min(least, w.End(c.Seal.Watermark))
@@ -59,7 +56,6 @@ func Align(w *Window, clocks []Clock, last schema.Minute) (end schema.Minute, ok
 		if least == end {
 			break
 		}
-		end = least
 	}
 	for i := range clocks {
 		if c := &clocks[i]; c.In(w, end) && c.Since != schema.NoMinute && end < w.End(c.Since) {
@@ -74,45 +70,38 @@ func (c *Clock) In(w *Window, end schema.Minute) bool {
 	return c.Seal.Clock != schema.NoMinute && c.Seal.Clock >= w.From(end)
 }
 
-// Position is what a ranking of the window that ends at end covers of the partition: all
-// that is known, or if the partition is beyond that end, what there was when it left it.
-func (c *Clock) Position(partition int32, end schema.Minute) schema.RankingPosition {
+// At is how much of the partition a ranking of a window that ends at end covers: all that is known, or for a partition
+// beyond that end, what there was when it left it.
+func (c *Clock) At(end schema.Minute) Mark {
 	for _, m := range c.Marks {
 		if m.Watermark >= end {
-			return schema.RankingPosition{Partition: partition, Offset: m.Offset, Idle: m.Idle, Exclusions: m.Exclusions}
+			return m
 		}
 	}
-	return c.Now(partition)
+	return c.Seal.Mark
 }
 
-// Now is all that is known of the partition.
-func (c *Clock) Now(partition int32) schema.RankingPosition {
-	s := &c.Seal
-	return schema.RankingPosition{Partition: partition, Offset: s.Offset, Idle: s.Idle, Exclusions: s.Exclusions}
+// Position is the mark in the form in which rankings name it.
+func (m Mark) Position(partition int32) schema.RankingPosition {
+	return schema.RankingPosition{Partition: partition, Offset: m.Offset, Idle: m.Idle, Exclusions: m.Exclusions}
 }
 
-// WatermarkAt is the least watermark among the partitions that may have likes in the
-// window that ends at end, as of what the ranking covers of them.
+// WatermarkAt is the least watermark among the partitions that may have likes in the window that ends at end, as of
+// what the ranking covers of them.
 func WatermarkAt(w *Window, clocks []Clock, end schema.Minute) schema.Minute {
 	least := schema.NoMinute
 	for i := range clocks {
-		c := &clocks[i]
-		if !c.In(w, end) {
-			continue
-		}
-		watermark := c.Seal.Watermark
-		if at := slices.IndexFunc(c.Marks, func(m SealedMark) bool { return m.Watermark >= end }); at >= 0 {
-			watermark = c.Marks[at].Watermark
-		}
-		if least == schema.NoMinute || watermark < least {
-			least = watermark
+		if c := &clocks[i]; c.In(w, end) {
+			if at := c.At(end).Watermark; least == schema.NoMinute || at < least {
+				least = at
+			}
 		}
 	}
 	return least
 }
 
 // Forget drops and returns the marks that no end from here on needs.
-func (c *Clock) Forget(end schema.Minute) []SealedMark {
+func (c *Clock) Forget(end schema.Minute) []Mark {
 	n := 0
 	for n < len(c.Marks) && c.Marks[n].Watermark < end {
 		n++
@@ -122,14 +111,11 @@ func (c *Clock) Forget(end schema.Minute) []SealedMark {
 	return gone
 }
 
-// Merge makes one list of the partitions' lists: exact, since each post is in one only, but
-// those shared, which are in the lists of all partitions where they have likes. Scores are
-// sums over likes, so that a shared post's is the sum of those.
+// Merge makes one list of the partitions' lists. It is exact: a post is in one partition only, or shared and then in
+// the lists of all partitions that have likes of it. Scores are sums over likes, so a shared post's is the sum of
+// those.
 func Merge(lists [][]Post, topN int, minLikes int64, excluded func(post uint64) bool) []Post {
-	var all []Post
-	for _, l := range lists {
-		all = append(all, l...)
-	}
+	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(a, b Post) int { return cmp.Compare(a.ID, b.ID) })
 	n := 0
 	for _, p := range all {

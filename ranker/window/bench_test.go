@@ -17,7 +17,8 @@ type made struct {
 }
 
 func newMade(posts int) *made {
-	m := &made{random: rand.New(rand.NewPCG(1, 2)), regions: []schema.Region{{'U', 'S'}, {'D', 'E'}, {'I', 'N'}, {'B', 'R'}, {'J', 'P'}}}
+	regions := []schema.Region{{'U', 'S'}, {'D', 'E'}, {'I', 'N'}, {'B', 'R'}, {'J', 'P'}}
+	m := &made{random: rand.New(rand.NewPCG(1, 2)), regions: regions}
 	m.zipf = rand.NewZipf(m.random, 1.1, 1, uint64(posts-1))
 	return m
 }
@@ -28,13 +29,13 @@ func (m *made) like(at schema.Minute) (post uint64, deltas []schema.Delta) {
 }
 
 func benchConfig(halfLife int64) *Config {
-	return &Config{Windows: []Window{New(10, halfLife), New(60, halfLife), New(24*60, halfLife), Day()}, Lateness: 2, TopN: 100, MinLikes: 1}
+	windows := []Window{New(10, halfLife), New(60, halfLife), New(24*60, halfLife), Day()}
+	return &Config{Windows: windows, Lateness: 2, TopN: 100, MinLikes: 1}
 }
 
 const benchStart = schema.Minute(30_000_000)
 
-// BenchmarkAdd counts updates of a live stream: perMinute of them a minute, lists six
-// times a minute.
+// BenchmarkAdd counts updates of a live stream: perMinute of them a minute, lists six times a minute.
 func BenchmarkAdd(b *testing.B) {
 	for _, bb := range []struct {
 		name     string
@@ -53,7 +54,8 @@ func BenchmarkAdd(b *testing.B) {
 					p.Versions, p.Marks = p.Versions[:0], p.Marks[:0]
 				}
 				if i%50_000 == 0 {
-					_, _ = p.Changed(nil, func(RowKey, []byte) error { return nil })
+					for range p.Changed() {
+					}
 				}
 				i++
 			}
@@ -74,7 +76,8 @@ func BenchmarkActive(b *testing.B) {
 			p.Add(post, deltas, int64(post))
 			p.Versions, p.Marks = p.Versions[:0], p.Marks[:0]
 		}
-		_, _ = p.Changed(nil, func(RowKey, []byte) error { return nil })
+		for range p.Changed() {
+		}
 		posts, cells := p.Size()
 		b.ReportMetric(float64(heap()-before)/float64(posts), "bytes/active")
 		b.ReportMetric(float64(cells)/float64(posts), "buckets/active")

@@ -6,28 +6,24 @@ import (
 	"kudos/schema"
 )
 
-// Leaders are the most liked posts of all time in one region, kept so that a change of
-// any post is a look at a short list: the best are in Best, and everybody else is known
-// to be no better than Floor.
+// Leaders are the posts with the most likes of all time in one region. A change of any post is compared with a short
+// list: all posts that are not in Best are no better than Floor.
 type Leaders struct {
 	Best []Post // the best first
 	// Floor is at least as good as every post that is not in Best; nil: there is none.
 	Floor *Post
 }
 
-// spare is how many times the length of a list is kept: so many posts have to leave
-// before the others must be looked through.
+// spare is how many times the length of a list is kept: so many posts must leave before all others are searched.
 const spare = 2
 
-// LeaderOf is a post with its likes of all time; reached is when they came to be so many
-// (Unix ms).
+// LeaderOf is a post with its likes of all time; reached is when that count was reached (Unix ms).
 func LeaderOf(post uint64, likes, reached int64) Post {
 	return Post{ID: post, Likes: likes, Score: schema.Score(likes) * schema.ScoreOne, Reached: reached}
 }
 
-// Update takes a post's new count. listed tells whether the list may have changed, members
-// whether others than before are in Best or below Floor. topN is how long lists are, without
-// those excluded.
+// Update sets a post's count. listed tells whether the list may have changed, members whether other posts than before
+// are in Best or below Floor. topN is the length of lists, not counting excluded posts.
 func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) (listed, members bool) {
 	at := slices.IndexFunc(l.Best, func(p Post) bool { return p.ID == post.ID })
 	if at >= 0 {
@@ -42,7 +38,7 @@ func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) (
 	return true, at < 0 || trimmed
 }
 
-// trim keeps the best most posts, and those excluded that are better than the last of them.
+// trim keeps the best most posts, and excluded ones that are better than the last of them.
 func (l *Leaders) trim(most int, excluded func(post uint64) bool) (trimmed bool) {
 	over := len(l.Best) - most
 	if over <= 0 {
@@ -67,8 +63,8 @@ func (l *Leaders) trim(most int, excluded func(post uint64) bool) (trimmed bool)
 	return true
 }
 
-// List is the best topN posts that are not excluded and have minLikes; ok is false if others, which
-// are not known here, might belong to it.
+// List is the best topN posts that are not excluded and have minLikes; ok is false if posts that are not in Best may
+// belong to it.
 func (l *Leaders) List(topN int, minLikes int64, excluded func(post uint64) bool) (list []Post, ok bool) {
 	for _, post := range l.Best {
 		if len(list) == topN || post.Likes < minLikes {

@@ -12,18 +12,18 @@ type Key struct {
 	Window string
 }
 
-// Post is one place of a list.
+// Post is an entry of a list.
 type Post struct {
 	ID    uint64
 	Likes int64
 	Score schema.Score
-	// Reached orders equal scores, the earlier first: the start of the newest bucket
-	// with likes; for all time the append time (Unix ms) of the last change.
+	// Reached orders equal scores, the earlier first: the start of the newest bucket with likes; for all time the
+	// append time (Unix ms) of the last change.
 	Reached int64
 }
 
-// Version is a list as of an end of its window and a position: it holds from that end
-// on until the next version of its key.
+// Version is a list as of an end of its window and a position. It holds from that end on until the next version of its
+// key.
 type Version struct {
 	Key
 	End    schema.Minute
@@ -31,22 +31,14 @@ type Version struct {
 	Posts  []Post
 }
 
-// Mark tells that the watermark moved, at a position.
-type Mark struct {
-	Watermark schema.Minute
-	Offset    int64
-	Idle      schema.Minute
-}
-
-// Partition counts the likes of one partition of like-updates. Not for use by several
-// goroutines.
+// Partition counts the likes of one partition of like-updates. It is not for concurrent use.
 type Partition struct {
 	config *Config
 
-	clock, idle schema.Minute
-	ends        []schema.Minute // of each window; NoMinute without a clock
-	grids       []grid
-	gridOf      []int // of each window
+	// Clock is the largest event time so far, or the time to which ticks have advanced it: that is Idle. Read only.
+	Clock, Idle schema.Minute
+	windows     []sliding
+	grids       []*grid
 
 	cells   pool[cell]
 	entries pool[entry]
@@ -55,12 +47,13 @@ type Partition struct {
 	scores  []schema.Score           // of each entry and window
 
 	changed  []RowKey
+	row      []byte // buffer of Changed
 	excluded map[uint64]bool
 	shared   []uint64       // posts that are in other partitions too, in order
 	listed   map[Key][]Post // the last versions' posts; none if empty
 
-	// Versions and Marks gather what was made, in order; the caller takes and empties
-	// them. Late counts likes that came too late, by window.
+	// Versions and Marks gather what was made, in order; the caller takes and empties them. Late counts late likes by
+	// window.
 	Versions []Version
 	Marks    []Mark
 	Late     []int64
@@ -72,44 +65,44 @@ type RowKey struct {
 	Post   uint64
 }
 
-// NewPartition makes an empty one.
+// NewPartition returns an empty partition.
 func NewPartition(config *Config) *Partition {
 	p := &Partition{
-		config: config, clock: schema.NoMinute, idle: schema.NoMinute,
+		config: config, Clock: schema.NoMinute, Idle: schema.NoMinute, windows: make([]sliding, len(config.Windows)),
 		regions: map[schema.Region]uint32{}, excluded: map[uint64]bool{}, listed: map[Key][]Post{},
 		Late: make([]int64, len(config.Windows)),
 	}
-	for i := range config.Windows {
-		w := &config.Windows[i]
-		p.ends = append(p.ends, schema.NoMinute)
-		g := slices.IndexFunc(p.grids, func(g grid) bool { return g.size == w.Bucket })
-		if g < 0 {
-			g = len(p.grids)
-			p.grids = append(p.grids, grid{size: w.Bucket, oldest: schema.NoMinute})
+	for i, w := range config.Windows {
+		g := p.gridOfSize(w.Bucket)
+		if g == nil {
+			g = &grid{index: len(p.grids), size: w.Bucket, oldest: schema.NoMinute}
+			p.grids = append(p.grids, g)
 		}
-		p.gridOf = append(p.gridOf, g)
-		p.grids[g].windows = append(p.grids[g].windows, i)
+		p.windows[i] = sliding{Window: w, index: i, bit: 1 << i, end: schema.NoMinute, grid: g}
+		g.windows = append(g.windows, &p.windows[i])
 	}
 	return p
 }
 
-// Clock is the largest event time so far, or where ticks have advanced it.
-func (p *Partition) Clock() schema.Minute { return p.clock }
-
-// Idle is where ticks have advanced the clock.
-func (p *Partition) Idle() schema.Minute { return p.idle }
+// gridOfSize is the grid whose buckets have a size, or nil.
+func (p *Partition) gridOfSize(size int64) *grid {
+	if at := slices.IndexFunc(p.grids, func(g *grid) bool { return g.size == size }); at >= 0 {
+		return p.grids[at]
+	}
+	return nil
+}
 
 // Watermark is the clock less the allowed lateness.
 func (p *Partition) Watermark() schema.Minute {
-	if p.clock == schema.NoMinute {
+	if p.Clock == schema.NoMinute {
 		return schema.NoMinute
 	}
-	return p.clock - schema.Minute(p.config.Lateness)
+	return p.Clock - schema.Minute(p.config.Lateness)
 }
 
 // Add counts the deltas of the update at an offset.
 func (p *Partition) Add(post uint64, deltas []schema.Delta, offset int64) {
-	clock := p.clock
+	clock := p.Clock
 	for i := range deltas {
 		d := &deltas[i]
 		at := schema.Minute(d.Minute)
@@ -123,26 +116,9 @@ func (p *Partition) Add(post uint64, deltas []schema.Delta, offset int64) {
 	p.moveClock(clock, offset, offset+1)
 }
 
-// idleStep bounds how many lists one step makes, in minutes.
-const idleStep = 10
-
-// AdvanceIdle moves the clock to the present while nothing comes, if there is one, or a step towards it;
-// next is the position. It tells whether that changed anything.
-func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
-	if p.clock == schema.NoMinute || to <= p.clock {
-		return false
-	}
-	if p.cells.used() > 0 {
-		to = min(to, p.clock+idleStep)
-	}
-	p.idle = to
-	p.moveClock(to, next, next)
-	return true
-}
-
 func (p *Partition) noteLate(at schema.Minute, likes int64) {
-	for i := range p.config.Windows {
-		if end := p.ends[i]; likes > 0 && end != schema.NoMinute && at < p.config.Windows[i].From(end) {
+	for i := range p.windows {
+		if w := &p.windows[i]; likes > 0 && w.end != schema.NoMinute && at < w.From(w.end) {
 			p.Late[i] += likes
 		}
 	}
@@ -151,22 +127,19 @@ func (p *Partition) noteLate(at schema.Minute, likes int64) {
 // add counts likes of a post in a region in each grid that still keeps their bucket.
 func (p *Partition) add(region schema.Region, post uint64, at schema.Minute, likes int64) {
 	e := none
-	for g := range p.grids {
-		grid := &p.grids[g]
-		start := floor(at, grid.size)
-		if start+schema.Minute(grid.size) <= grid.oldest {
+	for _, g := range p.grids {
+		start := floor(at, g.size)
+		if start+schema.Minute(g.size) <= g.oldest {
 			continue
 		}
 		if e == none {
 			e = p.entry(region, post)
 		}
-		at := p.cell(e, g, start) // first: it may move the cells
-		p.cells.items[at].likes += likes
-		for _, i := range grid.windows {
-			w, end := &p.config.Windows[i], p.ends[i]
-			if end != schema.NoMinute && start >= w.From(end) && start < end {
-				*p.score(e, i) += schema.Score(likes) * w.weight(start, end)
-				p.boards.items[p.entries.items[e].board].dirty |= 1 << i
+		p.cell(e, g, start).likes += likes
+		for _, w := range g.windows {
+			if w.end != schema.NoMinute && start >= w.From(w.end) && start < w.end {
+				*p.score(e, w) += schema.Score(likes) * w.weight(start, w.end)
+				p.boardOf(e).dirty |= w.bit
 			}
 		}
 	}
@@ -175,92 +148,46 @@ func (p *Partition) add(region schema.Region, post uint64, at schema.Minute, lik
 	}
 }
 
-func (p *Partition) noteChanged(e uint32) {
-	entry := &p.entries.items[e]
-	if b := &p.boards.items[entry.board]; b.region != schema.Global && !entry.changed {
-		entry.changed = true
-		p.changed = append(p.changed, RowKey{b.region, entry.post})
+// Share sets whether a post is in other partitions too (it has user buckets), from the next versions on.
+func (p *Partition) Share(post uint64, shared bool) {
+	at, was := slices.BinarySearch(p.shared, post)
+	switch {
+	case shared == was:
+		return
+	case shared:
+		p.shared = slices.Insert(p.shared, at, post)
+	default:
+		p.shared = slices.Delete(p.shared, at, at+1)
 	}
+	p.changedEverywhere(post)
 }
 
-// score is that of an entry in a window.
-func (p *Partition) score(e uint32, window int) *schema.Score {
-	return &p.scores[int(e)*len(p.config.Windows)+window]
+// Exclude takes a post out of the lists, or puts it back, from the next versions on.
+func (p *Partition) Exclude(post uint64, excluded bool) {
+	if p.excluded[post] == excluded {
+		return
+	}
+	if p.excluded[post] = excluded; !excluded {
+		delete(p.excluded, post)
+	}
+	p.changedEverywhere(post)
 }
 
-// entry finds or makes the entry of a post in a region.
-func (p *Partition) entry(region schema.Region, post uint64) uint32 {
-	at := p.board(region)
-	b := &p.boards.items[at]
-	e, ok := b.posts[post]
-	if !ok {
-		e = p.entries.take()
-		p.entries.items[e] = entry{post: post, board: at, at: uint32(len(b.entries)), cells: [maxGrids]uint32{none, none}}
-		b.entries = append(b.entries, e)
-		b.posts[post] = e
-		if need := len(p.entries.items) * len(p.config.Windows); len(p.scores) < need {
-			p.scores = append(p.scores, make([]schema.Score, need-len(p.scores))...)
+// changedEverywhere marks all lists that a post may be in as changed.
+func (p *Partition) changedEverywhere(post uint64) {
+	active := func(board uint32) bool {
+		_, ok := p.boards.items[board].posts[post]
+		return ok
+	}
+	if at, ok := p.regions[schema.Global]; !ok || !active(at) {
+		return // in no region either, as most of the exclusions that are read at each start
+	}
+	for _, at := range p.regions {
+		if active(at) {
+			p.boards.items[at].dirty = 1<<len(p.windows) - 1
 		}
-		for i := range p.config.Windows {
-			*p.score(e, i) = 0
-		}
-	}
-	return e
-}
-
-// board finds or makes the board of a region.
-func (p *Partition) board(region schema.Region) uint32 {
-	at, ok := p.regions[region]
-	if !ok {
-		at = p.boards.take()
-		p.regions[region] = at
-		p.boards.items[at] = board{region: region, posts: map[uint64]uint32{}}
-	}
-	return at
-}
-
-// drop forgets an entry that has no cells left, and a board without entries.
-func (p *Partition) drop(e uint32) {
-	p.noteChanged(e)
-	gone := p.entries.items[e]
-	b := &p.boards.items[gone.board]
-	delete(b.posts, gone.post)
-	last := b.entries[len(b.entries)-1]
-	b.entries[gone.at] = last
-	p.entries.items[last].at = gone.at
-	b.entries = b.entries[:len(b.entries)-1]
-	p.entries.give(e)
-	if len(b.entries) == 0 && b.dirty == 0 {
-		p.dropBoard(gone.board)
 	}
 }
 
-// dropBoard is for boards whose last (empty) lists are out.
-func (p *Partition) dropBoard(at uint32) {
-	b := &p.boards.items[at]
-	delete(p.regions, b.region)
-	*b = board{}
-	p.boards.give(at)
-}
-
-// cell finds or makes an entry's cell in a bucket, and returns its index.
-func (p *Partition) cell(e uint32, g int, start schema.Minute) uint32 {
-	number := int32(int64(start) / p.grids[g].size)
-	before, at := none, p.entries.items[e].cells[g]
-	for at != none && p.cells.items[at].bucket > number {
-		before, at = at, p.cells.items[at].next
-	}
-	if at != none && p.cells.items[at].bucket == number {
-		return at
-	}
-	made := p.cells.take()
-	p.cells.items[made] = cell{bucket: number, next: at}
-	if before == none {
-		p.entries.items[e].cells[g] = made
-	} else {
-		p.cells.items[before].next = made
-	}
-	b := p.grids[g].bucketOf(start)
-	b.entries = append(b.entries, e)
-	return made
-}
+// Size is how many posts there are in all regions, and in how many buckets they have likes.
+func (p *Partition) Size() (posts, cells int) { return p.entries.used(), p.cells.used() }

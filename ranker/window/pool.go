@@ -2,22 +2,20 @@ package window
 
 import "kudos/schema"
 
-// cell is the likes of a post and region in one bucket. The cells of an entry in a grid
-// are linked, the newest first.
+// cell is the likes of a post and region in one bucket. The cells of an entry in a grid are linked, the newest first.
 type cell struct {
-	likes  int64
-	bucket int32  // start of the bucket / size of the bucket
-	next   uint32 // cell; none at the end
+	likes int64
+	start int32  // of the bucket, in minutes
+	next  uint32 // cell; none at the end
 }
 
 // entry is a post in a region that has likes in some bucket.
 type entry struct {
-	post  uint64
-	board uint32
-	at    uint32           // place in the board's entries
-	cells [maxGrids]uint32 // first cell in each grid
-	// changed: it is in Partition.changed already.
-	changed bool
+	post    uint64
+	board   uint32
+	at      uint32           // index in the board's entries
+	cells   [maxGrids]uint32 // first cell in each grid
+	changed bool             // it is in Partition.changed
 }
 
 const (
@@ -25,8 +23,17 @@ const (
 	none     = ^uint32(0)
 )
 
-// pool holds things of one kind, which know each other by index: no pointers for the
-// garbage collector to follow, however many there are.
+// board is the posts of one region.
+type board struct {
+	region  schema.Region
+	posts   map[uint64]uint32 // entries by post; nil: the board is free
+	entries []uint32
+	dirty   uint32 // a bit for each window whose list may have changed
+	best    []Post // while a list is being made
+}
+
+// pool holds items that refer to each other by index: no pointers for the garbage collector to follow, however many
+// there are.
 type pool[T any] struct {
 	items []T
 	free  []uint32
@@ -34,14 +41,13 @@ type pool[T any] struct {
 
 // take returns the index of a zero item.
 func (p *pool[T]) take() uint32 {
+	var zero T
 	if n := len(p.free); n > 0 {
 		i := p.free[n-1]
 		p.free = p.free[:n-1]
-		var zero T
 		p.items[i] = zero
 		return i
 	}
-	var zero T
 	p.items = append(p.items, zero)
 	return uint32(len(p.items) - 1)
 }
@@ -51,35 +57,92 @@ func (p *pool[T]) give(i uint32) { p.free = append(p.free, i) }
 // used is how many items are in use.
 func (p *pool[T]) used() int { return len(p.items) - len(p.free) }
 
-// grid keeps likes in buckets of one size, for all windows that use that size.
-type grid struct {
-	size    int64
-	windows []int     // indexes into Config.Windows
-	buckets []*bucket // sorted by start
-	// oldest is where the oldest window begins, or what is kept: what ends before is not.
-	oldest schema.Minute
+// entry finds or creates the entry of a post in a region.
+func (p *Partition) entry(region schema.Region, post uint64) uint32 {
+	at := p.board(region)
+	b := &p.boards.items[at]
+	e, ok := b.posts[post]
+	if !ok {
+		e = p.entries.take()
+		cells := [maxGrids]uint32{none, none}
+		p.entries.items[e] = entry{post: post, board: at, at: uint32(len(b.entries)), cells: cells}
+		b.entries = append(b.entries, e)
+		b.posts[post] = e
+		if need := len(p.entries.items) * len(p.windows); len(p.scores) < need {
+			p.scores = append(p.scores, make([]schema.Score, need-len(p.scores))...)
+		}
+		clear(p.scores[int(e)*len(p.windows):][:len(p.windows)])
+	}
+	return e
 }
 
-// bucket lists the entries that have a cell in it.
-type bucket struct {
-	start   schema.Minute
-	entries []uint32
+// score is the score of an entry in a window.
+func (p *Partition) score(e uint32, w *sliding) *schema.Score {
+	return &p.scores[int(e)*len(p.windows)+w.index]
 }
 
-// board is the posts of one region.
-type board struct {
-	region  schema.Region
-	posts   map[uint64]uint32 // entries by post
-	entries []uint32
-	dirty   uint32 // a bit for each window whose list may have changed
-	best    []Post // while a list is being made
+// board finds or creates the board of a region.
+func (p *Partition) board(region schema.Region) uint32 {
+	at, ok := p.regions[region]
+	if !ok {
+		at = p.boards.take()
+		p.regions[region] = at
+		p.boards.items[at] = board{region: region, posts: map[uint64]uint32{}}
+	}
+	return at
 }
 
-// has tells whether a post is active there.
-func (b *board) has(post uint64) bool {
-	_, active := b.posts[post]
-	return active
+func (p *Partition) boardOf(e uint32) *board { return &p.boards.items[p.entries.items[e].board] }
+
+// noteChanged has Changed yield an entry's row. Those of all regions together have no rows.
+func (p *Partition) noteChanged(e uint32) {
+	entry := &p.entries.items[e]
+	if b := &p.boards.items[entry.board]; b.region != schema.Global && !entry.changed {
+		entry.changed = true
+		p.changed = append(p.changed, RowKey{b.region, entry.post})
+	}
 }
 
-// used tells a board from one that was given back.
-func (b *board) used() bool { return b.posts != nil }
+// drop frees an entry that has no cells left.
+func (p *Partition) drop(e uint32) {
+	p.noteChanged(e)
+	gone := p.entries.items[e]
+	b := &p.boards.items[gone.board]
+	delete(b.posts, gone.post)
+	last := b.entries[len(b.entries)-1]
+	b.entries[gone.at] = last
+	p.entries.items[last].at = gone.at
+	b.entries = b.entries[:len(b.entries)-1]
+	p.entries.give(e)
+	p.dropIfEmpty(gone.board)
+}
+
+// dropIfEmpty frees a board that has no entries left, once its last (empty) lists are made.
+func (p *Partition) dropIfEmpty(at uint32) {
+	if b := &p.boards.items[at]; len(b.entries) == 0 && b.dirty == 0 {
+		delete(p.regions, b.region)
+		*b = board{}
+		p.boards.give(at)
+	}
+}
+
+// cell finds or creates an entry's cell in a bucket. The pointer is valid until the next one is created.
+func (p *Partition) cell(e uint32, g *grid, start schema.Minute) *cell {
+	before, at := none, p.entries.items[e].cells[g.index]
+	for at != none && schema.Minute(p.cells.items[at].start) > start {
+		before, at = at, p.cells.items[at].next
+	}
+	if at != none && schema.Minute(p.cells.items[at].start) == start {
+		return &p.cells.items[at]
+	}
+	created := p.cells.take()
+	p.cells.items[created] = cell{start: int32(start), next: at}
+	if before == none {
+		p.entries.items[e].cells[g.index] = created
+	} else {
+		p.cells.items[before].next = created
+	}
+	b := g.bucketOf(start)
+	b.entries = append(b.entries, e)
+	return &p.cells.items[created]
+}

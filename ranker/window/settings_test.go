@@ -1,7 +1,6 @@
 package window
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,7 @@ func reopened(t *testing.T, old *Partition, rows map[RowKey][]byte, windows ...W
 	for key, value := range rows {
 		require.NoError(t, p.LoadRow(key, value))
 	}
-	p.LoadClock(old.Clock(), old.Idle(), old.Kept(), map[Key][]Post{})
+	p.LoadClock(old.Clock, old.Idle, old.Kept(), map[Key][]Post{})
 	return p
 }
 
@@ -25,15 +24,12 @@ func configOf(windows ...Window) *Config {
 }
 
 // rowsOf adds what has changed to rows, and deletes what is gone.
-func rowsOf(t *testing.T, p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
-	t.Helper()
-	_, err := p.Changed(nil, func(key RowKey, value []byte) error {
-		if rows[key] = bytes.Clone(value); value == nil {
+func rowsOf(p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
+	for key, value := range p.Changed() {
+		if rows[key] = value; value == nil {
 			delete(rows, key)
 		}
-		return nil
-	})
-	require.NoError(t, err)
+	}
 	return rows
 }
 
@@ -65,9 +61,9 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	like(old, 1, start)
 	like(old, 2, start+9)
 	require.Empty(t, old.Partial())
-	away := rowsOf(t, old, map[RowKey][]byte{}) // of a store that was away meanwhile
+	away := rowsOf(old, map[RowKey][]byte{}) // of a store that was away meanwhile
 	like(old, 3, start+15)
-	rows := rowsOf(t, old, map[RowKey][]byte{})
+	rows := rowsOf(old, map[RowKey][]byte{})
 	for key, value := range away {
 		rows[key] = value
 	}
@@ -77,7 +73,7 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "post 1 was let go of")
 	like(p, 1, start+5)
 	require.Equal(t, []uint64{2, 3}, ids(newest(p, "1h")), "too late for what is kept")
-	rowsOf(t, p, rows)
+	rowsOf(p, rows)
 	again := reopened(t, p, rows, New(10, 0), New(60, 0))
 	require.Equal(t, p.Partial(), again.Partial(), "still so after a restart")
 	like(p, 4, start+64)
@@ -86,13 +82,12 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	require.Empty(t, p.Partial())
 }
 
-// TestWindowOfOtherBucketsBeginsEmpty: nothing is kept by the minute where all windows go by
-// the hour.
+// TestWindowOfOtherBucketsBeginsEmpty: nothing is kept by the minute where all windows go by the hour.
 func TestWindowOfOtherBucketsBeginsEmpty(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	old := NewPartition(configOf(Day()))
 	like(old, 1, start)
-	p := reopened(t, old, rowsOf(t, old, map[RowKey][]byte{}), New(10, 0), Day())
+	p := reopened(t, old, rowsOf(old, map[RowKey][]byte{}), New(10, 0), Day())
 	require.Equal(t, []Partial{{Window: "10m", Since: start + 1, Complete: start + 11}}, p.Partial())
 	require.Empty(t, newest(p, "10m"))
 	require.Len(t, newest(p, "day"), 1)
@@ -104,10 +99,10 @@ func TestRowsThatNoWindowNeedsAreDeleted(t *testing.T) {
 	old := NewPartition(configOf(New(60, 0)))
 	like(old, 1, start)
 	like(old, 2, start+30)
-	rows := rowsOf(t, old, map[RowKey][]byte{})
+	rows := rowsOf(old, map[RowKey][]byte{})
 	require.Len(t, rows, 2)
 	p := reopened(t, old, rows, New(10, 0))
-	require.Len(t, rowsOf(t, p, rows), 1)
+	require.Len(t, rowsOf(p, rows), 1)
 }
 
 // TestSettingsTellConfigurationsApart by everything that a list depends on.

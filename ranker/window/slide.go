@@ -1,29 +1,73 @@
 package window
 
 import (
+	"slices"
 	"sort"
 
 	"kudos/schema"
 )
 
-// moveClock takes the clock on, and the windows with it; next is the position, and before
-// that before the record which moved the clock.
+// sliding is a window where it is now.
+type sliding struct {
+	Window
+	index int           // in Partition.windows
+	bit   uint32        // in board.dirty
+	end   schema.Minute // NoMinute without a clock
+	grid  *grid
+}
+
+// grid keeps likes in buckets of one size, for all windows that use that size.
+type grid struct {
+	index   int // in Partition.grids
+	size    int64
+	windows []*sliding
+	buckets []*bucket // sorted by start
+	// oldest is where the oldest window begins, or what is kept: buckets that end before are dropped.
+	oldest schema.Minute
+}
+
+// bucket lists the entries that have a cell in it.
+type bucket struct {
+	start   schema.Minute
+	entries []uint32
+}
+
+// idleStep bounds how many lists one step makes, in minutes.
+const idleStep = 10
+
+// AdvanceIdle moves the clock, if there is one, to the present or a step towards it while nothing arrives; next is the
+// position. It tells whether the clock moved.
+func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
+	if p.Clock == schema.NoMinute || to <= p.Clock {
+		return false
+	}
+	if p.cells.used() > 0 {
+		to = min(to, p.Clock+idleStep)
+	}
+	p.Idle = to
+	p.moveClock(to, next, next)
+	return true
+}
+
+// moveClock advances the clock, and the windows with it; next is the position, and before the one before the record
+// that moved the clock.
 func (p *Partition) moveClock(clock schema.Minute, before, next int64) {
-	if clock == p.clock {
+	if clock == p.Clock {
 		return
 	}
-	first := p.clock == schema.NoMinute
-	p.clock = clock
+	first := p.Clock == schema.NoMinute
+	p.Clock = clock
 	watermark := p.Watermark()
-	for i := range p.config.Windows {
-		end := p.config.Windows[i].End(watermark)
-		if p.ends[i] == schema.NoMinute {
-			p.ends[i] = end
-			p.rescore(i)
+	for i := range p.windows {
+		w := &p.windows[i]
+		end := w.End(watermark)
+		if w.end == schema.NoMinute {
+			w.end = end
+			p.rescore(w)
 		}
-		p.slideTo(i, end, next)
+		p.slideTo(w, end, next)
 	}
-	mark := Mark{Watermark: watermark, Offset: next, Idle: p.idle}
+	mark := Mark{Watermark: watermark, Offset: next, Idle: p.Idle}
 	if first {
 		// No lists were made for earlier ends: for those, the partition is still empty.
 		mark.Offset, mark.Idle = before, schema.NoMinute
@@ -32,106 +76,95 @@ func (p *Partition) moveClock(clock schema.Minute, before, next int64) {
 	p.expire()
 }
 
-// slideTo takes a window to its end at target, and makes a version of each list that
-// changes on the way: the other partitions may have come to any of these ends.
-func (p *Partition) slideTo(window int, target schema.Minute, next int64) {
-	for p.ends[window] < target {
-		end := p.ends[window]
-		p.makeVersions(window, next)
-		to := min(target, p.nextChange(window))
-		p.ends[window] = to
-		if p.config.Windows[window].weights != nil {
-			p.rescore(window) // every like is older now
+// slideTo advances a window to its end at target, and makes a version of each list that changes on the way: any of
+// these ends may be the one that all partitions have reached.
+func (p *Partition) slideTo(w *sliding, target schema.Minute, next int64) {
+	for w.end < target {
+		p.makeVersions(w, next)
+		end := w.end
+		w.end = min(target, w.nextChange())
+		if w.weights != nil {
+			p.rescore(w) // every like is older now
 			continue
 		}
-		w, g := &p.config.Windows[window], &p.grids[p.gridOf[window]]
-		for _, b := range g.between(w.From(end), min(w.From(to), end)) {
-			p.count(window, b, -1)
+		for _, b := range w.grid.between(w.From(end), min(w.From(w.end), end)) {
+			p.count(w, b, -1)
 		}
-		for _, b := range g.between(max(end, w.From(to)), to) {
-			p.count(window, b, 1)
+		for _, b := range w.grid.between(max(end, w.From(w.end)), w.end) {
+			p.count(w, b, 1)
 		}
 	}
 }
 
-// nextChange is the first end after the present one at which some list of the window
-// changes; far away if there is none.
-func (p *Partition) nextChange(window int) schema.Minute {
-	w, g, end := &p.config.Windows[window], &p.grids[p.gridOf[window]], p.ends[window]
-	const never = schema.Minute(1 << 62)
-	change := never
-	if ahead := g.from(end); len(ahead) > 0 { // comes in
-		change = w.End(ahead[0].start)
+// nextChange is the first end after the present one at which some list of the window changes; far away if there is
+// none.
+func (w *sliding) nextChange() schema.Minute {
+	change := schema.Minute(1 << 62)
+	if ahead := w.grid.before(w.end); ahead < len(w.grid.buckets) { // comes in
+		change = w.End(w.grid.buckets[ahead].start)
 	}
-	if inside := g.between(w.From(end), end); len(inside) > 0 { // goes out
+	if inside := w.buckets(); len(inside) > 0 { // goes out
 		gone := inside[0].start + schema.Minute(w.Bucket+w.Size)
 		change = min(change, ceil(gone, w.Hop))
 		if w.weights != nil {
-			change = end + schema.Minute(w.Hop)
+			change = w.end + schema.Minute(w.Hop)
 		}
 	}
 	return change
 }
 
+// rescore computes a window's scores from its buckets.
+func (p *Partition) rescore(w *sliding) {
+	for _, at := range p.regions {
+		b := &p.boards.items[at]
+		for _, e := range b.entries {
+			*p.score(e, w) = 0
+		}
+		b.dirty |= w.bit
+	}
+	for _, b := range w.buckets() {
+		p.count(w, b, 1)
+	}
+}
+
 // count adds a bucket's likes to a window's scores, or takes them away.
-func (p *Partition) count(window int, b *bucket, sign int64) {
-	g := p.gridOf[window]
-	w, end := &p.config.Windows[window], p.ends[window]
+func (p *Partition) count(w *sliding, b *bucket, sign int64) {
 	for _, e := range b.entries {
-		likes := p.cells.items[p.cell(e, g, b.start)].likes
+		likes := p.cell(e, w.grid, b.start).likes
 		if likes == 0 {
 			continue
 		}
 		weight := schema.ScoreOne
 		if sign > 0 {
-			weight = w.weight(b.start, end)
+			weight = w.weight(b.start, w.end)
 		}
-		*p.score(e, window) += schema.Score(sign*likes) * weight
-		p.boards.items[p.entries.items[e].board].dirty |= 1 << window
-	}
-}
-
-// rescore works a window's scores out anew.
-func (p *Partition) rescore(window int) {
-	for i := range p.boards.items {
-		b := &p.boards.items[i]
-		for _, e := range b.entries {
-			*p.score(e, window) = 0
-		}
-		if b.used() {
-			b.dirty |= 1 << window
-		}
-	}
-	w, end := &p.config.Windows[window], p.ends[window]
-	for _, b := range p.grids[p.gridOf[window]].between(w.From(end), end) {
-		p.count(window, b, 1)
+		*p.score(e, w) += schema.Score(sign*likes) * weight
+		p.boardOf(e).dirty |= w.bit
 	}
 }
 
 // expire frees what no window needs any more.
 func (p *Partition) expire() {
-	for i := range p.grids {
-		g := &p.grids[i]
-		oldest := p.ends[g.windows[0]]
+	for _, g := range p.grids {
+		oldest := g.windows[0].end
 		for _, w := range g.windows {
-			oldest = min(oldest, p.config.Windows[w].From(p.ends[w]))
+			oldest = min(oldest, w.From(w.end))
 		}
 		g.oldest = max(g.oldest, oldest) // what is gone does not come back with a longer window
-		n := sort.Search(len(g.buckets), func(i int) bool { return g.buckets[i].start+schema.Minute(g.size) > g.oldest })
+		n := g.before(g.oldest - schema.Minute(g.size) + 1)
 		for _, b := range g.buckets[:n] {
-			p.free(i, b)
+			p.free(g, b)
 		}
 		clear(g.buckets[:n])
 		g.buckets = g.buckets[n:]
 	}
 }
 
-// free gives back the cells of a bucket that is the oldest of its grid.
-func (p *Partition) free(g int, b *bucket) {
-	number := int32(int64(b.start) / p.grids[g].size)
+// free frees the cells of the oldest bucket of a grid.
+func (p *Partition) free(g *grid, b *bucket) {
 	for _, e := range b.entries {
-		link := &p.entries.items[e].cells[g]
-		for p.cells.items[*link].bucket != number {
+		link := &p.entries.items[e].cells[g.index]
+		for schema.Minute(p.cells.items[*link].start) != b.start {
 			link = &p.cells.items[*link].next
 		}
 		gone := *link
@@ -143,26 +176,25 @@ func (p *Partition) free(g int, b *bucket) {
 	}
 }
 
-// bucketOf finds or makes the bucket that begins at start.
+// buckets are those in the window.
+func (w *sliding) buckets() []*bucket { return w.grid.between(w.From(w.end), w.end) }
+
+// bucketOf finds or creates the bucket that begins at start.
 func (g *grid) bucketOf(start schema.Minute) *bucket {
-	rest := g.from(start)
-	if len(rest) > 0 && rest[0].start == start {
-		return rest[0]
+	at := g.before(start)
+	if at == len(g.buckets) || g.buckets[at].start != start {
+		g.buckets = slices.Insert(g.buckets, at, &bucket{start: start})
 	}
-	at := len(g.buckets) - len(rest)
-	g.buckets = append(g.buckets, nil)
-	copy(g.buckets[at+1:], g.buckets[at:])
-	g.buckets[at] = &bucket{start: start}
 	return g.buckets[at]
 }
 
-// from is the buckets that begin at start or later.
-func (g *grid) from(start schema.Minute) []*bucket {
-	return g.buckets[sort.Search(len(g.buckets), func(i int) bool { return g.buckets[i].start >= start }):]
+// before is how many buckets begin before start.
+func (g *grid) before(start schema.Minute) int {
+	return sort.Search(len(g.buckets), func(i int) bool { return g.buckets[i].start >= start })
 }
 
-// between is the buckets that begin in [start, end).
+// between are the buckets that begin in [start, end).
 func (g *grid) between(start, end schema.Minute) []*bucket {
-	buckets := g.from(start)
-	return buckets[:sort.Search(len(buckets), func(i int) bool { return buckets[i].start >= end })]
+	from := g.before(start)
+	return g.buckets[from:max(from, g.before(end))]
 }

@@ -8,7 +8,7 @@ import (
 	"kudos/schema"
 )
 
-// Config is what rankings depend on besides the log. It must be the same everywhere.
+// Config is what rankings depend on besides the log. It must be the same in all processes.
 type Config struct {
 	Windows []Window
 	// Lateness is how far a watermark is behind its clock, in minutes.
@@ -16,8 +16,7 @@ type Config struct {
 	// TopN posts are listed at most, each with at least MinLikes likes in the window.
 	TopN     int
 	MinLikes int64
-	// Regions have rankings of their own, and all others one together, as unknown; nil:
-	// every region has.
+	// Regions have rankings of their own; all others count together as unknown. nil: every region has its own.
 	Regions map[schema.Region]bool
 }
 
@@ -29,8 +28,7 @@ func (c *Config) Home(region schema.Region) schema.Region {
 	return schema.UnknownRegion
 }
 
-// Settings is a number that differs where the configuration does: lists of different ones do
-// not go together.
+// Settings is a hash of the configuration: only lists of the same configuration can be merged.
 func (c *Config) Settings() uint64 {
 	h := fnv.New64a()
 	for _, w := range c.Windows {
@@ -40,8 +38,8 @@ func (c *Config) Settings() uint64 {
 	return h.Sum64()
 }
 
-// Window is a window in event time that slides by its hop. A bucket is the unit in
-// which likes are kept for it, and divides the hop, which divides the size.
+// Window is a hopping window in event time. A bucket is the unit in which likes are kept for it; it divides the hop,
+// which divides the size.
 type Window struct {
 	Name              string
 	Size, Hop, Bucket int64 // minutes
@@ -54,13 +52,14 @@ type Window struct {
 const (
 	hour = 60
 	day  = 24 * hour
-	// longSize is from where on a window slides by the hour.
+	// longSize is the size from which on a window hops by the hour.
 	longSize = 12 * hour
 )
 
-// New makes the sliding window of a size in minutes.
+// New returns the hopping window of a size in minutes.
 func New(size, halfLife int64) Window {
-	w := Window{Name: schema.WindowName(time.Duration(size) * time.Minute), Size: size, Hop: 1, Bucket: 1, HalfLife: halfLife}
+	name := schema.WindowName(time.Duration(size) * time.Minute)
+	w := Window{Name: name, Size: size, Hop: 1, Bucket: 1, HalfLife: halfLife}
 	if size >= longSize {
 		w.Hop, w.Bucket = hour, hour
 	}
@@ -75,13 +74,12 @@ func Day() Window {
 	return Window{Name: schema.LeaderboardDay, Size: day, Hop: day, Bucket: hour}
 }
 
-// End is the end of the window for a watermark: it ends with the hop that the watermark
-// is in.
+// End is the end of the window for a watermark: the end of the hop that the watermark is in.
 func (w *Window) End(watermark schema.Minute) schema.Minute {
 	return floor(watermark, w.Hop) + schema.Minute(w.Hop)
 }
 
-// From is the beginning of the window that ends at end.
+// From is the start of the window that ends at end.
 func (w *Window) From(end schema.Minute) schema.Minute { return end - schema.Minute(w.Size) }
 
 // weight is what a like in a bucket counts in the window that ends at end.

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -39,7 +38,8 @@ func newWorld(config *Config, partitions int) *world {
 	for range partitions {
 		w.parts = append(w.parts, NewPartition(config))
 		w.rows = append(w.rows, map[RowKey][]byte{})
-		w.clocks = append(w.clocks, Clock{Since: schema.NoMinute, Seal: Seal{Clock: schema.NoMinute, Watermark: schema.NoMinute, Idle: schema.NoMinute}})
+		mark := Mark{Watermark: schema.NoMinute, Idle: schema.NoMinute}
+		w.clocks = append(w.clocks, Clock{Since: schema.NoMinute, Seal: Seal{schema.NoMinute, mark}})
 	}
 	w.logs = make([][]update, partitions)
 	return w
@@ -57,15 +57,9 @@ func (w *world) idle(p int, to schema.Minute) {
 }
 
 // seal has a partition report.
-func (w *world) seal(t *testing.T, p int) {
+func (w *world) seal(p int) {
 	part, c := w.parts[p], &w.clocks[p]
-	_, err := part.Changed(nil, func(key RowKey, value []byte) error {
-		if w.rows[p][key] = bytes.Clone(value); value == nil {
-			delete(w.rows[p], key)
-		}
-		return nil
-	})
-	require.NoError(t, err)
+	rowsOf(part, w.rows[p])
 	part.MakeVersions(int64(len(w.logs[p])))
 	for _, v := range part.Versions {
 		if w.versions[v.Key] == nil {
@@ -73,11 +67,9 @@ func (w *world) seal(t *testing.T, p int) {
 		}
 		w.versions[v.Key][p] = append(w.versions[v.Key][p], v)
 	}
-	for _, m := range part.Marks {
-		c.Marks = append(c.Marks, SealedMark{Mark: m})
-	}
+	c.Marks = append(c.Marks, part.Marks...)
 	part.Versions, part.Marks = nil, nil
-	c.Seal = Seal{Clock: part.Clock(), Watermark: part.Watermark(), Offset: int64(len(w.logs[p])), Idle: part.Idle()}
+	c.Seal = Seal{part.Clock, Mark{Watermark: part.Watermark(), Offset: int64(len(w.logs[p])), Idle: part.Idle}}
 }
 
 // restart has a partition that has just reported begin again from its rows.
@@ -90,7 +82,7 @@ func (w *world) restart(t *testing.T, p int) {
 	for key, value := range w.rows[p] {
 		require.NoError(t, w.parts[p].LoadRow(key, value))
 	}
-	w.parts[p].LoadClock(old.Clock(), old.Idle(), old.Kept(), maps.Clone(old.listed))
+	w.parts[p].LoadClock(old.Clock, old.Idle, old.Kept(), maps.Clone(old.listed))
 	w.parts[p].MakeVersions(int64(len(w.logs[p])))
 	require.Empty(t, w.parts[p].Versions, "nothing has changed")
 }
@@ -110,7 +102,7 @@ func (w *world) check(t *testing.T) (made int) {
 		w.last[win.Name] = end
 		positions := make([]int64, len(w.parts))
 		for p := range w.clocks {
-			positions[p] = w.clocks[p].Position(int32(p), end).Offset
+			positions[p] = w.clocks[p].At(end).Offset
 		}
 		for _, region := range []schema.Region{schema.Global, {'D', 'E'}, {'U', 'S'}} {
 			key := Key{region, win.Name}
@@ -128,7 +120,8 @@ func (w *world) check(t *testing.T) (made int) {
 			}
 			have := Merge(lists, w.config.TopN, w.config.MinLikes, func(uint64) bool { return false })
 			want := w.recompute(win, region, end, positions)
-			require.Equal(t, want, append([]Post{}, have...), "%s/%s to %s at %v", schema.RankingRegion(region), win.Name, end, positions)
+			require.Equal(t, want, append([]Post{}, have...), "%s/%s to %s at %v",
+				schema.RankingRegion(region), win.Name, end, positions)
 			made++
 		}
 	}
@@ -147,7 +140,8 @@ func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, 
 					if likes[u.post] == nil {
 						likes[u.post] = map[schema.Minute]int64{}
 					}
-					likes[u.post][schema.Minute(math.Floor(float64(m)/float64(win.Bucket))*float64(win.Bucket))] += d.Likes
+					bucket := math.Floor(float64(m)/float64(win.Bucket)) * float64(win.Bucket)
+					likes[u.post][schema.Minute(bucket)] += d.Likes
 				}
 			}
 		}
@@ -184,7 +178,10 @@ func TestRankingsEqualTheRecount(t *testing.T) {
 		for seed := range uint64(40) {
 			t.Run(fmt.Sprintf("half life %d, seed %d", halfLife, seed), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
-				config := &Config{Windows: []Window{New(10, halfLife), New(60, halfLife), New(24*60, 0), Day()}, Lateness: r.Int64N(3), TopN: 1 + r.IntN(5), MinLikes: 1 + r.Int64N(2)}
+				windows := []Window{New(10, halfLife), New(60, halfLife), New(24*60, 0), Day()}
+				config := &Config{
+					Windows: windows, Lateness: r.Int64N(3), TopN: 1 + r.IntN(5), MinLikes: 1 + r.Int64N(2),
+				}
 				w := newWorld(config, 1+r.IntN(3))
 				made, now := 0, schema.Minute(30_000_000+r.Int64N(10_000))
 				for range 400 {
@@ -197,7 +194,7 @@ func TestRankingsEqualTheRecount(t *testing.T) {
 					case k < 5:
 						now++
 					case k < 11:
-						w.seal(t, p)
+						w.seal(p)
 						if k == 5 {
 							w.restart(t, p)
 						}
@@ -208,7 +205,7 @@ func TestRankingsEqualTheRecount(t *testing.T) {
 				}
 				for p := range w.parts {
 					w.idle(p, now+3000)
-					w.seal(t, p)
+					w.seal(p)
 				}
 				made += w.check(t)
 				require.Positive(t, made)
@@ -231,8 +228,9 @@ func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 		u.post = firstShared + uint64(r.IntN(3))
 	}
 	for range 1 + r.IntN(3) {
-		d := schema.Delta{Region: []schema.Region{{'D', 'E'}, {'U', 'S'}}[r.IntN(2)], Minute: int64(now) - int64(r.ExpFloat64()*8), Likes: 1 + r.Int64N(3)}
-		u.deltas = append(u.deltas, d)
+		region := []schema.Region{{'D', 'E'}, {'U', 'S'}}[r.IntN(2)]
+		minute := int64(now) - int64(r.ExpFloat64()*8)
+		u.deltas = append(u.deltas, schema.Delta{Region: region, Minute: minute, Likes: 1 + r.Int64N(3)})
 	}
 	if r.IntN(3) == 0 { // what somebody liked once is withdrawn where it was counted
 		log := w.logs[p]
@@ -279,6 +277,44 @@ func TestSharedPosts(t *testing.T) {
 	nobody := func(uint64) bool { return false }
 	one, none := Post{ID: 1, Likes: 1, Score: 5, Reached: 3}, Post{ID: 2, Likes: 9}
 	require.Empty(t, Merge([][]Post{{one, none}}, 3, 2, nobody), "too few likes; no score")
-	require.Equal(t, []Post{{ID: 1, Likes: 2, Score: 10, Reached: 3}}, Merge([][]Post{{one, none}, {one}}, 3, 2, nobody))
+	two := []Post{{ID: 1, Likes: 2, Score: 10, Reached: 3}}
+	require.Equal(t, two, Merge([][]Post{{one, none}, {one}}, 3, 2, nobody))
 	require.Empty(t, Merge([][]Post{{one}, {one}}, 3, 2, func(post uint64) bool { return post == 1 }))
+}
+
+// TestIdleAdvanceGoesByStepsWhileThereIsSomething: the lists on a long way are not all made
+// at once; where nothing is left, it is one step.
+func TestIdleAdvanceGoesByStepsWhileThereIsSomething(t *testing.T) {
+	const start, to = schema.Minute(30_000_000), schema.Minute(40_000_000)
+	p := NewPartition(configOf(New(10, 0), New(60, 0)))
+	for m := range schema.Minute(60) {
+		like(p, uint64(m), start+m)
+	}
+	steps := 0
+	for p.Versions = nil; p.AdvanceIdle(to, 60); p.Versions = nil {
+		require.LessOrEqual(t, len(p.Versions), 2*2*(idleStep+1), "two windows, two boards")
+		steps++
+	}
+	require.Equal(t, to, p.Clock)
+	require.Equal(t, to, p.Idle)
+	require.Equal(t, 7, steps, "six until the hour is over")
+}
+
+// A bucket's likes are as old as the bucket.
+func TestWeightsAreByBucket(t *testing.T) {
+	require.Equal(t, []schema.Score{1_000_000, 500_000, 250_000}, weights(3, 60, 60))
+	require.Equal(t, []schema.Score{1_000_000, 707_106, 500_000}, weights(3, 30, 60))
+}
+
+// The expected ones are 10^6 * 2^(-p/q) by a calculator of 30 digits, cut off.
+func TestHalved(t *testing.T) {
+	for _, tt := range []struct {
+		p, q int64
+		want schema.Score
+	}{
+		{0, 30, 1_000_000}, {30, 30, 500_000}, {60, 30, 250_000}, {1, 30, 977_159}, {29, 30, 511_686}, {1, 2, 707_106},
+		{600, 30, 0}, {599, 30, 0}, {597, 30, 1}, {1, 10080, 999_931}, {719, 10079, 951_755},
+	} {
+		require.Equal(t, tt.want, halved(tt.p, tt.q), "2^-(%d/%d)", tt.p, tt.q)
+	}
 }

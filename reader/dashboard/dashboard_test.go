@@ -1,53 +1,32 @@
 package dashboard
 
 import (
-	"encoding/json"
-	"io"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"path"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit/apikit"
 )
 
-func get(t *testing.T, h http.Handler, method, target string, header ...string) *http.Response {
+func ask(t *testing.T, h http.Handler, method, target string, headers ...string) apikit.Answer {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w.Result()
+	apikit.SetHeaders(r, headers)
+	return apikit.Ask(t, h, r)
 }
 
-func body(t *testing.T, r *http.Response) string {
-	t.Helper()
-	text, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	return string(text)
-}
-
-func TestPage(t *testing.T) {
-	h := Handler(Settings{})
-	r := get(t, h, "GET", "/")
-	require.Equal(t, 200, r.StatusCode)
-	require.Equal(t, "text/html; charset=utf-8", r.Header.Get("Content-Type"))
-	require.Contains(t, body(t, r), "<title>kudos</title>")
-
-	r = get(t, h, "HEAD", "/")
-	require.Equal(t, 200, r.StatusCode)
-	require.Empty(t, body(t, r))
-}
-
-func TestSettings(t *testing.T) {
-	r := get(t, Handler(Settings{ProducerURL: "https://likes.example.com"}), "GET", "/dashboard.json")
-	require.Equal(t, "application/json", r.Header.Get("Content-Type"))
-	require.JSONEq(t, `{"producer_url": "https://likes.example.com"}`, body(t, r))
+func TestPageAndSettings(t *testing.T) {
+	h := Handler(Settings{ProducerURL: "https://likes.example.com"})
+	page := ask(t, h, "GET", "/").Require(200).RequireHeader("Content-Type", "text/html; charset=utf-8")
+	require.Contains(t, page.Body, "<title>kudos</title>")
+	require.Empty(t, ask(t, h, "HEAD", "/").Require(200).Body)
+	ask(t, h, "GET", "/dashboard.json").RequireJSON(200, `{"producer_url": "https://likes.example.com"}`)
 }
 
 func TestHeadersOfEveryFile(t *testing.T) {
@@ -63,12 +42,9 @@ func TestHeadersOfEveryFile(t *testing.T) {
 			return nil
 		}
 		served++
-		r := get(t, h, "GET", "/"+name)
-		require.Equal(t, 200, r.StatusCode, name)
-		require.Equal(t, types[path.Ext(name)], r.Header.Get("Content-Type"), name)
-		require.Equal(t, "nosniff", r.Header.Get("X-Content-Type-Options"), name)
-		require.Equal(t, "no-referrer", r.Header.Get("Referrer-Policy"), name)
-		require.Contains(t, r.Header.Get("Content-Security-Policy"), "default-src 'self'", name)
+		a := ask(t, h, "GET", "/"+name).Require(200).RequireHeader("Content-Type", types[path.Ext(name)]).
+			RequireHeader("X-Content-Type-Options", "nosniff").RequireHeader("Referrer-Policy", "no-referrer")
+		require.Contains(t, a.Header.Get("Content-Security-Policy"), "default-src 'self'", name)
 		return nil
 	}))
 	require.Greater(t, served, 10)
@@ -77,31 +53,20 @@ func TestHeadersOfEveryFile(t *testing.T) {
 // A browser asks each time, and is sent a file only if it has another.
 func TestFilesAreAskedForByTheirContent(t *testing.T) {
 	h := Handler(Settings{})
-	r := get(t, h, "GET", "/assets/app.js")
-	require.Equal(t, "no-cache", r.Header.Get("Cache-Control"))
-	etag := r.Header.Get("ETag")
+	etagOf := func(h http.Handler, target string) string {
+		return ask(t, h, "GET", target).RequireHeader("Cache-Control", "no-cache").Header.Get("ETag")
+	}
+	etag := etagOf(h, "/assets/app.js")
 	require.Regexp(t, `^"[\w-]{16}"$`, etag)
+	again := ask(t, h, "GET", "/assets/app.js", "If-None-Match", etag).Require(304).RequireHeader("ETag", etag)
+	require.Empty(t, again.Body)
 
-	r = get(t, h, "GET", "/assets/app.js", "If-None-Match", etag)
-	require.Equal(t, 304, r.StatusCode)
-	require.Equal(t, etag, r.Header.Get("ETag"))
-	require.Empty(t, body(t, r))
-
-	require.NotEqual(t, etag, get(t, h, "GET", "/").Header.Get("ETag"))
-	require.NotEqual(t, get(t, h, "GET", "/dashboard.json").Header.Get("ETag"),
-		get(t, Handler(Settings{ProducerURL: "http://a"}), "GET", "/dashboard.json").Header.Get("ETag"))
+	require.NotEqual(t, etag, etagOf(h, "/"))
+	require.NotEqual(t, etagOf(h, "/dashboard.json"),
+		etagOf(Handler(Settings{ProducerURL: "http://a"}), "/dashboard.json"))
 }
 
 func TestPolicyNamesWhoThePageMayTalkTo(t *testing.T) {
-	connect := func(producer, host string) string {
-		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-		r.Host = host
-		w := httptest.NewRecorder()
-		Handler(Settings{ProducerURL: producer}).ServeHTTP(w, r)
-		_, directive, _ := strings.Cut(w.Header().Get("Content-Security-Policy"), "connect-src ")
-		directive, _, _ = strings.Cut(directive, ";")
-		return directive
-	}
 	for _, c := range []struct{ producer, host, want string }{
 		{"", "kudos.example.com", "'self' ws://kudos.example.com wss://kudos.example.com"},
 		{"", "[::1]:8081", "'self' ws://[::1]:8081 wss://[::1]:8081"},
@@ -115,26 +80,22 @@ func TestPolicyNamesWhoThePageMayTalkTo(t *testing.T) {
 		{"https://a;b/", "a", "'self' ws://a wss://a"},
 		{"javascript:alert(1)", "a", "'self' ws://a wss://a"},
 	} {
-		require.Equal(t, c.want, connect(c.producer, c.host), "%+v", c)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Host = c.host
+		policy := apikit.Ask(t, Handler(Settings{ProducerURL: c.producer}), r).Header.Get("Content-Security-Policy")
+		require.Contains(t, policy, "; connect-src "+c.want+"; ", "%+v", c)
 	}
 }
 
 func TestOtherPathsAndMethods(t *testing.T) {
 	h := Handler(Settings{})
-	for _, target := range []string{"/v1/nothing", "/assets", "/assets/", "/assets/none.js", "/index.html", "/assets/../dashboard.go", "/favicon.ico"} {
-		r := get(t, h, "GET", target)
-		require.Equal(t, 404, r.StatusCode, target)
-		require.Equal(t, "application/problem+json", r.Header.Get("Content-Type"), target)
-		var p problem
-		require.NoError(t, json.Unmarshal([]byte(body(t, r)), &p))
-		require.Equal(t, "urn:kudos:problem:not-found", p.Type)
-		require.Equal(t, 404, p.Status)
-		require.Contains(t, p.Detail, target)
+	for _, target := range []string{"/v1/nothing", "/assets", "/assets/", "/assets/none.js", "/index.html",
+		"/assets/../dashboard.go", "/favicon.ico"} {
+		ask(t, h, "GET", target).RequireJSON(404, apikit.Problem(404, "not-found", "There is nothing here",
+			fmt.Sprintf("no route has the path %q", target)))
 	}
-	r := get(t, h, "POST", "/")
-	require.Equal(t, 405, r.StatusCode)
-	require.Equal(t, "GET, HEAD", r.Header.Get("Allow"))
-	require.Contains(t, body(t, r), "urn:kudos:problem:method-not-allowed")
+	ask(t, h, "POST", "/").RequireHeader("Allow", "GET, HEAD").RequireJSON(405, apikit.Problem(405,
+		"method-not-allowed", "The method is not allowed here", "POST is not allowed here; GET is"))
 }
 
 // TestFilesKeepToThePolicy: what the policy forbids would only fail in a browser.
@@ -163,7 +124,8 @@ func TestFilesKeepToThePolicy(t *testing.T) {
 		require.True(t, named[name], "%s is not named in index.html (a module: <link rel=modulepreload>)", name)
 		text, err := fs.ReadFile(files, name)
 		require.NoError(t, err)
-		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://`, string(text), name)
+		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://`,
+			string(text), name)
 		return nil
 	}))
 }

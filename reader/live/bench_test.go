@@ -5,12 +5,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"net"
-	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -42,8 +41,7 @@ func BenchmarkChanges(b *testing.B) {
 	}
 }
 
-// BenchmarkTurn is what one change costs that 2,000 streams show: to publish it, and
-// until the last of them has it.
+// BenchmarkTurn is what one change costs that 2,000 streams show: to publish it, and until the last of them has it.
 func BenchmarkTurn(b *testing.B) {
 	const streams = 2_000
 	for _, until := range []string{"published", "sent"} {
@@ -101,8 +99,7 @@ func (countingConn) close(error)                     {}
 func BenchmarkIdleStreams(b *testing.B) {
 	const streams = 2_000
 	for kind, headers := range map[string]string{
-		kindSSE:       "",
-		kindWebSocket: "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+		kindSSE: "", kindWebSocket: strings.ReplaceAll(handshake, "\n", "\r\n"),
 	} {
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
@@ -113,38 +110,29 @@ func BenchmarkIdleStreams(b *testing.B) {
 }
 
 func idleBytes(b *testing.B, streams int, headers string) float64 {
-	h := newHub(b, newLikes(4), newRankings(), prometheus.NewRegistry(), nil)
-	h.log = slog.New(slog.DiscardHandler)
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- h.Run(ctx) }()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b, err)
-	server := &http.Server{Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
+	r := start(b, 4, nil)
+	server := httptest.NewServer(r.Hub)
+	defer server.Close()
 	before := memory()
 	conns := make([]net.Conn, streams)
 	for i := range conns {
-		conns[i], err = net.Dial("tcp", ln.Addr().String())
+		var err error
+		conns[i], err = net.Dial("tcp", server.Listener.Addr().String())
 		require.NoError(b, err)
 		_, err = fmt.Fprintf(conns[i], "GET /v1/stream?post_ids=%d HTTP/1.1\r\nHost: x\r\n%s\r\n", i+1, headers)
 		require.NoError(b, err)
-		r := bufio.NewReaderSize(conns[i], 512)
+		lines := bufio.NewReaderSize(conns[i], 512)
 		for line := ""; len(line) < 100; { // the one with the data
-			line, err = r.ReadString('}')
+			line, err = lines.ReadString('}')
 			require.NoError(b, err)
 		}
 	}
-	require.Equal(b, streams, h.open())
+	require.Equal(b, streams, r.open())
 	bytes := float64(memory()-before) / float64(streams)
 	for _, c := range conns {
 		require.NoError(b, c.Close())
 	}
-	cancel()
-	require.NoError(b, <-ended)
-	require.NoError(b, server.Close())
-	require.ErrorIs(b, <-served, http.ErrServerClosed)
+	r.stop()
 	return bytes
 }
 

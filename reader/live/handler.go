@@ -7,13 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"kudos/httpserver/problem"
-)
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http/httpguts"
 
-// Why a stream is not opened, but for what is wrong with the request.
-var (
-	errNotRunning = errors.New("live streams are not open: the reader starts or shuts down")
-	errTooMany    = errors.New("as many live streams are open as the reader takes")
+	"kudos/httpserver/problem"
 )
 
 // Words of the problems, as clients and the metric see them.
@@ -26,22 +23,24 @@ const (
 	slugFailed     = "failed"
 )
 
-// What a refused client is told to wait, in seconds. A place becomes free when some
-// stream ends, which may take; a copy catches up in a moment.
+// What a refused client is told to wait, in seconds. A place becomes free when some stream ends, which may take; a copy
+// catches up in a moment.
 const (
 	retryWhenFull  = "10"
 	retryWhenReady = "1"
 )
 
-// leaveTimeout bounds the leave that is taken of a client.
+// leaveTimeout bounds the closing of a connection.
 const leaveTimeout = 2 * time.Second
 
 // refusal is an answer that is not a stream.
 type refusal struct {
 	*problem.Problem
-	slug       string
 	retryAfter string // seconds; "": it is no use to try again
 }
+
+// slug is the last part of the problem's type.
+func (r *refusal) slug() string { return r.Type[strings.LastIndexByte(r.Type, ':')+1:] }
 
 // ServeHTTP opens a stream and serves it until it ends.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +54,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no == nil {
 		return
 	}
-	h.metrics.refused.WithLabelValues(no.slug).Inc()
+	h.metrics.refused.WithLabelValues(no.slug()).Inc()
 	if no.retryAfter != "" {
 		w.Header().Set("Retry-After", no.retryAfter)
 	}
@@ -66,22 +65,23 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	q, p := parse(r, h.options.MaxPosts)
 	if p != nil {
-		return &refusal{Problem: p, slug: slugInvalid}
+		return &refusal{Problem: p}
 	}
-	if isWebSocket(r) {
+	if httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket") {
 		// The request's context means nothing once its connection is taken over.
-		return h.show(context.WithoutCancel(r.Context()), q, kindWebSocket, func(s *stream) (conn, *refusal) { return h.openWebSocket(w, r, s) })
+		ctx := context.WithoutCancel(r.Context())
+		return h.show(ctx, q, kindWebSocket, func(s *stream) (conn, *refusal) { return h.openWebSocket(w, r, s) })
 	}
 	return h.show(r.Context(), q, kindSSE, func(*stream) (conn, *refusal) { return h.openSSE(w, r) })
 }
 
-// show serves a stream on what open opens once there is something to show. Neither a
-// connection nor a refusal: there is nobody to show it to.
+// show serves a stream on what open opens once there is something to show. Neither a connection nor a refusal: there is
+// nobody to show it to.
 func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*stream) (conn, *refusal)) *refusal {
 	s := newStream(ctx)
 	defer s.end(nil)
-	if err := h.admit(s); err != nil {
-		return h.refusalOf(err)
+	if no := h.admit(s); no != nil {
+		return no
 	}
 	defer h.dismiss(s)
 	defer s.leave()
@@ -104,29 +104,56 @@ func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*strea
 	return nil
 }
 
-// isWebSocket tells whether the client wants to upgrade.
-func isWebSocket(r *http.Request) bool {
-	for _, list := range r.Header.Values("Upgrade") {
-		for token := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), "websocket") {
-				return true
-			}
-		}
-	}
-	return false
+func unavailable(slug, title, retryAfter, detail string) *refusal {
+	return &refusal{problem.New(http.StatusServiceUnavailable, slug, title, "%s", detail), retryAfter}
 }
 
-// refusalOf says why a stream cannot be opened now.
+// refusalOf says why a stream that was admitted cannot be opened.
 func (h *Hub) refusalOf(err error) *refusal {
-	switch {
-	case errors.Is(err, errTooMany):
-		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many streams at a time",
-			"%v (reader.max_streams, %d)", err, h.options.MaxStreams), slugTooMany, retryWhenFull}
-	case errors.Is(err, errNotRunning):
-		return &refusal{problem.New(http.StatusServiceUnavailable, slugNotRunning, "There are no streams now", "%v", err), slugNotRunning, retryWhenReady}
-	case notReady(err), errors.Is(err, errEpochs), errors.Is(err, errAnew):
-		return &refusal{problem.New(http.StatusServiceUnavailable, slugNotReady, "The reader is not ready for this", "%v", err), slugNotReady, retryWhenReady}
+	if notReady(err) || errors.Is(err, errEpochs) || errors.Is(err, errAnew) {
+		return unavailable(slugNotReady, "The reader is not ready for this", retryWhenReady, err.Error())
 	}
 	h.log.Error("live: a stream cannot be opened", "error", err)
-	return &refusal{problem.New(http.StatusServiceUnavailable, slugFailed, "The reader failed", "the reader could not read what is to be shown; its log says why"), slugFailed, retryWhenFull}
+	return unavailable(slugFailed, "The reader failed", retryWhenFull,
+		"the reader could not read what is to be shown; its log says why")
+}
+
+// Kinds of streams, as labels.
+const (
+	kindSSE       = "sse"
+	kindWebSocket = "websocket"
+)
+
+type metrics struct {
+	streams  *prometheus.GaugeVec   // kind
+	messages *prometheus.CounterVec // kind
+	dropped  *prometheus.CounterVec // kind
+	refused  *prometheus.CounterVec // reason
+}
+
+// newMetrics registers the metrics of live streams with reg.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, label, help string) *prometheus.CounterVec {
+		o := prometheus.CounterOpts{Namespace: "kudos", Subsystem: "reader", Name: name, Help: help}
+		return prometheus.NewCounterVec(o, []string{label})
+	}
+	m := &metrics{
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kudos", Subsystem: "reader", Name: "streams",
+			Help: "Live streams that are open, by kind."}, []string{"kind"}),
+		messages: counter("stream_messages_total", "kind", "Messages sent on live streams, by kind."),
+		dropped: counter("streams_dropped_total", "kind",
+			"Live streams that were closed because the client was too slow, by kind."),
+		refused: counter("streams_refused_total", "reason",
+			"Live streams that were not opened, by the word of the problem."),
+	}
+	for _, kind := range []string{kindSSE, kindWebSocket} {
+		m.streams.WithLabelValues(kind)
+		m.messages.WithLabelValues(kind)
+		m.dropped.WithLabelValues(kind)
+	}
+	for _, reason := range []string{slugInvalid, slugOrigin, slugTooMany, slugNotReady, slugNotRunning, slugFailed} {
+		m.refused.WithLabelValues(reason)
+	}
+	return m, errors.Join(
+		reg.Register(m.streams), reg.Register(m.messages), reg.Register(m.dropped), reg.Register(m.refused))
 }

@@ -2,8 +2,6 @@ package live
 
 import (
 	"bufio"
-	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"net"
@@ -18,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tmaxmax/go-sse"
 
-	"kudos/httpserver/origin"
-	"kudos/httpserver/problem"
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
+	"kudos/httpserver"
 )
 
 // quick are options for tests on real connections.
@@ -33,7 +32,7 @@ func quick(o *Options) {
 func serve(t testing.TB, r *rig, http2 bool) *httptest.Server {
 	t.Helper()
 	var handler http.Handler = r.Hub
-	handler = origin.Access{Origins: r.options.Origins, Methods: []string{"GET"}}.Handler(handler)
+	handler = httpserver.CORS{Origins: r.options.Origins, Methods: []string{"GET"}}.Handler(handler)
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
 	server := httptest.NewUnstartedServer(promhttp.InstrumentHandlerCounter(counter, handler))
 	// For answers that end; far too short for a stream.
@@ -70,14 +69,7 @@ type client struct {
 
 func get(t testing.TB, server *httptest.Server, query string, header ...string) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/v1/stream?"+query, nil)
-	require.NoError(t, err)
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	answer, err := server.Client().Do(r)
+	answer, err := apikit.Do(t, server.Client(), "GET", server.URL+"/v1/stream?"+query, "", header...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = answer.Body.Close() })
 	return answer
@@ -119,18 +111,13 @@ func (c *client) until(want int64) (messages int, last shown) {
 	}
 }
 
-func requireProblem(t *testing.T, answer *http.Response, status int, slug string) problem.Problem {
+// requireProblem wants a problem whose detail has these words.
+func requireProblem(t *testing.T, answer *http.Response, status int, slug, words string) {
 	t.Helper()
-	var p problem.Problem
-	require.NoError(t, json.NewDecoder(answer.Body).Decode(&p))
-	require.Equal(t, status, answer.StatusCode, p.Detail)
-	require.Equal(t, "application/problem+json", answer.Header.Get("Content-Type"))
-	require.Equal(t, "urn:kudos:problem:"+slug, p.Type)
-	require.Equal(t, status, p.Status)
+	apikit.Read(t, answer).RequireProblem(status, slug, words)
 	if status == 429 || status == 503 {
 		require.NotEmpty(t, answer.Header.Get("Retry-After"))
 	}
-	return p
 }
 
 func TestServerSentEvents(t *testing.T) {
@@ -162,7 +149,7 @@ func TestServerSentEvents(t *testing.T) {
 				_, last = c.until(6 + i)
 			}
 			c.close()
-			require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond, "a client that is gone is noticed")
+			r.requireOpen(0)
 
 			r.likes.commit(1, 13, likes(1, 8))
 			again := dial(t, server, "post_ids=1", "Last-Event-ID", last.id)
@@ -172,7 +159,7 @@ func TestServerSentEvents(t *testing.T) {
 			_, ok := again.read()
 			require.False(t, ok)
 			require.NoError(t, again.err, "the stream ends cleanly")
-			requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotRunning)
+			requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotRunning, "")
 			server.CloseClientConnections()
 			requireNoGoroutines(t)
 		})
@@ -190,58 +177,56 @@ func TestSSEOnTheWire(t *testing.T) {
 	}
 	require.Regexp(t, `^retry: [12]\d{3}$`, line())
 	for _, want := range []string{
-		"", "id: 00000001.0:0", "event: likes", `data: {"post_id":"7","likes":0,"dislikes":0,"as_of":{"partition":0,"offset":0}}`, "",
+		"", "id: 00000001.0:0", "event: likes",
+		`data: {"post_id":"7","likes":0,"dislikes":0,"as_of":{"partition":0,"offset":0}}`, "",
 		":", "", ":", "", // heartbeats
 	} {
 		require.Equal(t, want, line())
 	}
 }
 
-func TestHead(t *testing.T) {
+// TestNoStream: HEAD is answered with the headers only, and other methods and a connection without deadlines are
+// refused.
+func TestNoStream(t *testing.T) {
 	r := start(t, 1, quick)
-	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequest("HEAD", "/v1/stream?post_ids=7", nil))
-	require.Equal(t, 200, w.Code)
-	require.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
-	require.Zero(t, w.Body.Len())
-}
-
-func TestOtherMethods(t *testing.T) {
-	r := start(t, 1, quick)
-	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequest("POST", "/v1/stream?post_ids=7", nil))
-	requireProblem(t, w.Result(), 405, "method-not-allowed")
-	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
-}
-
-func TestAStreamNeedsDeadlines(t *testing.T) {
-	r := start(t, 1, quick)
-	w := httptest.NewRecorder() // has none
-	r.ServeHTTP(w, httptest.NewRequest("GET", "/v1/stream?post_ids=7", nil))
-	require.Equal(t, 503, w.Code)
-	require.Equal(t, 1.0, r.metric("kudos_reader_streams_refused_total", slugFailed))
+	ask := func(method string) *http.Response {
+		w := httptest.NewRecorder() // has no deadlines
+		r.ServeHTTP(w, httptest.NewRequest(method, "/v1/stream?post_ids=7", nil))
+		return w.Result()
+	}
+	head := ask("HEAD")
+	require.Equal(t, 200, head.StatusCode)
+	require.Equal(t, "text/event-stream", head.Header.Get("Content-Type"))
+	require.Empty(t, apikit.Read(t, head).Body)
+	post := ask("POST")
+	requireProblem(t, post, 405, "method-not-allowed", "")
+	require.Equal(t, "GET, HEAD", post.Header.Get("Allow"))
+	requireProblem(t, ask("GET"), 503, slugFailed, "")
+	r.requireMetric(1, "_refused_total", "reason", slugFailed)
 }
 
 func TestRefusals(t *testing.T) {
 	r := start(t, 2, func(o *Options) { quick(o); o.MaxStreams = 1 })
 	server := serve(t, r, false)
-	requireProblem(t, get(t, server, "post_ids=x"), 400, slugInvalid)
-	requireProblem(t, get(t, server, "post_ids=1", "Last-Event-ID", "x"), 400, slugInvalid)
+	requireProblem(t, get(t, server, "post_ids=x"), 400, slugInvalid, "")
+	requireProblem(t, get(t, server, "post_ids=1", "Last-Event-ID", "x"), 400, slugInvalid, "")
 	r.likes.set(func() { r.likes.mu.down[1] = true })
-	requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotReady)
+	requireProblem(t, get(t, server, "post_ids=1"), 503, slugNotReady, "17 records behind")
 	r.rankings.mu.Lock()
 	r.rankings.mu.down = true
 	r.rankings.mu.Unlock()
-	requireProblem(t, get(t, server, "trending=DE"), 503, slugNotReady)
+	requireProblem(t, get(t, server, "trending=DE"), 503, slugNotReady, "")
 
 	c := dial(t, server, "post_ids=2")
-	requireProblem(t, get(t, server, "post_ids=2"), 429, slugTooMany)
-	require.Eventually(t, func() bool { return r.metric("kudos_reader_streams", kindSSE) == 1 }, patience, time.Millisecond)
+	requireProblem(t, get(t, server, "post_ids=2"), 429, slugTooMany, "")
+	testkit.WaitFor(t, "the stream to be counted", func() bool {
+		return apikit.Metric(t, r.metrics, "kudos_reader_streams", "kind", kindSSE) == 1
+	})
 	c.close()
-	require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond)
+	r.requireOpen(0)
 	dial(t, server, "post_ids=2").until(0)
-	for slug, n := range map[string]float64{slugInvalid: 2, slugNotReady: 2, slugTooMany: 1} {
-		require.Equal(t, n, r.metric("kudos_reader_streams_refused_total", slug), slug)
+	for slug, n := range map[string]int{slugInvalid: 2, slugNotReady: 2, slugTooMany: 1} {
+		r.requireMetric(n, "_refused_total", "reason", slug)
 	}
 }
 
@@ -266,92 +251,45 @@ func stopReading(t *testing.T, server *httptest.Server, request string) net.Conn
 	return raw
 }
 
-// TestAClientThatDoesNotReadIsDropped, while others go on.
+// TestAClientThatDoesNotReadIsDropped, while others go on: over HTTP/2 on the same connection, where its window is full
+// and not the connection's buffer.
 func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	t.Parallel()
-	for kind, request := range map[string]string{
-		kindSSE: "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\n\n",
-		kindWebSocket: "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\n" +
-			"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n",
+	for name, c := range map[string]struct {
+		kind, request string // "": over HTTP/2
+	}{
+		"sse":       {kindSSE, "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\n\n"},
+		"websocket": {kindWebSocket, "GET /v1/stream?trending=DE HTTP/1.1\nHost: x\n" + handshake + "\n"},
+		"http2":     {kindSSE, ""},
 	} {
-		t.Run(kind, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = time.Second })
-			server := serve(t, r, false)
-			stopReading(t, server, request)
-			fast := dial(t, server, "trending=DE")
-			require.Eventually(t, func() bool { return r.open() == 2 }, patience, time.Millisecond)
+			server := serve(t, r, c.request == "")
+			if c.request != "" {
+				stopReading(t, server, c.request)
+			} else {
+				require.Equal(t, 2, get(t, server, "trending=DE").ProtoMajor) // its body is not read
+			}
+			fast, other := dial(t, server, "trending=DE"), dial(t, server, "post_ids=7")
+			r.requireOpen(3)
 
 			offset := int64(0)
 			require.Eventually(t, func() bool {
 				offset++
 				bulky(r, offset)
-				for { // the other one goes on all the while
+				for { // the other ones go on all the while
 					m, ok := fast.read()
 					require.True(t, ok)
-					if m.ranking(t).Posts[0].PostID == uint64(offset) {
+					if m.first(t) == uint64(offset) {
 						break
 					}
 				}
-				return r.metric("kudos_reader_streams_dropped_total", kind) == 1
+				r.likes.commit(0, offset, likes(7, offset))
+				other.until(offset)
+				return apikit.Metric(t, r.metrics, "kudos_reader_streams_dropped_total", "kind", c.kind) == 1
 			}, patience, 2*time.Millisecond, "the client must be dropped")
-			require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
-			require.EqualValues(t, 1, r.metric("kudos_reader_streams", kindSSE))
+			r.requireOpen(2)
+			r.requireMetric(2, "", "kind", kindSSE)
 		})
 	}
-}
-
-// TestASlowHTTP2ClientIsDropped: its window is full, not the connection's buffer; other
-// streams of the same connection go on.
-func TestASlowHTTP2ClientIsDropped(t *testing.T) {
-	t.Parallel()
-	r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = time.Second })
-	server := serve(t, r, true)
-	slow := get(t, server, "trending=DE") // its body is not read
-	require.Equal(t, 2, slow.ProtoMajor)
-	fast := dial(t, server, "post_ids=7")
-	fast.until(0)
-	offset := int64(0)
-	require.Eventually(t, func() bool {
-		offset++
-		bulky(r, offset)
-		r.likes.commit(0, offset, likes(7, offset))
-		fast.until(offset)
-		return r.metric("kudos_reader_streams_dropped_total", kindSSE) == 1
-	}, patience, 2*time.Millisecond, "the client must be dropped")
-	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
-}
-
-// TestASlowClientOnAConnectionSkips: what a client reads after it stood still is what
-// was in the buffers, and then the newest.
-func TestASlowClientOnAConnectionSkips(t *testing.T) {
-	t.Parallel()
-	r := start(t, 1, func(o *Options) { quick(o); o.WriteTimeout = 3 * patience })
-	server := serve(t, r, false)
-	raw := stopReading(t, server, "GET /v1/stream?trending=DE HTTP/1.0\nHost: x\n\n")
-	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond)
-	fast := &fakeConn{}
-	r.watch(fast, &wanted{ranking: &rankingKey{"DE", "1h"}})
-	const changes = 60
-	for i := range int64(changes) {
-		bulky(r, i+1)
-		require.Eventually(t, func() bool {
-			got := fast.take()
-			return len(got) > 0 && got[len(got)-1].ranking(t).Posts[0].PostID == uint64(i+1)
-		}, patience, time.Millisecond)
-	}
-	require.NoError(t, raw.SetReadDeadline(time.Now().Add(patience)))
-	answer, err := http.ReadResponse(bufio.NewReader(raw), nil)
-	require.NoError(t, err)
-	got, last := 0, uint64(0)
-	for e, err := range sse.Read(answer.Body, &sse.ReadConfig{MaxEventSize: 1 << 20}) {
-		require.NoError(t, err)
-		post := shown{e.Type, e.LastEventID, e.Data}.ranking(t).Posts[0].PostID
-		require.Greater(t, post, last)
-		got, last = got+1, post
-		if last == changes {
-			break
-		}
-	}
-	require.Less(t, got, changes/2)
-	t.Logf("%d of %d values were read", got, changes)
 }

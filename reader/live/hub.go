@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kudos/httpserver/problem"
 )
 
 // Hub has all open streams. It serves GET /v1/stream while Run runs.
@@ -40,32 +43,41 @@ const (
 	stopping
 )
 
-// New puts the parts together and watches the copies; it does no I/O. The metrics are
-// registered with reg.
+// Options of the live streams; all but Origins are needed.
+type Options struct {
+	MaxStreams int           // may be open; more get 429
+	MaxPosts   int           // that one stream may show
+	Interval   time.Duration // between two values of a subject that keeps changing
+	Heartbeat  time.Duration // between two heartbeats of a stream
+	// WriteTimeout is how long a client may take to accept what is written, and to answer a ping, before its stream is
+	// closed.
+	WriteTimeout time.Duration
+	// Origins are the web pages of other hosts that may open a WebSocket, such as https://www.example.com; "*" is all.
+	// (For SSE the browser asks CORS.)
+	Origins []string
+}
+
+// New watches the copies; it does no I/O. The metrics are registered with reg.
 func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg prometheus.Registerer) (*Hub, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
+	metrics, err := newMetrics(reg)
+	if err != nil {
+		return nil, fmt.Errorf("registering the metrics of live streams: %w", err)
 	}
 	h := &Hub{
-		options: o, likes: likes, rankings: rankings, log: log,
-		metrics: newMetrics(),
+		options: o, likes: likes, rankings: rankings, log: log, metrics: metrics,
 		posts:   newRegistry[uint64](likes.Epoch),
 		ranked:  newRegistry[rankingKey](rankings.Epoch),
 		changed: make(chan struct{}, 1),
 	}
 	h.mu.streams = map[*stream]struct{}{}
 	h.mu.drained = make(chan struct{})
-	if err := h.metrics.register(reg); err != nil {
-		return nil, fmt.Errorf("registering the metrics of live streams: %w", err)
-	}
 	likes.Watch(h.likesChanged)
 	rankings.Watch(h.rankingChanged)
 	return h, nil
 }
 
-// Run publishes what changes until ctx ends. Then it closes all streams, and returns
-// when they are closed: each has WriteTimeout for what is being written, and a moment to
-// take leave. Run it once.
+// Run publishes what changes until ctx ends. Then it closes all streams, and returns when they are closed: each has
+// WriteTimeout for what is being written, and leaveTimeout to close its connection. Run it once.
 func (h *Hub) Run(ctx context.Context) error {
 	if err := h.start(); err != nil {
 		return err
@@ -79,20 +91,18 @@ func (h *Hub) Run(ctx context.Context) error {
 		h.posts.publish(h.log)
 		h.ranked.publish(h.log)
 		// The first change after a while is shown at once, those after it in turns.
-		turn := time.NewTimer(h.options.Interval)
 		select {
 		case <-ctx.Done():
-			turn.Stop()
 			return h.stop()
-		case <-turn.C:
+		case <-time.After(h.options.Interval):
 		}
 	}
 }
 
-// somethingChanged has Run publish at its next turn.
-func (h *Hub) somethingChanged() {
+// signal leaves a signal in a channel of one element, unless one is there. It never waits.
+func signal(ch chan<- struct{}) {
 	select {
-	case h.changed <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -119,12 +129,10 @@ func (h *Hub) stop() error {
 	}
 	h.mu.Unlock()
 
-	limit := time.NewTimer(h.options.WriteTimeout + 2*leaveTimeout)
-	defer limit.Stop()
 	select {
 	case <-h.mu.drained:
 		return nil
-	case <-limit.C:
+	case <-time.After(h.options.WriteTimeout + 2*leaveTimeout):
 		return fmt.Errorf("live: %d streams did not end", h.open())
 	}
 }
@@ -137,14 +145,17 @@ func (h *Hub) open() int {
 }
 
 // admit lets a stream in, or says why not.
-func (h *Hub) admit(s *stream) error {
+func (h *Hub) admit(s *stream) *refusal {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.phase != running {
-		return errNotRunning
+		return unavailable(slugNotRunning, "There are no streams now", retryWhenReady,
+			"live streams are not open: the reader starts or shuts down")
 	}
 	if len(h.mu.streams) >= h.options.MaxStreams {
-		return errTooMany
+		return &refusal{problem.New(http.StatusTooManyRequests, slugTooMany, "Too many streams at a time",
+			"as many live streams are open as the reader takes (reader.max_streams, %d)", h.options.MaxStreams),
+			retryWhenFull}
 	}
 	h.mu.streams[s] = struct{}{}
 	return nil

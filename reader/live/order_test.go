@@ -116,7 +116,8 @@ func TestNeverAnOlderValue(t *testing.T) {
 	defer pace.Stop()
 	var running sync.WaitGroup
 	for i := range clients {
-		c := &wanderer{t: t, log: log, posts: posts[i%3 : i%3+5], servers: servers[:], rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), seen: map[uint64]wire.PostLikes{}}
+		c := &wanderer{t: t, log: log, posts: posts[i%3 : i%3+5], servers: servers[:],
+			rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), seen: map[uint64]wire.PostLikes{}}
 		running.Go(func() { c.run(finished) })
 	}
 	for range rounds {

@@ -1,12 +1,16 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 
 	"kudos/httpserver/problem"
 	"kudos/reader/query"
+	"kudos/reader/wire"
 	"kudos/schema"
 )
 
@@ -18,10 +22,6 @@ type wanted struct {
 }
 
 type rankingKey struct{ region, window string }
-
-func invalid(field, reason, format string, args ...any) *problem.Problem {
-	return problem.InvalidRequest(problem.FieldError{Field: field, Reason: reason, Detail: fmt.Sprintf(format, args...)})
-}
 
 // parse reads a request, which may ask for up to maxPosts posts.
 func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
@@ -58,4 +58,53 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 		return nil, problem.InvalidRequest(wrong...)
 	}
 	return q, nil
+}
+
+// maxEventID bounds an event id, in bytes. One of MaxPosts partitions with the largest numbers stays below.
+const maxEventID = 4096
+
+var epochForm = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// eventID is an id as a client sends it back: what it has seen before its connection was lost.
+// <epoch>.<partition>:<offset>[,<partition>:<offset>…], offsets in likes (those of rankings in trending). Positions of
+// one epoch mean nothing in another.
+type eventID struct {
+	epoch   string
+	offsets map[int32]int64
+}
+
+func parseEventID(s string) (*eventID, error) {
+	if len(s) > maxEventID {
+		return nil, fmt.Errorf("is longer than %d bytes", maxEventID)
+	}
+	epoch, positions, _ := strings.Cut(s, ".")
+	if !epochForm.MatchString(epoch) {
+		return nil, errors.New("does not begin with 8 hex digits and a dot")
+	}
+	id := &eventID{epoch: epoch, offsets: map[int32]int64{}}
+	for position := range strings.SplitSeq(positions, ",") {
+		p, ok := wire.ParsePosition(position)
+		if !ok {
+			return nil, fmt.Errorf("has %.40q where partition:offset is expected", position)
+		}
+		if _, twice := id.offsets[p.Partition]; twice {
+			return nil, fmt.Errorf("has partition %d twice", p.Partition)
+		}
+		id.offsets[p.Partition] = p.Offset
+	}
+	return id, nil
+}
+
+// appendEventID writes the id that covers what a stream has shown.
+func appendEventID(b []byte, epoch string, groups []*group) []byte {
+	b = append(b, epoch...)
+	separator := byte('.')
+	for _, g := range groups {
+		if g.covered < 0 {
+			continue
+		}
+		b = wire.Position{Partition: g.partition, Offset: g.covered}.AppendTo(append(b, separator))
+		separator = ','
+	}
+	return b
 }

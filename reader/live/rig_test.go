@@ -3,10 +3,9 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"log/slog"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,23 +14,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/integration/testrun"
 	"kudos/reader/view"
 	"kudos/reader/wire"
 	"kudos/schema"
 )
 
-// patience bounds every wait of a test.
-const patience = 20 * time.Second
+const patience = testkit.Patience
 
-// What the fakes stand for.
-var (
-	_ Likes    = (*view.Likes)(nil)
-	_ Rankings = (*view.Rankings)(nil)
-)
-
-// fakeLikes is a copy of the state table that a test writes. Posts are in the partition
-// of their remainder.
+// fakeLikes is a copy of the state table that a test writes. Posts are in the partition of their remainder.
 type fakeLikes struct {
 	watch func(wire.Position, []view.Change)
 	mu    struct {
@@ -175,8 +168,9 @@ func (f *fakeRankings) Watch(fn func(*view.Ranking)) { f.watch = fn }
 // put makes a ranking of posts at an offset.
 func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64) {
 	r := &view.Ranking{
-		Ranking: &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count", TopN: 10},
-		AsOf:    wire.Position{Partition: 2, Offset: offset},
+		Ranking: &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count",
+			TopN: 10},
+		AsOf: wire.Position{Partition: 2, Offset: offset},
 	}
 	for i, post := range posts {
 		r.Posts = append(r.Posts, schema.RankedPost{Rank: i + 1, PostID: post, Likes: 100 - int64(i)})
@@ -198,10 +192,13 @@ type rig struct {
 }
 
 // newHub makes a hub that change has set up, and does not run it.
-func newHub(t testing.TB, likes *fakeLikes, rankings *fakeRankings, reg prometheus.Registerer, change func(*Options)) *Hub {
+func newHub(
+	t testing.TB, likes *fakeLikes, rankings *fakeRankings, reg prometheus.Registerer, change func(*Options),
+) *Hub {
 	t.Helper()
 	o := Options{
-		MaxStreams: 10_000, MaxPosts: 100, Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second, WriteTimeout: 10 * time.Second,
+		MaxStreams: 10_000, MaxPosts: 100, Interval: 200 * time.Millisecond, Heartbeat: 15 * time.Second,
+		WriteTimeout: 10 * time.Second,
 	}
 	if change != nil {
 		change(&o)
@@ -214,6 +211,7 @@ func newHub(t testing.TB, likes *fakeLikes, rankings *fakeRankings, reg promethe
 // start runs a hub until the test ends, when nothing may be left of it.
 func start(t testing.TB, partitions int, change func(*Options)) *rig {
 	t.Helper()
+	testkit.Label(t)
 	r := &rig{t: t, likes: newLikes(partitions), rankings: newRankings(), metrics: prometheus.NewRegistry()}
 	r.Hub = newHub(t, r.likes, r.rankings, r.metrics, change)
 	stop := testrun.Start(t, "the hub", patience, r.Run)
@@ -223,22 +221,19 @@ func start(t testing.TB, partitions int, change func(*Options)) *rig {
 		assert.Zero(t, r.subjects(), "subjects are left")
 	})
 	t.Cleanup(r.stop)
-	require.Eventually(t, func() bool {
+	testkit.WaitFor(t, "the hub to run", func() bool {
 		r.Hub.mu.Lock()
 		defer r.Hub.mu.Unlock()
 		return r.Hub.mu.phase == running
-	}, patience, time.Millisecond)
+	})
 	return r
 }
 
 // subjects is how many are known of.
-func (r *rig) subjects() (n int) {
-	for _, w := range r.posts.all() {
-		w.mu.Lock()
-		n += len(w.mu.subjects)
-		w.mu.Unlock()
-	}
-	for _, w := range r.ranked.all() {
+func (r *rig) subjects() int { return subjectsOf(r.posts) + subjectsOf(r.ranked) }
+
+func subjectsOf[K comparable](r *registry[K]) (n int) {
+	for _, w := range r.all() {
 		w.mu.Lock()
 		n += len(w.mu.subjects)
 		w.mu.Unlock()
@@ -246,23 +241,16 @@ func (r *rig) subjects() (n int) {
 	return n
 }
 
-// metric is the value of a metric with a label's value.
-func (r *rig) metric(name, label string) float64 {
+// requireOpen waits until so many streams are open.
+func (r *rig) requireOpen(n int) {
 	r.t.Helper()
-	families, err := r.metrics.Gather()
-	require.NoError(r.t, err)
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if m.GetLabel()[0].GetValue() == label {
-				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			}
-		}
-	}
-	r.t.Fatalf("there is no metric %s of %s", name, label)
-	return 0
+	testkit.WaitFor(r.t, fmt.Sprintf("%d open streams", n), func() bool { return r.open() == n })
+}
+
+// requireMetric wants a metric of streams to have a value.
+func (r *rig) requireMetric(want int, name, label, value string) {
+	r.t.Helper()
+	require.EqualValues(r.t, want, apikit.Metric(r.t, r.metrics, "kudos_reader_streams"+name, label, value), value)
 }
 
 // shown is a message as a client gets it.
@@ -270,32 +258,44 @@ type shown struct {
 	event, id, data string
 }
 
-func (m shown) likes(t testing.TB) wire.PostLikes {
+func (m shown) decode(t testing.TB, event string, into any) {
 	t.Helper()
-	require.Equal(t, "likes", m.event)
-	var body wire.PostLikes
-	require.NoError(t, json.Unmarshal([]byte(m.data), &body), "%s", m.data)
+	require.Equal(t, event, m.event)
+	require.NoError(t, json.Unmarshal([]byte(m.data), into), "%s", m.data)
+}
+
+func (m shown) likes(t testing.TB) (body wire.PostLikes) {
+	t.Helper()
+	m.decode(t, "likes", &body)
 	return body
 }
 
-func (m shown) ranking(t testing.TB) wire.Ranking {
+// first is the best post of a ranking.
+func (m shown) first(t testing.TB) uint64 {
 	t.Helper()
-	require.Equal(t, "trending", m.event)
 	var body wire.Ranking
-	require.NoError(t, json.Unmarshal([]byte(m.data), &body), "%s", m.data)
-	return body
+	m.decode(t, "trending", &body)
+	return body.Posts[0].PostID
 }
 
-// fakeConn is a client in this process. It takes messages while gate is open.
+// fakeConn is a client in this process.
 type fakeConn struct {
-	gate  chan struct{} // nil: open; else a send waits for its closing
-	stuck chan struct{} // has one element while a send waits
-	mu    struct {
+	leave   func()        // ends the stream as its client would
+	gate    chan struct{} // nil: open; else a send waits for its closing, which release does
+	stuck   chan struct{} // has one element while a send waits
+	release func()
+	mu      struct {
 		sync.Mutex
 		got        []shown
 		heartbeats int
 		closed     error
 	}
+}
+
+func (c *fakeConn) locked(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	do()
 }
 
 func (c *fakeConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
@@ -307,81 +307,71 @@ func (c *fakeConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) 
 			}
 			<-c.gate
 		}
-		c.mu.Lock()
-		c.mu.got = append(c.mu.got, shown{m.event, string(id), string(m.data)})
-		c.mu.Unlock()
+		c.locked(func() { c.mu.got = append(c.mu.got, shown{m.event, string(id), string(m.data)}) })
 		sent++
 	}
 	return sent, nil
 }
 
 func (c *fakeConn) heartbeat(context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.heartbeats++
+	c.locked(func() { c.mu.heartbeats++ })
 	return nil
 }
 
-func (c *fakeConn) close(cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.closed = cause
-}
+func (c *fakeConn) close(cause error) { c.locked(func() { c.mu.closed = cause }) }
 
 // take returns what has come since it was called before.
-func (c *fakeConn) take() []shown {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	got := c.mu.got
-	c.mu.got = nil
+func (c *fakeConn) take() (got []shown) {
+	c.locked(func() { got, c.mu.got = c.mu.got, nil })
 	return got
 }
 
-func (c *fakeConn) cause() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.closed
+func (c *fakeConn) cause() (err error) {
+	c.locked(func() { err = c.mu.closed })
+	return err
 }
 
-func (c *fakeConn) beats() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.heartbeats
+func (c *fakeConn) beats() (n int) {
+	c.locked(func() { n = c.mu.heartbeats })
+	return n
 }
 
-// watch opens a stream on a fakeConn; leave ends it as its client would.
-func (r *rig) watch(c *fakeConn, q *wanted) (leave func()) {
+// watch opens a stream on a fakeConn.
+func (r *rig) watch(q *wanted) *fakeConn {
+	r.t.Helper()
+	return r.watchOn(&fakeConn{}, q)
+}
+
+// watchSlowly opens a stream whose client takes nothing until it is released; one message is on its way then.
+func (r *rig) watchSlowly(q *wanted) *fakeConn {
+	r.t.Helper()
+	c := r.watchOn(&fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}, q)
+	c.release = sync.OnceFunc(func() { close(c.gate) })
+	r.t.Cleanup(c.release)
+	<-c.stuck
+	return c
+}
+
+func (r *rig) watchOn(c *fakeConn, q *wanted) *fakeConn {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan *refusal, 1)
 	go func() {
 		ended <- r.show(ctx, q, kindSSE, func(*stream) (conn, *refusal) { return c, nil })
 	}()
-	leave = sync.OnceFunc(func() {
+	c.leave = sync.OnceFunc(func() {
 		cancel()
 		assert.Nil(r.t, <-ended)
 	})
-	r.t.Cleanup(leave)
-	return leave
+	r.t.Cleanup(c.leave)
+	return c
 }
 
-// requireNoGoroutines waits until no goroutine is in this package's code, the test's
-// own excepted, nor in the WebSocket library's.
+// requireNoGoroutines waits until no goroutine is in this package's code, the test's own excepted, nor in the WebSocket
+// library's.
 func requireNoGoroutines(t *testing.T) {
 	t.Helper()
-	buf := make([]byte, 1<<22)
-	var left string
-	if !assert.Eventually(t, func() bool {
-		left = ""
-		stacks := string(buf[:runtime.Stack(buf, true)])
-		_, others, _ := strings.Cut(stacks, "\n\n") // the first is this one
-		for stack := range strings.SplitSeq(others, "\n\n") {
-			if strings.Contains(stack, "reader/live.(*") || strings.Contains(stack, "coder/websocket") {
-				left += stack + "\n\n"
-			}
-		}
-		return left == ""
-	}, patience, 5*time.Millisecond) {
-		t.Fatalf("goroutines are left:\n%s", left)
-	}
+	testkit.WaitFor(t, "the end of all goroutines", func() bool {
+		return len(testkit.Goroutines(t, "reader/live.(*", "coder/websocket")) == 0
+	})
 }

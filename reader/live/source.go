@@ -11,7 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// Likes is what is needed of the copy of the state table, view.Likes.
+// Likes is what the hub needs of view.Likes.
 type Likes interface {
 	Homes(post uint64) ([]int32, error)
 	Epoch(partition int32) (string, error)
@@ -21,7 +21,7 @@ type Likes interface {
 	Watch(func(asOf wire.Position, changes []view.Change))
 }
 
-// Rankings is what is needed of the copy of trending, view.Rankings.
+// Rankings is what the hub needs of view.Rankings.
 type Rankings interface {
 	Partition(region, window string) (int32, error)
 	Epoch(partition int32) (string, error)
@@ -29,14 +29,14 @@ type Rankings interface {
 	Watch(func(*view.Ranking))
 }
 
+// errEpochs: likes was recreated, and not all partitions are of the new one yet.
+var errEpochs = errors.New("partitions are of different logs: likes is being made anew")
+
 // notReady tells what passes when a copy has caught up.
 func notReady(err error) bool {
 	var e *view.NotReadyError
 	return errors.As(err, &e)
 }
-
-// errEpochs: likes was made anew, and not all partitions are of the new one yet.
-var errEpochs = errors.New("partitions are of different logs: likes is being made anew")
 
 // subscribe makes a stream's groups, registers them and reads the current values.
 func (h *Hub) subscribe(s *stream, q *wanted) (err error) {
@@ -49,8 +49,6 @@ func (h *Hub) subscribe(s *stream, q *wanted) (err error) {
 		return err
 	}
 	for _, g := range s.groups {
-		g.shown = make([]int64, len(g.subjects))
-		g.covered = -1
 		if q.seen != nil && q.seen.epoch == s.epoch {
 			if offset, ok := q.seen.offsets[g.partition]; ok {
 				g.covered, g.want = offset, offset
@@ -84,10 +82,10 @@ func (h *Hub) addPosts(s *stream, posts []uint64) error {
 			return errEpochs
 		}
 		s.epoch = epoch
-		g := addGroup(s, h.posts, partition, byPartition[partition])
-		g.read = func(atLeast int64) (int64, []value, error) {
-			return h.readPosts(partition, byPartition[partition], atLeast)
-		}
+		posts := byPartition[partition]
+		addGroup(s, h.posts, partition, posts, func(atLeast int64) (int64, []value, error) {
+			return h.readPosts(partition, posts, atLeast)
+		})
 	}
 	return nil
 }
@@ -98,7 +96,7 @@ func (h *Hub) readPosts(partition int32, posts []uint64, atLeast int64) (int64, 
 			return asOf.Offset, nil, err
 		}
 	}
-	counts, positions, err := h.likes.Counts(posts)
+	all, positions, err := h.likes.Counts(posts)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -108,7 +106,7 @@ func (h *Hub) readPosts(partition int32, posts []uint64, atLeast int64) (int64, 
 	}
 	values := make([]value, len(posts))
 	for i, post := range posts {
-		values[i] = postValue{PostID: post, Likes: counts[i].Likes, Dislikes: counts[i].Dislikes, AsOf: positions[at]}
+		values[i] = counts(wire.NewPostLikes(post, all[i], positions[at]))
 	}
 	return positions[at].Offset, values, nil
 }
@@ -122,8 +120,7 @@ func (h *Hub) addRanking(s *stream, key rankingKey) error {
 	if s.epoch, err = h.rankings.Epoch(partition); err != nil {
 		return err
 	}
-	g := addGroup(s, h.ranked, partition, []rankingKey{key})
-	g.read = func(int64) (int64, []value, error) {
+	addGroup(s, h.ranked, partition, []rankingKey{key}, func(int64) (int64, []value, error) {
 		r, err := h.rankings.Get(key.region, key.window)
 		if err != nil {
 			return 0, nil, fmt.Errorf("reading ranking %s/%s: %w", key.region, key.window, err)
@@ -131,37 +128,36 @@ func (h *Hub) addRanking(s *stream, key rankingKey) error {
 		if r == nil {
 			return 0, []value{nil}, nil
 		}
-		return r.AsOf.Offset, []value{rankingValue(*r)}, nil
-	}
+		return r.AsOf.Offset, []value{ranking(r)}, nil
+	})
 	return nil
 }
 
-// addGroup registers a stream with subjects of a partition.
-func addGroup[K comparable](s *stream, r *registry[K], partition int32, keys []K) *group {
-	w := r.of(partition)
-	subjects := w.join(s.epoch, keys, s)
-	g := &group{partition: partition, subjects: subjects, leave: func() { w.leave(keys, subjects, s) }}
-	epoch := s.epoch
-	g.check = func() error {
-		now, err := r.epoch(partition)
-		if err == nil && now != epoch {
-			err = errAnew
-		}
-		return err
-	}
-	s.groups = append(s.groups, g)
-	return g
+// addGroup registers a stream with subjects of a partition, whose values read reads.
+func addGroup[K comparable](s *stream, r *registry[K], partition int32, keys []K, read reading) {
+	w, epoch := r.of(partition), s.epoch
+	subjects := w.join(epoch, keys, s)
+	s.groups = append(s.groups, &group{
+		partition: partition, subjects: subjects, read: read, covered: -1, shown: make([]int64, len(subjects)),
+		leave: func() { w.leave(keys, subjects, s) },
+		check: func() error {
+			now, err := r.epoch(partition)
+			if err == nil && now != epoch {
+				err = errAnew
+			}
+			return err
+		},
+	})
 }
 
-// likesChanged keeps what streams show of a partition's changes, which may be those of
-// 50,000 posts at a time.
+// likesChanged keeps what streams show of a partition's changes, which may be those of 50,000 posts.
 func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 	w := h.posts.of(asOf.Partition)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// A rebuild of the state table may change counts without moving on.
 	if changes == nil || asOf.Offset <= w.mu.newest {
-		w.endLocked(errAnew)
+		w.endLocked()
 	}
 	w.mu.newest = asOf.Offset
 	if len(w.mu.subjects) == 0 {
@@ -169,17 +165,19 @@ func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 	}
 	for i := range changes {
 		c := &changes[i]
-		if sub := w.mu.subjects[c.PostID]; sub != nil {
-			v := postValue{PostID: c.PostID, Likes: c.Likes, Dislikes: c.Dislikes, AsOf: asOf}
-			if homes, err := h.likes.Homes(c.PostID); err == nil && len(homes) > 1 {
-				w.setLocked(sub, sharedValue{v, h.likes})
-				continue
-			}
-			w.setLocked(sub, v)
+		sub := w.mu.subjects[c.PostID]
+		if sub == nil {
+			continue
+		}
+		post := wire.NewPostLikes(c.PostID, c.Counts, asOf)
+		if homes, err := h.likes.Homes(c.PostID); err == nil && len(homes) > 1 {
+			w.setLocked(sub, sharedCounts(post, h.likes))
+		} else {
+			w.setLocked(sub, counts(post))
 		}
 	}
 	if len(w.mu.changed) > 0 {
-		h.somethingChanged()
+		signal(h.changed)
 	}
 }
 
@@ -188,7 +186,7 @@ func (h *Hub) rankingChanged(r *view.Ranking) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if sub := w.mu.subjects[rankingKey{r.Region, r.Window}]; sub != nil {
-		w.setLocked(sub, rankingValue(*r))
-		h.somethingChanged()
+		w.setLocked(sub, ranking(r))
+		signal(h.changed)
 	}
 }

@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// sseConn is a stream of Server-Sent Events,
-// https://html.spec.whatwg.org/multipage/server-sent-events.html.
+// sseConn is a stream of Server-Sent Events, https://html.spec.whatwg.org/multipage/server-sent-events.html.
 type sseConn struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
 }
 
-// A client whose connection is lost comes again after a time between these, each after
-// another, or all clients of a reader that restarts would come at once.
+// A client whose connection is lost comes again after a random time between these, or all clients of a reader that
+// restarts would come at once.
 const (
 	retryMin = time.Second
 	retryMax = 3 * time.Second
@@ -43,17 +42,14 @@ func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
 		header.Set("Connection", "close")
 	}
 	retry := retryMin + rand.N(retryMax-retryMin)
-	if err := c.write(func() error {
-		_, err := fmt.Fprintf(w, "retry: %d\n\n", retry.Milliseconds())
-		return err
-	}); err != nil {
+	if err := c.writeText(fmt.Sprintf("retry: %d\n\n", retry.Milliseconds())); err != nil {
 		return nil, nil // the client is gone already
 	}
 	return c, nil
 }
 
-// write has f's writing on its way to the client within the timeout. The deadline is
-// lifted after it: on HTTP/2 one that passes while nothing is written ends the stream.
+// write has f's writing on its way to the client within the timeout. The deadline is lifted after it: on HTTP/2 one
+// that passes while nothing is written ends the stream.
 func (c *sseConn) write(f func() error) error {
 	started := time.Now()
 	err := c.control.SetWriteDeadline(started.Add(c.timeout))
@@ -72,10 +68,14 @@ func (c *sseConn) write(f func() error) error {
 	return err
 }
 
+// send writes into the server's buffer, each message in two pieces: its second stays shared.
 func (c *sseConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	err = c.write(func() error {
 		for id, m := range news {
-			if err := c.event(id, m); err != nil {
+			if _, err := fmt.Fprintf(c.w, "id: %s\n", id); err != nil {
+				return err
+			}
+			if _, err := c.w.Write(m.sse); err != nil {
 				return err
 			}
 			sent++
@@ -85,24 +85,11 @@ func (c *sseConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	return sent, err
 }
 
-// event writes into the server's buffer, in pieces, so that the message stays shared.
-func (c *sseConn) event(id []byte, m *message) error {
-	if _, err := io.WriteString(c.w, "id: "); err != nil {
-		return err
-	}
-	if _, err := c.w.Write(id); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(c.w, "\n"); err != nil {
-		return err
-	}
-	_, err := c.w.Write(m.sse)
-	return err
-}
+func (c *sseConn) heartbeat(context.Context) error { return c.writeText(":\n\n") }
 
-func (c *sseConn) heartbeat(context.Context) error {
+func (c *sseConn) writeText(text string) error {
 	return c.write(func() error {
-		_, err := io.WriteString(c.w, ":\n\n")
+		_, err := io.WriteString(c.w, text)
 		return err
 	})
 }

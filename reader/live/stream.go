@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Why a stream ends, besides its client's own will.
+// Why a stream ends, other than because its client closes it.
 var (
 	errShutdown   = errors.New("the reader shuts down")
 	errAnew       = errors.New("the log was made anew or went back; come again")
@@ -17,44 +17,43 @@ var (
 	errGone       = errors.New("the client is gone")
 )
 
-// resumeWait bounds how long a stream waits for the position that its client has. A
-// reader is behind another one for less; a position beyond the end of the log (which
-// only an unclean election, or a client's own invention, brings) would wait for ever.
-// The stream is closed then: the client comes again, maybe to a reader that is further.
+// resumeWait bounds how long a stream waits for the position that its client has. A reader is behind another one for
+// less; a position beyond the end of the log (after an unclean election, or made up by a client) never comes. The
+// stream is closed then: the client comes again, maybe to a reader that is further.
 const resumeWait = 30 * time.Second
 
 // conn is how messages get to a client.
 type conn interface {
-	// send writes all of news, if there are any, and returns how many. An error ends the
-	// stream.
+	// send writes all of news, if there are any, and returns how many. An error ends the stream.
 	send(news iter.Seq2[[]byte, *message]) (sent int, err error)
 	// heartbeat writes a sign of life; ctx ends with the stream.
 	heartbeat(ctx context.Context) error
-	// close takes leave of the client, bounded.
+	// close ends the connection, within a bound.
 	close(cause error)
 }
 
-// stream is one client's open stream. Its handler's goroutine alone uses it, but for
-// nudge and end.
+// stream is one client's open stream. Only its handler's goroutine uses it, but for wake and end.
 type stream struct {
 	ctx  context.Context
 	end  context.CancelCauseFunc
-	wake chan struct{} // has one element while there may be news
+	wake chan struct{} // has one element while there may be news: a stream that is awake will see them
 
 	epoch  string
 	groups []*group // in order of partition
 	id     []byte   // the event id, built anew for each message
 }
 
+// reading reads the current values of subjects from the copy: the position that they are as of, and the value of each,
+// nil if it has none. Below atLeast only the position.
+type reading func(atLeast int64) (asOf int64, values []value, err error)
+
 // group are the subjects of a stream that are in one partition.
 type group struct {
 	partition int32
 	subjects  []*subject
-	// read reads the current values from the copy: the position that they are as of,
-	// and for each subject its value, nil if it has none. Below atLeast only the position.
-	read  func(atLeast int64) (asOf int64, values []value, err error)
-	check func() error // that what was read is of the stream's epoch
-	leave func()
+	read      reading
+	check     func() error // that what was read is of the stream's epoch
+	leave     func()
 
 	covered int64      // the position that the client has, in its event id; -1: none
 	want    int64      // nothing from before it is shown
@@ -69,14 +68,6 @@ func newStream(parent context.Context) *stream {
 	return s
 }
 
-// nudge wakes the stream. It never waits: a stream that is awake will see the news.
-func (s *stream) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // leave takes the stream out of all its subjects.
 func (s *stream) leave() {
 	for _, g := range s.groups {
@@ -89,10 +80,9 @@ func (s *stream) run(c conn, o Options, sent func(messages int)) error {
 	heartbeat := time.NewTicker(o.Heartbeat)
 	defer heartbeat.Stop()
 	resumeBy := time.Now().Add(resumeWait)
-	again := time.NewTimer(o.Interval)
-	defer again.Stop()
-	if !slices.ContainsFunc(s.groups, func(g *group) bool { return g.behind }) {
-		again.Stop()
+	var again <-chan time.Time // while a group is behind
+	if slices.ContainsFunc(s.groups, func(g *group) bool { return g.behind }) {
+		again = time.After(o.Interval)
 	}
 	for {
 		n, err := c.send(s.news)
@@ -108,7 +98,8 @@ func (s *stream) run(c conn, o Options, sent func(messages int)) error {
 			if err := c.heartbeat(s.ctx); err != nil {
 				return err
 			}
-		case <-again.C:
+		case <-again:
+			again = nil
 			behind, err := s.catchUp()
 			switch {
 			case err != nil:
@@ -116,7 +107,7 @@ func (s *stream) run(c conn, o Options, sent func(messages int)) error {
 			case behind && time.Now().After(resumeBy):
 				return errNotCovered
 			case behind:
-				again.Reset(o.Interval)
+				again = time.After(o.Interval)
 			}
 		}
 	}
@@ -155,7 +146,7 @@ func (g *group) load() error {
 			g.shown[i] = -1
 			continue
 		}
-		if g.first[i], err = v.encode(); err != nil {
+		if g.first[i], err = v(); err != nil {
 			return err
 		}
 		g.shown[i] = asOf
@@ -163,9 +154,8 @@ func (g *group) load() error {
 	return nil
 }
 
-// news yields what the client has not seen, and of each subject only the newest, with
-// the event id that covers it. The id is valid until the next one. What was yielded
-// counts as sent.
+// news yields what the client has not seen, and of each subject only the newest, with the event id that covers it. The
+// id is valid until the next one. What was yielded counts as sent.
 func (s *stream) news(yield func(id []byte, m *message) bool) {
 	for _, g := range s.groups {
 		if g.behind {

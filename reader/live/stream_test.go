@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,29 +16,30 @@ import (
 
 // These tests run in a bubble whose clock moves only when everything in it waits.
 
-func posts(ids ...uint64) *wanted { return &wanted{posts: ids} }
-
-func seen(t *testing.T, id string, q *wanted) *wanted {
-	t.Helper()
-	var err error
-	q.seen, err = parseEventID(id)
-	require.NoError(t, err)
-	return q
-}
-
 // wants compares what a client got with lines "id post likes offset".
 func wants(t *testing.T, c *fakeConn, lines ...string) {
 	t.Helper()
 	synctest.Wait()
-	got := []string{}
+	var got []string
 	for _, m := range c.take() {
 		body := m.likes(t)
 		got = append(got, fmt.Sprintf("%s: %d has %d as of %s", m.id, body.PostID, body.Likes, body.AsOf))
 	}
-	if lines == nil {
-		lines = []string{}
-	}
 	require.Equal(t, lines, got)
+}
+
+// newest is the newest count that a client got.
+func newest(t *testing.T, c *fakeConn) int64 {
+	t.Helper()
+	synctest.Wait()
+	got := c.take()
+	return got[len(got)-1].likes(t).Likes
+}
+
+// inBubble runs a test of a hub whose copy has so many partitions.
+func inBubble(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, start(t, partitions, nil)) })
 }
 
 // pass has the bubble's clock, which is no real one, come to a time: it jumps there once
@@ -47,14 +47,13 @@ func wants(t *testing.T, c *fakeConn, lines ...string) {
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestCurrentValuesThenChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 4, nil)
+	inBubble(t, 4, func(t *testing.T, r *rig) {
 		r.likes.commit(1, 10, likes(1, 5), likes(5, 7))
 		r.likes.commit(2, 20, likes(2, 9))
-		c := &fakeConn{}
-		leave := r.watch(c, posts(2, 1, 9, 5))
+		c := r.watch(posts(2, 1, 9, 5))
 		wants(t, c,
-			"00000001.1:10: 1 has 5 as of 1:10", "00000001.1:10: 9 has 0 as of 1:10", "00000001.1:10: 5 has 7 as of 1:10",
+			"00000001.1:10: 1 has 5 as of 1:10", "00000001.1:10: 9 has 0 as of 1:10",
+			"00000001.1:10: 5 has 7 as of 1:10",
 			"00000001.1:10,2:20: 2 has 9 as of 2:20")
 		require.Equal(t, 4, r.subjects())
 
@@ -69,17 +68,17 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		r.likes.commit(2, 21, likes(2, 8))
 		wants(t, c)
 		pass(r.options.Interval)
-		wants(t, c, "00000001.1:14,2:20: 1 has 6 as of 1:14", "00000001.1:14,2:20: 5 has 9 as of 1:13", "00000001.1:14,2:21: 2 has 8 as of 2:21")
+		wants(t, c, "00000001.1:14,2:20: 1 has 6 as of 1:14", "00000001.1:14,2:20: 5 has 9 as of 1:13",
+			"00000001.1:14,2:21: 2 has 8 as of 2:21")
 
 		r.likes.commit(1, 15, likes(13, 2)) // nobody shows it
 		r.likes.commit(1, 16)
 		pass(10 * r.options.Interval)
 		wants(t, c)
 
-		other, third := &fakeConn{}, &fakeConn{}
-		leaveOther, leaveThird := r.watch(other, posts(5)), r.watch(third, posts(5))
+		other, third := r.watch(posts(5)), r.watch(posts(5))
 		synctest.Wait()
-		leave()
+		c.leave()
 		require.Equal(t, 1, r.subjects())
 		other.take()
 		third.take()
@@ -87,18 +86,16 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		pass(r.options.Interval)
 		wants(t, other, "00000001.1:17: 5 has 10 as of 1:17")
 		wants(t, third, "00000001.1:17: 5 has 10 as of 1:17")
-		leaveOther()
-		leaveThird()
+		other.leave()
+		third.leave()
 		require.Zero(t, r.subjects(), "a subject whose last stream is gone is freed")
 		r.likes.commit(1, 18, likes(5, 11))
 	})
 }
 
 func TestHeartbeats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
-		c := &fakeConn{}
-		r.watch(c, posts(1))
+	inBubble(t, 1, func(t *testing.T, r *rig) {
+		c := r.watch(posts(1))
 		pass(r.options.Heartbeat*3 + time.Second)
 		require.Equal(t, 3, c.beats())
 		require.Equal(t, 1, r.likes.mu.reads, "while nothing changes nothing is read")
@@ -108,14 +105,12 @@ func TestHeartbeats(t *testing.T) {
 // TestAChangeBetweenRegisteringAndReading: whichever of callback and reading is first,
 // the newer value is shown, and never the older one after it.
 func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
+	inBubble(t, 1, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 10, likes(1, 1))
 
 		t.Log("the callback comes after the reading")
 		r.likes.beforeRead = func() { r.likes.apply(0, 11, likes(1, 2)) }
-		c := &fakeConn{}
-		r.watch(c, posts(1))
+		c := r.watch(posts(1))
 		wants(t, c, "00000001.0:11: 1 has 2 as of 0:11")
 		r.likes.watch(wire.Position{Partition: 0, Offset: 11}, []view.Change{likes(1, 2)})
 		pass(r.options.Interval)
@@ -123,8 +118,7 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 
 		t.Log("the change comes, callback and all, before the reading")
 		r.likes.beforeRead = func() { r.likes.commit(0, 12, likes(1, 3)) }
-		c2 := &fakeConn{}
-		r.watch(c2, posts(1))
+		c2 := r.watch(posts(1))
 		pass(r.options.Interval)
 		wants(t, c2, "00000001.0:12: 1 has 3 as of 0:12")
 		wants(t, c, "00000001.0:12: 1 has 3 as of 0:12")
@@ -132,46 +126,30 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		t.Log("it comes right after the reading")
 		pass(r.options.Interval)
 		r.likes.beforeRead, r.likes.afterRead = func() {}, func() { r.likes.commit(0, 13, likes(1, 4)) }
-		c4 := &fakeConn{}
-		r.watch(c4, posts(1))
+		c4 := r.watch(posts(1))
 		pass(r.options.Interval)
-		synctest.Wait()
-		got := c4.take()
-		require.EqualValues(t, 4, got[len(got)-1].likes(t).Likes)
+		require.EqualValues(t, 4, newest(t, c4))
 		wants(t, c, "00000001.0:13: 1 has 4 as of 0:13")
 
 		t.Log("and of what nobody else shows")
 		r.likes.afterRead = func() { r.likes.commit(0, 14, likes(2, 9)) }
-		alone := &fakeConn{}
-		r.watch(alone, posts(2))
+		alone := r.watch(posts(2))
 		pass(r.options.Interval)
-		synctest.Wait()
-		got = alone.take() // maybe what was read is the first
-		require.EqualValues(t, 9, got[len(got)-1].likes(t).Likes)
+		require.EqualValues(t, 9, newest(t, alone)) // maybe what was read is the first
 
 		t.Log("the reading is the older of the two")
 		r.likes.afterRead = func() {}
-		c3 := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
-		r.watch(c3, posts(1))
-		release := sync.OnceFunc(func() { close(c3.gate) })
-		t.Cleanup(release)
-		<-c3.stuck
+		c3 := r.watchSlowly(posts(1))
 		r.likes.commit(0, 15, likes(1, 5))
 		pass(r.options.Interval)
-		release()
+		c3.release()
 		wants(t, c3, "00000001.0:14: 1 has 4 as of 0:14", "00000001.0:15: 1 has 5 as of 0:15")
 	})
 }
 
 func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
-		slow, fast := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}, &fakeConn{}
-		r.watch(slow, posts(1))
-		r.watch(fast, posts(1))
-		release := sync.OnceFunc(func() { close(slow.gate) })
-		t.Cleanup(release)
-		<-slow.stuck
+	inBubble(t, 1, func(t *testing.T, r *rig) {
+		slow, fast := r.watchSlowly(posts(1)), r.watch(posts(1))
 		synctest.Wait()
 		const changes = 100
 		for i := range int64(changes) {
@@ -181,25 +159,22 @@ func TestASlowClientSkipsToTheNewestAndHoldsNobodyUp(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, fast.take(), 1+changes)
 		require.Empty(t, slow.take())
-		release()
+		slow.release()
 		wants(t, slow, "00000001.0:0: 1 has 0 as of 0:0", "00000001.0:100: 1 has 100 as of 0:100")
 	})
 }
 
 func TestResume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 3, nil)
+	inBubble(t, 3, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 10, likes(3, 3), likes(6, 6))
 		r.likes.commit(1, 10, likes(1, 1))
 
 		t.Log("where the copy is further, or as far, the current value is shown")
-		c := &fakeConn{}
-		r.watch(c, seen(t, "00000001.0:9,1:10", posts(1, 3)))
+		c := r.watch(seen(t, "00000001.0:9,1:10", posts(1, 3)))
 		wants(t, c, "00000001.0:10,1:10: 3 has 3 as of 0:10", "00000001.0:10,1:10: 1 has 1 as of 1:10")
 
 		t.Log("a partition that is behind waits, and the others go on; the id keeps what the client has")
-		c = &fakeConn{}
-		r.watch(c, seen(t, "00000001.0:12,1:5,7:99", posts(1, 3, 6)))
+		c = r.watch(seen(t, "00000001.0:12,1:5,7:99", posts(1, 3, 6)))
 		wants(t, c, "00000001.0:12,1:10: 1 has 1 as of 1:10")
 		r.likes.commit(0, 11, likes(3, 4)) // published, and not far enough
 		r.likes.commit(1, 11, likes(1, 2))
@@ -213,18 +188,15 @@ func TestResume(t *testing.T) {
 		wants(t, c, "00000001.0:13,1:11: 6 has 7 as of 0:13")
 
 		t.Log("positions of another epoch mean nothing")
-		c = &fakeConn{}
-		r.watch(c, seen(t, "0badc0de.0:1000", posts(3)))
+		c = r.watch(seen(t, "0badc0de.0:1000", posts(3)))
 		wants(t, c, "00000001.0:13: 3 has 4 as of 0:13")
 	})
 }
 
 // TestResumeFromBeyondTheLog: the wait is bounded, and heartbeats go on meanwhile.
 func TestResumeFromBeyondTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 2, nil)
-		c := &fakeConn{}
-		r.watch(c, seen(t, "00000001.0:9000000000000000000", posts(1, 2)))
+	inBubble(t, 2, func(t *testing.T, r *rig) {
+		c := r.watch(seen(t, "00000001.0:9000000000000000000", posts(1, 2)))
 		wants(t, c, "00000001.0:9000000000000000000,1:0: 1 has 0 as of 1:0")
 		r.likes.set(func() { r.likes.mu.down[0] = true }) // not ready is no reason to end
 		pass(resumeWait - time.Second)
@@ -251,11 +223,8 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := start(t, 2, nil)
-				c, other := &fakeConn{}, &fakeConn{}
-				r.watch(c, posts(2, 1))
-				r.watch(other, posts(1))
+			inBubble(t, 2, func(t *testing.T, r *rig) {
+				c, other := r.watch(posts(2, 1)), r.watch(posts(1))
 				synctest.Wait()
 				r.likes.commit(0, 10, likes(2, 7))
 				pass(r.options.Interval)
@@ -272,8 +241,7 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 					r.likes.set(func() { r.likes.mu.epochs[1] = epochTwo })
 				}
 				r.likes.apply(0, 3, likes(2, 2))
-				again := &fakeConn{}
-				r.watch(again, posts(2))
+				again := r.watch(posts(2))
 				epoch, _ := r.likes.Epoch(0)
 				wants(t, again, epoch+".0:3: 2 has 2 as of 0:3")
 			})
@@ -284,21 +252,15 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 // TestAStreamThatLingers: one that stands still, and so has not left, while the log goes
 // back passes nothing of before on to streams that come then, nor takes theirs away.
 func TestAStreamThatLingers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
-		old := &fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}
-		r.watch(old, posts(1))
-		release := sync.OnceFunc(func() { close(old.gate) })
-		t.Cleanup(release)
-		<-old.stuck
+	inBubble(t, 1, func(t *testing.T, r *rig) {
+		old := r.watchSlowly(posts(1))
 		r.likes.commit(0, 100, likes(1, 7))
 		pass(r.options.Interval)
 		r.likes.commit(0, 5, likes(1, 2))
 
-		c := &fakeConn{}
-		r.watch(c, posts(1))
+		c := r.watch(posts(1))
 		wants(t, c, "00000001.0:5: 1 has 2 as of 0:5")
-		release()
+		old.release()
 		synctest.Wait()
 		require.ErrorIs(t, old.cause(), errAnew)
 		r.likes.commit(0, 6, likes(1, 3))
@@ -310,19 +272,18 @@ func TestAStreamThatLingers(t *testing.T) {
 
 // TestAStreamOfTheNewEpochEndsThoseOfTheOld: before any callback has told of it.
 func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 2, nil)
-		old, anew := &fakeConn{}, &fakeConn{}
+	inBubble(t, 2, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 100, likes(2, 7))
-		r.watch(old, posts(2))
+		old := r.watch(posts(2))
 		wants(t, old, "00000001.0:100: 2 has 7 as of 0:100")
 		r.likes.set(func() { r.likes.mu.epochs[0] = epochTwo })
 		r.likes.apply(0, 3, likes(2, 1))
 
 		mixed := newStream(t.Context())
-		require.ErrorIs(t, r.subscribe(mixed, posts(1, 2)), errEpochs, "partitions of different logs have no id in common")
+		require.ErrorIs(t, r.subscribe(mixed, posts(1, 2)), errEpochs,
+			"partitions of different logs have no id in common")
 		mixed.leave()
-		r.watch(anew, posts(2))
+		anew := r.watch(posts(2))
 		wants(t, anew, "00000002.0:3: 2 has 1 as of 0:3")
 		require.ErrorIs(t, old.cause(), errAnew)
 	})
@@ -330,8 +291,7 @@ func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
 
 // TestALogMadeAnewWhileAStreamOpens: positions of the new log never go by the old one's name.
 func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
+	inBubble(t, 1, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 100, likes(1, 7))
 		r.likes.beforeRead = func() {
 			r.likes.set(func() { r.likes.mu.epochs[0] = epochTwo })
@@ -340,31 +300,27 @@ func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
 		s := newStream(t.Context())
 		require.ErrorIs(t, r.subscribe(s, posts(1)), errAnew)
 		s.leave()
-		require.Equal(t, slugNotReady, r.refusalOf(errAnew).slug, "it may come again")
+		require.Equal(t, slugNotReady, r.refusalOf(errAnew).slug(), "it may come again")
 	})
 }
 
 func TestRankings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
+	inBubble(t, 1, func(t *testing.T, r *rig) {
 		q := func() *wanted { return &wanted{ranking: &rankingKey{"DE", "1h"}} }
 		next := func(c *fakeConn) (line string) {
 			synctest.Wait()
 			for _, m := range c.take() {
-				line += fmt.Sprintf("%s: %d ", m.id, m.ranking(t).Posts[0].PostID)
+				line += fmt.Sprintf("%s: %d ", m.id, m.first(t))
 			}
 			return line
 		}
-		c := &fakeConn{}
-		r.watch(c, q())
+		c := r.watch(q())
 		require.Empty(t, next(c), "there is none yet")
 		r.rankings.put("DE", "1h", 5, 42)
 		r.rankings.put("DE", "24h", 6, 43)
 		require.Equal(t, "00000001.2:5: 42 ", next(c))
 
-		resumed, ahead := &fakeConn{}, &fakeConn{}
-		r.watch(resumed, seen(t, "00000001.2:5", q()))
-		r.watch(ahead, seen(t, "00000001.2:8", q()))
+		resumed, ahead := r.watch(seen(t, "00000001.2:5", q())), r.watch(seen(t, "00000001.2:8", q()))
 		require.Equal(t, "00000001.2:5: 42 ", next(resumed))
 		require.Empty(t, next(ahead))
 		r.rankings.put("DE", "1h", 7, 44)
@@ -384,75 +340,6 @@ func TestRankings(t *testing.T) {
 	})
 }
 
-func TestManyStreamsOfOnePostGetTheFinalValue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
-		streams := make([]*fakeConn, 2_000)
-		for i := range streams {
-			streams[i] = &fakeConn{}
-			r.watch(streams[i], posts(7))
-		}
-		for i := range int64(1_000) {
-			r.likes.commit(0, i+1, likes(7, i+1))
-			if i%100 == 0 {
-				pass(r.options.Interval)
-			}
-		}
-		pass(2 * r.options.Interval)
-		synctest.Wait()
-		for _, c := range streams {
-			got := c.take()
-			require.Equal(t, "00000001.0:1000", got[len(got)-1].id)
-			require.EqualValues(t, 1_000, got[len(got)-1].likes(t).Likes)
-			require.LessOrEqual(t, len(got), 13, "changes are shown together")
-		}
-		require.Equal(t, 1, r.subjects())
-	})
-}
-
-func TestLimitsAndNotReady(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 2, func(o *Options) { o.MaxStreams = 2 })
-		open := func() *refusal {
-			return r.show(t.Context(), posts(1, 2), kindSSE, func(*stream) (conn, *refusal) { return nil, nil })
-		}
-		require.Nil(t, open())
-		r.likes.set(func() { r.likes.mu.down[0] = true })
-		no := open()
-		require.Equal(t, 503, no.Status)
-		require.Equal(t, slugNotReady, no.slug)
-		require.NotEmpty(t, no.retryAfter)
-		require.Contains(t, no.Detail, "17 records behind")
-		r.likes.set(func() { r.likes.mu.down[0] = false })
-
-		leave := r.watch(&fakeConn{}, posts(1))
-		r.watch(&fakeConn{}, posts(1))
-		synctest.Wait()
-		no = open()
-		require.Equal(t, 429, no.Status)
-		require.NotEmpty(t, no.retryAfter)
-		leave()
-		require.Nil(t, open(), "a place is free again")
-
-		r.stop()
-		no = open()
-		require.Equal(t, 503, no.Status)
-		require.Equal(t, slugNotRunning, no.slug)
-	})
-}
-
-func TestRunEndsStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1, nil)
-		c := &fakeConn{}
-		r.watch(c, posts(1))
-		synctest.Wait()
-		r.stop()
-		require.ErrorIs(t, c.cause(), errShutdown)
-		require.ErrorContains(t, r.Run(t.Context()), "twice")
-	})
-}
-
 // TestRunDoesNotWaitForEver: a handler that hangs is a defect, and said to be one.
 func TestRunDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -461,30 +348,29 @@ func TestRunDoesNotWaitForEver(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
 		synctest.Wait()
-		require.NoError(t, h.admit(newStream(t.Context())))
+		require.Nil(t, h.admit(newStream(t.Context())))
 		began := time.Now()
 		cancel()
 		require.ErrorContains(t, <-ended, "1 streams did not end")
 		require.Equal(t, h.options.WriteTimeout+2*leaveTimeout, time.Since(began))
+		require.ErrorContains(t, h.Run(t.Context()), "twice")
 	})
 }
 
-// What is shown of a post in several partitions is their sum, whichever of them has
-// changed.
+// What is shown of a post in several partitions is their sum, whichever of them has changed.
 func TestASharedPostIsShownInAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 3, nil)
+	inBubble(t, 3, func(t *testing.T, r *rig) {
 		const post = sharedPost + 1
 		r.likes.commit(1, 10, likes(post, 5))
-		c := &fakeConn{}
-		leave := r.watch(c, posts(post))
+		c := r.watch(posts(post))
 		wants(t, c,
-			fmt.Sprintf("00000001.0:0: %d has 5 as of 0:0", post), fmt.Sprintf("00000001.0:0,1:10: %d has 5 as of 1:10", post), fmt.Sprintf("00000001.0:0,1:10,2:0: %d has 5 as of 2:0", post))
+			fmt.Sprintf("00000001.0:0: %d has 5 as of 0:0", post), fmt.Sprintf("00000001.0:0,1:10: %d has 5 as of 1:10",
+				post), fmt.Sprintf("00000001.0:0,1:10,2:0: %d has 5 as of 2:0", post))
 
 		r.likes.apply(2, 4, likes(post, 6)) // the sum of all
 		r.likes.watch(wire.Position{Partition: 2, Offset: 4}, []view.Change{likes(post, 1)})
 		wants(t, c, fmt.Sprintf("00000001.0:0,1:10,2:4: %d has 6 as of 2:4", post))
-		leave()
+		c.leave()
 		require.Zero(t, r.subjects())
 	})
 }

@@ -1,17 +1,22 @@
 package live
 
 import (
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"kudos/reader/view"
+	"kudos/reader/wire"
 )
 
 // subject is a post or a ranking that at least one stream shows.
 type subject struct {
-	// current is the newest value that was published; nil: none was, since the subject
-	// is shown. Run's goroutine alone stores it.
+	// current is the newest value that was published; nil: none was, since the subject is shown. Only Run's goroutine
+	// stores it.
 	current atomic.Pointer[message]
 
 	// What follows is guarded by the lock of the partition's watched.
@@ -35,10 +40,7 @@ type watched[K comparable] struct {
 func (w *watched[K]) join(epoch string, keys []K, s *stream) []*subject {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.epoch != epoch {
-		w.endLocked(errAnew)
-		w.mu.epoch = epoch
-	}
+	w.renewLocked(epoch)
 	subjects := make([]*subject, len(keys))
 	for i, key := range keys {
 		sub := w.mu.subjects[key]
@@ -76,69 +78,62 @@ func (w *watched[K]) setLocked(sub *subject, v value) {
 	sub.next = v
 }
 
-// endLocked ends the streams of the partition and forgets its subjects: what they have
-// published cannot be compared with what comes.
-func (w *watched[K]) endLocked(cause error) {
+// renewLocked ends the streams, and returns true, if the log was recreated.
+func (w *watched[K]) renewLocked(epoch string) bool {
+	if w.mu.epoch == epoch {
+		return false
+	}
+	w.endLocked()
+	w.mu.epoch = epoch
+	return true
+}
+
+// endLocked ends the streams of the partition and forgets its subjects: what they have published cannot be compared
+// with what comes.
+func (w *watched[K]) endLocked() {
 	for _, sub := range w.mu.subjects {
 		for _, s := range sub.streams {
-			s.end(cause)
+			s.end(errAnew)
 		}
 	}
 	w.mu.subjects, w.mu.changed = map[K]*subject{}, nil
 }
 
-// publish encodes what has changed and wakes the streams that show it. epoch is asked
-// only then, after the values were taken: they are of that epoch or of an older one.
-func (w *watched[K]) publish(epoch func() (string, error), log *slog.Logger) {
-	w.mu.Lock()
-	changed := w.mu.changed
-	next := make([]value, len(changed))
-	for i, sub := range changed {
-		next[i], sub.next = sub.next, nil
-	}
-	w.mu.changed = nil
-	w.mu.Unlock()
-	if len(changed) == 0 {
-		return
-	}
-	// A copy that cannot tell its epoch now has not another one yet.
-	if now, err := epoch(); err == nil && w.endIfAnew(now) {
-		return
-	}
-	for i, sub := range changed {
-		m, err := next[i].encode()
-		if err != nil {
-			log.Error("live: a value cannot be shown", "error", err)
-			continue
-		}
-		sub.current.Store(m)
-	}
+// take returns what has changed since it was called before.
+func (w *watched[K]) take() (changed []*subject, values []value) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	changed, w.mu.changed = w.mu.changed, nil
 	for _, sub := range changed {
+		values = append(values, sub.next)
+		sub.next = nil
+	}
+	return changed, values
+}
+
+// renew is renewLocked.
+func (w *watched[K]) renew(epoch string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.renewLocked(epoch)
+}
+
+// nudge wakes the streams that show the subjects.
+func (w *watched[K]) nudge(subjects []*subject) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, sub := range subjects {
 		for _, s := range sub.streams {
-			s.nudge()
+			signal(s.wake)
 		}
 	}
 }
 
-// endIfAnew ends the streams if the log was made anew.
-func (w *watched[K]) endIfAnew(epoch string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.epoch == epoch {
-		return false
-	}
-	w.endLocked(errAnew)
-	w.mu.epoch = epoch
-	return true
-}
-
-// registry has the watched of all partitions that were ever heard of.
+// registry has the watched of all partitions that have ever been asked for.
 type registry[K comparable] struct {
 	epoch func(partition int32) (string, error)
 	mu    struct {
-		sync.RWMutex
+		sync.Mutex
 		partitions map[int32]*watched[K]
 	}
 }
@@ -151,15 +146,10 @@ func newRegistry[K comparable](epoch func(int32) (string, error)) *registry[K] {
 
 // of returns what is watched of a partition.
 func (r *registry[K]) of(partition int32) *watched[K] {
-	r.mu.RLock()
-	w := r.mu.partitions[partition]
-	r.mu.RUnlock()
-	if w != nil {
-		return w
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w = r.mu.partitions[partition]; w == nil {
+	w := r.mu.partitions[partition]
+	if w == nil {
 		w = &watched[K]{}
 		w.mu.subjects = map[K]*subject{}
 		r.mu.partitions[partition] = w
@@ -169,14 +159,80 @@ func (r *registry[K]) of(partition int32) *watched[K] {
 
 // all returns what is watched, by partition.
 func (r *registry[K]) all() map[int32]*watched[K] {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return maps.Clone(r.mu.partitions)
 }
 
-// publish makes the values known that have changed since the turn before.
+// publish encodes what has changed since it was called before, and wakes the streams that show it.
 func (r *registry[K]) publish(log *slog.Logger) {
 	for partition, w := range r.all() {
-		w.publish(func() (string, error) { return r.epoch(partition) }, log)
+		changed, values := w.take()
+		if len(changed) == 0 {
+			continue
+		}
+		// Asked after the values were taken: they are of this epoch or of an older one. A copy that cannot tell its
+		// epoch now has not another one yet.
+		if epoch, err := r.epoch(partition); err == nil && w.renew(epoch) {
+			continue
+		}
+		for i, sub := range changed {
+			m, err := values[i]()
+			if err != nil {
+				log.Error("live: a value cannot be shown", "error", err)
+				continue
+			}
+			sub.current.Store(m)
+		}
+		w.nudge(changed)
 	}
+}
+
+// message is a value of a subject, encoded once for all streams that show it. Only the event id differs between those.
+//
+// The SSE fields are written here: a library's message has its id inside, and a session of go-sse knows no write
+// deadline. (The tests read with go-sse.)
+type message struct {
+	event  string // likes, trending
+	offset int64  // as of which the value is
+	data   []byte // JSON, in one line
+	sse    []byte // the event's fields but for its id; data is a part of it
+}
+
+// value makes the message of a subject's value.
+type value func() (*message, error)
+
+// counts are of a post in one partition.
+func counts(p wire.PostLikes) value {
+	return func() (*message, error) { return newMessage("likes", p.AsOf.Offset, p.AppendJSON(nil)), nil }
+}
+
+// sharedCounts are of a post in several partitions, of which one has changed. They are the sum at the time when they
+// are published: values are published one after another, so that none is older than the one before, whichever partition
+// that was of.
+func sharedCounts(p wire.PostLikes, likes Likes) value {
+	return func() (*message, error) {
+		sum, _, err := likes.Counts([]uint64{p.PostID})
+		if err != nil {
+			return nil, fmt.Errorf("counts of post %d: %w", p.PostID, err)
+		}
+		p.Likes, p.Dislikes = sum[0].Likes, sum[0].Dislikes
+		return counts(p)()
+	}
+}
+
+func ranking(r *view.Ranking) value {
+	return func() (*message, error) {
+		data, err := json.Marshal(wire.NewRanking(r.Ranking))
+		if err != nil {
+			return nil, fmt.Errorf("encoding ranking %s/%s of %s: %w", r.Region, r.Window, r.AsOf, err)
+		}
+		return newMessage("trending", r.AsOf.Offset, data), nil
+	}
+}
+
+func newMessage(event string, offset int64, data []byte) *message {
+	sse := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, data)
+	to := len(sse) - len("\n\n")
+	return &message{event: event, offset: offset, data: sse[to-len(data) : to : to], sse: sse}
 }

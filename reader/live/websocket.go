@@ -111,9 +111,10 @@ func (u *upgrade) refusal() *refusal {
 	detail := strings.TrimSpace(string(u.detail))
 	if u.status == http.StatusForbidden {
 		return &refusal{Problem: problem.New(http.StatusForbidden, slugOrigin, "The origin is not allowed",
-			"%s (reader.origins lists those that are)", detail), slug: slugOrigin}
+			"%s (reader.origins lists those that are)", detail)}
 	}
-	return &refusal{Problem: invalid("Upgrade", string(schema.Undecodable), "%s", detail), slug: slugInvalid}
+	wrong := problem.FieldError{Field: "Upgrade", Reason: string(schema.Undecodable), Detail: detail}
+	return &refusal{Problem: problem.InvalidRequest(wrong)}
 }
 
 func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
@@ -121,7 +122,8 @@ func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
 	for id, m := range news {
-		c.buf = appendJSON(c.buf[:0], id, m)
+		// Neither event nor id has anything to escape.
+		c.buf = fmt.Appendf(c.buf[:0], `{"event":"%s","id":"%s","data":%s}`, m.event, id, m.data)
 		if err := c.ws.Write(ctx, websocket.MessageText, c.buf); err != nil {
 			return sent, slowIfLate(err)
 		}
@@ -133,16 +135,7 @@ func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	return sent, nil
 }
 
-// appendJSON writes the message; neither event nor id has anything to escape.
-func appendJSON(b, id []byte, m *message) []byte {
-	b = append(append(b, `{"event":"`...), m.event...)
-	b = append(append(b, `","id":"`...), id...)
-	b = append(append(b, `","data":`...), m.data...)
-	return append(b, '}')
-}
-
-// heartbeat waits for the pong. Values that change meanwhile are not lost, and there
-// will be one message of them.
+// heartbeat waits for the pong. Values that change meanwhile are not lost, and there will be one message of them.
 func (c *wsConn) heartbeat(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -160,24 +153,26 @@ func slowIfLate(err error) error {
 	return err
 }
 
-// close says why, and waits for the client's close and for the goroutine that reads.
-// The library's own waits are longer, and that for a message half sent has no end.
+// closeStatus is what a client is told about a stream's end. errSlow gets through only after a pong that did not come:
+// after a write that was too late the connection is closed already.
+var closeStatus = map[error]websocket.StatusCode{
+	errShutdown:   websocket.StatusGoingAway,
+	errAnew:       websocket.StatusServiceRestart,
+	errNotCovered: websocket.StatusTryAgainLater,
+	errSlow:       websocket.StatusPolicyViolation,
+}
+
+// close says why, and waits for the client's close and for the goroutine that reads. The library's own waits are
+// longer, and that for a message half sent has no end.
 func (c *wsConn) close(cause error) {
 	force := time.AfterFunc(leaveTimeout, func() { _ = c.raw.Close() })
 	defer force.Stop()
-	switch {
-	case errors.Is(cause, errShutdown):
-		_ = c.ws.Close(websocket.StatusGoingAway, errShutdown.Error())
-	case errors.Is(cause, errAnew):
-		_ = c.ws.Close(websocket.StatusServiceRestart, errAnew.Error())
-	case errors.Is(cause, errNotCovered):
-		_ = c.ws.Close(websocket.StatusTryAgainLater, errNotCovered.Error())
-	case errors.Is(cause, errSlow):
-		// After a write that was too late the connection is closed already; after a pong
-		// that did not come it is not.
-		_ = c.ws.Close(websocket.StatusPolicyViolation, errSlow.Error())
-	default:
-		_ = c.ws.CloseNow()
+	end := c.ws.CloseNow
+	for err, status := range closeStatus {
+		if errors.Is(cause, err) {
+			end = func() error { return c.ws.Close(status, err.Error()) }
+		}
 	}
+	_ = end()
 	<-c.read
 }

@@ -11,7 +11,13 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit/apikit"
 )
+
+// handshake is what a request for a WebSocket has besides.
+const handshake = "Connection: Upgrade\nUpgrade: websocket\n" +
+	"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n"
 
 // open opens a WebSocket, or returns the answer that refuses it.
 func open(t *testing.T, server *httptest.Server, query string, origin string) (*websocket.Conn, *http.Response) {
@@ -48,6 +54,14 @@ func readSocket(t *testing.T, ws *websocket.Conn) (shown, error) {
 	return shown{m.Event, m.ID, string(m.Data)}, nil
 }
 
+// readToEnd returns why nothing more comes.
+func readToEnd(t *testing.T, ws *websocket.Conn) (err error) {
+	for err == nil {
+		_, err = readSocket(t, ws)
+	}
+	return err
+}
+
 func TestWebSocket(t *testing.T) {
 	r := start(t, 2, quick)
 	r.likes.commit(1, 10, likes(1, 5))
@@ -55,14 +69,15 @@ func TestWebSocket(t *testing.T) {
 	ws, _ := open(t, server, "post_ids=1", "")
 	m, err := readSocket(t, ws)
 	require.NoError(t, err)
-	require.Equal(t, shown{"likes", "00000001.1:10", `{"post_id":"1","likes":5,"dislikes":0,"as_of":{"partition":1,"offset":10}}`}, m)
-	require.Equal(t, 1.0, r.metric("kudos_reader_streams", kindWebSocket))
+	require.Equal(t, shown{"likes", "00000001.1:10",
+		`{"post_id":"1","likes":5,"dislikes":0,"as_of":{"partition":1,"offset":10}}`}, m)
+	r.requireMetric(1, "", "kind", kindWebSocket)
 	r.likes.commit(1, 11, likes(1, 6))
 	m, err = readSocket(t, ws)
 	require.NoError(t, err)
 	require.EqualValues(t, 6, m.likes(t).Likes)
 	require.NoError(t, ws.Close(websocket.StatusNormalClosure, ""))
-	require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond, "a client that is gone is noticed")
+	r.requireOpen(0)
 
 	again, _ := open(t, server, "post_ids=1&last_event_id=00000001.1:12", "")
 	r.likes.commit(1, 12, likes(1, 7))
@@ -71,11 +86,11 @@ func TestWebSocket(t *testing.T) {
 	require.EqualValues(t, 7, m.likes(t).Likes, "nothing from before the position")
 
 	ended := make(chan error, 1)
-	go func() { _, err := readSocket(t, again); ended <- err }()
+	go func() { ended <- readToEnd(t, again) }()
 	r.stop()
 	require.Equal(t, websocket.StatusGoingAway, websocket.CloseStatus(<-ended))
 	_, answer := open(t, server, "post_ids=1", "")
-	requireProblem(t, answer, 503, slugNotRunning)
+	requireProblem(t, answer, 503, slugNotRunning, "")
 	requireNoGoroutines(t)
 }
 
@@ -91,8 +106,7 @@ func TestWebSocketOrigins(t *testing.T) {
 	for _, other := range []string{"https://www.example.org", "http://www.example.com", "https://sub.www.example.com", "null", "http://:1"} {
 		ws, answer := open(t, server, "post_ids=1", other)
 		require.Nil(t, ws, other)
-		p := requireProblem(t, answer, 403, slugOrigin)
-		require.Contains(t, p.Detail, "reader.origins")
+		requireProblem(t, answer, 403, slugOrigin, "reader.origins")
 	}
 
 	all := start(t, 1, func(o *Options) { quick(o); o.Origins = []string{"*"} })
@@ -102,9 +116,9 @@ func TestWebSocketOrigins(t *testing.T) {
 
 func TestWebSocketHandshakeRefused(t *testing.T) {
 	r := start(t, 1, quick)
-	answer := get(t, serve(t, r, false), "post_ids=1", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "12")
-	p := requireProblem(t, answer, 400, slugInvalid)
-	require.Contains(t, p.Detail, "only 13 is supported")
+	answer := get(t, serve(t, r, false), "post_ids=1", "Connection", "Upgrade", "Upgrade",
+		"websocket", "Sec-WebSocket-Version", "12")
+	requireProblem(t, answer, 400, slugInvalid, "only 13 is supported")
 	require.Empty(t, answer.Header.Get("Upgrade"))
 }
 
@@ -124,7 +138,7 @@ func TestWhatAWebSocketClientSaysIsIgnored(t *testing.T) {
 	require.NoError(t, ws.Write(t.Context(), websocket.MessageText, make([]byte, maxReadBytes+1)))
 	_, err := readSocket(t, ws)
 	require.Equal(t, websocket.StatusMessageTooBig, websocket.CloseStatus(err))
-	require.Eventually(t, func() bool { return r.open() == 0 }, patience, time.Millisecond)
+	r.requireOpen(0)
 }
 
 // TestWebSocketPings: a client that answers stays, one that does not is dropped.
@@ -134,58 +148,38 @@ func TestWebSocketPings(t *testing.T) {
 	pings := make(chan struct{}, 100)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, server.URL+"/v1/stream?post_ids=1", &websocket.DialOptions{
-		OnPingReceived: func(context.Context, []byte) bool {
-			select {
-			case pings <- struct{}{}:
-			default:
-			}
-			return true
-		},
-	})
-	require.NoError(t, err)
-	silent, _, err := websocket.Dial(ctx, server.URL+"/v1/stream?post_ids=1", &websocket.DialOptions{
-		OnPingReceived: func(context.Context, []byte) bool { return false },
-	})
-	require.NoError(t, err)
+	dial := func(onPing func() (pong bool)) *websocket.Conn {
+		ws, _, err := websocket.Dial(ctx, server.URL+"/v1/stream?post_ids=1", &websocket.DialOptions{
+			OnPingReceived: func(context.Context, []byte) bool { return onPing() },
+		})
+		require.NoError(t, err)
+		return ws
+	}
+	ws, silent := dial(func() bool { signal(pings); return true }), dial(func() bool { return false })
 	ended := make(chan error, 1)
 	go func() { // nothing answers pings unless somebody reads
-		_, err := readSocket(t, ws)
-		for err == nil {
-			_, err = readSocket(t, ws)
-		}
-		ended <- err
+		ended <- readToEnd(t, ws)
 	}()
-	_, err = readSocket(t, silent)
-	for err == nil {
-		_, err = readSocket(t, silent)
-	}
-	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(err))
-	require.Equal(t, 1.0, r.metric("kudos_reader_streams_dropped_total", kindWebSocket))
+	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(readToEnd(t, silent)))
+	r.requireMetric(1, "_dropped_total", "kind", kindWebSocket)
 	for range 5 {
-		select {
-		case <-pings:
-		case <-ctx.Done():
-			t.Fatal("no pings come")
-		}
+		apikit.Receive(t, pings, "no pings come")
 	}
-	require.Eventually(t, func() bool { return r.open() == 1 }, patience, time.Millisecond, "the other one stays")
+	r.requireOpen(1)
 	require.NoError(t, ws.CloseNow())
 	<-ended
 	r.stop()
 	requireNoGoroutines(t)
 }
 
-// TestShutdownDoesNotWaitForASilentWebSocket: one that does not answer the close, and
-// one that has sent half a message.
+// TestShutdownDoesNotWaitForASilentWebSocket: one that does not answer the close, and one that has sent half a message.
 func TestShutdownDoesNotWaitForASilentWebSocket(t *testing.T) {
 	r := start(t, 1, quick)
 	server := serve(t, r, false)
-	const handshake = "GET /v1/stream?post_ids=1 HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\n" +
-		"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n"
-	stopReading(t, server, handshake)
-	talks := stopReading(t, server, handshake)
-	require.Eventually(t, func() bool { return r.open() == 2 }, patience, time.Millisecond)
+	const request = "GET /v1/stream?post_ids=1 HTTP/1.1\nHost: x\n" + handshake + "\n"
+	stopReading(t, server, request)
+	talks := stopReading(t, server, request)
+	r.requireOpen(2)
 	_, err := talks.Write([]byte{0x81, 0xfe, 0x04, 0x00, 1, 2, 3, 4, 'h', 'a', 'l', 'f'}) // of 1,024 bytes
 	require.NoError(t, err)
 	r.stop() // which fails if streams are left

@@ -1,5 +1,5 @@
-// Package query reads what a request says outside of its body: in come path and query,
-// out go values and all that is wrong with them. The API and the live streams both use it.
+// Package query reads the path and the query of a request for the API and the live streams: values, and all that is
+// wrong with them.
 package query
 
 import (
@@ -25,21 +25,20 @@ const (
 // maxParameters is the most that a route knows.
 const maxParameters = 4
 
-// Input is a request's path and query, and all that is wrong with them. Only
-// parameters that the route knows may be there, each once: one that is spelled wrong
-// would otherwise be silently without effect.
+// Input is a request's path and query, and all that is wrong with them. Only parameters that the route knows may be
+// there, each once: a misspelled one would otherwise be silently without effect.
 type Input struct {
-	request *http.Request
+	Request *http.Request
 	known   []string
 	values  [maxParameters]string
 	given   [maxParameters]bool
 	wrong   []problem.FieldError
 }
 
-// Parameters that are treated apart.
+// Parameters with rules of their own.
 const (
 	PostIDs     = "post_ids"      // may be given several times; the lists are then one
-	LastEventID = "last_event_id" // may be empty: a page may well have none yet
+	LastEventID = "last_event_id" // may be empty: a page may have none yet
 )
 
 // DefaultWindow is answered where none is asked for.
@@ -47,10 +46,8 @@ const DefaultWindow = "1h"
 
 // Read reads a request whose route knows these parameters.
 func Read(r *http.Request, known ...string) *Input {
-	in := &Input{request: r, known: known}
-	for rest := r.URL.RawQuery; rest != ""; {
-		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
+	in := &Input{Request: r, known: known}
+	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		if pair != "" {
 			in.add(pair)
 		}
@@ -62,12 +59,13 @@ func (in *Input) add(pair string) {
 	rawName, rawValue, _ := strings.Cut(pair, "=")
 	name, err := unescape(rawName)
 	if err != nil {
-		in.Refuse(rawName, string(schema.Undecodable), "the name of the parameter is not encoded as that of a query: %v", err)
+		in.Refuse(rawName, string(schema.Undecodable),
+			"the name of the parameter is not encoded as that of a query: %v", err)
 		return
 	}
 	i := slices.Index(in.known, name)
 	if i < 0 {
-		in.Add(*problem.Unknown(name, in.known...))
+		in.Add(problem.Unknown(name, in.known...))
 		return
 	}
 	value, err := unescape(rawValue)
@@ -93,12 +91,17 @@ func unescape(s string) (string, error) {
 	return url.QueryUnescape(s)
 }
 
-// Add adds something that is wrong.
-func (in *Input) Add(wrong problem.FieldError) { in.wrong = append(in.wrong, wrong) }
+// Add adds something that is wrong; nil is nothing.
+func (in *Input) Add(wrong *problem.FieldError) {
+	if wrong != nil {
+		in.wrong = append(in.wrong, *wrong)
+	}
+}
 
 // Refuse adds something that is wrong.
 func (in *Input) Refuse(field, reason, format string, args ...any) {
-	in.wrong = append(in.wrong, problem.FieldError{Field: fmt.Sprintf("%.40s", field), Reason: reason, Detail: fmt.Sprintf(format, args...)})
+	field = fmt.Sprintf("%.40s", field)
+	in.Add(&problem.FieldError{Field: field, Reason: reason, Detail: fmt.Sprintf(format, args...)})
 }
 
 // Wrong is all that is wrong; nothing if nothing is.
@@ -112,10 +115,8 @@ func (in *Input) Value(name string) string { return in.values[slices.Index(in.kn
 
 // PathID reads an id of the path.
 func (in *Input) PathID(name string) uint64 {
-	id, wrong := problem.ParseID(name, in.request.PathValue(name))
-	if wrong != nil {
-		in.Add(*wrong)
-	}
+	id, wrong := problem.ParseID(name, in.Request.PathValue(name))
+	in.Add(wrong)
 	return id
 }
 
@@ -128,7 +129,7 @@ func (in *Input) Number(name string, most, otherwise int) int {
 	n, err := strconv.ParseUint(s, 10, 31)
 	switch {
 	case err != nil:
-		in.Add(*problem.NotANumber(name, s))
+		in.Add(problem.NotANumber(name, s))
 	case n < 1 || n > uint64(most):
 		in.Refuse(name, OutOfRange, "is %d; it must be between 1 and %d", n, most)
 	}
@@ -162,20 +163,25 @@ func (in *Input) Region(name, s string) schema.Region {
 // Posts appends the ids of the query's list, up to most of them.
 func (in *Input) Posts(ids []uint64, most int) []uint64 {
 	s := in.Value(PostIDs)
-	switch n := strings.Count(s, ",") + 1; {
-	case !in.Given(PostIDs):
+	if !in.Given(PostIDs) {
 		in.Refuse(PostIDs, problem.Empty, "is missing; name the posts, with commas between")
+	}
+	if s == "" {
 		return ids
-	case s == "": // refused already
-		return ids
-	case n > most:
+	}
+	return in.IDs(ids, s, most, func(item string) string { return item })
+}
+
+// IDs appends the ids of a list with commas between, up to most of them; trim takes away what may surround an id.
+func (in *Input) IDs(ids []uint64, list string, most int, trim func(string) string) []uint64 {
+	if n := strings.Count(list, ",") + 1; n > most {
 		in.Refuse(PostIDs, TooMany, "has %d posts; %d at most", n, most)
 		return ids
 	}
-	for item := range strings.SplitSeq(s, ",") {
-		id, wrong := problem.ParseID(PostIDs, item)
+	for item := range strings.SplitSeq(list, ",") {
+		id, wrong := problem.ParseID(PostIDs, trim(item))
 		if wrong != nil {
-			in.Add(*wrong)
+			in.Add(wrong)
 			return ids
 		}
 		ids = append(ids, id)
@@ -192,7 +198,8 @@ func (in *Input) Window(name string) string {
 		return DefaultWindow
 	}
 	if !windowForm.MatchString(s) {
-		in.Refuse(name, string(schema.Undecodable), "%.40q is not the name of a window, as %s or %s", s, DefaultWindow, schema.LeaderboardDay)
+		in.Refuse(name, string(schema.Undecodable), "%.40q is not the name of a window, as %s or %s",
+			s, DefaultWindow, schema.LeaderboardDay)
 	}
 	return s
 }

@@ -3,6 +3,8 @@ package view
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream/kafka"
 )
 
 // BeyondEndError says that no event of likes is at a position yet.
@@ -24,24 +27,10 @@ func (e *BeyondEndError) Error() string {
 		e.Want.Partition, e.Want.Offset-1, schema.TopicLikes, e.End)
 }
 
-// logEnds asks Kafka where the logs of likes end, for those who wait for an event that may not be there. It
-// asks once for all of them. What is known from before they came tells them nothing: their event may be newer.
+// logEnds asks Kafka where the logs of likes end, for those who wait for an event that may not be there: once for all
+// who came before the request. A request that began before somebody came tells them nothing: their event may be newer.
 type logEnds struct {
-	list  func(ctx context.Context) (kadm.ListedOffsets, error)
-	pause time.Duration
-	asked chan struct{} // has one while there is a next look
-
-	mu struct {
-		sync.Mutex
-		next *endsLook // that has not begun
-	}
-}
-
-// endsLook is one request to Kafka.
-type endsLook struct {
-	done chan struct{} // closed once the rest is set
-	ends kadm.ListedOffsets
-	err  error
+	asked chan chan kadm.ListedOffsets // where each who asks wants the answer, which is nil if Kafka has none
 }
 
 const (
@@ -52,74 +41,74 @@ const (
 	endsLooks = 2
 )
 
-func newLogEnds() *logEnds {
-	return &logEnds{pause: endsPause, asked: make(chan struct{}, 1)}
-}
+func newLogEnds() *logEnds { return &logEnds{asked: make(chan chan kadm.ListedOffsets)} }
 
-// run looks when somebody asks, until ctx ends. It is for one client.
+// run answers who asks, until ctx ends.
 func (e *logEnds) run(ctx context.Context, cl *kgo.Client) error {
-	e.list = func(ctx context.Context) (kadm.ListedOffsets, error) {
+	return e.serve(ctx, func() (kadm.ListedOffsets, error) {
 		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
 		defer cancel()
 		// To the high watermark: what was acknowledged is below it, and may be behind an open transaction.
 		return kadm.NewClient(cl).ListEndOffsets(bounded, schema.TopicLikes)
-	}
-	return e.serve(ctx)
+	})
 }
 
-func (e *logEnds) serve(ctx context.Context) error {
+func (e *logEnds) serve(ctx context.Context, list func() (kadm.ListedOffsets, error)) error {
+	for {
+		var waiting []chan kadm.ListedOffsets
+		select {
+		case <-ctx.Done():
+			return nil
+		case first := <-e.asked:
+			waiting = e.others(first)
+		}
+		ends, err := list()
+		if err != nil {
+			ends = nil
+		}
+		for _, answer := range waiting {
+			answer <- ends
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(endsPause):
+		}
+	}
+}
+
+// others returns all who are asking now.
+func (e *logEnds) others(waiting ...chan kadm.ListedOffsets) []chan kadm.ListedOffsets {
 	for {
 		select {
-		case <-ctx.Done():
-			return nil
-		case <-e.asked:
-		}
-		look := e.begin()
-		look.ends, look.err = e.list(ctx)
-		close(look.done)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(e.pause):
+		case answer := <-e.asked:
+			waiting = append(waiting, answer)
+		default:
+			return waiting
 		}
 	}
 }
 
-// begin takes the next look: who asks from here on waits for another.
-func (e *logEnds) begin() *endsLook {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	look := e.mu.next
-	e.mu.next = nil
-	return look
-}
-
-// look returns what a look finds that begins after now.
-func (e *logEnds) look(ctx context.Context) (kadm.ListedOffsets, error) {
-	e.mu.Lock()
-	if e.mu.next == nil {
-		e.mu.next = &endsLook{done: make(chan struct{})}
-		e.asked <- struct{}{} // has room: it was taken with the last one
-	}
-	look := e.mu.next
-	e.mu.Unlock()
+// look returns where the logs end by a request that begins after now.
+func (e *logEnds) look(ctx context.Context) (ends kadm.ListedOffsets) {
+	answer := make(chan kadm.ListedOffsets, 1)
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-look.done:
-		return look.ends, look.err
+		return nil
+	case e.asked <- answer:
 	}
+	select {
+	case <-ctx.Done():
+	case ends = <-answer:
+	}
+	return ends
 }
 
-// check returns a *BeyondEndError if one of the positions is beyond the end of its log, and nil if none is, or
-// if that cannot be told.
+// check returns a *BeyondEndError if one of the positions is beyond the end of its log, and nil if none is, or if Kafka
+// does not say.
 func (e *logEnds) check(ctx context.Context, want []wire.Position) (beyond error) {
 	for range endsLooks {
-		ends, err := e.look(ctx)
-		if err != nil {
-			return nil
-		}
-		if beyond = firstBeyond(ends, want); beyond == nil {
+		if beyond = firstBeyond(e.look(ctx), want); beyond == nil {
 			return nil
 		}
 	}
@@ -133,4 +122,151 @@ func firstBeyond(ends kadm.ListedOffsets, want []wire.Position) error {
 		}
 	}
 	return nil
+}
+
+// lagProbe measures how far the copy is behind the end of likes, over the whole way: it looks where the log ends, and
+// how long it takes until all of that is in the copy.
+type lagProbe struct {
+	log        *slog.Logger
+	partitions func() (int32, error) // of what is measured, as the other two
+	asOf       func(partition int32) (wire.Position, error)
+	wait       func(ctx context.Context, want wire.Position) error
+
+	mu struct {
+		sync.Mutex
+		events  int64
+		last    time.Duration
+		waiting time.Time // since when something is waited for; zero: nothing is
+		looked  time.Time // when the ends of the logs were last known; zero: never
+	}
+}
+
+const (
+	lagInterval = time.Second
+	lagTimeout  = 5 * time.Second
+	// lagBlind is longer than a look, the wait after it and the pause take.
+	lagBlind = lagTimeout + 3*lagInterval
+	// tail is how many offsets at the end of a log are searched for its last data record: behind it may be markers of
+	// transactions that forwarded events.
+	tail = 16
+)
+
+func (l *lagProbe) run(ctx context.Context, cl *kgo.Client) error {
+	tick := time.NewTicker(lagInterval)
+	defer tick.Stop()
+	var want []wire.Position // what is waited for
+	for {
+		ends, err := l.look(ctx, cl)
+		if err != nil {
+			l.log.Debug("measuring the lag", "error", err) // the partitions' own readers say what is wrong
+		} else if want = still(want, ends); len(want) == 0 {
+			want = ends
+			l.begin()
+		}
+		within, cancel := context.WithTimeout(ctx, lagInterval)
+		want = l.await(within, want)
+		cancel()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// still returns what of want has not come and may yet: what is beyond the end of a log never will, since likes was
+// recreated or truncated. ends has all that has not come.
+func still(want, ends []wire.Position) []wire.Position {
+	return slices.DeleteFunc(want, func(w wire.Position) bool {
+		return !slices.ContainsFunc(ends, func(e wire.Position) bool {
+			return e.Partition == w.Partition && e.Offset >= w.Offset
+		})
+	})
+}
+
+// look counts the events that are not in the copy, and returns where they end in each partition that has some.
+func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	n, err := l.partitions()
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, schema.TopicLikes)
+	if err == nil {
+		err = offsets.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the ends of %s: %w", schema.TopicLikes, err)
+	}
+	events := int64(0)
+	for p := range n {
+		asOf, err := l.asOf(p)
+		if err != nil {
+			return nil, err
+		}
+		end, _ := offsets.Lookup(schema.TopicLikes, p)
+		if end.Offset <= asOf.Offset {
+			continue
+		}
+		last, err := dataEnd(ctx, cl, p, max(asOf.Offset, end.Offset-tail), end.Offset)
+		if err != nil {
+			return nil, err
+		}
+		if last > asOf.Offset {
+			events += last - asOf.Offset
+			ends = append(ends, wire.Position{Partition: p, Offset: last})
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.events, l.mu.looked = events, time.Now()
+	return ends, nil
+}
+
+// dataEnd is the offset behind the last record that is data, or from.
+func dataEnd(ctx context.Context, cl *kgo.Client, partition int32, from, end int64) (int64, error) {
+	last := from
+	err := kafka.ReadLog(ctx, cl, schema.TopicLikes, partition, from, func(c kafka.LogChunk) (bool, error) {
+		if n := len(c.Records); n > 0 {
+			last = c.Records[n-1].Offset + 1
+		}
+		return c.Next < end, nil
+	})
+	return last, err
+}
+
+func (l *lagProbe) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.waiting = time.Now()
+}
+
+// await waits for what is still wanted, and returns what of it has not come.
+func (l *lagProbe) await(ctx context.Context, want []wire.Position) []wire.Position {
+	for i, w := range want {
+		if l.wait(ctx, w) != nil {
+			return want[i:]
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.mu.waiting.IsZero() {
+		l.mu.last, l.mu.waiting = time.Since(l.mu.waiting), time.Time{}
+	}
+	return nil
+}
+
+func (l *lagProbe) present() (events int64, behind time.Duration, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	behind = l.mu.last
+	if !l.mu.waiting.IsZero() {
+		behind = max(behind, time.Since(l.mu.waiting))
+	}
+	// While the ends of the logs are unknown, what is in the copy grows old.
+	if blind := time.Since(l.mu.looked); blind > lagBlind {
+		behind = max(behind, blind)
+	}
+	return l.mu.events, behind, !l.mu.looked.IsZero()
 }

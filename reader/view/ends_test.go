@@ -2,7 +2,7 @@ package view
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,28 +10,104 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/reader/wire"
 	"kudos/schema"
 )
 
+// The lag counts events of likes that the fold has not brought to the state table.
+func TestLag(t *testing.T) {
+	t.Parallel()
+	f := newFold(t, 10, 0)
+	l := newLikes(t, f.kafka)
+	requireLag := func(want int64) {
+		testkit.WaitFor(t, fmt.Sprintf("a lag of %d", want), func() bool {
+			events, _, known := l.Lag()
+			return known && events == want
+		})
+	}
+	requireLag(0)
+	f.like(1, 3)
+	requireLag(3)
+	_, behind, _ := l.Lag()
+	require.Positive(t, behind)
+	f.transaction(1, 2)
+	requireLag(1)
+	f.transaction(1, 1)
+	requireLag(0)
+}
+
+// Nobody waits for a position that the log does not have any more.
+func TestLagAfterLikesWereMadeAnew(t *testing.T) {
+	t.Parallel()
+	f := newFold(t, 20, 0)
+	l := newLikes(t, f.kafka)
+	requireWaiting := func(want bool) {
+		testkit.WaitFor(t, fmt.Sprintf("waiting to be %t", want), func() bool {
+			l.lag.mu.Lock()
+			defer l.lag.mu.Unlock()
+			return (l.lag.mu.events > 0) == want && !l.lag.mu.waiting.IsZero() == want
+		})
+	}
+	f.like(1, 3)
+	requireWaiting(true)
+	f.recreate(schema.TopicLikes)
+	f.like(1, 1)
+	f.transaction(1, 1)
+	requireWaiting(false)
+}
+
+func TestStillWaitedFor(t *testing.T) {
+	ends := []wire.Position{{Partition: 1, Offset: 10}, {Partition: 3, Offset: 30}}
+	want := []wire.Position{ends[0], {Partition: 2, Offset: 5}, {Partition: 3, Offset: 7}, {Partition: 3, Offset: 31}}
+	require.Equal(t, "1:10,3:7", wire.PositionsText(still(want, ends)), "of 2 all has come, and 3 ends before 31")
+	require.Empty(t, still(nil, ends))
+}
+
+// While Kafka is away nobody can say that the copy is up to date.
+func TestLagWhileNobodyCanTell(t *testing.T) {
+	l := &lagProbe{}
+	_, _, known := l.present()
+	require.False(t, known)
+	l.mu.last, l.mu.looked = time.Millisecond, time.Now()
+	_, behind, known := l.present()
+	require.True(t, known)
+	require.Equal(t, time.Millisecond, behind)
+	l.mu.looked = time.Now().Add(-time.Hour)
+	_, behind, known = l.present()
+	require.True(t, known)
+	require.GreaterOrEqual(t, behind, time.Hour)
+}
+
+// What has not come in time is waited for further.
+func TestAwaitKeepsWhatHasNotCome(t *testing.T) {
+	l := &lagProbe{wait: func(_ context.Context, want wire.Position) error {
+		if want.Partition == 2 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}}
+	l.begin()
+	want := []wire.Position{{Partition: 1, Offset: 1}, {Partition: 2, Offset: 2}, {Partition: 3, Offset: 3}}
+	require.Equal(t, want[1:], l.await(t.Context(), want))
+	require.False(t, l.mu.waiting.IsZero())
+	require.Empty(t, l.await(t.Context(), want[2:]))
+	require.True(t, l.mu.waiting.IsZero())
+}
+
 // Kafka is asked where likes ends: of an event that is there nobody says that it is not, however new it is.
 func TestCheckEnds(t *testing.T) {
 	t.Parallel()
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	cl, err := kafka.NewClient(discardLog(),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicLikes))
-	require.NoError(t, err)
-	defer cl.Close()
+	f := newFold(t, 31, 0)
+	l := newLikes(t, f.kafka)
 	at := func(partition int32, offset int64) []wire.Position {
 		return []wire.Position{{Partition: partition, Offset: offset + 1}}
 	}
 	for offset := range int64(5) {
 		require.EqualError(t, l.CheckEnds(t.Context(), at(1, offset)),
 			(&BeyondEndError{Want: at(1, offset)[0], End: offset}).Error())
-		require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Partition: 1, Value: []byte("{}")}).FirstErr())
+		f.like(1, 1)
 		require.NoError(t, l.CheckEnds(t.Context(), at(1, offset)))
 	}
 	require.EqualError(t, l.CheckEnds(t.Context(), append(at(1, 4), at(0, 7)...)),
@@ -52,20 +128,21 @@ type endsRig struct {
 
 func newEndsRig(t *testing.T) *endsRig {
 	r := &endsRig{logEnds: newLogEnds(), t: t, listing: make(chan struct{}), ends: make(chan int64)}
-	r.pause = 0
-	r.list = func(ctx context.Context) (kadm.ListedOffsets, error) {
-		select {
-		case r.listing <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		end := <-r.ends
-		if end < 0 {
-			return nil, kerr.RequestTimedOut
-		}
-		return kadm.ListedOffsets{schema.TopicLikes: {1: {Topic: schema.TopicLikes, Partition: 1, Offset: end}}}, nil
-	}
-	start(t, r.serve)
+	start(t, func(ctx context.Context) error {
+		return r.serve(ctx, func() (kadm.ListedOffsets, error) {
+			select {
+			case r.listing <- struct{}{}:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			end := <-r.ends
+			if end < 0 {
+				return nil, kerr.RequestTimedOut
+			}
+			return kadm.ListedOffsets{schema.TopicLikes: {1: {Topic: schema.TopicLikes, Partition: 1, Offset: end}}},
+				nil
+		})
+	})
 	return r
 }
 
@@ -91,29 +168,21 @@ func (r *endsRig) ask(offset int64) <-chan error {
 
 // A look that began before somebody came tells them nothing: their event is newer than that.
 func TestEndsAreAskedAfterwards(t *testing.T) {
-	r := newEndsRig(t)
-	first := r.ask(11)
-	<-r.listing // Kafka says now: the log ends at 10
-	found := make(chan int64, 1)
-	go func() {
-		ends, _ := r.look(t.Context())
-		end, _ := ends.Lookup(schema.TopicLikes, 1)
-		found <- end.Offset
-	}()
-	r.waitsForNext()
-	r.ends <- 10
-	_, err := r.told(first, 11) // the event has come meanwhile
-	require.EqualValues(t, 11, <-found)
-	require.NoError(t, err, "two looks must find that it is not there")
-}
-
-// waitsForNext waits until somebody waits for a look that has not begun.
-func (r *endsRig) waitsForNext() {
-	require.Eventually(r.t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.mu.next != nil
-	}, patience, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		r := newEndsRig(t)
+		first := r.ask(11)
+		<-r.listing // Kafka says now: the log ends at 10
+		found := make(chan int64, 1)
+		go func() {
+			end, _ := r.look(t.Context()).Lookup(schema.TopicLikes, 1)
+			found <- end.Offset
+		}()
+		synctest.Wait() // until that waits for a look that has not begun
+		r.ends <- 10
+		_, err := r.told(first, 11) // the event has come meanwhile
+		require.EqualValues(t, 11, <-found)
+		require.NoError(t, err, "two looks must find that it is not there")
+	})
 }
 
 // All who wait share a look, and Kafka's silence is not the event's absence.
@@ -134,10 +203,10 @@ func TestEndsAreAskedOnceForAll(t *testing.T) {
 			more, err := r.told(told, 10)
 			looks += more
 			var beyond *BeyondEndError
-			require.True(t, errors.As(err, &beyond))
+			require.ErrorAs(t, err, &beyond)
 			require.EqualValues(t, 10, beyond.End)
 		}
-		require.Less(t, looks, cap(told)/2, "looks are shared")
+		require.Equal(t, endsLooks, looks, "looks are shared")
 
 		_, err := r.told(r.ask(100), -1)
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,23 +12,17 @@ import (
 
 // layoutLog writes partitions of a state table by hand.
 type layoutLog struct {
-	f    *fold
+	*fold
 	next [partitions]int64
 }
 
 // commit writes a transaction of a partition that ends with a layout's progress.
-func (g *layoutLog) commit(p int32, layouts uint32, buckets schema.UserBuckets, moving bool, records ...*kgo.Record) wire.Position {
+func (g *layoutLog) commit(
+	p int32, layouts uint32, buckets schema.UserBuckets, moving bool, records ...*kgo.Record,
+) wire.Position {
 	g.next[p]++
-	progress := schema.Progress{
-		NextOffset: 1000 + g.next[p], SourceID: g.f.id, Partitions: partitions,
-		Layouts: layouts, UserBuckets: buckets, Moving: moving,
-	}
-	records = append(records, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress)})
-	for _, rec := range records {
-		rec.Partition = p
-	}
-	g.f.commit(p, records)
-	return wire.Position{Partition: p, Offset: progress.NextOffset}
+	progress := schema.Progress{NextOffset: 1000 + g.next[p], Layouts: layouts, UserBuckets: buckets, Moving: moving}
+	return g.fold.commit(p, progress, records...)
 }
 
 func counts(post uint64, likes int64) *kgo.Record {
@@ -41,15 +34,15 @@ func counts(post uint64, likes int64) *kgo.Record {
 }
 
 func liked(post, user uint64) *kgo.Record {
-	return &kgo.Record{Key: schema.AppendPairKey(nil, post, user), Value: schema.AppendPair(nil, &schema.Pair{Reaction: schema.Liked, SinceMs: int64(user)})}
+	return &kgo.Record{Key: schema.AppendPairKey(nil, post, user),
+		Value: schema.AppendPair(nil, &schema.Pair{Reaction: schema.Liked, SinceMs: int64(user)})}
 }
 
 // TestASharedPost: the counts of a post with user buckets are the sum over its partitions,
 // its likers are all of them in order, and a user's reaction is where the bucket is.
 func TestASharedPost(t *testing.T) {
 	const post, fans = 7, 200
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	g := &layoutLog{f: newFold(t, kafka, 11)}
+	g := &layoutLog{fold: newFold(t, 11, 0)}
 	layout, err := schema.NewLayout(partitions, "7:64")
 	require.NoError(t, err)
 	homes := layout.Homes(post)
@@ -63,12 +56,9 @@ func TestASharedPost(t *testing.T) {
 		records[p] = append(records[p], liked(post, user))
 	}
 	dir := t.TempDir()
-	l, stop := newLikes(t, kafka, dir, true)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	l, stop := g.follow(dir)
 	for _, p := range homes {
-		at := g.commit(p, 0, layout.UserBuckets(), false, append(records[p], counts(post, likes[p]))...)
-		require.NoError(t, l.Wait(ctx, at))
+		wait(t, l, g.commit(p, 0, layout.UserBuckets(), false, append(records[p], counts(post, likes[p]))...))
 	}
 	got, err := l.Homes(post)
 	require.NoError(t, err)
@@ -81,18 +71,11 @@ func TestASharedPost(t *testing.T) {
 		require.Len(t, asOf, partitions)
 	}
 	for _, size := range []int{1, 3, fans - 1, fans, 2 * fans} {
-		next, user, more := uint64(0), uint64(1), true
-		for ; more; more = next != 0 {
-			page, after, _, err := l.Likers(post, next, size)
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(page), size)
-			for _, liker := range page {
-				require.Equal(t, user, liker.UserID)
-				user++
-			}
-			next = after
+		all := pages(t, l, post, size)
+		require.Len(t, all, fans)
+		for i, liker := range all {
+			require.EqualValues(t, i+1, liker.UserID, "in pages of %d", size)
 		}
-		require.Equal(t, uint64(fans+1), user, "in pages of %d", size)
 	}
 	for user := uint64(1); user <= fans+1; user++ {
 		reaction, asOf, err := l.Reaction(post, user)
@@ -101,10 +84,7 @@ func TestASharedPost(t *testing.T) {
 		require.Equal(t, layout.Home(post, user), asOf.Partition)
 	}
 	stop()
-	l, _ = newLikes(t, kafka, dir, true)
-	for _, p := range homes {
-		require.NoError(t, l.Wait(ctx, wire.Position{Partition: p, Offset: 1}))
-	}
+	l, _ = g.follow(dir)
 	have, _, err := l.Counts([]uint64{post})
 	require.NoError(t, err)
 	require.Equal(t, schema.Counts{Likes: fans}, have[0], "after a restart, before anything is new")
@@ -114,8 +94,7 @@ func TestASharedPost(t *testing.T) {
 // found where it is, at each step, and streams are told to look anew.
 func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	const post = 7
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	g := &layoutLog{f: newFold(t, kafka, 12)}
+	g := &layoutLog{fold: newFold(t, 12, 0)}
 	target, err := schema.NewLayout(partitions, "7:64")
 	require.NoError(t, err)
 	home := schema.PartitionFor(post, partitions)
@@ -125,7 +104,7 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	}
 	to := target.Home(post, user)
 
-	l := NewLikes(Options{StateDir: t.TempDir(), CacheBytes: 8 << 20, Reactions: true}, kafka, discardLog())
+	l := newCopy(g.kafka, t.TempDir())
 	anew := make(chan wire.Position, 100)
 	l.Watch(func(asOf wire.Position, changes []Change) {
 		if changes == nil {
@@ -133,9 +112,7 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 		}
 	})
 	start(t, l.Run)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, l.Wait(ctx, g.commit(home, 0, "", false, liked(post, user), counts(post, 1))))
+	wait(t, l, g.commit(home, 0, "", false, liked(post, user), counts(post, 1)))
 	for range partitions { // each has become ready
 		<-anew
 	}
@@ -160,19 +137,18 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	settled := target.UserBuckets()
 	for p := range int32(partitions) { // locked, one after another
 		at := g.commit(p, 1, settled, true)
-		require.NoError(t, l.Wait(ctx, at))
+		wait(t, l, at)
 		require.Equal(t, at, <-anew)
 		look(partitions)
 	}
-	require.NoError(t, l.Wait(ctx, g.commit(to, 1, settled, true, liked(post, user), counts(post, 1))))
-	require.NoError(t, l.Wait(ctx, g.commit(home, 1, settled, true,
-		&kgo.Record{Key: schema.AppendPairKey(nil, post, user)}, counts(post, 0))))
+	wait(t, l, g.commit(to, 1, settled, true, liked(post, user), counts(post, 1)),
+		g.commit(home, 1, settled, true, &kgo.Record{Key: schema.AppendPairKey(nil, post, user)}, counts(post, 0)))
 	require.Empty(t, anew, "only a layout that changes is news to all")
 	where = to
 	look(partitions)
 	for p := range int32(partitions) {
 		at := g.commit(p, 1, settled, false)
-		require.NoError(t, l.Wait(ctx, at))
+		wait(t, l, at)
 		require.Equal(t, at, <-anew)
 		look(partitions) // it has so many buckets
 	}
@@ -184,34 +160,32 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 // The newest layout holds; while a partition has not told of it, a reaction may be anywhere.
 func TestPartitionsOfDifferentLayouts(t *testing.T) {
 	var h homes
+	of := func(post uint64) []int32 { return h.append(nil, post, 4) }
 	old := schema.Progress{Partitions: 4}
 	settled := schema.Progress{Partitions: 4, UserBuckets: "7:64", Layouts: 1}
 	h.tell(1, &settled)
-	require.Equal(t, []int32{0, 1, 2, 3}, h.of(7, 4), "it has so many buckets")
-	require.Len(t, h.of(8, 4), 1)
+	require.Equal(t, []int32{0, 1, 2, 3}, of(7), "it has so many buckets")
+	require.Len(t, of(8), 1)
 	h.tell(0, &old) // which was away for long
-	require.Len(t, h.of(8, 4), 4)
+	require.Len(t, of(8), 4)
 	require.Len(t, h.ofUser(7, 1, 4), 4)
-	_, alone := h.only(8, 4)
-	require.False(t, alone)
 	h.tell(0, &settled)
 	require.Len(t, h.ofUser(7, 1, 4), 1)
-	_, alone = h.only(8, 4)
-	require.True(t, alone)
+	require.Len(t, of(8), 1)
 }
 
 // A partition that was not looked through to the end of its page may have others behind it.
 func TestPagesOfSeveralPartitions(t *testing.T) {
-	of := func(users ...uint64) (likers []Liker) {
+	of := func(users ...uint64) (likers []wire.Liker) {
 		for _, user := range users {
-			likers = append(likers, Liker{UserID: user})
+			likers = append(likers, wire.Liker{UserID: user})
 		}
 		return likers
 	}
 	for _, tt := range []struct {
 		pages []likersPage
 		limit int
-		want  []Liker
+		want  []wire.Liker
 		next  uint64
 	}{
 		{[]likersPage{{of(5), 100}, {of(7, 200), 0}}, 10, of(5, 7), 100},

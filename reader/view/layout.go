@@ -8,17 +8,16 @@ import (
 	"kudos/schema"
 )
 
-// How a partition of the state table is laid out in its local copy. Counts have a range
-// of their own, so that they are dense on disk and in the block cache, and zeros are
-// not there at all:
+// The format of a partition of the state table in its local copy. Counts have a range of their own, so that they are
+// dense on disk and in the block cache, and zeros are not there at all:
 //
 //	c post          likes, and dislikes if there are any: zigzag varints
-//	r post user     reaction, region (6 bytes), since (varint): standing reactions only
+//	r post user     reaction, region (6 bytes), since (varint): current reactions only
 //	_progress       as in the state table
 //	_totals         posts, likes, dislikes: zigzag varints
 //
-// post and user are 8 bytes, big-endian. Another layout needs another layoutVersion:
-// the copies are then made anew, in folders of their own.
+// post and user are 8 bytes, big-endian. Another format needs another layoutVersion: the copies are then rebuilt, in
+// directories of their own.
 const layoutVersion = 1
 
 const (
@@ -49,19 +48,13 @@ func appendCounts(b []byte, c schema.Counts) []byte {
 var errLayout = errors.New("the local copy does not read right; delete its folder (reader.state_dir)")
 
 func decodeCounts(b []byte) (c schema.Counts, err error) {
-	likes, n := binary.Varint(b)
-	if n <= 0 {
-		return c, fmt.Errorf("counts of %d bytes: %w", len(b), errLayout)
+	n, m := 0, 0
+	if c.Likes, n = binary.Varint(b); n > 0 && n < len(b) {
+		c.Dislikes, m = binary.Varint(b[n:])
 	}
-	c.Likes = likes
-	if n == len(b) {
-		return c, nil
+	if n <= 0 || n+m != len(b) { // m is at most 0 where there is no number
+		return schema.Counts{}, fmt.Errorf("counts of %d bytes: %w", len(b), errLayout)
 	}
-	dislikes, m := binary.Varint(b[n:])
-	if m <= 0 || n+m != len(b) {
-		return c, fmt.Errorf("counts of %d bytes: %w", len(b), errLayout)
-	}
-	c.Dislikes = dislikes
 	return c, nil
 }
 
@@ -74,16 +67,12 @@ func appendReaction(b []byte, p *schema.Pair) []byte {
 }
 
 func decodeReaction(b []byte) (r Reaction, err error) {
-	if len(b) <= reactionFixed {
-		return r, fmt.Errorf("reaction of %d bytes: %w", len(b), errLayout)
+	if len(b) > reactionFixed {
+		if since, n := binary.Varint(b[reactionFixed:]); n == len(b)-reactionFixed {
+			return Reaction{schema.Reaction(b[0]), since, schema.Region(b[1:reactionFixed])}, nil
+		}
 	}
-	r.Reaction, r.Region = schema.Reaction(b[0]), schema.Region(b[1:reactionFixed])
-	since, n := binary.Varint(b[reactionFixed:])
-	if n != len(b)-reactionFixed {
-		return r, fmt.Errorf("reaction of %d bytes: %w", len(b), errLayout)
-	}
-	r.SinceMs = since
-	return r, nil
+	return r, fmt.Errorf("reaction of %d bytes: %w", len(b), errLayout)
 }
 
 func appendTotals(b []byte, t Totals) []byte {
@@ -104,7 +93,7 @@ func decodeTotals(b []byte) (t Totals, err error) {
 	return t, nil
 }
 
-// add takes a post's change into the totals.
+// add adds a post's change.
 func (t *Totals) add(before, after schema.Counts) {
 	t.Likes += after.Likes - before.Likes
 	t.Dislikes += after.Dislikes - before.Dislikes

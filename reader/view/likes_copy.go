@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,32 +15,31 @@ import (
 	"kudos/stream/store"
 )
 
-// likesCopy is one partition of Likes.
+// likesCopy is one partition of Likes. The view's lock guards it: Open and Applied exclude readers.
 type likesCopy struct {
+	likes     *Likes
 	partition int32
-	reactions bool
-	watch     func(asOf wire.Position, changes []Change)
-	homes     *homes
 
-	// next is what Apply has laid out and Applied makes known.
+	state likesState
+	moved chan struct{} // closed when there is a newer state
+
+	// next is what Apply has staged and Applied makes visible.
 	next struct {
 		state   likesState
 		changes []Change
-		spans   []trace.Span // of the likes in it that are followed
-		moved   bool         // the layout is another, so that posts live elsewhere
-	}
-
-	mu struct {
-		sync.Mutex
-		state likesState
-		moved moved
+		spans   []trace.Span // of the traced likes in it
+		moved   bool         // the partition layout has changed, so that posts are in other partitions
 	}
 }
 
-// likesState is what is known of a partition beside its store, as of the same place.
+func newLikesCopy(of *Likes, partition int32) *likesCopy {
+	return &likesCopy{likes: of, partition: partition, moved: make(chan struct{})}
+}
+
+// likesState is what is known of a partition beside its store, as of the same position.
 type likesState struct {
 	progress schema.Progress
-	known    bool // a progress record has come
+	known    bool // there is a progress record
 	totals   Totals
 }
 
@@ -49,29 +47,26 @@ func (s *likesState) asOf(partition int32) wire.Position {
 	return wire.Position{Partition: partition, Offset: s.progress.NextOffset}
 }
 
-// Open reads what the store has of itself.
+// Open reads the state from the store.
 func (c *likesCopy) Open(s *store.Store) error {
-	var state likesState
+	c.state = likesState{}
 	known, err := s.Find([]byte(schema.StateProgressKey), func(value []byte) error {
-		return schema.DecodeProgress(value, &state.progress)
+		return schema.DecodeProgress(value, &c.state.progress)
 	})
 	if err != nil {
 		return err
 	}
-	state.known = known
+	c.state.known = known
 	if _, err = s.Find([]byte(totalsKey), func(value []byte) (err error) {
-		state.totals, err = decodeTotals(value)
+		c.state.totals, err = decodeTotals(value)
 		return err
 	}); err != nil {
 		return err
 	}
-	c.next.state, c.next.changes = state, nil
+	c.next.state, c.next.changes = c.state, nil
 	if known {
-		c.homes.tell(c.partition, &state.progress)
+		c.likes.homes.tell(c.partition, &c.state.progress)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.state = state
 	return nil
 }
 
@@ -85,8 +80,8 @@ func (c *likesCopy) Whole(records []*kgo.Record) int {
 	return 0
 }
 
-// PartitionsOf: each progress record says how many there are, and the first that speaks of more comes before anything
-// moves to them.
+// PartitionsOf: each progress record says how many there are, and the first that names more comes before anything moves
+// to them.
 func (c *likesCopy) PartitionsOf(records []*kgo.Record) int32 {
 	for _, rec := range slices.Backward(records) {
 		var p schema.Progress
@@ -94,27 +89,22 @@ func (c *likesCopy) PartitionsOf(records []*kgo.Record) int32 {
 			return p.Partitions
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.state.progress.Partitions
+	return c.state.progress.Partitions
 }
 
-// Apply lays the records out. Of each post only the last counts matter. (A record without
-// a value is of `kudos rebuild --from-events`, which takes away what likes does not have.)
+// Apply stages the records. Of each post only the last counts matter. (A record without a value is of
+// `kudos rebuild --from-events`, which takes away what likes does not have.)
 func (c *likesCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record) error {
 	c.next.changes = c.next.changes[:0]
-	c.mu.Lock()
-	c.next.state = c.mu.state // an Apply that failed may have left another
-	c.mu.Unlock()
+	c.next.state = c.state // an Apply that failed may have left another
 	counts := map[uint64]schema.Counts{}
 	var key, value []byte
-	before := c.next.state
 	c.next.spans = tracing.Follow(records, "reader", time.Now())
 	for _, rec := range records {
 		var err error
 		switch len(rec.Key) {
 		case schema.PairKeySize:
-			if c.reactions {
+			if c.likes.opts.Reactions {
 				key, value, err = applyPair(w, rec, key[:0], value[:0])
 			}
 		case schema.PostKeySize:
@@ -125,17 +115,21 @@ func (c *likesCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record)
 			}
 		default:
 			if string(rec.Key) == schema.StateProgressKey {
-				err = c.applyProgress(w, rec)
+				c.next.state.known = true
+				if err = schema.DecodeProgress(rec.Value, &c.next.state.progress); err == nil {
+					err = w.Set(rec.Key, rec.Value)
+				}
 			}
 		}
 		if err != nil {
 			return fmt.Errorf("record at offset %d: %w", rec.Offset, err)
 		}
 	}
-	c.next.moved = before.known && !sameLayout(&before.progress, &c.next.state.progress)
+	c.next.moved = c.state.known && !sameLayout(&c.state.progress, &c.next.state.progress)
 	return c.applyCounts(s, w, counts)
 }
 
+// applyPair returns key and value for their memory.
 func applyPair(w *store.Write, rec *kgo.Record, key, value []byte) (k, v []byte, err error) {
 	var pair schema.Pair
 	if rec.Value != nil {
@@ -152,15 +146,7 @@ func applyPair(w *store.Write, rec *kgo.Record, key, value []byte) (k, v []byte,
 	return key, value, w.Set(key, value)
 }
 
-func (c *likesCopy) applyProgress(w *store.Write, rec *kgo.Record) error {
-	c.next.state.known = true
-	if err := schema.DecodeProgress(rec.Value, &c.next.state.progress); err != nil {
-		return err
-	}
-	return w.Set(rec.Key, rec.Value)
-}
-
-// applyCounts writes the counts that are not what they were, and keeps the totals.
+// applyCounts writes the counts that have changed, and keeps the totals.
 func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint64]schema.Counts) error {
 	if len(counts) == 0 {
 		return nil
@@ -192,45 +178,37 @@ func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint6
 	return w.Set([]byte(totalsKey), appendTotals(nil, c.next.state.totals))
 }
 
-// Applied moves the position; whoever waits for it looks again.
+// Applied moves the position, and wakes who waits for that.
 func (c *likesCopy) Applied() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.state = c.next.state
+	c.state = c.next.state
 	if c.next.state.known {
-		c.homes.tell(c.partition, &c.next.state.progress)
+		c.likes.homes.tell(c.partition, &c.next.state.progress)
 	}
-	c.mu.moved.tell()
+	close(c.moved)
+	c.moved = make(chan struct{})
 	tracing.End(c.next.spans, nil)
 }
 
 // Published tells the live streams.
 func (c *likesCopy) Published(anew bool) {
-	if c.watch == nil {
+	if c.likes.watch == nil {
 		return
 	}
 	asOf := c.next.state.asOf(c.partition)
 	switch {
 	case anew || c.next.moved:
-		c.watch(asOf, nil)
+		c.likes.watch(asOf, nil)
 	case len(c.next.changes) > 0:
-		c.watch(asOf, c.next.changes)
+		c.likes.watch(asOf, c.next.changes)
 	}
 }
 
-// present is the state, and what is closed when there is another.
-func (c *likesCopy) present() (likesState, <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.state, c.mu.moved.wait()
-}
-
-// asOf is the place that the store is as of.
-func (c *likesCopy) asOf() (wire.Position, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.mu.state.known {
-		return wire.Position{}, noProgress(c.partition)
+// present returns the state, and what is closed when there is a newer one. A partition without a progress record has
+// none: the fold could not use it either.
+func (c *likesCopy) present() (likesState, <-chan struct{}, error) {
+	if !c.state.known {
+		return likesState{}, nil, &NotReadyError{Topic: schema.TopicState, Partition: c.partition, Behind: -1,
+			Reason: "it has no progress record", Remedy: "kudos topics apply"}
 	}
-	return c.mu.state.asOf(c.partition), nil
+	return c.state, c.moved, nil
 }

@@ -11,33 +11,57 @@ import (
 	"kudos/stream/store"
 )
 
-// Counts returns the counts of posts, in the order asked for, and a position for each
-// partition that they are in, in order. Those of a post in several partitions are their
-// sum.
+// pin calls find with the store of a partition while nothing is written to it, and use, if it is not nil, after that.
+// What both read is as of asOf.
+func (l *Likes) pin(partition int32, find func(*store.Store) error, use func() error) (asOf wire.Position, err error) {
+	err = l.view.Read(partition, func(s *store.Store, c stream.Copy) error {
+		state, _, err := c.(*likesCopy).present()
+		if err != nil {
+			return err
+		}
+		asOf = state.asOf(partition)
+		return find(s)
+	}, use)
+	return asOf, err
+}
+
+// read calls use with a reader of the partition as of asOf.
+func (l *Likes) read(partition int32, use func(r *store.Reader) error) (asOf wire.Position, err error) {
+	var r *store.Reader
+	open := func(s *store.Store) (err error) {
+		r, err = s.NewReader()
+		return err
+	}
+	return l.pin(partition, open, func() error {
+		defer r.Close()
+		return use(r)
+	})
+}
+
+// Counts returns the counts of posts, in the order asked for, and a position for each partition that they are in, in
+// order. Those of a post in several partitions are their sum.
 func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(posts) == 1 {
-		if partition, ok := l.homes.only(posts[0], n); ok {
-			return l.countsOf(posts[0], partition)
-		}
-	}
+	counts := make([]schema.Counts, len(posts))
+	var few [4]int32
+	homes := few[:0]
 	asked := make([]askedPost, 0, len(posts))
 	for i, post := range posts {
-		if partition, ok := l.homes.only(post, n); ok {
-			asked = append(asked, askedPost{partition, post, i})
-			continue
-		}
-		for _, partition := range l.homes.of(post, n) {
+		homes = l.homes.append(homes[:0], post, n)
+		for _, partition := range homes {
 			asked = append(asked, askedPost{partition, post, i})
 		}
+	}
+	if len(asked) == 1 {
+		asOf, err := l.countsOf(asked[0], &counts[0])
+		return counts, []wire.Position{asOf}, err
 	}
 	slices.SortFunc(asked, func(a, b askedPost) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.post, b.post))
 	})
-	counts := make([]schema.Counts, len(posts))
 	var asOf []wire.Position
 	for len(asked) > 0 {
 		partition, end := asked[0].partition, 1
@@ -54,37 +78,29 @@ func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
 	return counts, asOf, nil
 }
 
-// askedPost is a post and its place in what was asked for.
+// askedPost is a post in one of its partitions, and its index in what was asked for.
 type askedPost struct {
 	partition int32
 	post      uint64
 	index     int
 }
 
-// countsOf is Counts of one post.
-func (l *Likes) countsOf(post uint64, partition int32) ([]schema.Counts, []wire.Position, error) {
-	counts, asOf := make([]schema.Counts, 1), make([]wire.Position, 1)
-	err := l.view.Read(partition, func(s *store.Store, c stream.Copy) (err error) {
-		if asOf[0], err = c.(*likesCopy).asOf(); err != nil {
-			return err
-		}
+// countsOf reads the counts of one post, which is cheaper than countsIn.
+func (l *Likes) countsOf(asked askedPost, counts *schema.Counts) (asOf wire.Position, err error) {
+	return l.pin(asked.partition, func(s *store.Store) error {
 		var key [9]byte
-		_, err = s.Find(appendCountsKey(key[:0], post), func(value []byte) (err error) {
-			counts[0], err = decodeCounts(value)
+		_, err := s.Find(appendCountsKey(key[:0], asked.post), func(value []byte) (err error) {
+			*counts, err = decodeCounts(value)
 			return err
 		})
 		return err
 	}, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return counts, asOf, nil
 }
 
 // countsIn adds what one partition has of posts, in order, to counts.
 func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Counts) (asOf wire.Position, err error) {
 	var key [9]byte
-	err = l.read(partition, &asOf, func(r *store.Reader) error {
+	return l.read(partition, func(r *store.Reader) error {
 		return r.Lookup(len(asked),
 			func(i int) []byte { return appendCountsKey(key[:0], asked[i].post) },
 			func(i int, value []byte) error {
@@ -93,26 +109,10 @@ func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Cou
 				return err
 			})
 	})
-	return asOf, err
 }
 
-// read calls use with a reader of the partition as of asOf.
-func (l *Likes) read(partition int32, asOf *wire.Position, use func(r *store.Reader) error) error {
-	var r *store.Reader
-	return l.view.Read(partition, func(s *store.Store, c stream.Copy) (err error) {
-		if *asOf, err = c.(*likesCopy).asOf(); err != nil {
-			return err
-		}
-		r, err = s.NewReader()
-		return err
-	}, func() error {
-		defer r.Close()
-		return use(r)
-	})
-}
-
-// Reaction returns what a user has for a post, and as of when. If it may be in several
-// partitions, it is as of the one that has it, or of the first.
+// Reaction returns what a user has for a post, and as of when. If it may be in several partitions, it is as of the one
+// that has it, or of the first.
 func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Position, err error) {
 	partitions, err := l.HomesOfUser(post, user)
 	if err != nil {
@@ -122,12 +122,8 @@ func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Positi
 		return reaction, asOf, ErrNoReactions
 	}
 	for i, partition := range partitions {
-		var at wire.Position
 		found := false
-		err = l.view.Read(partition, func(s *store.Store, c stream.Copy) (err error) {
-			if at, err = c.(*likesCopy).asOf(); err != nil {
-				return err
-			}
+		at, err := l.pin(partition, func(s *store.Store) (err error) {
 			found, err = s.Find(appendReactionKey(nil, post, user), func(value []byte) (err error) {
 				reaction, err = decodeReaction(value)
 				return err
@@ -144,10 +140,9 @@ func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Positi
 	return reaction, asOf, nil
 }
 
-// Likers returns up to limit users above after who like a post, in order, and the after
-// of the next page; 0: this was the last. It may return fewer and not be the last. asOf is
-// that of the first of the partitions that the post is in.
-func (l *Likes) Likers(post, after uint64, limit int) (page []Liker, next uint64, asOf wire.Position, err error) {
+// Likers returns up to limit users above after who like a post, in order, and the after of the next page; 0: this was
+// the last. It may return fewer and not be the last. asOf is that of the first of the partitions that the post is in.
+func (l *Likes) Likers(post, after uint64, limit int) (page []wire.Liker, next uint64, asOf wire.Position, err error) {
 	partitions, err := l.Homes(post)
 	if err != nil {
 		return nil, 0, asOf, err
@@ -156,8 +151,8 @@ func (l *Likes) Likers(post, after uint64, limit int) (page []Liker, next uint64
 		return nil, 0, asOf, ErrNoReactions
 	}
 	pages := make([]likersPage, len(partitions))
-	for i := len(partitions) - 1; i >= 0; i-- { // the first one last: asOf is its
-		err = l.read(partitions[i], &asOf, func(r *store.Reader) (err error) {
+	for i, partition := range slices.Backward(partitions) { // the first one last: asOf is its
+		asOf, err = l.read(partition, func(r *store.Reader) (err error) {
 			pages[i].likers, pages[i].next, err = likers(r, post, after, limit)
 			return err
 		})
@@ -171,12 +166,12 @@ func (l *Likes) Likers(post, after uint64, limit int) (page []Liker, next uint64
 
 // likersPage is a page of one partition, as likers returns it.
 type likersPage struct {
-	likers []Liker
+	likers []wire.Liker
 	next   uint64
 }
 
 // mergeLikers makes one page of those of several partitions.
-func mergeLikers(pages []likersPage, limit int) (page []Liker, next uint64) {
+func mergeLikers(pages []likersPage, limit int) (page []wire.Liker, next uint64) {
 	if len(pages) == 1 {
 		return pages[0].likers, pages[0].next
 	}
@@ -186,9 +181,9 @@ func mergeLikers(pages []likersPage, limit int) (page []Liker, next uint64) {
 		}
 		page = append(page, p.likers...)
 	}
-	slices.SortFunc(page, func(a, b Liker) int { return cmp.Compare(a.UserID, b.UserID) })
+	slices.SortFunc(page, func(a, b wire.Liker) int { return cmp.Compare(a.UserID, b.UserID) })
 	if next != 0 {
-		page = slices.DeleteFunc(page, func(l Liker) bool { return l.UserID > next })
+		page = slices.DeleteFunc(page, func(l wire.Liker) bool { return l.UserID > next })
 	}
 	if len(page) > limit {
 		page = page[:limit]
@@ -197,11 +192,10 @@ func mergeLikers(pages []likersPage, limit int) (page []Liker, next uint64) {
 	return page, next
 }
 
-// scanFactor bounds what one page of likers looks through, for posts that nearly all
-// dislike.
+// scanFactor bounds how many reactions one page of likers scans, for posts that nearly all dislike.
 const scanFactor = 20
 
-func likers(r *store.Reader, post, after uint64, limit int) (page []Liker, next uint64, err error) {
+func likers(r *store.Reader, post, after uint64, limit int) (page []wire.Liker, next uint64, err error) {
 	from := appendReactionKey(nil, post, after)
 	to := append(appendReactionKey(nil, post, ^uint64(0)), 0) // behind the largest user
 	looked, last := 0, uint64(0)
@@ -217,7 +211,8 @@ func likers(r *store.Reader, post, after uint64, limit int) (page []Liker, next 
 		last = userOf(key)
 		reaction, err := decodeReaction(value)
 		if err == nil && reaction.Reaction == schema.Liked {
-			page = append(page, Liker{last, reaction.SinceMs, reaction.Region})
+			since, region := wire.Millis(reaction.SinceMs), reaction.Region.String()
+			page = append(page, wire.Liker{UserID: last, Since: since, Region: region})
 		}
 		return true, err
 	})

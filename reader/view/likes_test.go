@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,20 +13,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream/store"
 )
 
-// Each answer is what the state table was after a transaction, and it says which: also
-// while transactions are being read.
+// Each answer is what the state table was after a transaction, and it says which: also while transactions are being
+// read.
 func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
 	t.Parallel()
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 1)
-	f.run(20)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	f.caughtUp(l)
-	f.tear(kafka)
+	f := newFold(t, 1, 20)
+	l, _ := f.follow(t.TempDir())
+	f.tear()
 	var done atomic.Bool
 	go func() {
 		defer done.Store(true)
@@ -34,46 +34,37 @@ func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
 	for !done.Load() {
 		f.requireSame(l)
 	}
-	f.caughtUp(l)
-	f.requireSame(l)
-	require.Equal(t, f.totals(), l.Totals())
+	f.requireAll(l)
 }
 
 func TestRestartWithAndWithoutTheLocalStore(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 2)
+	f := newFold(t, 2, 0)
 	dir := t.TempDir()
 	for range 3 {
 		f.run(15)
-		l, stop := newLikes(t, kafka, dir, true)
-		f.caughtUp(l)
-		f.requireSame(l)
-		require.Equal(t, f.totals(), l.Totals())
+		l, stop := f.follow(dir)
+		f.requireAll(l)
 		stop()
 		require.Error(t, l.Ready(), "a copy that has stopped answers nothing")
 		f.run(15) // while it is away
 	}
 	require.NoError(t, os.RemoveAll(dir))
-	l, _ := newLikes(t, kafka, dir, true)
-	f.caughtUp(l)
-	f.requireSame(l)
-	require.Equal(t, f.totals(), l.Totals())
+	l, _ := f.follow(dir)
+	f.requireAll(l)
 }
 
 func TestWithoutReactions(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 3)
-	f.run(20)
+	f := newFold(t, 3, 20)
 	dir := t.TempDir()
 	others := []string{"mine", "counts", "counts-2024", "reactions-of-users"}
 	for _, name := range others {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
-	l, stop := newLikes(t, kafka, dir, true)
-	f.caughtUp(l)
+	_, stop := f.follow(dir)
 	stop()
 
-	l, stop = newLikes(t, kafka, dir, false)
+	l := NewLikes(Options{StateDir: dir, CacheBytes: 8 << 20}, f.kafka, testkit.Log())
+	stop = start(t, l.Run)
 	f.caughtUp(l)
 	counts, at, err := l.Counts([]uint64{1})
 	require.NoError(t, err)
@@ -87,38 +78,37 @@ func TestWithoutReactions(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1+len(others), "the copy with reactions is deleted, and nothing else")
 
-	l, _ = newLikes(t, kafka, dir, true)
-	f.caughtUp(l)
+	l, _ = f.follow(dir)
 	f.requireSame(l)
 }
 
 func TestLikersInPages(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 4)
-	f.run(60)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	f.caughtUp(l)
+	f := newFold(t, 4, 60)
+	l, _ := f.follow(t.TempDir())
 	for post := uint64(1); post <= posts; post++ {
 		whole, _, _, err := l.Likers(post, 0, users)
 		require.NoError(t, err)
 		for _, size := range []int{1, 2, 7} {
-			var paged []Liker
-			for after, more := uint64(0), true; more; {
-				page, next, _, err := l.Likers(post, after, size)
-				require.NoError(t, err)
-				require.LessOrEqual(t, len(page), size)
-				paged, after, more = append(paged, page...), next, next != 0
-			}
-			require.Equal(t, whole, paged, "post %d in pages of %d", post, size)
+			require.Equal(t, whole, pages(t, l, post, size), "post %d in pages of %d", post, size)
 		}
 	}
 }
 
+// pages are all likers of a post, read in pages.
+func pages(t *testing.T, l *Likes, post uint64, size int) (all []wire.Liker) {
+	t.Helper()
+	for after, more := uint64(0), true; more; {
+		page, next, _, err := l.Likers(post, after, size)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page), size)
+		all, after, more = append(all, page...), next, next != 0
+	}
+	return all
+}
+
 // A page ends also where nearly all have another reaction.
 func TestPageOfLikersIsBounded(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 5)
-	p := schema.PartitionFor(7, partitions)
+	f := newFold(t, 5, 0)
 	var records []*kgo.Record
 	const all = 3*scanFactor + 1
 	for user := uint64(1); user <= all; user++ {
@@ -126,15 +116,11 @@ func TestPageOfLikersIsBounded(t *testing.T) {
 		if user == all {
 			pair.Reaction = schema.Liked
 		}
-		records = append(records, &kgo.Record{Key: schema.AppendPairKey(nil, 7, user), Value: schema.AppendPair(nil, &pair), Partition: p})
+		records = append(records, &kgo.Record{Key: schema.AppendPairKey(nil, 7, user),
+			Value: schema.AppendPair(nil, &pair)})
 	}
-	progress := schema.Progress{NextOffset: all, SourceID: f.id, Partitions: partitions}
-	records = append(records, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress), Partition: p})
-	f.commit(p, records)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, l.Wait(ctx, wire.Position{Partition: p, Offset: all}))
+	l := newLikes(t, f.kafka)
+	wait(t, l, f.commit(schema.PartitionFor(7, partitions), schema.Progress{NextOffset: all}, records...))
 
 	page, next, _, err := l.Likers(7, 0, 1)
 	require.NoError(t, err)
@@ -143,56 +129,34 @@ func TestPageOfLikersIsBounded(t *testing.T) {
 	page, next, _, err = l.Likers(7, 3*scanFactor, 1)
 	require.NoError(t, err)
 	require.Zero(t, next)
-	require.Equal(t, []Liker{{UserID: all}}, page)
+	require.Equal(t, []wire.Liker{{UserID: all, Region: schema.Region{}.String()}}, page)
 }
 
 // A rebuild of the state table takes away what the events do not have.
 func TestTombstones(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 11)
-	f.run(30)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	f.caughtUp(l)
+	f := newFold(t, 11, 30)
+	l, _ := f.follow(t.TempDir())
 	for p := range int32(partitions) {
-		state := cloneSnapshot(f.snapshot(f.end(p)))
+		state := f.snapshot(f.end(p)).clone()
 		post := postsOf(p)[0]
-		records := []*kgo.Record{{Key: schema.AppendCountsKey(nil, post), Partition: p}}
+		records := []*kgo.Record{{Key: schema.AppendCountsKey(nil, post)}}
 		for user := range state.pairs[post] {
-			records = append(records, &kgo.Record{Key: schema.AppendPairKey(nil, post, user), Partition: p})
+			records = append(records, &kgo.Record{Key: schema.AppendPairKey(nil, post, user)})
 		}
 		delete(state.counts, post)
 		delete(state.pairs, post)
-		next := f.end(p).Offset + 1
-		progress := schema.Progress{NextOffset: next, SourceID: f.id, Partitions: partitions}
-		records = append(records, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &progress), Partition: p})
-		f.mu.Lock()
-		f.mu.after[p][next], f.mu.last[p] = state, next
-		f.mu.Unlock()
-		f.commit(p, records)
+		f.commitAs(p, f.end(p).Offset+1, state, records)
 	}
-	f.caughtUp(l)
-	f.requireSame(l)
-	require.Equal(t, f.totals(), l.Totals())
+	f.requireAll(l)
 }
 
-// Of a topic that was deleted and made anew nothing of before is answered.
+// Of a topic that was deleted and recreated nothing of before is answered.
 func TestAnotherStateTable(t *testing.T) {
 	t.Parallel()
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 6)
-	f.run(30)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	f.caughtUp(l)
-	cl, err := kafka.NewClient(discardLog())
-	require.NoError(t, err)
-	defer cl.Close()
-	adm := kadm.NewClient(cl)
-	_, err = adm.DeleteTopic(t.Context(), schema.TopicState)
-	require.NoError(t, err)
-	_, err = adm.CreateTopic(t.Context(), partitions, 1, nil, schema.TopicState)
-	require.NoError(t, err)
-	again := newFold(t, kafka, 7)
-	again.run(10)
+	f := newFold(t, 6, 30)
+	l, _ := f.follow(t.TempDir())
+	f.recreate(schema.TopicState)
+	again := newFoldOn(t, f.cluster, f.kafka, 7, 10)
 	require.Eventually(t, func() bool {
 		_, asOf, err := l.Counts([]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9})
 		if err != nil {
@@ -205,16 +169,13 @@ func TestAnotherStateTable(t *testing.T) {
 		}
 		return true
 	}, patience, 20*time.Millisecond)
-	again.requireSame(l)
-	require.Equal(t, again.totals(), l.Totals())
+	again.requireAll(l)
 }
 
 // What changes is told after it can be read, in order, and nothing else is.
 func TestWatch(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 8)
-	f.run(10)
-	l := NewLikes(Options{StateDir: t.TempDir(), CacheBytes: 8 << 20}, kafka, discardLog())
+	f := newFold(t, 8, 10)
+	l := NewLikes(Options{StateDir: t.TempDir(), CacheBytes: 8 << 20}, f.kafka, testkit.Log())
 	type news struct {
 		asOf    wire.Position
 		changes []Change
@@ -233,7 +194,7 @@ func TestWatch(t *testing.T) {
 	for p := range int32(partitions) {
 		begun[p] = f.end(p).Offset
 	}
-	f.tear(kafka)
+	f.tear()
 	f.run(60)
 	f.caughtUp(l)
 	stop()
@@ -243,7 +204,7 @@ func TestWatch(t *testing.T) {
 	for n := range told {
 		p := n.asOf.Partition
 		if n.changes == nil {
-			seen[p] = cloneSnapshot(f.snapshot(n.asOf))
+			seen[p] = f.snapshot(n.asOf).clone()
 			continue
 		}
 		require.Greater(t, n.asOf.Offset, begun[p])
@@ -264,7 +225,7 @@ func TestWatch(t *testing.T) {
 
 func TestNotReadyWithoutTheTopic(t *testing.T) {
 	_, kafka := broker(t, "another")
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
+	l := newLikes(t, kafka)
 	var err error
 	require.Eventually(t, func() bool {
 		_, _, err = l.Counts([]uint64{1})
@@ -277,11 +238,71 @@ func TestNotReadyWithoutTheTopic(t *testing.T) {
 	require.Error(t, l.Ready())
 }
 
-func TestWaitIsBounded(t *testing.T) {
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 9)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
+// A partition that the fold never began is not answered from: nobody could say as of what.
+func TestNotReadyWithoutAProgressRecord(t *testing.T) {
+	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
+	l := newLikes(t, kafka)
+	require.Eventually(t, func() bool { return l.view.Ready() == nil }, patience, 5*time.Millisecond)
+	const want = "latest-like-action-table/1: it has no progress record (remedy: kudos topics apply)"
+	var notReady *NotReadyError
+	_, err := l.AsOf(1)
+	require.ErrorAs(t, err, &notReady)
+	require.EqualError(t, err, want)
+	_, err = l.Epoch(1)
+	require.EqualError(t, err, want)
+	_, _, err = l.Counts([]uint64{postsOf(1)[0]})
+	require.EqualError(t, err, want)
+	_, _, _, err = l.Likers(postsOf(1)[0], 0, 1)
+	require.EqualError(t, err, want)
+	require.ErrorContains(t, l.Ready(), want)
+
+	f := newFoldOn(t, cluster, kafka, 30, 0) // begins all
 	f.caughtUp(l)
+	require.NoError(t, l.Ready())
+	require.Zero(t, l.Totals())
+}
+
+// What cannot be decoded stops its partition and no other: nobody is answered as of before it for ever, and readiness
+// says which record it is. Once that is gone, all goes on.
+func TestWhatCannotBeDecodedStopsItsPartition(t *testing.T) {
+	f := newFold(t, 12, 30)
+	dir := t.TempDir()
+	l, stop := f.follow(dir)
+	require.NoError(t, l.Ready())
+
+	f.commit(0, schema.Progress{NextOffset: f.end(0).Offset + 1},
+		&kgo.Record{Key: schema.AppendCountsKey(nil, postsOf(0)[0]), Value: []byte{99}}) // of a later version
+	stopped := func() bool {
+		_, err := l.AsOf(0)
+		return err != nil && strings.Contains(err.Error(), "record at offset ") &&
+			strings.Contains(err.Error(), "version 99")
+	}
+	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a copy that runs")
+	var notReady *NotReadyError
+	require.ErrorAs(t, l.Ready(), &notReady)
+	_, err := l.AsOf(1)
+	require.NoError(t, err, "the others go on")
+	stop()
+
+	l = newCopy(f.kafka, dir)
+	start(t, l.Run)
+	require.Eventually(t, stopped, patience, 5*time.Millisecond, "a copy that starts")
+
+	adm := kadm.NewClient(f.cluster.Client())
+	ends, err := adm.ListCommittedOffsets(t.Context(), schema.TopicState)
+	require.NoError(t, err)
+	end, _ := ends.Lookup(schema.TopicState, 0)
+	var gone kadm.Offsets
+	gone.AddOffset(schema.TopicState, 0, end.Offset, -1)
+	_, err = adm.DeleteRecords(t.Context(), gone)
+	require.NoError(t, err)
+	f.transaction(0, 20)
+	f.caughtUp(l)
+	require.NoError(t, l.Ready())
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	l, _ := newFold(t, 9, 0).follow(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, l.Wait(ctx, wire.Position{Offset: 1 << 40}), context.Canceled)
@@ -291,30 +312,41 @@ func TestWaitIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "there is no copy of this partition yet")
 }
 
-// The lag counts events of likes that the fold has not brought to the state table.
-func TestLag(t *testing.T) {
-	t.Parallel()
-	_, kafka := broker(t, schema.TopicState, schema.TopicLikes)
-	f := newFold(t, kafka, 10)
-	l, _ := newLikes(t, kafka, t.TempDir(), true)
-	lag := func(want int64) func() bool {
-		return func() bool {
-			events, _, known := l.Lag()
-			return known && events == want
+// What could not be applied leaves no trace: neither in the position nor in the totals.
+func TestAFailedApplyLeavesNoTrace(t *testing.T) {
+	stores := store.NewSet(t.TempDir(), 1<<20, testkit.Log())
+	t.Cleanup(stores.Close)
+	store := stores.New(schema.TopicState, 0)
+	require.NoError(t, store.Open())
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+
+	c := newLikesCopy(&Likes{}, 0)
+	require.NoError(t, c.Open(store))
+	apply := func(records ...*kgo.Record) error {
+		w := store.NewWrite()
+		if err := c.Apply(store, w, records); err != nil {
+			w.Discard()
+			return err
 		}
+		require.NoError(t, w.Commit(0))
+		c.Applied()
+		return nil
 	}
-	require.Eventually(t, lag(0), patience, 10*time.Millisecond)
-	cl, err := kafka.NewClient(discardLog(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicLikes))
+	progress := func(next int64) *kgo.Record {
+		p := schema.Progress{NextOffset: next, Partitions: 1}
+		return &kgo.Record{Key: []byte(schema.StateProgressKey), Value: schema.AppendProgress(nil, &p)}
+	}
+	require.NoError(t, apply(counts(1, 5), progress(10)))
+	unknown := counts(2, 1)
+	unknown.Value[0] = 99
+	require.ErrorContains(t, apply(counts(1, 6), progress(20), unknown, progress(30)), "version")
+	// Tried again, the records may come in other pieces: the first without a progress record.
+	require.NoError(t, apply())
+	state, _, err := c.present()
 	require.NoError(t, err)
-	defer cl.Close()
-	for range 3 {
-		require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Partition: 1, Value: []byte("{}")}).FirstErr())
-	}
-	require.Eventually(t, lag(3), patience, 10*time.Millisecond)
-	_, behind, _ := l.Lag()
-	require.Positive(t, behind)
-	f.transaction(1, 2)
-	require.Eventually(t, lag(1), patience, 10*time.Millisecond)
-	f.transaction(1, 1)
-	require.Eventually(t, lag(0), patience, 10*time.Millisecond)
+	require.EqualValues(t, 10, state.progress.NextOffset, "nothing of what follows is in the store")
+	require.NoError(t, apply(counts(1, 6), progress(20)))
+	state, _, err = c.present()
+	require.NoError(t, err)
+	require.Equal(t, Totals{Posts: 1, Likes: 6}, state.totals)
 }

@@ -5,10 +5,9 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
-	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/reader/wire"
@@ -18,8 +17,8 @@ import (
 	"kudos/stream/store"
 )
 
-// Rankings is the local copy of trending: the newest ranking of each region and window.
-// They are few, and all in memory too.
+// Rankings is the local copy of trending: the newest ranking of each region and window. They are few, and all in memory
+// too.
 type Rankings struct {
 	stores *store.Set
 	view   *stream.View
@@ -32,20 +31,14 @@ const rankingsCacheBytes = 1 << 20
 
 // NewRankings makes the copy; it starts nothing.
 func NewRankings(opts Options, kafka kafka.Options, log *slog.Logger) *Rankings {
-	r := &Rankings{stores: store.NewSet(filepath.Join(opts.StateDir, "rankings-1"), rankingsCacheBytes, log), log: log}
-	r.stores.FitMemtables(memtableBytes, rankingsCacheBytes)
-	r.view = stream.NewView(stream.ViewOptions{Kafka: kafka, Topic: schema.TopicTrending, Stores: r.stores, Copy: r.copy}, log)
+	r := &Rankings{log: log}
+	part := func(partition int32) stream.Copy { return &rankingsCopy{rankings: r, partition: partition} }
+	r.stores, r.view = opts.newView(schema.TopicTrending, "rankings-1", rankingsCacheBytes, kafka, part, log)
 	return r
 }
 
-func (r *Rankings) copy(partition int32) stream.Copy {
-	c := &rankingsCopy{partition: partition, watch: r.watch, log: r.log}
-	c.mu.byKey = map[string]*Ranking{}
-	return c
-}
-
-// Watch has fn called with each new ranking, after it can be read, from a goroutine for
-// each partition. fn must not block. Call it before Run, once.
+// Watch has fn called with each new ranking, after it can be read, by a goroutine for each partition. fn must not
+// block. Call it before Run, once.
 func (r *Rankings) Watch(fn func(*Ranking)) { r.watch = fn }
 
 // Run keeps the copy until ctx ends. Run it once.
@@ -57,13 +50,18 @@ func (r *Rankings) Run(ctx context.Context) error {
 // Ready is nil when all partitions can be read.
 func (r *Rankings) Ready() error { return r.view.Ready() }
 
+// Collector makes a Prometheus collector of the partitions as what is followed.
+func (r *Rankings) Collector() prometheus.Collector {
+	return stream.NewRoleCollector("reader-rankings", r.view.Status)
+}
+
 // Get returns the newest ranking, or nil if there is none.
 func (r *Rankings) Get(region, window string) (ranking *Ranking, err error) {
 	partition, err := r.Partition(region, window)
 	if err != nil {
 		return nil, err
 	}
-	err = r.read(partition, func(c *rankingsCopy) { ranking = c.mu.byKey[schema.RankingKey(region, window)] })
+	err = r.read(partition, func(c *rankingsCopy) { ranking = c.byKey[schema.RankingKey(region, window)] })
 	return ranking, err
 }
 
@@ -74,7 +72,7 @@ func (r *Rankings) List() (all []*Ranking, err error) {
 		return nil, err
 	}
 	for p := range n {
-		err := r.read(p, func(c *rankingsCopy) { all = slices.AppendSeq(all, maps.Values(c.mu.byKey)) })
+		err := r.read(p, func(c *rankingsCopy) { all = slices.AppendSeq(all, maps.Values(c.byKey)) })
 		if err != nil {
 			return nil, err
 		}
@@ -94,18 +92,7 @@ func (r *Rankings) Partition(region, window string) (int32, error) {
 	return schema.KeyPartition([]byte(schema.RankingKey(region, window)), n), nil
 }
 
-// Wait waits until a partition is covered up to a position, or returns ctx's error.
-func (r *Rankings) Wait(ctx context.Context, want wire.Position) error {
-	return wait(ctx, want.Offset, func() (next int64, moved <-chan struct{}, err error) {
-		err = r.read(want.Partition, func(c *rankingsCopy) {
-			next, moved = c.mu.next, c.mu.moved.wait()
-		})
-		return next, moved, err
-	})
-}
-
-// Epoch names the log that a partition's positions are of: 8 hex digits, others when
-// trending was deleted and made anew.
+// Epoch names the log that a partition's positions are of.
 func (r *Rankings) Epoch(partition int32) (e string, err error) {
 	err = r.view.Read(partition, func(s *store.Store, _ stream.Copy) error {
 		e = epoch(s.LogID().TopicID)
@@ -116,72 +103,52 @@ func (r *Rankings) Epoch(partition int32) (e string, err error) {
 
 func (r *Rankings) read(partition int32, use func(c *rankingsCopy)) error {
 	return r.view.Read(partition, func(_ *store.Store, c stream.Copy) error {
-		copy := c.(*rankingsCopy)
-		copy.mu.Lock()
-		defer copy.mu.Unlock()
-		use(copy)
+		use(c.(*rankingsCopy))
 		return nil
 	}, nil)
 }
 
-// rankingsCopy is one partition of Rankings. Its store has the records as they are,
-// with their offset in front.
+// rankingsCopy is one partition of Rankings. Its store has the records as they are, with their offset in front. The
+// view's lock guards it: Open and Applied exclude readers.
 type rankingsCopy struct {
+	rankings  *Rankings
 	partition int32
-	watch     func(*Ranking)
-	log       *slog.Logger
 
-	// next is what Apply has laid out and Applied makes known; nil: it is no more.
-	next   map[string]*Ranking
-	offset int64 // of the record after these
-
-	mu struct {
-		sync.Mutex
-		byKey map[string]*Ranking
-		next  int64 // offset of the next record
-		moved moved
-	}
+	next  map[string]*Ranking // what Apply has staged and Applied makes visible; nil: deleted
+	byKey map[string]*Ranking
 }
 
 // Open reads what the store has.
 func (c *rankingsCopy) Open(s *store.Store) error {
-	byKey := map[string]*Ranking{}
+	c.byKey, c.next = map[string]*Ranking{}, nil
 	reader, err := s.NewReader()
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	err = reader.Scan([]byte{rankingPrefix}, []byte{rankingPrefix + 1}, func(key, value []byte) (bool, error) {
+	return reader.Scan([]byte{rankingPrefix}, []byte{rankingPrefix + 1}, func(key, value []byte) (bool, error) {
 		offset, record, err := decodeStoredRanking(value)
 		if err != nil {
 			return false, err
 		}
-		byKey[string(key[1:])] = &Ranking{Ranking: record, AsOf: wire.Position{Partition: c.partition, Offset: offset + 1}}
+		c.byKey[string(key[1:])] = c.ranking(record, offset)
 		return true, nil
 	})
-	if err != nil {
-		return err
-	}
-	next := int64(0)
-	if last, ok := s.Offset(); ok {
-		next = last + 1
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.byKey, c.mu.next = byKey, next
-	c.next, c.offset = nil, next
-	return nil
+}
+
+// ranking is one whose record is at an offset.
+func (c *rankingsCopy) ranking(r *schema.Ranking, offset int64) *Ranking {
+	return &Ranking{Ranking: r, AsOf: wire.Position{Partition: c.partition, Offset: offset + 1}}
 }
 
 // Whole: each ranking stands for itself.
 func (c *rankingsCopy) Whole(records []*kgo.Record) int { return len(records) }
 
-// Apply keeps the last of each key; what came before it is not even decoded.
+// Apply stages the last record of each key; those before it are not even decoded.
 func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Record) error {
 	last := map[string]*kgo.Record{}
 	for _, rec := range records {
 		last[string(rec.Key)] = rec
-		c.offset = rec.Offset + 1
 	}
 	c.next = make(map[string]*Ranking, len(last))
 	for key, rec := range last {
@@ -195,10 +162,11 @@ func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Reco
 		ranking, err := schema.DecodeRanking(rec.Value)
 		if err != nil {
 			// The ranking before it stays, and other keys go on.
-			c.log.Error("a ranking does not read right and is passed over", "key", key, "partition", c.partition, "offset", rec.Offset, "error", err)
+			c.rankings.log.Error("a ranking does not read right and is passed over",
+				"key", key, "partition", c.partition, "offset", rec.Offset, "error", err)
 			continue
 		}
-		c.next[key] = &Ranking{Ranking: ranking, AsOf: wire.Position{Partition: c.partition, Offset: rec.Offset + 1}}
+		c.next[key] = c.ranking(ranking, rec.Offset)
 		if err := w.Set(rankingKey(key), appendStoredRanking(nil, rec.Offset, rec.Value)); err != nil {
 			return err
 		}
@@ -206,35 +174,29 @@ func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Reco
 	return nil
 }
 
-// Applied makes them known.
+// Applied makes visible what was staged.
 func (c *rankingsCopy) Applied() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for key, ranking := range c.next {
 		if ranking == nil {
-			delete(c.mu.byKey, key)
+			delete(c.byKey, key)
 		} else {
-			c.mu.byKey[key] = ranking
+			c.byKey[key] = ranking
 		}
 	}
-	c.mu.next = max(c.mu.next, c.offset)
-	c.mu.moved.tell()
 }
 
 // Published tells the live streams; after an unready time, of all.
 func (c *rankingsCopy) Published(anew bool) {
-	if c.watch == nil {
+	if c.rankings.watch == nil {
 		return
 	}
 	changed := c.next
 	if anew {
-		c.mu.Lock()
-		changed = maps.Clone(c.mu.byKey)
-		c.mu.Unlock()
+		changed = c.byKey
 	}
 	for _, ranking := range changed {
 		if ranking != nil {
-			c.watch(ranking)
+			c.rankings.watch(ranking)
 		}
 	}
 }

@@ -1,33 +1,35 @@
 package view
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
 	"kudos/reader/wire"
 	"kudos/schema"
+	"kudos/stream"
 	"kudos/stream/kafka"
+	"kudos/stream/store"
 )
 
 // ranker writes rankings.
 type ranker struct {
-	t  *testing.T
-	cl *kgo.Client
+	t     *testing.T
+	kafka kafka.Options
+	cl    *kgo.Client
 }
 
-func newRanker(t *testing.T, kafka kafka.Options) *ranker {
-	cl, err := kafka.NewClient(discardLog(), kgo.DefaultProduceTopic(schema.TopicTrending))
-	require.NoError(t, err)
-	t.Cleanup(cl.Close)
-	return &ranker{t, cl}
+func newRanker(t *testing.T) *ranker {
+	cluster, kafka := broker(t, schema.TopicTrending)
+	byKey := kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))
+	return &ranker{t, kafka, cluster.Client(kgo.DefaultProduceTopic(schema.TopicTrending), byKey)}
 }
 
-// write returns the place behind the record.
+// write returns the position after the record.
 func (r *ranker) write(region, window string, value []byte) wire.Position {
 	rec := &kgo.Record{Key: []byte(schema.RankingKey(region, window)), Value: value}
 	require.NoError(r.t, r.cl.ProduceSync(r.t.Context(), rec).FirstErr())
@@ -37,31 +39,34 @@ func (r *ranker) write(region, window string, value []byte) wire.Position {
 func (r *ranker) rank(region, window string, posts ...uint64) wire.Position {
 	ranking := &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count"}
 	for i, post := range posts {
-		ranking.Posts = append(ranking.Posts, schema.RankedPost{Rank: i + 1, PostID: post, Likes: 1, Score: schema.ScoreOne})
+		ranking.Posts = append(ranking.Posts,
+			schema.RankedPost{Rank: i + 1, PostID: post, Likes: 1, Score: schema.ScoreOne})
 	}
 	value, err := schema.EncodeRanking(ranking)
 	require.NoError(r.t, err)
 	return r.write(region, window, value)
 }
 
+// covered waits until all partitions can be read, one of them as of a position.
 func (r *ranker) covered(v *Rankings, at wire.Position) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	require.NoError(r.t, v.Wait(ctx, at), "%v", v.Ready())
-	for p := range int32(partitions) {
-		require.NoError(r.t, v.Wait(ctx, wire.Position{Partition: p}), "%v", v.Ready())
-	}
+	testkit.WaitFor(r.t, at.String(), func() (is bool) {
+		err := v.view.Read(at.Partition, func(s *store.Store, _ stream.Copy) error {
+			last, _ := s.Offset()
+			is = last+1 >= at.Offset
+			return nil
+		}, nil)
+		return err == nil && is && v.Ready() == nil
+	})
 }
 
-func newRankings(t *testing.T, kafka kafka.Options, dir string) (v *Rankings, stop func()) {
-	v = NewRankings(Options{StateDir: dir}, kafka, discardLog())
-	return v, start(t, v.Run)
+func (r *ranker) follow(dir string) (v *Rankings, stop func()) {
+	v = NewRankings(Options{StateDir: dir}, r.kafka, testkit.Log())
+	return v, start(r.t, v.Run)
 }
 
 func TestNewestRankings(t *testing.T) {
-	_, kafka := broker(t, schema.TopicTrending)
-	r := newRanker(t, kafka)
+	r := newRanker(t)
 	r.rank("DE", "1h", 1, 2)
 	de := r.rank("DE", "1h", 2, 1)
 	us := r.rank("US", "1h", 3)
@@ -70,13 +75,14 @@ func TestNewestRankings(t *testing.T) {
 		all, err := v.List()
 		require.NoError(t, err)
 		for _, ranking := range all {
-			keys = append(keys, fmt.Sprint(ranking.Region, "/", ranking.Window, " ", ranking.Posts[0].PostID, " ", ranking.AsOf))
+			keys = append(keys, fmt.Sprint(ranking.Region, "/", ranking.Window, " ", ranking.Posts[0].PostID, " ",
+				ranking.AsOf))
 		}
 		return keys
 	}
 	want := []string{fmt.Sprint("DE/1h 2 ", de), fmt.Sprint("US/1h 3 ", us)}
 
-	v, stop := newRankings(t, kafka, dir)
+	v, stop := r.follow(dir)
 	r.covered(v, de)
 	r.covered(v, us)
 	require.Equal(t, want, list(v))
@@ -86,7 +92,7 @@ func TestNewestRankings(t *testing.T) {
 	stop()
 
 	global := r.rank("global", "all", 9) // while it is away
-	v, _ = newRankings(t, kafka, dir)
+	v, _ = r.follow(dir)
 	r.covered(v, global)
 	r.covered(v, de)
 	want = append(want, fmt.Sprint("global/all 9 ", global))
@@ -100,10 +106,9 @@ func TestNewestRankings(t *testing.T) {
 }
 
 func TestWatchRankings(t *testing.T) {
-	_, kafka := broker(t, schema.TopicTrending)
-	r := newRanker(t, kafka)
+	r := newRanker(t)
 	before := r.rank("DE", "1h", 1)
-	v := NewRankings(Options{StateDir: t.TempDir()}, kafka, discardLog())
+	v := NewRankings(Options{StateDir: t.TempDir()}, r.kafka, testkit.Log())
 	told := make(chan *Ranking, 100)
 	v.Watch(func(ranking *Ranking) {
 		if have, err := v.Get(ranking.Region, ranking.Window); err != nil || have.AsOf.Offset < ranking.AsOf.Offset {
@@ -112,18 +117,10 @@ func TestWatchRankings(t *testing.T) {
 		told <- ranking
 	})
 	start(t, v.Run)
-	next := func() *Ranking {
-		select {
-		case ranking := <-told:
-			return ranking
-		case <-time.After(patience):
-			t.Fatal("nothing was told")
-			return nil
-		}
-	}
-	require.Equal(t, before, next().AsOf)
-	require.Equal(t, r.rank("US", "1h", 2), next().AsOf)
-	require.Equal(t, r.rank("DE", "1h", 3), next().AsOf)
+	next := func() wire.Position { return apikit.Receive(t, told, "nothing was told").AsOf }
+	require.Equal(t, before, next())
+	require.Equal(t, r.rank("US", "1h", 2), next())
+	require.Equal(t, r.rank("DE", "1h", 3), next())
 	epoch, err := v.Epoch(before.Partition)
 	require.NoError(t, err)
 	require.Len(t, epoch, 8)

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/stretchr/testify/require"
 
+	"kudos/dev/testkit"
 	"kudos/schema"
-	"kudos/stream/kafka"
 	"kudos/stream/store"
 )
 
@@ -28,10 +28,10 @@ func TestBytesPerPost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			stores := store.NewSet(dir, 8<<20, discardLog())
+			stores := store.NewSet(dir, 8<<20, testkit.Log())
 			defer stores.Close()
 			stores.MemtableBytes = memtableBytes
-			store := stores.New(kafka.LogID{}, "t", 0)
+			store := stores.New("t", 0)
 			require.NoError(t, store.Open())
 			ids := make([]uint64, n)
 			for i := range ids {
@@ -63,7 +63,8 @@ func TestBytesPerPost(t *testing.T) {
 func sizes(t *testing.T, dir string) (disk, memory float64) {
 	cache := pebble.NewCache(256 << 20)
 	defer cache.Unref()
-	db, err := pebble.Open(dir, &pebble.Options{Cache: cache, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	db, err := pebble.Open(dir, &pebble.Options{Cache: cache, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest,
+		Logger: silent{}})
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))

@@ -1,30 +1,86 @@
-// Package wire has the bodies of the reader's answers: what the API and the live
-// streams both write. openapi.yaml describes them.
+// Package wire has the bodies of the reader's answers: what the API and the live streams both write. openapi.yaml
+// describes them.
 package wire
 
 import (
 	"strconv"
+	"strings"
+	"time"
 
 	"kudos/schema"
 )
 
-// Position is a place in one partition of a topic. As "as of" its offset is that of
-// the next record: all before it are covered and none from it on.
+// MaxPosts is how many posts an answer has at most.
+const MaxPosts = 1000
+
+// Position is a position in one partition of a topic. As "as of" its offset is that of the next record: all before it
+// are covered and none from it on.
 type Position struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
 }
 
-func (p Position) String() string {
-	return strconv.Itoa(int(p.Partition)) + ":" + strconv.FormatInt(p.Offset, 10)
-}
-
-// PostLikes is the counts of a post, as of a place in likes.
+// PostLikes is the counts of a post, as of a position in likes.
 type PostLikes struct {
 	PostID   uint64   `json:"post_id,string"`
 	Likes    int64    `json:"likes"`
 	Dislikes int64    `json:"dislikes"`
 	AsOf     Position `json:"as_of"`
+}
+
+// NewPostLikes has what is answered of a post.
+func NewPostLikes(post uint64, c schema.Counts, asOf Position) PostLikes {
+	return PostLikes{PostID: post, Likes: c.Likes, Dislikes: c.Dislikes, AsOf: asOf}
+}
+
+// Likers is a page of the users who like a post.
+type Likers struct {
+	PostID uint64  `json:"post_id,string"`
+	Likers []Liker `json:"likers"`
+	// NextPageToken is not there on the last page.
+	NextPageToken string   `json:"next_page_token,omitempty"`
+	AsOf          Position `json:"as_of"`
+}
+
+// Liker is a user who likes a post.
+type Liker struct {
+	UserID uint64 `json:"user_id,string"`
+	Since  Millis `json:"since"`
+	Region string `json:"region"`
+}
+
+// UserReaction is what a user has for a post. Since and Region are not there with NONE.
+type UserReaction struct {
+	PostID   uint64   `json:"post_id,string"`
+	UserID   uint64   `json:"user_id,string"`
+	Reaction string   `json:"reaction"`
+	Since    *Millis  `json:"since,omitempty"`
+	Region   string   `json:"region,omitempty"`
+	AsOf     Position `json:"as_of"`
+}
+
+// ReactionName is how a reaction is written.
+func ReactionName(r schema.Reaction) string {
+	switch r {
+	case schema.Liked:
+		return "LIKE"
+	case schema.Disliked:
+		return "DISLIKE"
+	}
+	return "NONE"
+}
+
+// Rankings is which rankings there are.
+type Rankings struct {
+	Rankings []RankingName `json:"rankings"`
+}
+
+// RankingName is a region and window, and what shows how its ranking stands.
+type RankingName struct {
+	Region string        `json:"region"`
+	Window string        `json:"window"`
+	To     schema.Minute `json:"to"`
+	Posts  int           `json:"posts"`
 }
 
 // Ranking is a ranking without what only a recomputation needs.
@@ -57,4 +113,124 @@ func NewRanking(r *schema.Ranking) *Ranking {
 		w.Positions[i] = Position{p.Partition, p.Offset}
 	}
 	return w
+}
+
+// LikesOverTime is likes by the hour or day of their event time.
+type LikesOverTime struct {
+	Region   string      `json:"region"`
+	Interval string      `json:"interval"`
+	From     time.Time   `json:"from"`
+	To       time.Time   `json:"to"`
+	Points   []TimeLikes `json:"points"`
+}
+
+// TimeLikes is the likes of the interval that begins at From.
+type TimeLikes struct {
+	From     time.Time `json:"from"`
+	Likes    int64     `json:"likes"`
+	Dislikes int64     `json:"dislikes"`
+}
+
+// Stats is totals over all posts, and how far behind the reader is.
+type Stats struct {
+	Posts    int64 `json:"posts"`
+	Likes    int64 `json:"likes"`
+	Dislikes int64 `json:"dislikes"`
+	Events   int64 `json:"events"`
+	// EventsBehind and LagMs are -1 while they are not known.
+	EventsBehind int64            `json:"events_behind"`
+	LagMs        int64            `json:"lag_ms"`
+	Partitions   []PartitionStats `json:"partitions"`
+}
+
+// PartitionStats is how far a partition is; the offset is 0 while it is not ready.
+type PartitionStats struct {
+	AsOf  Position `json:"as_of"`
+	Ready bool     `json:"ready"`
+}
+
+// The bodies that are requested most are written without reflection; a test compares them with encoding/json. as_of is
+// the last member of each, so that what precedes it is the answer itself.
+
+// AppendJSON appends p as encoding/json writes it.
+func (p *PostLikes) AppendJSON(b []byte) []byte {
+	b = appendCounts(b, p.PostID, schema.Counts{Likes: p.Likes, Dislikes: p.Dislikes})
+	b = append(b, `,"as_of":`...)
+	b = p.AsOf.appendJSON(b)
+	return append(b, '}')
+}
+
+// AppendManyLikes appends the counts of posts, in their order: {"posts":[…],"as_of":[…]}.
+func AppendManyLikes(b []byte, posts []uint64, counts []schema.Counts, asOf []Position) []byte {
+	b = append(b, `{"posts":[`...)
+	for i, post := range posts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendCounts(b, post, counts[i])
+		b = append(b, '}')
+	}
+	b = append(b, `],"as_of":[`...)
+	for i, p := range asOf {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = p.appendJSON(b)
+	}
+	return append(b, `]}`...)
+}
+
+// appendCounts leaves the object open.
+func appendCounts(b []byte, post uint64, c schema.Counts) []byte {
+	b = append(b, `{"post_id":"`...)
+	b = strconv.AppendUint(b, post, 10)
+	b = append(b, `","likes":`...)
+	b = strconv.AppendInt(b, c.Likes, 10)
+	b = append(b, `,"dislikes":`...)
+	return strconv.AppendInt(b, c.Dislikes, 10)
+}
+
+func (p Position) appendJSON(b []byte) []byte {
+	b = append(b, `{"partition":`...)
+	b = strconv.AppendInt(b, int64(p.Partition), 10)
+	b = append(b, `,"offset":`...)
+	b = strconv.AppendInt(b, p.Offset, 10)
+	return append(b, '}')
+}
+
+// PositionsText is positions in one text, each as String has it, with commas between.
+func PositionsText(positions []Position) string {
+	var buf [64]byte
+	b := buf[:0]
+	for i, p := range positions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = p.AppendTo(b)
+	}
+	return string(b)
+}
+
+// AppendTo appends partition:offset.
+func (p Position) AppendTo(b []byte) []byte {
+	b = append(strconv.AppendInt(b, int64(p.Partition), 10), ':')
+	return strconv.AppendInt(b, p.Offset, 10)
+}
+
+// ParsePosition reads partition:offset.
+func ParsePosition(text string) (p Position, ok bool) {
+	partition, offset, _ := strings.Cut(text, ":")
+	at, err := strconv.ParseUint(partition, 10, 31)
+	next, offsetErr := strconv.ParseUint(offset, 10, 63)
+	return Position{Partition: int32(at), Offset: int64(next)}, err == nil && offsetErr == nil
+}
+
+func (p Position) String() string { return string(p.AppendTo(nil)) }
+
+// Millis is a time in Unix milliseconds; in JSON as RFC 3339, UTC.
+type Millis int64
+
+// MarshalJSON has no error for a far year, as time's has: one odd event time must not prevent the whole answer.
+func (m Millis) MarshalJSON() ([]byte, error) {
+	return time.UnixMilli(int64(m)).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
 }

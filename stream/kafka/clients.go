@@ -56,8 +56,7 @@ func (o Options) newTxnClient(log *slog.Logger, opts *TxnOptions, extra ...kgo.O
 	return o.NewClient(log, append([]kgo.Opt{
 		kgo.TransactionalID(opts.ID),
 		kgo.TransactionTimeout(opts.Timeout),
-		// A record that cannot be delivered fails before the broker gives the
-		// transaction up, and not after.
+		// A record that cannot be delivered fails before the broker gives the transaction up, and not after.
 		kgo.RecordDeliveryTimeout(opts.Timeout * 2 / 3),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),

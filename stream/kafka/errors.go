@@ -7,9 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// ErrFenced tells that another process owns the partition by now. Whoever sees it
-// stops at once and never initialises the transactional id again, which would fence
-// the rightful owner: only a new assignment leads back.
+// ErrFenced tells that another process owns the partition by now. Whoever sees it stops at once and never initialises
+// the transactional id again, which would fence the rightful owner: only a new assignment leads back.
 var ErrFenced = errors.New("another process owns this partition")
 
 // ErrRecreated tells that a topic is not the one that it was.

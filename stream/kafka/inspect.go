@@ -7,10 +7,25 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// Position is where to go on in a partition: the next offset to read, and the leader epoch of the record before it (-1:
+// not known), by which Kafka tells a log that was truncated and written again from the one that the offset speaks of.
+type Position struct {
+	Offset int64 `json:"offset"`
+	Epoch  int32 `json:"leader_epoch"`
+}
+
+// LogID names one log for good: a topic that was deleted and created anew, or one of
+// the same name in another cluster, has another.
+type LogID struct {
+	ClusterID string
+	TopicID   [16]byte
+}
 
 // Topics is what the cluster says of itself and of some topics.
 type Topics struct {
@@ -55,11 +70,13 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 		err := kerr.ErrorForCode(t.ErrorCode)
 		switch {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return Topics{}, &SetupError{Remedy: "kudos topics apply", Err: fmt.Errorf("there is no topic %s: %w", *t.Topic, err)}
+			return Topics{}, &SetupError{Remedy: "kudos topics apply",
+				Err: fmt.Errorf("there is no topic %s: %w", *t.Topic, err)}
 		case err != nil:
 			return Topics{}, fmt.Errorf("looking up topic %s: %w", *t.Topic, err)
 		}
-		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)), Leaders: make([]int32, len(t.Partitions))}
+		info := TopicInfo{ID: t.TopicID, Partitions: int32(len(t.Partitions)),
+			Leaders: make([]int32, len(t.Partitions))}
 		for i := range info.Leaders {
 			info.Leaders[i] = -1
 		}
@@ -74,6 +91,23 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 		topics.ByName[*t.Topic] = info
 	}
 	return topics, nil
+}
+
+// TopicConfigs reads the settings of a topic, those of the broker that hold for it included.
+func TopicConfigs(ctx context.Context, cl *kgo.Client, topic string) (map[string]string, error) {
+	described, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, topic)
+	var resource kadm.ResourceConfig
+	if err == nil {
+		resource, err = described.On(topic, nil)
+	}
+	if err := errors.Join(err, resource.Err); err != nil {
+		return nil, fmt.Errorf("reading the settings of topic %s: %w", topic, err)
+	}
+	configs := make(map[string]string, len(resource.Configs))
+	for _, c := range resource.Configs {
+		configs[c.Key] = c.MaybeValue()
+	}
+	return configs, nil
 }
 
 // Bounds returns the first offset of a partition that is there, and the last stable
@@ -108,9 +142,8 @@ func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListO
 // listPatience outlives the moment in which a new leader does not know its end yet.
 const listPatience = 30 * time.Second
 
-// listOffset asks for this one partition: the answer of a whole topic would be an
-// error wherever one of its brokers is away. While the leader does not know its end yet,
-// or there is none, it asks again; the client itself does not.
+// listOffset asks for this one partition: the answer of a whole topic would be an error wherever one of its brokers is
+// away. While the leader does not know its end yet, or there is none, it asks again; the client itself does not.
 func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -166,10 +199,11 @@ func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, e
 	return resp.Topics[0].Partitions[0].EndOffset, nil
 }
 
-// CommittedOffset returns a group's committed offset, or ok false if it has none (it
-// may have expired). It waits, with a bound, for a transaction that holds one back and for
-// a coordinator that is being made or moved.
-func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32) (offset int64, ok bool, err error) {
+// CommittedOffset returns a group's committed offset, or ok false if it has none (it may have expired). It waits, with
+// a bound, for a transaction that holds one back and for a coordinator that is being made or moved.
+func CommittedOffset(
+	ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
+) (offset int64, ok bool, err error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	rg := kmsg.NewOffsetFetchRequestGroup()
@@ -198,7 +232,8 @@ func CommittedOffset(ctx context.Context, cl kmsg.Requestor, group, topic string
 			}
 			continue
 		case err != nil:
-			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic, partition, err)
+			return 0, false, fmt.Errorf("fetching the committed offset of group %s in %s/%d: %w", group, topic,
+				partition, err)
 		}
 		return offset, offset >= 0, nil
 	}
@@ -240,8 +275,9 @@ func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 		}
 	}
 	return &SetupError{
-		Remedy: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache Kafka 4.0 or later)",
-		Err:    errors.New("the cluster's transaction.version is below 2"),
+		Remedy: "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2 (Apache " +
+			"Kafka 4.0 or later)",
+		Err: errors.New("the cluster's transaction.version is below 2"),
 	}
 }
 

@@ -11,18 +11,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// LogReader reads the committed records of one partition by plain Fetch requests.
-// A consuming client would hide how far it has come where nothing deliverable is
-// left (commit markers, aborted data, holes of compaction); the position of a fetch
-// is what recovery ends by.
+// LogReader reads the committed records of one partition by plain Fetch requests. A consuming client would hide how far
+// it has come where nothing deliverable is left (commit markers, aborted data, holes of compaction); the position of a
+// fetch is what recovery ends by.
 type LogReader struct {
 	cl        kmsg.Requestor
 	topic     string
 	partition int32
-	// MaxWait is how long the broker may wait for data at the end of the log.
-	MaxWait time.Duration
-	// FetchBytes is how much the broker may answer with; a first batch that is larger comes whole.
-	FetchBytes int32
+	// maxWait is how long the broker may wait for data at the end of the log.
+	maxWait time.Duration
+	// fetchBytes is how much the broker may answer with; a first batch that is larger comes whole.
+	fetchBytes int32
 	// TopicID is that of the log; zero: that of the first fetch. Another one is ErrRecreated.
 	TopicID [16]byte
 
@@ -43,15 +42,14 @@ const (
 )
 
 // NewLogReader makes a reader; it asks for nothing yet.
-func NewLogReader(cl kmsg.Requestor, topic string, partition int32, maxWait time.Duration) *LogReader {
+func NewLogReader(cl kmsg.Requestor, topic string, partition int32) *LogReader {
 	return &LogReader{
-		cl: cl, topic: topic, partition: partition, MaxWait: maxWait, FetchBytes: fetchBytes,
+		cl: cl, topic: topic, partition: partition, fetchBytes: fetchBytes,
 		decompress: kgo.DefaultDecompressor(), leader: -1, end: -1, backoff: fetchRetryMin,
 	}
 }
 
-// Fetch asks for what follows offset, and tries again after whatever a new leader
-// may mend, until ctx ends.
+// Fetch asks for what follows offset, and tries again after whatever a new leader may mend, until ctx ends.
 func (r *LogReader) Fetch(ctx context.Context, offset int64) (LogChunk, error) {
 	var last error // what went wrong before ctx ended
 	for {
@@ -123,9 +121,9 @@ func (r *LogReader) fetchOnce(ctx context.Context, offset int64) (LogChunk, erro
 func (r *LogReader) request(offset int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID = -1
-	req.MaxWaitMillis = int32(r.MaxWait.Milliseconds())
+	req.MaxWaitMillis = int32(r.maxWait.Milliseconds())
 	req.MinBytes = 1
-	req.MaxBytes = r.FetchBytes
+	req.MaxBytes = r.fetchBytes
 	req.IsolationLevel = 1 // read_committed
 	req.SessionEpoch = -1  // no fetch session
 	t := kmsg.NewFetchRequestTopic()
@@ -133,7 +131,7 @@ func (r *LogReader) request(offset int64) *kmsg.FetchRequest {
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition = r.partition
 	p.FetchOffset = offset
-	p.PartitionMaxBytes = r.FetchBytes
+	p.PartitionMaxBytes = r.fetchBytes
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	return req
@@ -172,9 +170,8 @@ func (r *LogReader) findLeader(ctx context.Context) error {
 	return nil
 }
 
-// findEnd asks for the end of the log once. A fetch alone does not tell: the high watermark
-// of a new leader may be behind, and only ListOffsets is not answered until it is right
-// (KIP-207).
+// findEnd asks for the end of the log once. A fetch alone does not tell: the high watermark of a new leader may be
+// behind, and only ListOffsets is not answered until it is right (KIP-207).
 func (r *LogReader) findEnd(ctx context.Context) error {
 	if r.end >= 0 {
 		return nil

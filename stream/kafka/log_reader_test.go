@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -17,14 +18,12 @@ import (
 func TestReadingATopicMadeAnewIsAnError(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
-	r := NewLogReader(c.Client(), testkit.Table, 0, 0)
+	c.Fill(testkit.Table, 1, 3)
+	r := NewLogReader(c.Client(), testkit.Table, 0)
 	_, err := r.Fetch(testkit.Context(t), 0)
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteTopic(testkit.Table))
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Records(testkit.Table, 0, 0, 9)...)
+	c.Fill(testkit.Table, 1, 9)
 	_, err = r.Fetch(testkit.Context(t), 3)
 	require.ErrorIs(t, err, ErrRecreated)
 	require.ErrorContains(t, err, testkit.Table+"/0 at offset 3")
@@ -34,7 +33,7 @@ func TestReadingADeletedTopicSaysSo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Topic(testkit.Table, 1)
-	r := NewLogReader(c.Client(), testkit.Table, 0, 0)
+	r := NewLogReader(c.Client(), testkit.Table, 0)
 	_, err := r.Fetch(testkit.Context(t), 0)
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteTopic(testkit.Table))
@@ -50,9 +49,8 @@ func TestReadingADeletedTopicSaysSo(t *testing.T) {
 func TestReadingFollowsTheLeader(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
-	r := NewLogReader(c.Client(), testkit.Table, 0, 0)
+	c.Fill(testkit.Table, 1, 3)
+	r := NewLogReader(c.Client(), testkit.Table, 0)
 	for i := range int64(3) {
 		require.NoError(t, c.MoveTopicPartition(testkit.Table, 0, int32(i)))
 		f, err := r.Fetch(testkit.Context(t), i)
@@ -67,8 +65,7 @@ func TestReadingFollowsTheLeader(t *testing.T) {
 func TestReadLogSmall(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Records(testkit.Table, 0, 0, 5)...)
+	c.Fill(testkit.Table, 1, 5)
 	cl := c.Client()
 	for name, read := range map[string]struct {
 		log  func(context.Context, kmsg.Requestor, string, int32, int64, func(LogChunk) (bool, error)) error
@@ -85,10 +82,11 @@ func TestReadLogSmall(t *testing.T) {
 				return nil, nil, false
 			})
 			got := 0
-			require.NoError(t, read.log(testkit.Context(t), cl, testkit.Table, 0, 0, func(chunk LogChunk) (bool, error) {
-				got += len(chunk.Records)
-				return chunk.Next < chunk.End, nil
-			}))
+			require.NoError(t, read.log(testkit.Context(t), cl, testkit.Table, 0, 0,
+				func(chunk LogChunk) (bool, error) {
+					got += len(chunk.Records)
+					return chunk.Next < chunk.End, nil
+				}))
 			require.Equal(t, 5, got)
 			require.Equal(t, []int32{read.asks, read.asks}, <-asked)
 		})
@@ -101,10 +99,9 @@ func TestEndIsAskedAgain(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.OffsetNotAvailable, kerr.NotLeaderForPartition, kerr.LeaderNotAvailable} {
 		t.Run(e.Message, func(t *testing.T) {
 			c := newCluster(t)
-			c.Topic(testkit.Table, 1)
-			c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+			c.Fill(testkit.Table, 1, 3)
 			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: testkit.Table, Err: e, Count: 2})
-			r := NewLogReader(c.Client(), testkit.Table, 0, 0)
+			r := NewLogReader(c.Client(), testkit.Table, 0)
 			f, err := r.Fetch(testkit.Context(t), 0)
 			require.NoError(t, err)
 			require.Len(t, f.Records, 3)
@@ -128,8 +125,8 @@ func TestEndIsAskedOnce(t *testing.T) {
 		c.Produce(testkit.Records(testkit.Table, 0, 0, 1)...)
 	}
 	counts := c.CountRequests()
-	r := NewLogReader(c.Client(), testkit.Table, 0, 0)
-	r.FetchBytes = 1 // a batch at a time
+	r := NewLogReader(c.Client(), testkit.Table, 0)
+	r.fetchBytes = 1 // a batch at a time
 	for next := int64(0); next < 5; {
 		f, err := r.Fetch(testkit.Context(t), next)
 		require.NoError(t, err)
@@ -143,11 +140,81 @@ func TestEndIsAskedOnce(t *testing.T) {
 func TestEndThatIsNotReached(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+	c.Fill(testkit.Table, 1, 3)
 	c.StaleLeader(0, 1<<40)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // one try at least fails by then
 	defer cancel()
-	_, err := NewLogReader(c.Client(), testkit.Table, 0, 0).Fetch(ctx, 0)
-	require.ErrorContains(t, err, "reading "+testkit.Table+"/0 at offset 0: the leader has nothing from there on, but the log ended at offset 3")
+	_, err := NewLogReader(c.Client(), testkit.Table, 0).Fetch(ctx, 0)
+	require.ErrorContains(t, err, "reading "+testkit.Table+
+		"/0 at offset 0: the leader has nothing from there on, but the log ended at offset 3")
+}
+
+// answerOffsetFetches answers the next of them with these errors in turn, of the group or of
+// its partition, and the others as they come.
+func (c *cluster) answerOffsetFetches(ofPartition bool, errs ...*kerr.Error) {
+	for _, err := range errs {
+		c.ControlKey(int16(kmsg.OffsetFetch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+			req := kreq.(*kmsg.OffsetFetchRequest)
+			resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+			g := kmsg.NewOffsetFetchResponseGroup()
+			g.Group = req.Groups[0].Group
+			if !ofPartition {
+				g.ErrorCode = err.Code
+			} else {
+				t := kmsg.NewOffsetFetchResponseGroupTopic()
+				t.Topic, t.TopicID = req.Groups[0].Topics[0].Topic, req.Groups[0].Topics[0].TopicID
+				p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+				p.Partition, p.Offset, p.ErrorCode = req.Groups[0].Topics[0].Partitions[0], -1, err.Code
+				t.Partitions = append(t.Partitions, p)
+				g.Topics = append(g.Topics, t)
+			}
+			resp.Groups = append(resp.Groups, g)
+			return resp, nil, true
+		})
+	}
+}
+
+// That there is no committed offset is said only where Kafka says so. A partition is begun
+// from nothing then, so an answer that is late or refused must not read like it.
+func TestCommittedOffset(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(input, 2)
+	c.Produce(testkit.Records(input, 0, 0, 10)...)
+	cl := c.Client()
+	look := func(partition int32) (int64, bool, error) {
+		return CommittedOffset(testkit.Context(t), cl, testGroup, input, partition)
+	}
+	none := func(partition int32, why string) {
+		t.Helper()
+		_, ok, err := look(partition)
+		require.NoError(t, err, why)
+		require.False(t, ok, why)
+	}
+	seven := func(why string) {
+		t.Helper()
+		offset, ok, err := look(0)
+		require.NoError(t, err, why)
+		require.True(t, ok, why)
+		require.EqualValues(t, 7, offset, why)
+	}
+	none(0, "nobody has ever committed for the group")
+	var offsets kadm.Offsets
+	offsets.AddOffset(input, 0, 7, -1)
+	require.NoError(t, kadm.NewClient(cl).CommitAllOffsets(testkit.Context(t), testGroup, offsets))
+	none(1, "the group has committed elsewhere")
+	seven("committed")
+
+	c.answerOffsetFetches(true, kerr.UnstableOffsetCommit, kerr.UnstableOffsetCommit)
+	seven("a transaction that ends is waited for")
+	c.answerOffsetFetches(false, kerr.CoordinatorLoadInProgress)
+	seven("a coordinator that comes is waited for")
+	for _, ofPartition := range []bool{true, false} {
+		c.answerOffsetFetches(ofPartition, kerr.GroupAuthorizationFailed)
+		_, ok, err := look(0)
+		require.ErrorIs(t, err, kerr.GroupAuthorizationFailed)
+		require.ErrorContains(t, err, "committed offset of group "+testGroup+" in "+input+"/0")
+		require.False(t, ok)
+	}
+	seven("nothing was left of the refusals")
 }

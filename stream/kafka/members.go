@@ -10,8 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// RefuseMembers fails if one of the groups has members; what says who they are, for a
-// person who has to stop them.
+// RefuseMembers fails if one of the groups has members; what says who they are, for a person who has to stop them.
 func RefuseMembers(ctx context.Context, cl *kgo.Client, what string, groups ...string) error {
 	described, err := kadm.NewClient(cl).DescribeGroups(ctx, groups...)
 	if err != nil {
@@ -22,7 +21,8 @@ func RefuseMembers(ctx context.Context, cl *kgo.Client, what string, groups ...s
 			return fmt.Errorf("looking for running %s in group %s: %w", what, g.Group, g.Err)
 		}
 		if n := len(g.Members); n > 0 {
-			return fmt.Errorf("group %s has %d members: stop all %s first (one that was killed is missed after its session_timeout)", g.Group, n, what)
+			return fmt.Errorf("group %s has %d members: stop all %s first (one that was killed is missed after its "+
+				"session_timeout)", g.Group, n, what)
 		}
 	}
 	return nil

@@ -23,7 +23,8 @@ func NewClientMetrics(reg prometheus.Registerer) kgo.Hook {
 		kprom.Registerer(countersOnly{reg}),
 		kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Records, kprom.CompressedBytes),
 		kprom.HistogramsFromOpts(
-			kprom.HistogramOpts{Enable: kprom.RequestDurationE2E, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, // 1 ms to 16 s
+			// 1 ms to 16 s
+			kprom.HistogramOpts{Enable: kprom.RequestDurationE2E, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)},
 			kprom.HistogramOpts{Enable: kprom.RequestThrottled, Buckets: prometheus.ExponentialBuckets(0.01, 4, 6)},
 		),
 	)}

@@ -23,9 +23,9 @@ type Options struct {
 	// RequestTimeout bounds one request, over all of its retries.
 	RequestTimeout time.Duration `mapstructure:"request_timeout"`
 
-	// TLS has connections encrypted and brokers verified, by the certificates in TLSCA, or else by those that the system
-	// trusts. TLSCert and TLSKey are the client's own, for brokers that want one. All are PEM files, and read anew for
-	// each connection.
+	// TLS has connections encrypted and brokers verified, by the certificates in TLSCA, or else by those that the
+	// system trusts. TLSCert and TLSKey are the client's own, for brokers that want one. All are PEM files, and read
+	// anew for each connection.
 	TLS     bool   `mapstructure:"tls"`
 	TLSCA   string `mapstructure:"tls_ca"`
 	TLSCert string `mapstructure:"tls_cert"`
@@ -68,8 +68,7 @@ func (o Options) Validate() error {
 	return errors.Join(append(errs, o.files().Validate(o.TLS), o.validateSASL())...)
 }
 
-// NewClient makes a client with these options and extra ones. It connects on first
-// use; Close it.
+// NewClient makes a client with these options and extra ones. It connects on first use; Close it.
 func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, error) {
 	if err := o.CheckFiles(); err != nil {
 		return nil, err
@@ -82,8 +81,7 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 		kgo.WithHooks(o.Hooks...),
 		kgo.Dialer(o.dial),
 		kgo.RetryTimeout(o.RequestTimeout),
-		// A leader that moved is looked for at this pace; the client's own 5 s would
-		// be as long a pause.
+		// A leader that moved is looked for at this pace; the client's own 5 s would be as long a pause.
 		kgo.MetadataMinAge(250 * time.Millisecond),
 	}
 	if mechanism := o.mechanism(); mechanism != nil {
@@ -96,8 +94,7 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 	return cl, nil
 }
 
-// quietClient leaves out what the client says of its daily work: several lines a
-// transaction.
+// quietClient leaves out what the client says of its daily work: several lines a transaction.
 type quietClient struct{ kgo.Logger }
 
 func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelWarn) }

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"kudos/tlsfiles"
+	"kudos/httpserver/tlsfiles"
 )
 
 // This file is how clients come in: by which connection, and as whom.
@@ -55,14 +55,16 @@ func (o Options) validateSASL() error {
 	switch o.SASLMechanism {
 	case "":
 		if o.SASLUser+o.SASLPassword != "" {
-			return errors.New("kafka.sasl_user and kafka.sasl_password mean nothing without kafka.sasl_mechanism: set it, to SCRAM-SHA-512 for one")
+			return errors.New("kafka.sasl_user and kafka.sasl_password mean nothing without kafka.sasl_mechanism: " +
+				"set it, to SCRAM-SHA-512 for one")
 		}
 	case saslPlain, saslScram256, saslScram512:
 		if o.SASLUser == "" || o.SASLPassword == "" {
 			return fmt.Errorf("kafka.sasl_mechanism %s needs kafka.sasl_user and kafka.sasl_password", o.SASLMechanism)
 		}
 	default:
-		return fmt.Errorf("kafka.sasl_mechanism: %q is none of %s, %s, %s", o.SASLMechanism, saslPlain, saslScram256, saslScram512)
+		return fmt.Errorf("kafka.sasl_mechanism: %q is none of %s, %s, %s", o.SASLMechanism, saslPlain, saslScram256,
+			saslScram512)
 	}
 	return nil
 }

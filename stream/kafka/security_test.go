@@ -35,7 +35,8 @@ func serverTLS(t *testing.T, a *stack.Authority) *tls.Config {
 	require.NoError(t, err)
 	trusted := x509.NewCertPool()
 	require.True(t, trusted.AppendCertsFromPEM(text))
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: trusted,
+		ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
 // ask is one request by a new client, which tells what went wrong.
@@ -48,13 +49,14 @@ func (o Options) ask(t *testing.T, log *slog.Logger) error {
 	return err
 }
 
-// TestClientsComeInByTLSAndSASL: by each mechanism, with certificates on both sides; and a wrong password is a matter of
-// permission, and is not printed.
+// TestClientsComeInByTLSAndSASL: by each mechanism, with certificates on both sides; and a wrong password is a matter
+// of permission, and is not printed.
 func TestClientsComeInByTLSAndSASL(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.EnableSASL(), kfake.SeedTopics(1, input),
-		kfake.Superuser(saslPlain, "plain", password), kfake.Superuser(saslScram256, "one", password), kfake.Superuser(saslScram512, "two", password))
+		kfake.Superuser(saslPlain, "plain", password), kfake.Superuser(saslScram256, "one", password),
+		kfake.Superuser(saslScram512, "two", password))
 	own := a.IssueForTest(t, "client")
 	o := c.kafka
 	o.TLS, o.TLSCA, o.TLSCert, o.TLSKey = true, a.CA(), own.Cert, own.Key
@@ -65,7 +67,8 @@ func TestClientsComeInByTLSAndSASL(t *testing.T) {
 		require.NoError(t, o.ask(t, testkit.Log()), mechanism)
 
 		o.SASLPassword = wrongPassword
-		c.ControlKey(int16(kmsg.SASLAuthenticate), func(kreq kmsg.Request) (kmsg.Response, error, bool) { // as a real broker answers
+		// as a real broker answers
+		c.ControlKey(int16(kmsg.SASLAuthenticate), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 			resp := kreq.ResponseKind().(*kmsg.SASLAuthenticateResponse)
 			resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
 			return resp, nil, true
@@ -154,16 +157,30 @@ func TestKafkaSecurityOptions(t *testing.T) {
 		set  func(*Options)
 		want []string // nothing: it is right
 	}{
-		"none":                        {func(*Options) {}, nil},
-		"TLS by what the system has":  {func(o *Options) { o.TLS = true }, nil},
-		"files without TLS":           {func(o *Options) { o.TLSCA = a.CA() }, []string{"kafka.tls is false"}},
-		"certificate without key":     {func(o *Options) { o.TLS, o.TLSCert = true, one.Cert }, []string{"kafka.tls_cert and kafka.tls_key"}},
-		"key of another":              {func(o *Options) { o.TLS, o.TLSCert, o.TLSKey = true, one.Cert, other.Key }, []string{"kafka.tls_key", "does not match"}},
-		"file that is not there":      {func(o *Options) { o.TLS, o.TLSCA = true, "/nowhere/ca.pem" }, []string{"kafka.tls_ca", "/nowhere/ca.pem"}},
-		"unknown mechanism":           {func(o *Options) { o.SASLMechanism = "scram" }, []string{`kafka.sasl_mechanism: "scram" is none of PLAIN`}},
-		"mechanism without password":  {func(o *Options) { o.SASLMechanism, o.SASLUser = saslPlain, "kudos" }, []string{"PLAIN needs kafka.sasl_user and kafka.sasl_password"}},
-		"password without mechanism":  {func(o *Options) { o.SASLPassword = password }, []string{"kafka.sasl_mechanism: set it"}},
-		"all that is wrong, together": {func(o *Options) { o.TLSCA, o.SASLUser, o.Brokers = "x", "kudos", nil }, []string{"kafka.brokers", "kafka.tls is", "kafka.sasl_mechanism"}},
+		"none":                       {func(*Options) {}, nil},
+		"TLS by what the system has": {func(o *Options) { o.TLS = true }, nil},
+		"files without TLS":          {func(o *Options) { o.TLSCA = a.CA() }, []string{"kafka.tls is false"}},
+		"certificate without key": {func(o *Options) {
+			o.TLS, o.TLSCert = true, one.Cert
+		}, []string{"kafka.tls_cert and kafka.tls_key"}},
+		"key of another": {func(o *Options) {
+			o.TLS, o.TLSCert, o.TLSKey = true, one.Cert, other.Key
+		}, []string{"kafka.tls_key", "does not match"}},
+		"file that is not there": {func(o *Options) {
+			o.TLS, o.TLSCA = true, "/nowhere/ca.pem"
+		}, []string{"kafka.tls_ca", "/nowhere/ca.pem"}},
+		"unknown mechanism": {func(o *Options) {
+			o.SASLMechanism = "scram"
+		}, []string{`kafka.sasl_mechanism: "scram" is none of PLAIN`}},
+		"mechanism without password": {func(o *Options) {
+			o.SASLMechanism, o.SASLUser = saslPlain, "kudos"
+		}, []string{"PLAIN needs kafka.sasl_user and kafka.sasl_password"}},
+		"password without mechanism": {func(o *Options) {
+			o.SASLPassword = password
+		}, []string{"kafka.sasl_mechanism: set it"}},
+		"all that is wrong, together": {func(o *Options) {
+			o.TLSCA, o.SASLUser, o.Brokers = "x", "kudos", nil
+		}, []string{"kafka.brokers", "kafka.tls is", "kafka.sasl_mechanism"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := DefaultOptions()

@@ -14,9 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Member is the membership under which a partition was assigned. It is captured at
-// assignment: a member id and generation read later would pass for a partition that
-// is no longer owned.
+// Member is the membership under which a partition was assigned. It is captured at assignment: a member id and
+// generation read later would pass for a partition that is no longer owned.
 type Member struct {
 	Group      string
 	ID         string
@@ -26,10 +25,9 @@ type Member struct {
 // NoMember commits for a group without being in it.
 func NoMember(group string) Member { return Member{Group: group, Generation: -1} }
 
-// Txn runs the transactions of one partition: records and the consumer offset become
-// visible together or not at all. One transactional id per partition, so that
-// initialising it fences whoever owned the partition before and closes what it left
-// open.
+// Txn runs the transactions of one partition: records and the consumer offset become visible together or not at all.
+// One transactional id per partition, so that initialising it fences whoever owned the partition before and closes what
+// it left open.
 //
 //	Fence ──► Commit ──► Commit ──► … ──► Close
 //	  ▲          │ any error
@@ -48,7 +46,7 @@ type Txn struct {
 type TxnOptions struct {
 	// ID is the transactional id.
 	ID string
-	// Member commits offsets in the source.
+	// Member commits offsets of the partition Source. Fence looks up its topic's id.
 	Member Member
 	Source LogPartition
 	// Timeout is the transaction timeout: for that long a dead owner's open
@@ -70,9 +68,8 @@ type LogPartition struct {
 // NewTxn makes the runner; nothing is sent yet.
 func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, log: log} }
 
-// Fence takes the transactional id over. It refuses with ErrFenced when the member
-// has lost its membership meanwhile: a process that was away must not take the
-// partition from its new owner.
+// Fence initializes the transactional id. It refuses with ErrFenced when the member has lost its membership since: a
+// process that was away must not take the partition from its new owner.
 func (t *Txn) Fence(ctx context.Context) error {
 	t.Close()
 	cl, err := t.opts.Kafka.ConnectTxn(t.log, &t.opts)
@@ -80,13 +77,18 @@ func (t *Txn) Fence(ctx context.Context) error {
 		return err
 	}
 	t.cl = cl
+	topics, err := LookUpTopics(ctx, cl, t.opts.Source.Topic)
+	if err != nil {
+		return err
+	}
+	t.opts.Source.TopicID = topics.ByName[t.opts.Source.Topic].ID
 	if err := t.CheckMember(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
-	if _, _, err := cl.ProducerID(ctx); err != nil {
-		return fmt.Errorf("initialising transactional id %s: %w", t.opts.ID, asFenced(err))
+	if err := fence(ctx, cl); err != nil {
+		return fmt.Errorf("initialising transactional id %s: %w", t.opts.ID, err)
 	}
 	return nil
 }
@@ -174,9 +176,8 @@ func (x *Transaction) acknowledged(_ *kgo.Record, err error) {
 	}
 }
 
-// Commit waits for the records and commits them, with next as the group's position. At
-// least one record is needed: a transaction of offsets alone is silently dropped by the
-// client. On success each record has its offset.
+// Commit waits for the records and commits them, with next as the group's position. At least one record is needed: a
+// transaction of offsets alone is silently dropped by the client. On success each record has its offset.
 func (x *Transaction) Commit(next Position) error {
 	defer x.cancel()
 	t := x.t
@@ -201,9 +202,8 @@ func (x *Transaction) Drop() {
 	_ = x.wait() // closes the client, and returns when it has let go of all records
 }
 
-// wait waits for all records. Of a record in flight the client waits for the outcome
-// whatever ctx says (its sequence number is used up), so that giving up is to close the
-// client, which fails the rest.
+// wait waits for all records. Of a record in flight the client waits for the outcome whatever ctx says (its sequence
+// number is used up), so that giving up is to close the client, which fails the rest.
 func (x *Transaction) wait() error {
 	x.acknowledged(nil, nil) // nothing more is sent
 	select {
@@ -220,10 +220,9 @@ func (x *Transaction) wait() error {
 
 // CommitTransaction commits a transaction in which something was produced to a partition.
 //
-// A client that has only just learned of a topic sends the records that waited for that, and
-// notes the topic's partitions after it (kgo 1.22.2, storePartitionsUpdate). If they are
-// acknowledged before it has, EndTransaction finds none that was written to, aborts, and
-// says that all is well. So it is asked only once the client knows the partition.
+// A client that has only just learned of a topic sends the records that waited for that, and notes the topic's
+// partitions after it (kgo 1.22.2, storePartitionsUpdate). If they are acknowledged before it has, EndTransaction finds
+// none that was written to, aborts, and says that all is well. So it is asked only once the client knows the partition.
 func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partition int32) error {
 	for {
 		if leader, _, err := cl.PartitionLeader(topic, partition); leader >= 0 || err != nil {
@@ -241,10 +240,9 @@ func (t *Txn) commitOffset(ctx context.Context, next Position) error {
 	return AddOffset(ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next)
 }
 
-// AddOffset adds the group's position to the transaction that is open under id. A raw
-// request, since the client only commits for a group it is itself a member of. Under
-// transaction.version 2 this adds the group to the transaction too. Nobody's member
-// (NoMember) may do so, too.
+// AddOffset adds the group's position to the transaction that is open under id. A raw request, since the client only
+// commits for a group it is itself a member of. Under transaction.version 2 this adds the group to the transaction too.
+// Nobody's member (NoMember) may do so, too.
 func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
 	producerID, epoch, err := cl.ProducerID(ctx)
 	if err != nil {
@@ -288,8 +286,7 @@ func txnOffsetAnswer(resp *kmsg.TxnOffsetCommitResponse, err error) error {
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// Close closes the client without ending an open transaction, and returns when it is
-// closed. It may be called again.
+// Close closes the client without ending an open transaction, and returns when it is closed. It may be called again.
 func (t *Txn) Close() {
 	if t.cl != nil {
 		t.cl.Close()

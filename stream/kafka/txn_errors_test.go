@@ -15,14 +15,16 @@ import (
 	"kudos/dev/testkit"
 )
 
-// TestFailedCommitLeavesNothingHalf: whatever step fails, and whether its request or
-// its answer is lost: after Fence, the transaction is visible whole or not at all, and
-// the next one works.
+// refusal has the broker answer the next request of a kind with an error.
+func refusal(key kmsg.Key, err *kerr.Error) kfake.Fault {
+	topLevel := key == kmsg.EndTxn || key == kmsg.InitProducerID
+	return kfake.Fault{Keys: []kmsg.Key{key}, Err: err, TopLevel: topLevel}
+}
+
+// TestFailedCommitLeavesNothingHalf: whatever step fails, and whether its request or its answer is lost: after Fence,
+// the transaction is visible whole or not at all, and the next one works.
 func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
-	fault := func(f kfake.Fault) func(*cluster, *testkit.Wire) {
-		return func(c *cluster, _ *testkit.Wire) { c.Fault(f) }
-	}
 	lost := func(key kmsg.Key, answer bool) func(*cluster, *testkit.Wire) {
 		return func(c *cluster, w *testkit.Wire) {
 			done := false
@@ -40,32 +42,38 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 			})
 		}
 	}
+	refused := func(key kmsg.Key, err *kerr.Error) func(*cluster, *testkit.Wire) {
+		return func(c *cluster, _ *testkit.Wire) { c.Fault(refusal(key, err)) }
+	}
+	const produce, offset = kmsg.Produce, kmsg.TxnOffsetCommit
 	for name, tc := range map[string]struct {
 		break_ func(*cluster, *testkit.Wire)
 		// what Commit must say; "": either, since the client may find out
 		want error
 	}{
-		"produce refused":           {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: output, Partitions: []int32{1}, Err: kerr.InvalidRecord}), kerr.InvalidRecord},
-		"produce forbidden":         {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: output, Err: kerr.TopicAuthorizationFailed}), kerr.TopicAuthorizationFailed},
-		"produce fenced":            {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: output, Err: kerr.InvalidProducerEpoch}), ErrFenced},
-		"produce request lost":      {lost(kmsg.Produce, false), nil},
-		"produce answer lost":       {lost(kmsg.Produce, true), nil},
-		"offset refused":            {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.GroupAuthorizationFailed}), kerr.GroupAuthorizationFailed},
-		"offset of a past member":   {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.UnknownMemberID}), ErrFenced},
-		"offset during a rebalance": {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.RebalanceInProgress}), ErrFenced},
-		"offset answer lost":        {lost(kmsg.TxnOffsetCommit, true), nil},
-		"offset request lost":       {lost(kmsg.TxnOffsetCommit, false), nil},
-		"end fenced":                {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.ProducerFenced}), ErrFenced},
-		"end refused":               {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.InvalidTxnState}), kerr.InvalidTxnState},
-		"end unknown":               {fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.UnknownServerError}), kerr.UnknownServerError},
+		"produce refused": {func(c *cluster, _ *testkit.Wire) {
+			f := refusal(kmsg.Produce, kerr.InvalidRecord)
+			f.Partitions = []int32{1}
+			c.Fault(f)
+		}, kerr.InvalidRecord},
+		"produce forbidden":         {refused(produce, kerr.TopicAuthorizationFailed), kerr.TopicAuthorizationFailed},
+		"produce fenced":            {refused(produce, kerr.InvalidProducerEpoch), ErrFenced},
+		"produce request lost":      {lost(produce, false), nil},
+		"produce answer lost":       {lost(produce, true), nil},
+		"offset refused":            {refused(offset, kerr.GroupAuthorizationFailed), kerr.GroupAuthorizationFailed},
+		"offset of a past member":   {refused(offset, kerr.UnknownMemberID), ErrFenced},
+		"offset during a rebalance": {refused(offset, kerr.RebalanceInProgress), ErrFenced},
+		"offset answer lost":        {lost(offset, true), nil},
+		"offset request lost":       {lost(offset, false), nil},
+		"end fenced":                {refused(kmsg.EndTxn, kerr.ProducerFenced), ErrFenced},
+		"end refused":               {refused(kmsg.EndTxn, kerr.InvalidTxnState), kerr.InvalidTxnState},
+		"end unknown":               {refused(kmsg.EndTxn, kerr.UnknownServerError), kerr.UnknownServerError},
 		"end request lost":          {lost(kmsg.EndTxn, false), nil},
 		"end answer lost":           {lost(kmsg.EndTxn, true), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &testkit.Wire{}
-			c := txnCluster(t, w.Option())
-			m, _ := c.join()
-			tx := c.fenced(m)
+			c, _, tx := fencedCluster(t, w.Option())
 			require.NoError(t, tx.Commit(testkit.Context(t), pair("1"), Position{Offset: 1}))
 
 			tc.break_(c, w)
@@ -94,20 +102,18 @@ func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 func TestCommitIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
-		"offset, transaction before still ending": {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.ConcurrentTransactions},
-		"offset, coordinator loading":             {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.CoordinatorLoadInProgress},
-		"offset, coordinator moved":               {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.NotCoordinator},
-		"end, transaction before still ending":    {Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.ConcurrentTransactions},
-		"end, coordinator loading":                {Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.CoordinatorLoadInProgress},
-		"end, coordinator moved":                  {Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.NotCoordinator},
-		"produce, transaction before ending":      {Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.ConcurrentTransactions},
-		"produce, leader moved":                   {Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition},
-		"produce, too few replicas":               {Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas},
+		"offset, transaction before still ending": refusal(kmsg.TxnOffsetCommit, kerr.ConcurrentTransactions),
+		"offset, coordinator loading":             refusal(kmsg.TxnOffsetCommit, kerr.CoordinatorLoadInProgress),
+		"offset, coordinator moved":               refusal(kmsg.TxnOffsetCommit, kerr.NotCoordinator),
+		"end, transaction before still ending":    refusal(kmsg.EndTxn, kerr.ConcurrentTransactions),
+		"end, coordinator loading":                refusal(kmsg.EndTxn, kerr.CoordinatorLoadInProgress),
+		"end, coordinator moved":                  refusal(kmsg.EndTxn, kerr.NotCoordinator),
+		"produce, transaction before ending":      refusal(kmsg.Produce, kerr.ConcurrentTransactions),
+		"produce, leader moved":                   refusal(kmsg.Produce, kerr.NotLeaderForPartition),
+		"produce, too few replicas":               refusal(kmsg.Produce, kerr.NotEnoughReplicas),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := txnCluster(t)
-			m, _ := c.join()
-			tx := c.fenced(m)
+			c, _, tx := fencedCluster(t)
 			fault := c.Fault(f)
 			require.NoError(t, tx.Commit(testkit.Context(t), pair("1"), Position{Offset: 1}))
 			require.Equal(t, 1, fault.Hits())
@@ -122,7 +128,7 @@ func TestFenceIsRetried(t *testing.T) {
 		t.Run(e.Message, func(t *testing.T) {
 			c := txnCluster(t)
 			m, _ := c.join()
-			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: e})
+			fault := c.Fault(refusal(kmsg.InitProducerID, e))
 			tx := c.fenced(m)
 			require.Equal(t, 1, fault.Hits())
 			require.NoError(t, tx.Commit(testkit.Context(t), pair("1"), Position{Offset: 1}))
@@ -130,15 +136,14 @@ func TestFenceIsRetried(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetriedForEver: after the transaction timeout the broker gives a
-// transaction up, and so do we.
+// TestNothingIsRetriedForEver: after the transaction timeout the broker gives a transaction up, and so do we.
 func TestNothingIsRetriedForEver(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
-		"init":    {Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ConcurrentTransactions},
-		"produce": {Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas},
-		"offset":  {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.ConcurrentTransactions},
-		"end":     {Keys: []kmsg.Key{kmsg.EndTxn}, TopLevel: true, Err: kerr.ConcurrentTransactions},
+		"init":    refusal(kmsg.InitProducerID, kerr.ConcurrentTransactions),
+		"produce": refusal(kmsg.Produce, kerr.NotEnoughReplicas),
+		"offset":  refusal(kmsg.TxnOffsetCommit, kerr.ConcurrentTransactions),
+		"end":     refusal(kmsg.EndTxn, kerr.ConcurrentTransactions),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := txnCluster(t)
@@ -163,9 +168,7 @@ func TestCommitEndsWithItsContext(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn} {
 		t.Run(key.Name(), func(t *testing.T) {
 			w := &testkit.Wire{}
-			c := txnCluster(t, w.Option())
-			m, _ := c.join()
-			tx := c.fenced(m)
+			c, _, tx := fencedCluster(t, w.Option())
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			c.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -190,13 +193,15 @@ func TestCommitEndsWithItsContext(t *testing.T) {
 }
 
 func TestErrorsAreClassified(t *testing.T) {
-	for _, e := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID, kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress} {
+	for _, e := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID,
+		kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress} {
 		err := asFenced(e)
 		require.ErrorIs(t, err, ErrFenced)
 		require.ErrorIs(t, err, e)
 	}
 	// Unclear, but not proof of another owner: Fence asks the group first.
-	for _, e := range []error{nil, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionAbortable, context.Canceled} {
+	for _, e := range []error{nil, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionAbortable,
+		context.Canceled} {
 		require.Equal(t, e, asFenced(e))
 	}
 }

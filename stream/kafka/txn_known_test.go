@@ -79,9 +79,7 @@ func (neverKnows) PartitionLeader(string, int32) (leader, epoch int32, err error
 
 // TestCommitGivesUp: what the client does not come to know in time is not committed.
 func TestCommitGivesUp(t *testing.T) {
-	c := txnCluster(t)
-	m, _ := c.join()
-	tx := c.fenced(m)
+	_, _, tx := fencedCluster(t)
 	late := errors.New("too late")
 	ctx, cancel := context.WithCancelCause(testkit.Context(t))
 	cancel(late)

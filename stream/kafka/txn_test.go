@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -33,20 +32,8 @@ func txnCluster(t testing.TB, opts ...kfake.Opt) *cluster {
 
 // join makes a real member of the group, which stays until leave.
 func (c *cluster) join() (m Member, leave func()) {
-	assigned := make(chan Member, 10)
-	cl := c.Client(
-		kgo.ConsumerGroup(testGroup), kgo.ConsumeTopics(input),
-		kgo.SessionTimeout(testkit.Patience), kgo.HeartbeatInterval(50*time.Millisecond),
-		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, _ map[string][]int32) {
-			id, generation := cl.GroupMetadata()
-			assigned <- Member{Group: testGroup, ID: id, Generation: generation}
-		}))
-	select {
-	case m = <-assigned:
-	case <-time.After(testkit.Patience):
-		c.t.Fatal("joining the group took too long")
-	}
-	return m, cl.Close
+	id, generation, leave := c.Join(testGroup, input)
+	return Member{Group: testGroup, ID: id, Generation: generation}, leave
 }
 
 // txn makes the transactions of a member; they are closed with the test.
@@ -72,8 +59,14 @@ func (c *cluster) fenced(m Member) *Txn {
 	return tx
 }
 
-// visible tells what readers of committed data see: the output, and the group's
-// offset (-1: none).
+// fencedCluster is a txnCluster with a member of the group, and its fenced transactions.
+func fencedCluster(t testing.TB, opts ...kfake.Opt) (c *cluster, m Member, tx *Txn) {
+	c = txnCluster(t, opts...)
+	m, _ = c.join()
+	return c, m, c.fenced(m)
+}
+
+// visible tells what readers of committed data see: the output, and the group's offset (-1: none).
 func (c *cluster) visible() (values []string, offset int64) {
 	cl := c.Client()
 	defer cl.Close()
@@ -97,9 +90,7 @@ func pair(value string) []*kgo.Record {
 }
 
 func TestTransactionIsWhole(t *testing.T) {
-	c := txnCluster(t)
-	m, _ := c.join()
-	tx := c.fenced(m)
+	c, _, tx := fencedCluster(t)
 	c.requireVisible(-1)
 	for i := range int64(3) {
 		records := pair(fmt.Sprint(i))
@@ -114,9 +105,7 @@ func TestTransactionIsWhole(t *testing.T) {
 }
 
 func TestTransactionNeedsARecord(t *testing.T) {
-	c := txnCluster(t)
-	m, _ := c.join()
-	tx := c.fenced(m)
+	c, _, tx := fencedCluster(t)
 	require.ErrorContains(t, tx.Commit(testkit.Context(t), nil, Position{Offset: 5}), "needs a record")
 	c.requireVisible(-1)
 	tx.Close()
@@ -124,12 +113,9 @@ func TestTransactionNeedsARecord(t *testing.T) {
 	require.ErrorContains(t, tx.Commit(testkit.Context(t), pair("a"), Position{Offset: 5}), "has to be fenced anew")
 }
 
-// TestZombieIsFenced: a takeover closes what the earlier owner left open, and refuses
-// what it tries later.
+// TestZombieIsFenced: a takeover closes what the earlier owner left open, and refuses what it tries later.
 func TestZombieIsFenced(t *testing.T) {
-	c := txnCluster(t)
-	m, _ := c.join()
-	zombie := c.fenced(m)
+	c, m, zombie := fencedCluster(t)
 	require.NoError(t, zombie.Commit(testkit.Context(t), pair("before"), Position{Offset: 1}))
 	open, err := zombie.Begin(testkit.Context(t))
 	require.NoError(t, err)
@@ -138,7 +124,8 @@ func TestZombieIsFenced(t *testing.T) {
 
 	owner := c.fenced(m)
 	c.requireVisible(1, "before", "before")
-	require.Equal(t, c.End(output, 0), c.PartitionInfo(output, 0).LastStableOffset, "the takeover closes the open transaction")
+	require.Equal(t, c.End(output, 0), c.PartitionInfo(output, 0).LastStableOffset,
+		"the takeover closes the open transaction")
 	require.ErrorIs(t, asFenced(zombie.commitOffset(testkit.Context(t), Position{Offset: 9})), ErrFenced)
 	require.Error(t, zombie.cl.EndTransaction(testkit.Context(t), kgo.TryCommit), "it was aborted")
 	require.NoError(t, owner.Commit(testkit.Context(t), pair("after"), Position{Offset: 2}))

@@ -3,100 +3,79 @@ package store
 import (
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
+
+	"kudos/dev/testkit"
 
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	benchPairs = 200_000
-	benchBatch = 1_000
-)
-
-// benchStore has pairs (post, user) with even users, flushed to files.
-func benchStore(b *testing.B) *Store {
-	s := openStore(b, b.TempDir(), testLogID)
-	w := s.NewWrite()
-	for i := range uint64(benchPairs) {
-		require.NoError(b, w.Set([]byte(pairKey(i%1000, 2*i)), make([]byte, 24)))
-	}
-	require.NoError(b, w.Commit(1))
-	require.NoError(b, s.db.Flush())
-	return s
-}
-
-// benchKeys makes sorted batches of keys, of which the part `known` is there.
-func benchKeys(known float64) [][][]byte {
-	r := rand.New(rand.NewPCG(1, 1))
-	batches := make([][][]byte, 64)
-	for i := range batches {
-		keys := make([]string, benchBatch)
-		for j := range keys {
-			n := r.Uint64N(benchPairs)
-			user := 2 * n
-			if r.Float64() >= known {
-				user++
-			}
-			keys[j] = pairKey(n%1000, user)
-		}
-		slices.Sort(keys)
-		for _, k := range slices.Compact(keys) {
-			batches[i] = append(batches[i], []byte(k))
+// BenchmarkFold does what the fold does with a store, batch by batch: it looks up the pairs and the counts of all
+// events, and writes them. It tells what the buffer earns over plain Pebble with as much memory, in time and in CPU
+// time of the whole process (spills and compactions run concurrently), an event. At -benchtime=80x it is of 2,000,000
+// events.
+func BenchmarkFold(b *testing.B) {
+	const events = 25_000
+	for _, shape := range []struct {
+		name  string
+		posts int
+	}{{"hot", 1}, {"posts=1000", 1000}, {"uniform", 1_000_000}} {
+		for _, kind := range []struct {
+			name   string
+			buffer uint64
+		}{{"plain", 0}, {"buffered", 128 << 20}} {
+			b.Run(shape.name+"/"+kind.name, func(b *testing.B) {
+				stores := NewSet(b.TempDir(), 384<<20, testkit.Log()) // Pebble takes memtables out of it
+				defer stores.Close()
+				stores.MemtableBytes = 32 << 20
+				stores.BufferBytes = kind.buffer
+				s := stores.New("table", 0)
+				require.NoError(b, s.Open())
+				r := rand.New(rand.NewPCG(1, 1))
+				began := cpuTime(b)
+				for i := 0; b.Loop(); i++ {
+					foldBatch(b, s, r, shape.posts, events, int64(i))
+				}
+				require.NoError(b, s.Close())
+				n := float64(b.N * events)
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/n, "ns/event")
+				b.ReportMetric(float64((cpuTime(b)-began).Nanoseconds())/n, "cpu-ns/event")
+			})
 		}
 	}
-	return batches
 }
 
-// BenchmarkLookup tells ns and allocations of a batch, and ns of one key.
-func BenchmarkLookup(b *testing.B) {
-	s := benchStore(b)
-	for name, known := range map[string]float64{"known": 1, "unknown": 0} {
-		b.Run(name, func(b *testing.B) {
-			batches := benchKeys(known)
-			keys, found := 0, 0
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				batch := batches[i%len(batches)]
-				keys += len(batch)
-				err := s.Lookup(len(batch), func(i int) []byte { return batch[i] }, func(int, []byte) error { found++; return nil })
-				require.NoError(b, err)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(keys), "ns/key")
-			b.ReportMetric(float64(found)/float64(keys), "found/key")
-		})
+// foldBatch looks up and writes what a batch of events needs, in the order of keys.
+func foldBatch(b *testing.B, s *Store, r *rand.Rand, posts, events int, offset int64) {
+	keys := make([]string, 0, 2*events)
+	for range events {
+		post := r.Uint64N(uint64(posts))
+		pair := pairKey(post, r.Uint64N(1_000_000))
+		keys = append(keys, pair, pair[:8])
 	}
-}
-
-// BenchmarkGet is what Lookup is compared with: key by key, in the same order.
-func BenchmarkGet(b *testing.B) {
-	s := benchStore(b)
-	batches := benchKeys(1)
-	keys := 0
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		for _, k := range batches[i%len(batches)] {
-			_, err := s.Get(string(k))
-			require.NoError(b, err)
-			keys++
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(keys), "ns/key")
-}
-
-// BenchmarkWrite tells ns and allocations of a batch, and ns of one key.
-func BenchmarkWrite(b *testing.B) {
-	s := benchStore(b)
-	batches := benchKeys(0.5)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	found := 0
+	require.NoError(b, s.Lookup(len(keys), func(i int) []byte {
+		return []byte(keys[i])
+	}, func(int, []byte) error { found++; return nil }))
 	value := make([]byte, 24)
-	keys := 0
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		w := s.NewWrite()
-		for _, k := range batches[i%len(batches)] {
-			require.NoError(b, w.Set(k, value))
-			keys++
+	w := s.NewWrite()
+	if s.buffer != nil {
+		w.Stage(len(keys), func(i int) ([]byte, []byte) { return []byte(keys[i]), value })
+	} else {
+		for _, key := range keys {
+			require.NoError(b, w.Set([]byte(key), value))
 		}
-		require.NoError(b, w.Commit(int64(i)))
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(keys), "ns/key")
+	require.NoError(b, w.Commit(offset))
+}
+
+// cpuTime is what the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

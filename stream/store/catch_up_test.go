@@ -14,15 +14,22 @@ import (
 	"kudos/stream/kafka"
 )
 
-// catchUp opens the store of partition 0 below dir as goka's builder would, and
-// brings it up to date.
-func catchUp(t testing.TB, c *testkit.Cluster, dir string) (*Store, error) {
+// catchUp brings the store of partition 0 below dir up to date.
+func catchUp(t testing.TB, c *testkit.Cluster, dir string) *Store {
+	s, err := tryCatchUp(t, c, dir)
+	require.NoError(t, err)
+	return s
+}
+
+func tryCatchUp(t testing.TB, c *testkit.Cluster, dir string) (*Store, error) {
 	cl := c.Client()
 	defer cl.Close()
-	topics, err := kafka.LookUpTopics(testkit.Context(t), cl, testkit.Table)
-	require.NoError(t, err)
-	s := openStore(t, dir, kafka.LogID{ClusterID: topics.ClusterID, TopicID: topics.ByName[testkit.Table].ID})
-	return s, s.CatchUp(testkit.Context(t), cl, testkit.Table, 0)
+	stores := NewSet(dir, 64<<20, testkit.Log())
+	t.Cleanup(stores.Close)
+	s := stores.New(testkit.Table, 0)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	_, err := s.CatchUp(testkit.Context(t), cl, Hooks{})
+	return s, err
 }
 
 func TestCatchUp(t *testing.T) {
@@ -33,20 +40,19 @@ func TestCatchUp(t *testing.T) {
 			c.Topic(testkit.Table, 1)
 			shape.Write(c)
 			dir := t.TempDir()
-			s, err := catchUp(t, c, dir)
-			require.NoError(t, err)
-			require.Equal(t, shape.Want, testkit.Contents(t, s))
+			s := catchUp(t, c, dir)
+			require.Equal(t, shape.Want, contents(t, s))
 			info := c.PartitionInfo(testkit.Table, 0)
 			if offset, ok := s.Offset(); info.LastStableOffset > info.LogStartOffset {
 				require.True(t, ok)
-				require.Equal(t, info.LastStableOffset-1, offset, "the store covers the log up to its last stable offset")
+				require.Equal(t, info.LastStableOffset-1, offset,
+					"the store covers the log up to its last stable offset")
 			}
 			require.NoError(t, s.Close())
 
 			// What comes later is read from there on.
 			c.Transact("u", testkit.Commit(), testkit.Record(testkit.Table, 0, "later", "1"))
-			s, err = catchUp(t, c, dir)
-			require.NoError(t, err)
+			s = catchUp(t, c, dir)
 			require.Equal(t, "1", get(t, s, "later"))
 		})
 	}
@@ -66,9 +72,8 @@ func TestCatchUpReadsALargeTable(t *testing.T) {
 		c.Transact("t", testkit.Commit(), recs...)
 	}
 	counts := c.CountRequests()
-	s, err := catchUp(t, c, t.TempDir())
-	require.NoError(t, err)
-	require.Len(t, testkit.Contents(t, s), 1200)
+	s := catchUp(t, c, t.TempDir())
+	require.Len(t, contents(t, s), 1200)
 	require.EqualValues(t, 1200, s.replayed.Load(), "what it read")
 	offset, _ := s.Offset()
 	require.Equal(t, c.End(testkit.Table, 0)-1, offset)
@@ -82,16 +87,14 @@ func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
 	for name, local := range map[string]int64{"ahead of the log": 100, "behind its start": 1} {
 		t.Run(name, func(t *testing.T) {
 			c := testkit.NewCluster(t)
-			c.Topic(testkit.Table, 1)
-			c.Produce(testkit.Records(testkit.Table, 0, 0, 8)...)
+			c.Fill(testkit.Table, 1, 8)
 			require.NoError(t, c.DeleteRecords(testkit.Table, 0, 6))
 			dir := t.TempDir()
-			s := openStore(t, dir, kafka.LogID{ClusterID: "test-cluster", TopicID: c.TopicInfo(testkit.Table).TopicID})
+			s := catchUp(t, c, dir)
 			put(t, s, local, "", "stale")
 			require.NoError(t, s.Close())
-			s, err := catchUp(t, c, dir)
-			require.NoError(t, err)
-			require.Equal(t, []string{"key-000006=value-6", "key-000007=value-7"}, testkit.Contents(t, s))
+			s = catchUp(t, c, dir)
+			require.Equal(t, []string{"key-000006=value-6", "key-000007=value-7"}, contents(t, s))
 		})
 	}
 }
@@ -100,68 +103,99 @@ func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
 func TestCatchUpOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCluster(t)
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Records(testkit.Table, 0, 0, 5000)...)
+	c.Fill(testkit.Table, 1, 5000)
 	dir := t.TempDir()
-	s, err := catchUp(t, c, dir)
-	require.NoError(t, err)
+	s := catchUp(t, c, dir)
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Open())
 	damage(t, newest(t, s, "*.sst"))
-	_, err = s.Get("key-004000")
+	_, err := s.Find([]byte("key-004000"), func([]byte) error { return nil })
 	require.Error(t, err)
-	require.NoError(t, s.CatchUp(testkit.Context(t), c.Client(), testkit.Table, 0))
-	require.Len(t, testkit.Contents(t, s), 5000)
+	_, err = s.CatchUp(testkit.Context(t), c.Client(), Hooks{})
+	require.NoError(t, err)
+	require.Len(t, contents(t, s), 5000)
 	put(t, s, c.End(testkit.Table, 0)-1, "", "goes on")
 }
 
 func TestReadingIsRetried(t *testing.T) {
 	t.Parallel()
-	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownTopicID, kerr.LeaderNotAvailable, kerr.KafkaStorageError} {
+	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownTopicID,
+		kerr.LeaderNotAvailable, kerr.KafkaStorageError} {
 		t.Run(e.Message, func(t *testing.T) {
 			c := testkit.NewCluster(t)
-			c.Topic(testkit.Table, 1)
-			c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+			c.Fill(testkit.Table, 1, 3)
 			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: testkit.Table, Err: e})
-			s, err := catchUp(t, c, t.TempDir())
-			require.NoError(t, err)
-			require.Len(t, testkit.Contents(t, s), 3)
+			s := catchUp(t, c, t.TempDir())
+			require.Len(t, contents(t, s), 3)
 			require.Equal(t, 1, fault.Hits())
 		})
 	}
 	t.Run("connection lost", func(t *testing.T) {
 		c := testkit.NewCluster(t)
-		c.Topic(testkit.Table, 1)
-		c.Produce(testkit.Records(testkit.Table, 0, 0, 3)...)
+		c.Fill(testkit.Table, 1, 3)
 		c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 			return nil, errors.New("cut"), true // once
 		})
-		s, err := catchUp(t, c, t.TempDir())
-		require.NoError(t, err)
-		require.Len(t, testkit.Contents(t, s), 3)
+		s := catchUp(t, c, t.TempDir())
+		require.Len(t, contents(t, s), 3)
 	})
 	t.Run("final", func(t *testing.T) {
 		c := testkit.NewCluster(t)
 		c.Topic(testkit.Table, 1)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: testkit.Table, Err: kerr.TopicAuthorizationFailed})
-		_, err := catchUp(t, c, t.TempDir())
+		_, err := tryCatchUp(t, c, t.TempDir())
 		require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)
 	})
 }
 
 // A topic that is made anew between two requests of a catch-up is another log.
-func TestReadOnOfATopicMadeAnew(t *testing.T) {
+func TestCatchUpOfATopicMadeAnewMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCluster(t)
 	c.Topic(testkit.Table, 1)
 	c.Produce(testkit.Record(testkit.Table, 0, "end", "1"))
-	s := openStore(t, t.TempDir(), testLogID)
-	cl := c.Client()
-	next, err := s.Resume(testkit.Context(t), cl, testkit.Table, 0, func() {})
-	require.NoError(t, err)
-	require.NoError(t, c.DeleteTopic(testkit.Table))
-	c.Topic(testkit.Table, 1)
-	c.Produce(testkit.Record(testkit.Table, 0, "end", "2"))
-	err = s.ReadOn(testkit.Context(t), cl, testkit.Table, 0, next, func(kafka.LogChunk) error { return errors.New("it was read") })
+	s := newStore(t, t.TempDir())
+	s.topic = testkit.Table
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	_, err := s.CatchUp(testkit.Context(t), c.Client(), Hooks{
+		Begin: func() error {
+			require.NoError(t, c.DeleteTopic(testkit.Table))
+			c.Topic(testkit.Table, 1)
+			c.Produce(testkit.Record(testkit.Table, 0, "end", "2"))
+			return nil
+		},
+		Apply: func(kafka.LogChunk) error { return errors.New("it was read") },
+	})
 	require.ErrorIs(t, err, kafka.ErrRecreated)
+}
+
+// TestCatchUpOfAnotherLog: nothing of it is left.
+func TestCatchUpOfAnotherLog(t *testing.T) {
+	t.Parallel()
+	for name, another := range map[string]func(c *testkit.Cluster) *testkit.Cluster{
+		"cluster": func(*testkit.Cluster) *testkit.Cluster { return testkit.NewCluster(t, kfake.ClusterID("another")) },
+		"topic": func(c *testkit.Cluster) *testkit.Cluster {
+			require.NoError(t, c.DeleteTopic(testkit.Table))
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := testkit.NewCluster(t)
+			c.Topic(testkit.Table, 1)
+			c.Produce(testkit.Record(testkit.Table, 0, "a", "1"),
+				testkit.Record(testkit.Table, 0, strings.Repeat("\xff", 16), "1"))
+			dir := t.TempDir()
+			s := catchUp(t, c, dir)
+			first := s.LogID()
+			require.NoError(t, s.Close())
+
+			c = another(c)
+			c.Topic(testkit.Table, 1)
+			c.Produce(testkit.Record(testkit.Table, 0, "b", "1"), testkit.Record(testkit.Table, 0, "c", "1"),
+				testkit.Record(testkit.Table, 0, "d", "1"))
+			s = catchUp(t, c, dir)
+			require.Equal(t, []string{"b=1", "c=1", "d=1"}, contents(t, s))
+			require.NotEqual(t, first, s.LogID())
+		})
+	}
 }

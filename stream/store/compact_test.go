@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"kudos/stream/kafka"
 )
 
 func TestCompactStopped(t *testing.T) {
@@ -18,7 +16,7 @@ func TestCompactStopped(t *testing.T) {
 	root := t.TempDir()
 	stores := NewSet(root, 1<<20, log)
 	defer stores.Close()
-	store := stores.New(kafka.LogID{ClusterID: "c"}, "table", 3)
+	store := stores.New("table", 3)
 	require.NoError(t, store.Open())
 	for round := range 3 { // so that files hold what later ones replace
 		w := store.NewWrite()
@@ -55,9 +53,7 @@ func TestCompactStopped(t *testing.T) {
 	offset, ok := store.Offset()
 	require.True(t, ok)
 	require.EqualValues(t, 2, offset)
-	value, err := store.Get("key-00000000")
-	require.NoError(t, err)
-	require.Equal(t, "value of round 2", string(value))
+	require.Equal(t, "value of round 2", get(t, store, "key-00000000"))
 	require.NoError(t, store.Close())
 
 	_, err = CompactStopped(filepath.Join(root, "table", "4"), log, func([]byte) {})

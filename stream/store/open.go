@@ -1,18 +1,20 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kudos/stream/kafka"
 )
 
 // memtableBytes is what one partition holds in memory before it goes to disk. A write
@@ -20,8 +22,7 @@ import (
 // fifth of the whole drain rate: the 50,000 pairs of a full batch take 8 MiB.
 const memtableBytes = 32 << 20
 
-// l0Stop is how many files that overlap may wait for a compaction before nothing more is
-// written.
+// l0Stop is how many files that overlap may wait for a compaction before nothing more is written.
 const l0Stop = 20
 
 // memtablesStop is how many memtables may wait for the disk before nothing more is written.
@@ -39,8 +40,7 @@ const (
 // minMemtable is as small as Pebble's memtable gets.
 const minMemtable = 256 << 10
 
-// lockFile is Pebble's, corruptMark ours: it tells the next Open that files were
-// found corrupted.
+// lockFile is Pebble's, corruptMark ours: it tells the next Open that files were found corrupted.
 const (
 	lockFile    = "LOCK"
 	corruptMark = "CORRUPTED"
@@ -51,8 +51,7 @@ var (
 	errNotOpen   = errors.New("local state is not open")
 )
 
-// Open opens the store and makes it empty if it is a copy of another log, or not
-// usable: the log has everything.
+// Open opens the store, whatever log it is a copy of, and makes it empty if it is not usable: the log has everything.
 func (s *Store) Open() error {
 	err := s.lockDir()
 	switch {
@@ -70,9 +69,9 @@ func (s *Store) Open() error {
 	return nil
 }
 
-// Trouble tells why a store is of no use as it is, or nil: a file does not read right,
-// or its files cannot be written any more.
-func (s *Store) Trouble() error {
+// unusableWhy tells why a store cannot be used as it is, or nil: it is not open, a file does not read right, or its
+// files cannot be written any more.
+func (s *Store) unusableWhy() error {
 	switch {
 	case s.corrupt.Load():
 		return errCorrupted
@@ -82,15 +81,15 @@ func (s *Store) Trouble() error {
 	return s.background.err()
 }
 
-// refresh opens a store again that is in trouble. What was only in memory is read from
+// refresh opens a store again that cannot be used as it is. What was only in memory is read from
 // the log again. Nobody else may be reading.
 func (s *Store) refresh() error {
-	trouble := s.Trouble()
-	if trouble == nil {
+	why := s.unusableWhy()
+	if why == nil {
 		return nil
 	}
-	s.log.Warn("local state is opened again", "dir", s.dir, "error", trouble)
 	if s.db != nil {
+		s.log.Warn("local state is opened again", "dir", s.dir, "error", why)
 		s.closeBuffer()
 		_ = s.closeDB() // of what does not work, nothing that it says matters
 	}
@@ -101,8 +100,7 @@ func (s *Store) refresh() error {
 	return s.Open()
 }
 
-// lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged
-// and not in use.
+// lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged and not in use.
 func (s *Store) lockDir() (err error) {
 	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -140,11 +138,7 @@ func (s *Store) load() error {
 	if err := s.openBuffer(); err != nil {
 		return err
 	}
-	if s.buffer == nil {
-		s.shown.show(db, nil)
-		return nil
-	}
-	s.shown.show(db, s.buffer.filter)
+	s.shown.show(db, s.buffer)
 	return nil
 }
 
@@ -166,7 +160,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 			BackgroundError: s.backgroundFailed(s.background),
 		},
 	}
-	if s.budget != nil {
+	if s.memory != nil {
 		opts.MemTableSize = minMemtable // nothing goes there
 	}
 	for i := range opts.Levels {
@@ -180,8 +174,7 @@ func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
 	s.Distrust(fmt.Errorf("%s: %w", info.Path, info.Details))
 }
 
-// Distrust has the store not be written any more, and be made anew when its partition is opened again (see Resume): what
-// is in it is wrong.
+// Distrust stops all writes to the store, and has CatchUp rebuild it: its content is wrong.
 func (s *Store) Distrust(why error) {
 	if s.corrupt.Swap(true) {
 		return
@@ -201,36 +194,27 @@ func (s *Store) mark(name string) error {
 	return f.Close()
 }
 
-// background is the work that Pebble does beside, for as long as it is open.
+// background is the work that Pebble does beside, for as long as it is open. It is done at the first failure.
 type background struct {
-	failed chan struct{} // closed at the first failure
-	once   sync.Once
-	cause  error // to be read after failed
+	context.Context
+	fail context.CancelCauseFunc
 }
 
-func newBackground() *background { return &background{failed: make(chan struct{})} }
+func newBackground() background {
+	ctx, fail := context.WithCancelCause(context.Background())
+	return background{ctx, fail}
+}
 
 // err is the first failure, or nil.
-func (b *background) err() error {
-	if b == nil {
-		return nil
-	}
-	select {
-	case <-b.failed:
-		return b.cause
-	default:
-		return nil
-	}
-}
+func (b background) err() error { return context.Cause(b) }
 
 // backgroundPause is the time between two tries of background work that fails.
 const backgroundPause = 100 * time.Millisecond
 
-// backgroundFailed is called at each failed flush or compaction. Pebble tries again and
-// again without a pause, for ever if the disk is full or the files are gone, and whoever
-// writes or closes would wait for that. So the first failure ends the use of the store
-// (see refresh), and until somebody notices, each one costs time.
-func (s *Store) backgroundFailed(b *background) func(error) {
+// backgroundFailed is called at each failed flush or compaction. Pebble tries again and again without a pause, for ever
+// if the disk is full or the files are gone, and whoever writes or closes would wait for that. So the first failure
+// ends the use of the store (see refresh), and until somebody notices, each one costs time.
+func (s *Store) backgroundFailed(b background) func(error) {
 	return func(err error) {
 		s.giveUp(b, err)
 		time.Sleep(backgroundPause)
@@ -238,14 +222,11 @@ func (s *Store) backgroundFailed(b *background) func(error) {
 }
 
 // giveUp notes the first failure.
-func (s *Store) giveUp(b *background, err error) {
-	b.once.Do(func() {
-		if !s.corrupt.Load() {
-			s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
-		}
-		b.cause = err
-		close(b.failed)
-	})
+func (s *Store) giveUp(b background, err error) {
+	if b.err() == nil && !s.corrupt.Load() {
+		s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
+	}
+	b.fail(err)
 }
 
 // rebuild replaces the files by an empty store (deleting all keys would leave a
@@ -272,7 +253,8 @@ func (s *Store) rebuild() error {
 
 // loadLocal reads the store's own record.
 func (s *Store) loadLocal() error {
-	s.setOffset(offsetNone)
+	s.id = kafka.LogID{}
+	s.offset.Store(offsetNone)
 	value, closer, err := s.db.Get([]byte(localKey))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return s.checkEmpty()
@@ -282,14 +264,15 @@ func (s *Store) loadLocal() error {
 	}
 	defer closer.Close()
 	id, offset, ok := decodeLocal(value)
-	if !ok || id != s.id {
-		return errOtherLog
+	if !ok {
+		return errUnknownLog
 	}
-	s.setOffset(offset)
+	s.id = id
+	s.offset.Store(offset)
 	return nil
 }
 
-var errOtherLog = errors.New("it is a copy of another log")
+var errUnknownLog = errors.New("it does not say which log it is a copy of")
 
 // checkEmpty refuses data without a record of what it is.
 func (s *Store) checkEmpty() error {
@@ -302,13 +285,12 @@ func (s *Store) checkEmpty() error {
 		return err
 	}
 	if any {
-		return errOtherLog
+		return errUnknownLog
 	}
 	return nil
 }
 
-// Close flushes and closes; without the flush all that is in memory would have to be
-// read again.
+// Close flushes and closes; without the flush all that is in memory would have to be read again.
 func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
@@ -327,6 +309,14 @@ func (s *Store) Close() error {
 		return fmt.Errorf("closing local state in %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// Leave closes a store at the end of its owner's session. Where that fails, only time is lost.
+func Leave(s *Store) {
+	if err := s.Close(); err != nil {
+		s.log.Warn("a local copy was not closed in order: what was only in memory is read again",
+			"topic", s.topic, "partition", s.partition, "error", err)
+	}
 }
 
 // flush writes to disk what is in memory. It does not wait for what fails.
@@ -348,13 +338,13 @@ func (s *Store) flushPebble() error {
 	select {
 	case <-flushed:
 		return nil
-	case <-s.background.failed:
+	case <-s.background.Done():
 		return s.background.err()
 	}
 }
 
-// FlushSoon begins to write to disk what is in memory, and does not wait for it.
-func (s *Store) FlushSoon() error {
+// flushSoon begins to write to disk what is in memory, and does not wait for it.
+func (s *Store) flushSoon() error {
 	if _, err := s.db.AsyncFlush(); err != nil {
 		return fmt.Errorf("flushing local state in %s: %w", s.dir, err)
 	}

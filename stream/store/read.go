@@ -7,16 +7,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Find reads one key: found is called with its value, if it is there. The value is
-// valid during the call only.
+// Find reads one key: found is called with its value, if it is there. The value is valid during the call only.
 func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
-	if b := s.buffer; b != nil {
-		b.hashes = append(b.hashes[:0], b.hash(key))
-		b.touch()
-		onDisk := b.onDisk&1 == 1
-		if value, known := b.get(b.hashes[0], key, onDisk); value != nil {
+	if s.buffer != nil {
+		switch value, known := s.buffer.Find(key); {
+		case value != nil:
 			return true, found(value)
-		} else if known || !onDisk {
+		case known:
 			return false, nil
 		}
 	}
@@ -31,13 +28,23 @@ func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err e
 	return true, errors.Join(err, closer.Close())
 }
 
-// Lookup reads many keys as Reader.Lookup does; with a buffer they may be in any
-// order, and so is what is found.
+// Lookup reads many keys as Reader.Lookup does; with a buffer they may be in any order, and so is what is found.
 func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
 	if s.buffer != nil {
-		return s.lookup(n, key, found)
+		missing, err := s.buffer.Lookup(n, key, found)
+		if err != nil || missing == 0 {
+			return err
+		}
+		return s.lookup(missing,
+			func(i int) []byte { key, _ := s.buffer.Missing(i); return key },
+			func(i int, value []byte) error { _, place := s.buffer.Missing(i); return found(place, value) })
 	}
-	r, err := s.NewReader()
+	return s.lookup(n, key, found)
+}
+
+// lookup asks Pebble.
+func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
+	r, err := s.pebbleReader()
 	if err != nil {
 		return err
 	}
@@ -74,10 +81,9 @@ func (s *Store) pebbleReader() (*Reader, error) {
 // Close gives the reader up.
 func (r *Reader) Close() { _ = r.iter.Close() } // its error is one that a read returned
 
-// Lookup reads many keys, which must be sorted and distinct: found is called with
-// the index and the value of each key that is there, in order. The value is valid
-// during the call only. One iterator in key order is several times as fast as
-// single look-ups.
+// Lookup reads many keys, which must be sorted and distinct: found is called with the index and the value of each key
+// that is there, in order. The value is valid during the call only. One iterator in key order is several times as fast
+// as single look-ups.
 func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
 	for i := range n {
 		// The whole key is its prefix, so this asks the Bloom filters first.
@@ -98,8 +104,8 @@ func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value [
 	return nil
 }
 
-// Scan reads the keys from one on, up to another (excluded), in order, until each returns
-// false or fails. Key and value are valid during the call only.
+// Scan reads the keys from one on, up to another (excluded; nil: to the end), in order, until each returns false or
+// fails. Key and value are valid during the call only.
 func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, err error)) error {
 	r.iter.SetBounds(from, to)
 	for ok := r.iter.First(); ok; ok = r.iter.Next() {
@@ -107,12 +113,37 @@ func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, 
 		if err != nil {
 			return r.s.readError(err)
 		}
+		if string(r.iter.Key()) == localKey {
+			continue
+		}
 		if more, err := each(r.iter.Key(), value); err != nil || !more {
 			return err
 		}
 	}
 	if err := r.iter.Error(); err != nil {
 		return r.s.readError(err)
+	}
+	return nil
+}
+
+// Scan is Reader.Scan of a store as it is now.
+func Scan(s *Store, from, to []byte, each func(key, value []byte) (more bool, err error)) error {
+	r, err := s.NewReader()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.Scan(from, to, each)
+}
+
+// PrefixEnd returns the first key behind all that begin with prefix; nil: there is none.
+func PrefixEnd(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			end := append(make([]byte, 0, i+1), prefix[:i+1]...)
+			end[i]++
+			return end
+		}
 	}
 	return nil
 }

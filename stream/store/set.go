@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"kudos/stream/kafka"
+	"kudos/stream/store/buffer"
 )
 
 // Set opens the local copies of table topics below one folder, which share a
@@ -30,7 +30,7 @@ type Set struct {
 	cache *pebble.Cache
 	log   *slog.Logger
 
-	budget   bufferBudget
+	memory   *buffer.Memory // nil: without buffers, or no store was made yet
 	replayed atomic.Int64
 
 	mu struct {
@@ -64,9 +64,8 @@ const (
 	standbyCacheBytes    = 8 << 20
 )
 
-// Standby makes a set of stores on the same folder, for the copies of partitions that
-// are worked on elsewhere: without buffers, and with a cache of their own, so that they
-// take no memory from the partitions that are worked on here.
+// Standby makes a set of stores on the same folder, for the copies of partitions that are worked on elsewhere: without
+// buffers, and with a cache of their own, so that they take no memory from the partitions that are worked on here.
 func (s *Set) Standby() *Set {
 	copies := NewSetOn(s.fs, s.dir, standbyCacheBytes, s.log)
 	copies.MemtableBytes = standbyMemtableBytes
@@ -85,17 +84,18 @@ func (s *Set) Replayed() int64 { return s.replayed.Load() }
 // Close gives up what the stores shared.
 func (s *Set) Close() {
 	s.cache.Unref()
-	if s.budget.open.Load() == 0 { // somebody may be reading a store that was not closed
-		s.budget.pages.close()
+	if s.memory != nil {
+		s.memory.Close()
 	}
 }
 
-// New makes the store of a partition of a log. It takes the place of the one that was made before; Open it.
-func (s *Set) New(id kafka.LogID, topic string, partition int32) *Store {
+// New makes the store of a partition of a table topic. It takes the place of the one that was made before. CatchUp
+// opens it, or Open.
+func (s *Set) New(topic string, partition int32) *Store {
 	st := &Store{
+		topic: topic, partition: partition,
 		fs:    s.fs,
 		dir:   filepath.Join(s.dir, topic, strconv.Itoa(int(partition))),
-		id:    id,
 		cache: s.cache,
 		log:   s.log,
 
@@ -104,12 +104,10 @@ func (s *Set) New(id kafka.LogID, topic string, partition int32) *Store {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.BufferBytes > 0 {
-		st.budget = &s.budget
-		if s.budget.bytes == 0 {
-			s.budget.bytes, s.budget.pages.small = s.BufferBytes, s.BufferBytes < minPaged
-		}
+	if s.BufferBytes > 0 && s.memory == nil {
+		s.memory = buffer.NewMemory(s.BufferBytes)
 	}
+	st.memory = s.memory
 	s.mu.open[topicPartition{topic, partition}] = st
 	return st
 }

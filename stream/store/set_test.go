@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"os"
+	"reflect"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -9,8 +12,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// TestMemtablesFitTheCache: they are memory beside the cache, for each partition, and fill
-// for an hour.
+// TestMemtablesFitTheCache: they are memory beside the cache, for each partition, and fill for an hour.
 func TestMemtablesFitTheCache(t *testing.T) {
 	for _, c := range []struct {
 		bytes uint64
@@ -28,4 +30,45 @@ func TestMemtablesFitTheCache(t *testing.T) {
 		require.Equal(t, c.want, s.MemtableBytes, "%d bytes, a cache of %d", c.bytes, c.cache)
 		s.Close()
 	}
+}
+
+// TestTheStoreIsNarrow: what everybody builds on has few methods.
+func TestTheStoreIsNarrow(t *testing.T) {
+	require.LessOrEqual(t, reflect.TypeFor[*Store]().NumMethod(), 12)
+}
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// TestSizeIsOfWhatIsOpen: keys are counted once, over a start, too; a store that is closed has no series.
+func TestSizeIsOfWhatIsOpen(t *testing.T) {
+	stores := NewSetOn(vfs.NewMem(), "state", 1<<20, testkit.Log())
+	stores.BufferBytes = 4 << 10
+	t.Cleanup(stores.Close)
+	open := func() *Store {
+		s := stores.New("table", 3)
+		require.NoError(t, s.Open())
+		return s
+	}
+	sizes := NewCollector("fold", stores)
+	require.Empty(t, testkit.Gauges(t, sizes))
+	s := open()
+	const keys, bytes = "kudos_state_entries 3 fold table", "kudos_state_bytes 3 fold table"
+	require.Contains(t, testkit.Gauges(t, sizes), keys)
+	for range 2 {
+		for i := range 100 {
+			put(t, s, int64(i), "", fmt.Sprint(i))
+		}
+		require.NoError(t, s.spillAll())
+	}
+	before := testkit.Gauges(t, sizes)
+	require.InDelta(t, 100, before[keys], 2)
+	require.Positive(t, before[bytes])
+	require.NoError(t, s.Close())
+	require.Empty(t, testkit.Gauges(t, sizes))
+	s = open()
+	testkit.WaitFor(t, "the keys to be counted", func() bool {
+		return testkit.Gauges(t, sizes)[keys] >= before[keys]-2
+	})
+	require.InDelta(t, 101, testkit.Gauges(t, sizes)[keys], 2, "with the store's own position")
+	require.NoError(t, s.Close())
 }

@@ -6,26 +6,26 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kudos/stream/store/buffer"
 )
 
 // This file is what stores tell of their size, to whoever asks at any time.
 
-// shownStore is the part of a store that can be looked at from another goroutine while it is
-// being opened and closed.
+// shownStore is the part of a store that can be looked at from another goroutine while it is being opened and closed.
 type shownStore struct {
 	mu     sync.Mutex
-	db     *pebble.DB // nil: not open
-	filter *keyFilter // nil: it has none
+	db     *pebble.DB     // nil: not open
+	buffer *buffer.Buffer // nil: it has none
 }
 
-func (s *shownStore) show(db *pebble.DB, filter *keyFilter) {
+func (s *shownStore) show(db *pebble.DB, b *buffer.Buffer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.db, s.filter = db, filter
+	s.db, s.buffer = db, b
 }
 
-// size returns what the store takes on disk, and how many keys it has there, -1 if it does not
-// count them.
+// size returns what the store takes on disk, and how many keys it has there, -1 if it does not count them.
 func (s *shownStore) size() (bytes uint64, keys float64, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,8 +33,8 @@ func (s *shownStore) size() (bytes uint64, keys float64, open bool) {
 		return 0, 0, false
 	}
 	keys = -1
-	if s.filter != nil {
-		keys = float64(s.filter.keys.Load())
+	if s.buffer != nil {
+		keys = float64(s.buffer.Keys())
 	}
 	return s.db.Metrics().DiskSpaceUsage(), keys, true
 }
@@ -59,9 +59,12 @@ func NewCollector(role string, stores *Set) prometheus.Collector {
 	return sizeCollector{
 		stores: stores,
 		bytes: prometheus.NewDesc("kudos_state_bytes",
-			"What the local copy of a table topic's partition takes on disk.", []string{"topic", "partition"}, constant),
+			"What the local copy of a table topic's partition takes on disk.", []string{"topic", "partition"},
+			constant),
 		keys: prometheus.NewDesc("kudos_state_entries",
-			"Keys that the local copy of a table topic's partition has on disk, within some 1 %, those since deleted included. While it has just been opened, fewer: they are being counted.", []string{"topic", "partition"}, constant),
+			"Keys that the local copy of a table topic's partition has on disk, within some 1 %, those since deleted "+
+				"included. While it has just been opened, fewer: they are being counted.",
+			[]string{"topic", "partition"}, constant),
 		replayed: prometheus.NewDesc("kudos_state_replayed_records_total",
 			"Records of changelogs that were read to bring local copies up to date.", nil, constant),
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kudos/stream/store/buffer"
 )
 
 // spillFile is what a spill is called until it is one of Pebble's files.
@@ -18,11 +20,98 @@ const spillFile = "spill"
 // compactionPause is the time between two looks at how compactions go on.
 const compactionPause = 20 * time.Millisecond
 
-// writeOut brings a spill to disk, as one of Pebble's files. Of the buffer it touches only
-// what the store's owner does not change meanwhile: the filter.
-func (s *Store) writeOut(b *buffer, sp *spill) error {
+// filterKeyBytes is about what a key takes on disk.
+const filterKeyBytes = 24
+
+// openBuffer begins with the keys that Pebble has.
+func (s *Store) openBuffer() error {
+	if s.memory == nil {
+		return nil
+	}
+	iter, err := s.db.NewIter(nil) // sees the keys of now, however long it takes
+	if err != nil {
+		return err
+	}
+	s.spilled = s.offset.Load()
+	total := s.db.Metrics().Total()
+	s.buffer = s.memory.Open(uint64(total.TablesSize)/filterKeyBytes, func(each func(key []byte) bool) error {
+		for ok := iter.First(); ok && each(iter.Key()); ok = iter.Next() {
+		}
+		return iter.Close()
+	})
+	return nil
+}
+
+// closeBuffer ends what the buffer has running. What is in it is lost.
+func (s *Store) closeBuffer() {
+	if s.buffer != nil {
+		s.buffer.Close()
+		s.buffer = nil
+	}
+}
+
+// seal tells that the log has all that was staged, up to and including offset.
+func (s *Store) seal(offset int64) error {
+	s.buffer.Seal()
+	s.offset.Store(offset)
+	if s.buffer.Settled() {
+		if err := s.buffer.Settle(); err != nil {
+			return err
+		}
+	}
+	if !s.buffer.Full() {
+		return nil
+	}
+	return s.beginSpill()
+}
+
+// abandon forgets what was staged, and with it what was written since the last spill.
+func (s *Store) abandon() {
+	if s.buffer != nil && s.buffer.Unsealed() {
+		s.buffer.Abandon()
+		s.offset.Store(s.spilled)
+	}
+}
+
+// beginSpill sends what is in the buffer to disk, once the spill before has come there.
+func (s *Store) beginSpill() error {
+	if s.buffer.Unsealed() {
+		return fmt.Errorf("writing local state in %s: what was staged is not sealed", s.dir)
+	}
+	if err := s.buffer.Settle(); err != nil {
+		return err
+	}
+	offset, id, background := s.offset.Load(), s.id, s.background
+	if s.buffer.Empty() && offset == s.spilled {
+		return nil
+	}
+	s.spilled = offset
+	s.buffer.Spill(func(sp *buffer.Spill) error {
+		err := s.writeOut(sp, encodeLocal(id, offset))
+		if err != nil {
+			s.giveUp(background, err)
+		}
+		return err
+	})
+	return nil
+}
+
+// spillAll has Pebble know all that the store has.
+func (s *Store) spillAll() error {
+	if s.buffer == nil {
+		return nil
+	}
+	if err := s.beginSpill(); err != nil {
+		return err
+	}
+	return s.buffer.Settle()
+}
+
+// writeOut brings a spill to disk, as one of Pebble's files. Of the store it touches nothing that its owner changes
+// meanwhile.
+func (s *Store) writeOut(sp *buffer.Spill, local []byte) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
-	if err := s.writeSpill(path, b, sp); err != nil {
+	if err := s.writeSpill(path, sp, local); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
 	}
 	if err := s.db.Ingest(context.Background(), []string{path}); err != nil {
@@ -37,8 +126,14 @@ func (s *Store) waitForCompactions() error {
 	return s.waitWhile(func(m *pebble.Metrics) bool { return m.Levels[0].Sublevels >= l0Stop })
 }
 
-// WaitForRoom waits as Pebble itself would in the middle of a write, before it comes to that.
-func (s *Store) WaitForRoom() error {
+// Room waits until Pebble takes a write without a pause in the middle of it, and returns why the store takes none.
+func (s *Store) Room() error {
+	if s.db == nil {
+		return errNotOpen
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
 	return s.waitWhile(func(m *pebble.Metrics) bool {
 		return m.Levels[0].Sublevels >= l0Stop-2 || m.MemTable.Size >= (memtablesStop-1)*s.memtableBytes
 	})
@@ -50,14 +145,15 @@ func (s *Store) waitWhile(full func(*pebble.Metrics) bool) error {
 	for full(s.db.Metrics()) {
 		select {
 		case <-pause.C:
-		case <-s.background.failed: // nothing compacts any more
+		case <-s.background.Done(): // nothing compacts any more
 			return s.background.err()
 		}
 	}
 	return nil
 }
 
-func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
+// writeSpill writes a spill and the store's own record, in the order of keys.
+func (s *Store) writeSpill(path string, sp *buffer.Spill, local []byte) (err error) {
 	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -68,18 +164,11 @@ func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 			err = closed
 		}
 	}()
-	local := []byte(localKey)
-	noteLocal := func() error {
-		key := local
-		local = nil
-		return w.Set(key, encodeLocal(sp.id, sp.offset))
-	}
-	sp.entries.eachHash(b.filter.add)
-	b.budget.sorting.Lock()
-	defer b.budget.sorting.Unlock()
-	err = sp.entries.sorted(&b.budget.sorter, func(key, value []byte) error {
-		if local != nil && bytes.Compare(key, local) > 0 {
-			if err := noteLocal(); err != nil {
+	own, written := []byte(localKey), false
+	err = sp.Sorted(func(key, value []byte) error {
+		if !written && bytes.Compare(key, own) > 0 {
+			written = true
+			if err := w.Set(own, local); err != nil {
 				return err
 			}
 		}
@@ -88,11 +177,8 @@ func (s *Store) writeSpill(path string, b *buffer, sp *spill) (err error) {
 		}
 		return w.Set(key, value)
 	})
-	if err != nil {
+	if err != nil || written {
 		return err
 	}
-	if local != nil {
-		return noteLocal()
-	}
-	return nil
+	return w.Set(own, local)
 }

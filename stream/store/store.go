@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,41 +11,39 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kudos/stream/kafka"
+	"kudos/stream/store/buffer"
 )
 
-// Store is the local copy of one partition of a table topic, on Pebble. It is a
-// cache: never ahead of the committed log, and rebuilt from it when lost. Data and
-// the log position are written in one atomic batch. There is no write-ahead log (the
-// topic is one): what a crash takes is read again from the position that is left.
+// Store is the local copy of one partition of a table topic, on Pebble. It is a cache: never ahead of the committed
+// log, and rebuilt from it when lost. Data and the log position are written in one atomic batch. There is no
+// write-ahead log (the topic is one): what a crash takes is read again from the position that is left.
 //
 // Any number of readers, one writer; with a buffer, one goroutine at a time does both.
-// It is goka's storage.Storage too.
 type Store struct {
+	topic     string
+	partition int32
+
 	fs    vfs.FS
 	dir   string
-	id    kafka.LogID
+	id    kafka.LogID // which log this is a copy of; zero: none yet
 	cache *pebble.Cache
 	log   *slog.Logger
 
 	memtableBytes uint64
-	replayed      *atomic.Int64 // of its Set
-	budget        *bufferBudget // nil: each Write goes to Pebble at once
-	buffer        *buffer       // while open, with a budget
+	replayed      *atomic.Int64  // of its Set
+	memory        *buffer.Memory // nil: each Write goes to Pebble at once
+	buffer        *buffer.Buffer // while open, with memory for it
 	spillOptions  sstable.WriterOptions
-	spilled       int64 // offset that Pebble has
+	spilled       int64 // offset of the last spill, which Pebble has or is about to
 
 	lock    *pebble.Lock
 	db      *pebble.DB
 	shown   shownStore
 	corrupt atomic.Bool // set where a file does not read right
 	// background is of the db that is open, or was last.
-	background *background
+	background background
 
-	mu struct {
-		sync.Mutex
-		// offset of the last log record that the store covers; offsetNone: none.
-		offset int64
-	}
+	offset atomic.Int64 // of the last log record that the store covers; offsetNone: none
 }
 
 // offsetNone is below every offset, and no value that goka gives a meaning.
@@ -65,6 +62,7 @@ type Write struct {
 	// entries and their bytes are for a store with a buffer.
 	entries []entry
 	bytes   []byte
+	staged  bool
 }
 
 type entry struct{ key, value []byte }
@@ -99,28 +97,43 @@ func (w *Write) copy(b []byte) []byte {
 	return w.bytes[n:len(w.bytes):len(w.bytes)]
 }
 
-// Discard drops the change.
+// Stage has look-ups find n entries at once, though the log may never have them: Commit or Discard tells. A nil value
+// deletes. Until then they are in memory only, and nothing goes to disk. For a store with a buffer.
+func (w *Write) Stage(n int, entry func(i int) (key, value []byte)) {
+	w.staged = true
+	w.s.buffer.Stage(n, entry)
+}
+
+// Discard drops the change. With what was staged goes all that was written since the last spill: the log has that.
 func (w *Write) Discard() {
+	if w.staged {
+		w.s.abandon()
+	}
+	w.close()
+}
+
+func (w *Write) close() {
 	if w.b != nil {
 		_ = w.b.Close()
 	}
 }
 
-// Commit applies the change together with the offset of the last log record that it
-// covers.
+// Commit applies the change together with the offset of the last log record that it covers.
 func (w *Write) Commit(offset int64) error {
-	defer w.Discard() // of what is applied, it only gives the memory back
+	defer w.close()
 	if err := w.s.usable(); err != nil {
 		return err
 	}
 	if w.b == nil {
-		w.s.Stage(len(w.entries), func(i int) (key, value []byte) { return w.entries[i].key, w.entries[i].value })
-		return w.s.Seal(offset)
+		w.s.buffer.Stage(len(w.entries), func(i int) (key, value []byte) {
+			return w.entries[i].key, w.entries[i].value
+		})
+		return w.s.seal(offset)
 	}
 	if err := w.s.commitBatch(w.b, w.s.id, offset); err != nil {
 		return err
 	}
-	w.s.setOffset(offset)
+	w.s.offset.Store(offset)
 	return nil
 }
 
@@ -146,27 +159,14 @@ func (s *Store) commitBatch(b *pebble.Batch, id kafka.LogID, offset int64) error
 	return nil
 }
 
-// Offset returns the offset of the last log record that the store covers; ok is
-// false when it covers none.
+// Offset returns the offset of the last log record that the store covers; ok is false when it covers none.
 func (s *Store) Offset() (offset int64, ok bool) {
-	offset = s.position()
+	offset = s.offset.Load()
 	return offset, offset != offsetNone
 }
 
-func (s *Store) position() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.offset
-}
-
-// LogID returns which log this is a copy of.
+// LogID returns which log this is a copy of, once it has been brought up to date.
 func (s *Store) LogID() kafka.LogID { return s.id }
-
-func (s *Store) setOffset(offset int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.offset = offset
-}
 
 func encodeLocal(id kafka.LogID, offset int64) []byte {
 	b := append(make([]byte, 0, 64), localVersion)
@@ -179,5 +179,6 @@ func decodeLocal(b []byte) (id kafka.LogID, offset int64, ok bool) {
 	if len(b) < 1+8+16 || b[0] != localVersion {
 		return kafka.LogID{}, 0, false
 	}
-	return kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}, int64(binary.BigEndian.Uint64(b[1:])), true
+	return kafka.LogID{TopicID: [16]byte(b[9:25]), ClusterID: string(b[25:])}, int64(binary.BigEndian.Uint64(b[1:])),
+		true
 }

@@ -13,22 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kudos/dev/testkit"
-	"kudos/stream/kafka"
 )
 
-var testLogID = kafka.LogID{ClusterID: "a-cluster", TopicID: [16]byte{1, 2, 3}}
-
 // newStore makes a store of partition 0 of topic "table" below dir.
-func newStore(t testing.TB, dir string, id kafka.LogID) *Store {
+func newStore(t testing.TB, dir string) *Store {
 	stores := NewSet(dir, 64<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	s := stores.New(id, "table", 0)
+	s := stores.New("table", 0)
 	require.Same(t, s, stores.Get("table", 0))
 	return s
 }
 
-func openStore(t testing.TB, dir string, id kafka.LogID) *Store {
-	s := newStore(t, dir, id)
+func openStore(t testing.TB, dir string) *Store {
+	s := newStore(t, dir)
 	require.NoError(t, s.Open())
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -43,10 +40,60 @@ func put(t testing.TB, s *Store, offset int64, round string, keys ...string) {
 	require.NoError(t, w.Commit(offset))
 }
 
-func get(t testing.TB, s *Store, key string) string {
-	v, err := s.Get(key)
+func get(t testing.TB, s *Store, key string) (value string) {
+	_, err := s.Find([]byte(key), func(v []byte) error { value = string(v); return nil })
 	require.NoError(t, err)
-	return string(v)
+	return value
+}
+
+// contents returns all pairs of a store as "key=value".
+func contents(t testing.TB, s *Store) (all []string) {
+	require.NoError(t, Scan(s, nil, nil, func(key, value []byte) (bool, error) {
+		all = append(all, string(key)+"="+string(value))
+		return true, nil
+	}))
+	return all
+}
+
+// TestScan: a store's own record is none of its keys, whatever range is read; what is read is of one moment.
+func TestScan(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	require.Empty(t, contents(t, s), "an empty store")
+	put(t, s, 3, "", "A", "B", "BA", "BB", "C", "_k", "_m", "a", "\xff", "\xff\xff")
+	for name, c := range map[string]struct {
+		from, to []byte
+		want     []string
+	}{
+		"all":                  {nil, nil, []string{"A", "B", "BA", "BB", "C", "_k", "_m", "a", "\xff", "\xff\xff"}},
+		"prefix":               {[]byte("B"), PrefixEnd([]byte("B")), []string{"B", "BA", "BB"}},
+		"prefix of no key":     {[]byte("D"), PrefixEnd([]byte("D")), nil},
+		"prefix without end":   {[]byte("\xff"), PrefixEnd([]byte("\xff")), []string{"\xff", "\xff\xff"}},
+		"private key's prefix": {[]byte("_"), PrefixEnd([]byte("_")), []string{"_k", "_m"}},
+		"private key itself":   {[]byte(localKey), PrefixEnd([]byte(localKey)), nil},
+		"up to a limit":        {nil, []byte("B"), []string{"A"}},
+		"over the private key": {[]byte("_k"), []byte("a"), []string{"_k", "_m"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var keys []string
+			require.NoError(t, Scan(s, c.from, c.to, func(key, value []byte) (bool, error) {
+				require.Equal(t, string(key), string(value))
+				keys = append(keys, string(key))
+				return true, nil
+			}))
+			require.Equal(t, c.want, keys)
+		})
+	}
+	var seen []string
+	require.NoError(t, Scan(s, nil, nil, func(key, value []byte) (bool, error) {
+		if len(seen) == 0 {
+			put(t, s, 4, "-later", "B", "D")
+		}
+		seen = append(seen, string(value))
+		return len(seen) < 3, nil
+	}))
+	require.Equal(t, []string{"A", "B", "BA"}, seen)
+	failed := fmt.Errorf("failed")
+	require.ErrorIs(t, Scan(s, nil, nil, func([]byte, []byte) (bool, error) { return true, failed }), failed)
 }
 
 // lookup returns what Lookup finds of keys, by key.
@@ -61,7 +108,7 @@ func lookup(t testing.TB, s *Store, keys ...string) map[string]string {
 
 func TestStoreKeepsDataAndOffset(t *testing.T) {
 	dir := t.TempDir()
-	s := newStore(t, dir, testLogID)
+	s := newStore(t, dir)
 	require.NoError(t, s.Open())
 	_, ok := s.Offset()
 	require.False(t, ok, "an empty store covers no offset")
@@ -75,41 +122,18 @@ func TestStoreKeepsDataAndOffset(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close(), "closing again is nothing")
 
-	s = openStore(t, dir, testLogID)
+	s = openStore(t, dir)
 	offset, ok := s.Offset()
 	require.True(t, ok)
 	require.EqualValues(t, 8, offset)
 	require.Equal(t, map[string]string{"b": "b"}, lookup(t, s, "a", "b", "c"))
 }
 
-func TestStoreOfAnotherLogIsWiped(t *testing.T) {
-	for name, id := range map[string]kafka.LogID{
-		"cluster": {ClusterID: "another", TopicID: testLogID.TopicID},
-		"topic":   {ClusterID: testLogID.ClusterID, TopicID: [16]byte{9}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := newStore(t, dir, testLogID)
-			require.NoError(t, s.Open())
-			put(t, s, 7, "", "a", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")
-			require.NoError(t, s.Close())
-
-			s = openStore(t, dir, id)
-			_, ok := s.Offset()
-			require.False(t, ok)
-			it, err := s.Iterator()
-			require.NoError(t, err)
-			defer it.Release()
-			require.False(t, it.Next(), "nothing of the other log may be left")
-		})
-	}
-}
-
 func TestStoreInUseIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
-	s := openStore(t, dir, testLogID)
+	s := openStore(t, dir)
 	put(t, s, 7, "", "a")
-	second := newStore(t, dir, testLogID)
+	second := newStore(t, dir)
 	require.ErrorContains(t, second.Open(), "opening local state in "+s.dir)
 	require.NoError(t, second.Close())
 	require.Equal(t, "a", get(t, s, "a"))
@@ -121,7 +145,7 @@ func pairKey(post, user uint64) string {
 }
 
 func TestLookup(t *testing.T) {
-	s := openStore(t, t.TempDir(), testLogID)
+	s := openStore(t, t.TempDir())
 	// A post whose 8 bytes begin the 9 of a private key, and its pairs.
 	trap := binary.BigEndian.Uint64([]byte("_progres"))
 	keys := []string{
@@ -146,7 +170,9 @@ func TestLookup(t *testing.T) {
 	check("in memory")
 	require.NoError(t, s.db.Flush())
 	check("in a file, behind Bloom filters")
-	require.NoError(t, s.Delete("_progress"))
+	w := s.NewWrite()
+	require.NoError(t, w.Set([]byte("_progress"), nil))
+	require.NoError(t, w.Commit(4))
 	delete(want, "_progress")
 	check("one deleted")
 
@@ -160,7 +186,7 @@ func TestLookup(t *testing.T) {
 }
 
 func TestReadersBesideTheWriter(t *testing.T) {
-	s := openStore(t, t.TempDir(), testLogID)
+	s := openStore(t, t.TempDir())
 	keys := []string{"a", "b", "c", "d"}
 	put(t, s, 0, "-0", keys...)
 	stop := make(chan struct{})
@@ -182,7 +208,7 @@ func TestReadersBesideTheWriter(t *testing.T) {
 						return
 					}
 				}
-				if _, err := s.Get("a"); err != nil {
+				if _, err := s.Find([]byte("a"), func([]byte) error { return nil }); err != nil {
 					t.Error(err)
 				}
 				s.Offset()
@@ -226,29 +252,38 @@ func damage(t testing.TB, file string) {
 }
 
 func TestDamagedStoreIsBuiltAgain(t *testing.T) {
-	for name, harm := range map[string]func(t *testing.T, s *Store){
-		"table cut short":      func(t *testing.T, s *Store) { require.NoError(t, os.Truncate(newest(t, s, "*.sst"), 100)) },
-		"table overwritten":    func(t *testing.T, s *Store) { damage(t, newest(t, s, "*.sst")) },
-		"table missing":        func(t *testing.T, s *Store) { require.NoError(t, os.Remove(newest(t, s, "*.sst"))) },
-		"manifest cut off":     func(t *testing.T, s *Store) { require.NoError(t, os.Truncate(newest(t, s, "MANIFEST*"), 0)) },
-		"manifest cut short":   func(t *testing.T, s *Store) { require.NoError(t, os.Truncate(newest(t, s, "MANIFEST*"), 60)) },
-		"manifest overwritten": func(t *testing.T, s *Store) { damage(t, newest(t, s, "MANIFEST*")) },
-		"manifest missing":     func(t *testing.T, s *Store) { require.NoError(t, os.Remove(newest(t, s, "MANIFEST*"))) },
-		"its marker missing":   func(t *testing.T, s *Store) { require.NoError(t, os.Remove(newest(t, s, "marker.manifest*"))) },
-		"options overwritten":  func(t *testing.T, s *Store) { damage(t, newest(t, s, "OPTIONS*")) },
+	cut := func(pattern string, to int64) func(*testing.T, *Store) {
+		return func(t *testing.T, s *Store) { require.NoError(t, os.Truncate(newest(t, s, pattern), to)) }
+	}
+	remove := func(pattern string) func(*testing.T, *Store) {
+		return func(t *testing.T, s *Store) { require.NoError(t, os.Remove(newest(t, s, pattern))) }
+	}
+	overwrite := func(pattern string) func(*testing.T, *Store) {
+		return func(t *testing.T, s *Store) { damage(t, newest(t, s, pattern)) }
+	}
+	for name, harm := range map[string]func(*testing.T, *Store){
+		"table cut short":      cut("*.sst", 100),
+		"table overwritten":    overwrite("*.sst"),
+		"table missing":        remove("*.sst"),
+		"manifest cut off":     cut("MANIFEST*", 0),
+		"manifest cut short":   cut("MANIFEST*", 60),
+		"manifest overwritten": overwrite("MANIFEST*"),
+		"manifest missing":     remove("MANIFEST*"),
+		"its marker missing":   remove("marker.manifest*"),
+		"options overwritten":  overwrite("OPTIONS*"),
 		"found corrupted before": func(t *testing.T, s *Store) {
 			require.NoError(t, os.WriteFile(filepath.Join(s.dir, corruptMark), nil, 0o644))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			s := newStore(t, dir, testLogID)
+			s := newStore(t, dir)
 			require.NoError(t, s.Open())
 			fill(t, s, 5000, 7)
 			require.NoError(t, s.Close())
 			harm(t, s)
 
-			s = openStore(t, dir, testLogID)
+			s = openStore(t, dir)
 			_, ok := s.Offset()
 			require.False(t, ok, "nothing may be believed of damaged files")
 			require.Empty(t, lookup(t, s, "key-000001"))
@@ -264,11 +299,11 @@ func TestDamagedStoreIsBuiltAgain(t *testing.T) {
 // process (Pebble's default) nor be an error for ever.
 func TestStoreCorruptedWhileOpen(t *testing.T) {
 	dir := t.TempDir()
-	s := newStore(t, dir, testLogID)
+	s := newStore(t, dir)
 	require.NoError(t, s.Open())
 	fill(t, s, 5000, 7)
 	require.NoError(t, s.Close())
-	s = openStore(t, dir, testLogID) // with nothing in the cache but the first block
+	s = openStore(t, dir) // with nothing in the cache but the first block
 	damage(t, newest(t, s, "*.sst"))
 	err := s.Lookup(1, func(int) []byte { return []byte("key-004000") }, func(int, []byte) error { return nil })
 	require.Error(t, err)

@@ -47,14 +47,14 @@ func failBackground(t *testing.T, s *Store) {
 func TestStoreWhoseFilesAreGone(t *testing.T) {
 	t.Parallel()
 	t.Run("closed", func(t *testing.T) {
-		s := newStore(t, t.TempDir(), testLogID)
+		s := newStore(t, t.TempDir())
 		require.NoError(t, s.Open())
 		put(t, s, 7, "", "a")
 		require.NoError(t, os.RemoveAll(s.dir))
 		require.Error(t, closeSoon(t, s))
 	})
 	t.Run("opened again", func(t *testing.T) {
-		s := openStore(t, t.TempDir(), testLogID)
+		s := openStore(t, t.TempDir())
 		put(t, s, 7, "", "a")
 		require.NoError(t, os.RemoveAll(filepath.Dir(s.dir)))
 		failBackground(t, s)
@@ -99,7 +99,7 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	fs, full := diskThatFills()
 	stores := NewSetOn(fs, t.TempDir(), 64<<20, testkit.Log())
 	t.Cleanup(stores.Close)
-	s := stores.New(testLogID, "table", 0)
+	s := stores.New("table", 0)
 	require.NoError(t, s.Open())
 	put(t, s, 7, "", "a")
 	require.NoError(t, s.db.Flush())
@@ -112,8 +112,7 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	goesOnWithRoom(t, s, full)
 }
 
-// TestBufferedStoreOnAFullDisk: what cannot be spilled is an error at the next write, and
-// nobody waits for it.
+// TestBufferedStoreOnAFullDisk: what cannot be spilled is an error at the next write, and nobody waits for it.
 func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	fs, full := diskThatFills()
 	s := bufferedStore(t, fs, t.TempDir())
@@ -123,7 +122,7 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	put(t, s, 8, "", "b")
 	require.NoError(t, s.beginSpill())
 	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "on its way")
-	<-s.buffer.spill.done
+	require.Error(t, s.buffer.Settle())
 	require.Equal(t, map[string]string{"a": "a", "b": "b"}, lookup(t, s, "a", "b"), "the filter does not know of it")
 	require.Equal(t, "b", get(t, s, "b"))
 	w := s.NewWrite()
@@ -157,7 +156,7 @@ func TestFilterWithoutKeysThatCouldNotBeRead(t *testing.T) {
 		return nil
 	})), dir)
 	defer func() { require.NoError(t, s.Close()) }()
-	<-s.buffer.build.done
+	<-s.buffer.Read()
 	damaged.Store(false)
 	for i := range keys {
 		key := fmt.Sprintf("key-%06d", i)

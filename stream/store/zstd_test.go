@@ -21,10 +21,13 @@ func TestPebbleReadsZstd(t *testing.T) {
 	for i := range 1000 {
 		values[fmt.Sprint("like-", i)] = bytes.Repeat([]byte("like"), i)
 	}
-	for _, profile := range []*block.CompressionProfile{block.ZstdCompression, block.BalancedCompression, block.GoodCompression} {
+	for _, profile := range []*block.CompressionProfile{block.ZstdCompression, block.BalancedCompression,
+		block.GoodCompression} {
 		t.Run(profile.Name, func(t *testing.T) {
 			opts := &pebble.Options{FS: vfs.NewMem()}
-			opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.UniformDBCompressionSettings(profile) })
+			opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
+				return pebble.UniformDBCompressionSettings(profile)
+			})
 			db, err := pebble.Open("store", opts)
 			require.NoError(t, err)
 			for key, value := range values {

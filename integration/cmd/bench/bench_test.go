@@ -3,18 +3,21 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/bench"
 	"kudos/integration/stack"
 	"kudos/integration/tier"
-	"kudos/stream/kafka"
+	"kudos/schema"
 )
 
 // shared are the servers of the tests here.
@@ -27,42 +30,39 @@ func TestMain(m *testing.M) {
 
 // sharedServers is a site on servers that run already: nothing is started for a run but Redis.
 type sharedServers struct {
-	t     *testing.T
-	redis *stack.Redis
+	t       *testing.T
+	brokers [2]*stack.Kafka // in turn: the group of a process that was killed stays as long as its session
+	opened  int
+	redis   *stack.Redis
 }
 
-func (s *sharedServers) Open(ctx context.Context, redis bool) (*bench.Servers, error) {
-	broker, mariadb := shared.Kafka(s.t), shared.MariaDB(s.t)
-	if err := broker.Reset(ctx); err != nil {
+func (s *sharedServers) Open(ctx context.Context, c bench.Contender) (*bench.Servers, error) {
+	at := &s.brokers[s.opened%len(s.brokers)]
+	if *at == nil {
+		*at = shared.Kafka(s.t)
+	}
+	s.opened++
+	if err := (*at).Reset(ctx); err != nil {
 		return nil, err
 	}
-	options := kafka.DefaultOptions()
-	options.Brokers = broker.Brokers()
-	b := &bench.Servers{
-		Kafka: options, DSN: mariadb.NewDatabase(s.t), Replication: 1, Log: slog.New(slog.DiscardHandler),
-		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()},
+	mariadb := shared.MariaDB(s.t)
+	b := newServers(*at, mariadb, mariadb.NewDatabase(s.t), slog.New(slog.DiscardHandler))
+	var err error
+	if p, ok := c.(*peer); ok && p.needsRedis {
+		s.redis, err = p.startRedis(ctx, b, "")
 	}
-	if redis {
-		var err error
-		if s.redis, err = stack.StartRedis(ctx, stack.RedisOptions{AppendOnly: true}); err != nil {
-			return nil, err
-		}
-		b.Redis, b.Processes["redis"] = s.redis.Address(), s.redis.PID()
-	}
-	return b, nil
+	return b, err
 }
 
-func (s *sharedServers) Close() error {
-	if s.redis == nil {
-		return nil
+func (s *sharedServers) Close() (err error) {
+	if s.redis != nil {
+		err = s.redis.Close()
 	}
-	r := s.redis
 	s.redis = nil
-	return r.Close()
+	return err
 }
 
-// TestContendersCountExactly: every contender whose source is here ends with the same counts. (A run with wrong counts
-// is one without a result.)
+// TestContendersCountExactly: every contender whose source is here ends with the same counts, or has no result.
 func TestContendersCountExactly(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
@@ -72,7 +72,7 @@ func TestContendersCountExactly(t *testing.T) {
 	contenders, err := build(t.Context(), root, t.TempDir(), nil, profiles)
 	require.NoError(t, err)
 	for _, c := range contenders {
-		if c.NeedsRedis() {
+		if p, ok := c.(*peer); ok && p.needsRedis {
 			stack.Require(t, stack.NeedRedis)
 		}
 	}
@@ -89,7 +89,6 @@ func TestContendersCountExactly(t *testing.T) {
 				t.Log(line)
 			}
 		},
-		Each: func(*bench.Report) error { return nil },
 	}
 	report := bench.NewReport("", contenders...)
 	require.NoError(t, plan.Run(t.Context(), report))
@@ -115,46 +114,122 @@ func TestContendersCountExactly(t *testing.T) {
 	}
 }
 
-// TestKudosLatencyRecoveryAndProducer measures all three, with few events.
-func TestKudosLatencyRecoveryAndProducer(t *testing.T) {
+// likes are events that are published to servers little by little, and the counts that must come of them.
+type likes struct {
+	t      *testing.T
+	stream *bench.Stream
+	client *kgo.Client
+	db     *sqlx.DB
+}
+
+func newLikes(t *testing.T, s *bench.Servers) *likes {
+	t.Helper()
+	l := &likes{t: t}
+	var err error
+	l.stream, err = bench.NewStream(1, bench.Shape{Name: "few", Posts: 200, Skewed: true})
+	require.NoError(t, err)
+	l.client, err = s.Kafka.NewClient(s.Log, kgo.DefaultProduceTopic(schema.TopicLikes),
+		kgo.ProducerBatchMaxBytes(schema.BatchMaxBytes(schema.TopicLikes)))
+	require.NoError(t, err)
+	t.Cleanup(l.client.Close)
+	l.db, err = sqlx.Open("mysql", s.DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.db.Close()) })
+	return l
+}
+
+func (l *likes) publish(n int) {
+	l.t.Helper()
+	var records []*kgo.Record
+	for range n {
+		e, err := l.stream.Next()
+		require.NoError(l.t, err)
+		key, value := schema.AppendPostKey(nil, e.PostID), schema.AppendEvent(nil, &e)
+		records = append(records, &kgo.Record{Key: key, Value: value})
+	}
+	require.NoError(l.t, l.client.ProduceSync(l.t.Context(), records...).FirstErr())
+}
+
+// counts are those in MySQL. A post that nobody likes is not among them.
+func (l *likes) counts() map[uint64]int64 {
+	l.t.Helper()
+	var rows []struct {
+		Post  uint64
+		Likes int64
+	}
+	require.NoError(l.t, l.db.SelectContext(l.t.Context(), &rows,
+		"SELECT post_id AS post, count AS likes FROM like_count WHERE count <> 0"))
+	counts := map[uint64]int64{}
+	for _, row := range rows {
+		counts[row.Post] = row.Likes
+	}
+	return counts
+}
+
+// TestPeersCountExactly: the topic is full when a peer starts, more comes while it runs, and it restarts on its state;
+// in the end like_count holds what the last action of every user says.
+func TestPeersCountExactly(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
-	shape, err := bench.ShapeNamed("skewed-1000")
+	root, err := projectRoot(t.Context())
 	require.NoError(t, err)
-	load := bench.Workload{Seed: 3, Shape: shape, Events: 10_000}
-	kudos := &bench.Kudos{Program: bench.Command{Path: shared.Kudos(t)}}
-	plan := &bench.Plan{
-		Site: &sharedServers{t: t}, Contenders: []bench.Contender{kudos}, Rounds: 1, Dir: t.TempDir(),
-		Latency:  &bench.LatencyPlan{Load: load, Percents: []int{10, 20}, Warmup: 200 * time.Millisecond, Measure: time.Second, Probes: 100},
-		Recovery: &bench.RecoveryPlan{Load: load},
-		Producer: bench.DefaultProducerPlan(),
-		Progress: func(string, bool) {},
-		Each:     func(*bench.Report) error { return nil },
+	for name, events := range map[string]int{"redis": 20_000, "goka": 4_000, "sql": 2_000} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+			defer cancel()
+			contenders, err := build(ctx, root, t.TempDir(), []string{name}, "")
+			require.NoError(t, err)
+			peer := contenders[0].(*peer)
+			if peer.needsRedis {
+				stack.Require(t, stack.NeedRedis)
+			}
+			site := &sharedServers{t: t}
+			s, err := site.Open(ctx, peer)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, site.Close()) })
+			require.NoError(t, peer.Prepare(ctx, s, 4))
+			likes, dir := newLikes(t, s), t.TempDir()
+			start := func() bench.Running {
+				running, err := peer.Start(s, dir)
+				require.NoError(t, err)
+				t.Cleanup(running.Kill)
+				return running
+			}
+			stop := func(running bench.Running) bench.State {
+				begin := time.Now()
+				state, err := running.Stop()
+				require.NoError(t, err)
+				require.Less(t, time.Since(begin), 10*time.Second, "after SIGTERM")
+				require.Equal(t, maps.Collect(likes.stream.Liked()), likes.counts())
+				return state
+			}
+
+			likes.publish(events)
+			running := start()
+			first, err := running.FirstPoll(ctx)
+			require.NoError(t, err)
+			last, err := running.Counted(ctx, int64(events))
+			require.NoError(t, err)
+			require.False(t, last.Before(first))
+			require.Equal(t, maps.Collect(likes.stream.Liked()), likes.counts())
+
+			// Of these, all partitions have some; and it continues where it stands.
+			likes.publish(500)
+			_, err = running.Counted(ctx, int64(events+500))
+			require.NoError(t, err)
+			state := stop(running)
+			require.Positive(t, state.Bytes)
+			pairs := []int64{likes.stream.Likes(), int64(likes.stream.Pairs())}
+			require.Contains(t, pairs, state.Pairs, "pairs: those that like, or all that are known")
+
+			// A second life on the same state: nothing is lost or counted twice.
+			likes.publish(500)
+			running = start()
+			exact := func() bool { return maps.Equal(maps.Collect(likes.stream.Liked()), likes.counts()) }
+			require.Eventually(t, exact, time.Minute, 20*time.Millisecond)
+			stop(running)
+		})
 	}
-	plan.Producer.HoldEach(100 * time.Millisecond)
-	report := bench.NewReport("", kudos)
-	require.NoError(t, plan.Run(t.Context(), report))
-	require.NoError(t, report.Failed())
-	require.Len(t, report.Runs, 3)
-	latency := report.Runs[0].Latency
-	require.Len(t, latency.Levels, 2)
-	for i, level := range latency.Levels {
-		require.Equal(t, plan.Latency.Percents[i], level.Percent)
-		require.Positive(t, level.MySQL.Probes)
-		require.Equal(t, level.MySQL.Probes, level.Reader.Probes, "the same once more")
-		require.Positive(t, level.MySQL.P50)
-		require.LessOrEqual(t, level.MySQL.P50, level.MySQL.Max)
-	}
-	recovery := report.Runs[1].Recovery
-	require.Equal(t, recovery.Drained.State.Pairs, recovery.Pairs)
-	require.Greater(t, recovery.Records, recovery.Pairs)
-	require.Positive(t, recovery.EntriesPerSecond)
-	require.Positive(t, recovery.RSSBytes)
-	accepting := report.Runs[2].Producer
-	require.Positive(t, accepting.Single.Capacity.LikesPerSecond)
-	require.Positive(t, accepting.Single.Half.P99Ms)
-	require.Equal(t, plan.Producer.Options.BatchLines, accepting.Batch.LikesPerRequest)
-	require.Greater(t, accepting.Batch.Capacity.LikesPerSecond, accepting.Single.Capacity.LikesPerSecond)
 }
 
 // TestCommandMeasuresAndReports is the whole command, on servers that it starts itself.
@@ -170,11 +245,14 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 		contenders: kudosName, out: out, shapes: "skewed-1000", measure: "drain", events: 3_000, rounds: 1, seed: 1,
 		dir: dir, json: filepath.Join(dir, "report.json"), markdown: filepath.Join(dir, "report.md"),
 	}
-	if os.Geteuid() == 0 {
-		s.dir = enterable(t) // the database runs under another account
+	if os.Geteuid() == 0 { // the database runs under another account, which cannot enter a test's own folder
+		s.dir, err = os.MkdirTemp("", "kudos-bench-test-")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(s.dir)) })
+		require.NoError(t, os.Chmod(s.dir, 0o755))
 	}
 	require.NoError(t, s.run(t.Context(), ""))
-	report, err := bench.ReadReport(s.json)
+	report, err := readReport(s.json)
 	require.NoError(t, err)
 	require.Len(t, report.Runs, 1)
 	d := report.Runs[0].Drain
@@ -191,18 +269,9 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(s.dir, "kudos-*"))
 	require.NoError(t, err)
 	for _, path := range left {
-		require.False(t, strings.Contains(path, "mariadb") || strings.Contains(path, "kafka"), "%s is left of the run", path)
+		require.False(t, strings.Contains(path, "mariadb") || strings.Contains(path, "kafka"), "%s is left of the run",
+			path)
 	}
-}
-
-// enterable is a folder that every account can enter, which a test's own is not.
-func enterable(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "kudos-bench-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	return dir
 }
 
 func TestPlanOfTheProducer(t *testing.T) {

@@ -2,98 +2,108 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"kudos/bench"
+	"kudos/bench/child"
 	"kudos/integration/stack"
+	"kudos/schema"
 )
 
 // kudosName is the contender that all others are compared with.
 const kudosName = "kudos"
 
-// maker builds a contender's program from its source.
-type maker struct {
-	name  string
-	build func(ctx context.Context, root, into string) (bench.Contender, error)
-}
+// known are the names of all contenders, in the order of reports.
+var known = []string{kudosName, "redis", "goka", "streams", "sql"}
 
-// programFlags are what kudos is built with: what is measured is what ships. Tests, which measure nothing, save a compilation.
+// programFlags are what kudos is built with: what ships. Tests, which measure nothing, save a compilation.
 var programFlags = stack.AsShipped()
 
-// makers are all contenders, in the order of reports.
-func makers() []maker {
-	peer := func(name, about string, redis bool) maker {
-		return maker{name, func(ctx context.Context, root, into string) (bench.Contender, error) {
-			c, err := buildGo(ctx, root, into, name)
-			return &bench.Peer{Title: name, Text: about, Redis: redis, Program: c}, err
-		}}
+// build builds the contenders with these names, or all whose source is here. profiles is the folder for those of kudos.
+func build(ctx context.Context, root, into string, names []string, profiles string) ([]bench.Contender, error) {
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("there is no contender %q; there are %s", name, strings.Join(known, ", "))
+		}
 	}
-	return []maker{
-		{kudosName, func(ctx context.Context, _, into string) (bench.Contender, error) {
-			path, err := stack.BuildKudos(ctx, into, programFlags)
-			return &bench.Kudos{Program: bench.Command{Path: path}}, err
-		}},
-		peer("redis", "Redis counters: SADD and INCR in Lua over 64 shards, pipelined, AOF everysec; flushed to MySQL", true),
-		peer("goka", "stock goka: one message a callback, SetValue, its default stores; a sink to MySQL", false),
-		{"streams", func(ctx context.Context, root, into string) (bench.Contender, error) {
-			c, err := buildStreams(ctx, root)
-			return &bench.Peer{Title: "streams", Text: "Kafka Streams: latest action, count, exactly_once_v2; a sink to MySQL", Program: c}, err
-		}},
-		peer("sql", "one SQL transaction a like", false),
+	var list []bench.Contender
+	for _, name := range known {
+		source := filepath.Join(root, "integration", "peers", name)
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		if _, err := os.Stat(source); len(names) == 0 && name != kudosName && err != nil {
+			continue
+		}
+		c, err := buildOne(ctx, name, source, into, profiles)
+		if err != nil {
+			return nil, fmt.Errorf("building %s: %w", name, err)
+		}
+		list = append(list, c)
 	}
+	return list, nil
 }
 
-// peersDir is where the peers' sources are, below the project's root.
-func peersDir(root string) string { return filepath.Join(root, "integration", "peers") }
-
-// present tells whether a contender's source is here.
-func (m maker) present(root string) bool {
-	if m.name == kudosName {
-		return true
+func buildOne(ctx context.Context, name, source, into, profiles string) (_ bench.Contender, err error) {
+	p := &peer{name: name}
+	switch name {
+	case kudosName:
+		k := &bench.Kudos{}
+		if profiles != "" {
+			k.Profile = func(ctx context.Context, admin string) error { return profile(ctx, admin, profiles) }
+		}
+		k.Program.Path, err = stack.BuildKudos(ctx, into, programFlags)
+		return k, err
+	case "streams":
+		p.about = "Kafka Streams: latest action, count, exactly_once_v2; a sink to MySQL"
+		p.program, err = buildStreams(ctx, source)
+		return p, err
+	case "redis":
+		p.needsRedis = true
+		p.about = "Redis counters: SADD and INCR in Lua over 64 shards, pipelined, AOF everysec; flushed to MySQL"
+	case "goka":
+		p.about = "stock goka: one message a callback, SetValue, its default stores; a sink to MySQL"
+	case "sql":
+		p.about = "one SQL transaction a like"
 	}
-	_, err := os.Stat(filepath.Join(peersDir(root), m.name))
-	return err == nil
-}
-
-// buildGo builds a peer that is a command of the peers' module.
-func buildGo(ctx context.Context, root, into, name string) (bench.Command, error) {
-	path := filepath.Join(into, "peer-"+name)
-	return bench.Command{Path: path}, output(ctx, peersDir(root), "go", "build", "-o", path, "./"+name)
+	p.program.Path = filepath.Join(into, "peer-"+name)
+	return p, output(ctx, source, "go", "build", "-o", p.program.Path, ".")
 }
 
 // buildStreams builds the peer in Java. Maven is first asked to do with what it has; that it cannot is no news.
-func buildStreams(ctx context.Context, root string) (bench.Command, error) {
-	dir := filepath.Join(peersDir(root), "streams")
+func buildStreams(ctx context.Context, dir string) (c child.Command, err error) {
 	if output(ctx, dir, "mvn", "-q", "-o", "package") != nil {
 		if err := output(ctx, dir, "mvn", "-q", "package"); err != nil {
-			return bench.Command{}, err
+			return c, err
 		}
 	}
-	args, err := javaOptions(filepath.Join(dir, "java.options"))
-	if err != nil {
-		return bench.Command{}, err
+	if c.Args, err = javaOptions(filepath.Join(dir, "java.options")); err != nil {
+		return c, err
 	}
-	java, err := exec.LookPath("java")
-	if err != nil {
-		return bench.Command{}, fmt.Errorf("find Java: %w; run `make deps`", err)
+	c.Args = append(c.Args, "-jar", filepath.Join(dir, "target", "streams.jar"))
+	if c.Path, err = exec.LookPath("java"); err != nil {
+		return c, fmt.Errorf("find Java: %w; run `make deps`", err)
 	}
-	return bench.Command{Path: java, Args: append(args, "-jar", filepath.Join(dir, "target", "streams.jar"))}, nil
+	return c, nil
 }
 
 // javaOptions reads flags from a file, if it is there: words with blanks or line ends between, # begins a comment.
 func javaOptions(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var words []string
@@ -114,28 +124,154 @@ func output(ctx context.Context, dir, name string, args ...string) error {
 	return nil
 }
 
-// build builds the contenders with these names, or all whose source is here. profiles is the folder for those of kudos.
-func build(ctx context.Context, root, into string, names []string, profiles string) ([]bench.Contender, error) {
-	var list []bench.Contender
-	var known []string
-	for _, m := range makers() {
-		known = append(known, m.name)
-		if len(names) > 0 && !slices.Contains(names, m.name) || len(names) == 0 && !m.present(root) {
-			continue
-		}
-		c, err := m.build(ctx, root, into)
-		if err != nil {
-			return nil, fmt.Errorf("building %s: %w", m.name, err)
-		}
-		if k, ok := c.(*bench.Kudos); ok {
-			k.Profiles = profiles
-		}
-		list = append(list, c)
+const (
+	// profileSeconds is how long a drain is profiled: shorter than any drain of 5,000,000 events.
+	profileSeconds = 5
+	// profileTimeout bounds asking for it.
+	profileTimeout = 30*time.Second + profileSeconds*time.Second
+)
+
+// profile puts a CPU profile of the next seconds into a folder. The program is built by these (make pgo).
+func profile(ctx context.Context, admin, into string) error {
+	ctx, cancel := context.WithTimeout(ctx, profileTimeout)
+	defer cancel()
+	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, profileSeconds)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
 	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("there is no contender %q; there are %s", name, strings.Join(known, ", "))
-		}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
 	}
-	return list, nil
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: status %d: %s", url, resp.StatusCode, body)
+	}
+	return os.WriteFile(filepath.Join(into, time.Now().UTC().Format("20060102-150405.000")+".pprof"), body, 0o644)
+}
+
+// peer is a contender that is not kudos: a program that tells in lines of JSON what it does (see peers/README.md).
+type peer struct {
+	name, about string
+	needsRedis  bool
+	program     child.Command // without the flags that every peer takes
+	redis       string        // host:port, from the site
+}
+
+func (p *peer) Name() string  { return p.name }
+func (p *peer) About() string { return p.about }
+
+// Prepare creates the topic likes as kudos does. A peer creates all else.
+func (p *peer) Prepare(ctx context.Context, s *bench.Servers, partitions int32) error {
+	cl, err := s.Kafka.NewClient(s.Log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	topics := schema.Topics(partitions, s.Replication)
+	likes := topics[slices.IndexFunc(topics, func(t schema.Topic) bool { return t.Name == schema.TopicLikes })]
+	configs := map[string]*string{}
+	for name, value := range likes.Configs {
+		configs[name] = &value
+	}
+	_, err = kadm.NewClient(cl).CreateTopic(ctx, likes.Partitions, likes.ReplicationFactor, configs, likes.Name)
+	if err != nil {
+		return fmt.Errorf("creating topic %s: %w", likes.Name, err)
+	}
+	return nil
+}
+
+func (p *peer) Start(s *bench.Servers, dir string) (bench.Running, error) {
+	r := &peerProcess{name: p.name}
+	c := p.program
+	c.Name, c.Dir, c.Log, c.Lines = p.name, dir, filepath.Join(dir, p.name+".log"), r.line
+	c.Args = append(slices.Clone(c.Args), "--brokers", strings.Join(s.Kafka.Brokers, ","),
+		"--mysql-dsn", s.DSN, "--state-dir", filepath.Join(dir, "state"))
+	if p.needsRedis {
+		c.Args = append(c.Args, "--redis", p.redis)
+	}
+	var err error
+	if r.Process, err = child.Start(c); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// peerProcess is a peer that runs, and what the lines of its stdout have told.
+type peerProcess struct {
+	*child.Process
+	name      string
+	firstPoll time.Time
+	committed peerLine
+	state     *bench.State
+	bad       error // the first line that was none of the contract
+}
+
+type peerLine struct {
+	Event      string `json:"event"`
+	TimeUnixNs int64  `json:"time_unix_ns"`
+	Events     int64  `json:"events"`
+	bench.State
+}
+
+func (r *peerProcess) line(text []byte) {
+	var l peerLine
+	err := json.Unmarshal(text, &l)
+	switch {
+	case err != nil:
+	case r.state != nil:
+		err = errors.New("the one about its state is the last")
+	case l.Event == "first_poll":
+		r.firstPoll = time.Unix(0, l.TimeUnixNs)
+	case l.Event == "committed" && l.Events > r.committed.Events:
+		r.committed = l
+	case l.Event == "committed" && l.Events == r.committed.Events: // the first one that says so is when it was
+	case l.Event == "state":
+		r.state = &l.State
+	default:
+		err = errors.New("it is not one of the contract, or counts backwards")
+	}
+	if err != nil && r.bad == nil {
+		r.bad = fmt.Errorf("%s printed the line %q: %w", r.name, text, err)
+	}
+}
+
+// told waits for something that a line tells, or for a bad line.
+func (r *peerProcess) told(ctx context.Context, what string, known func() bool) error {
+	var bad error
+	err := r.Wait(ctx, what, func() bool { bad = r.bad; return bad != nil || known() })
+	return errors.Join(err, bad)
+}
+
+func (r *peerProcess) FirstPoll(ctx context.Context) (at time.Time, err error) {
+	err = r.told(ctx, "the first poll", func() bool { at = r.firstPoll; return !at.IsZero() })
+	return at, err
+}
+
+func (r *peerProcess) Counted(ctx context.Context, events int64) (time.Time, error) {
+	var last peerLine
+	err := r.told(ctx, fmt.Sprintf("%d events to be committed", events), func() bool {
+		last = r.committed
+		return last.Events >= events
+	})
+	if err == nil && last.Events > events {
+		err = fmt.Errorf("%s says that %d events are in its counts, but there are %d", r.name, last.Events, events)
+	}
+	return time.Unix(0, last.TimeUnixNs), err
+}
+
+func (r *peerProcess) Stop() (bench.State, error) {
+	if err := r.Terminate(bench.StopTimeout); err != nil {
+		return bench.State{}, err
+	}
+	if r.state == nil {
+		err := fmt.Errorf("%s ended without a line about its state\n%s", r.name, r.Tail())
+		return bench.State{}, errors.Join(r.bad, err)
+	}
+	return *r.state, r.bad
 }

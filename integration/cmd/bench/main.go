@@ -1,6 +1,6 @@
-// Command bench compares kudos with what people would pick instead of it, on real servers of its own that it starts anew
-// for each run, and writes what came out as JSON and as docs/benchmarks.md. `make bench` runs it; `kudos bench` measures
-// kudos alone, on servers that are there already.
+// Command bench compares kudos with what people would pick instead of it, on real servers of its own that it starts
+// anew for each run, and writes what came out as JSON and as docs/benchmarks.md. `make bench` runs it; `kudos bench`
+// measures kudos alone, on servers that are there already.
 package main
 
 import (
@@ -16,43 +16,50 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/term"
 
 	"kudos/bench"
 )
 
-// settings are the command line.
 type settings struct {
-	contenders, shapes, measure string
-	percents                    string
-	events, rounds              int
-	slower, slow                int
-	seed                        uint64
-	json, markdown, dir         string
-	profiles                    string
-	quick, keep                 bool
-	out                         *os.File
+	contenders, shapes, measure   string
+	percents                      []int
+	events, rounds, slower, slow  int
+	seed                          uint64
+	json, markdown, dir, profiles string
+	quick, keep                   bool
+	out                           *os.File
 }
 
 func main() {
 	s := settings{out: os.Stdout}
-	flag.StringVar(&s.contenders, "contenders", "", "which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
-	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform", "workloads to drain, with commas between")
+	flag.StringVar(&s.contenders, "contenders", "",
+		"which, with commas between: kudos, redis, goka, streams, sql (default: all whose source is here)")
+	flag.StringVar(&s.shapes, "shapes", "hot,skewed-1000,skewed-1000000,uniform",
+		"workloads to drain, with commas between")
 	flag.StringVar(&s.measure, "measure", "drain,latency,recovery,producer", "what to measure, with commas between")
-	flag.StringVar(&s.percents, "percents", "", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)")
+	flag.Func("percents", "parts of the drain rate to measure latency at, with commas between (default: 10,50,80)",
+		func(list string) (err error) { s.percents, err = numbers(list); return err })
 	flag.IntVar(&s.events, "events", 0, "events of each workload (default: 5,000,000, uniform 10,000,000)")
-	flag.IntVar(&s.slower, "slower-events", 500_000, "events of the contenders goka and streams, which are an order slower than the others; 0: as many")
-	flag.IntVar(&s.slow, "sql-events", 50_000, "events of the contender sql, which is two orders slower than the others")
+	flag.IntVar(&s.slower, "slower-events", 500_000,
+		"events of the contenders goka and streams, which are an order slower than the others; 0: as many")
+	flag.IntVar(&s.slow, "sql-events", 50_000,
+		"events of the contender sql, which is two orders slower than the others")
 	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
 	flag.Uint64Var(&s.seed, "seed", 1, "decides the events")
 	flag.BoolVar(&s.quick, "quick", false, "a trial of a minute: one round of kudos alone with few events")
 	flag.StringVar(&s.json, "json", "", "write the report as JSON to this `file`, after each run")
 	flag.StringVar(&s.markdown, "markdown", "", "write the report for people to this `file`, after each run")
-	flag.StringVar(&s.dir, "dir", "", "existing `directory` for data and logs (default: a new one, removed after a run without failures)")
-	flag.StringVar(&s.profiles, "profiles", "", "existing `directory` for CPU profiles of kudos, one of the first seconds of each drain")
+	flag.StringVar(&s.dir, "dir", "",
+		"existing `directory` for data and logs (default: a new one, removed after a run without failures)")
+	flag.StringVar(&s.profiles, "profiles", "",
+		"existing `directory` for CPU profiles of kudos, one of the first seconds of each drain")
 	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
-	render := flag.String("render", "", "measure nothing, write -json and -markdown of these `files` of JSON, with commas between: of measurements made in parts")
+	render := flag.String("render", "",
+		"measure nothing, write -json and -markdown of these `files` of JSON, with commas between: of measurements "+
+			"made in parts")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "bench: what is %q? It takes options only, see -help\n", flag.Arg(0))
@@ -109,38 +116,17 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	report := bench.NewReport(commit(ctx, root), plan.Contenders...)
 	describe(ctx, report)
 	if s.quick {
-		report.Settings["trial"] = "few events, one round: these figures say that the measurement works, not how fast kudos is"
+		report.Settings["trial"] = "few events, one round: these figures say that the measurement works, not how " +
+			"fast kudos is"
 	}
 	if err := plan.Run(ctx, report); err != nil {
 		return err
 	}
-	fmt.Fprintln(s.out)
-	if err := report.WriteMarkdown(s.out); err != nil {
-		return err
+	text, err := markdown(report)
+	if err == nil {
+		_, err = fmt.Fprint(s.out, "\n", text)
 	}
-	return report.Failed()
-}
-
-// render writes what was measured in parts as one report.
-func (s *settings) render(parts []string) error {
-	var whole *bench.Report
-	for _, path := range parts {
-		part, err := bench.ReadReport(path)
-		switch {
-		case err != nil:
-			return err
-		case whole == nil:
-			whole = part
-			continue
-		}
-		if err := whole.Add(part); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	if whole == nil {
-		return errors.New("-render: no file is named")
-	}
-	return s.write(whole)
+	return errors.Join(err, report.Failed())
 }
 
 // plan is which runs to make, without what they run on.
@@ -155,78 +141,47 @@ func (s *settings) plan() (*bench.Plan, error) {
 		Rounds: s.rounds, Progress: bench.NewProgress(s.out, term.IsTerminal(int(s.out.Fd()))),
 		EventsOf: map[string]int{"goka": s.slower, "streams": s.slower, "sql": s.slow},
 	}
-	load := func(name string) (bench.Workload, error) {
-		shape, err := bench.ShapeNamed(name)
-		w := bench.Workload{Seed: s.seed, Shape: shape, Events: 5_000_000}
-		switch {
-		case s.events > 0:
-			w.Events = s.events
-		case name == "uniform":
-			w.Events = 10_000_000
-		}
-		return w, err
-	}
 	for _, what := range words(s.measure) {
 		switch what {
 		case "drain":
 			for _, name := range words(s.shapes) {
-				w, err := load(name)
+				shape, err := bench.ShapeNamed(name)
 				if err != nil {
 					return nil, err
 				}
-				p.Drains = append(p.Drains, w)
+				events := 5_000_000
+				if s.events > 0 {
+					events = s.events
+				} else if name == "uniform" {
+					events = 10_000_000
+				}
+				p.Drains = append(p.Drains, bench.Workload{Seed: s.seed, Shape: shape, Events: events})
 			}
 		case "latency":
 			p.Latency = bench.DefaultLatencyPlan(s.seed)
 			if s.quick {
-				p.Latency.Quick()
+				p.Latency.Load.Events, p.Latency.Percents = 200_000, []int{50}
+				p.Latency.Warmup, p.Latency.Measure = time.Second, 2*time.Second
 			}
-			percents, err := numbers(s.percents)
-			if err != nil {
-				return nil, fmt.Errorf("-percents: %w", err)
-			}
-			if len(percents) > 0 {
-				p.Latency.Percents = percents
+			if len(s.percents) > 0 {
+				p.Latency.Percents = s.percents
 			}
 		case "recovery":
-			p.Recovery = bench.DefaultRecoveryPlan(s.seed)
+			p.Recovery = bench.DefaultRecovery(s.seed)
 			if s.quick {
-				p.Recovery.Quick()
+				p.Recovery.Events = 500_000
 			}
 		case "producer":
 			p.Producer = bench.DefaultProducerPlan()
 			if s.quick {
-				p.Producer.Quick()
+				p.Producer.HoldEach(time.Second)
 			}
 		default:
-			return nil, fmt.Errorf("there is nothing %q to measure; there are drain, latency, recovery and producer", what)
+			return nil, fmt.Errorf("there is nothing %q to measure; there are drain, latency, recovery and producer",
+				what)
 		}
 	}
 	return p, nil
-}
-
-// write writes the report to the files that were named.
-func (s *settings) write(r *bench.Report) error {
-	if s.json != "" {
-		if err := r.Write(s.json); err != nil {
-			return err
-		}
-	}
-	if s.markdown != "" {
-		var text strings.Builder
-		err := r.WriteMarkdown(&text)
-		if err == nil {
-			err = bench.Replace(s.markdown, []byte(text.String()))
-		}
-		if err != nil {
-			return fmt.Errorf("writing the tables: %w", err)
-		}
-	}
-	return nil
-}
-
-func words(list string) []string {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 func numbers(list string) (numbers []int, err error) {
@@ -251,12 +206,7 @@ func projectRoot(ctx context.Context) (string, error) {
 
 // commit names the state of the source, or nothing where Git does not tell.
 func commit(ctx context.Context, root string) string {
-	cmd := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		return ""
-	}
+	out, _ := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output()
 	return strings.TrimSpace(string(out))
 }
 
@@ -273,6 +223,7 @@ func describe(ctx context.Context, r *bench.Report) {
 		r.Versions[name] = strings.TrimSpace(first)
 	}
 	r.Settings["MariaDB"] = "innodb_flush_log_at_trx_commit=1, sync_binlog=1, binary log on, otherwise as shipped"
-	r.Settings["Kafka"] = "one broker, replication 1, heap 512 MB, serial garbage collector, first compiler only; otherwise as shipped"
+	r.Settings["Kafka"] = "one broker, replication 1, heap 512 MB, serial garbage collector, first compiler only; " +
+		"otherwise as shipped"
 	r.Settings["Redis"] = "appendonly yes, appendfsync everysec, no snapshots"
 }

@@ -21,7 +21,7 @@ type servers struct {
 	open []interface{ Close() error }
 }
 
-func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err error) {
+func (s *servers) Open(ctx context.Context, c bench.Contender) (_ *bench.Servers, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -32,7 +32,9 @@ func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err e
 		return nil, err
 	}
 	s.open = append(s.open, broker)
-	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{Dir: s.dir, Log: s.log, ExtraArgs: []string{"--userstat=1"}}) // counts rows
+	mariadb, err := stack.StartMariaDB(ctx, stack.DatabaseOptions{
+		Dir: s.dir, Log: s.log, ExtraArgs: []string{"--userstat=1"}, // counts rows
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -40,21 +42,33 @@ func (s *servers) Open(ctx context.Context, redis bool) (_ *bench.Servers, err e
 	if err := mariadb.CreateDatabase(ctx, database); err != nil {
 		return nil, err
 	}
-	options := kafka.DefaultOptions()
-	options.Brokers = broker.Brokers()
-	b := &bench.Servers{
-		Kafka: options, DSN: mariadb.DSN(database), Replication: 1, Log: s.log,
-		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()},
-	}
-	if redis {
-		r, err := stack.StartRedis(ctx, stack.RedisOptions{Dir: s.dir, AppendOnly: true, Log: s.log})
+	b := newServers(broker, mariadb, mariadb.DSN(database), s.log)
+	if p, ok := c.(*peer); ok && p.needsRedis {
+		r, err := p.startRedis(ctx, b, s.dir)
 		if err != nil {
 			return nil, err
 		}
 		s.open = append(s.open, r)
-		b.Redis, b.Processes["redis"] = r.Address(), r.PID()
 	}
 	return b, nil
+}
+
+func newServers(broker *stack.Kafka, mariadb *stack.Database, dsn string, log *slog.Logger) *bench.Servers {
+	options := kafka.DefaultOptions()
+	options.Brokers = broker.Brokers()
+	return &bench.Servers{
+		Kafka: options, DSN: dsn, Replication: 1, Log: log,
+		Processes: map[string]int{"kafka": broker.Node(0).PID(), "mariadb": mariadb.PID()},
+	}
+}
+
+func (p *peer) startRedis(ctx context.Context, s *bench.Servers, dir string) (*stack.Redis, error) {
+	r, err := stack.StartRedis(ctx, stack.RedisOptions{Dir: dir, AppendOnly: true, Log: s.Log})
+	if err != nil {
+		return nil, err
+	}
+	p.redis, s.Processes["redis"] = r.Address(), r.PID()
+	return r, nil
 }
 
 func (s *servers) Close() error {

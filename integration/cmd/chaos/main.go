@@ -1,6 +1,6 @@
-// Command chaos runs kudos on real servers, breaks them time and again, and compares the counts with the log after every
-// episode. `make chaos` runs it. Its last line is `faults N events N differences N`; it ends with 1 if that last number is
-// not 0, or if the run could not be finished.
+// Command chaos runs kudos on real servers, breaks them time and again, and compares the counts with the log after
+// every episode. `make chaos` runs it. Its last line is `faults N events N differences N`; it ends with 1 if that last
+// number is not 0, or if the run could not be finished.
 package main
 
 import (
@@ -35,14 +35,18 @@ func main() {
 	flag.IntVar(&o.Faults, "faults", o.Faults, "`number` of faults")
 	flag.DurationVar(&o.For, "for", 0, "end after this `time` even if there were fewer faults (0: do not)")
 	flag.Uint64Var(&o.Seed, "seed", o.Seed, "decides which faults strike, and on whom")
-	flag.StringVar(&s.kinds, "kinds", "", "kinds of fault to take, `with commas` between (default: all): "+strings.Join(chaos.Kinds(), ", "))
+	flag.StringVar(&s.kinds, "kinds", "",
+		"kinds of fault to take, `with commas` between (default: all): "+strings.Join(chaos.Kinds(), ", "))
 	flag.IntVar(&o.FaultsPerEpisode, "per-episode", o.FaultsPerEpisode, "faults between two checks")
 	flag.IntVar(&o.Rate, "rate", o.Rate, "events a second")
 	flag.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long the lag may take to go back to 0")
 	flag.StringVar(&o.Program, "program", "", "`path` of the kudos binary (default: build it)")
-	flag.StringVar(&o.Dir, "dir", "", "`directory` for data and logs, which must exist (default: a new one, removed after a run without differences)")
+	flag.StringVar(&o.Dir, "dir", "",
+		"`directory` for data and logs, which must exist (default: a new one, removed after a run without differences)")
 	flag.StringVar(&s.report, "report", "", "write the report as JSON to this `file`, as it goes")
-	flag.StringVar(&s.table, "table", "", "write the report as tables in Markdown to this `file`, as it goes: between its lines "+tableBegin+" and "+tableEnd)
+	flag.StringVar(&s.table, "table", "",
+		"write the report as tables in Markdown to this `file`, as it goes: between its lines "+tableBegin+" and "+
+			tableEnd)
 	flag.BoolVar(&s.keep, "keep", false, "leave data and logs in any case")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -93,7 +97,8 @@ func (s *settings) run(ctx context.Context) (err error) {
 			err = os.RemoveAll(o.Dir)
 			return
 		}
-		fmt.Fprintf(os.Stderr, "data and logs are in %s; what happened when is in %s\n", o.Dir, filepath.Join(o.Dir, "chaos.log"))
+		fmt.Fprintf(os.Stderr, "data and logs are in %s; what happened when is in %s\n", o.Dir,
+			filepath.Join(o.Dir, "chaos.log"))
 	}()
 	log, err := os.Create(filepath.Join(o.Dir, "chaos.log"))
 	if err != nil {

@@ -23,7 +23,8 @@ func TestWrite(t *testing.T) {
 	require.Contains(t, read(path), tableBegin+"\n\n| fault |")
 	require.Contains(t, read(s.report), `"faults": 7`)
 
-	require.NoError(t, os.WriteFile(path, []byte("# Reliability\n\n"+tableBegin+"\nold\n"+tableEnd+"\n\nmore\n"), 0o644))
+	require.NoError(t, os.WriteFile(path, []byte("# Reliability\n\n"+tableBegin+"\nold\n"+tableEnd+"\n\nmore\n"),
+		0o644))
 	for range 2 {
 		require.NoError(t, s.write(&chaos.Report{Faults: 8}))
 		require.Regexp(t, `^# Reliability\n\n`+tableBegin+`\n\n\| fault \|[^Z]*\n\n`+tableEnd+`\n\nmore\n$`, read(path))

@@ -1,10 +1,11 @@
 //go:build linux
 
 // Command contain becomes another program as a container of an image runs it: in a root that is read-only but for one
-// folder, as nobody in particular, with no rights and no way to get any. It takes root's rights to begin with, and mounts
-// of its own (CLONE_NEWNS). What is to run is its only argument, as JSON:
+// folder, as nobody in particular, with no rights and no way to get any. It takes root's rights to begin with, and
+// mounts of its own (CLONE_NEWNS). What is to run is its only argument, as JSON:
 //
-//	contain '{"Root": "/tmp/image", "WorkingDir": "/var/lib/kudos", "Volume": "/tmp/volume", "UID": 65532, "GID": 65532, "Args": ["/usr/local/bin/kudos", "version"]}'
+//	contain '{"Root": "/tmp/image", "WorkingDir": "/var/lib/kudos", "Volume": "/tmp/volume",
+//	          "UID": 65532, "GID": 65532, "Args": ["/usr/local/bin/kudos", "version"]}'
 package main
 
 import (
@@ -47,7 +48,9 @@ func (c *container) become() error {
 	}{
 		{"keep mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
 		{"mount the root", func() error { return unix.Mount(c.Root, c.Root, "", unix.MS_BIND, "") }},
-		{"make it read-only", func() error { return unix.Mount("", c.Root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") }},
+		{"make it read-only", func() error {
+			return unix.Mount("", c.Root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+		}},
 		{"mount the volume", c.mountVolume},
 		{"change the root", func() error { return unix.Chroot(c.Root) }},
 		{"change the folder", func() error { return unix.Chdir(c.WorkingDir) }},
@@ -56,7 +59,9 @@ func (c *container) become() error {
 		{"change the group", func() error { return syscall.Setgid(c.GID) }},
 		{"change the user", func() error { return syscall.Setuid(c.UID) }},
 		// With the user that was forgotten.
-		{"die with the parent", func() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }},
+		{"die with the parent", func() error {
+			return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+		}},
 		{"start the program", func() error { return syscall.Exec(c.Args[0], c.Args, c.Env) }},
 	} {
 		if err := step.do(); err != nil {

@@ -1,11 +1,9 @@
-// Command gremlins tests the tests of the packages that keep counts exact: it has Gremlins
-// (https://gremlins.dev) change a sample of operators there, and counts how many of the
-// changes the tests of the same package notice.
+// Command gremlins tests the tests of the packages that keep counts exact: it has Gremlins (https://gremlins.dev)
+// change a sample of operators there, and counts how many of the changes the tests of the same package notice.
 //
-// Gremlins cannot sample, but it can leave out what a diff does not touch. So this clones
-// the repository, as it is committed, and gives it a base in which the sampled lines are
-// empty. It fails if too few are killed or tested in time, or if one survives that
-// survivors.txt does not explain.
+// Gremlins cannot sample, but it can leave out what a diff does not touch. So this clones the repository, as it is
+// committed, and gives it a base in which the sampled lines are empty. It fails if too few are killed or tested in
+// time, or if one survives that survivors.txt does not explain.
 package main
 
 import (
@@ -181,8 +179,7 @@ func (l *lab) unleash(ctx context.Context, t target, args ...string) ([]mutation
 
 const base = "gremlins-base"
 
-// leaveOut makes the base, an ancestor of the clone's HEAD, in which the lines of the
-// mutants are empty.
+// leaveOut makes the base, an ancestor of the clone's HEAD, in which the lines of the mutants are empty.
 func (l *lab) leaveOut(ctx context.Context, mutations []mutation) error {
 	for _, m := range mutations {
 		path := filepath.Join(l.repo, m.Pkg, m.File)
@@ -197,7 +194,8 @@ func (l *lab) leaveOut(ctx context.Context, mutations []mutation) error {
 		}
 	}
 	commit := []string{"-c", "user.name=gremlins", "-c", "user.email=gremlins@localhost", "commit", "-q", "-a", "-m"}
-	for _, args := range [][]string{append(commit, "without"), {"branch", base}, {"checkout", "-q", "HEAD~", "--", "."}, append(commit, "with")} {
+	for _, args := range [][]string{append(commit, "without"), {"branch", base}, {"checkout", "-q", "HEAD~", "--", "."},
+		append(commit, "with")} {
 		if _, err := output(ctx, l.repo, "git", args...); err != nil {
 			return err
 		}
@@ -211,7 +209,8 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	cmd.Dir = dir
 	// Gremlins bounds each mutant's tests by what they took at first, which is nothing if the
 	// result came from the cache. The rest is as in all tests.
-	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off -ldflags=-w -parallel=8", "CGO_ENABLED=0", "KUDOS_TEST_TIER=check", "GIT_CONFIG_COUNT=2",
+	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off -ldflags=-w -parallel=8", "CGO_ENABLED=0",
+		"KUDOS_TEST_TIER=check", "GIT_CONFIG_COUNT=2",
 		"GIT_CONFIG_KEY_0=diff.relative", "GIT_CONFIG_VALUE_0=true",
 		"GIT_CONFIG_KEY_1=diff.context", "GIT_CONFIG_VALUE_1=0") // it knows one change in a hunk
 	// The tests that it runs end with it.

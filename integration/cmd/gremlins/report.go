@@ -23,7 +23,9 @@ func sample(found []mutation, size int, seed uint64) []mutation {
 			covered = append(covered, m)
 		}
 	}
-	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(covered), func(i, j int) { covered[i], covered[j] = covered[j], covered[i] })
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(covered), func(i, j int) {
+		covered[i], covered[j] = covered[j], covered[i]
+	})
 	return covered[:min(size, len(covered))]
 }
 
@@ -83,7 +85,8 @@ func report(tested, chosen []mutation, list string, least float64) error {
 	}
 	noticed := killed + timedOut
 	percent := 100 * float64(noticed) / float64(max(1, noticed+lived))
-	fmt.Printf("chosen %d killed %d timed out %d lived %d do not compile %d not tested %d: %.1f %%\n", len(chosen), killed, timedOut, lived, invalid, other, percent)
+	fmt.Printf("chosen %d killed %d timed out %d lived %d do not compile %d not tested %d: %.1f %%\n", len(chosen),
+		killed, timedOut, lived, invalid, other, percent)
 	switch {
 	case 100*other > (100-leastTested)*len(chosen):
 		return fmt.Errorf("%d of %d were not tested", other, len(chosen))

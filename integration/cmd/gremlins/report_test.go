@@ -8,7 +8,8 @@ import (
 
 func found(statuses ...string) (all []mutation) {
 	for i, s := range statuses {
-		all = append(all, mutation{Type: "NEGATION", Status: s, Line: i + 1, Column: 1, Pkg: "fold", File: "fold.go", Text: "a | b"})
+		all = append(all, mutation{Type: "NEGATION", Status: s, Line: i + 1, Column: 1, Pkg: "fold", File: "fold.go",
+			Text: "a | b"})
 	}
 	return all
 }
@@ -28,10 +29,13 @@ func TestReport(t *testing.T) {
 	}
 	const known = "# why\nfold/fold.go | NEGATION | x := 1 | it is only a hint\n"
 	require.NoError(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, known, 75))
-	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, "", 75), "1 survived that survivors.txt does not explain")
-	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, known, 76), "75.0 % were killed")
+	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, "", 75),
+		"1 survived that survivors.txt does not explain")
+	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED", "LIVED"), chosen, known, 76),
+		"75.0 % were killed")
 	require.NoError(t, report(found("KILLED", "TIMED OUT", "NOT VIABLE", "KILLED"), chosen, "", 100))
 	require.ErrorContains(t, report(found("KILLED", "KILLED", "KILLED"), chosen, known, 75), "1 of 4 were not tested")
-	require.NoError(t, report(found("KILLED", "KILLED", "KILLED", "KILLED", "LIVED"), chosen, "", 100), "others of the line do not count")
+	require.NoError(t, report(found("KILLED", "KILLED", "KILLED", "KILLED", "LIVED"), chosen, "", 100),
+		"others of the line do not count")
 	require.ErrorContains(t, report(nil, chosen, "fold/fold.go | NEGATION | x := 1 | ", 85), "survivors.txt")
 }

@@ -48,8 +48,7 @@ func readResult(r io.Reader) (*result, error) {
 	}
 }
 
-// baselineRuns is how often a test must pass without a mutant before its failure with the
-// mutant counts.
+// baselineRuns is how often a test must pass without a mutant before its failure with the mutant counts.
 const baselineRuns = 3
 
 // reliable are the tests that passed every time without a mutant.
@@ -61,9 +60,8 @@ func (r *result) reliable() map[string]bool {
 	return tests
 }
 
-// judge says what became of a mutant whose tests gave r, and names the tests that caught it:
-// those that failed by themselves, and were reliable without it. Anything else that went
-// wrong shows nothing, and somebody has to look.
+// judge says what became of a mutant whose tests gave r, and names the tests that caught it: those that failed by
+// themselves, and were reliable without it. Anything else that went wrong shows nothing, and somebody has to look.
 func judge(reliable map[string]bool, r *result) (verdict string, by []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.failed)) {
 		if reliable[name] && !hasFailedSubtest(r, name, reliable) {

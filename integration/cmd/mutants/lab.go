@@ -77,8 +77,7 @@ func (l *lab) prepare(ctx context.Context, mutants []mutant) {
 	}
 }
 
-// try runs a mutant's tests. Each must pass without the mutant: one that fails anyway
-// catches nothing.
+// try runs a mutant's tests. Each must pass without the mutant: one that fails anyway catches nothing.
 func (l *lab) try(ctx context.Context, m mutant) (verdict string, by []string, said string) {
 	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {

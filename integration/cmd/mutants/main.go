@@ -88,28 +88,6 @@ func run(ctx context.Context, o options) error {
 	return report(outcomes)
 }
 
-// report prints what became of all, and is an error if one was not caught.
-func report(outcomes []outcome) error {
-	table(outcomes)
-	survivors, errs := 0, 0
-	for _, out := range outcomes {
-		switch out.verdict {
-		case caught:
-			continue
-		case survived:
-			survivors++
-		default:
-			errs++
-		}
-		fmt.Printf("\nrule %d, %s: %s\n", out.rule, out.clause, out.verdict)
-	}
-	fmt.Printf("mutants %d survivors %d errors %d\n", len(outcomes), survivors, errs)
-	if survivors+errs > 0 {
-		return fmt.Errorf("of %d, %d survived, and %d are to be looked at", len(outcomes), survivors, errs)
-	}
-	return nil
-}
-
 type outcome struct {
 	mutant
 	verdict string
@@ -117,24 +95,35 @@ type outcome struct {
 	took    time.Duration
 }
 
-func table(outcomes []outcome) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "rule\tclause taken out\tcaught by\tseconds")
+// report prints what became of all, and is an error if one was not caught.
+func report(outcomes []outcome) error {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "rule\tclause taken out\tcaught by\tseconds")
+	var details strings.Builder
+	survivors, errs := 0, 0
 	for _, o := range outcomes {
-		by := strings.Join(o.tests, ", ") + o.by.where()
+		where := o.by.pkg
+		if o.by.real {
+			where += ", real broker"
+		}
+		by := fmt.Sprintf("%s (%s)", strings.Join(o.tests, ", "), where)
 		if o.verdict != caught {
 			by = first(o.verdict)
+			fmt.Fprintf(&details, "\nrule %d, %s: %s\n", o.rule, o.clause, o.verdict)
+			if o.verdict == survived {
+				survivors++
+			} else {
+				errs++
+			}
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%.0f\n", o.rule, o.clause, by, o.took.Seconds())
+		fmt.Fprintf(table, "%d\t%s\t%s\t%.0f\n", o.rule, o.clause, by, o.took.Seconds())
 	}
-	_ = w.Flush()
-}
-
-func (c catcher) where() string {
-	if c.real {
-		return " (" + c.pkg + ", real broker)"
+	_ = table.Flush()
+	fmt.Printf("%smutants %d survivors %d errors %d\n", details.String(), len(outcomes), survivors, errs)
+	if survivors+errs > 0 {
+		return fmt.Errorf("of %d, %d survived, and %d are to be looked at", len(outcomes), survivors, errs)
 	}
-	return " (" + c.pkg + ")"
+	return nil
 }
 
 // root is the folder of the module.

@@ -7,7 +7,6 @@
 package main
 
 import (
-	"bufio"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -39,7 +38,11 @@ func run(args []string) error {
 		return err
 	}
 	if len(args) == 0 || args[0] == "" {
-		return print(cases)
+		table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+		for _, c := range cases {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", c.name, c.pkg, c.what)
+		}
+		return table.Flush()
 	}
 	for _, c := range cases {
 		if c.name == args[0] {
@@ -49,16 +52,17 @@ func run(args []string) error {
 	return fmt.Errorf("no case is named %q; `make regress` lists them", args[0])
 }
 
-// parse reads lines of the form: name package test what went wrong. An empty line or one that begins with # has no case.
+// parse reads lines of the form: name package test what went wrong. An empty line or one that begins with # has no
+// case.
 func parse(text string) ([]regressionCase, error) {
 	var cases []regressionCase
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0][0] == '#' {
 			continue
 		}
-		fields := strings.Fields(line)
 		if len(fields) < 4 {
+			line = strings.TrimSpace(line)
 			return nil, fmt.Errorf("cases.txt: %q: give name, package, test and what went wrong", line)
 		}
 		cases = append(cases, regressionCase{fields[0], fields[1], fields[2], strings.Join(fields[3:], " ")})
@@ -67,14 +71,6 @@ func parse(text string) ([]regressionCase, error) {
 		return nil, errors.New("cases.txt has no cases")
 	}
 	return cases, nil
-}
-
-func print(cases []regressionCase) error {
-	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	for _, c := range cases {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.name, c.pkg, c.what)
-	}
-	return table.Flush()
 }
 
 // run fails also where the test was skipped or renamed: then nothing was shown.

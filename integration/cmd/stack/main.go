@@ -30,7 +30,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.dir, "dir", "", "make the data directories in this `directory`, which must exist (default: the system's temporary directory)")
+	flag.StringVar(&o.dir, "dir", "",
+		"make the data directories in this `directory`, which must exist (default: the system's temporary directory)")
 	flag.IntVar(&o.nodes, "nodes", 1, "Kafka nodes, each broker and controller: 1 or 3")
 	flag.BoolVar(&o.keep, "keep", false, "leave data and logs at the end")
 	flag.BoolVar(&o.mysql, "mysql", false, "MySQL in place of MariaDB")
@@ -51,7 +52,11 @@ func main() {
 func run(ctx context.Context, o options) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if o.fetch {
-		return fetch(ctx, log, o.mysql)
+		needs := []stack.Software{stack.NeedKafka}
+		if o.mysql {
+			needs = append(needs, stack.NeedMySQL)
+		}
+		return stack.Fetch(ctx, log, needs...)
 	}
 	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Dir: o.dir, Nodes: o.nodes, Keep: o.keep, Log: log})
 	if err != nil {
@@ -72,14 +77,6 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	explain(os.Stdout, k, db)
 	return wait(ctx, append(k.Nodes(), db.Server))
-}
-
-func fetch(ctx context.Context, log *slog.Logger, mysql bool) error {
-	needs := []stack.Software{stack.NeedKafka}
-	if mysql {
-		needs = append(needs, stack.NeedMySQL)
-	}
-	return stack.Fetch(ctx, log, needs...)
 }
 
 // explain says where things are and what to do with them.

@@ -1,42 +1,56 @@
+// Command goka is peer (b): likes counted with stock goka (lovoo/goka, on sarama), as its users write it and at its
+// best: one message a callback, SetValue, stores on LevelDB.
+//
+// The topic likes is keyed by post. SetValue writes the message's key only, so an action first becomes a message that
+// is keyed by its pair (post, user):
+//
+//	likes ─► goka-pairs ──loop──► goka-pairs ─► goka-deltas ─► goka-counts ─► peer.Counts ─► MySQL
+//	          re-keys             latest action   +1, −1        count
+//	                              of each pair    by post       of each post
+//
+// The loop topic of goka-pairs does what a processor of its own for re-keying would do, with one group, producer and
+// consumer less. Every message is acknowledged by all replicas and offsets are committed after that; those of
+// goka-deltas after the count is in MySQL. A crash between SetValue's local write and the commit can still lose or
+// repeat a delta, which is the design's: a message is delivered at least once, and a delta is not idempotent.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
 	"github.com/lovoo/goka/storage"
+	"github.com/syndtr/goleveldb/leveldb"
+	"github.com/syndtr/goleveldb/leveldb/util"
 	"golang.org/x/sync/errgroup"
 
 	"kudos/integration/peers/peer"
 )
 
-const (
-	// flushEvery is how often MySQL is written to under load. goka has the newest counts meanwhile.
-	flushEvery = 50 * time.Millisecond
-	// startTimeout bounds joining a group and recovering its table.
-	startTimeout = 5 * time.Minute
-)
+// startTimeout bounds joining a group and recovering its table.
+const startTimeout = 5 * time.Minute
 
-func main() { peer.Main(run) }
+func main() { peer.Main(count, state) }
 
-func run(ctx context.Context, o peer.Options, lines *peer.Lines) error {
-	db, err := peer.OpenDatabase(ctx, o.MySQLDSN)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+// count runs both groups until ctx is done. MySQL is written to until they have ended, since they wait for it.
+func count(ctx context.Context, p *peer.Peer) error {
 	configure()
-	if err := createDeltas(o.Brokers); err != nil {
+	if err := createDeltas(p.Brokers); err != nil {
 		return err
 	}
-	c := &callbacks{lines: lines, counts: peer.NewCounts(db, lines, flushEvery), progress: newProgress()}
-	if err := c.run(ctx, o); err != nil {
-		return err
-	}
-	return state(o.StateDir, lines)
+	c := &callbacks{lines: p.Lines, counts: p.NewCounts(), next: map[place]int64{}}
+	g, ctx := errgroup.WithContext(ctx)
+	flushing, endFlushing := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return c.counts.Run(flushing) })
+	g.Go(func() error {
+		defer endFlushing()
+		return c.process(ctx, p.Options)
+	})
+	return g.Wait()
 }
 
 // createDeltas makes the topic between the groups, with as many partitions as likes. The others are made by goka.
@@ -56,19 +70,7 @@ func createDeltas(brokers []string) error {
 	return nil
 }
 
-// run runs both groups until ctx is done: the last one first, so that the clock starts when all are ready. MySQL is
-// written to until they have ended, since they wait for it.
-func (c *callbacks) run(ctx context.Context, o peer.Options) error {
-	g, ctx := errgroup.WithContext(ctx)
-	flushing, endFlushing := context.WithCancel(context.WithoutCancel(ctx))
-	g.Go(func() error { return c.counts.Run(flushing) })
-	g.Go(func() error {
-		defer endFlushing()
-		return c.process(ctx, o)
-	})
-	return g.Wait()
-}
-
+// process runs the last group first, so that the clock starts when all are ready.
 func (c *callbacks) process(ctx context.Context, o peer.Options) error {
 	counting, err := newProcessor(o, c.counting())
 	if err != nil {
@@ -103,7 +105,89 @@ func newProcessor(o peer.Options, graph *goka.GroupGraph, options ...goka.Proces
 	return p, nil
 }
 
-// tables are the stores of a group, one a partition.
-func tables(dir string, group goka.Group) ([]string, error) {
-	return filepath.Glob(filepath.Join(dir, string(goka.GroupTable(group))+".*"))
+// state is what the table of pairs takes on disk, compacted, and how many pairs are in it. The processors have ended.
+func state(_ context.Context, p *peer.Peer) (bytes, pairs int64, err error) {
+	stores, err := filepath.Glob(filepath.Join(p.StateDir, string(goka.GroupTable(groupPairs))+".*")) // one a partition
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, store := range stores {
+		n, err := compact(store)
+		if err != nil {
+			return 0, 0, fmt.Errorf("compact %s: %w", store, err)
+		}
+		pairs += n
+		err = filepath.WalkDir(store, func(_ string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			info, err := entry.Info()
+			if err == nil {
+				bytes += info.Size()
+			}
+			return err
+		})
+		if err != nil {
+			return 0, 0, fmt.Errorf("measure %s: %w", store, err)
+		}
+	}
+	return bytes, pairs, nil
+}
+
+// compact compacts a store and counts its pairs.
+func compact(store string) (pairs int64, err error) {
+	db, err := leveldb.OpenFile(store, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	if err := db.CompactRange(util.Range{}); err != nil {
+		return 0, err
+	}
+	all := db.NewIterator(nil, nil)
+	defer all.Release()
+	for all.Next() {
+		if len(all.Key()) == pairKeySize {
+			pairs++
+		}
+	}
+	return pairs, all.Error()
+}
+
+// partitionChannel is how many messages wait for a partition's callback; goka has none. The consumer then goes on
+// decoding while a callback is at work.
+const partitionChannel = 1000
+
+// configure replaces what goka has for all its clients. See README.md for what each gave.
+func configure() {
+	config := goka.DefaultConfig()
+	config.Version = sarama.V3_9_1_0 // newest requests: fewer conversions at the broker
+
+	// From the beginning of the topic, which is full when the peer starts.
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Fetch.Default = 4 << 20
+	config.ChannelBufferSize = 4096
+
+	// Durable and in order, whatever is sent again: goka's default of one acknowledgement is neither.
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Idempotent = true
+	config.Net.MaxOpenRequests = 1 // which idempotence wants
+	// One request at a time fills the next batch meanwhile; goka waits for 100 ms or 64 KiB, in each of three hops.
+	config.Producer.Flush.Frequency = time.Millisecond
+	config.Producer.Flush.Bytes = 512 << 10
+	config.Producer.Compression = sarama.CompressionSnappy
+	goka.ReplaceGlobalConfig(config)
+}
+
+// topicConfig is for the topics that goka makes. Its defaults are two replicas, which a broker alone cannot have, and
+// an hour of streams, after which a processor that was away would have lost likes.
+func topicConfig(brokers int) *goka.TopicManagerConfig {
+	config := goka.NewTopicManagerConfig()
+	replicas := 1
+	if brokers >= 3 {
+		replicas = 3
+	}
+	config.Table.Replication, config.Stream.Replication = replicas, replicas
+	config.Stream.Retention = 7 * 24 * time.Hour
+	return config
 }

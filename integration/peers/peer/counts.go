@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,8 +15,11 @@ import (
 
 const (
 	// createLikeCount is the table that every contender ends with.
-	createLikeCount = `CREATE TABLE IF NOT EXISTS like_count (post_id BIGINT UNSIGNED NOT NULL PRIMARY KEY, count BIGINT NOT NULL) ENGINE=InnoDB`
+	createLikeCount = `CREATE TABLE IF NOT EXISTS like_count (
+		post_id BIGINT UNSIGNED NOT NULL PRIMARY KEY, count BIGINT NOT NULL) ENGINE=InnoDB`
 
+	// flushEvery is how often MySQL is written to under load. The peer has the newest counts meanwhile.
+	flushEvery = 50 * time.Millisecond
 	// maxDirty bounds the posts that wait for MySQL. Whoever brings more waits.
 	maxDirty = 500_000
 	// upsertBytes bounds a statement. From 64 to 512 KiB made no difference (docs/performance.md), and MySQL's
@@ -23,8 +27,8 @@ const (
 	upsertBytes = 256 << 10
 )
 
-// OpenDatabase connects, and makes like_count if it is not there.
-func OpenDatabase(ctx context.Context, dsn string) (*sqlx.DB, error) {
+// openDatabase connects, and makes like_count if it is not there.
+func openDatabase(ctx context.Context, dsn string) (*sqlx.DB, error) {
 	db, err := sqlx.ConnectContext(ctx, "mysql", dsn)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
@@ -47,27 +51,24 @@ type Count struct {
 type Counts struct {
 	db    *sqlx.DB
 	lines *Lines
-	every time.Duration // from the begin of one transaction to that of the next, at least
 
 	wake chan struct{} // holds one token while something is dirty
 	room chan struct{} // holds one token after a transaction took the dirty posts
 
-	mu struct {
-		sync.Mutex
-		dirty  map[uint64]int64
-		events int64 // that the counts in dirty and before hold, since the beginning of the topic
-		done   []func()
-	}
-	// Of Run alone.
-	rows []Count
-	text []byte
+	mu     sync.Mutex
+	dirty  map[uint64]int64
+	events int64 // that the counts in dirty and before hold, since the beginning of the topic
+	done   []func()
+
+	text []byte // of Run alone
 }
 
 // NewCounts makes a Counts whose Run must be running for Set to go on.
-func NewCounts(db *sqlx.DB, lines *Lines, every time.Duration) *Counts {
-	c := &Counts{db: db, lines: lines, every: every, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
-	c.mu.dirty = map[uint64]int64{}
-	return c
+func (p *Peer) NewCounts() *Counts {
+	return &Counts{
+		db: p.DB, lines: p.Lines, dirty: map[uint64]int64{},
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+	}
 }
 
 // Set says that so many more events are in the counts, and which posts they gave a new count: possibly none. done, if
@@ -86,15 +87,15 @@ func (c *Counts) Set(ctx context.Context, changed []Count, events int64, done fu
 func (c *Counts) add(changed []Count, events int64, done func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.mu.dirty) >= maxDirty {
+	if len(c.dirty) >= maxDirty {
 		return false
 	}
 	for _, count := range changed {
-		c.mu.dirty[count.Post] = count.Likes
+		c.dirty[count.Post] = count.Likes
 	}
-	c.mu.events += events
+	c.events += events
 	if done != nil {
-		c.mu.done = append(c.mu.done, done)
+		c.done = append(c.done, done)
 	}
 	token(c.wake)
 	return true
@@ -124,7 +125,7 @@ func (c *Counts) Run(ctx context.Context) error {
 		case <-pace.C:
 		case <-ctx.Done():
 		}
-		pace.Reset(c.every)
+		pace.Reset(flushEvery)
 		// A transaction that has begun is finished: its outcome would be unknown otherwise.
 		if err := c.flush(context.WithoutCancel(ctx)); err != nil {
 			return err
@@ -134,8 +135,8 @@ func (c *Counts) Run(ctx context.Context) error {
 
 func (c *Counts) flush(ctx context.Context) error {
 	c.mu.Lock()
-	dirty, events, done := c.mu.dirty, c.mu.events, c.mu.done
-	c.mu.dirty, c.mu.done = make(map[uint64]int64, min(len(dirty), 1<<16)), nil
+	dirty, events, done := c.dirty, c.events, c.done
+	c.dirty, c.done = make(map[uint64]int64, min(len(dirty), 1<<16)), nil
 	c.mu.Unlock()
 	token(c.room)
 	if err := c.upsert(ctx, dirty); err != nil {
@@ -151,54 +152,35 @@ func (c *Counts) flush(ctx context.Context) error {
 }
 
 // upsert writes counts in one transaction: sorted, since that is the order of the table, and many rows a statement.
+// Numbers need no quoting, and a statement as text is one round trip where a prepared one of varying length is three.
 func (c *Counts) upsert(ctx context.Context, dirty map[uint64]int64) error {
 	if len(dirty) == 0 {
 		return nil
 	}
-	c.rows = c.rows[:0]
-	for post, likes := range dirty {
-		c.rows = append(c.rows, Count{post, likes})
-	}
-	slices.SortFunc(c.rows, func(a, b Count) int {
-		if a.Post < b.Post {
-			return -1
-		}
-		return 1 // no post twice
-	})
 	tx, err := c.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // of no effect after the commit
-	for rows := c.rows; len(rows) > 0; {
-		rows = c.statement(rows)
-		if _, err := tx.ExecContext(ctx, string(c.text)); err != nil {
-			return err
+	posts := slices.Sorted(maps.Keys(dirty))
+	for i, post := range posts {
+		if len(c.text) == 0 {
+			c.text = append(c.text, "INSERT INTO like_count (post_id, count) VALUES "...)
+		} else {
+			c.text = append(c.text, ',')
+		}
+		c.text = append(c.text, '(')
+		c.text = strconv.AppendUint(c.text, post, 10)
+		c.text = append(c.text, ',')
+		c.text = strconv.AppendInt(c.text, dirty[post], 10)
+		c.text = append(c.text, ')')
+		if len(c.text) > upsertBytes || i == len(posts)-1 {
+			statement := string(c.text) + " ON DUPLICATE KEY UPDATE count=VALUES(count)"
+			c.text = c.text[:0]
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return err
+			}
 		}
 	}
 	return tx.Commit()
-}
-
-// statement puts as many rows as fit into c.text, and returns the others. Numbers need no quoting, and a statement as
-// text is one round trip where a prepared one of varying length is three.
-func (c *Counts) statement(rows []Count) []Count {
-	c.text = append(c.text[:0], "INSERT INTO like_count (post_id, count) VALUES "...)
-	for i, row := range rows {
-		if len(c.text) > upsertBytes {
-			rows = rows[i:]
-			c.endStatement()
-			return rows
-		}
-		c.text = append(c.text, '(')
-		c.text = strconv.AppendUint(c.text, row.Post, 10)
-		c.text = append(c.text, ',')
-		c.text = strconv.AppendInt(c.text, row.Likes, 10)
-		c.text = append(c.text, "),"...)
-	}
-	c.endStatement()
-	return nil
-}
-
-func (c *Counts) endStatement() {
-	c.text = append(c.text[:len(c.text)-1], " ON DUPLICATE KEY UPDATE count=VALUES(count)"...)
 }

@@ -36,12 +36,10 @@ type Likes struct {
 	lines  *Lines
 	seen   map[int32]bool // partitions that had events; of Poll alone
 
-	mu struct {
-		sync.Mutex
-		open    int           // batches that are not Done
-		settled chan struct{} // closed when there is none; nil while nobody waits
-		closing bool
-	}
+	mu      sync.Mutex
+	open    int           // batches that are not Done
+	settled chan struct{} // closed when there is none; nil while nobody waits
+	closing bool
 }
 
 // Batch is one poll: events in the order of each partition.
@@ -56,10 +54,10 @@ type Batch struct {
 }
 
 // OpenLikes joins the group and returns. Lines hears of the first poll and of each event read.
-func OpenLikes(o Options, group string, max int, lines *Lines) (*Likes, error) {
-	l := &Likes{max: max, log: o.Log, lines: lines, seen: map[int32]bool{}}
+func (p *Peer) OpenLikes(group string, max int) (*Likes, error) {
+	l := &Likes{max: max, log: p.Log, lines: p.Lines, seen: map[int32]bool{}}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(o.Brokers...),
+		kgo.SeedBrokers(p.Brokers...),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(schema.TopicLikes),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -71,7 +69,7 @@ func OpenLikes(o Options, group string, max int, lines *Lines) (*Likes, error) {
 		kgo.FetchMaxPartitionBytes(4<<20),
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.BlockRebalanceOnPoll(),
-		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { lines.FirstPoll() }),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { l.lines.FirstPoll() }),
 		kgo.OnPartitionsRevoked(func(ctx context.Context, c *kgo.Client, _ map[string][]int32) { l.settle(ctx, c) }),
 		kgo.DisableClientMetrics(),
 	)
@@ -85,10 +83,10 @@ func OpenLikes(o Options, group string, max int, lines *Lines) (*Likes, error) {
 // settle lets the batches in hand be finished and committed before another member reads on.
 func (l *Likes) settle(ctx context.Context, client *kgo.Client) {
 	l.mu.Lock()
-	wait := l.mu.open > 0 && !l.mu.closing
+	wait := l.open > 0 && !l.closing
 	settled := make(chan struct{})
 	if wait {
-		l.mu.settled = settled
+		l.settled = settled
 	}
 	l.mu.Unlock()
 	if !wait {
@@ -114,10 +112,10 @@ func (l *Likes) commit(ctx context.Context, client *kgo.Client) {
 func (l *Likes) opened(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.open += n
-	if l.mu.open == 0 && l.mu.settled != nil {
-		close(l.mu.settled)
-		l.mu.settled = nil
+	l.open += n
+	if l.open == 0 && l.settled != nil {
+		close(l.settled)
+		l.settled = nil
 	}
 }
 
@@ -178,7 +176,7 @@ func (b *Batch) Done() {
 // Close leaves the group, with the offsets of all batches that are Done committed.
 func (l *Likes) Close() {
 	l.mu.Lock()
-	l.mu.closing = true
+	l.closing = true
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()

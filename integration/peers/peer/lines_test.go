@@ -68,7 +68,8 @@ func TestParse(t *testing.T) {
 	require.Equal(t, []string{"a:1", "b:2"}, o.Brokers)
 	require.Equal(t, "d s r:3", o.MySQLDSN+" "+o.StateDir+" "+o.Redis)
 
-	for _, bad := range [][]string{{}, {"--brokers", "a"}, {"--what"}, {"--brokers", "a", "--mysql-dsn", "d", "--state-dir", "s", "more"}} {
+	for _, bad := range [][]string{{}, {"--brokers", "a"}, {"--what"},
+		{"--brokers", "a", "--mysql-dsn", "d", "--state-dir", "s", "more"}} {
 		_, err := Parse(bad)
 		require.Error(t, err, bad)
 	}

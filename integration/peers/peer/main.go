@@ -1,3 +1,10 @@
+// Package peer is what the peers of the benchmark have in common: their command line (main.go), the lines they print
+// (lines.go), the reading of the topic likes (likes.go), and the table like_count that they all end with (counts.go).
+//
+// The topic is full when a peer starts. Counts go to MySQL, and one JSON object a line to stdout, from which the
+// harness takes the times. A peer is two functions:
+//
+//	func main() { peer.Main(count, state) }
 package peer
 
 import (
@@ -11,10 +18,19 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
 // CloseTimeout bounds each thing that a peer still does once it was told to end, which it must within 10 s.
 const CloseTimeout = 5 * time.Second
+
+// Peer is what a peer has to work with.
+type Peer struct {
+	Options
+	DB    *sqlx.DB // with like_count
+	Lines *Lines
+}
 
 // Options are the command line of a peer.
 type Options struct {
@@ -27,7 +43,7 @@ type Options struct {
 
 // Parse reads a command line.
 func Parse(args []string) (Options, error) {
-	var o Options
+	o := Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
 	brokers := flags.String("brokers", "", "Kafka's addresses, `HOST:PORT[,HOST:PORT]`")
 	flags.StringVar(&o.MySQLDSN, "mysql-dsn", "", "the database for like_count, as go-sql-driver/mysql names it")
@@ -43,13 +59,16 @@ func Parse(args []string) (Options, error) {
 		return o, errors.New("give --brokers, --mysql-dsn and --state-dir")
 	}
 	o.Brokers = strings.Split(*brokers, ",")
-	o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	return o, nil
 }
 
-// Main is the main function of a peer. run counts until its context is done, which SIGTERM does, and then prints its
-// state. Any error of it ends the process with code 1: what was read and not covered is read again by the next one.
-func Main(run func(context.Context, Options, *Lines) error) {
+// State measures what a peer keeps to know who likes what, in bytes, and how many pairs that are.
+type State func(context.Context, *Peer) (bytes, pairs int64, err error)
+
+// Main is the main function of a peer. count counts until its context is done, which SIGTERM does; state measures what
+// the peer then keeps to know who likes what, in bytes, and how many pairs that are. Any error of either ends the
+// process with code 1: what was read and not covered is read again by the next one.
+func Main(count func(context.Context, *Peer) error, state State) {
 	o, err := Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
@@ -58,14 +77,32 @@ func Main(run func(context.Context, Options, *Lines) error) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], err)
 		os.Exit(2)
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	err = os.MkdirAll(o.StateDir, 0o755)
-	if err == nil {
-		err = run(ctx, o, NewLines(os.Stdout))
-	}
-	if err != nil {
+	if err := run(o, count, state); err != nil {
 		o.Log.Error("ended", "err", err)
 		os.Exit(1)
 	}
+}
+
+func run(o Options, count func(context.Context, *Peer) error, state State) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := os.MkdirAll(o.StateDir, 0o755); err != nil {
+		return err
+	}
+	db, err := openDatabase(ctx, o.MySQLDSN)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	p := &Peer{Options: o, DB: db, Lines: NewLines(os.Stdout)}
+	if err := count(ctx, p); err != nil {
+		return err
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
+	defer cancel()
+	bytes, pairs, err := state(last, p)
+	if err != nil {
+		return err
+	}
+	return p.Lines.State(bytes, pairs)
 }

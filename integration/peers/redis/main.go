@@ -1,3 +1,15 @@
+// Command redis is peer (a): likes counted in Redis as most teams do it, at its best.
+//
+// Each poll batch of the topic likes becomes Lua calls on Redis, which keeps who likes what in 64 sets a post
+// (likes:<post>:<user % 64>) and how many those are in a counter next to them (likes:<post>). The counts that changed
+// are written to MySQL in the background.
+//
+//	Kafka ─► read (decode, sort by post, shard and user) ─► execute (pipeline of EVALSHA) ─► peer.Counts ─► MySQL
+//
+// Within a batch the last action of a user decides, as it would if the actions came to Redis one by one. SADD and SREM
+// make redelivery harmless: offsets are committed when the counts are in MySQL, and a batch that is read again ends in
+// the same sets, and has its counts written again. What the design cannot hold is a crash of Redis: the append-only
+// file is synced once a second, and likes that it lost are behind the committed offsets by then.
 package main
 
 import (
@@ -8,7 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/redis/rueidis"
 	"golang.org/x/sync/errgroup"
 
@@ -19,39 +30,23 @@ const (
 	group = "redis-likes"
 	// batchEvents is the largest poll batch.
 	batchEvents = 50_000
-	// flushEvery is how often MySQL is written to under load. Redis has the newest counts meanwhile.
-	flushEvery = 50 * time.Millisecond
 	// batchTimeout bounds what Redis may take for a batch, which is tens of milliseconds.
 	batchTimeout = 30 * time.Second
 )
 
-func main() { peer.Main(run) }
+func main() { peer.Main(count, state) }
 
-func run(ctx context.Context, o peer.Options, lines *peer.Lines) error {
-	if o.Redis == "" {
-		return errors.New("this peer needs a Redis: give --redis")
+func connect(p *peer.Peer) (rueidis.Client, error) {
+	if p.Redis == "" {
+		return nil, errors.New("this peer needs a Redis: give --redis")
 	}
-	db, err := peer.OpenDatabase(ctx, o.MySQLDSN)
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{p.Redis}, ForceSingleClient: true, DisableCache: true,
+	})
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("connect to redis %s: %w", p.Redis, err)
 	}
-	defer db.Close()
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{o.Redis}, ForceSingleClient: true, DisableCache: true})
-	if err != nil {
-		return fmt.Errorf("connect to redis %s: %w", o.Redis, err)
-	}
-	defer client.Close()
-	likes, err := peer.OpenLikes(o, group, batchEvents, lines)
-	if err != nil {
-		return err
-	}
-	defer likes.Close()
-	if err := count(ctx, likes, client, peer.NewCounts(db, lines, flushEvery)); err != nil {
-		return err
-	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), peer.CloseTimeout)
-	defer cancel()
-	return state(last, client, db, lines)
+	return client, nil
 }
 
 // work is a batch and what Redis is to do for it.
@@ -62,20 +57,31 @@ type work struct {
 
 // count runs the stages until ctx is done: the next batch is read and sorted while Redis works on this one. They end in
 // order, so that what was read is in MySQL.
-func count(ctx context.Context, likes *peer.Likes, client rueidis.Client, counts *peer.Counts) error {
+func count(ctx context.Context, p *peer.Peer) error {
+	client, err := connect(p)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	likes, err := p.OpenLikes(group, batchEvents)
+	if err != nil {
+		return err
+	}
+	defer likes.Close()
+	counts := p.NewCounts()
 	g, ctx := errgroup.WithContext(ctx)
 	next := make(chan work) // closed by the reader
 	flushing, endFlushing := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer close(next)
-		var p planner
+		var planner planner
 		for {
 			batch, err := likes.Poll(ctx)
 			if err != nil {
 				return ended(ctx, err)
 			}
 			select {
-			case next <- work{batch, p.plan(batch.Events)}:
+			case next <- work{batch, planner.plan(batch.Events)}:
 			case <-ctx.Done():
 				return nil
 			}
@@ -107,25 +113,26 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// state prints what Redis holds beyond an empty one, counters included. The sets' members are the counts' sum.
-func state(ctx context.Context, client rueidis.Client, db *sqlx.DB, lines *peer.Lines) error {
+// state is what Redis holds beyond an empty one, counters included. The sets' members are the counts' sum.
+func state(ctx context.Context, p *peer.Peer) (bytes, pairs int64, err error) {
+	client, err := connect(p)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer client.Close()
 	info, err := client.Do(ctx, client.B().Info().Section("memory").Build()).ToString()
 	if err != nil {
-		return fmt.Errorf("ask redis for its memory: %w", err)
+		return 0, 0, fmt.Errorf("ask redis for its memory: %w", err)
 	}
 	used, err := infoNumber(info, "used_memory")
-	if err != nil {
-		return err
+	empty, err2 := infoNumber(info, "used_memory_startup")
+	if err := errors.Join(err, err2); err != nil {
+		return 0, 0, err
 	}
-	empty, err := infoNumber(info, "used_memory_startup")
-	if err != nil {
-		return err
+	if err := p.DB.GetContext(ctx, &pairs, "SELECT COALESCE(SUM(count), 0) FROM like_count"); err != nil {
+		return 0, 0, fmt.Errorf("sum the counts: %w", err)
 	}
-	var pairs int64
-	if err := db.GetContext(ctx, &pairs, "SELECT COALESCE(SUM(count), 0) FROM like_count"); err != nil {
-		return fmt.Errorf("sum the counts: %w", err)
-	}
-	return lines.State(used-empty, pairs)
+	return used - empty, pairs, nil
 }
 
 // infoNumber finds a number in what INFO answers.

@@ -94,10 +94,7 @@ func (p *planner) plan(events []peer.Event) []call {
 
 // callEnd is how many of the events make the next call. A user is not divided; a post or a set may be.
 func (p *planner) callEnd(events []ordered) int {
-	if len(events) <= callUsers {
-		return len(events)
-	}
-	n := callUsers
+	n := min(len(events), callUsers)
 	for n < len(events) && events[n].Post == events[n-1].Post && events[n].User == events[n-1].User {
 		n++
 	}

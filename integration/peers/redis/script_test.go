@@ -65,7 +65,8 @@ func TestPlannedCallsDoWhatTheEventsDoOneByOne(t *testing.T) {
 		for range 2 { // the second batch finds what the first one left
 			events := make([]peer.Event, shape.events)
 			for i := range events {
-				e := peer.Event{Post: random.Uint64N(uint64(shape.posts)), User: random.Uint64N(uint64(shape.users)), Like: random.IntN(3) > 0}
+				e := peer.Event{Post: random.Uint64N(uint64(shape.posts)), User: random.Uint64N(uint64(shape.users)),
+					Like: random.IntN(3) > 0}
 				events[i] = e
 				set := "likes:" + strconv.FormatUint(e.Post, 10) + ":" + strconv.FormatUint(e.User%64, 10)
 				if want[set] == nil {

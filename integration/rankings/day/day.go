@@ -53,8 +53,9 @@ const (
 // hourly is how much comes in each hour of the day, relatively.
 var hourly = [24]int{9, 10, 10, 9, 8, 6, 4, 3, 2, 1, 1, 1, 2, 3, 4, 5, 6, 6, 7, 7, 7, 7, 8, 8}
 
-// Events are those of a day in the order in which they arrive: likes by popularity and region, bursts of them, withdrawals,
-// likes anew, dislikes, duplicates, some minutes or hours late, a few ahead of time, and a few users who toggle all day.
+// Events are those of a day in the order in which they arrive: likes by popularity and region, bursts of them,
+// withdrawals, repeated likes, dislikes, duplicates, some minutes or hours late, a few ahead of time, and a few users
+// who toggle all day.
 func Events(o Options) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		g := newGenerator(o)
@@ -84,7 +85,6 @@ func weight(minute int) int {
 	return hourly[minute/60]
 }
 
-// generator makes one event after the other.
 type generator struct {
 	o      Options
 	rng    *rand.Rand
@@ -100,14 +100,13 @@ type generator struct {
 func newGenerator(o Options) *generator {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6b75646f73))
 	g := &generator{
-		o: o, rng: rng,
-		world: newZipf(o.Posts / 2),
-		local: newZipf(o.Posts / 2 / len(Regions)),
+		o: o, rng: rng, world: newZipf(o.Posts / 2), local: newZipf(o.Posts / 2 / len(Regions)),
+		bursts: newBursts(rng),
 	}
-	g.bursts = newBursts(rng)
 	for i := range g.toggles {
 		home := i % len(Regions)
-		g.toggles[i] = schema.Event{PostID: worldPost(uint64(3 * i)), UserID: uint64(o.Users + 1 + i), Action: schema.Unlike, Region: Regions[home]}
+		g.toggles[i] = schema.Event{PostID: worldPost(uint64(3 * i)), UserID: uint64(o.Users + 1 + i),
+			Action: schema.Unlike, Region: Regions[home]}
 	}
 	return g
 }
@@ -124,7 +123,7 @@ func (g *generator) next(arrivalMs int64) Event {
 
 func (g *generator) choose(arrivalMs int64) schema.Event {
 	now := arrivalMs - g.rng.Int64N(15_000)
-	again := func(from *pool, a schema.Action) schema.Event {
+	again := func(from pool, a schema.Action) schema.Event {
 		e, ok := from.take(g.rng)
 		if !ok {
 			return g.like(now)
@@ -141,15 +140,14 @@ func (g *generator) choose(arrivalMs int64) schema.Event {
 		if e, ok := g.recent.take(g.rng); ok {
 			return e
 		}
-		return g.like(now)
 	case n < 110:
-		e := again(&g.liked, schema.Unlike)
+		e := again(g.liked, schema.Unlike)
 		g.withdrawn.put(g.rng, e)
 		return e
 	case n < 130:
-		return again(&g.withdrawn, schema.Like)
+		return again(g.withdrawn, schema.Like)
 	case n < 140:
-		return again(&g.liked, schema.Dislike)
+		return again(g.liked, schema.Dislike)
 	case n < 160:
 		e := g.like(now)
 		e.Action = schema.Dislike
@@ -183,6 +181,46 @@ func (g *generator) like(timeMs int64) schema.Event {
 	return e
 }
 
+// burst is a post that goes viral.
+type burst struct {
+	post     uint64
+	from, to int // minutes of the day
+	// share of the likes, of a thousand, that it has in its home region; elsewhere it has less.
+	share, home int
+}
+
+const bursts = 48
+
+func newBursts(rng *rand.Rand) []burst {
+	list := make([]burst, bursts)
+	for i := range list {
+		from := rng.IntN(minutesOfDay)
+		list[i] = burst{
+			post: 1<<40 + uint64(rng.IntN(1<<20)), from: from, to: from + 3 + rng.IntN(50),
+			share: 30 + rng.IntN(200), home: rng.IntN(len(Regions)),
+		}
+	}
+	return list
+}
+
+// viral is a post that takes a like of a region now, or 0.
+func (g *generator) viral(home int) uint64 {
+	for i := range g.bursts {
+		b := &g.bursts[i]
+		if g.minute < b.from || g.minute >= b.to {
+			continue
+		}
+		share := b.share
+		if b.home != home {
+			share /= 8
+		}
+		if g.rng.IntN(1000) < share {
+			return b.post
+		}
+	}
+	return 0
+}
+
 // Post ids do not tell how popular a post is: an odd factor makes another order of the numbers of 32 bits.
 func postID(n uint64) uint64 { return uint64(uint32(n)*2_654_435_761) + 1 }
 
@@ -191,7 +229,8 @@ func localPost(rank uint64, home int) uint64 {
 	return postID(2*(rank*uint64(len(Regions))+uint64(home)) + 1)
 }
 
-// zipf draws ranks, of which the k-th is as likely as 1/(k+6). Whole numbers, so that they are the same on every machine.
+// zipf draws ranks, of which the k-th is as likely as 1/(k+6). Whole numbers, so that they are the same on every
+// machine.
 type zipf struct{ upTo []uint64 } // sums of the weights
 
 func newZipf(n int) zipf {
@@ -210,19 +249,19 @@ func (z zipf) rank(rng *rand.Rand) uint64 {
 }
 
 // pool remembers some events, by chance.
-type pool struct{ events []schema.Event }
+type pool []schema.Event
 
 func (p *pool) put(rng *rand.Rand, e schema.Event) {
-	if len(p.events) < remembered {
-		p.events = append(p.events, e)
+	if len(*p) < remembered {
+		*p = append(*p, e)
 		return
 	}
-	p.events[rng.IntN(remembered)] = e
+	(*p)[rng.IntN(remembered)] = e
 }
 
-func (p *pool) take(rng *rand.Rand) (schema.Event, bool) {
-	if len(p.events) == 0 {
-		return schema.Event{}, false
+func (p pool) take(rng *rand.Rand) (e schema.Event, ok bool) {
+	if len(p) == 0 {
+		return e, false
 	}
-	return p.events[rng.IntN(len(p.events))], true
+	return p[rng.IntN(len(p))], true
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"kudos/integration/oracle"
 	"kudos/integration/rankings"
 	"kudos/schema"
 	"kudos/schema/kudosv1"
@@ -96,7 +97,8 @@ func digest(tapes []*rankings.Tape) string {
 func TestTheSameDay(t *testing.T) {
 	tapes, err := Updates(Events(DefaultOptions(20_000)), DefaultBatching(4))
 	require.NoError(t, err)
-	require.Equal(t, "10d62bdbd5d6020f", digest(tapes), "whoever changes the generator on purpose puts the new digest here")
+	require.Equal(t, "10d62bdbd5d6020f", digest(tapes),
+		"whoever changes the generator on purpose puts the new digest here")
 	o := DefaultOptions(20_000)
 	o.Seed++
 	other, err := Updates(Events(o), DefaultBatching(4))
@@ -104,18 +106,10 @@ func TestTheSameDay(t *testing.T) {
 	require.NotEqual(t, digest(tapes), digest(other))
 }
 
-type cell struct {
-	post   uint64
-	region string
-	minute int64
-}
-
-// likes are the likes and dislikes of a post in a region and minute.
-type likes [2]int64
-
-// sums adds the tapes up, and looks at what every log of updates has. counts are those that each post's last update carries.
-func sums(t *testing.T, tapes []*rankings.Tape) (cells map[cell]likes, counts map[uint64]int64) {
-	cells, counts = map[cell]likes{}, map[uint64]int64{}
+// sums adds the tapes up, and looks at what every log of updates has. counts are those that each post's last update
+// carries.
+func sums(t *testing.T, tapes []*rankings.Tape) (cells map[oracle.Cell]oracle.Count, counts map[uint64]int64) {
+	cells, counts = map[oracle.Cell]oracle.Count{}, map[uint64]int64{}
 	for i, tape := range tapes {
 		var next, appended int64
 		var seq uint64
@@ -135,12 +129,8 @@ func sums(t *testing.T, tapes []*rankings.Tape) (cells map[cell]likes, counts ma
 			require.EqualValues(t, i, schema.PartitionFor(post, int32(len(tapes))))
 			counts[post] = u.LikeCount
 			for _, d := range u.Deltas {
-				c := cell{post, string(d.Region), d.Minute}
-				sum := cells[c]
-				sum[0], sum[1] = sum[0]+d.Likes, sum[1]+d.Dislikes
-				if cells[c] = sum; sum == (likes{}) {
-					delete(cells, c)
-				}
+				oracle.Add(cells, oracle.Cell{Post: post, Region: string(d.Region), Minute: d.Minute},
+					oracle.Count{Likes: d.Likes, Dislikes: d.Dislikes})
 			}
 		}
 		require.Equal(t, next, tape.End())
@@ -151,17 +141,18 @@ func sums(t *testing.T, tapes []*rankings.Tape) (cells map[cell]likes, counts ma
 
 func TestBatchingChangesNothing(t *testing.T) {
 	o := DefaultOptions(30_000)
-	var cells map[cell]likes
+	var cells map[oracle.Cell]oracle.Count
 	var counts map[uint64]int64
-	for _, b := range []Batching{DefaultBatching(4), {Partitions: 1, MaxEvents: 1}, {Partitions: 3, MaxEvents: 20_000, WaitMs: 3_600_000, Seed: 7}} {
+	for _, b := range []Batching{DefaultBatching(4), {Partitions: 1, MaxEvents: 1},
+		{Partitions: 3, MaxEvents: 20_000, WaitMs: 3_600_000, Seed: 7}} {
 		tapes, err := Updates(Events(o), b)
 		require.NoError(t, err)
 		inCells, inCounts := sums(t, tapes)
 		byPost := map[uint64]int64{}
 		for c, n := range inCells {
-			require.GreaterOrEqual(t, n[0], int64(0))
-			if byPost[c.post] += n[0]; byPost[c.post] == 0 {
-				delete(byPost, c.post)
+			require.GreaterOrEqual(t, n.Likes, int64(0))
+			if byPost[c.Post] += n.Likes; byPost[c.Post] == 0 {
+				delete(byPost, c.Post)
 			}
 		}
 		require.Equal(t, inCounts, byPost)
@@ -176,16 +167,10 @@ func TestBatchingChangesNothing(t *testing.T) {
 
 // The expected counts were made by awk from the ratings, by no code of ours.
 func TestMovieLens(t *testing.T) {
-	folder := os.Getenv("KUDOS_TEST_DATA")
-	if folder == "" {
-		const missing = "KUDOS_TEST_DATA is not set: it names the folder that holds movielens-small/"
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
-	folder = filepath.Join(folder, "movielens-small")
-	for expected, user := range map[string]func(uint64) uint64{"expected-like-counts.tsv": EachPerson, "expected-latest-wins.tsv": ChangingMinds} {
+	folder := MovieLensFolder(t)
+	for expected, user := range map[string]func(uint64) uint64{
+		"expected-like-counts.tsv": EachPerson, "expected-latest-wins.tsv": ChangingMinds,
+	} {
 		events, err := MovieLens(filepath.Join(folder, "ratings.csv.gz"), user)
 		require.NoError(t, err)
 		require.Len(t, events, 100_026)

@@ -27,15 +27,15 @@ func DefaultBatching(partitions int) Batching {
 	return Batching{Partitions: partitions, MaxEvents: 1000, WaitMs: 2000, Seed: 1}
 }
 
-// Updates are the partitions of like-updates that come of events: what the fold makes of them, as latest-like-action writes
-// it, progress records and the offsets of markers included. A record's append time is when its batch was complete.
+// Updates are the partitions of like-updates that come of events: what the fold makes of them, as latest-like-action
+// writes it, progress records and the offsets of markers included. A record's append time is when its batch was
+// complete.
 func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 	layout, err := schema.NewLayout(int32(b.Partitions), b.UserBuckets)
 	if err != nil {
 		return nil, err
 	}
-	partitions := make([]*partition, b.Partitions)
-	tapes := make([]*rankings.Tape, b.Partitions)
+	partitions, tapes := make([]*partition, b.Partitions), make([]*rankings.Tape, b.Partitions)
 	for i := range partitions {
 		tapes[i] = &rankings.Tape{}
 		partitions[i] = &partition{

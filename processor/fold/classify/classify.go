@@ -39,7 +39,10 @@ type Traced struct {
 
 // Reset empties it for the next batch and keeps its memory.
 func (v *Classified) Reset() {
-	*v = Classified{Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0], Reasons: v.Reasons[:0], Traced: v.Traced[:0], Layouts: v.Layouts}
+	*v = Classified{
+		Events: v.Events[:0], Forwards: v.Forwards[:0], DeadLetters: v.DeadLetters[:0], Reasons: v.Reasons[:0],
+		Traced: v.Traced[:0], Layouts: v.Layouts,
+	}
 }
 
 // Add classifies one record. The result depends on nothing but the record and the layout, so
@@ -62,7 +65,8 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	}
 	e.Offset = rec.Offset
 	if sc, ok := tracing.Of(rec); ok && len(v.Traced) < tracing.PerBatch {
-		v.Traced = append(v.Traced, Traced{fold.PairKey{PostID: e.PostID, UserID: e.UserID}, tracing.Begin(sc, "fold", rec, time.Now())})
+		key := fold.PairKey{PostID: e.PostID, UserID: e.UserID}
+		v.Traced = append(v.Traced, Traced{key, tracing.Begin(sc, "fold", rec, time.Now())})
 	}
 	v.Events = append(v.Events, e)
 }
@@ -136,10 +140,9 @@ const (
 	ownHeaderBytes = 4 << 10
 )
 
-// fit returns what a dead letter takes of a record. The broker measures batches as
-// they are sent, so a compressed batch of likes may bring more than fits likes.dlt:
-// then the beginning has to do, for the partition must not stop. The whole lies in
-// likes, at the offset that the dead letter names.
+// fit returns what a dead letter takes of a record. The broker measures batches as they are sent, so a compressed batch
+// of likes may bring more than fits likes.dlt: then the beginning has to do, for the partition must not stop. The whole
+// lies in likes, at the offset that the dead letter names.
 func fit(rec *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
 	size := len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {

@@ -11,24 +11,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kudos/processor/fold"
+	"kudos/processor/fold/foldtest"
 	"kudos/schema"
 )
 
-var testLayout = schema.Layout{Partitions: testPartitions}
+const testPartitions, appendMs = foldtest.Partitions, foldtest.AppendMs
 
-const (
-	testPartitions = 4
-	appendMs       = int64(1_700_000_000_000) // log-append time of the records
-)
-
-// logRecord is a record as the poll loop hands it over.
-func logRecord(partition int32, offset int64, key, value string, headers ...kgo.RecordHeader) *kgo.Record {
-	rec := &kgo.Record{Topic: schema.TopicLikes, Partition: partition, Offset: offset, Value: []byte(value), Headers: headers, Timestamp: time.UnixMilli(appendMs)}
-	if key != "" {
-		rec.Key = []byte(key)
-	}
-	return rec
-}
+var testLayout = foldtest.Layout
 
 func classifyOne(rec *kgo.Record) *Classified {
 	v := &Classified{}
@@ -36,20 +25,9 @@ func classifyOne(rec *kgo.Record) *Classified {
 	return v
 }
 
-// postAt returns the n-th post that lives in the partition.
-func postAt(partition int32, n int) uint64 {
-	for post := uint64(1); ; post++ {
-		if schema.PartitionFor(post, testPartitions) == partition {
-			if n--; n < 0 {
-				return post
-			}
-		}
-	}
-}
-
 func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
 	forwarded := kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@5")}
-	misplaced := postAt(0, 0)
+	misplaced := foldtest.PostAt(0, 0)
 	for _, c := range []struct {
 		reason     schema.PoisonReason
 		key, value string
@@ -68,12 +46,14 @@ func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
 		{schema.UnknownAction, "1", `{"user_id":1}`, nil},
 		{schema.UnknownAction, "1", `{"user_id":1,"action":"LOVE"}`, nil},
 		{schema.NegativeTime, "1", `{"user_id":1,"action":"LIKE","time_ms":-1}`, nil},
-		{schema.OverSize, "1", `{"user_id":1,"action":"LIKE","x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}`, nil},
+		{schema.OverSize, "1", `{"user_id":1,"action":"LIKE","x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}`,
+			nil},
 		{schema.Misplaced, fmt.Sprint(misplaced), `{"user_id":1,"action":"LIKE"}`, []kgo.RecordHeader{forwarded}},
 	} {
 		t.Run(fmt.Sprintf("%s/%.20s/%.40q", c.reason, c.key, c.value), func(t *testing.T) {
-			original := append([]kgo.RecordHeader{{Key: "trace", Value: []byte("a")}, {Key: "trace", Value: nil}}, c.header...)
-			rec := logRecord(3, 41, c.key, c.value, original...)
+			original := append([]kgo.RecordHeader{{Key: "trace", Value: []byte("a")}, {Key: "trace", Value: nil}},
+				c.header...)
+			rec := foldtest.Record(3, 41, c.key, c.value, original...)
 			v := classifyOne(rec)
 			require.Empty(t, v.Events)
 			require.Empty(t, v.Forwards)
@@ -101,7 +81,8 @@ func TestPoisonBecomesADeadLetterWithItsOriginal(t *testing.T) {
 
 func TestEveryPoisonReasonIsCovered(t *testing.T) {
 	require.ElementsMatch(t, schema.PoisonReasons, []schema.PoisonReason{
-		schema.Undecodable, schema.KeyMismatch, schema.ZeroID, schema.UnknownAction, schema.NegativeTime, schema.OverSize, schema.Misplaced,
+		schema.Undecodable, schema.KeyMismatch, schema.ZeroID, schema.UnknownAction, schema.NegativeTime,
+		schema.OverSize, schema.Misplaced,
 	}, "a new reason needs a case in TestPoisonBecomesADeadLetterWithItsOriginal")
 }
 
@@ -115,11 +96,12 @@ func TestADeadLetterFitsItsTopic(t *testing.T) {
 		rec *kgo.Record
 		cut bool
 	}{
-		"a full batch of likes": {logRecord(0, 0, "1", fill(schema.LikesMaxMessageBytes)), false},
-		"a large value":         {logRecord(0, 0, "1", fill(1<<20)), true},
-		"a large key":           {logRecord(0, 0, fill(1<<20), "{}"), true},
-		"a large header":        {logRecord(0, 0, "1", "{}", kgo.RecordHeader{Key: "h", Value: bytes.Repeat([]byte("x"), 1<<20)}), true},
-		"many headers":          {logRecord(0, 0, "1", "{}", manyHeaders...), true},
+		"a full batch of likes": {foldtest.Record(0, 0, "1", fill(schema.LikesMaxMessageBytes)), false},
+		"a large value":         {foldtest.Record(0, 0, "1", fill(1<<20)), true},
+		"a large key":           {foldtest.Record(0, 0, fill(1<<20), "{}"), true},
+		"a large header": {foldtest.Record(0, 0, "1", "{}",
+			kgo.RecordHeader{Key: "h", Value: bytes.Repeat([]byte("x"), 1<<20)}), true},
+		"many headers": {foldtest.Record(0, 0, "1", "{}", manyHeaders...), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dead := classifyOne(c.rec).DeadLetters[0]
@@ -146,25 +128,34 @@ func wireBytes(rec *kgo.Record) int {
 }
 
 func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
-	home := postAt(2, 0)
-	proto := string(schema.AppendEvent(nil, &schema.Event{PostID: home, UserID: 9, Action: schema.Dislike, TimeMs: appendMs - 5, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}))
-	us := schema.Region{'U', 'S'}
+	home := foldtest.PostAt(2, 0)
+	us, california := schema.Region{'U', 'S'}, schema.Region{'U', 'S', '-', 'C', 'A'}
+	event := func(action schema.Action, timeMs int64, region schema.Region) schema.Event {
+		return schema.Event{PostID: home, UserID: 9, Action: action, TimeMs: timeMs, Region: region}
+	}
+	dislike := event(schema.Dislike, appendMs-5, california)
+	key, ahead := fmt.Sprint(home), appendMs+60_000
 	for name, c := range map[string]struct {
 		key, value         string
 		want               schema.Event
 		capped, badRegions int
 	}{
-		"Protobuf":               {fmt.Sprint(home), proto, schema.Event{PostID: home, UserID: 9, Action: schema.Dislike, TimeMs: appendMs - 5, Region: schema.Region{'U', 'S', '-', 'C', 'A'}}, 0, 0},
-		"JSON":                   {fmt.Sprint(home), `{"user_id":"9","action":true,"time_ms":5,"region":"us"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: us}, 0, 0},
-		"a key not canonical":    {fmt.Sprintf("000%d", home), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: us}, 0, 0},
-		"no key":                 {"", fmt.Sprintf(`{"post_id":%d,"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`, home), schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: us}, 0, 0},
-		"no time":                {fmt.Sprint(home), `{"user_id":9,"action":"LIKE","region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: appendMs, Region: us}, 0, 0},
-		"a time far ahead":       {fmt.Sprint(home), fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d,"region":"US"}`, appendMs+60_001), schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: appendMs + 60_000, Region: us}, 1, 0},
-		"a region that is none":  {fmt.Sprint(home), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"USA!"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Like, TimeMs: 5, Region: schema.UnknownRegion}, 0, 1},
-		"a foreign header alone": {fmt.Sprint(home), `{"user_id":9,"action":"UNLIKE","time_ms":5,"region":"US"}`, schema.Event{PostID: home, UserID: 9, Action: schema.Unlike, TimeMs: 5, Region: us}, 0, 0},
+		"Protobuf": {key, string(schema.AppendEvent(nil, &dislike)), dislike, 0, 0},
+		"JSON":     {key, `{"user_id":"9","action":true,"time_ms":5,"region":"us"}`, event(schema.Like, 5, us), 0, 0},
+		"a key not canonical": {"000" + key, `{"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`,
+			event(schema.Like, 5, us), 0, 0},
+		"no key": {"", `{"post_id":` + key + `,"user_id":9,"action":"LIKE","time_ms":5,"region":"US"}`,
+			event(schema.Like, 5, us), 0, 0},
+		"no time": {key, `{"user_id":9,"action":"LIKE","region":"US"}`, event(schema.Like, appendMs, us), 0, 0},
+		"a time far ahead": {key, fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d,"region":"US"}`, ahead+1),
+			event(schema.Like, ahead, us), 1, 0},
+		"a region that is none": {key, `{"user_id":9,"action":"LIKE","time_ms":5,"region":"USA!"}`,
+			event(schema.Like, 5, schema.UnknownRegion), 0, 1},
+		"a foreign header alone": {key, `{"user_id":9,"action":"UNLIKE","time_ms":5,"region":"US"}`,
+			event(schema.Unlike, 5, us), 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := classifyOne(logRecord(3, 17, c.key, c.value, kgo.RecordHeader{Key: "trace", Value: []byte("a")}))
+			v := classifyOne(foldtest.Record(3, 17, c.key, c.value, kgo.RecordHeader{Key: "trace", Value: []byte("a")}))
 			require.Empty(t, v.Events)
 			require.Empty(t, v.DeadLetters)
 			require.Equal(t, c.capped, v.Capped)
@@ -173,7 +164,7 @@ func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
 			f := v.Forwards[0]
 			require.Equal(t, schema.TopicLikes, f.Topic)
 			require.Equal(t, int32(2), f.Partition)
-			require.Equal(t, fmt.Sprint(home), string(f.Key))
+			require.Equal(t, key, string(f.Key))
 			require.Equal(t, []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("3@17")}}, f.Headers)
 
 			// At home it is classified again, a day later, and is what it was.
@@ -190,24 +181,26 @@ func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
 }
 
 func TestAnEventAtHomeIsFolded(t *testing.T) {
-	post := postAt(1, 0)
+	post := foldtest.PostAt(1, 0)
 	at := func(ms int64) string { return fmt.Sprintf(`{"user_id":9,"action":"LIKE","time_ms":%d}`, ms) }
 	for name, c := range map[string]struct {
 		key, value         string
 		timeMs             int64
 		capped, badRegions int
 	}{
-		"canonical":                {fmt.Sprint(post), at(5), 5, 0, 0},
-		"a key with zeros":         {fmt.Sprintf("00%d", post), at(5), 5, 0, 0},
-		"no key":                   {"", fmt.Sprintf(`{"post_id":"%d","user_id":9,"action":"LIKE","time_ms":5}`, post), 5, 0, 0},
-		"no time":                  {fmt.Sprint(post), `{"user_id":9,"action":"LIKE"}`, appendMs, 0, 0},
-		"as far ahead as allowed":  {fmt.Sprint(post), at(appendMs + 60_000), appendMs + 60_000, 0, 0},
-		"a millisecond too far":    {fmt.Sprint(post), at(appendMs + 60_001), appendMs + 60_000, 1, 0},
-		"a malformed region":       {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"Atlantis"}`, 5, 0, 1},
+		"canonical":        {fmt.Sprint(post), at(5), 5, 0, 0},
+		"a key with zeros": {fmt.Sprintf("00%d", post), at(5), 5, 0, 0},
+		"no key": {"", fmt.Sprintf(`{"post_id":"%d","user_id":9,"action":"LIKE","time_ms":5}`, post),
+			5, 0, 0},
+		"no time":                 {fmt.Sprint(post), `{"user_id":9,"action":"LIKE"}`, appendMs, 0, 0},
+		"as far ahead as allowed": {fmt.Sprint(post), at(appendMs + 60_000), appendMs + 60_000, 0, 0},
+		"a millisecond too far":   {fmt.Sprint(post), at(appendMs + 60_001), appendMs + 60_000, 1, 0},
+		"a malformed region": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":"Atlantis"}`,
+			5, 0, 1},
 		"a region that is no text": {fmt.Sprint(post), `{"user_id":9,"action":"LIKE","time_ms":5,"region":7}`, 5, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := classifyOne(logRecord(1, 8, c.key, c.value))
+			v := classifyOne(foldtest.Record(1, 8, c.key, c.value))
 			require.Empty(t, v.Forwards)
 			require.Empty(t, v.Reasons)
 			require.Len(t, v.Events, 1)
@@ -223,12 +216,15 @@ func TestAnEventAtHomeIsFolded(t *testing.T) {
 
 // It is used again for the next batch.
 func TestResetKeepsNothing(t *testing.T) {
-	v := classifyOne(logRecord(1, 8, "0", "{}"))
-	v.Add(logRecord(1, 9, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testLayout)
-	v.Add(logRecord(1, 10, fmt.Sprint(postAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testLayout)
-	require.Equal(t, []int{1, 1, 1, 1, 1, 1}, []int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
+	v := classifyOne(foldtest.Record(1, 8, "0", "{}"))
+	v.Add(foldtest.Record(1, 9, fmt.Sprint(foldtest.PostAt(0, 0)),
+		`{"user_id":9,"action":"LIKE","time_ms":9999999999999,"region":"?"}`), testLayout)
+	v.Add(foldtest.Record(1, 10, fmt.Sprint(foldtest.PostAt(1, 0)), `{"user_id":9,"action":"LIKE"}`), testLayout)
+	require.Equal(t, []int{1, 1, 1, 1, 1, 1},
+		[]int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
 	v.Reset()
-	require.Equal(t, []int{0, 0, 0, 0, 0, 0}, []int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0},
+		[]int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
 }
 
 // An event of a post with user buckets belongs where its user's bucket lives, whatever its
@@ -242,7 +238,7 @@ func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 		for p := range int32(testPartitions) {
 			for _, key := range []string{"42", "42/0", string(layout.AppendKey(nil, 42, user))} {
 				v := &Classified{}
-				v.Add(logRecord(p, 17, key, fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)), layout)
+				v.Add(foldtest.Record(p, 17, key, fmt.Sprintf(`{"user_id":%d,"action":"LIKE"}`, user)), layout)
 				require.Empty(t, v.DeadLetters)
 				if p == home {
 					require.Len(t, v.Events, 1)
@@ -267,7 +263,7 @@ func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 // An event that was forwarded before partitions were added may have to go on, once in each layout; what comes back is a
 // dead letter.
 func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
-	rec := logRecord(1, 8, fmt.Sprint(postAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":1}`)
+	rec := foldtest.Record(1, 8, fmt.Sprint(foldtest.PostAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":1}`)
 	for _, c := range []struct {
 		header  string
 		layouts uint32
@@ -298,4 +294,40 @@ func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
 		v.Reset()
 		require.Equal(t, c.layouts, v.Layouts)
 	}
+}
+
+// FuzzClassify: every record is one of event, forward and dead letter; a forward is an
+// event where it arrives; and what a dead letter takes fits its topic.
+func FuzzClassify(f *testing.F) {
+	f.Add([]byte("42"), []byte(`{"user_id":7,"action":"LIKE","region":"DE"}`), "", "", int32(1), int64(5))
+	f.Add([]byte("42"), schema.AppendEvent(nil,
+		&schema.Event{PostID: 42, UserID: 7, Action: schema.Dislike, TimeMs: appendMs +
+			1e9}), schema.HeaderForwarded, "1@5", int32(2), int64(5))
+	f.Add([]byte("x"), []byte("\xff"), "trace", "a", int32(0), int64(0))
+	f.Fuzz(func(t *testing.T, key, value []byte, header, headerValue string, partition int32, offset int64) {
+		rec := &kgo.Record{
+			Topic: schema.TopicLikes, Partition: partition & (testPartitions - 1), Offset: offset,
+			Key: key, Value: value,
+			Headers: []kgo.RecordHeader{{Key: header, Value: []byte(headerValue)}}, Timestamp: time.UnixMilli(appendMs),
+		}
+		v := classifyOne(rec)
+		require.Equal(t, 1, len(v.Events)+len(v.Forwards)+len(v.DeadLetters))
+		for _, e := range v.Events {
+			require.Equal(t, rec.Partition, schema.PartitionFor(e.PostID, testPartitions))
+			require.LessOrEqual(t, e.TimeMs, appendMs+60_000)
+			require.NoError(t, e.Check())
+		}
+		for _, forward := range v.Forwards {
+			require.NotEqual(t, rec.Partition, forward.Partition)
+			arrived := *forward
+			arrived.Timestamp = rec.Timestamp.Add(time.Hour)
+			home := classifyOne(&arrived)
+			require.Len(t, home.Events, 1, "a forwarded event")
+			require.LessOrEqual(t, home.Events[0].TimeMs, appendMs+60_000, "its time is settled where it was found")
+		}
+		for i, letter := range v.DeadLetters {
+			require.Contains(t, schema.PoisonReasons, v.Reasons[i])
+			require.Less(t, len(letter.Key)+len(letter.Value), int(schema.BatchMaxBytes(schema.TopicDLT)))
+		}
+	})
 }

@@ -19,8 +19,8 @@ type Disagreement struct {
 	Why, Remedy string
 }
 
-// FindDisagreement compares what one transaction writes together: the progress record, the last record of
-// like-updates and the committed offset. It returns nil if the offset is that of the progress record, or none: they expire.
+// FindDisagreement compares what one transaction writes together: the progress record, the last record of like-updates
+// and the committed offset. It returns nil if the offset is that of the progress record, or none: they expire.
 func FindDisagreement(
 	ctx context.Context, cl kmsg.Requestor, topics kafka.Topics, partition int32, p *schema.Progress,
 ) (*Disagreement, error) {
@@ -84,7 +84,8 @@ func (d *Disagreement) remedy(
 	case p.NextOffset >= gone:
 		return ActionUpdates, nil
 	}
-	return fmt.Sprintf("restore the topic %s, or, if offsets %d to %d of %s/%d are lost for good: stop the processors, "+
-		"delete %s, then: kudos topics apply, kudos rebuild --accept-loss, and kudos rebuild --updates",
+	return fmt.Sprintf("restore the topic %s, or, if offsets %d to %d of %s/%d are lost for good: "+
+		"stop the processors, delete %s, then: kudos topics apply, kudos rebuild --accept-loss, "+
+		"and kudos rebuild --updates",
 		schema.TopicState, p.NextOffset, gone-1, schema.TopicLikes, partition, schema.TopicUpdates), nil
 }

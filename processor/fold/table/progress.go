@@ -6,36 +6,52 @@ package table
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"kudos/schema"
 	"kudos/stream/kafka"
 )
 
-// progressWindow is how many offsets LastProgress looks at first; progressGrowth, how many times as
-// many each time that nothing was there.
-const progressWindow, progressGrowth = 1 << 12, 16
+// LastProgress reads the last progress record of a partition of the state table; nil if it has none. Each transaction
+// ends with one.
+func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (*schema.Progress, error) {
+	isProgress := func(rec *kgo.Record) bool { return string(rec.Key) == schema.StateProgressKey }
+	return readLast(ctx, cl, schema.TopicState, partition, 1<<12, isProgress, schema.DecodeProgress)
+}
 
-// LastProgress reads the last progress record of a partition of the state table; nil if it has none.
-// It looks backwards from the end: each transaction ends with one.
-func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (last *schema.Progress, err error) {
-	start, end, err := kafka.Bounds(ctx, cl, schema.TopicState, partition)
+// LastUpdate reads the last record of a partition of like-updates; nil if it has none.
+func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (*schema.Update, error) {
+	isUpdate := func(*kgo.Record) bool { return true }
+	return readLast(ctx, cl, schema.TopicUpdates, partition, 1<<10, isUpdate, schema.DecodeUpdate)
+}
+
+// windowGrowth is how many times as many offsets readLast looks at each time that nothing was there.
+const windowGrowth = 16
+
+// readLast decodes the last of the wanted records of a partition. It looks backwards from the end, at first at as many
+// offsets as window.
+func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, partition int32, window int64,
+	wanted func(*kgo.Record) bool, decode func(value []byte, into *T) error,
+) (last *T, err error) {
+	start, end, err := kafka.Bounds(ctx, cl, topic, partition)
 	if err != nil {
 		return nil, err
 	}
-	for window := int64(progressWindow); last == nil; window *= progressGrowth {
+	for ; last == nil; window *= windowGrowth {
 		from := max(start, end-window)
-		err = kafka.ReadLog(ctx, cl, schema.TopicState, partition, from, func(c kafka.LogChunk) (bool, error) {
-			for _, rec := range c.Records {
-				if string(rec.Key) != schema.StateProgressKey {
+		err = kafka.ReadLog(ctx, cl, topic, partition, from, func(c kafka.LogChunk) (bool, error) {
+			for _, rec := range slices.Backward(c.Records) {
+				if !wanted(rec) {
 					continue
 				}
-				p := schema.Progress{}
-				if err := schema.DecodeProgress(rec.Value, &p); err != nil {
-					return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicState, partition, rec.Offset, err)
+				last = new(T)
+				if err := decode(rec.Value, last); err != nil {
+					return false, fmt.Errorf("%s/%d offset %d: %w", topic, partition, rec.Offset, err)
 				}
-				last = &p
+				break
 			}
 			return c.Next < c.End, nil
 		})
@@ -46,27 +62,20 @@ func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (last
 	return last, err
 }
 
-// LastUpdate reads the last record of a partition of like-updates; nil if it has none.
-func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (last *schema.Update, err error) {
-	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, partition)
+// IsEmpty tells whether a partition has no committed record. Its end does not tell: aborted records and control
+// records take offsets, too.
+func IsEmpty(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (empty bool, err error) {
+	start, end, err := kafka.Bounds(ctx, cl, topic, partition)
+	if err != nil || start == end { // nothing is read: who makes topics need not have the right to
+		return err == nil, err
+	}
+	empty = true
+	err = kafka.ReadLog(ctx, cl, topic, partition, start, func(c kafka.LogChunk) (bool, error) {
+		empty = len(c.Records) == 0
+		return empty && c.Next < c.End, nil
+	})
 	if err != nil {
-		return nil, err
+		return false, fmt.Errorf("looking for records in %s/%d: %w", topic, partition, err)
 	}
-	for window := int64(1 << 10); last == nil; window *= progressGrowth {
-		from := max(start, end-window)
-		err = kafka.ReadLog(ctx, cl, schema.TopicUpdates, partition, from, func(c kafka.LogChunk) (bool, error) {
-			if n := len(c.Records); n > 0 {
-				u := schema.Update{}
-				if err := schema.DecodeUpdate(c.Records[n-1].Value, &u); err != nil {
-					return false, fmt.Errorf("%s/%d offset %d: %w", schema.TopicUpdates, partition, c.Records[n-1].Offset, err)
-				}
-				last = &u
-			}
-			return c.Next < c.End, nil
-		})
-		if err != nil || from == start {
-			break
-		}
-	}
-	return last, err
+	return empty, nil
 }

@@ -48,9 +48,8 @@ func (t *State) Counts(posts []uint64, found func(int, schema.Counts)) error {
 
 // ReadProgress returns the partition's progress record; ok is false if there is none.
 func ReadProgress(store *store.Store) (p schema.Progress, ok bool, err error) {
-	value, err := store.Get(schema.StateProgressKey)
-	if err != nil || value == nil {
-		return p, false, err
-	}
-	return p, true, schema.DecodeProgress(value, &p)
+	ok, err = store.Find([]byte(schema.StateProgressKey), func(value []byte) error {
+		return schema.DecodeProgress(value, &p)
+	})
+	return p, ok, err
 }

@@ -21,7 +21,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"kudos/tlsfiles"
+	"kudos/httpserver/tlsfiles"
 )
 
 // collector sends spans to an OpenTelemetry collector by OTLP over HTTP. It is here because OpenTelemetry's own
@@ -86,7 +86,8 @@ func newCollector() (*collector, error) {
 		}
 		timeout = time.Duration(ms) * time.Millisecond
 	}
-	files := tlsfiles.Files{Setting: "tls", CA: setting("CERTIFICATE"), Cert: setting("CLIENT_CERTIFICATE"), Key: setting("CLIENT_KEY")}
+	files := tlsfiles.Files{Setting: "tls", CA: setting("CERTIFICATE"), Cert: setting("CLIENT_CERTIFICATE"),
+		Key: setting("CLIENT_KEY")}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if transport.TLSClientConfig, err = files.Config(target.Hostname()); err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE, …_CLIENT_CERTIFICATE, …_CLIENT_KEY: %w", err)

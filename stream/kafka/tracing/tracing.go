@@ -1,7 +1,6 @@
-// Package tracing follows single likes, by OpenTelemetry, from the request through Kafka to
-// whatever shows them. Where it begins is the HTTP server of the producer, or a writer's own
-// traceparent header; what is sampled there is followed to the end, and what is not costs
-// nothing: its records have no header.
+// Package tracing follows single likes, by OpenTelemetry, from the request through Kafka to whatever shows them. Where
+// it begins is the HTTP server of the producer, or a writer's own traceparent header; what is sampled there is followed
+// to the end, and what is not costs nothing: its records have no header.
 //
 // Batches have no spans of their own. A step's span is as long as the batch that the like was in.
 package tracing
@@ -41,7 +40,8 @@ func Wanted() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
-	return set("OTEL_EXPORTER_OTLP_ENDPOINT") || set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") || set("OTEL_TRACES_EXPORTER")
+	return set("OTEL_EXPORTER_OTLP_ENDPOINT") || set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") ||
+		set("OTEL_TRACES_EXPORTER")
 }
 
 // Setup exports the traces of this process, as a service of that name, if that is Wanted. stop
@@ -156,10 +156,12 @@ func GiveTo(rec *kgo.Record, sc trace.SpanContext) {
 // Begin begins a step that works a record off.
 func Begin(parent trace.SpanContext, name string, rec *kgo.Record, began time.Time) trace.Span {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), parent)
-	_, span := otel.Tracer("kudos").Start(ctx, name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(began), trace.WithAttributes(
-		semconv.MessagingSystemKafka, semconv.MessagingDestinationName(rec.Topic),
-		semconv.MessagingDestinationPartitionID(fmt.Sprint(rec.Partition)), attribute.Int64("messaging.kafka.offset", rec.Offset),
-	))
+	_, span := otel.Tracer("kudos").Start(ctx, name, trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithTimestamp(began), trace.WithAttributes(
+			semconv.MessagingSystemKafka, semconv.MessagingDestinationName(rec.Topic),
+			semconv.MessagingDestinationPartitionID(fmt.Sprint(rec.Partition)),
+			attribute.Int64("messaging.kafka.offset", rec.Offset),
+		))
 	return span
 }
 

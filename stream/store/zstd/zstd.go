@@ -1,7 +1,6 @@
-// Package zstd replaces github.com/DataDog/zstd, which Pebble imports in builds with cgo: 40 C
-// files, one eighth of the CPU time of a first build. Builds without cgo, such as the image, use
-// klauspost/compress there; with this package all builds do. It has what Pebble calls and nothing
-// else. kudos's own stores are compressed with Snappy.
+// Package zstd replaces github.com/DataDog/zstd, which Pebble imports in builds with cgo: 40 C files, one eighth of the
+// CPU time of a first build. Builds without cgo, such as the image, use klauspost/compress there; with this package all
+// builds do. It has what Pebble calls and nothing else. kudos's own stores are compressed with Snappy.
 package zstd
 
 import (

@@ -1,0 +1,290 @@
+package archive
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/gofrs/flock"
+
+	"kudos/stream"
+)
+
+// directory is an archive on disk. Beside the directories of the hours it has files of its own, whose names begin with
+// _, so that programs that read all files skip them:
+//
+//	_lock                   held by the one process that writes
+//	_log.json               which like-updates it is the archive of
+//	_p3.json                how far partition 3 is archived (position)
+//	_p3-123.unfinished      rows from offset 123 on, not finished yet
+type directory struct {
+	root      string
+	lock      *flock.Flock
+	belonging sync.Mutex
+	// The steps that put what was written in its place, for good. Tests make them fail.
+	syncFile func(*os.File) error
+	rename   func(from, to string) error
+	syncDir  func(dir string) error
+}
+
+const identityName = "_log.json"
+
+// openDirectory creates the directory where there is none, and locks it for this process.
+func openDirectory(root string) (*directory, error) {
+	d := &directory{root: root, syncFile: (*os.File).Sync, rename: os.Rename, syncDir: syncDir}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, inDir(err)
+	}
+	d.lock = flock.New(d.path("_lock"))
+	switch held, err := d.lock.TryLock(); {
+	case err != nil:
+		return nil, fmt.Errorf("archive.dir: locking %s: %w", d.lock.Path(), err)
+	case !held:
+		return nil, fmt.Errorf("archive.dir: another process writes to %s; stop it, or take another folder", root)
+	}
+	return d, nil
+}
+
+// Close releases the lock.
+func (d *directory) Close() error { return d.lock.Close() }
+
+func (d *directory) path(name string) string { return filepath.Join(d.root, name) }
+
+// inDir names the setting in an error of the file system.
+func inDir(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("archive.dir: %w", err)
+}
+
+// checkLock refuses a directory that was replaced since it was opened: another process may be writing to the new one.
+func (d *directory) checkLock() error {
+	ours, err := d.lock.Stat()
+	if err != nil {
+		return inDir(err)
+	}
+	switch there, err := os.Stat(d.lock.Path()); {
+	case err == nil && os.SameFile(ours, there):
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return inDir(err)
+	}
+	const replaced = "%s was deleted or replaced while it was written to"
+	return stream.Park(stream.CauseState, "start it again", replaced, d.root)
+}
+
+// identity is which log an archive is of.
+type identity struct {
+	ClusterID  string `json:"cluster_id"`
+	TopicID    string `json:"topic_id"` // as Kafka's own tools print it
+	Partitions int32  `json:"partitions"`
+}
+
+func identityOf(clusterID string, topicID [16]byte, partitions int32) identity {
+	return identity{clusterID, base64.RawURLEncoding.EncodeToString(topicID[:]), partitions}
+}
+
+// grewTo tells whether id is the same log after partitions were added.
+func (have identity) grewTo(id identity) bool {
+	return have.ClusterID == id.ClusterID && have.TopicID == id.TopicID && have.Partitions < id.Partitions
+}
+
+// belongTo makes a new directory the archive of a log, and refuses one that is of another.
+func (d *directory) belongTo(id identity) error {
+	d.belonging.Lock()
+	defer d.belonging.Unlock()
+	var have identity
+	switch found, err := d.read(identityName, &have); {
+	case err != nil:
+		return err
+	case !found || have.grewTo(id):
+		return d.write(identityName, id)
+	case have != id:
+		return anotherLog(d.root, have, id)
+	}
+	return nil
+}
+
+// elsewhere is what helps where an archive cannot be continued.
+const elsewhere = "set archive.dir to a new folder: its rows begin where like-updates is whole; " +
+	"the old one stays as it is"
+
+// restore is what helps where one of its files is missing or damaged.
+const restore = "restore it from a backup, or " + elsewhere
+
+func anotherLog(dir string, have, is identity) error {
+	return stream.Park(stream.CauseTopics, elsewhere, "%s is the archive of another like-updates "+
+		"(it was deleted and made anew, has other partitions, or this is another cluster): "+
+		"cluster %s, topic id %s, %d partitions; here are cluster %s, topic id %s, %d partitions",
+		dir, have.ClusterID, have.TopicID, have.Partitions, is.ClusterID, is.TopicID, is.Partitions)
+}
+
+// read reads one of the directory's own files.
+func (d *directory) read(name string, into any) (found bool, err error) {
+	text, err := os.ReadFile(d.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, inDir(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return false, stream.Park(stream.CauseState, restore, "%s: %w", d.path(name), err)
+	}
+	return true, nil
+}
+
+// write replaces one of the directory's own files, whole. After an error it is unknown whether it did.
+func (d *directory) write(name string, content any) error {
+	if err := d.checkLock(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	file, err := d.create(name + ".next")
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(append(text, '\n')); err == nil {
+		err = d.syncFile(file)
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = d.rename(file.Name(), d.path(name))
+	}
+	if err != nil {
+		return inDir(err)
+	}
+	return d.syncDir(d.root)
+}
+
+func (d *directory) create(name string) (*os.File, error) {
+	file, err := os.OpenFile(d.path(name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	return file, inDir(err)
+}
+
+// syncDir makes what was created and renamed in a directory survive a crash of the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return inDir(err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("archive.dir: syncing %s: %w", dir, err)
+	}
+	return nil
+}
+
+// position is how far a partition is archived, and alone decides it. A file with rows gets into its place in three
+// steps; after a crash between them the next process continues:
+//
+//	the file is finished, under a name of the directory's own
+//	the position is written, which names it: from here on its rows are archived
+//	the file is moved to its place, where others see it
+//
+// Before the second step the file counts for nothing, and is written again; after it only the third one is left, and
+// repeating that does nothing.
+type position struct {
+	NextOffset int64  `json:"next_offset"`
+	NextSeq    uint64 `json:"next_seq"` // of the update there
+	// File is the last file with rows, and Unfinished its name before.
+	File       string `json:"file,omitempty"`
+	Unfinished string `json:"unfinished,omitempty"`
+}
+
+func positionName(partition int32) string { return fmt.Sprintf("_p%d.json", partition) }
+
+func unfinishedName(partition int32, from int64) string {
+	return fmt.Sprintf("_p%d-%d.unfinished", partition, from)
+}
+
+// load reads a partition's position, and completes what a crash interrupted.
+func (d *directory) load(partition int32) (p position, found bool, err error) {
+	if err := d.checkLock(); err != nil {
+		return p, false, err
+	}
+	if found, err = d.read(positionName(partition), &p); err != nil {
+		return p, false, err
+	}
+	if !found {
+		err = d.requireNone(partition)
+	} else if err = d.syncDir(d.root); err == nil { // whoever wrote it may not have got that far
+		err = d.settle(p)
+	}
+	if err == nil {
+		err = d.clean(partition)
+	}
+	return p, found, err
+}
+
+// requireNone refuses a partition that has files but no position: their rows would be archived twice.
+func (d *directory) requireNone(partition int32) error {
+	hours, err := d.list(".", hourPrefix)
+	if err != nil {
+		return err
+	}
+	for _, hour := range hours {
+		files, err := d.list(hour, fmt.Sprintf("p%d-", partition))
+		if err != nil {
+			return err
+		}
+		if len(files) > 0 {
+			return stream.Park(stream.CauseState, restore,
+				"%s is missing, which says how far the partition has been archived, and there are files of it (%s)",
+				d.path(positionName(partition)), filepath.Join(hour, files[0]))
+		}
+	}
+	return nil
+}
+
+// settle moves the file that a position names to its place, unless it is or was there.
+func (d *directory) settle(p position) error {
+	if p.Unfinished == "" {
+		return nil
+	}
+	if _, err := os.Stat(d.path(p.Unfinished)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return inDir(err)
+	}
+	to := d.path(p.File)
+	hour := filepath.Dir(to)
+	if err := os.Mkdir(hour, 0o755); err == nil { // not MkdirAll: a deleted archive is not silently recreated
+		if err := d.syncDir(d.root); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return inDir(err)
+	}
+	if err := d.rename(d.path(p.Unfinished), to); err != nil {
+		return inDir(err)
+	}
+	return errors.Join(d.syncDir(hour), d.syncDir(d.root))
+}
+
+// clean removes the files that a crash left unfinished.
+func (d *directory) clean(partition int32) error {
+	left, err := d.list(".", fmt.Sprintf("_p%d-", partition))
+	for _, name := range left {
+		err = errors.Join(err, inDir(os.Remove(d.path(name))))
+	}
+	return err
+}
+
+// list returns what in a folder begins with prefix.
+func (d *directory) list(folder, prefix string) (names []string, err error) {
+	entries, err := os.ReadDir(d.path(folder))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, inDir(err)
+}

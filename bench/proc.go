@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// ticksPerSecond is the unit of CPU times in /proc: USER_HZ, 100 on every architecture that Linux runs Go on.
+const ticksPerSecond = 100
+
+// Machine is what runs took place on.
+type Machine struct {
+	CPU         string `json:"cpu"`
+	Cores       int    `json:"cores"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	System      string `json:"system"` // operating system, kernel and architecture
+}
+
+// thisMachine describes this machine, as far as /proc tells.
+func thisMachine() Machine {
+	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	m.MemoryBytes = procBytes("/proc/meminfo", "MemTotal")
+	if cpu := procField("/proc/cpuinfo", "model name"); cpu != "" {
+		m.CPU = cpu
+	}
+	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.System = "Linux " + strings.TrimSpace(string(kernel)) + ", " + runtime.GOARCH
+	}
+	return m
+}
+
+// procField is the value of the first line `name : value` of a file, or empty.
+func procField(path, name string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(n) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// procBytes is such a value that is a number of KiB; 0 if it is not there.
+func procBytes(path, name string) int64 {
+	kib, _ := strconv.ParseInt(strings.TrimSuffix(procField(path, name), " kB"), 10, 64)
+	return kib << 10
+}
+
+// ResidentBytes is a process's resident memory, 0 where /proc does not tell.
+func ResidentBytes(pid int) int64 { return procBytes(fmt.Sprintf("/proc/%d/status", pid), "VmRSS") }
+
+// peakBytes is the most that it was since the process began, or since its peak was reset.
+func peakBytes(pid int) int64 { return procBytes(fmt.Sprintf("/proc/%d/status", pid), "VmHWM") }
+
+// cpuSeconds is the CPU time, in user and kernel mode, that a process of this machine has taken so far.
+func cpuSeconds(pid int) (float64, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	// The name, in parentheses, may hold anything. Behind it: state is field 3, utime 14, stime 15 (proc(5)).
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("%s has %d fields", path, len(fields))
+	}
+	var ticks int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", path, err)
+		}
+		ticks += n
+	}
+	return float64(ticks) / ticksPerSecond, nil
+}
+
+// Usage is what one process cost.
+type Usage struct {
+	CPUSeconds float64 `json:"cpu_seconds"`
+	PeakBytes  int64   `json:"peak_bytes"`
+}
+
+// meter reads what the processes of a run cost: the ids by name, and the CPU time at the beginning.
+type meter struct {
+	pids  map[string]int
+	begin map[string]float64
+}
+
+// startMeter begins to measure a contender and the servers of this machine, of which the kernel resets the peaks
+// (proc(5), clear_refs). Where there is no /proc, there is nothing to read.
+func startMeter(contender int, servers map[string]int) (*meter, error) {
+	m := &meter{pids: map[string]int{}, begin: map[string]float64{}}
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		return m, nil
+	}
+	for name, pid := range servers {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", name, err)
+		}
+		m.pids[name] = pid
+	}
+	m.pids[ContenderProcess] = contender
+	for name, pid := range m.pids {
+		var err error
+		if m.begin[name], err = cpuSeconds(pid); err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", name, err)
+		}
+	}
+	return m, nil
+}
+
+func (m *meter) read() (map[string]Usage, error) {
+	used := map[string]Usage{}
+	for name, pid := range m.pids {
+		cpu, err := cpuSeconds(pid)
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", name, err)
+		}
+		used[name] = Usage{CPUSeconds: cpu - m.begin[name], PeakBytes: peakBytes(pid)}
+	}
+	return used, nil
+}

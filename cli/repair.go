@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kudos/config"
+	"kudos/ops/audit"
+	"kudos/ops/rebuild"
+	"kudos/sql"
+)
+
+const rebuildLong = `Make like_count, like_hourly and applied_offset anew from the state table, which says
+who likes what. Processors keep running. The new tables are built beside the present
+ones; the difference is shown, and after a yes all three are put in place at once, at
+an earlier position, from which the processors catch up. The old ones are kept as
+…_before_rebuild until the next rebuild.
+
+  --updates      first make like-updates anew from the state table, for when that topic
+                 was lost. Delete it if it is not empty, run "kudos topics apply".
+  --from-events  before that make the state table anew from likes, for when it was lost.
+                 Refused if likes has lost its start; like-updates must be empty.
+
+  --accept-loss  makes nothing anew: where the next events are gone from likes (deleted
+                 before they were folded, cut off by an unclean leader election, the topic
+                 made anew), the processors are to go on with those that are left. What
+                 was counted stays counted.
+
+  --offsets      makes nothing anew, either: commits again the offset that the state table
+                 stands at, where somebody reset the group latest-like-action, or Kafka
+                 lost its offset. Works whatever likes still holds.
+
+Those four write to Kafka: stop all processors before, start them after.
+
+It can be stopped at any point and run again: a database in MySQL changes in one step,
+and a partition of the topics in one transaction; what was done already is left as it is.
+Of mysql.shards all databases are made anew, one after the other.
+Its user in MySQL is that of mysql.migrate_dsn, if there is one.`
+
+func (a *app) rebuildCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rebuild",
+		Short: "Make the counts in MySQL anew, or what they are made from",
+		Long:  rebuildLong,
+		Example: `  kudos rebuild --dry-run --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+  kudos rebuild --yes --config kudos.yaml
+
+  # like-updates was deleted
+  kudos topics apply --config kudos.yaml && kudos rebuild --updates --config kudos.yaml`,
+	}
+	opts := rebuild.DefaultOptions()
+	f := cmd.Flags()
+	for _, d := range depths {
+		f.Bool(d.flag, false, d.usage)
+	}
+	yes := f.Bool("yes", false, "do not ask")
+	f.BoolVar(&opts.DryRun, "dry-run", false, "only show what would be done")
+	f.BoolVar(&opts.DropOld, "drop-old", false, "drop the old tables instead of keeping them as …_before_rebuild")
+	f.DurationVar(&opts.TransactionTimeout, "transaction-timeout", opts.TransactionTimeout,
+		"how long Kafka leaves the transaction of a partition open")
+	cmd.MarkFlagsMutuallyExclusive("updates", "from-events", "accept-loss", "offsets")
+	addAuditFlags(cmd, &opts.Audit)
+	out := addOutput(cmd)
+	settings := addSettings(cmd, brokersFlag, mysqlFlag)
+	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
+		cfg.MySQL = cfg.MySQL.OfMigrations() // it makes tables, and puts them in place
+		for _, d := range depths {
+			if given, _ := f.GetBool(d.flag); given { // one of them at most
+				opts.Depth = d.depth
+			}
+		}
+		asks := !*yes && !opts.DryRun
+		if asks && !isTerminal(a.stdin) {
+			err = errors.New("nobody is here to say yes: give --yes, or --dry-run to see what would be done")
+		}
+		if err := errors.Join(err, cfg.RequireMySQL(), opts.Validate()); err != nil {
+			return usageError{err}
+		}
+		opts.Audit.Progress = a.progress("rebuild")
+		opts.UserBuckets = cfg.Topics.Layout().UserBuckets()
+		log := quietLogger(cfg, a.stderr)
+		result, err := rebuild.Run(ctx, opts, cfg.Kafka, cfg.MySQL, a.person(*out, !asks), log)
+		if result == nil {
+			return err
+		}
+		text := ""
+		if err == nil {
+			text = rebuiltText(opts.Depth, result)
+		}
+		return errors.Join(err, out.print(a.stdout, result, text))
+	})
+}
+
+var depths = []struct {
+	flag  string
+	depth rebuild.Depth
+	usage string
+}{
+	{"updates", rebuild.Updates, "make like-updates anew from the state table, too"},
+	{"from-events", rebuild.Events, "make the state table anew from likes, and like-updates from that, too"},
+	{"accept-loss", rebuild.Loss, "go on without the events that are gone from likes; make nothing anew"},
+	{"offsets", rebuild.Offsets, "commit again the offset that the state table stands at; make nothing anew"},
+}
+
+type person struct {
+	in  io.Reader
+	out io.Writer
+	yes bool // to everything
+}
+
+// person is told on standard error where standard output is for a script.
+func (a *app) person(format output, yes bool) *person {
+	if format == "json" {
+		return &person{in: a.stdin, out: a.stderr, yes: yes}
+	}
+	return &person{in: a.stdin, out: a.stdout, yes: yes}
+}
+
+func (p *person) Say(line string) error {
+	_, err := fmt.Fprintln(p.out, line)
+	return err
+}
+
+func (p *person) Show(r *audit.Report) error {
+	_, err := fmt.Fprintln(p.out, "MySQL as it is now, against the stream:")
+	return errors.Join(err, r.WriteFindings(p.out))
+}
+
+// Agree takes yes for yes, and anything else for no.
+func (p *person) Agree(question string) (bool, error) {
+	if p.yes {
+		return true, nil
+	}
+	if _, err := fmt.Fprintf(p.out, "%s [yes/no] ", question); err != nil {
+		return false, err
+	}
+	answer, err := bufio.NewReader(p.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	if answer = strings.TrimSpace(answer); answer == "yes" || answer == "y" {
+		return true, nil
+	}
+	return false, p.Say("nothing was changed")
+}
+
+func rebuiltText(depth rebuild.Depth, r *rebuild.Result) (text string) {
+	stopped := r.State > 0 // processors, before Kafka was written to
+	if r.Swapped {
+		stopped = depth != rebuild.MySQL
+		text = fmt.Sprintf("MySQL was made anew: %d posts and %d rows of like_hourly, in %s; "+
+			"running processors go on from there\n", r.Posts, r.Hours, took(r.Seconds))
+	}
+	if stopped {
+		text += "next: start the processors\n"
+	}
+	return text
+}
+
+const auditLong = `Compare MySQL with the stream, while everything runs. It stops and changes nothing.
+
+MySQL is read as of one moment, and says up to which update it has counted. What the
+stream says is worked out as of that same update, so likes that pour in meanwhile make
+no difference:
+
+  plain    each post's count is that of its last update in like-updates
+  --deep   it is counted anew from the state table, which says who likes what; and
+           like_hourly with it, row by row. Reads all of the state table.
+
+It needs room for temporary files (--temp-dir): some 40 bytes a post, with --deep also
+the state of as many partitions as are read at a time (--parallel).
+
+Exit codes: 0 no difference, 3 a difference, 1 something could not be compared.
+"kudos rebuild" makes MySQL right again.`
+
+func (a *app) auditCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Compare MySQL with the stream, while everything runs",
+		Long:  auditLong,
+		Example: `  kudos audit --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+
+  # All there is to say, for a script
+  kudos audit --deep --limit 1000000 --output json --config kudos.yaml | jq '.posts.rows[].post_id'`,
+	}
+	opts := audit.DefaultOptions()
+	cmd.Flags().BoolVar(&opts.Deep, "deep", false,
+		"count anew from the state table, and compare like_hourly by its rows")
+	addAuditFlags(cmd, &opts)
+	out := addOutput(cmd)
+	settings := addSettings(cmd, brokersFlag, mysqlFlag)
+	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
+		if err := errors.Join(cfg.RequireMySQL(), opts.Validate()); err != nil {
+			return usageError{err}
+		}
+		opts.Progress = a.progress("audit")
+		log := quietLogger(cfg, a.stderr)
+		db, err := sql.Open(cfg.MySQL, log)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
+		report, err := audit.Run(ctx, opts, cfg.Kafka, db, log)
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		_ = report.WriteText(&text) // into memory: nothing fails
+		if err := out.print(a.stdout, report, text.String()); err != nil {
+			return err
+		}
+		switch {
+		case !report.Equal:
+			return differentError{fmt.Errorf("MySQL and the stream differ: %d differences", report.Differences())}
+		case len(report.Unknown) > 0:
+			return fmt.Errorf("%d partitions could not be compared", len(report.Unknown))
+		}
+		return nil
+	})
+}
+
+// addAuditFlags are those of all commands that compare.
+func addAuditFlags(cmd *cobra.Command, opts *audit.Options) {
+	f := cmd.Flags()
+	f.IntVar(&opts.Limit, "limit", opts.Limit, "rows of each kind that the report shows")
+	f.StringVar(&opts.TempDir, "temp-dir", opts.TempDir, "folder for temporary files")
+	f.IntVar(&opts.Parallel, "parallel", opts.Parallel, "partitions that are read at a time")
+}

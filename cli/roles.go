@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"kudos/archive"
+	"kudos/config"
+	"kudos/processor"
+	"kudos/producer"
+	"kudos/ranker"
+	"kudos/reader"
+	"kudos/sql"
+)
+
+// roleParts are what a role is made of.
+type roleParts struct {
+	*config.Loaded
+	db  *sql.Shards // nil: none is configured, or the role uses none
+	log *slog.Logger
+	reg *prometheus.Registry
+}
+
+// roleCommand completes the command of a role. The role uses MySQL if mysqlFlag is among the flags.
+func (a *app) roleCommand(
+	cmd *cobra.Command, newRole func(roleParts) (role, error), short ...shortFlag,
+) *cobra.Command {
+	return addSettings(cmd, short...).run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
+		p := roleParts{Loaded: cfg, log: a.logger(cfg), reg: observe(&cfg.Config)}
+		if err := checkConnections(&cfg.Config, p.log); err != nil {
+			return err
+		}
+		if slices.Contains(short, mysqlFlag) && cfg.MySQL.HasServer() {
+			if p.db, err = sql.Open(cfg.MySQL, p.log); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, p.db.Close()) }()
+			p.reg.MustRegister(p.db.Collectors()...)
+		}
+		r, err := newRole(p)
+		if err != nil {
+			return err
+		}
+		return runRole(ctx, cmd.Name(), r, cfg.Admin, p.reg, p.log)
+	})
+}
+
+// goWithoutMySQL logs what is missing if no database is configured.
+func (p roleParts) goWithoutMySQL(missing string) {
+	if p.db == nil {
+		p.log.Info(missing + ": neither mysql.dsn nor mysql.shards is set")
+	}
+}
+
+func (a *app) producerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "producer",
+		Short: "Take likes over HTTP and bring them to Kafka",
+		Long: `Take likes over HTTP and bring them to Kafka.
+
+A like is answered with 202 and its place once Kafka has it, and with what is wrong
+otherwise. producer.auth says how it knows who sends a like: from a gateway's header, or
+from a token. By default it asks nobody: that is for 127.0.0.1, and has to be said for
+an address that others reach.
+
+It runs until SIGTERM or SIGINT, and then answers the requests in hand
+(producer.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos producer --brokers kafka-1:9092,kafka-2:9092 --set producer.http_addr=:8080 --set producer.auth=none
+
+  curl -X PUT    http://127.0.0.1:8080/v1/posts/1/likes/42      # user 42 likes post 1
+  curl -X PUT    http://127.0.0.1:8080/v1/posts/1/dislikes/42   # dislikes it now
+  curl -X DELETE http://127.0.0.1:8080/v1/posts/1/likes/42      # has no reaction any more`,
+	}
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		if err := CheckAuth(p.Loaded); err != nil {
+			return nil, err
+		}
+		if p.Producer.Auth == producer.AuthNone {
+			p.log.Warn("whoever reaches this producer can like in anybody's name (producer.auth is none); " +
+				"docs/security.md has the other ways")
+		}
+		p.Producer.UserBuckets = p.Topics.Layout().UserBuckets()
+		return producer.New(p.Producer, p.Kafka, p.log, p.reg)
+	}, brokersFlag)
+}
+
+// CheckAuth refuses what nobody may have meant: an address that others reach, where nobody is asked who he is.
+func CheckAuth(cfg *config.Loaded) error {
+	host, _, err := net.SplitHostPort(cfg.Producer.HTTPAddr)
+	if err != nil {
+		return err // Options.Validate has refused it
+	}
+	addr, _ := netip.ParseAddr(host)
+	meant := cfg.Producer.Auth != producer.AuthNone || cfg.Origin("producer.auth").Kind != "default"
+	if meant || host == "localhost" || addr.IsLoopback() {
+		return nil
+	}
+	return usageError{fmt.Errorf("producer.http_addr is %s, which others reach: say how the producer is to know who "+
+		"sends a like. Set producer.auth to gateway or jwt (docs/security.md); or to none, and whoever reaches it can "+
+		"like in anybody's name", cfg.Producer.HTTPAddr)}
+}
+
+func (a *app) processorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "processor",
+		Short: "Judge the events and bring the counts to MySQL",
+		Long: `Judge the events in Kafka, keep who likes what, and bring the counts to MySQL.
+
+Start as many as you like: they share the partitions. Each needs a folder of its own
+for the local copy of the state table (processor.state_dir); losing it costs a recovery
+from Kafka and nothing else. While MySQL is away the counts there wait; nothing else does.
+
+It runs until SIGTERM or SIGINT, and then finishes the batches in hand
+(processor.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos processor --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+
+  # A second one on the same machine
+  kudos processor --config kudos.yaml --set processor.state_dir=state-2 --set admin.addr=127.0.0.1:9091`,
+	}
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		if err := p.RequireMySQL(); err != nil {
+			return nil, usageError{err}
+		}
+		collectMoreOften()
+		return processor.New(p.Processor, p.Kafka, p.db, p.log, p.reg)
+	}, brokersFlag, mysqlFlag)
+}
+
+func (a *app) rankerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ranker",
+		Short: "Rank the posts that rise, or take posts out of rankings",
+		Long: `Make rankings: the posts with the most likes in each window (ranker.windows), of the day and
+of all time, for each region and for all together. They go to the topic trending, and to
+MySQL if mysql.dsn is set. "kudos trending" shows them.
+
+Start as many as you like: they share the partitions. The settings of the section ranker
+that rankings depend on, from windows to min_likes, must be the same in all of them. Each
+needs a folder of its own for the local copies of its state tables (ranker.state_dir);
+losing it costs a recovery from Kafka and nothing else.
+
+It runs until SIGTERM or SIGINT, and then finishes the batches in hand
+(ranker.shutdown_timeout). /livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos ranker --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos'
+
+  # Rankings in Kafka only, beside a processor on the same machine
+  kudos ranker --brokers kafka:9092 --set admin.addr=127.0.0.1:9091
+
+  # Moderation
+  kudos ranker exclude 42 4711 --reason 'bought likes' --brokers kafka:9092`,
+	}
+	cmd.AddCommand(a.excludeCommand(), a.includeCommand(), a.exclusionsCommand(), a.rankerResetCommand())
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		p.goWithoutMySQL("rankings are in Kafka only")
+		return ranker.New(p.Ranker, p.Kafka, p.db, p.log, p.reg)
+	}, brokersFlag, mysqlFlag)
+}
+
+func (a *app) readerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reader",
+		Short: "Answer counts, likers and rankings over HTTP, and live; with a dashboard",
+		Long: `Answer counts, who likes what, rankings and likes over time over HTTP, and all of it
+live (Server-Sent Events, WebSocket), from local copies of what is in Kafka. There is a
+dashboard at /, and the API is described at /openapi.yaml.
+
+Start as many as you like, behind a load balancer: each has all of it. Each needs a folder
+of its own for its copies (reader.state_dir); losing it costs a recovery from Kafka and
+nothing else. It is ready (/readyz) once it has caught up. Likes over time come from MySQL;
+without --mysql-dsn there are none.
+
+It asks nobody who they are: put it behind what knows who may see what. It runs until
+SIGTERM or SIGINT, and then answers the requests in hand (reader.shutdown_timeout).
+/livez, /readyz and /metrics are at admin.addr.`,
+		Example: `  kudos reader --brokers kafka:9092 --mysql-dsn 'kudos:secret@tcp(db:3306)/kudos' \
+               --set reader.http_addr=:8081
+
+  curl 'http://127.0.0.1:8081/v1/posts/42/likes'
+  curl 'http://127.0.0.1:8081/v1/likes?post_ids=42,43,44'       # a feed page
+  curl 'http://127.0.0.1:8081/v1/posts/42/likers?page_size=10'
+  curl -N 'http://127.0.0.1:8081/v1/stream?post_ids=42'         # live, until Ctrl-C
+
+  # A second one on the same machine, or one beside "kudos dev"
+  kudos reader --set reader.http_addr=127.0.0.1:8082 --set admin.addr=127.0.0.1:9091 \
+               --set reader.state_dir=kudos-reader-state-2
+
+  # With a like button on the dashboard
+  kudos reader --set reader.producer_url=https://likes.example.com`,
+	}
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		p.goWithoutMySQL("there are no likes over time")
+		return reader.New(p.Reader, p.Kafka, p.db, p.log, p.reg)
+	}, brokersFlag, mysqlFlag)
+}
+
+func (a *app) archiveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "archive",
+		Short: "Bring every change of the counts into Parquet files, by hour",
+		Long: `Bring like-updates, every net change of a post, into Parquet files below archive.dir, for
+whoever wants to ask questions of them: a folder for each hour (hour=2026-11-21T13), in it
+files of one partition each. A row is in exactly one file, whatever is killed and started
+again; a file is there whole or not at all, and never changes. docs/archive.md has the
+columns and examples.
+
+Start one, and keep it running: like-updates holds every change for 7 days, and what was
+missed then is missing. The folder (archive.dir) says how far it has come: it is no cache.
+
+It runs until SIGTERM or SIGINT, and then finishes the files in hand. /livez, /readyz and
+/metrics are at admin.addr.`,
+		Example: `  kudos archive --brokers kafka:9092 --set archive.dir=/data/likes
+
+  # Likes by region and day
+  duckdb -c "SET TimeZone = 'UTC'; SELECT region, minute::DATE AS day, sum(likes) FROM '/data/likes/hour=*/*.parquet' GROUP BY ALL"`,
+	}
+	return a.roleCommand(cmd, func(p roleParts) (role, error) {
+		return archive.New(p.Archive, p.Kafka, p.log, p.reg)
+	}, brokersFlag)
+}

@@ -1,0 +1,213 @@
+//go:build !nodev
+
+package dev
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/testrun"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// compacting is a broker with topics of one partition, a cleaner that compacts the state table, and its writer.
+func compacting(t *testing.T) (*Broker, *cleaner, *kgo.Client) {
+	t.Helper()
+	b, _ := startBroker(t, "", 1)
+	c, err := newCleaner(b)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.cl.Close() })
+	c.minBytes, c.tables, c.trims = 1, map[string]time.Duration{schema.TopicState: 0}, nil
+	return b, c, transactional(t, b, "writer")
+}
+
+func logStart(b *Broker, topic string) int64 { return b.cluster.PartitionInfo(topic, 0).LogStartOffset }
+
+// table is the state table that a reader of the whole log comes to. The last record must be that of progress.
+func table(t *testing.T, b *Broker) map[string]string {
+	t.Helper()
+	cl := newClient(t, b)
+	defer cl.Close()
+	for {
+		start, last, values := logStart(b, schema.TopicState), "", map[string]string{}
+		err := kafka.ReadLog(t.Context(), cl, schema.TopicState, 0, start, func(c kafka.LogChunk) (bool, error) {
+			for _, r := range c.Records {
+				values[string(r.Key)], last = string(r.Value), string(r.Key)
+				if r.Value == nil {
+					delete(values, string(r.Key))
+				}
+			}
+			return c.Next < c.End, nil
+		})
+		if err == nil {
+			require.Equal(t, "_", last, "the log ends as it did")
+			return values
+		}
+		require.Greater(t, logStart(b, schema.TopicState), start, "the start was not deleted meanwhile: %v", err)
+	}
+}
+
+func TestCompactorKeepsTheTable(t *testing.T) {
+	b, c, writer := compacting(t)
+	transact(t, writer, kgo.TryCommit, "a=1", "b=1", "gone=1", "_=1")
+	transact(t, writer, kgo.TryAbort, "a=aborted", "new=aborted")
+	transact(t, writer, kgo.TryCommit, "a=2", "gone", "_=2")
+	want := map[string]string{"a": "2", "b": "1", "_": "2"}
+	require.Equal(t, want, table(t, b))
+	end := b.cluster.PartitionInfo(schema.TopicState, 0).HighWatermark
+
+	require.NoError(t, c.compactTables(t.Context()))
+	require.Zero(t, logStart(b, schema.TopicState), "what was written again stays for those that are behind")
+	require.Equal(t, want, table(t, b))
+
+	require.NoError(t, c.compactTables(t.Context()))
+	require.Equal(t, end, logStart(b, schema.TopicState))
+	require.Equal(t, want, table(t, b))
+	transact(t, writer, kgo.TryCommit, "a=3") // the writer was not fenced
+}
+
+// TestCompactorWaitsForTheOpenTransaction: what it writes must not come after the transaction's records of a key.
+func TestCompactorWaitsForTheOpenTransaction(t *testing.T) {
+	b, c, writer := compacting(t)
+	transact(t, writer, kgo.TryCommit, "a=1", "b=1", "c=1", "_=1")
+	beginWith(t, writer, set("a=2"))
+
+	c.holdTimeout = 100 * time.Millisecond
+	require.ErrorContains(t, c.compactTables(t.Context()), "its transaction did not end within 100ms")
+	require.Nil(t, b.held.Load(), "the partition is released")
+
+	c.holdTimeout = time.Minute
+	done := make(chan error, 1)
+	go func() { done <- c.compactTables(t.Context()) }()
+	require.Eventually(t, func() bool { return b.held.Load() != nil }, patience, time.Millisecond)
+	produce(t, writer, set("b=2"), set("_=2")) // of the open transaction
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
+	require.NoError(t, <-done)
+	require.Equal(t, map[string]string{"a": "2", "b": "2", "c": "1", "_": "2"}, table(t, b))
+}
+
+// TestHeldTransactionsBeginAfterRelease, in the order in which they were sent.
+func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
+	b, _, writer := compacting(t)
+	transact(t, writer, kgo.TryCommit, "a=1")
+	release := b.hold(topicPartition{schema.TopicState, b.cluster.TopicInfo(schema.TopicState).TopicID, 0})
+	require.NoError(t, writer.BeginTransaction())
+	promise := make(chan error, 1)
+	writer.Produce(t.Context(), set("a=2"), func(_ *kgo.Record, err error) { promise <- err })
+
+	elsewhere := transactional(t, b, "elsewhere")
+	beginWith(t, elsewhere, kgo.StringRecord("v")) // other partitions continue
+	require.NoError(t, elsewhere.EndTransaction(t.Context(), kgo.TryCommit))
+	require.Empty(t, promise)
+
+	release()
+	require.NoError(t, <-promise)
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
+}
+
+// TestCompactorAmongWriters compacts all the time while a table is written: whatever is read, at any time, is a state
+// that the table has had, and the last one is the last.
+func TestCompactorAmongWriters(t *testing.T) {
+	b, c, writer := compacting(t)
+	stop := testrun.Start(t, "the cleaner", time.Minute, c.runEvery(time.Millisecond))
+	const rounds, keys = 150, 7
+	want := map[string]string{}
+	for i := range rounds {
+		key, value := fmt.Sprint("k", i%keys), strconv.Itoa(i)
+		transact(t, writer, kgo.TryCommit, key+"="+value, "_="+value)
+		want[key], want["_"] = value, value
+		if i%10 == 0 {
+			require.Equal(t, want, table(t, b), "after %d transactions", i+1)
+		}
+	}
+	stop()
+	require.Positive(t, logStart(b, schema.TopicState), "it has compacted")
+	require.Equal(t, want, table(t, b))
+}
+
+func (c *cleaner) runEvery(interval time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error { c.run(ctx, interval); return nil }
+}
+
+// trimming is a cleaner of a broker with ten likes in one partition, of which the first five are old. commit commits an
+// offset of a group, and trim does so by a rule and returns where the log begins then.
+func trimming(t *testing.T) (c *cleaner, commit func(group string, offset int64), trim func(trimRule) int64) {
+	b, _ := startBroker(t, "", 1)
+	cl := newClient(t, b)
+	for i := range 10 {
+		r := &kgo.Record{Topic: schema.TopicLikes, Value: []byte("v"), Timestamp: time.Now()}
+		if i < 5 {
+			r.Timestamp = r.Timestamp.Add(-time.Hour)
+		}
+		produce(t, cl, r)
+	}
+	c, err := newCleaner(b)
+	require.NoError(t, err)
+	t.Cleanup(c.cl.Close)
+	commit = func(group string, offset int64) {
+		t.Helper()
+		offsets := kadm.Offsets{}
+		offsets.AddOffset(schema.TopicLikes, 0, offset, -1)
+		require.NoError(t, kadm.NewClient(cl).CommitAllOffsets(t.Context(), group, offsets))
+	}
+	return c, commit, func(rule trimRule) int64 {
+		t.Helper()
+		c.trims = map[string]trimRule{schema.TopicLikes: rule, "not-there": rule}
+		require.NoError(t, c.trim(t.Context(), time.Now()))
+		return logStart(b, schema.TopicLikes)
+	}
+}
+
+func TestTrimDeletesWhatIsOldAndRead(t *testing.T) {
+	_, commit, trim := trimming(t)
+	rule := trimRule{readBy: []string{"first", "second"}, keep: 10 * time.Minute}
+	require.Zero(t, trim(rule), "nobody has read")
+	commit("first", 4)
+	require.Zero(t, trim(rule), "one of two has read")
+	commit("second", 3)
+	require.EqualValues(t, 3, trim(rule), "the slower group counts")
+	commit("first", 10)
+	commit("second", 9)
+	require.EqualValues(t, 5, trim(rule), "what is young stays")
+	require.EqualValues(t, 5, trim(rule))
+}
+
+func TestTrimKeepsTheLastRecords(t *testing.T) {
+	_, _, trim := trimming(t)
+	for _, c := range []struct {
+		age        time.Duration
+		keep, want int64
+	}{
+		{2 * time.Hour, 1, 0},   // all of it is younger
+		{time.Minute, 10, 0},    // there are no more than ten
+		{time.Minute, 20, 0},    // nor twenty
+		{time.Minute, 7, 3},     // ten, without the last seven
+		{time.Minute, 1, 5},     // the old ones
+		{time.Minute, 7, 5},     // nothing comes back
+		{time.Nanosecond, 2, 8}, // all are old
+	} {
+		got := trim(trimRule{keep: c.age, keepRecords: c.keep})
+		require.Equal(t, c.want, got, "older than %s, without the last %d", c.age, c.keep)
+	}
+}
+
+// TestCleanerTrims by rules under which no topic is trimmed unread.
+func TestCleanerTrims(t *testing.T) {
+	c, commit, _ := trimming(t)
+	for topic, rule := range c.trims {
+		require.NotEmpty(t, rule.readBy, topic)
+	}
+	commit(schema.GroupFold, 10)
+	c.trims = map[string]trimRule{schema.TopicLikes: {readBy: []string{schema.GroupFold}}}
+	testrun.Start(t, "the cleaner", patience, c.runEvery(20*time.Millisecond))
+	done := func() bool { return logStart(c.broker, schema.TopicLikes) == 10 }
+	require.Eventually(t, done, patience, 5*time.Millisecond)
+}

@@ -1,0 +1,208 @@
+package apikit
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+
+	"kudos/dev/testkit"
+)
+
+// Server is a role with an API.
+type Server interface {
+	Run(ctx context.Context) error
+	Listening() <-chan struct{}
+	Addr() string
+	Ready() error
+}
+
+// Role is a Server in a test, and the metrics that it registers.
+type Role struct {
+	T       testing.TB
+	Server  Server
+	Metrics *prometheus.Registry
+	Stop    context.CancelFunc // ends Run
+	Ended   chan error         // what Run returned
+}
+
+// NewRole makes a Role whose Server is still to be set.
+func NewRole(t testing.TB) *Role {
+	return &Role{T: t, Metrics: prometheus.NewRegistry(), Ended: make(chan error, 1)}
+}
+
+// Start runs the server until the test ends, and waits until it listens.
+func (r *Role) Start() {
+	r.T.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.Stop = cancel
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Ended <- r.Server.Run(ctx)
+	}()
+	r.T.Cleanup(func() {
+		cancel()
+		Receive(r.T, done, "Run must end")
+	})
+	Receive(r.T, r.Server.Listening(), "Run must listen")
+}
+
+// StartUntilReady is Start, and waits until the server is ready.
+func (r *Role) StartUntilReady() {
+	r.T.Helper()
+	r.Start()
+	r.WaitFor("the role must become ready", func() bool { return r.Server.Ready() == nil })
+}
+
+// End stops the server, which must end without an error.
+func (r *Role) End() {
+	r.T.Helper()
+	r.Stop()
+	require.NoError(r.T, Receive(r.T, r.Ended, "Run must end"))
+}
+
+// WaitFor waits until a condition holds.
+func (r *Role) WaitFor(what string, condition func() bool) {
+	r.T.Helper()
+	require.Eventually(r.T, condition, testkit.Patience, time.Millisecond, what)
+}
+
+// WaitClosed waits until nothing new is taken, and wants the server to say why.
+func (r *Role) WaitClosed() {
+	r.T.Helper()
+	r.WaitFor("nothing new is taken", func() bool {
+		conn, err := net.Dial("tcp", r.Server.Addr())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	require.ErrorContains(r.T, r.Server.Ready(), ": shutting down")
+}
+
+// Metric is the value of a metric, or how often a histogram was observed; labels as pairs.
+func (r *Role) Metric(name string, labels ...string) float64 {
+	r.T.Helper()
+	return Metric(r.T, r.Metrics, name, labels...)
+}
+
+// Metric is that of a Role.
+func Metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			fits := f.GetName() == name
+			for pair := range slices.Chunk(labels, 2) {
+				fits = fits && slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool {
+					return l.GetName() == pair[0] && l.GetValue() == pair[1]
+				})
+			}
+			if fits { // it has one of the three
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	require.Fail(t, "no metric", "%s%v", name, labels)
+	return 0
+}
+
+// Receive waits for what comes on a channel, or for its end.
+func Receive[T any](t testing.TB, ch <-chan T, what string) (value T) {
+	t.Helper()
+	select {
+	case value = <-ch:
+	case <-time.After(testkit.Patience):
+		require.FailNow(t, what)
+	}
+	return value
+}
+
+// Send sends a request; headers come as pairs.
+func (r *Role) Send(method, path, body string, headers ...string) Answer {
+	r.T.Helper()
+	a, err := Send(r.T, nil, method, "http://"+r.Server.Addr()+path, body, headers...)
+	require.NoError(r.T, err)
+	return a
+}
+
+// Later is what a request is answered that is sent in the background; without an answer its status is 0.
+func (r *Role) Later(method, path, body string, headers ...string) <-chan Answer {
+	answered := make(chan Answer, 1)
+	go func() {
+		a, _ := Send(r.T, nil, method, "http://"+r.Server.Addr()+path, body, headers...)
+		answered <- a
+	}()
+	return answered
+}
+
+// Dial opens a connection and writes the begin of a request, for what Go's client would not send.
+func (r *Role) Dial(begin string) net.Conn {
+	r.T.Helper()
+	conn, err := net.Dial("tcp", r.Server.Addr())
+	require.NoError(r.T, err)
+	r.T.Cleanup(func() { _ = conn.Close() })
+	require.NoError(r.T, conn.SetDeadline(time.Now().Add(testkit.Patience)))
+	_, err = io.WriteString(conn, begin)
+	require.NoError(r.T, err)
+	return conn
+}
+
+// ReadFrom reads the answer to what was written on a connection.
+func ReadFrom(t testing.TB, conn net.Conn) Answer {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	return Read(t, resp)
+}
+
+// Unfinished sends a POST without the end of its body of 1,000 bytes, once the server has begun to read that: it then
+// says 100 Continue. If it refuses the request instead, that is left to the client beside it to notice.
+func (r *Role) Unfinished(path, contentType, begin string) net.Conn {
+	r.T.Helper()
+	conn := r.Dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n"+
+		"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n", path, contentType))
+	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
+	answer := make([]byte, len(goOn))
+	_, err := io.ReadFull(conn, answer)
+	require.NoError(r.T, err)
+	if string(answer) == goOn {
+		_, err = io.WriteString(conn, begin)
+		require.NoError(r.T, err)
+	}
+	return conn
+}
+
+// TLSFiles writes a certificate and its key, and makes a client that trusts it.
+func TLSFiles(t testing.TB) (client *http.Client, cert, key string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	pair := server.TLS.Certificates[0]
+	secret, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	client = server.Client()
+	t.Cleanup(client.CloseIdleConnections)
+	return client, write("cert.pem", "CERTIFICATE", pair.Certificate[0]), write("key.pem", "PRIVATE KEY", secret)
+}

@@ -1,0 +1,165 @@
+package httpserver
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadBody(t *testing.T) {
+	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 2 * firstBytes, 2_999, 3_000} {
+		b := NewBodyReader(3_000, 1)
+		want := bytes.Repeat([]byte("x"), size)
+		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(want)))
+		require.NoError(t, err, "%d bytes", size)
+		require.Equal(t, string(want), string(got))
+		require.LessOrEqual(t, cap(got), 3_001)
+		require.Zero(t, b.mu.held)
+		require.Zero(t, b.mu.arriving.Len())
+	}
+}
+
+func TestReadBodyFails(t *testing.T) {
+	b := NewBodyReader(1_000, 1)
+	read := func(body io.Reader) error {
+		got, err := b.Read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body))
+		require.Nil(t, got)
+		require.Zero(t, b.mu.held)
+		require.Zero(t, b.mu.arriving.Len())
+		return err
+	}
+	var tooLarge *http.MaxBytesError
+	require.ErrorAs(t, read(strings.NewReader(strings.Repeat("x", 1_001))), &tooLarge)
+	require.EqualValues(t, 1_000, tooLarge.Limit)
+	late := io.MultiReader(strings.NewReader("x"), iotest.ErrReader(os.ErrDeadlineExceeded))
+	require.ErrorIs(t, read(late), os.ErrDeadlineExceeded)
+	require.ErrorIs(t, read(iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
+}
+
+// served reads the body of each request that it gets, and notes what came of it by the request's path.
+type served struct {
+	*BodyReader
+	*httptest.Server
+	t     *testing.T
+	ended map[string]chan error
+}
+
+func serveBodies(t *testing.T, b *BodyReader, http2 bool, paths ...string) *served {
+	t.Helper()
+	s := &served{BodyReader: b, t: t, ended: map[string]chan error{}}
+	for _, path := range paths {
+		s.ended[path] = make(chan error, 1)
+	}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := b.Read(w, r)
+		s.ended[r.URL.Path] <- err
+		if err != nil {
+			w.WriteHeader(http.StatusRequestTimeout)
+		}
+	}))
+	s.EnableHTTP2 = http2
+	if http2 {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.CloseClientConnections)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// begin sends the beginning of a request's body. The end of the body is the caller's.
+func (s *served) begin(path string, size int) *io.PipeWriter {
+	s.t.Helper()
+	body, rest := io.Pipe()
+	s.t.Cleanup(func() { _ = rest.CloseWithError(io.ErrUnexpectedEOF) })
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL+path, body)
+	require.NoError(s.t, err)
+	go func() {
+		if answer, err := s.Client().Do(request); err == nil {
+			_ = answer.Body.Close()
+		}
+	}()
+	_, err = rest.Write(bytes.Repeat([]byte("x"), size))
+	require.NoError(s.t, err)
+	return rest
+}
+
+func (s *served) wait(path string) error {
+	s.t.Helper()
+	select {
+	case err := <-s.ended[path]:
+		return err
+	case <-time.After(patience):
+		require.FailNow(s.t, "the body must be read, or given up", path)
+		return nil
+	}
+}
+
+// Beyond the bound the oldest body is given up, over either version of HTTP, though its client is silent.
+func TestOldestBodyIsGivenUp(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			s := serveBodies(t, NewBodyReader(1_000, 2), http2, "/1", "/2", "/3")
+			s.begin("/1", 600)
+			s.holds(1_001) // as a whole body does
+			second := s.begin("/2", 600)
+			s.holds(2 * 1_001)
+			third := s.begin("/3", 1)
+			require.ErrorIs(t, s.wait("/1"), errGivenUp)
+			s.holds(1_001 + firstBytes)
+			for path, rest := range map[string]*io.PipeWriter{"/2": second, "/3": third} {
+				require.NoError(t, rest.Close())
+				require.NoError(t, s.wait(path))
+			}
+			s.holds(0)
+		})
+	}
+}
+
+// holds waits until all bodies together hold so many bytes.
+func (s *served) holds(bytes int64) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mu.held == bytes
+	}, patience, time.Millisecond)
+}
+
+// A body that is given up as it ends is not used: its connection is past its deadline.
+func TestGivenUpAtTheEnd(t *testing.T) {
+	b := NewBodyReader(1_000, 1)
+	w := httptest.NewRecorder()
+	last := readerFunc(func(p []byte) (int, error) {
+		b.hold(b.enter(httptest.NewRecorder()), 1_001)
+		return copy(p, "x"), io.EOF
+	})
+	_, err := b.Read(w, httptest.NewRequest(http.MethodPost, "/", last))
+	require.ErrorIs(t, err, errGivenUp)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a timeout to the client")
+	require.Equal(t, "close", w.Header().Get("Connection"))
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// No setting overflows the bound.
+func TestReaderOfHugeBodies(t *testing.T) {
+	for _, maxBytes := range []int64{1 << 62, 1<<63 - 1} {
+		b := NewBodyReader(maxBytes, 1_000)
+		request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("hello"))
+		got, err := b.Read(httptest.NewRecorder(), request)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got))
+	}
+}

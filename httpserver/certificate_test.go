@@ -1,0 +1,154 @@
+package httpserver
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/stack"
+)
+
+// install copies a certificate's file, or its key's; "" leaves what is there.
+func (c *certificate) install(t *testing.T, cert, key string) {
+	t.Helper()
+	for to, from := range map[string]string{c.certFile: cert, c.keyFile: key} {
+		if from != "" {
+			text, err := os.ReadFile(from)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(to, text, 0o600))
+		}
+	}
+}
+
+// newTLSServer makes a server whose certificate's files are not there yet.
+func newTLSServer(t *testing.T, log *slog.Logger) *Server {
+	dir := t.TempDir()
+	return NewServer(Config{
+		Name: "reader", Addr: "127.0.0.1:0", ShutdownTimeout: patience,
+		HTTP:    &http.Server{Handler: http.NotFoundHandler()},
+		TLSCert: filepath.Join(dir, "cert.pem"), TLSKey: filepath.Join(dir, "key.pem"),
+	}, log)
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.text.Bytes(), []byte(what))
+}
+
+// shown is what a server shows of itself.
+func shown(t *testing.T, addr string) tls.ConnectionState {
+	t.Helper()
+	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+	require.NoError(t, err)
+	defer conn.Close()
+	return conn.ConnectionState()
+}
+
+func holder(t *testing.T, addr string) string {
+	t.Helper()
+	return shown(t, addr).PeerCertificates[0].Subject.CommonName
+}
+
+// A new certificate is shown without a restart; half of one, or none, changes nothing.
+func TestCertificateIsReadAgain(t *testing.T) {
+	log := &logged{}
+	s := newTLSServer(t, slog.New(slog.NewTextHandler(log, nil)))
+	c := s.certificate
+	c.every = time.Millisecond
+	a := stack.NewAuthority(t)
+	first := a.IssueForTest(t, "first")
+	c.install(t, first.Cert, first.Key)
+	stop := run(t, s, Work{})
+	require.Equal(t, "first", holder(t, s.Addr()))
+	waitShown := func(name string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return holder(t, s.Addr()) == name }, patience, time.Millisecond)
+	}
+	waitLogged := func(what string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return log.count(what) == 1 }, patience, time.Millisecond)
+	}
+
+	second := a.IssueForTest(t, "second")
+	c.install(t, second.Cert, "")
+	waitLogged("private key does not match public key")
+	require.Equal(t, "first", holder(t, s.Addr()))
+	c.install(t, "", second.Key)
+	waitShown("second")
+
+	require.NoError(t, os.Remove(c.certFile))
+	waitLogged("no such file")
+	require.Equal(t, "second", holder(t, s.Addr()))
+	third := a.IssueForTest(t, "third")
+	c.install(t, "", third.Key)
+	c.install(t, third.Cert, "")
+	waitShown("third")
+	require.LessOrEqual(t, log.count("a new certificate is used"), 2, "what is not new is not told of")
+	require.NoError(t, stop())
+}
+
+// TLS begins at 1.2; who can speaks HTTP/2.
+func TestCertificateSpeaksNoOldTLS(t *testing.T) {
+	s := newTLSServer(t, slog.New(slog.DiscardHandler))
+	own := stack.NewAuthority(t).IssueForTest(t, "reader")
+	s.certificate.install(t, own.Cert, own.Key)
+	stop := run(t, s, Work{})
+	old := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	_, err := tls.Dial("tcp", s.Addr(), old)
+	require.ErrorContains(t, err, "protocol version")
+	require.Equal(t, "h2", shown(t, s.Addr()).NegotiatedProtocol)
+	plain, err := http.Get("http://" + s.Addr())
+	require.NoError(t, err)
+	require.NoError(t, plain.Body.Close())
+	require.Equal(t, http.StatusBadRequest, plain.StatusCode, "nothing is served in plain HTTP")
+	require.NoError(t, stop())
+}
+
+// What is wrong with the files names their settings.
+func TestCertificateThatCannotBeLoaded(t *testing.T) {
+	c := newTLSServer(t, slog.New(slog.DiscardHandler)).certificate
+	load := func() error {
+		s := newTLSServer(t, slog.New(slog.DiscardHandler))
+		s.certificate = c
+		ln, err := s.Listen(t.Context())
+		require.NoError(t, err)
+		err = s.Serve(t.Context(), ln, Work{})
+		require.ErrorIs(t, ln.Close(), net.ErrClosed)
+		return err
+	}
+	require.ErrorIs(t, load(), fs.ErrNotExist)
+	require.ErrorContains(t, load(), "reader.tls_cert: ")
+	a := stack.NewAuthority(t)
+	c.install(t, a.IssueForTest(t, "one").Cert, "")
+	require.ErrorContains(t, load(), "reader.tls_key: ")
+	c.install(t, "", a.IssueForTest(t, "other").Key)
+	require.ErrorContains(t, load(), "reader.tls_cert "+c.certFile+" and tls_key "+c.keyFile+": ")
+
+	require.NoError(t, CheckPair("", ""))
+	require.NoError(t, CheckPair("cert.pem", "key.pem"))
+	require.ErrorContains(t, CheckPair("cert.pem", ""), "go together")
+	require.ErrorContains(t, CheckPair("", "key.pem"), "go together")
+}

@@ -1,0 +1,168 @@
+// Package httpserver is what the HTTP servers of the roles, and the one beside them (admin), have in common.
+//
+//   - server.go: a server from its listener to the last answer;
+//   - certificate.go: its certificate, read again when the files change;
+//   - bodies.go: reads request bodies before they take a slot;
+//   - cors.go: which web pages of other hosts may send requests from a browser.
+package httpserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Config of a Server.
+type Config struct {
+	Name string // who listens, for messages: "reader"
+	Key  string // the setting of Addr: "reader.http_addr"
+	Addr string // host:port; port 0 takes a free one
+	Says string // is logged once the server listens
+
+	TLSCert, TLSKey string // PEM files, read again when they change; "": plain HTTP
+
+	// HTTP has the handler and the limits of a request.
+	HTTP *http.Server
+	// ShutdownTimeout bounds the requests in flight once the context of Serve has ended.
+	ShutdownTimeout time.Duration
+}
+
+// Server serves HTTP on one listener, once.
+type Server struct {
+	HTTP        *http.Server // of Config
+	config      Config
+	log         *slog.Logger
+	certificate *certificate // nil: plain HTTP
+
+	begun, stopping atomic.Bool
+	listening       chan struct{} // closed once addr is set
+	addr            string
+}
+
+// NewServer makes a server; it does no I/O.
+func NewServer(c Config, log *slog.Logger) *Server {
+	c.HTTP.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
+	s := &Server{HTTP: c.HTTP, config: c, log: log, listening: make(chan struct{})}
+	if c.TLSCert != "" {
+		s.certificate = &certificate{
+			section: c.Name, certFile: c.TLSCert, keyFile: c.TLSKey, every: watchEvery, log: log,
+		}
+	}
+	return s
+}
+
+// Listen takes the address that is set.
+func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	c := s.config
+	ln, err := lc.Listen(ctx, "tcp", c.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: listening on %s (set %s to a free host:port): %w", c.Name, c.Addr, c.Key, err)
+	}
+	return ln, nil
+}
+
+// Listening is closed once requests are served; Addr is known from then on.
+func (s *Server) Listening() <-chan struct{} { return s.listening }
+
+// Addr is the address that the server listens on, host:port, and "" before it does.
+func (s *Server) Addr() string {
+	select {
+	case <-s.listening:
+		return s.addr
+	default:
+		return ""
+	}
+}
+
+// Ready is nil until shutdown begins.
+func (s *Server) Ready() error {
+	if s.stopping.Load() {
+		return fmt.Errorf("%s: shutting down", s.config.Name)
+	}
+	return nil
+}
+
+// Work is what a role does besides answering requests. All of it may be left out.
+type Work struct {
+	// Open comes before the first request.
+	Open func() error
+	// Run are run meanwhile, each until its context ends; an error of one ends everything.
+	Run []func(context.Context) error
+	// Close comes after the last request, within the rest of ShutdownTimeout.
+	Close func(context.Context) error
+}
+
+// Serve serves on a listener, which it closes, until ctx ends or something fails for good. Then it stops accepting,
+// lets the requests in flight end, within ShutdownTimeout, and leaves nothing running.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
+	serve, err := s.open(work)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	s.addr = ln.Addr().String()
+	close(s.listening)
+	s.log.Info(s.config.Says, "addr", s.addr)
+
+	g, running := errgroup.WithContext(ctx)
+	for _, run := range work.Run {
+		g.Go(func() error { return run(running) })
+	}
+	if s.certificate != nil {
+		g.Go(func() error { s.certificate.watch(running); return nil })
+	}
+	g.Go(func() error {
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("%s: serving on %s: %w", s.config.Name, s.addr, err)
+		}
+		return nil
+	})
+	g.Go(func() error { <-running.Done(); return s.shutdown(ctx, work) })
+	return g.Wait()
+}
+
+// open prepares what is served, and returns what serves it.
+func (s *Server) open(work Work) (serve func(net.Listener) error, err error) {
+	if s.begun.Swap(true) {
+		return nil, fmt.Errorf("%s: Run was called twice", s.config.Name)
+	}
+	serve = s.HTTP.Serve
+	if c := s.certificate; c != nil {
+		if _, err := c.reload(); err != nil {
+			return nil, err
+		}
+		s.HTTP.TLSConfig = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+		}
+		serve = func(ln net.Listener) error { return s.HTTP.ServeTLS(ln, "", "") }
+	}
+	if work.Open != nil {
+		err = work.Open()
+	}
+	return serve, err
+}
+
+// shutdown has a deadline apart from ctx, which has ended.
+func (s *Server) shutdown(ctx context.Context, work Work) error {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
+	defer cancel()
+	err := s.HTTP.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s: requests were cut off after %s: %w", s.config.Name, s.config.ShutdownTimeout,
+			errors.Join(err, s.HTTP.Close()))
+	}
+	if work.Close != nil {
+		err = errors.Join(err, work.Close(ctx))
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds every wait of a test.
+const patience = 20 * time.Second
+
+// newServer makes a server on a free port.
+func newServer() *Server {
+	return NewServer(Config{
+		Name: "reader", Key: "reader.http_addr", Addr: "127.0.0.1:0", HTTP: &http.Server{}, ShutdownTimeout: patience,
+	}, slog.New(slog.DiscardHandler))
+}
+
+// run serves until stop is called, which returns the error of Serve.
+func run(t *testing.T, s *Server, work Work) (stop func() error) {
+	t.Helper()
+	ln, err := s.Listen(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, ln, work) }()
+	<-s.Listening()
+	require.Equal(t, ln.Addr().String(), s.Addr())
+	return func() error { cancel(); return <-ended }
+}
+
+// What fails for good ends all of it, and a listener that is not served is closed.
+func TestServerFails(t *testing.T) {
+	broken := errors.New("broken")
+	fail := func(context.Context) error { return broken }
+	listen := func(s *Server) net.Listener {
+		ln, err := s.Listen(t.Context())
+		require.NoError(t, err)
+		return ln
+	}
+	s := newServer()
+	require.NoError(t, s.Ready())
+	require.ErrorIs(t, s.Serve(t.Context(), listen(s), Work{Run: []func(context.Context) error{fail}}), broken)
+	require.EqualError(t, s.Ready(), "reader: shutting down")
+	require.EqualError(t, s.Serve(t.Context(), listen(s), Work{}), "reader: Run was called twice")
+
+	s = newServer()
+	ln := listen(s)
+	require.ErrorIs(t, s.Serve(t.Context(), ln, Work{Open: func() error { return broken }}), broken)
+	require.Empty(t, s.Addr())
+	require.ErrorIs(t, ln.Close(), net.ErrClosed)
+
+	s = newServer()
+	ln = listen(s)
+	taken, addr := newServer(), ln.Addr().String()
+	taken.config.Addr = addr
+	_, err := taken.Listen(t.Context())
+	require.ErrorContains(t, err, "reader: listening on "+addr+" (set reader.http_addr to a free host:port): ")
+	require.NoError(t, ln.Close())
+	require.ErrorContains(t, s.Serve(t.Context(), ln, Work{}), "reader: serving on "+addr+": ")
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"kudos/bench"
+)
+
+// render writes what was measured in parts as one report.
+func (s *settings) render(parts []string) error {
+	var whole *bench.Report
+	for _, path := range parts {
+		part, err := readReport(path)
+		if err != nil {
+			return err
+		}
+		if whole == nil {
+			whole = part
+		} else if err := addPart(whole, part); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if whole == nil {
+		return errors.New("-render: no file is named")
+	}
+	return s.write(whole)
+}
+
+func readReport(path string) (*bench.Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r bench.Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Version != bench.ReportVersion {
+		return nil, fmt.Errorf("%s is of version %d, this program knows version %d: measure again",
+			path, r.Version, bench.ReportVersion)
+	}
+	return &r, nil
+}
+
+// addPart takes over the runs of another report: a measurement of hours may be made in parts, which must be of the same
+// machine, and each run of one part only. What is measured again after the program has changed is of the later commit
+// in all its rounds.
+func addPart(r, part *bench.Report) error {
+	if r.Machine != part.Machine {
+		return fmt.Errorf("parts of one report are of the same machine: %+v is not %+v", part.Machine, r.Machine)
+	}
+	added := slices.Clone(part.Runs)
+	for i := range added {
+		run := &added[i]
+		if run.Commit = cmp.Or(run.Commit, part.Commit); run.Commit == r.Commit {
+			run.Commit = ""
+		}
+		for _, o := range r.Runs {
+			same := measured(&o) == measured(run)
+			if same && o.Round == run.Round && o.Contender == run.Contender && o.Load == run.Load {
+				return fmt.Errorf("round %d, %s, %s is in more than one part",
+					run.Round, run.Load.Shape.Name, run.Contender)
+			}
+			if same && o.Commit != run.Commit {
+				return fmt.Errorf("%s is of commit %s in one part and of %s in another: its rounds are of the same "+
+					"program",
+					measured(run), cmp.Or(o.Commit, r.Commit), cmp.Or(run.Commit, r.Commit))
+			}
+		}
+	}
+	r.Runs = append(r.Runs, added...)
+	maps.Copy(r.Versions, part.Versions)
+	maps.Copy(r.Settings, part.Settings)
+	maps.Copy(r.Contenders, part.Contenders)
+	return nil
+}
+
+// measured says what a run is one of.
+func measured(r *bench.Run) string {
+	switch {
+	case r.Drain != nil:
+		return "draining"
+	case r.Latency != nil:
+		return "from publishing to visible"
+	case r.Recovery != nil:
+		return "recovery"
+	case r.Producer != nil:
+		return "accepting"
+	}
+	return "a run without a result"
+}
+
+func (s *settings) write(r *bench.Report) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = replace(s.json, string(data)+"\n")
+	}
+	if err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	text, err := markdown(r)
+	if err == nil {
+		err = replace(s.markdown, text)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the tables: %w", err)
+	}
+	return nil
+}
+
+// replace writes a file, if it is named, so that it is whole at any time.
+func replace(path, text string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}

@@ -1,0 +1,289 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"kudos/integration/rankings/day"
+	"kudos/integration/tier"
+	"kudos/schema"
+)
+
+// reading is one way to read the ratings as likes, and what must come of it. The
+// expected counts were made by awk from the ratings, by no code of ours.
+type reading struct {
+	name     string
+	expected string
+	user     func(userID uint64) uint64
+}
+
+var (
+	eachPerson    = reading{"each_person", "expected-like-counts.tsv", day.EachPerson}
+	changingMinds = reading{"people_who_change_their_minds", "expected-latest-wins.tsv", day.ChangingMinds}
+	readings      = []reading{eachPerson, changingMinds}
+)
+
+// events returns the ratings as events, in the order of the file.
+func (r reading) events(t testing.TB) []schema.Event {
+	ratings, err := day.MovieLens(filepath.Join(day.MovieLensFolder(t), "ratings.csv.gz"), r.user)
+	require.NoError(t, err)
+	events := make([]schema.Event, len(ratings))
+	for i := range ratings {
+		events[i] = ratings[i].Event
+	}
+	require.Len(t, events, 100_026)
+	return events
+}
+
+func (r reading) counts(t testing.TB) map[uint64]count {
+	text, err := os.ReadFile(filepath.Join(day.MovieLensFolder(t), r.expected))
+	require.NoError(t, err)
+	counts := map[uint64]count{}
+	for line := range bytes.Lines(text) {
+		var post uint64
+		var c count
+		_, err := fmt.Sscanf(string(line), "%d\t%d", &post, &c.likes)
+		require.NoError(t, err)
+		counts[post] = c
+	}
+	return counts
+}
+
+// delivery is one way in which the events of a log may reach Kafka.
+type delivery struct {
+	name string
+	send func(s *system, events []schema.Event)
+}
+
+var shuffled = delivery{"shuffled", func(s *system, events []schema.Event) {
+	s.pour(func(send func(schema.Event)) {
+		for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(events)) {
+			send(events[i])
+		}
+	})
+}}
+
+var deliveries = []delivery{
+	{"in_order", func(s *system, events []schema.Event) { s.produce(events...) }},
+	{"every_event_twice", func(s *system, events []schema.Event) {
+		s.produce(append(slices.Clone(events), events...)...)
+	}},
+	shuffled,
+	{"json_from_kcat", (*system).kcat},
+}
+
+// kcat sends events as JSON. Its partitioner (CRC32) is not Kafka's, so that most of
+// them land in the wrong partition and have to be forwarded.
+func (s *system) kcat(events []schema.Event) {
+	needPrograms(s.t, "kcat")
+	var in bytes.Buffer
+	for _, e := range events {
+		fmt.Fprintf(&in, "%d\t{\"post_id\":%d,\"user_id\":\"%d\",\"action\":%q,\"time_ms\":%d,\"region\":%q}\n",
+			e.PostID, e.PostID, e.UserID, e.Action, e.TimeMs, e.Region)
+	}
+	cmd := exec.CommandContext(s.t.Context(), "kcat", "-P", "-b", s.brokerList(), "-t", schema.TopicLikes, "-K", `\t`,
+		"-X", "batch.size=30000", "-X", "linger.ms=5")
+	cmd.Stdin = &in
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "kcat: %s", out)
+}
+
+func TestMovieLensOnTheRealStack(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
+	checkReadings(t, func(t testing.TB) *system {
+		s := newRealSystem(t)
+		s.processor("processor").start()
+		return s
+	})
+}
+
+func TestMovieLensOnEmbeddedParts(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
+	checkReadings(t, newEmbeddedSystem)
+}
+
+// checkReadings has each reading delivered in each way to a system of its own.
+func checkReadings(t *testing.T, start func(testing.TB) *system) {
+	for _, r := range readings {
+		for _, d := range deliveries {
+			t.Run(r.name+"/"+d.name, func(t *testing.T) { start(t).checkReading(r, d) })
+		}
+	}
+}
+
+// TestMovieLensOnMySQL has MySQL 8.0 in MariaDB's place, for the reading with the most
+// changes of mind and the delivery that is the furthest from order.
+func TestMovieLensOnMySQL(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
+	s := newSystemOn(t, shared.MySQL(t))
+	var version string
+	require.NoError(t, s.db.Get(&version, "SELECT VERSION()"))
+	require.Regexp(t, `^8\.`, version)
+	s.processor("processor").start()
+	s.checkReading(changingMinds, shuffled)
+	s.requireExact()
+}
+
+// A poll batch is what has arrived, up to the maximum: all that is in the log before a processor starts is cut into
+// batches of just that size. One log is folded by a processor after the other, each with larger batches.
+// (KUDOS_TEST_BATCH folds all of it in batches of one size; of size 1, that is 100,026 transactions and takes minutes.)
+func TestMovieLensInBatchesOfAnySize(t *testing.T) {
+	tier.Verify(t)
+	t.Parallel()
+	for _, servers := range []struct {
+		name  string
+		start func(testing.TB) *system
+	}{{"real_stack", func(t testing.TB) *system { return newRealSystem(t) }}, {"embedded_parts", newEmbeddedServers}} {
+		for _, r := range readings {
+			t.Run(servers.name+"/"+r.name, func(t *testing.T) {
+				s := servers.start(t)
+				s.produce(r.events(t)...)
+				s.foldInSteps(fromEnv(t, "KUDOS_TEST_BATCH", 50_000))
+				requireSame(t, "like_count", r.counts(t), s.mysqlCounts())
+			})
+		}
+	}
+}
+
+// foldInSteps drains what is there by processors with batches of growing size, the last of them of size last.
+func (s *system) foldInSteps(last int) {
+	for i, step := range []struct {
+		size  int
+		until int64 // events folded
+	}{{1, 500}, {2, 1500}, {7, 5000}, {1000, 30_000}} {
+		if step.size >= last {
+			break
+		}
+		p := s.processor(fmt.Sprintf("processor-%d", i),
+			"--set", fmt.Sprintf("processor.max_batch=%d", step.size)).start()
+		s.waitFolded(time.Minute, step.until)
+		p.stop()
+	}
+	s.processor("processor", "--set", fmt.Sprintf("processor.max_batch=%d", last)).start()
+	s.drain(30 * time.Minute)
+}
+
+func (s *system) checkReading(r reading, d delivery) {
+	d.send(s, r.events(s.t))
+	s.drain(2 * time.Minute)
+	requireSame(s.t, "like_count", r.counts(s.t), s.mysqlCounts())
+}
+
+// toggles produces a seeded log of n events in which few users change their minds again and again, late and duplicate
+// events among them.
+func (s *system) toggles(seed uint64, n int) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	posts := rand.NewZipf(r, 1.2, 1, 2000)
+	start := time.Now().Add(-24 * time.Hour).UnixMilli()
+	s.pour(func(send func(schema.Event)) {
+		for i := range n {
+			e := toggle(r, 1+posts.Uint64(), 500, start+int64(i)/20-r.Int64N(2000))
+			send(e)
+			if r.IntN(50) == 0 {
+				send(e)
+			}
+		}
+	})
+}
+
+// keepToggling does so in the background, some 20,000 a second, until stop is called, which returns how many.
+func (s *system) keepToggling(seed uint64, posts, users uint64) (stop func() int) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	return s.keepSending(200, nil, func(send func(schema.Event)) {
+		send(toggle(r, 1+r.Uint64N(posts), users, time.Now().UnixMilli()-r.Int64N(6*3_600_000)))
+	})
+}
+
+// keepCounting is keepToggling, of posts of which many have been counted when it returns.
+func (s *system) keepCounting(seed uint64) (stop func() int) {
+	stop = s.keepToggling(seed, 3000, 400)
+	waitFor(s.t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
+	return stop
+}
+
+// toggle is what one of so many users makes of a post.
+func toggle(r *rand.Rand, post, users uint64, timeMs int64) schema.Event {
+	regions := []schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'U', 'S', '-', 'C', 'A'}, schema.UnknownRegion}
+	e := likeIn(regions[r.IntN(5)], post, 1+r.Uint64N(users), timeMs)
+	e.Action = []schema.Action{schema.Like, schema.Like, schema.Unlike, schema.Dislike}[r.IntN(4)]
+	return e
+}
+
+// waitFolding waits until the fold's committed position moves, or is at the end of the log.
+func (s *system) waitFolding() {
+	before, _ := s.standing()
+	waitFor(s.t, time.Minute, "the committed position to move", func() bool {
+		now, end := s.standing()
+		return now > before || now >= end
+	})
+}
+
+func fromEnv(t testing.TB, name string, otherwise int) int {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, name)
+	return n
+}
+
+// Two processors share a log; time and again one of them is killed in the middle of it
+// and started again on what it left. The long form: KUDOS_TEST_EVENTS=10000000.
+func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
+	tier.Test(t)
+	t.Parallel()
+	events := fromEnv(t, "KUDOS_TEST_EVENTS", 1_000_000)
+	wanted := fromEnv(t, "KUDOS_TEST_KILLS", 20)
+	seed := uint64(fromEnv(t, "KUDOS_TEST_SEED", 1))
+	s := newRealSystem(t)
+	s.toggles(seed, events)
+	r := rand.New(rand.NewPCG(seed, 1))
+
+	// Batches so small that the log lasts for all the kills.
+	batch := fmt.Sprintf("processor.max_batch=%d", fromEnv(t, "KUDOS_TEST_BATCH", max(20, events/10_000)))
+	processors := s.twoProcessors("--set", batch)
+	kills, inside, open := 0, 0, 0
+	for deadline := time.Now().Add(10 * time.Minute); inside < wanted; {
+		require.True(t, time.Now().Before(deadline), "%d of %d kills within the time", inside, wanted)
+		s.waitFolding()
+		pause(t, time.Duration(r.IntN(300))*time.Millisecond)
+		victim := processors[r.IntN(2)]
+		victim.kill()
+		kills++
+		left := s.openTransactions()
+		committed, end := s.standing()
+		if committed >= end {
+			break // the log is used up
+		}
+		if committed > 0 {
+			inside++
+			if left > 0 {
+				open++
+			}
+		}
+		victim.start()
+	}
+	t.Logf("events %d, kills %d, of which inside the log %d, with a transaction left open %d", events, kills, inside,
+		open)
+	require.GreaterOrEqual(t, inside, wanted, "kills that count: the log was used up before")
+	// What is left goes in batches of any size, on what the killed ones left in Kafka and MySQL.
+	for _, p := range processors {
+		p.stop()
+	}
+	s.processor("processor-2").start()
+	s.drainExact(3 * time.Minute)
+}

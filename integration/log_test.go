@@ -1,0 +1,305 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/integration/oracle"
+	"kudos/schema"
+)
+
+// client is a plain Kafka client, closed with the test.
+func (s *system) client(opts ...kgo.Opt) *kgo.Client {
+	cl := s.ownClient(opts...)
+	s.t.Cleanup(cl.Close)
+	return cl
+}
+
+// ownClient is closed by the caller: a test that looks again and again keeps none.
+func (s *system) ownClient(opts ...kgo.Opt) *kgo.Client {
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.brokers...)}, opts...)...)
+	require.NoError(s.t, err)
+	return cl
+}
+
+func (s *system) admin() *kadm.Client {
+	if s.adm == nil {
+		s.adm = kadm.NewClient(s.client())
+	}
+	return s.adm
+}
+
+// oracle reads topics. It has checked nothing: whoever checks makes one of their own.
+func (s *system) oracle() *oracle.Oracle {
+	if s.ora == nil {
+		var err error
+		s.ora, err = oracle.New(s.brokers)
+		require.NoError(s.t, err)
+		s.t.Cleanup(s.ora.Close)
+	}
+	return s.ora
+}
+
+// readAll reads all committed records of a topic, from the first to the end as of now.
+func (s *system) readAll(topic string, each func(*kgo.Record)) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
+	defer cancel()
+	_, err := s.oracle().ReadAll(ctx, topic, each)
+	require.NoError(s.t, err)
+}
+
+// requireDecided waits until no transaction is open in a topic: the broker acknowledges a commit before its marker is
+// in each partition, and until then readers of committed data do not see it.
+func (s *system) requireDecided(topic string) {
+	waitFor(s.t, 30*time.Second, "the end of all transactions in "+topic, func() bool {
+		ends, err := s.admin().ListEndOffsets(s.t.Context(), topic)
+		require.NoError(s.t, err)
+		stable, err := s.admin().ListCommittedOffsets(s.t.Context(), topic)
+		require.NoError(s.t, err)
+		require.NoError(s.t, errors.Join(ends.Error(), stable.Error()))
+		open := 0
+		ends.Each(func(end kadm.ListedOffset) {
+			if at, _ := stable.Lookup(topic, end.Partition); at.Offset != end.Offset {
+				open++
+			}
+		})
+		return open == 0
+	})
+}
+
+// lastRecords returns the last committed data record of each partition that has one.
+func (s *system) lastRecords(topic string) map[int32]*kgo.Record {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer cancel()
+	last, err := s.oracle().LastRecords(ctx, topic)
+	require.NoError(s.t, err)
+	return last
+}
+
+// drain waits until all events in the log are folded and all updates applied. It asks the log and the database, not the
+// program.
+func (s *system) drain(within time.Duration) {
+	waitSaid(s.t, within, "the log to be drained", func() (bool, any) {
+		// The cheap question first. Not equal: forwarded events and markers are behind.
+		if committed, end := s.standing(); committed < end-int64(s.partitions) {
+			return false, fmt.Sprintf("committed %d of %d offsets", committed, end)
+		}
+		left := s.left()
+		return left == "", left
+	})
+}
+
+// left says what is not folded or not applied yet.
+func (s *system) left() string {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer cancel()
+	left, err := s.oracle().Left(ctx, s.databases()...)
+	require.NoError(s.t, err)
+	return left
+}
+
+// standing is how far the fold's committed position is, and how long the log is.
+func (s *system) standing() (committed, end int64) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	offsets, err := s.admin().FetchOffsets(ctx, schema.GroupFold)
+	if kerr.IsRetriable(err) || errors.Is(err, kerr.GroupIDNotFound) {
+		// The broker's own topics, or the group, are being made.
+		return 0, math.MaxInt64
+	}
+	require.NoError(s.t, err)
+	offsets.Each(func(o kadm.OffsetResponse) { committed += o.At })
+	return committed, s.written(ctx, schema.TopicLikes)
+}
+
+// waitFolded waits until the fold's committed position is that far, and returns it.
+func (s *system) waitFolded(within time.Duration, until int64) (committed int64) {
+	waitSaid(s.t, within, fmt.Sprintf("%d events to be folded", until), func() (bool, any) {
+		committed, _ = s.standing()
+		return committed >= until, committed
+	})
+	return committed
+}
+
+// written is how many offsets of topics are taken; of all topics, if none is named.
+func (s *system) written(ctx context.Context, topics ...string) (sum int64) {
+	ends, err := s.admin().ListEndOffsets(ctx, topics...)
+	require.NoError(s.t, err)
+	ends.Each(func(o kadm.ListedOffset) { sum += o.Offset })
+	return sum
+}
+
+func (s *system) openTransactions() (open int) {
+	listed, err := s.admin().ListTransactions(s.t.Context(), nil, []string{"Ongoing"})
+	require.NoError(s.t, err)
+	listed.Each(func(t kadm.ListedTransaction) {
+		if strings.HasPrefix(t.TxnID, schema.GroupFold) {
+			open++
+		}
+	})
+	return open
+}
+
+func (s *system) configure(configs map[string]string, topics ...string) {
+	var alter []kadm.AlterConfig
+	for name, value := range configs {
+		alter = append(alter, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value})
+	}
+	responses, err := s.admin().AlterTopicConfigs(s.t.Context(), alter, topics...)
+	require.NoError(s.t, err)
+	for _, r := range responses {
+		require.NoError(s.t, r.Err, r.Name)
+	}
+}
+
+// deleteTopic returns when no broker knows the topic any more.
+func (s *system) deleteTopic(name string) {
+	_, err := s.admin().DeleteTopic(s.t.Context(), name)
+	require.NoError(s.t, err)
+	waitFor(s.t, time.Minute, "the topic to be gone", func() bool {
+		topics, err := s.admin().ListTopics(s.t.Context())
+		return err == nil && !topics.Has(name)
+	})
+}
+
+// deleteBefore deletes the records of a topic that are before an offset of some partitions, as retention does.
+func (s *system) deleteBefore(topic string, offsets map[int32]int64) {
+	if topic != schema.TopicLikes { // else Kafka refuses
+		s.configure(map[string]string{"cleanup.policy": "compact,delete"}, topic)
+		defer s.configure(map[string]string{"cleanup.policy": "compact"}, topic)
+	}
+	before := kadm.Offsets{}
+	for p, offset := range offsets {
+		before.AddOffset(topic, p, offset, -1)
+	}
+	waitFor(s.t, time.Minute, "the records to be deleted", func() bool {
+		deleted, err := s.admin().DeleteRecords(s.t.Context(), before)
+		return err == nil && deleted.Error() == nil
+	})
+}
+
+// commitFold is somebody who sets the committed offsets of the fold's group, which has no members.
+func (s *system) commitFold(at map[int32]int64) error {
+	offsets := kadm.Offsets{}
+	for p, offset := range at {
+		offsets.AddOffset(schema.TopicLikes, p, offset, -1)
+	}
+	return s.admin().CommitAllOffsets(s.t.Context(), schema.GroupFold, offsets)
+}
+
+// writer writes many records to a topic, as any franz-go client would.
+type writer struct {
+	cl     *kgo.Client
+	took   func(*kgo.Record) // if not nil, is told of each that Kafka has
+	failed error             // one goroutine calls all promises
+}
+
+func (s *system) writer(topic string, opts ...kgo.Opt) *writer {
+	return &writer{cl: s.ownClient(append([]kgo.Opt{
+		kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(60 << 10), kgo.MaxBufferedRecords(100_000),
+	}, opts...)...)}
+}
+
+func (w *writer) send(rec *kgo.Record) {
+	w.cl.Produce(context.Background(), rec, func(rec *kgo.Record, err error) {
+		if err != nil {
+			w.failed = err
+		} else if w.took != nil {
+			w.took(rec)
+		}
+	})
+}
+
+func (w *writer) like(e schema.Event) { w.send(record(e)) }
+
+// close returns when Kafka has all records, or an error.
+func (w *writer) close() error {
+	defer w.cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	return errors.Join(w.cl.Flush(ctx), w.failed)
+}
+
+// pour writes the events that fill sends to likes, and returns when Kafka has them.
+func (s *system) pour(fill func(send func(schema.Event))) {
+	w := s.writer(schema.TopicLikes)
+	fill(w.like)
+	require.NoError(s.t, w.close())
+}
+
+func (s *system) produce(events ...schema.Event) {
+	s.pour(func(send func(schema.Event)) {
+		for _, e := range events {
+			send(e)
+		}
+	})
+}
+
+// keepSending has next send events until stop is called, which returns how often it did; after so many it pauses for
+// 10 ms.
+func (s *system) keepSending(burst int, took func(*kgo.Record), next func(send func(schema.Event))) (stop func() int) {
+	w := s.writer(schema.TopicLikes, kgo.MaxBufferedRecords(10_000), kgo.MetadataMaxAge(5*time.Second))
+	w.took = took
+	return background(s.t, func(ctx context.Context) (n int, _ error) {
+		for ; ctx.Err() == nil; n++ {
+			next(w.like)
+			if n%burst == 0 {
+				pause(s.t, 10*time.Millisecond)
+			}
+		}
+		return n, w.close()
+	}).stop
+}
+
+// write writes records to the partitions that they name, as nobody should.
+func (s *system) write(records ...*kgo.Record) {
+	cl := s.ownClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer cl.Close()
+	require.NoError(s.t, cl.ProduceSync(s.t.Context(), records...).FirstErr())
+}
+
+func record(e schema.Event) *kgo.Record {
+	return &kgo.Record{Key: schema.AppendPostKey(nil, e.PostID), Value: schema.AppendEvent(nil, &e)}
+}
+
+// updateRecord is a record of like-updates, as who writes past the program has it.
+func updateRecord(partition int32, key string, u schema.Update) *kgo.Record {
+	return &kgo.Record{Topic: schema.TopicUpdates, Partition: partition, Key: []byte(key),
+		Value: schema.AppendUpdate(nil, &u)}
+}
+
+// foreignUpdate has so many likes of a minute that is long past.
+func foreignUpdate(partition int32, post, seq uint64, likes int64) *kgo.Record {
+	return updateRecord(partition, fmt.Sprint(post), schema.Update{Seq: seq,
+		Deltas: []schema.Delta{{Region: schema.UnknownRegion, Minute: 1, Likes: likes}}})
+}
+
+// like is one of nowhere in particular.
+func like(post, user uint64, timeMs int64) schema.Event {
+	return likeIn(schema.UnknownRegion, post, user, timeMs)
+}
+
+func likeIn(region schema.Region, post, user uint64, timeMs int64) schema.Event {
+	return schema.Event{PostID: post, UserID: user, Action: schema.Like, TimeMs: timeMs, Region: region}
+}
+
+func likeNow(post, user uint64) schema.Event { return like(post, user, time.Now().UnixMilli()) }
+
+func (s *system) postIn(p int32) uint64 { return postFrom(1, p, s.partitions) }
+
+// postFrom is the first post from a number on that lives in a partition.
+func postFrom(post uint64, p int32, partitions int) uint64 {
+	for schema.PartitionFor(post, int32(partitions)) != p {
+		post++
+	}
+	return post
+}

@@ -1,0 +1,283 @@
+package integration
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+	"gopkg.in/yaml.v3"
+
+	"kudos/integration/deployed"
+	"kudos/integration/stack"
+	"kudos/integration/tier"
+)
+
+// What is shipped for those who watch over kudos.
+const (
+	rulesFile     = "../deploy/prometheus/kudos.rules.yaml"
+	dashboardFile = "../deploy/grafana/kudos.json"
+	operationsDoc = "../docs/operations.md"
+	autoscaling   = "deploy/kubernetes/overlays/production"
+)
+
+// TestWhatIsWatchedIsThere: every metric that alerts, dashboard, autoscalers and docs name is one of the running
+// system, and every one of the system is in the docs.
+func TestWhatIsWatchedIsThere(t *testing.T) {
+	names, series := watchedSystem(t)
+	docs, err := os.ReadFile(operationsDoc)
+	require.NoError(t, err)
+	own := regexp.MustCompile(`^(kudos_|kafka_consumergroup_)`)
+	documented := map[string]bool{}
+	inDocs := regexp.MustCompile("`((kudos|kafka_consumergroup|go_sql)_[a-z0-9_]+)`")
+	for _, name := range inDocs.FindAllStringSubmatch(string(docs), -1) {
+		documented[name[1]] = true
+		if !names[name[1]] {
+			t.Errorf("%s names %s, which is not there", operationsDoc, name[1])
+		}
+	}
+	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(string(docs), -1) // not always
+	for name := range names {
+		if slices.ContainsFunc(mayBe, func(m []string) bool { return strings.HasSuffix(name, m[1]) }) {
+			continue
+		}
+		histogram := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+		if own.MatchString(name) && !documented[name] && !documented[histogram] {
+			t.Errorf("%s is not in %s", name, operationsDoc)
+		}
+	}
+
+	// Prometheus' own code says what is in rules and dashboard.
+	check := exec.CommandContext(t.Context(), "go", "run", ".", "../"+rulesFile, "../"+dashboardFile)
+	check.Dir, check.Stderr = "promcheck", t.Output()
+	out, err := check.Output()
+	require.NoError(t, err, "promcheck")
+	asked := strings.Fields(string(out))
+	require.Greater(t, len(asked), 40)
+	for _, name := range asked {
+		ofLinux := name == "process_resident_memory_bytes" || name == "process_cpu_seconds_total"
+		if !ofLinux && !names[name] {
+			t.Errorf("a rule or the dashboard asks for %s, which is not there", name)
+		}
+	}
+	for _, asked := range autoscaled(t) {
+		if !series[asked] {
+			t.Errorf("%s asks for %s, which is not there", autoscaling, asked)
+		}
+	}
+}
+
+// autoscaled are the labels of metrics by which processes are made more or fewer, as labelled writes them.
+func autoscaled(t *testing.T) (asked []string) {
+	for _, o := range deployed.Read[struct {
+		Spec struct {
+			Metrics []struct {
+				External struct {
+					Metric struct {
+						Name     string
+						Selector struct{ MatchLabels map[string]string }
+					}
+				}
+			}
+		}
+	}](t, autoscaling) {
+		for _, m := range o.Spec.Metrics {
+			for label, value := range m.External.Metric.Selector.MatchLabels {
+				asked = append(asked, labelled(m.External.Metric.Name, label, value))
+			}
+		}
+	}
+	require.NotEmpty(t, asked)
+	return asked
+}
+
+func labelled(metric, label, value string) string {
+	return fmt.Sprintf("%s{%s=%q}", metric, label, value)
+}
+
+// watchedSystem runs every role, has each do its work, and returns the names of what they show, and each with each of
+// its labels.
+func watchedSystem(t *testing.T) (names, series map[string]bool) {
+	s := verified(t)
+	s.brokers = append(s.brokers, stack.ReserveForTest(t)) // one that is away: connections fail
+	api, r := stack.ReserveForTest(t), s.reader("reader")
+	roles := []*process{
+		s.processor("processor", "--set", "processor.standby=true"),
+		s.processor("another", "--set", "processor.standby=true"), // which the copies are of
+		s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s"),
+		r.process,
+		s.role("producer", "producer", "--set", "producer.http_addr="+api),
+		s.role("archive", "archive", "--set", "archive.dir="+t.TempDir()),
+	}
+	for _, p := range roles {
+		p.start()
+	}
+	for _, p := range roles {
+		p.waitReady()
+	}
+	at := putLike(t, "http://"+api, 1, 2)
+	get[likes](t, "%s/v1/posts/1/likes?min_offset=%d", r.base, at.Offset)
+	_, err := ask[any](t.Context(), http.MethodPut, fmt.Sprintf("http://%s/v1/posts/1/likes/nobody", api), nil,
+		http.StatusBadRequest)
+	require.NoError(t, err)
+
+	waitFor(t, time.Minute, "the like to be in MySQL, a ranking to be published, and standby copies to follow",
+		func() bool {
+			names, series = map[string]bool{}, map[string]bool{}
+			rankings := 0.0
+			for _, p := range roles {
+				for name, f := range p.metrics() {
+					maps.Copy(names, samples(name, f))
+					for _, m := range f.GetMetric() {
+						for _, l := range m.GetLabel() {
+							series[labelled(name, l.GetName(), l.GetValue())] = true
+						}
+					}
+					if name == "kudos_rankings_published_total" {
+						rankings = f.GetMetric()[0].GetCounter().GetValue()
+					}
+				}
+			}
+			return names["kudos_mysql_commit_seconds"] && rankings > 0 && names["kudos_standby_behind_records"]
+		})
+	return names, series
+}
+
+// samples are the names by which a family can be asked for.
+func samples(name string, f *dto.MetricFamily) map[string]bool {
+	if f.GetType() != dto.MetricType_HISTOGRAM {
+		return map[string]bool{name: true}
+	}
+	return map[string]bool{name + "_bucket": true, name + "_sum": true, name + "_count": true, name: true}
+}
+
+// TestEveryAlertHasARunbook: its heading is where the alert says, and there is none without an alert.
+func TestEveryAlertHasARunbook(t *testing.T) {
+	text, err := os.ReadFile(rulesFile)
+	require.NoError(t, err)
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert               string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &rules))
+	docs, err := os.ReadFile(operationsDoc)
+	require.NoError(t, err)
+	var alerts, headings []string
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			alerts = append(alerts, r.Alert)
+			require.Contains(t, []string{"page", "ticket"}, r.Labels["severity"], r.Alert)
+			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
+			require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), r.Annotations["runbook_url"])
+		}
+	}
+	for _, h := range regexp.MustCompile(`(?m)^### (Kudos\w+)$`).FindAllStringSubmatch(string(docs), -1) {
+		headings = append(headings, h[1])
+	}
+	require.NotEmpty(t, alerts)
+	require.ElementsMatch(t, alerts, headings)
+}
+
+// traceCollector takes spans as an OpenTelemetry collector does.
+type traceCollector struct {
+	*httptest.Server
+	mu struct {
+		sync.Mutex
+		spans []*tracepb.Span
+	}
+}
+
+func newTraceCollector(t *testing.T) *traceCollector {
+	c := &traceCollector{}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var req collector.ExportTraceServiceRequest
+		if err != nil || r.URL.Path != "/v1/traces" || proto.Unmarshal(body, &req) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, resource := range req.ResourceSpans {
+			for _, scope := range resource.ScopeSpans {
+				c.mu.spans = append(c.mu.spans, scope.Spans...)
+			}
+		}
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// named returns the spans by name; of HTTP requests the name is their method.
+func (c *traceCollector) named() map[string][]*tracepb.Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	spans := map[string][]*tracepb.Span{}
+	for _, s := range c.mu.spans {
+		name, _, _ := strings.Cut(s.Name, " /")
+		spans[name] = append(spans[name], s)
+	}
+	return spans
+}
+
+// TestOneLikeIsTraced from the request to MySQL and the readers; others leave nothing.
+func TestOneLikeIsTraced(t *testing.T) {
+	tier.Test(t)
+	c := newTraceCollector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
+	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	f := newFollowed(t)
+	for user := range uint64(20) {
+		putLike(t, f.producer, 1, 100+user)
+	}
+	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
+		fmt.Sprintf("%s/v1/posts/1/likes/2", f.producer), nil)
+	require.NoError(t, err)
+	req.Header.Set("Traceparent", "00-"+traceID+"-"+caller+"-01")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+
+	var spans map[string][]*tracepb.Span
+	waitFor(t, time.Minute, "all steps of the like", func() bool {
+		spans = c.named()
+		return len(spans["fold"]) > 0 && len(spans["apply"]) > 0 && len(spans["reader"]) == len(f.readers) &&
+			len(spans["likes publish"]) > 0 && len(spans["PUT"]) > 0
+	})
+	parent := caller
+	for _, step := range []string{"PUT", "likes publish", "fold", "apply"} {
+		require.Len(t, spans[step], 1, step)
+		s := spans[step][0]
+		require.Equal(t, traceID, hex.EncodeToString(s.TraceId), step)
+		require.Equal(t, parent, hex.EncodeToString(s.ParentSpanId), step)
+		require.GreaterOrEqual(t, s.EndTimeUnixNano, s.StartTimeUnixNano, step)
+		parent = hex.EncodeToString(s.SpanId)
+	}
+	fold := spans["fold"][0].SpanId
+	require.True(t, slices.ContainsFunc(spans["reader"], func(s *tracepb.Span) bool {
+		return slices.Equal(s.ParentSpanId, fold)
+	}))
+	require.Len(t, spans, 5, "others are not followed")
+}

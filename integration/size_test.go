@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Lines are a cost: these are ceilings, of files that no generator wrote. What is added where they are reached is paid
+// for by what goes.
+const (
+	productLines  = 39_850 // of what `go list -deps .` lists of ours
+	allLines      = 106_700
+	fileLines     = 400
+	functionLines = 60 // but those of composite literals: tables may be as long as they are
+	testLines     = 75 // the same of a test, which tells a story
+	smallFile     = 40 // lines; a package has at most two that are smaller
+	columns       = 120
+	tabColumns    = 4
+	quotesCode    = "integration/cmd/mutants/"
+)
+
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// TestSize holds the ceilings.
+func TestSize(t *testing.T) {
+	list := sources(t)
+	product := productFolders(list)
+	all, shipped, small := 0, 0, map[string][]string{}
+	for _, s := range list {
+		text, err := os.ReadFile(filepath.Join(root, s.path))
+		require.NoError(t, err)
+		lines := bytes.Count(text, []byte("\n"))
+		all += lines
+		if generated.Match(text) {
+			continue
+		}
+		folder := path.Dir(filepath.ToSlash(s.path))
+		if isTest := strings.HasSuffix(s.path, "_test.go"); !isTest {
+			built, err := build.Default.MatchFile(filepath.Join(root, folder), path.Base(s.path))
+			require.NoError(t, err)
+			if built && product[folder] {
+				shipped += lines
+			}
+			if lines < smallFile {
+				small[folder] = append(small[folder], path.Base(s.path))
+			}
+		}
+		if lines > fileLines {
+			t.Errorf("%s has %d lines, the ceiling is %d: divide it by what its parts do", s.path, lines, fileLines)
+		}
+		for _, found := range tooLong(t, s.path, text) {
+			t.Error(found)
+		}
+	}
+	for folder, files := range small {
+		if len(files) > 2 {
+			t.Errorf("%s has %d files below %d lines, the ceiling is 2: %v", folder, len(files), smallFile, files)
+		}
+	}
+	t.Logf("%d lines in the program, %d in all", shipped, all)
+	require.LessOrEqual(t, shipped, productLines, "lines of the program")
+	require.LessOrEqual(t, all, allLines, "lines in all")
+}
+
+// productFolders are those of the packages that the program imports.
+func productFolders(list []source) map[string]bool {
+	folders := map[string]bool{".": true}
+	for grown := true; grown; {
+		grown = false
+		for _, s := range list {
+			if strings.HasSuffix(s.path, "_test.go") || !folders[path.Dir(filepath.ToSlash(s.path))] {
+				continue
+			}
+			for _, imported := range s.imports {
+				if ours, ok := strings.CutPrefix(imported, module); ok && !folders[ours] {
+					folders[ours], grown = true, true
+				}
+			}
+		}
+	}
+	return folders
+}
+
+// tooLong lists the lines and functions of a file that are. Texts in backquotes, and what quotes other code, stay as
+// they are.
+func tooLong(t *testing.T, name string, text []byte) (found []string) {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	verbatim := map[int]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok && literal.Value[0] == '`' {
+			for line := files.Position(n.Pos()).Line; line <= files.Position(n.End()).Line; line++ {
+				verbatim[line] = true
+			}
+		}
+		return true
+	})
+	for n, line := range bytes.Split(text, []byte("\n")) {
+		wide := utf8.RuneCount(line) + (tabColumns-1)*bytes.Count(line, []byte("\t"))
+		exempt := verbatim[n+1] || strings.HasPrefix(name, quotesCode) || bytes.Contains(line, []byte("https://"))
+		if wide > columns && !exempt {
+			found = append(found, fmt.Sprintf("%s:%d has %d columns, the ceiling is %d", name, n+1, wide, columns))
+		}
+	}
+	lines := func(n ast.Node) int { return files.Position(n.End()).Line - files.Position(n.Pos()).Line }
+	for _, d := range file.Decls {
+		function, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		long := lines(function) + 1
+		ast.Inspect(function, func(n ast.Node) bool {
+			literal, ok := n.(*ast.CompositeLit)
+			if ok {
+				long -= lines(literal)
+			}
+			return !ok
+		})
+		ceiling := functionLines
+		if strings.HasSuffix(name, "_test.go") {
+			ceiling = testLines
+		}
+		if long > ceiling {
+			found = append(found, fmt.Sprintf("%s: %s has %d lines without its tables, the ceiling is %d",
+				name, function.Name.Name, long, ceiling))
+		}
+	}
+	return found
+}

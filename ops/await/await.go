@@ -1,0 +1,43 @@
+// Package await waits for what Kafka shows later than it acknowledges it.
+package await
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/stream/kafka"
+)
+
+const (
+	timeout = time.Minute
+	pause   = 20 * time.Millisecond
+)
+
+// Until waits until a condition holds, for a minute at most; an error ends it.
+func Until(ctx context.Context, what string, condition func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		if ok, err := condition(ctx); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w; run this again", what, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Visible waits until what was committed to a partition up to an offset can be read: Kafka answers a commit before its
+// markers are in the logs, and a reader of committed data ends before them.
+func Visible(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, last int64) error {
+	what := fmt.Sprintf("what was committed to %s/%d to be readable", topic, partition)
+	return Until(ctx, what, func(ctx context.Context) (bool, error) {
+		_, end, err := kafka.Bounds(ctx, cl, topic, partition)
+		return end > last, err
+	})
+}

@@ -1,0 +1,187 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"kudos/ops/audit"
+	"kudos/processor/fold/table"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// job is what there is to do for a partition in Kafka.
+type job struct {
+	partition int32
+	// empty: like-updates has no committed record of it. Otherwise it is there already, and has to belong to the state
+	// table.
+	empty bool
+	// until is the offset of likes that the fold has come to, for a state table made from events.
+	until  int64
+	events bool
+	// other is what the committed offset is, if it is not that of the state table.
+	other *table.Disagreement
+}
+
+func (j job) String() string {
+	what := fmt.Sprintf("partition %d: ", j.partition)
+	if j.events {
+		what += fmt.Sprintf("the state table is made anew from %s up to offset %d; ", schema.TopicLikes, j.until)
+	}
+	if j.other != nil {
+		what += j.other.Why + "; events are folded from where the state table stands; "
+	}
+	if j.empty {
+		return what + schema.TopicUpdates + " is empty, and made anew from the state table"
+	}
+	return what + schema.TopicUpdates + " has updates, and stays as it is if they belong to the state table"
+}
+
+// plan compares what is there with what has to be, and changes nothing.
+func (b *rebuild) plan(ctx context.Context) ([]job, error) {
+	for _, name := range []string{schema.TopicLikes, schema.TopicState} {
+		if have := b.topics.ByName[name].Partitions; have != b.partitions() {
+			return nil, fmt.Errorf("topic %s has %d partitions, %s has %d; "+
+				"delete %s and run `kudos topics apply` with topics.partitions=%d",
+				name, have, schema.TopicUpdates, b.partitions(), schema.TopicUpdates, have)
+		}
+	}
+	jobs := make([]job, b.partitions())
+	for partition := range b.partitions() {
+		j := &jobs[partition]
+		j.partition, j.events = partition, b.opts.Depth == Events
+		var err error
+		if j.empty, err = table.IsEmpty(ctx, b.cl, schema.TopicUpdates, partition); err != nil {
+			return nil, err
+		}
+		if j.events {
+			err = b.planEvents(ctx, j)
+		} else if j.empty {
+			err = b.planUpdates(ctx, j)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+// planUpdates finds out what the committed offset is. Like-updates that is made from the state table continues where
+// that stands, and so does the group: this is what helps when they disagree and likes alone does not explain the table.
+func (b *rebuild) planUpdates(ctx context.Context, j *job) error {
+	p, err := table.LastProgress(ctx, b.cl, j.partition)
+	if err != nil || p == nil { // do says so
+		return err
+	}
+	j.other, err = table.FindDisagreement(ctx, b.cl, b.topics, j.partition, p)
+	return err
+}
+
+// errMoving: reactions that are moving must arrive before anything is made from the state table.
+var errMoving = errors.New("a repartition has not ended; finish it first: " + table.ActionRepartition)
+
+// checkTable refuses a state table from which the fold cannot continue here.
+func (b *rebuild) checkTable(p *schema.Progress, partition int32) error {
+	switch {
+	case p == nil:
+		return fmt.Errorf("partition %d of the state table has no progress record; run `kudos topics apply`, "+
+			"or, if the state table was lost, `kudos rebuild --from-events`", partition)
+	case p.Moving:
+		return errMoving
+	case p.ClusterID != b.topics.ClusterID, p.Partitions != b.partitions(),
+		p.StateID != b.topics.ByName[schema.TopicState].ID:
+		return fmt.Errorf("partition %d of the state table was made for other topics than there are "+
+			"(cluster %s, %d partitions); restore those", partition, p.ClusterID, p.Partitions)
+	}
+	return nil
+}
+
+// checkSource refuses what checkTable does, and a state table that was folded from another likes.
+func (b *rebuild) checkSource(p *schema.Progress, partition int32) error {
+	if err := b.checkTable(p, partition); err != nil {
+		return err
+	}
+	if p.SourceID != b.topics.ByName[schema.TopicLikes].ID {
+		return fmt.Errorf("%s was deleted and created again since partition %d was folded; "+
+			"restore it, or start over in empty topics (`kudos topics apply`)", schema.TopicLikes, partition)
+	}
+	return nil
+}
+
+// checkCommitted refuses a state table that disagrees with the group's committed offset.
+func (b *rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partition int32) error {
+	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	if err == nil && other != nil {
+		err = disagree(other)
+	}
+	return err
+}
+
+func disagree(d *table.Disagreement) error {
+	return fmt.Errorf("%s; what helps: %s", d.Why, d.Remedy)
+}
+
+// do does a partition's job.
+func (b *rebuild) do(ctx context.Context, j job) (err error) {
+	w, err := b.begin(ctx, j.partition)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	dir, err := os.MkdirTemp(b.opts.Audit.TempDir, "kudos-rebuild-")
+	if err != nil {
+		return fmt.Errorf("folder for temporary files: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	table, err := audit.NewTable(dir, j.partition, b.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, table.Close()) }()
+	if err := b.readTable(ctx, table, j.partition); err != nil {
+		return err
+	}
+	if j.events {
+		return b.fromEvents(ctx, j, w, table, dir)
+	}
+	if err := b.checkSource(table.Progress, j.partition); err != nil {
+		return err
+	}
+	if !j.empty {
+		return b.leave(ctx, table.Progress, j.partition)
+	}
+	w.progress = *table.Progress
+	// Kafka gives the transaction up at that time, too; it begins with the first record.
+	ctx, cancel := context.WithTimeout(ctx, b.opts.TransactionTimeout)
+	defer cancel()
+	return w.publish(ctx, table)
+}
+
+// readTable copies a partition of the state table as it stands.
+func (b *rebuild) readTable(ctx context.Context, table *audit.Table, partition int32) error {
+	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicState, partition)
+	if err != nil {
+		return err
+	}
+	phase := b.phase("reading the state table", partition, "offsets", end-start)
+	defer phase.End()
+	return table.Read(ctx, b.cl, 0, phase.Add)
+}
+
+// leave is for a partition of like-updates that has updates: they must be those of the state table, as after an earlier
+// run.
+func (b *rebuild) leave(ctx context.Context, p *schema.Progress, partition int32) error {
+	if err := b.checkCommitted(ctx, p, partition); err != nil {
+		return err
+	}
+	if p.UpdatesID != b.topics.ByName[schema.TopicUpdates].ID {
+		return fmt.Errorf("%s/%d has updates that are not of this state table; "+
+			"delete the topic, run `kudos topics apply`, and then this again", schema.TopicUpdates, partition)
+	}
+	if _, err := audit.Locate(ctx, b.cl, partition, p.NextSeq); err != nil {
+		return fmt.Errorf("%w (first delete the topic and run `kudos topics apply`)", err)
+	}
+	return b.say("partition %d: %s is that of the state table; left as it is", partition, schema.TopicUpdates)
+}

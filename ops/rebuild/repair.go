@@ -1,0 +1,195 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+
+	"kudos/processor/fold/table"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// repair looks at each partition, asks once, and repairs those where something is wrong. find says how a partition
+// stands; fix finds out again, now that nobody else writes there.
+func (b *rebuild) repair(
+	ctx context.Context, question string,
+	find func(partition int32) (says string, wrong bool, err error), fix func(*writer) error,
+) error {
+	var partitions []int32
+	for partition := range b.partitions() {
+		says, wrong, err := find(partition)
+		if err != nil {
+			return err
+		}
+		if err := b.person.Say(says); err != nil {
+			return err
+		}
+		if wrong {
+			partitions = append(partitions, partition)
+		}
+	}
+	switch {
+	case len(partitions) == 0:
+		return nil
+	case b.opts.DryRun:
+		return b.say("dry run: nothing was changed")
+	}
+	agreed, err := b.person.Agree(question)
+	if err != nil || !agreed {
+		return err
+	}
+	for _, partition := range partitions {
+		w, err := b.begin(ctx, partition)
+		if err != nil {
+			return err
+		}
+		err = fix(w)
+		w.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loss is where a partition's fold continues without the events that are gone.
+type loss struct {
+	partition int32
+	p         *schema.Progress
+	// next is the offset in likes to continue at; nothing is lost where why is empty.
+	next int64
+	why  string
+	// other is what is wrong with the committed offset, and corrected where something is lost.
+	other *table.Disagreement
+}
+
+func (l loss) String() string {
+	switch {
+	case l.why == "" && l.other != nil:
+		return fmt.Sprintf("partition %d: nothing is lost, but %v", l.partition, disagree(l.other))
+	case l.why == "":
+		return fmt.Sprintf("partition %d: nothing is lost", l.partition)
+	}
+	return fmt.Sprintf("partition %d: %s; it goes on at offset %d", l.partition, l.why, l.next)
+}
+
+// acceptLoss has the fold continue with what likes still holds, where its next events are gone. What was folded stays
+// folded: nothing changes in the state table, like-updates and MySQL but the position.
+func (b *rebuild) acceptLoss(ctx context.Context) error {
+	find := func(partition int32) (string, bool, error) {
+		l, err := b.findLoss(ctx, partition)
+		return l.String(), l.why != "", err
+	}
+	question := "Give up the events that are gone, and go on with those that follow?"
+	return b.repair(ctx, question, find, func(w *writer) error {
+		l, err := b.findLoss(ctx, w.partition)
+		if err != nil || l.why == "" {
+			return err
+		}
+		w.progress = *l.p
+		// The epoch is not known: the records before may be those of any.
+		w.progress.NextOffset, w.progress.LeaderEpoch = l.next, -1
+		w.progress.SourceID = b.topics.ByName[schema.TopicLikes].ID
+		if l.p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
+			// Whoever reads the updates learns where their source continues.
+			u := schema.ProgressUpdate(w.progress.Layouts, false)
+			if err := w.update(ctx, []byte(schema.ProgressKey), u); err != nil {
+				return err
+			}
+		}
+		return w.commit(ctx)
+	})
+}
+
+// findLoss compares a partition's position with likes as it is now.
+func (b *rebuild) findLoss(ctx context.Context, partition int32) (l loss, err error) {
+	p, err := table.LastProgress(ctx, b.cl, partition)
+	if err != nil {
+		return l, err
+	}
+	if err := b.checkTable(p, partition); err != nil {
+		return l, err
+	}
+	l.partition, l.p = partition, p
+	if p.SourceID != b.topics.ByName[schema.TopicLikes].ID {
+		l.next, _, err = kafka.Bounds(ctx, b.cl, schema.TopicLikes, partition)
+		l.why = fmt.Sprintf("likes was deleted and created again, "+
+			"and what the earlier one had from offset %d on is gone", p.NextOffset)
+		return l, err
+	}
+	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
+	if err != nil {
+		return l, err
+	}
+	// An offset that alone is wrong is corrected with the position, and with like-updates if that is to be rebuilt.
+	if other != nil && !other.OffsetOnly && p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
+		return l, disagree(other)
+	}
+	l.other = other
+	l.next, l.why, err = b.findGone(ctx, partition, p)
+	return l, err
+}
+
+// findGone says which of the next events are gone from likes, if any, and where it continues.
+func (b *rebuild) findGone(
+	ctx context.Context, partition int32, p *schema.Progress,
+) (next int64, why string, err error) {
+	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicLikes, partition)
+	if err != nil {
+		return 0, "", err
+	}
+	if p.NextOffset < start {
+		return start, fmt.Sprintf("offsets %d to %d were deleted before they were folded", p.NextOffset, start-1), nil
+	}
+	if p.LeaderEpoch >= 0 {
+		epochEnd, err := kafka.EpochEnd(ctx, b.cl, schema.TopicLikes, partition, p.LeaderEpoch)
+		if err != nil {
+			return 0, "", err
+		}
+		if epochEnd >= 0 {
+			end = min(end, epochEnd)
+		}
+	}
+	if p.NextOffset > end {
+		return max(start, end), fmt.Sprintf("offsets %d to %d were folded, "+
+			"and then cut off by an unclean leader election; others may have their place", end, p.NextOffset-1), nil
+	}
+	return 0, "", nil
+}
+
+// commitOffsets commits the offset of the progress record for the fold's group again, where that offset alone is wrong.
+// Nothing is rebuilt: the state table, like-updates and MySQL have it all.
+func (b *rebuild) commitOffsets(ctx context.Context) error {
+	find := func(partition int32) (says string, wrong bool, err error) {
+		l, err := b.findOffset(ctx, partition)
+		if err != nil || l.other == nil {
+			return fmt.Sprintf("partition %d: the committed offset is right", partition), false, err
+		}
+		says = fmt.Sprintf("partition %d: %s; offset %d is committed again", partition, l.other.Why, l.p.NextOffset)
+		return says, true, nil
+	}
+	question := "Commit the offsets that the state table stands at for group " + schema.GroupFold + "?"
+	return b.repair(ctx, question, find, func(w *writer) error {
+		l, err := b.findOffset(ctx, w.partition)
+		if err != nil || l.other == nil {
+			return err
+		}
+		w.progress = *l.p // written again as it is: the client drops a transaction of offsets alone
+		return w.commit(ctx)
+	})
+}
+
+// findOffset is findLoss where the committed offset is wrong, and refuses whatever that offset would not correct.
+func (b *rebuild) findOffset(ctx context.Context, partition int32) (loss, error) {
+	l, err := b.findLoss(ctx, partition)
+	switch {
+	case err != nil:
+		return l, err
+	case l.other != nil && !l.other.OffsetOnly:
+		return l, disagree(l.other)
+	case l.why != "" && (l.other != nil || l.p.SourceID != b.topics.ByName[schema.TopicLikes].ID):
+		return l, fmt.Errorf("partition %d: %s; run `kudos rebuild --accept-loss`, which sets the offset, too",
+			partition, l.why)
+	}
+	return l, nil
+}

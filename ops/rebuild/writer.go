@@ -1,0 +1,188 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/ops/audit"
+	"kudos/ops/await"
+	"kudos/ops/progress"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// writer rewrites one partition in one transaction: all of it becomes visible at commit, or nothing does. It has the
+// partition's transactional id, so that a processor that is still writing is fenced, and one that starts fences it.
+//
+// Unlike kafka.Txn it streams: a partition does not fit in memory.
+type writer struct {
+	b         *rebuild
+	cl        *kgo.Client
+	partition int32
+	progress  schema.Progress // with which the transaction ends
+
+	updates, state int64 // records that were written
+	cells          audit.Cells
+
+	last   map[string]*kgo.Record // by topic
+	failed atomic.Pointer[error]  // of the first record that was not taken
+}
+
+// begin fences a partition, which comes before anything of it is read: nobody else writes there from here on.
+func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
+	id, timeout := schema.FoldTransactionalID(partition), b.opts.TransactionTimeout
+	cl, err := b.kafka.NewFencingClient(ctx, b.log, id,
+		kgo.TransactionTimeout(timeout),
+		kgo.RecordDeliveryTimeout(b.kafka.RequestTimeout),
+		kgo.ProducerLinger(5*time.Millisecond))
+	if err == nil {
+		if err = cl.BeginTransaction(); err != nil {
+			cl.Close()
+		}
+	}
+	switch {
+	case errors.Is(err, kerr.InvalidTransactionTimeout):
+		return nil, fmt.Errorf("transactional id %s: the brokers' transaction.max.timeout.ms is below %s; "+
+			"give a shorter --transaction-timeout, in which a partition can be written: %w", id, timeout, err)
+	case err != nil:
+		return nil, fmt.Errorf("initialising transactional id %s: %w", id, err)
+	}
+	return &writer{b: b, cl: cl, partition: partition, cells: audit.Cells{}, last: map[string]*kgo.Record{}}, nil
+}
+
+// close ends what was not committed, and may be called after commit.
+func (w *writer) close() { w.cl.Close() }
+
+// add sends a record of the partition; it waits while many are in flight.
+func (w *writer) add(ctx context.Context, topic string, key, value []byte) error {
+	rec := &kgo.Record{Topic: topic, Partition: w.partition, Key: key, Value: value}
+	w.last[topic] = rec
+	w.cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
+		if err != nil {
+			first := err
+			w.failed.CompareAndSwap(nil, &first)
+		}
+	})
+	return w.failure()
+}
+
+func (w *writer) failure() error {
+	err := w.failed.Load()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(*err, kerr.ProducerFenced), errors.Is(*err, kerr.InvalidProducerEpoch):
+		return fmt.Errorf("writing partition %d anew: a processor was started and has taken the partition over, "+
+			"nothing was changed; stop it and run this again: %w", w.partition, *err)
+	}
+	return fmt.Errorf("writing partition %d anew: %w", w.partition, *err)
+}
+
+// publish writes the updates that lead to the table, from seq 0 on, and the progress record that belongs to them, and
+// commits. A post's record of its counts that is not what its pairs come to is corrected with them.
+func (w *writer) publish(ctx context.Context, table *audit.Table) error {
+	phase := w.b.phase("writing the updates", w.partition, "updates", 0)
+	defer phase.End()
+	w.progress.NextSeq = 0
+	repaired := 0
+	err := table.EachPost(
+		func(_ uint64, p *schema.Pair) error {
+			w.cells.Add(p)
+			return nil
+		},
+		func(post audit.Post) error {
+			if post.Stored != post.Counted {
+				repaired++
+				w.state++
+				key, value := schema.AppendCountsKey(nil, post.ID), schema.AppendCounts(nil, post.Counted)
+				if err := w.add(ctx, schema.TopicState, key, value); err != nil {
+					return err
+				}
+			}
+			return w.post(ctx, post, phase)
+		})
+	if err != nil {
+		return err
+	}
+	if err := w.update(ctx, []byte(schema.ProgressKey), schema.ProgressUpdate(w.progress.Layouts, false)); err != nil {
+		return err
+	}
+	if err := w.finish(ctx); err != nil {
+		return err
+	}
+	if repaired > 0 {
+		return w.b.say("partition %d: the state table's counts of %d posts were not those of their pairs; set right",
+			w.partition, repaired)
+	}
+	return nil
+}
+
+// post writes the updates of one post: each carries the counts, and together they carry where these come from.
+func (w *writer) post(ctx context.Context, post audit.Post, phase *progress.Phase) error {
+	deltas := w.cells.Deltas(1)
+	clear(w.cells)
+	key := schema.AppendPostKey(nil, post.ID)
+	for part := range slices.Chunk(deltas, schema.MaxDeltas) {
+		u := schema.Update{Counts: post.Counted, Deltas: part, Buckets: w.b.layout.Buckets(post.ID)}
+		if err := w.update(ctx, key, u); err != nil {
+			return err
+		}
+		phase.Add(1)
+	}
+	return nil
+}
+
+func (w *writer) update(ctx context.Context, key []byte, u schema.Update) error {
+	u.Seq, u.SourceOffset = w.progress.NextSeq, w.progress.NextOffset
+	w.progress.NextSeq++
+	w.updates++
+	return w.add(ctx, schema.TopicUpdates, key, schema.AppendUpdate(nil, &u))
+}
+
+// finish commits a table that belongs to the present like-updates from now on.
+func (w *writer) finish(ctx context.Context) error {
+	w.progress.UpdatesID = w.b.topics.ByName[schema.TopicUpdates].ID
+	return w.commit(ctx)
+}
+
+// commit ends the transaction as each of the fold ends: with the progress record, and with the group's offset.
+func (w *writer) commit(ctx context.Context) error {
+	w.state++
+	key, value := []byte(schema.StateProgressKey), schema.AppendProgress(nil, &w.progress)
+	if err := w.add(ctx, schema.TopicState, key, value); err != nil {
+		return err
+	}
+	if err := w.cl.Flush(ctx); err != nil {
+		return fmt.Errorf("writing partition %d anew: %w", w.partition, err)
+	}
+	if err := w.failure(); err != nil {
+		return err
+	}
+	likes := kafka.LogPartition{
+		Topic: schema.TopicLikes, TopicID: w.b.topics.ByName[schema.TopicLikes].ID, Partition: w.partition,
+	}
+	id, member := schema.FoldTransactionalID(w.partition), kafka.NoMember(schema.GroupFold)
+	next := kafka.Position{Offset: w.progress.NextOffset, Epoch: w.progress.LeaderEpoch}
+	if err := kafka.AddOffset(ctx, w.cl, id, member, likes, next); err != nil {
+		return fmt.Errorf("committing the offset of partition %d: %w", w.partition, err)
+	}
+	if err := kafka.CommitTransaction(ctx, w.cl, schema.TopicState, w.partition); err != nil {
+		return fmt.Errorf("committing partition %d, which may have been done or not; "+
+			"run this again, which finds out: %w", w.partition, err)
+	}
+	for topic, rec := range w.last {
+		if err := await.Visible(ctx, w.cl, topic, w.partition, rec.Offset); err != nil {
+			return err
+		}
+	}
+	w.b.result.Updates += w.updates
+	w.b.result.State += w.state
+	return w.b.say("partition %d: %d updates and %d state records written", w.partition, w.updates, w.state)
+}

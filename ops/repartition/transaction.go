@@ -1,0 +1,105 @@
+package repartition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/ops/await"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// transaction writes to several partitions under one transactional id, one transaction after the other. After any error
+// close is all there is to do: the next one that begins settles what became of it.
+type transaction struct {
+	r       *repartition
+	id      string
+	cl      *kgo.Client
+	records []*kgo.Record // of the next one
+}
+
+const (
+	// transactionTimeout is how long Kafka leaves a transaction of a run that died open.
+	transactionTimeout = 30 * time.Second
+	// maxBuffered is more than the records of a transaction.
+	maxBuffered = 1 << 20
+)
+
+// begin fences whoever else has the id.
+func (r *repartition) begin(ctx context.Context, id string) (*transaction, error) {
+	cl, err := r.kafka.NewFencingClient(ctx, r.log, id,
+		kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordDeliveryTimeout(transactionTimeout*2/3),
+		kgo.MaxBufferedRecords(maxBuffered))
+	if err != nil {
+		return nil, fmt.Errorf("initialising transactional id %s: %w", id, err)
+	}
+	return &transaction{r: r, id: id, cl: cl}, nil
+}
+
+func (t *transaction) add(topic string, partition int32, key, value []byte) {
+	t.records = append(t.records, &kgo.Record{Topic: topic, Partition: partition, Key: key, Value: value})
+}
+
+// update adds an update with the next number.
+func (t *transaction) update(partition int32, p *schema.Progress, key []byte, u schema.Update) {
+	u.Seq, u.SourceOffset = p.NextSeq, p.NextOffset
+	p.NextSeq++
+	t.add(schema.TopicUpdates, partition, key, schema.AppendUpdate(nil, &u))
+}
+
+// progress ends a partition's part of a transaction, in both topics, as the fold does. In like-updates it says whether
+// reactions are moving, and how many layouts there were before this one.
+func (t *transaction) progress(partition int32, p *schema.Progress) {
+	t.update(partition, p, []byte(schema.ProgressKey), schema.ProgressUpdate(p.Layouts, p.Moving))
+	t.add(schema.TopicState, partition, []byte(schema.StateProgressKey), schema.AppendProgress(nil, p))
+}
+
+// commit sends and commits all that was added, and returns it.
+func (t *transaction) commit(ctx context.Context) (sent []*kgo.Record, err error) {
+	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	defer cancel()
+	sent, t.records = t.records, nil
+	if err := t.cl.BeginTransaction(); err != nil {
+		return nil, fmt.Errorf("beginning a transaction of %s: %w", t.id, err)
+	}
+	if err := t.cl.ProduceSync(ctx, sent...).FirstErr(); err != nil {
+		return nil, fmt.Errorf("writing under transactional id %s: %w", t.id, t.explain(err))
+	}
+	last := sent[len(sent)-1]
+	if err := kafka.CommitTransaction(ctx, t.cl, last.Topic, last.Partition); err != nil {
+		return nil, fmt.Errorf("committing under transactional id %s, which may have been done or not; "+
+			"run this again, which finds out: %w", t.id, t.explain(err))
+	}
+	return sent, nil
+}
+
+var errAnother = errors.New("another `kudos topics repartition` was started and goes on with it")
+
+func (t *transaction) explain(err error) error {
+	if t.id == schema.RepartitionTransactionalID && kafka.IsTakenOver(err) {
+		return errors.Join(errAnother, err)
+	}
+	return err
+}
+
+// visible waits until records of a transaction can be read.
+func (t *transaction) visible(ctx context.Context, sent []*kgo.Record) error {
+	last := map[kafka.LogPartition]int64{}
+	for _, rec := range sent {
+		last[kafka.LogPartition{Topic: rec.Topic, Partition: rec.Partition}] = rec.Offset
+	}
+	for at, offset := range last {
+		if err := await.Visible(ctx, t.r.cl, at.Topic, at.Partition, offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends what was not committed, and may be called after commit.
+func (t *transaction) close() { t.cl.Close() }

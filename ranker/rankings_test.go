@@ -1,0 +1,313 @@
+package ranker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/integration/refusal"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+// rankingRecord is the nth ranking of a key.
+func rankingRecord(t *testing.T, region, window string, n int) *kgo.Record {
+	t.Helper()
+	value, err := schema.EncodeRanking(&schema.Ranking{
+		Version: schema.RankingVersion, Region: region, Window: window, Score: "count", TopN: n,
+		Posts: []schema.RankedPost{{Rank: 1, PostID: uint64(n), Likes: int64(n)}},
+	})
+	require.NoError(t, err)
+	return &kgo.Record{Topic: schema.TopicTrending, Key: []byte(schema.RankingKey(region, window)), Value: value}
+}
+
+func openRankings(t *testing.T, kafka kafka.Options, region, window string) *Rankings {
+	t.Helper()
+	r, err := OpenRankings(t.Context(), kafka, region, window, discardLog())
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	return r
+}
+
+// requireLatest: the last ranking is the nth; 0: there is none.
+func requireLatest(t *testing.T, r *Rankings, n int) (w *WrittenRanking) {
+	t.Helper()
+	w, err := r.Latest(t.Context())
+	require.NoError(t, err)
+	if n == 0 {
+		require.Nil(t, w)
+		return nil
+	}
+	require.NotNil(t, w)
+	require.Equal(t, n, w.TopN)
+	return w
+}
+
+func TestLatestRanking(t *testing.T) {
+	_, kafka, cl := newBroker(t, 3, schema.TopicTrending)
+	requireLatest(t, openRankings(t, kafka, "global", "1h"), 0)
+
+	regions := []string{"global", "DE", "US-CA"}
+	var records []*kgo.Record
+	for n := range 30 {
+		for _, region := range regions {
+			for _, window := range []string{"10m", "1h"} {
+				records = append(records, rankingRecord(t, region, window, n))
+			}
+		}
+	}
+	produce(t, cl, records...)
+	for _, region := range regions {
+		w := requireLatest(t, openRankings(t, kafka, region, "1h"), 29)
+		require.Equal(t, region+"/1h", w.Region+"/"+w.Window)
+		require.WithinDuration(t, time.Now(), w.At, patience)
+	}
+	requireLatest(t, openRankings(t, kafka, "FR", "1h"), 0)
+}
+
+// TestLatestRankingFarBack: rankings that do not change are not written again.
+func TestLatestRankingFarBack(t *testing.T) {
+	const others = 6000 // several steps back
+	cluster, kafka, cl := newBroker(t, 1, schema.TopicTrending)
+	records := []*kgo.Record{rankingRecord(t, "DE", "all", 1), rankingRecord(t, "DE", "all", 2)}
+	for n := range others {
+		records = append(records, rankingRecord(t, "global", "1h", n))
+	}
+	produce(t, cl, records...)
+	r := openRankings(t, kafka, "DE", "all")
+	read, all := int64(0), int64(0)
+	r.Progress = func(n, of int64) {
+		require.GreaterOrEqual(t, n, read)
+		read, all = n, of
+	}
+	require.Equal(t, int64(1), requireLatest(t, r, 2).Offset)
+	require.EqualValues(t, others+2, read, "each record is looked at once")
+	require.EqualValues(t, others+2, all)
+
+	// The log's start is gone, and the ranking with it.
+	require.NoError(t, cluster.DeleteRecords(schema.TopicTrending, 0, 2))
+	read = 0
+	requireLatest(t, r, 0)
+	any, err := r.Any(t.Context())
+	require.NoError(t, err)
+	require.True(t, any)
+}
+
+// TestLatestRankingSkipsAborted: what was not committed was never said.
+func TestLatestRankingSkipsAborted(t *testing.T) {
+	_, kafka, cl := newBroker(t, 1, schema.TopicTrending)
+	produce(t, cl, rankingRecord(t, "global", "1h", 1))
+	txn, err := kafka.NewClient(discardLog(), kgo.TransactionalID("trending-0"))
+	require.NoError(t, err)
+	defer txn.Close()
+	for n, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
+		require.NoError(t, txn.BeginTransaction())
+		produce(t, txn, rankingRecord(t, "global", "1h", 10+n))
+		require.NoError(t, txn.EndTransaction(t.Context(), end))
+	}
+	requireLatest(t, openRankings(t, kafka, "global", "1h"), 10)
+}
+
+func TestFollowHandsOnEachRankingOnce(t *testing.T) {
+	t.Parallel()
+	_, kafka, cl := newBroker(t, 3, schema.TopicTrending)
+	produce(t, cl, rankingRecord(t, "DE", "1h", 1), rankingRecord(t, "DE", "1h", 2))
+	r := openRankings(t, kafka, "DE", "1h")
+	requireLatest(t, r, 2)
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var seen []int
+	idle := 0
+	err := r.Follow(ctx, func(w *WrittenRanking) error {
+		if w != nil {
+			seen = append(seen, w.TopN)
+			if w.TopN == 6 {
+				cancel()
+			}
+			return nil
+		}
+		if idle++; idle == 2 {
+			for n := 3; n <= 6; n++ {
+				produce(t, cl, rankingRecord(t, "DE", "1h", n),
+					rankingRecord(t, "DE", "10m", n), rankingRecord(t, "FR", "1h", n))
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err, "the end of ctx is no failure")
+	require.Equal(t, []int{3, 4, 5, 6}, seen)
+}
+
+// TestFollowFindsItsWayBack: the position was deleted while nobody read.
+func TestFollowFindsItsWayBack(t *testing.T) {
+	cluster, kafka, cl := newBroker(t, 1, schema.TopicTrending)
+	produce(t, cl, rankingRecord(t, "DE", "1h", 1))
+	r := openRankings(t, kafka, "DE", "1h")
+	requireLatest(t, r, 1)
+	for n := 2; n < 10; n++ {
+		produce(t, cl, rankingRecord(t, "DE", "1h", n))
+	}
+	require.NoError(t, cluster.DeleteRecords(schema.TopicTrending, 0, 5))
+	stop := errors.New("enough")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := r.Follow(ctx, func(w *WrittenRanking) error {
+		if w == nil {
+			return nil
+		}
+		return fmt.Errorf("%d: %w", w.TopN, stop)
+	})
+	require.ErrorIs(t, err, stop)
+	require.ErrorContains(t, err, "9:")
+}
+
+func TestRankingsOfALaterVersionAreRefused(t *testing.T) {
+	_, kafka, cl := newBroker(t, 1, schema.TopicTrending)
+	produce(t, cl, &kgo.Record{Topic: schema.TopicTrending, Key: []byte("DE/1h"), Value: []byte(`{"version":2}`)})
+	_, err := openRankings(t, kafka, "DE", "1h").Latest(t.Context())
+	require.ErrorContains(t, err, "trending/0 offset 0: decoding a ranking: version 2 is not known")
+}
+
+func TestRankingsNeedTheirTopic(t *testing.T) {
+	_, kafka, _ := newBroker(t, 1, schema.TopicLikes)
+	_, err := OpenRankings(t.Context(), kafka, "DE", "1h", discardLog())
+	require.ErrorContains(t, err, `topic trending does not exist`)
+	require.ErrorContains(t, err, `kudos topics apply`)
+}
+
+func exclusionRecord(key, value string) *kgo.Record {
+	return &kgo.Record{Topic: schema.TopicExclusions, Key: []byte(key), Value: []byte(value)}
+}
+
+const excluded, included = `{"excluded":true}`, `{"excluded":false}`
+
+// TestExclusionsAreFollowed: every change is reported once, and the topic is read at an interval. A topic that is
+// shorter than what was read is an error: the worker opens again and reads it from its start.
+func TestExclusionsAreFollowed(t *testing.T) {
+	_, _, cl := newBroker(t, 1, schema.TopicExclusions)
+	e, now := newExclusions(), time.Unix(1_000_000, 0)
+	var told []uint64
+	poll := func() error {
+		return e.poll(t.Context(), cl, now, discardLog(), func(post uint64, excluded bool) {
+			require.Equal(t, e.has(post), excluded)
+			told = append(told, post)
+		})
+	}
+	require.NoError(t, poll())
+	produce(t, cl, exclusionRecord("1", excluded), exclusionRecord("1", excluded), exclusionRecord("2", excluded))
+	require.NoError(t, poll())
+	require.Empty(t, told, "it is not time to look")
+	now = now.Add(time.Second)
+	require.NoError(t, poll())
+	require.Equal(t, []uint64{1, 2}, told)
+	produce(t, cl, exclusionRecord("1", included))
+	now = now.Add(time.Second)
+	require.NoError(t, poll())
+	require.Equal(t, []uint64{1, 2, 1}, told)
+	require.False(t, e.has(1))
+	require.True(t, e.has(2))
+	require.EqualValues(t, 4, e.next)
+
+	e.next++
+	now = now.Add(time.Second)
+	require.ErrorIs(t, poll(), kerr.OffsetOutOfRange)
+}
+
+// TestExclusionsBeginWhereTheLogDoes: somebody may have cut it, or set a retention.
+func TestExclusionsBeginWhereTheLogDoes(t *testing.T) {
+	_, _, cl := newBroker(t, 1, schema.TopicExclusions)
+	produce(t, cl, exclusionRecord("1", excluded), exclusionRecord("2", excluded))
+	cut := kadm.Offsets{}
+	cut.AddOffset(schema.TopicExclusions, 0, 1, -1)
+	_, err := kadm.NewClient(cl).DeleteRecords(t.Context(), cut)
+	require.NoError(t, err)
+	e := newExclusions()
+	require.NoError(t, e.poll(t.Context(), cl, time.Now(), discardLog(), func(uint64, bool) {}))
+	require.False(t, e.has(1))
+	require.True(t, e.has(2))
+}
+
+func TestExcludeAndInclude(t *testing.T) {
+	_, kafka, cl := newBroker(t, 1, schema.TopicExclusions)
+	requireListed := func(want map[uint64]string) {
+		t.Helper()
+		list, err := Exclusions(t.Context(), kafka, discardLog())
+		require.NoError(t, err)
+		reasons := map[uint64]string{}
+		for i, e := range list {
+			require.False(t, e.At.IsZero())
+			require.True(t, i == 0 || list[i-1].PostID < e.PostID, "in order")
+			reasons[e.PostID] = e.Reason
+		}
+		require.Equal(t, want, reasons)
+	}
+	exclude := func(x schema.Exclusion, posts ...uint64) {
+		t.Helper()
+		done, err := Exclude(t.Context(), kafka, posts, x, discardLog())
+		require.NoError(t, err)
+		require.Equal(t, posts, done)
+	}
+	requireListed(map[uint64]string{})
+	exclude(schema.Exclusion{Excluded: true, Reason: "spam"}, 42, 7, math.MaxUint64)
+	requireListed(map[uint64]string{7: "spam", 42: "spam", math.MaxUint64: "spam"})
+	exclude(schema.Exclusion{Excluded: true, Reason: "worse"}, 7)
+	exclude(schema.Exclusion{Reason: "appeal"}, 42, 43)
+	requireListed(map[uint64]string{7: "worse", math.MaxUint64: "spam"})
+	produce(t, cl, &kgo.Record{Topic: schema.TopicExclusions, Key: []byte("7")}) // a tombstone
+	requireListed(map[uint64]string{math.MaxUint64: "spam"})
+
+	// The records are a contract: kcat may write them, too.
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{schema.TopicExclusions: {0: kgo.NewOffset().AtStart()}})
+	fetches := cl.PollFetches(t.Context())
+	require.NoError(t, fetches.Err())
+	require.Len(t, fetches.Records(), 7)
+	first := fetches.Records()[0]
+	require.Equal(t, "42", string(first.Key))
+	require.Equal(t, `{"excluded":true,"reason":"spam"}`, string(first.Value))
+}
+
+func TestRecordsThatAreNoExclusionsAreToldAndLeftOut(t *testing.T) {
+	_, kafka, cl := newBroker(t, 1, schema.TopicExclusions)
+	produce(t, cl, exclusionRecord("1", excluded), exclusionRecord("all", excluded), exclusionRecord("2", "yes"))
+	var text bytes.Buffer
+	list, err := Exclusions(t.Context(), kafka, slog.New(slog.NewTextHandler(&text, nil)))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, uint64(1), list[0].PostID)
+	require.Contains(t, text.String(), "offset=1")
+	require.Contains(t, text.String(), "offset=2")
+}
+
+func TestExcludeNeedsItsTopic(t *testing.T) {
+	_, kafka, _ := newBroker(t, 1, schema.TopicLikes)
+	_, err := Exclude(t.Context(), kafka, []uint64{1}, schema.Exclusion{Excluded: true}, discardLog())
+	require.ErrorContains(t, err, "kudos topics apply")
+	require.ErrorContains(t, err, schema.TopicExclusions)
+	_, err = Exclusions(t.Context(), kafka, discardLog())
+	require.ErrorContains(t, err, "kudos topics apply")
+}
+
+// TestExcludeWaitsForKafka: what Kafka did not take is not said to be done.
+func TestExcludeWaitsForKafka(t *testing.T) {
+	cluster, kafka, _ := newBroker(t, 1, schema.TopicExclusions)
+	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true
+	})
+	done, err := Exclude(t.Context(), kafka, []uint64{1, 2}, schema.Exclusion{Excluded: true}, discardLog())
+	require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)
+	require.ErrorContains(t, err, "0 of 2")
+	require.Empty(t, done)
+}

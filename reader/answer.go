@@ -1,0 +1,118 @@
+package reader
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"kudos/httpserver/problem"
+	"kudos/reader/view"
+	"kudos/reader/wire"
+)
+
+// Values of headers that many answers share.
+var (
+	jsonType, yamlType = []string{"application/json"}, []string{"application/yaml"}
+	noCache, private   = []string{"no-cache"}, []string{"private, no-cache"}
+)
+
+// reply is a successful answer.
+type reply struct {
+	body                 []byte
+	contentType, caching []string
+	etag, asOf           string // "": has none
+}
+
+// write writes the reply, or that the client has it already. A failed write means that the client is gone.
+func (a reply) write(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h["Cache-Control"] = a.caching
+	if a.asOf != "" {
+		h.Set("Kudos-As-Of", a.asOf)
+	}
+	if a.etag != "" {
+		h.Set("ETag", a.etag)
+		if matches(r.Header["If-None-Match"], a.etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	h["Content-Type"] = a.contentType
+	// What is longer than the server's buffer would go out in chunks.
+	if len(a.body) > 2048 {
+		h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	}
+	_, _ = w.Write(a.body)
+}
+
+// encode makes a reply of what is requested too seldom to have an encoder of its own.
+func encode(q *request, caching []string, body any) (reply, error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return reply{}, fmt.Errorf("encoding the answer to %s: %w", q.Request.URL.Path, err)
+	}
+	return reply{body: b, contentType: jsonType, caching: caching}, nil
+}
+
+// etagOf is the weak entity tag of an answer's content: the same of every reader.
+func etagOf(content []byte) string {
+	b := append(make([]byte, 0, 20), `W/"`...)
+	return string(append(strconv.AppendUint(b, xxhash.Sum64(content), 16), '"'))
+}
+
+// matches compares weakly (RFC 9110, 13.1.2). A tag of ours has no comma in it.
+func matches(ifNoneMatch []string, etag string) bool {
+	for _, line := range ifNoneMatch {
+		for tag := range strings.SplitSeq(line, ",") {
+			tag = strings.TrimSpace(tag)
+			if tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(etag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refusal is an answer that is not a success, on its way to the client.
+type refusal struct {
+	*problem.Problem
+	// AsOf, with not-covered: how far the answer would have gone.
+	AsOf []wire.Position `json:"as_of,omitempty"`
+	// again: it may be otherwise in a moment.
+	again bool
+}
+
+func (r *refusal) Error() string { return r.Detail }
+
+// retryAfter is what a client is told to wait, in seconds, before it asks again.
+const retryAfter = "1"
+
+func refuse(p *problem.Problem) *refusal      { return &refusal{Problem: p} }
+func unavailable(p *problem.Problem) *refusal { return &refusal{Problem: p, again: true} }
+
+// fail answers with what kept a request from its answer.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var no *refusal
+	var notReady *view.NotReadyError
+	switch {
+	case errors.As(err, &no):
+	case errors.As(err, &notReady):
+		no = unavailable(problem.New(http.StatusServiceUnavailable, "not-ready",
+			"The reader is not ready for this", "%s", notReady.Error()))
+	case errors.Is(err, view.ErrNoReactions):
+		no = refuse(problem.New(http.StatusNotFound, "no-reactions", "This reader keeps counts only", "%s", err))
+	default:
+		a.log.Error("a request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		no = refuse(problem.New(http.StatusInternalServerError, "internal",
+			"The reader failed", "the reader could not answer; its log says why"))
+	}
+	if no.again {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	problem.WriteBody(w, no.Status, no)
+}

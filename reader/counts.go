@@ -1,0 +1,77 @@
+package reader
+
+import (
+	"bytes"
+
+	"kudos/httpserver/problem"
+	"kudos/reader/wire"
+)
+
+// getLikes answers the counts of one post.
+func (a *api) getLikes(q *request) (reply, error) {
+	post, covered := q.PathID("post_id"), q.minOffset()
+	if err := a.coverPost(q, covered, post); err != nil {
+		return reply{}, err
+	}
+	q.posts = append(q.posts[:0], post)
+	counts, asOf, err := a.likes.Counts(q.posts)
+	if err != nil {
+		return reply{}, err
+	}
+	answer := wire.NewPostLikes(post, counts[0], asOf[0])
+	q.body = answer.AppendJSON(q.body[:0])
+	return a.countsReply(q.body, asOf), nil
+}
+
+// getManyLikes answers the counts of posts in the query.
+func (a *api) getManyLikes(q *request) (reply, error) {
+	q.posts = q.Posts(q.posts[:0], wire.MaxPosts)
+	asOf, err := a.manyLikes(q, q.minOffsets())
+	if err != nil {
+		return reply{}, err
+	}
+	return a.countsReply(q.body, asOf), nil
+}
+
+// getManyLikesByBody answers the counts of posts in the body.
+func (a *api) getManyLikesByBody(q *request) (reply, error) {
+	if err := q.refusal(); err != nil {
+		return reply{}, err
+	}
+	if p := problem.RequireMediaType(q.Request, "application/json"); p != nil {
+		return reply{}, refuse(p)
+	}
+	raw, err := a.bodies.Read(q.w, q.Request)
+	if err != nil {
+		return reply{}, refuse(problem.UnreadBody(err, maxBody))
+	}
+	if err := a.work(q); err != nil {
+		return reply{}, err
+	}
+	if _, err := a.manyLikes(q, q.readBody(raw)); err != nil {
+		return reply{}, err
+	}
+	return reply{body: q.body, contentType: jsonType, caching: noCache}, nil
+}
+
+// manyLikes makes the body of an answer about q.posts.
+func (a *api) manyLikes(q *request, covered []wire.Position) (asOf []wire.Position, err error) {
+	if err := a.cover(q, covered, nil); err != nil {
+		return nil, err
+	}
+	counts, asOf, err := a.likes.Counts(q.posts)
+	if err != nil {
+		return nil, err
+	}
+	q.body = wire.AppendManyLikes(q.body[:0], q.posts, counts, asOf)
+	return asOf, nil
+}
+
+// countsReply is a reply whose body ends with as_of, which the entity tag leaves out: it moves with every event, and
+// the counts with few.
+func (a *api) countsReply(body []byte, asOf []wire.Position) reply {
+	content := body[:bytes.LastIndex(body, []byte(`"as_of"`))]
+	return reply{
+		body: body, contentType: jsonType, caching: a.public, etag: etagOf(content), asOf: wire.PositionsText(asOf),
+	}
+}

@@ -1,0 +1,117 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"kudos/httpserver/problem"
+	"kudos/reader/query"
+	"kudos/reader/view"
+	"kudos/reader/wire"
+	"kudos/schema"
+)
+
+// cover refuses a request that is not valid, and waits, MaxWait at most, until the copy is as of these positions or
+// later. It does not wait for what is beyond the end of likes. A position without a partition is in the only one of
+// homes.
+func (a *api) cover(q *request, want []wire.Position, homes func() ([]int32, error)) error {
+	if err := q.refusal(); err != nil {
+		return err
+	}
+	if len(want) == 1 && want[0].Partition == somePartition {
+		partitions, err := homes()
+		if err != nil {
+			return err
+		}
+		if len(partitions) > 1 {
+			return invalidMinOffset("names no partition, and the post is in %d of them (it has user buckets): "+
+				"give partition:offset", len(partitions))
+		}
+		want[0].Partition = partitions[0]
+	}
+	missing, err := a.missing(want)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	if err := a.wait(q); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(q.Request.Context(), a.options.MaxWait)
+	defer cancel()
+	waiting, stop := context.WithCancelCause(bounded)
+	defer stop(nil)
+	go func() {
+		if err := a.likes.CheckEnds(waiting, missing); err != nil {
+			stop(err)
+		}
+	}()
+	for _, p := range missing {
+		err := a.likes.Wait(waiting, p)
+		var beyond *view.BeyondEndError
+		switch {
+		case err == nil:
+		case errors.As(context.Cause(waiting), &beyond):
+			return invalidMinOffset("%s", beyond)
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+			return a.notCovered(want)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// coverPost is cover of events of one post.
+func (a *api) coverPost(q *request, want []wire.Position, post uint64) error {
+	return a.cover(q, want, func() ([]int32, error) { return a.likes.Homes(post) })
+}
+
+// missing returns those of the positions that the copy is not as of yet.
+func (a *api) missing(want []wire.Position) (missing []wire.Position, err error) {
+	if len(want) == 0 {
+		return nil, nil
+	}
+	partitions, err := a.likes.Partitions()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range want {
+		if p.Partition >= partitions {
+			return nil, invalidMinOffset("partition %d does not exist; the topic %s has %d, from 0 on",
+				p.Partition, schema.TopicLikes, partitions)
+		}
+		if asOf, err := a.likes.AsOf(p.Partition); err != nil || asOf.Offset < p.Offset {
+			missing = append(missing, p)
+		}
+	}
+	return missing, nil
+}
+
+// invalidMinOffset refuses a min_offset that is well-formed and never covered.
+func invalidMinOffset(format string, args ...any) error {
+	wrong := problem.FieldError{Field: minOffset, Reason: query.OutOfRange, Detail: fmt.Sprintf(format, args...)}
+	return refuse(problem.InvalidRequest(wrong))
+}
+
+// notCovered says how far the partitions are that were waited for.
+func (a *api) notCovered(want []wire.Position) error {
+	no := unavailable(problem.New(http.StatusServiceUnavailable, "not-covered", "The event is not here yet",
+		"the reader has not come to %s within %s (reader.max_wait); as_of is how far it is",
+		minOffset, a.options.MaxWait))
+	var partitions []int32
+	for _, p := range want {
+		partitions = append(partitions, p.Partition)
+	}
+	slices.Sort(partitions)
+	for _, partition := range slices.Compact(partitions) {
+		asOf, err := a.likes.AsOf(partition)
+		if err != nil {
+			return err
+		}
+		no.AsOf = append(no.AsOf, asOf)
+	}
+	return no
+}

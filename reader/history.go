@@ -1,0 +1,122 @@
+package reader
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"kudos/httpserver/problem"
+	"kudos/reader/query"
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/sql"
+)
+
+// history is what the API needs of MySQL (sql.Shards).
+type history interface {
+	// LikesByHour has the hours of event time from `from` to before `to` that have rows,
+	// in order. schema.Global is all regions together.
+	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
+}
+
+const (
+	// historyTimeout bounds the wait for MySQL.
+	historyTimeout = 5 * time.Second
+	maxIntervals   = 1000
+)
+
+// getLikesOverTime answers likes by hour or day.
+func (a *api) getLikesOverTime(q *request) (reply, error) {
+	region := q.Region("region", q.Value("region"))
+	name := q.OneOf("interval", "hour", "hour", "day")
+	interval, otherwise := time.Hour, 24*time.Hour
+	if name == "day" {
+		interval, otherwise = 24*time.Hour, 30*24*time.Hour
+	}
+	from, to := q.span(interval, otherwise, a.now())
+	if err := q.refusal(); err != nil {
+		return reply{}, err
+	}
+	hours, err := a.likesByHour(q.Request.Context(), region, from, to)
+	if err != nil {
+		return reply{}, err
+	}
+	return encode(q, a.public, wire.LikesOverTime{
+		Region: schema.RankingRegion(region), Interval: name, From: from, To: to,
+		Points: points(hours, from, to, interval),
+	})
+}
+
+// span reads from and to, and rounds them outwards to the interval (UTC).
+func (q *request) span(interval, otherwise time.Duration, now time.Time) (from, to time.Time) {
+	before := len(q.Wrong())
+	to = q.time("to", now.UTC())
+	if down := to.Truncate(interval); down.Before(to) {
+		to = down.Add(interval)
+	}
+	from = q.time("from", to.Add(-otherwise)).Truncate(interval)
+	if len(q.Wrong()) > before {
+		return from, to
+	}
+	switch n := to.Sub(from) / interval; {
+	case n < 1:
+		q.Refuse("from", query.OutOfRange, "must be before to, which is %s", to.Format(time.RFC3339))
+	case n > maxIntervals:
+		q.Refuse("from", query.OutOfRange, "is %d intervals before to, which is %s; %d at most",
+			n, to.Format(time.RFC3339), maxIntervals)
+	}
+	return from, to
+}
+
+func (q *request) time(name string, otherwise time.Time) time.Time {
+	s := q.Value(name)
+	if s == "" {
+		return otherwise
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	switch {
+	case err != nil:
+		q.Refuse(name, string(schema.Undecodable),
+			"%.40q is not a time, as 2026-11-21T10:00:00Z (a + is written %%2B)", s)
+	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // span stays within what time.Duration can say
+		q.Refuse(name, query.OutOfRange, "%.40q is not between 1970 and 2200", s)
+	}
+	return t.UTC()
+}
+
+// likesByHour asks MySQL, within a bound of its own. It logs once that MySQL fails, and once that it answers again.
+func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
+	if a.history == nil {
+		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "This reader has no MySQL",
+			"likes over time come from MySQL, and neither mysql.dsn nor mysql.shards is set here; all else needs none"))
+	}
+	bounded, cancel := context.WithTimeout(ctx, min(historyTimeout, a.options.WriteTimeout/2))
+	defer cancel()
+	hours, err := a.history.LikesByHour(bounded, region, from, to)
+	if err != nil {
+		if ctx.Err() == nil && !a.historyAway.Swap(true) { // else it is the client that is gone
+			a.log.Warn("likes over time cannot be answered", "err", err)
+		}
+		return nil, unavailable(problem.New(http.StatusServiceUnavailable, "mysql-away", "MySQL does not answer",
+			"likes over time come from MySQL, which did not answer; all else is answered without it. "+
+				"The reader's log says more"))
+	}
+	if a.historyAway.Swap(false) {
+		a.log.Info("MySQL answers; likes over time are answered again")
+	}
+	return hours, nil
+}
+
+// points puts the hours into their intervals, of which each is there.
+func points(hours []sql.HourLikes, from, to time.Time, interval time.Duration) []wire.TimeLikes {
+	list := make([]wire.TimeLikes, to.Sub(from)/interval)
+	for i := range list {
+		list[i].From = from.Add(time.Duration(i) * interval)
+	}
+	for _, h := range hours {
+		p := &list[h.Hour.Sub(from)/interval]
+		p.Likes += h.Likes
+		p.Dislikes += h.Dislikes
+	}
+	return list
+}

@@ -1,0 +1,91 @@
+package reader
+
+import (
+	"errors"
+	"net/http"
+
+	"kudos/httpserver/problem"
+	"kudos/reader/view"
+	"kudos/reader/wire"
+	"kudos/schema"
+)
+
+// listRankings answers which rankings there are.
+func (a *api) listRankings(q *request) (reply, error) {
+	if err := q.refusal(); err != nil {
+		return reply{}, err
+	}
+	rankings, err := a.rankings.List()
+	if err != nil {
+		return reply{}, err
+	}
+	body := wire.Rankings{Rankings: make([]wire.RankingName, len(rankings))}
+	for i, k := range rankings {
+		body.Rankings[i] = wire.RankingName{Region: k.Region, Window: k.Window, To: k.To, Posts: len(k.Posts)}
+	}
+	return encode(q, a.public, body)
+}
+
+// getTrending answers the newest ranking of a region and window.
+func (a *api) getTrending(q *request) (reply, error) {
+	region, window := q.Region("region", q.Request.PathValue("region")), q.Window("window")
+	return a.ranking(q, region, window)
+}
+
+// getLeaderboard answers the most liked posts of the day or of all time.
+func (a *api) getLeaderboard(q *request) (reply, error) {
+	region := q.Region("region", q.Value("region"))
+	period := q.OneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)
+	return a.ranking(q, region, period)
+}
+
+func (a *api) ranking(q *request, region schema.Region, window string) (reply, error) {
+	if err := q.refusal(); err != nil {
+		return reply{}, err
+	}
+	name := schema.RankingRegion(region)
+	ranking, err := a.rankings.Get(name, window)
+	if err != nil {
+		return reply{}, err
+	}
+	if ranking == nil {
+		return reply{}, refuse(problem.New(http.StatusNotFound, "no-ranking", "There is no such ranking",
+			"nothing was ever ranked for region %s and window %s; GET /v1/trending lists what there is", name, window))
+	}
+	r, err := encode(q, a.public, wire.NewRanking(ranking.Ranking))
+	r.etag = etagOf(r.body)
+	return r, err
+}
+
+// getStats answers totals, and how far behind the reader is.
+func (a *api) getStats(q *request) (reply, error) {
+	if err := q.refusal(); err != nil {
+		return reply{}, err
+	}
+	partitions, err := a.likes.Partitions()
+	if err != nil {
+		return reply{}, err
+	}
+	totals := a.likes.Totals()
+	stats := wire.Stats{
+		Posts: totals.Posts, Likes: totals.Likes, Dislikes: totals.Dislikes,
+		EventsBehind: -1, LagMs: -1, Partitions: make([]wire.PartitionStats, partitions),
+	}
+	for i := range partitions {
+		asOf, err := a.likes.AsOf(i)
+		var notReady *view.NotReadyError
+		switch {
+		case err == nil:
+			stats.Partitions[i] = wire.PartitionStats{AsOf: asOf, Ready: true}
+			stats.Events += asOf.Offset
+		case errors.As(err, &notReady):
+			stats.Partitions[i] = wire.PartitionStats{AsOf: wire.Position{Partition: i}}
+		default:
+			return reply{}, err
+		}
+	}
+	if events, behind, known := a.likes.Lag(); known {
+		stats.EventsBehind, stats.LagMs = events, behind.Milliseconds()
+	}
+	return encode(q, noCache, stats)
+}

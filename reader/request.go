@@ -1,0 +1,134 @@
+package reader
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"kudos/httpserver/problem"
+	"kudos/reader/query"
+	"kudos/reader/wire"
+	"kudos/schema"
+)
+
+const (
+	minOffset = "min_offset"
+	maxOffset = 1<<63 - 2 // of an event: the offset after it can be said too
+	// somePartition stands for the partition of an event that does not name it.
+	somePartition = -1
+
+	// maxBody is enough for MaxPosts ids and as many offsets, with white space.
+	maxBody = 256 << 10
+	// maxBodies bounds the memory of bodies that are arriving (64 MiB): what that many whole ones take.
+	maxBodies = 256
+)
+
+// refusal is nil, or has all that is wrong with the request.
+func (q *request) refusal() error {
+	if wrong := q.Wrong(); len(wrong) > 0 {
+		return refuse(problem.InvalidRequest(wrong...))
+	}
+	return nil
+}
+
+// minOffset reads the position of an event that the answer must cover, as the least "as of" that does; none if none is
+// asked for. With one post, the partition may be left out.
+func (q *request) minOffset() []wire.Position {
+	s := q.Value(minOffset)
+	if s == "" || strings.Contains(s, ":") && !strings.Contains(s, ",") {
+		return q.minOffsets()
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil || n > maxOffset {
+		q.Add(problem.NotANumber(minOffset, s))
+		return nil
+	}
+	return []wire.Position{{Partition: somePartition, Offset: int64(n) + 1}}
+}
+
+// minOffsets is minOffset of several events.
+func (q *request) minOffsets() (covered []wire.Position) {
+	s := q.Value(minOffset)
+	if s == "" {
+		return nil
+	}
+	if n := strings.Count(s, ",") + 1; n > wire.MaxPosts {
+		q.Refuse(minOffset, query.TooMany, "has %d places; %d at most", n, wire.MaxPosts)
+		return nil
+	}
+	for place := range strings.SplitSeq(s, ",") {
+		p, ok := wire.ParsePosition(place)
+		if !ok || p.Offset > maxOffset {
+			q.Refuse(minOffset, string(schema.Undecodable), "%.40q is not partition:offset", place)
+			return nil
+		}
+		p.Offset++
+		covered = append(covered, p)
+	}
+	return covered
+}
+
+// readBody reads the body of a POST, up to the first thing that is wrong: the posts, and min_offset.
+func (q *request) readBody(raw []byte) (covered []wire.Position) {
+	fields, wrong := problem.ParseFields(raw, "body", query.PostIDs, minOffset)
+	if wrong != nil {
+		q.Add(wrong)
+		return nil
+	}
+	q.posts = q.readIDs(fields[query.PostIDs])
+	if fields[minOffset] == nil || len(q.Wrong()) > 0 {
+		return nil
+	}
+	return q.readPositions(fields[minOffset])
+}
+
+// readIDs reads a JSON array of ids, each a number or a string; raw is valid JSON.
+func (q *request) readIDs(raw json.RawMessage) []uint64 {
+	list, isArray := bytes.CutPrefix(raw, []byte("["))
+	if !isArray {
+		q.Refuse(query.PostIDs, string(schema.Undecodable), "must be an array of the posts' ids")
+		return nil
+	}
+	text := strings.TrimSpace(string(list[:len(list)-1]))
+	if text == "" {
+		q.Refuse(query.PostIDs, problem.Empty, "names no post")
+		return nil
+	}
+	return q.IDs(q.posts[:0], text, wire.MaxPosts, func(item string) string {
+		item = strings.TrimSpace(item)
+		if n := len(item); n >= 2 && item[0] == '"' && item[n-1] == '"' {
+			item = item[1 : n-1] // a string with a comma in it is no id either, whole or in parts
+		}
+		return item
+	})
+}
+
+// readPositions reads a JSON array of positions of events.
+func (q *request) readPositions(raw json.RawMessage) []wire.Position {
+	var places []struct {
+		Partition *int32 `json:"partition"`
+		Offset    *int64 `json:"offset"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&places); err != nil || places == nil {
+		q.Refuse(minOffset, string(schema.Undecodable),
+			`must be an array of places, each as {"partition":3,"offset":1018}`)
+		return nil
+	}
+	if len(places) > wire.MaxPosts {
+		q.Refuse(minOffset, query.TooMany, "has %d places; %d at most", len(places), wire.MaxPosts)
+		return nil
+	}
+	covered := make([]wire.Position, len(places))
+	for i, p := range places {
+		if p.Partition == nil || p.Offset == nil || *p.Partition < 0 || *p.Offset < 0 || *p.Offset > maxOffset {
+			q.Refuse(minOffset, string(schema.Undecodable),
+				"number %d of the list is no place: partition and offset must be there, from 0 on", i+1)
+			return nil
+		}
+		covered[i] = wire.Position{Partition: *p.Partition, Offset: *p.Offset + 1}
+	}
+	return covered
+}

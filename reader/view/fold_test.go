@@ -1,0 +1,310 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kudos/dev/testkit"
+	"kudos/dev/testkit/apikit"
+	"kudos/integration/testrun"
+	"kudos/reader/wire"
+	"kudos/schema"
+	"kudos/stream/kafka"
+)
+
+const (
+	partitions = 3
+	patience   = 30 * time.Second
+)
+
+// broker is an embedded one that has the topics.
+func broker(t *testing.T, topics ...string) (*testkit.Cluster, kafka.Options) {
+	t.Helper()
+	return apikit.Broker(t, partitions, topics)
+}
+
+// snapshot is what a partition's copy must be as of a place in likes.
+type snapshot struct {
+	counts map[uint64]schema.Counts
+	pairs  map[uint64]map[uint64]Reaction // by post, user; none is the zero one
+}
+
+// fold writes what the fold would to an embedded broker: transactions of pairs, counts and progress. It remembers what
+// each partition was after each.
+type fold struct {
+	t       *testing.T
+	cluster *testkit.Cluster
+	kafka   kafka.Options
+	cl      []*kgo.Client // a transactional one each partition
+	random  *rand.Rand
+	id      schema.TopicID
+	// torn, if set, writes without transactions: a reader sees each piece as it comes, as where a fetch ends within a
+	// transaction.
+	torn *kgo.Client
+
+	mu struct {
+		sync.Mutex
+		after [partitions]map[int64]snapshot // by NextOffset
+		last  [partitions]int64
+	}
+}
+
+// newFold has folded n transactions.
+func newFold(t *testing.T, seed uint64, n int) *fold {
+	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
+	return newFoldOn(t, cluster, kafka, seed, n)
+}
+
+func newFoldOn(t *testing.T, cluster *testkit.Cluster, kafka kafka.Options, seed uint64, n int) *fold {
+	f := &fold{t: t, cluster: cluster, kafka: kafka, id: schema.TopicID{1, 2, 3, 4}}
+	f.random = rand.New(rand.NewPCG(seed, 1))
+	for p := range partitions {
+		id := fmt.Sprintf("fold-%d", p)
+		f.cl = append(f.cl, cluster.Client(kgo.DefaultProduceTopic(schema.TopicState), kgo.TransactionalID(id)))
+		f.mu.after[p] = map[int64]snapshot{}
+		f.transaction(int32(p), 0)
+	}
+	f.run(n)
+	return f
+}
+
+// tear has what is committed from now on come in pieces.
+func (f *fold) tear() { f.torn = f.cluster.Client(kgo.DefaultProduceTopic(schema.TopicState)) }
+
+// recreate deletes a topic and creates it again.
+func (f *fold) recreate(topic string) {
+	adm := kadm.NewClient(f.cluster.Client())
+	_, err := adm.DeleteTopic(f.t.Context(), topic)
+	require.NoError(f.t, err)
+	_, err = adm.CreateTopic(f.t.Context(), partitions, 1, nil, topic)
+	require.NoError(f.t, err)
+}
+
+// like appends n events to a partition of likes, which nothing folds.
+func (f *fold) like(partition int32, n int) {
+	for range n {
+		f.cluster.Produce(&kgo.Record{Topic: schema.TopicLikes, Partition: partition, Value: []byte("{}")})
+	}
+}
+
+// posts that the model speaks of; some are never liked.
+const posts, users = 40, 30
+
+func postsOf(partition int32) (of []uint64) {
+	for post := uint64(1); post <= posts; post++ {
+		if schema.PartitionFor(post, partitions) == partition {
+			of = append(of, post)
+		}
+	}
+	return of
+}
+
+func (s snapshot) clone() snapshot {
+	c := snapshot{counts: map[uint64]schema.Counts{}, pairs: map[uint64]map[uint64]Reaction{}}
+	maps.Copy(c.counts, s.counts)
+	for post, users := range s.pairs {
+		c.pairs[post] = maps.Clone(users)
+	}
+	return c
+}
+
+// transaction folds some random events of a partition, and commits them.
+func (f *fold) transaction(partition int32, events int) {
+	f.mu.Lock()
+	next := f.mu.last[partition]
+	state := f.mu.after[partition][next].clone()
+	f.mu.Unlock()
+
+	of := postsOf(partition)
+	var records []*kgo.Record
+	add := func(key, value []byte) { records = append(records, &kgo.Record{Key: key, Value: value}) }
+	touched := map[uint64]bool{}
+	for range events {
+		next++
+		post, user := of[f.random.IntN(len(of))], f.random.Uint64N(users)+1
+		pair := schema.Pair{
+			Reaction: schema.Reaction(f.random.IntN(3)), TimeMs: next, Offset: next, SinceMs: next,
+			Region: schema.Region{'D', 'E'},
+		}
+		if state.pairs[post] == nil {
+			state.pairs[post] = map[uint64]Reaction{}
+		}
+		count := func(r schema.Reaction, by int64) {
+			c := state.counts[post]
+			switch r {
+			case schema.Liked:
+				c.Likes += by
+			case schema.Disliked:
+				c.Dislikes += by
+			}
+			state.counts[post] = c
+		}
+		count(state.pairs[post][user].Reaction, -1)
+		count(pair.Reaction, 1)
+		state.pairs[post][user] = Reaction{pair.Reaction, pair.SinceMs, pair.Region}
+		if pair.Reaction == schema.NoReaction {
+			delete(state.pairs[post], user)
+		}
+		add(schema.AppendPairKey(nil, post, user), schema.AppendPair(nil, &pair))
+		touched[post] = true
+	}
+	for post := range touched {
+		add(schema.AppendCountsKey(nil, post), schema.AppendCounts(nil, state.counts[post]))
+	}
+	f.commitAs(partition, next, state, records)
+}
+
+// commitAs commits a transaction after which a partition is state, as of next.
+func (f *fold) commitAs(partition int32, next int64, state snapshot, records []*kgo.Record) {
+	f.mu.Lock() // before the commit, so that nobody reads what is not known here
+	f.mu.after[partition][next], f.mu.last[partition] = state, next
+	f.mu.Unlock()
+	f.commit(partition, schema.Progress{NextOffset: next}, records...)
+}
+
+// commit commits records and a progress record behind them, and returns the position.
+func (f *fold) commit(partition int32, progress schema.Progress, records ...*kgo.Record) wire.Position {
+	progress.SourceID, progress.Partitions = f.id, partitions
+	value := schema.AppendProgress(nil, &progress)
+	records = append(records, &kgo.Record{Key: []byte(schema.StateProgressKey), Value: value})
+	for _, rec := range records {
+		rec.Partition = partition
+	}
+	ctx := testkit.Context(f.t)
+	if f.torn != nil {
+		for part := range slices.Chunk(records, 5) {
+			require.NoError(f.t, f.torn.ProduceSync(ctx, part...).FirstErr())
+		}
+	} else {
+		cl := f.cl[partition]
+		require.NoError(f.t, cl.BeginTransaction())
+		require.NoError(f.t, cl.ProduceSync(ctx, records...).FirstErr())
+		require.NoError(f.t, cl.EndTransaction(ctx, kgo.TryCommit))
+	}
+	return wire.Position{Partition: partition, Offset: progress.NextOffset}
+}
+
+// run commits n transactions.
+func (f *fold) run(n int) {
+	for range n {
+		f.transaction(int32(f.random.IntN(partitions)), f.random.IntN(30))
+	}
+}
+
+func (f *fold) snapshot(at wire.Position) snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, ok := f.mu.after[at.Partition][at.Offset]
+	require.True(f.t, ok, "no transaction ends at %s", at)
+	return s
+}
+
+func (f *fold) end(partition int32) wire.Position {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return wire.Position{Partition: partition, Offset: f.mu.last[partition]}
+}
+
+// start runs a copy; stop returns when it has ended, and is called at the end anyway.
+func start(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	return testrun.Start(t, "the copy", patience, run)
+}
+
+// newCopy makes a copy with reactions, which does not run.
+func newCopy(kafka kafka.Options, dir string) *Likes {
+	return NewLikes(Options{StateDir: dir, CacheBytes: 8 << 20, Reactions: true}, kafka, testkit.Log())
+}
+
+// newLikes makes a copy that runs.
+func newLikes(t *testing.T, kafka kafka.Options) *Likes {
+	l := newCopy(kafka, t.TempDir())
+	start(t, l.Run)
+	return l
+}
+
+// follow makes a copy that runs and has all that the fold has committed.
+func (f *fold) follow(dir string) (l *Likes, stop func()) {
+	l = newCopy(f.kafka, dir)
+	stop = start(f.t, l.Run)
+	f.caughtUp(l)
+	return l, stop
+}
+
+func wait(t *testing.T, l *Likes, at ...wire.Position) {
+	t.Helper()
+	for _, p := range at {
+		require.NoError(t, l.Wait(testkit.Context(t), p), "partition %d: %v", p.Partition, l.Ready())
+	}
+}
+
+// caughtUp waits until the copy has all that the fold has committed.
+func (f *fold) caughtUp(l *Likes) {
+	f.t.Helper()
+	for p := range int32(partitions) {
+		wait(f.t, l, f.end(p))
+	}
+}
+
+// requireSame compares everything that the copy answers with the model, as of whatever position each answer names.
+func (f *fold) requireSame(l *Likes) {
+	f.t.Helper()
+	all := make([]uint64, posts)
+	for i := range all {
+		all[i] = uint64(i) + 1
+	}
+	counts, asOf, err := l.Counts(all)
+	require.NoError(f.t, err)
+	require.Len(f.t, asOf, partitions)
+	for i, post := range all {
+		at := asOf[schema.PartitionFor(post, partitions)]
+		require.Equal(f.t, f.snapshot(at).counts[post], counts[i], "post %d as of %s", post, at)
+		one, alone, err := l.Counts(all[i : i+1])
+		require.NoError(f.t, err)
+		require.Equal(f.t, f.snapshot(alone[0]).counts[post], one[0], "post %d as of %s", post, alone[0])
+		f.requireSameLikers(l, post)
+	}
+}
+
+// requireAll wants the copy to have all that the fold has committed, and nothing else.
+func (f *fold) requireAll(l *Likes) {
+	f.t.Helper()
+	f.caughtUp(l)
+	f.requireSame(l)
+	var want Totals
+	for p := range int32(partitions) {
+		for _, c := range f.snapshot(f.end(p)).counts {
+			want.add(schema.Counts{}, c)
+		}
+	}
+	require.Equal(f.t, want, l.Totals())
+}
+
+func (f *fold) requireSameLikers(l *Likes, post uint64) {
+	f.t.Helper()
+	likers, next, at, err := l.Likers(post, 0, users)
+	require.NoError(f.t, err)
+	require.Zero(f.t, next)
+	state := f.snapshot(at)
+	var want []wire.Liker
+	for user := uint64(1); user <= users; user++ {
+		if r := state.pairs[post][user]; r.Reaction == schema.Liked {
+			want = append(want, wire.Liker{UserID: user, Since: wire.Millis(r.SinceMs), Region: r.Region.String()})
+		}
+	}
+	require.Equal(f.t, want, likers, "likers of post %d as of %s", post, at)
+	user := post%users + 1
+	have, at, err := l.Reaction(post, user)
+	require.NoError(f.t, err)
+	require.Equal(f.t, f.snapshot(at).pairs[post][user], have, "post %d user %d as of %s", post, user, at)
+}

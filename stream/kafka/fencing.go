@@ -1,0 +1,66 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// fence initializes the client's transactional id: whoever had it before can write nothing any more, and the
+// transaction that it left open is aborted. This is how the fold and every tool take a partition.
+func fence(ctx context.Context, cl TxnClient) error {
+	_, _, err := cl.ProducerID(ctx)
+	return asFenced(err)
+}
+
+// NewFencingClient makes a client for a tool's transactions, which fences whoever has the transactional id. After an
+// error in a transaction close it: aborting would initialize the id again. The next to fence aborts.
+func (o Options) NewFencingClient(
+	ctx context.Context, log *slog.Logger, id string, extra ...kgo.Opt,
+) (*kgo.Client, error) {
+	cl, err := o.NewClient(log, append([]kgo.Opt{
+		kgo.TransactionalID(id),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	}, extra...)...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.RequestTimeout)
+	defer cancel()
+	if err := fence(ctx, cl); err != nil {
+		cl.Close()
+		return nil, err
+	}
+	return cl, nil
+}
+
+const (
+	takenOverTries = 10
+	takenOverPause = 100 * time.Millisecond
+)
+
+// RetryTakenOver does something under a partition's transactional id, and again if a worker takes the id over: one
+// whose partition is parked looks at it again now and then, and leaves it alone if it has to stay parked.
+func RetryTakenOver(ctx context.Context, do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		if err == nil || try == takenOverTries || !IsTakenOver(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(try) * takenOverPause):
+		}
+	}
+}
+
+// IsTakenOver tells whether a transaction failed because somebody else initialized its id.
+func IsTakenOver(err error) bool {
+	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+		errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.ConcurrentTransactions)
+}

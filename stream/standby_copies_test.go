@@ -1,0 +1,254 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"kudos/dev/testkit"
+	"kudos/stream/store"
+)
+
+// standbyOf follows all partitions of the table, as a member that owns none does.
+func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *store.Set) {
+	stores := store.NewSet(dir, 8<<20, testkit.Log())
+	c.t.Cleanup(stores.Close)
+	copies := stores.Standby()
+	c.t.Cleanup(copies.Close)
+	s := newStandby(context.Background(),
+		&ProcessorOptions{Group: testGroup, Standby: copies, Kafka: c.kafka, ShutdownTimeout: testkit.Patience},
+		testkit.Log())
+	c.t.Cleanup(s.close)
+	for _, change := range change {
+		change(s)
+	}
+	s.follow(nil)
+	return s, copies
+}
+
+// states are what the copies do, by partition.
+func (s *standby) states() (states []string) {
+	statuses, _ := s.Status()
+	for _, status := range statuses {
+		states = append(states, standbyStates[status.State])
+	}
+	return states
+}
+
+// ends tells whether the copy of partition 0 is there, and its last offset this one.
+func ends(copies *store.Set, last int64) bool {
+	s := copies.Get(testkit.Table, 0)
+	if s == nil {
+		return false
+	}
+	offset, ok := s.Offset()
+	return ok && offset == last
+}
+
+// follows tells whether the only copy does.
+func (s *standby) follows() bool { return slices.Equal(s.states(), []string{standbyFollowing}) }
+
+// content is what a store has; nobody else may be writing.
+func content(t testing.TB, s *store.Store) (have []string) {
+	require.NoError(t, store.Scan(s, nil, nil, func(key, value []byte) (bool, error) {
+		have = append(have, string(key)+"="+string(value))
+		return true, nil
+	}))
+	return have
+}
+
+// closed returns what the store of a partition has that nobody uses, and up to where.
+func closed(t testing.TB, stores *store.Set, partition int32) (have []string, offset int64) {
+	st := stores.Get(testkit.Table, partition)
+	require.NoError(t, st.Open())
+	defer func() { require.NoError(t, st.Close()) }()
+	offset, ok := st.Offset()
+	require.True(t, ok)
+	return content(t, st), offset
+}
+
+// TestStandbyCopiesWhatIsCommitted: what is not is not there, and the copy does not say that it covers it.
+func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(testkit.Table, 1)
+	c.Transact("a", testkit.Commit(), testkit.Record(testkit.Table, 0, "a", "1"))
+	c.Transact("b", testkit.Abort(), testkit.Record(testkit.Table, 0, "b", "1"))
+	s, copies := c.standbyOf(t.TempDir())
+	testkit.WaitFor(t, "what is settled", func() bool { return s.follows() && ends(copies, 3) })
+	c.Transact("c", nil, testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "c", "2"))
+	c.Produce(testkit.Record(testkit.Table, 0, "d", "2")) // behind what is open
+	counts := c.CountRequests()
+	testkit.WaitFor(t, "two fetches", func() bool { return counts.Of(kmsg.Fetch) >= 2 })
+	s.close()
+	have, offset := closed(t, copies, 0)
+	require.EqualValues(t, 3, offset, "the last stable offset")
+	require.Equal(t, []string{"a=1"}, have)
+}
+
+// TestStandbyThatFails: a copy that cannot be written harms no other, and is followed when it can be.
+func TestStandbyThatFails(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(testkit.Table, 3)
+	for p := range int32(3) {
+		c.Produce(testkit.Records(testkit.Table, p, 0, 5)...)
+	}
+	dir := t.TempDir()
+	blocked := filepath.Join(dir, testkit.Table, "1")
+	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o755))
+	require.NoError(t, os.WriteFile(blocked, nil, 0o600)) // where the folder would be
+	s, copies := c.standbyOf(dir)
+	testkit.WaitFor(t, "the other copies", func() bool {
+		return slices.Equal(s.states(), []string{standbyFollowing, standbyFailing, standbyFollowing})
+	})
+	require.NoError(t, os.Remove(blocked))
+	testkit.WaitFor(t, "the copy that failed", func() bool {
+		return slices.Equal(s.states(), []string{standbyFollowing, standbyFollowing, standbyFollowing})
+	})
+	s.close()
+	have, _ := closed(t, copies, 1)
+	require.Len(t, have, 5)
+}
+
+// TestStandbyOfACorruptedStore: it is made again from Kafka.
+func TestStandbyOfACorruptedStore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Fill(testkit.Table, 1, 5)
+	s, copies := c.standbyOf(t.TempDir())
+	testkit.WaitFor(t, "the copy", s.follows)
+	copies.Get(testkit.Table, 0).Distrust(errors.New("for a test"))
+	c.Produce(testkit.Records(testkit.Table, 0, 5, 5)...)
+	testkit.WaitFor(t, "the copy made again", func() bool { return ends(copies, 9) })
+	s.close()
+	have, _ := closed(t, copies, 0)
+	require.Len(t, have, 10)
+}
+
+// TestStandbyOfAnotherLog: a folder that a copy of another cluster's log is in, and a topic
+// that is made anew while it is followed, are begun again.
+func TestStandbyOfAnotherLog(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Fill(testkit.Table, 1, 2)
+	dir := t.TempDir()
+	another := newCluster(t)
+	another.Topic(testkit.Table, 1)
+	another.Produce(testkit.Record(testkit.Table, 0, "of-another-cluster", ""))
+	left, err := another.catchUp(dir)
+	require.NoError(t, err)
+	require.NoError(t, left.Close())
+	s, copies := c.standbyOf(dir)
+	testkit.WaitFor(t, "the copy", s.follows)
+	first := copies.Get(testkit.Table, 0).LogID()
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...) // longer than what was followed
+	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 4) && s.follows() })
+	s.close()
+	have, _ := closed(t, copies, 0)
+	require.Len(t, have, 5)
+	require.Equal(t, "key-000010=value-10", have[0], "nothing of other logs: %v", have)
+	require.NotEqual(t, first, copies.Get(testkit.Table, 0).LogID())
+}
+
+// TestStandbyOfALogThatIsMadeAnewMeanwhile: between the look at what the topic is and the first fetch of it.
+func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Fill(testkit.Table, 1, 2)
+	dir := t.TempDir()
+	s, _ := c.standbyOf(dir)
+	testkit.WaitFor(t, "the copy", s.follows)
+	s.close()
+
+	s, copies := c.standbyOf(dir, fullOfTurns)
+	testkit.WaitFor(t, "the copy to wait for a turn", func() bool {
+		return len(testkit.Goroutines(t, "kudos/stream.(*standbyCopy).takeTurn")) == 1
+	})
+	require.NoError(t, c.DeleteTopic(testkit.Table))
+	c.Topic(testkit.Table, 1)
+	c.Produce(testkit.Records(testkit.Table, 0, 10, 5)...)
+	for range standbyAtATime {
+		<-s.turns
+	}
+	testkit.WaitFor(t, "the new log", func() bool { return ends(copies, 4) })
+	s.close()
+	have, _ := closed(t, copies, 0)
+	require.Len(t, have, 5)
+	require.Equal(t, "key-000010=value-10", have[0], "nothing of the log before: %v", have)
+}
+
+// fullOfTurns has all copies wait for theirs.
+func fullOfTurns(s *standby) {
+	for range standbyAtATime {
+		s.turns <- struct{}{}
+	}
+}
+
+// TestStandbyTakesTurns: however many copies there are, few read at a time.
+func TestStandbyTakesTurns(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(testkit.Table, standbyAtATime+2)
+	s, _ := c.standbyOf(t.TempDir(), fullOfTurns)
+	counts := c.CountRequests()
+	testkit.WaitFor(t, "all copies to wait for a turn", func() bool {
+		return len(testkit.Goroutines(t, "kudos/stream.(*standbyCopy).takeTurn")) == standbyAtATime+2
+	})
+	require.Zero(t, counts.Of(kmsg.Fetch))
+	<-s.turns
+	testkit.WaitFor(t, "all copies with one turn", func() bool {
+		return !slices.ContainsFunc(s.states(), func(state string) bool { return state != standbyFollowing })
+	})
+	for range standbyAtATime - 1 {
+		<-s.turns
+	}
+}
+
+// TestStandbyReleaseIsBounded: a copy whose disk does not answer holds up neither a further
+// rebalance nor, for longer than is said, its own partition; its folder is not used meanwhile.
+func TestStandbyReleaseIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Topic(testkit.Table, 1)
+	s, copies := c.standbyOf(t.TempDir())
+	testkit.WaitFor(t, "the copy", s.follows)
+	owned := map[int32]*Partition{0: nil}
+	store := copies.Get(testkit.Table, 0)
+	require.NoError(t, s.release(testkit.Context(t), owned))
+	require.NoError(t, store.Open(), "the folder is free")
+	require.NoError(t, store.Close())
+
+	hanging, cancel := context.WithCancel(t.Context())
+	hangs := &followed{cancel: cancel, ended: make(chan struct{})}
+	s.mu.Lock()
+	s.mu.running[0] = hangs
+	s.mu.Unlock()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.release(ended, owned), context.Canceled)
+	require.Error(t, hanging.Err(), "it is told to end")
+	s.patience = 10 * time.Millisecond
+	require.ErrorContains(t, s.release(testkit.Context(t), owned),
+		"the copy of "+testkit.Table+"/0 was not closed within 10ms")
+
+	// The partition is given up again: a new copy waits for the one that hangs.
+	s.follow(nil)
+	testkit.WaitFor(t, "the new copy to wait", func() bool {
+		return slices.Equal(s.states(), []string{standbyOpening})
+	})
+	require.Same(t, store, copies.Get(testkit.Table, 0), "no store is made beside one that is being closed")
+	close(hangs.ended)
+	testkit.WaitFor(t, "the new copy", s.follows)
+	require.NotSame(t, store, copies.Get(testkit.Table, 0))
+	s.patience = testkit.Patience
+}

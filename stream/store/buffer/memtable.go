@@ -1,0 +1,242 @@
+package buffer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
+
+// memtable holds what was written last, in order of no kind: entries one behind the
+// other, and a hash index over them. Pebble's own keeps an order, which each write and
+// each look-up pays for; here it is made once, when all goes to Pebble (sorted).
+//
+// An entry is key length and value length + 1 (0: the key is deleted) as varints, key, value.
+type memtable struct {
+	pages  *pages
+	chunks [][]byte
+	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
+	shift  int      // of a hash, to where it begins in the index
+	keys   int
+	bytes  int
+	// touched is of no use, but to the compiler, which would not read what nobody uses.
+	touched uint64
+}
+
+const minIndex = 1 << 10
+
+// indexBytes is about what the index takes for a key.
+const indexBytes = 16
+
+// held is about the memory that its entries take.
+func (m *memtable) held() int { return m.bytes + indexBytes*m.keys }
+
+// touchAtATime is how many keys are touched before the first of them is looked up.
+const touchAtATime = 64
+
+// touch reads what get and set of these hashes begin with. One behind the other, each of
+// them would wait for memory; these reads do not depend on each other, and wait together.
+func (m *memtable) touch(hashes []uint64) (any uint64) {
+	if m.keys == 0 {
+		return 0
+	}
+	for _, hash := range hashes {
+		any ^= m.index[uint32(hash)>>m.shift]
+	}
+	return any
+}
+
+// get returns the value of a key; nil with ok: it is deleted.
+func (m *memtable) get(hash uint64, key []byte) (value []byte, ok bool) {
+	if m.keys == 0 {
+		return nil, false
+	}
+	slot, ok := m.find(hash, key)
+	if !ok {
+		return nil, false
+	}
+	_, value = m.entry(uint32(m.index[slot]) - 1)
+	return value, true
+}
+
+// find returns the slot of a key, or the one where it would go.
+func (m *memtable) find(hash uint64, key []byte) (slot int, ok bool) {
+	mask := len(m.index) - 1
+	for slot = int(uint32(hash) >> m.shift); m.index[slot] != 0; slot = (slot + 1) & mask {
+		if uint32(m.index[slot]>>32) != uint32(hash) {
+			continue
+		}
+		if have, _ := m.entry(uint32(m.index[slot]) - 1); bytes.Equal(have, key) {
+			return slot, true
+		}
+	}
+	return slot, false
+}
+
+// entry returns what lies at a place.
+func (m *memtable) entry(place uint32) (key, value []byte) {
+	key, value, _ = cutEntry(m.chunks[place>>chunkBits][place&(chunkSize-1):])
+	return key, value
+}
+
+// set sets a key; a nil value notes that it is deleted.
+func (m *memtable) set(hash uint64, key, value []byte) {
+	if 8*m.keys >= 5*len(m.index) {
+		m.grow()
+	}
+	slot, known := m.find(hash, key)
+	if known {
+		if _, have := m.entry(uint32(m.index[slot]) - 1); have != nil && value != nil && len(have) == len(value) {
+			copy(have, value) // the last count of a hot post, again and again
+			return
+		}
+	} else {
+		m.keys++
+	}
+	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
+}
+
+// grow doubles the index. The part of a hash that is kept there is the one that decides,
+// from its highest bits on: so the new index is filled from one end to the other.
+func (m *memtable) grow() {
+	old := m.index
+	m.setIndex(max(minIndex, 2*len(old)))
+	mask := len(m.index) - 1
+	for _, e := range old {
+		if e == 0 {
+			continue
+		}
+		slot := int(e >> 32 >> m.shift)
+		for m.index[slot] != 0 {
+			slot = (slot + 1) & mask
+		}
+		m.index[slot] = e
+	}
+	unmapSlots(old)
+}
+
+func (m *memtable) setIndex(slots int) {
+	m.index = mapSlots(slots)
+	m.shift = 32 - (bits.Len(uint(slots)) - 1)
+}
+
+// eachHash calls each with what the index keeps of the hashes of all keys, deleted ones too,
+// in groups and in its own order: the places in a filter are in the same one.
+func (m *memtable) eachHash(each func(hashes []uint64)) {
+	hashes := make([]uint64, 0, 1024)
+	for _, e := range m.index {
+		if e == 0 {
+			continue
+		}
+		if hashes = append(hashes, e>>32); len(hashes) == cap(hashes) {
+			each(hashes)
+			hashes = hashes[:0]
+		}
+	}
+	each(hashes)
+}
+
+// add puts an entry behind the others.
+func (m *memtable) add(key, value []byte) (place uint32) {
+	size := 2*binary.MaxVarintLen32 + len(key) + len(value)
+	last := len(m.chunks) - 1
+	if last < 0 || cap(m.chunks[last])-len(m.chunks[last]) < size {
+		m.chunks = append(m.chunks, m.newChunk(size))
+		last++
+	}
+	b := m.chunks[last]
+	place = uint32(last)<<chunkBits | uint32(len(b))
+	before := len(b)
+	b = appendEntry(b, key, value)
+	m.chunks[last] = b
+	m.bytes += len(b) - before
+	return place
+}
+
+func appendEntry(b, key, value []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(key)))
+	if value == nil {
+		b = binary.AppendUvarint(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(value))+1)
+	}
+	return append(append(b, key...), value...)
+}
+
+// cutEntry takes the first entry off b.
+func cutEntry(b []byte) (key, value, rest []byte) {
+	keyLen, n := binary.Uvarint(b)
+	valueLen, k := binary.Uvarint(b[n:])
+	b = b[n+k:]
+	key, b = b[:keyLen:keyLen], b[keyLen:]
+	if valueLen > 0 {
+		value, b = b[:valueLen-1:valueLen-1], b[valueLen-1:]
+	}
+	return key, value, b
+}
+
+// sorted calls each with all entries, in order of their keys. It reads the memory from one
+// end to the other first: in the order of the index, each entry would wait for it.
+func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
+	s.reset(m.keys + m.keys/8)
+	for i, chunk := range m.chunks {
+		for rest := chunk; len(rest) > 0; {
+			place := uint32(i)<<chunkBits | uint32(len(chunk)-len(rest))
+			var key []byte
+			key, _, rest = cutEntry(rest)
+			s.add(key, place)
+		}
+	}
+	entries := s.sort(func(a, b uint32) int {
+		keyA, _ := m.entry(a)
+		keyB, _ := m.entry(b)
+		return bytes.Compare(keyA, keyB)
+	})
+	for i, e := range entries {
+		if i%touchAtATime == 0 {
+			for _, e := range entries[i:min(i+touchAtATime, len(entries))] {
+				m.touched ^= uint64(m.chunks[e.place>>chunkBits][e.place&(chunkSize-1)])
+			}
+		}
+		key, value := m.entry(e.place)
+		if i+1 < len(entries) && entries[i+1].high == e.high && entries[i+1].low == e.low {
+			if next, _ := m.entry(entries[i+1].place); bytes.Equal(key, next) {
+				continue // it was set again later
+			}
+		}
+		if err := each(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memtable) newChunk(size int) []byte {
+	if size <= chunkSize {
+		return m.pages.chunk()
+	}
+	return make([]byte, 0, size)
+}
+
+// like makes room for about as much as another one has.
+func (m *memtable) like(other *memtable) {
+	if len(m.index) < len(other.index) && m.keys == 0 {
+		unmapSlots(m.index)
+		m.setIndex(len(other.index))
+	}
+}
+
+// reset makes it empty. Nothing that it returned may be read any more.
+func (m *memtable) reset() {
+	m.pages.giveBack(m.chunks)
+	clear(m.chunks)
+	m.chunks = m.chunks[:0]
+	clear(m.index)
+	m.keys, m.bytes = 0, 0
+}
+
+// close gives all of its memory back.
+func (m *memtable) close() {
+	m.reset()
+	unmapSlots(m.index)
+	m.index = nil
+}

@@ -1,0 +1,141 @@
+package buffer
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// Spill is a filling of the buffer on its way to disk.
+type Spill struct {
+	entries *memtable // nobody changes it any more
+	filter  *keyFilter
+	memory  *Memory
+	done    chan struct{}
+	err     error // after done
+}
+
+// Sorted calls each with all entries in the order of their keys; a nil value deletes.
+func (sp *Spill) Sorted(each func(key, value []byte) error) error {
+	sp.entries.eachHash(sp.filter.add)
+	sp.memory.sorting.Lock()
+	defer sp.memory.sorting.Unlock()
+	return sp.entries.sorted(&sp.memory.sorter, each)
+}
+
+// Spill has write bring what is in the buffer to disk, concurrently. The previous spill must be there already (Settle).
+func (b *Buffer) Spill(write func(*Spill) error) {
+	if b.spill != nil {
+		b.older = slices.Insert(b.older, 0, b.spill.entries)
+	}
+	sp := &Spill{entries: b.recent, filter: b.filter, memory: b.memory, done: make(chan struct{})}
+	b.spill = sp
+	b.recent = b.vacate()
+	b.recent.like(sp.entries)
+	go func() {
+		defer close(sp.done)
+		sp.err = write(sp)
+	}()
+}
+
+// vacate gives up what is beyond the share, the oldest first, and returns an empty table.
+func (b *Buffer) vacate() *memtable {
+	room := b.memory.share() - b.memory.share()/spillsPerShare - b.spill.entries.held()
+	var empty *memtable
+	kept := 0
+	for _, m := range b.older {
+		if room -= m.held(); room >= 0 {
+			kept++
+			continue
+		}
+		if empty != nil {
+			empty.close()
+		}
+		empty = m
+	}
+	clear(b.older[kept:])
+	b.older = b.older[:kept]
+	if empty == nil {
+		return &memtable{pages: &b.memory.pages}
+	}
+	empty.reset()
+	return empty
+}
+
+// Settle waits until the last spill is on disk, or has failed: then the buffer is of no use any more.
+func (b *Buffer) Settle() error {
+	if b.spill == nil {
+		return nil
+	}
+	<-b.spill.done
+	return b.spill.err
+}
+
+// Settled tells whether Settle would not wait.
+func (b *Buffer) Settled() bool { return b.spill == nil || isClosed(b.spill.done) }
+
+// isSpilling reports whether the filter may lack a part of the last spill: it is in progress, or has failed.
+func (b *Buffer) isSpilling() bool { return !b.Settled() || b.spill != nil && b.spill.err != nil }
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// filterBuild reads the keys that are on disk into a filter, concurrently: after a start, that takes a second for some
+// million keys.
+type filterBuild struct {
+	stop, done chan struct{}
+	ok         bool // after done: all of them are in it
+}
+
+// Open makes the buffer of a store that has about n keys on disk. read reads them, concurrently: it calls each with
+// every key, as long as that returns true.
+func (m *Memory) Open(n uint64, read func(each func(key []byte) bool) error) *Buffer {
+	build := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
+	b := &Buffer{memory: m, seed: maphash.MakeSeed(), recent: &memtable{pages: &m.pages}, filter: newKeyFilter(n),
+		build: build, read: build.done}
+	m.open.Add(1)
+	go func() {
+		defer close(build.done)
+		var hashes []uint64
+		err := read(func(key []byte) bool {
+			if hashes = append(hashes, b.hash(key)); len(hashes) < 1024 {
+				return true
+			}
+			b.filter.add(hashes)
+			hashes = hashes[:0]
+			return !isClosed(build.stop)
+		})
+		b.filter.add(hashes)
+		build.ok = err == nil && !isClosed(build.stop)
+	}()
+	return b
+}
+
+// takeFilter puts the filter to use once it is whole.
+func (b *Buffer) takeFilter() {
+	if b.build != nil && isClosed(b.build.done) && b.build.ok {
+		b.build = nil
+	}
+}
+
+// Close ends what the buffer has running. What is in it is lost.
+func (b *Buffer) Close() {
+	if b.build != nil {
+		close(b.build.stop)
+		<-b.build.done
+	}
+	if b.spill != nil {
+		<-b.spill.done
+		b.spill.entries.close()
+	}
+	b.recent.close()
+	for _, m := range b.older {
+		m.close()
+	}
+	b.memory.open.Add(-1)
+}
