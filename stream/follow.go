@@ -131,6 +131,7 @@ func (f *Follower) runOnce(ctx context.Context) error {
 	f.mu.Unlock()
 	s.group.Wait()
 	f.show(nil)
+	s.consumeNothing()
 	f.begun(nil)
 	return context.Cause(ctx)
 }
