@@ -1,12 +1,12 @@
-// Package archive writes like-updates to Parquet files, by hour, for queries over every change: a second sink of the
-// stream, beside MySQL.
+// Package archive writes like-updates to hourly Parquet files, for queries over every change of a count. It is a second
+// sink of like-updates, next to MySQL.
 //
 //	like-updates ──► hour=2026-11-21T13/p3-…-….parquet
 //	                 _p3.json: how far partition 3 is archived
 //
-// A row is one net change of a post in a region and minute. Each is in exactly one file, over crashes and restarts: the
-// position that is written with a file decides whether its rows are archived (directory.go). It is no consumer group:
-// the directory says where to resume, and one process writes to it.
+// A row is one net change of a post in a region and minute. Each row is in exactly one file, across crashes and
+// restarts: the position that is written with a file decides whether its rows are archived (directory.go). The archive
+// is not a consumer group: its directory holds the position, and one process writes to it.
 package archive
 
 import (
@@ -25,10 +25,10 @@ import (
 	"kudos/stream/kafka"
 )
 
-// name is the archive's in metrics and readiness, where others have their group.
+// name identifies the archive in metrics and readiness, where other roles use their consumer group.
 const name = "archive"
 
-// Archive is the role.
+// Archive is the archive role.
 type Archive struct {
 	opts  Options
 	kafka kafka.Options
@@ -37,11 +37,11 @@ type Archive struct {
 	rows, files, bytes prometheus.Counter
 
 	follower  *stream.Follower
-	directory *directory // while it runs
-	left      sync.Map   // by partition, the error of the file that its last Close could not finish
+	directory *directory // set by Run
+	left      sync.Map   // by partition: the error of the last Close, if it could not finish the open file
 }
 
-// New makes an archive; it starts nothing.
+// New returns an archive; it starts nothing.
 func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Registerer) (*Archive, error) {
 	if err := errors.Join(opts.Validate(), kafka.Validate()); err != nil {
 		return nil, err
@@ -63,13 +63,13 @@ func New(opts Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Reg
 }
 
 const (
-	// maxBatch is how many updates are taken in at a time; at most twice as many wait, of all partitions together.
+	// maxBatch is the maximum number of updates per batch. At most twice as many are buffered, over all partitions.
 	maxBatch = 20_000
-	// shutdownTimeout bounds what is taken in at the end.
+	// shutdownTimeout bounds the batch in flight at shutdown.
 	shutdownTimeout = 10 * time.Second
 )
 
-// Run archives until ctx ends, and then finishes the open files. It does not end when Kafka is unavailable.
+// Run archives until ctx ends, then finishes the open files. While Kafka is unavailable it waits instead of returning.
 func (a *Archive) Run(ctx context.Context) (err error) {
 	if a.directory, err = openDirectory(a.opts.Dir); err != nil {
 		return err
@@ -92,13 +92,13 @@ func (a *Archive) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// updatesOf is the identity of like-updates.
+// updatesOf returns the identity of like-updates.
 func updatesOf(topics kafka.Topics) identity {
 	updates := topics.ByName[schema.TopicUpdates]
 	return identityOf(topics.ClusterID, updates.ID, updates.Partitions)
 }
 
-// lookUp waits for Kafka and for the topic.
+// lookUp waits until Kafka answers and like-updates exists, or ctx ends.
 func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 	cl, err := a.kafka.NewClient(a.log)
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *Archive) lookUp(ctx context.Context) (kafka.Topics, error) {
 	}
 }
 
-// Ready is nil if every partition is being archived, and otherwise says why one is not, and what helps.
+// Ready returns nil if every partition is being archived. Otherwise the error has the reason and the action.
 func (a *Archive) Ready() error {
 	statuses, err := a.follower.Status()
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *Archive) Ready() error {
 	return stream.ReadyOf(name, statuses)
 }
 
-// Detail reports each partition.
+// Detail returns the status of each partition, for /readyz?verbose.
 func (a *Archive) Detail() any {
 	statuses, err := a.follower.Status()
 	group := stream.GroupStatus{Group: name, Partitions: statuses}

@@ -20,7 +20,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// TestArchivesWhatIsCommitted and nothing else, and goes on after an end.
+// TestArchivesWhatIsCommitted checks that only committed rows are archived, and that a restart resumes.
 func TestArchivesWhatIsCommitted(t *testing.T) {
 	w := newWorld(t)
 	w.commit(0, 3)
@@ -32,7 +32,7 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 	p.waitReady()
 	w.at = w.at.Add(time.Hour)
 	w.commit(0, 2)
-	w.commit(3, 0) // duplicates only: no rows
+	w.commit(3, 0) // only duplicates: no rows
 	w.waitArchived()
 	testkit.WaitFor(t, "no lag (markers are none) and all rows to be counted", func() bool {
 		return p.metric("kafka_consumergroup_lag", "consumergroup", "archive") == 0 &&
@@ -56,10 +56,10 @@ func TestArchivesWhatIsCommitted(t *testing.T) {
 		return statuses[0].Position.Offset > 16 && statuses[2].Position.Offset > 2
 	})
 	p.stop()
-	w.waitArchived() // the files in hand were finished
+	w.waitArchived() // the open files were finished
 }
 
-// TestBeginsWhereTheUpdatesAreWhole: what compaction has left of the old ones is no history.
+// TestBeginsWhereTheUpdatesAreWhole checks that an archive skips old updates of which compaction has left only some.
 func TestBeginsWhereTheUpdatesAreWhole(t *testing.T) {
 	w := newWorld(t)
 	for _, seq := range []uint64{3, 4, 900, 907} {
@@ -74,15 +74,15 @@ func TestBeginsWhereTheUpdatesAreWhole(t *testing.T) {
 	p.waitReady()
 	p.stop()
 
-	// Where nothing was yet the archive has begun, too: what comes is not taken for the begin.
+	// A partition that was empty has begun, too: its next update is not taken for the begin.
 	w.next[1] = 7
 	w.commitLost(1, 1)
 	p = w.start()
 	p.waitParked("1", "loss", "has seq 7 where 0 was to come")
 }
 
-// TestWhatAFailureLeaves: the file in hand is whole as far as it goes, whatever failed. But an
-// archive does not begin with a gap: then the begin is looked for again.
+// TestWhatAFailureLeaves checks that the open file is finished with the rows it has, whatever failed. But an archive
+// must not begin with a gap: then the search for the begin is repeated.
 func TestWhatAFailureLeaves(t *testing.T) {
 	gap := stream.Park(stream.CauseLoss, elsewhere, "a gap")
 	for what, c := range map[string]struct {
@@ -109,7 +109,7 @@ func TestWhatAFailureLeaves(t *testing.T) {
 	}
 }
 
-// TestAGapParksItsPartition and no other; what was before it is archived.
+// TestAGapParksItsPartition checks that other partitions continue, and that what precedes the gap is archived.
 func TestAGapParksItsPartition(t *testing.T) {
 	w := newWorld(t)
 	w.commit(2, 1)
@@ -125,7 +125,7 @@ func TestAGapParksItsPartition(t *testing.T) {
 	p.waitParked("2", "loss", "has seq 5 where 2 was to come")
 }
 
-// TestALogThatDoesNotHaveWhatIsNextParks: it begins behind it, or ends before it.
+// TestALogThatDoesNotHaveWhatIsNextParks covers a log that begins after the next offset, and one that ends before it.
 func TestALogThatDoesNotHaveWhatIsNextParks(t *testing.T) {
 	w := newWorld(t)
 	for p := range int32(partitions) {
@@ -154,7 +154,7 @@ func TestALogThatDoesNotHaveWhatIsNextParks(t *testing.T) {
 	w.start().waitParked("1", "loss", "like-updates/1 begins at offset 7, and was archived to 5 only")
 }
 
-// TestATopicMadeAnewIsAnotherLog, and that is what is said of it.
+// TestATopicMadeAnewIsAnotherLog checks that a recreated topic parks, with that as the reason.
 func TestATopicMadeAnewIsAnotherLog(t *testing.T) {
 	w := newWorld(t)
 	w.commit(0, 2)
@@ -171,7 +171,8 @@ func TestATopicMadeAnewIsAnotherLog(t *testing.T) {
 	w.start().waitReady()
 }
 
-// TestADiskInTroubleLosesNothing: the partition is parked, and goes on when there is room again.
+// TestADiskInTroubleLosesNothing checks that a disk failure parks the partition, which resumes when the disk works
+// again.
 func TestADiskInTroubleLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	p := w.start()
@@ -191,7 +192,7 @@ func TestADiskInTroubleLosesNothing(t *testing.T) {
 	w.waitArchived()
 }
 
-// TestTwoAtOnce: the second is told that the other is there, which continues.
+// TestTwoAtOnce checks that a second process is rejected while the first continues.
 func TestTwoAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.commit(0, 5)
@@ -202,7 +203,7 @@ func TestTwoAtOnce(t *testing.T) {
 	w.waitArchived()
 }
 
-// TestWaitsForTheTopic, and can be stopped meanwhile.
+// TestWaitsForTheTopic checks that the archive waits, and can be stopped while it does.
 func TestWaitsForTheTopic(t *testing.T) {
 	w := newEmptyWorld(t)
 	p := w.start()
@@ -225,8 +226,8 @@ func TestOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestGoesOnWithPartitionsThatWereAdded, in the same directory; what has moved there is no row: nobody's reaction has
-// changed.
+// TestGoesOnWithPartitionsThatWereAdded checks that the archive continues in the same directory, without rows for moved
+// reactions: nobody's reaction has changed.
 func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 	w := newWorld(t)
 	w.commit(1, 3)
@@ -255,11 +256,12 @@ func TestGoesOnWithPartitionsThatWereAdded(t *testing.T) {
 	p.stop()
 }
 
-// TestRunReportsOnlyTheLastFile: the error of a file that an earlier Close could not finish is not that of Run.
+// TestRunReportsOnlyTheLastFile checks that Run does not return the error of a file that an earlier Close could not
+// finish.
 func TestRunReportsOnlyTheLastFile(t *testing.T) {
 	p := &partition{archive: &Archive{}, log: testkit.Log(), writer: newWriter(t, position{})}
 	p.writer.mustTake(t, update(0, 0, noon, 1))
-	require.NoError(t, p.writer.out.file.Close()) // as if the disk were full
+	require.NoError(t, p.writer.out.file.Close()) // simulates a full disk
 	p.Close()
 	left, _ := p.archive.left.Load(p.number)
 	require.ErrorIs(t, left.(error), os.ErrClosed)

@@ -16,18 +16,18 @@ import (
 	"kudos/stream"
 )
 
-// directory is an archive on disk. Beside the directories of the hours it has files of its own, whose names begin with
-// _, so that programs that read all files skip them:
+// directory is an archive on disk. Next to the directories of the hours it has its own files, whose names begin with _
+// so that programs which read all files skip them:
 //
 //	_lock                   held by the one process that writes
-//	_log.json               which like-updates it is the archive of
+//	_log.json               which like-updates the archive was made from
 //	_p3.json                how far partition 3 is archived (position)
-//	_p3-123.unfinished      rows from offset 123 on, not finished yet
+//	_p3-123.unfinished      rows from offset 123 on, in a file that is not finished
 type directory struct {
 	root      string
 	lock      *flock.Flock
 	belonging sync.Mutex
-	// The steps that put what was written in its place, for good. Tests make them fail.
+	// The steps that make writes durable. Tests make them fail.
 	syncFile func(*os.File) error
 	rename   func(from, to string) error
 	syncDir  func(dir string) error
@@ -35,7 +35,7 @@ type directory struct {
 
 const identityName = "_log.json"
 
-// openDirectory creates the directory where there is none, and locks it for this process.
+// openDirectory creates the directory if it does not exist, and locks it for this process.
 func openDirectory(root string) (*directory, error) {
 	d := &directory{root: root, syncFile: (*os.File).Sync, rename: os.Rename, syncDir: syncDir}
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -56,7 +56,7 @@ func (d *directory) Close() error { return d.lock.Close() }
 
 func (d *directory) path(name string) string { return filepath.Join(d.root, name) }
 
-// inDir names the setting in an error of the file system.
+// inDir adds the name of the setting to a file-system error.
 func inDir(err error) error {
 	if err == nil {
 		return nil
@@ -64,7 +64,7 @@ func inDir(err error) error {
 	return fmt.Errorf("archive.dir: %w", err)
 }
 
-// checkLock refuses a directory that was replaced since it was opened: another process may be writing to the new one.
+// checkLock rejects a directory that was replaced since it was opened: another process may be writing to the new one.
 func (d *directory) checkLock() error {
 	ours, err := d.lock.Stat()
 	if err != nil {
@@ -80,10 +80,10 @@ func (d *directory) checkLock() error {
 	return stream.Park(stream.CauseState, "start it again", replaced, d.root)
 }
 
-// identity is which log an archive is of.
+// identity identifies the topic that an archive was made from.
 type identity struct {
 	ClusterID  string `json:"cluster_id"`
-	TopicID    string `json:"topic_id"` // as Kafka's own tools print it
+	TopicID    string `json:"topic_id"` // as Kafka's tools print it
 	Partitions int32  `json:"partitions"`
 }
 
@@ -91,12 +91,12 @@ func identityOf(clusterID string, topicID [16]byte, partitions int32) identity {
 	return identity{clusterID, base64.RawURLEncoding.EncodeToString(topicID[:]), partitions}
 }
 
-// grewTo tells whether id is the same log after partitions were added.
+// grewTo reports whether id is the same topic with more partitions.
 func (have identity) grewTo(id identity) bool {
 	return have.ClusterID == id.ClusterID && have.TopicID == id.TopicID && have.Partitions < id.Partitions
 }
 
-// belongTo makes a new directory the archive of a log, and refuses one that is of another.
+// belongTo assigns a new directory to a topic, and rejects one that belongs to another topic.
 func (d *directory) belongTo(id identity) error {
 	d.belonging.Lock()
 	defer d.belonging.Unlock()
@@ -112,11 +112,11 @@ func (d *directory) belongTo(id identity) error {
 	return nil
 }
 
-// elsewhere is what helps where an archive cannot be continued.
+// elsewhere is the action when an archive cannot be continued.
 const elsewhere = "set archive.dir to a new folder: its rows begin where like-updates is whole; " +
 	"the old one stays as it is"
 
-// restore is what helps where one of its files is missing or damaged.
+// restore is the action when one of the archive's own files is missing or damaged.
 const restore = "restore it from a backup, or " + elsewhere
 
 func anotherLog(dir string, have, is identity) error {
@@ -126,7 +126,7 @@ func anotherLog(dir string, have, is identity) error {
 		dir, have.ClusterID, have.TopicID, have.Partitions, is.ClusterID, is.TopicID, is.Partitions)
 }
 
-// read reads one of the directory's own files.
+// read decodes one of the directory's own files.
 func (d *directory) read(name string, into any) (found bool, err error) {
 	text, err := os.ReadFile(d.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,7 +140,8 @@ func (d *directory) read(name string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// write replaces one of the directory's own files, whole. After an error it is unknown whether it did.
+// write atomically replaces one of the directory's own files. After an error it is unknown whether the file was
+// replaced.
 func (d *directory) write(name string, content any) error {
 	if err := d.checkLock(); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (d *directory) create(name string) (*os.File, error) {
 	return file, inDir(err)
 }
 
-// syncDir makes what was created and renamed in a directory survive a crash of the machine.
+// syncDir makes files that were created or renamed in a directory survive a crash of the machine.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -182,19 +183,19 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// position is how far a partition is archived, and alone decides it. A file with rows gets into its place in three
-// steps; after a crash between them the next process continues:
+// position is how far a partition is archived; nothing else decides that. A file with rows is put in place in three
+// steps. After a crash, the next process continues from the last one that succeeded:
 //
-//	the file is finished, under a name of the directory's own
-//	the position is written, which names it: from here on its rows are archived
-//	the file is moved to its place, where others see it
+//	the file is finished, under a temporary name
+//	the position is written, which names the file: from here on its rows are archived
+//	the file is moved to its final name, where others see it
 //
-// Before the second step the file counts for nothing, and is written again; after it only the third one is left, and
-// repeating that does nothing.
+// Before the second step the file does not count, and its rows are written again. After it only the third step is left,
+// which is idempotent.
 type position struct {
 	NextOffset int64  `json:"next_offset"`
-	NextSeq    uint64 `json:"next_seq"` // of the update there
-	// File is the last file with rows, and Unfinished its name before.
+	NextSeq    uint64 `json:"next_seq"` // of the update at NextOffset
+	// File is the last file with rows, and Unfinished its temporary name.
 	File       string `json:"file,omitempty"`
 	Unfinished string `json:"unfinished,omitempty"`
 }
@@ -205,7 +206,7 @@ func unfinishedName(partition int32, from int64) string {
 	return fmt.Sprintf("_p%d-%d.unfinished", partition, from)
 }
 
-// load reads a partition's position, and completes what a crash interrupted.
+// load reads a partition's position and completes what a crash interrupted.
 func (d *directory) load(partition int32) (p position, found bool, err error) {
 	if err := d.checkLock(); err != nil {
 		return p, false, err
@@ -215,7 +216,7 @@ func (d *directory) load(partition int32) (p position, found bool, err error) {
 	}
 	if !found {
 		err = d.requireNone(partition)
-	} else if err = d.syncDir(d.root); err == nil { // whoever wrote it may not have got that far
+	} else if err = d.syncDir(d.root); err == nil { // its writer may have crashed before it synced the directory
 		err = d.settle(p)
 	}
 	if err == nil {
@@ -224,7 +225,7 @@ func (d *directory) load(partition int32) (p position, found bool, err error) {
 	return p, found, err
 }
 
-// requireNone refuses a partition that has files but no position: their rows would be archived twice.
+// requireNone rejects a partition that has files but no position: their rows would be archived twice.
 func (d *directory) requireNone(partition int32) error {
 	hours, err := d.list(".", hourPrefix)
 	if err != nil {
@@ -244,7 +245,7 @@ func (d *directory) requireNone(partition int32) error {
 	return nil
 }
 
-// settle moves the file that a position names to its place, unless it is or was there.
+// settle moves the file that a position names to its final name, unless that was done before.
 func (d *directory) settle(p position) error {
 	if p.Unfinished == "" {
 		return nil
@@ -256,7 +257,7 @@ func (d *directory) settle(p position) error {
 	}
 	to := d.path(p.File)
 	hour := filepath.Dir(to)
-	if err := os.Mkdir(hour, 0o755); err == nil { // not MkdirAll: a deleted archive is not silently recreated
+	if err := os.Mkdir(hour, 0o755); err == nil { // not MkdirAll, which would silently recreate a deleted archive
 		if err := d.syncDir(d.root); err != nil {
 			return err
 		}
@@ -278,7 +279,7 @@ func (d *directory) clean(partition int32) error {
 	return err
 }
 
-// list returns what in a folder begins with prefix.
+// list returns the names in a directory that begin with prefix.
 func (d *directory) list(folder, prefix string) (names []string, err error) {
 	entries, err := os.ReadDir(d.path(folder))
 	for _, e := range entries {

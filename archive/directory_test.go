@@ -16,8 +16,8 @@ import (
 	"kudos/stream"
 )
 
-// steps are the steps by which files come to be there. One of them fails, before or after it was
-// done: as a crash would, or a disk.
+// steps are the durable steps of writing files. One of them fails, before or after it took effect, like a crash or a
+// broken disk.
 type steps struct {
 	done    []string
 	failing int // 0: none
@@ -43,7 +43,8 @@ func (s *steps) of(f *directory) {
 	f.syncDir = func(dir string) error { return step("sync "+dir, func() error { return syncDir(dir) }) }
 }
 
-// TestWhatIsOnDiskBeforeWhat: a crash of the machine keeps what was synced, and of the rest what it likes.
+// TestWhatIsOnDiskBeforeWhat checks the order of syncs: a machine crash keeps what was synced, and any part of the
+// rest.
 func TestWhatIsOnDiskBeforeWhat(t *testing.T) {
 	s, w := &steps{}, newWriter(t, position{})
 	s.of(w.directory)
@@ -66,8 +67,8 @@ func TestWhatIsOnDiskBeforeWhat(t *testing.T) {
 	require.Equal(t, position, s.done)
 }
 
-// TestEachRowIsThereOnceWhateverFails: at each of the steps, before or after it was done, the process ends or continues
-// with a new writer.
+// TestEachRowIsThereOnceWhateverFails fails each step, before or after it took effect. Then either the process restarts
+// or it continues with a new writer.
 func TestEachRowIsThereOnceWhateverFails(t *testing.T) {
 	var log []*kgo.Record
 	for i := range int64(8) {
@@ -105,7 +106,7 @@ func TestEachRowIsThereOnceWhateverFails(t *testing.T) {
 	require.Greater(t, total, 40)
 }
 
-// archiveOn archives a log by a new process, four records to a commit.
+// archiveOn archives a log in a new process, with four records per commit.
 func archiveOn(t *testing.T, o Options, s *steps, log []*kgo.Record) (err error) {
 	f, err := openDirectory(o.Dir)
 	require.NoError(t, err)
@@ -127,11 +128,11 @@ func archiveOn(t *testing.T, o Options, s *steps, log []*kgo.Record) (err error)
 	return nil
 }
 
-// TestAFailedWriterIsGoodForNothing: what it has in hand is not taken for whole.
+// TestAFailedWriterIsGoodForNothing checks that what a failed writer holds does not count as archived.
 func TestAFailedWriterIsGoodForNothing(t *testing.T) {
 	w := newWriter(t, position{}, func(o *Options) { o.RowGroupRows = 1 })
 	w.mustTake(t, update(0, 0, noon, 1))
-	require.NoError(t, w.out.file.Close()) // as if the disk were full
+	require.NoError(t, w.out.file.Close()) // simulates a full disk
 	var err error
 	for i := uint64(1); err == nil; i++ {
 		require.Less(t, i, uint64(100_000), "nothing is written")
@@ -148,7 +149,7 @@ func TestAFailedWriterIsGoodForNothing(t *testing.T) {
 	require.Len(t, left, 1, "what was not finished is taken away: %v", left)
 }
 
-// archived is a directory in which a row was archived.
+// archived returns a directory with one archived row.
 func archived(t *testing.T) (Options, *directory) {
 	w := newWriter(t, position{})
 	w.mustTake(t, update(0, 0, noon, 1))
@@ -156,7 +157,7 @@ func archived(t *testing.T) (Options, *directory) {
 	return w.opts, w.directory
 }
 
-// says holds that an error is of a kind, and says what is the matter and what helps.
+// says requires an error with a cause, a reason that contains what, and an action.
 func says(t *testing.T, err error, cause stream.Cause, what string) {
 	trouble := stream.TroubleOf(err)
 	require.Equal(t, cause, trouble.Cause)
@@ -164,7 +165,7 @@ func says(t *testing.T, err error, cause stream.Cause, what string) {
 	require.NotEmpty(t, trouble.Remedy)
 }
 
-// TestTheDirectoryIsGuarded: what would have rows there twice, or nowhere, is refused.
+// TestTheDirectoryIsGuarded checks that nothing is archived if rows would be there twice, or not at all.
 func TestTheDirectoryIsGuarded(t *testing.T) {
 	t.Run("a position is missing beside files", func(t *testing.T) {
 		o, f := archived(t)
@@ -201,7 +202,7 @@ func TestTheDirectoryIsGuarded(t *testing.T) {
 	})
 }
 
-// TestTheDirectoryIsReplaced while it is written to: somebody else may write to the new one.
+// TestTheDirectoryIsReplaced replaces the directory while it is written to: another process may write to the new one.
 func TestTheDirectoryIsReplaced(t *testing.T) {
 	t.Run("by another", func(t *testing.T) {
 		o, f := archived(t)
@@ -210,7 +211,7 @@ func TestTheDirectoryIsReplaced(t *testing.T) {
 		require.NoError(t, os.Rename(o.Dir, o.Dir+"-old"))
 		other := testDirectory(t, o)
 		require.NoError(t, other.belongTo(identity{}))
-		inHand := other.path(unfinishedName(3, 1)) // of somebody else
+		inHand := other.path(unfinishedName(3, 1)) // another process's
 		require.NoError(t, os.WriteFile(inHand, nil, 0o600))
 		says(t, w.commit(), stream.CauseState, "was deleted or replaced")
 		_, err := openWriter(f, o, 3)

@@ -11,23 +11,23 @@ import (
 	"kudos/schema"
 )
 
-// Options of the archive.
+// Options configure the archive.
 type Options struct {
-	// Dir is the directory of the files. One process at a time writes there.
+	// Dir is the directory of the archive. Only one process at a time can write to it.
 	Dir string `mapstructure:"dir"`
-	// RotateInterval is how long a row waits at most until its file is finished.
+	// RotateInterval is the longest time that a row waits until its file is finished.
 	RotateInterval time.Duration `mapstructure:"rotate_interval"`
-	// MaxRows of a file. The rows of an update stay together.
+	// MaxRows is the maximum size of a file. The rows of one update stay together.
 	MaxRows int `mapstructure:"max_rows"`
-	// RowGroupRows is the size of a row group, which is in memory until it is whole: one for each partition.
+	// RowGroupRows is the size of a row group. Each partition keeps one in memory until it is complete.
 	RowGroupRows int `mapstructure:"row_group_rows"`
-	// Compression of the files: zstd, snappy or none.
+	// Compression is zstd, snappy or none.
 	Compression string `mapstructure:"compression"`
 	// ParkInterval is how often a parked partition is retried.
 	ParkInterval time.Duration `mapstructure:"park_interval"`
 }
 
-// DefaultOptions finish a file of each partition every five minutes, if something came.
+// DefaultOptions finish a file per partition every five minutes, if updates arrived.
 func DefaultOptions() Options {
 	return Options{
 		Dir:            "kudos-archive",
@@ -41,7 +41,7 @@ func DefaultOptions() Options {
 
 var codecs = map[string]compress.Codec{"zstd": &parquet.Zstd, "snappy": &parquet.Snappy, "none": &parquet.Uncompressed}
 
-// Validate returns all that is wrong with the options.
+// Validate returns everything that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
 	refuse := func(wrong bool, format string, args ...any) {

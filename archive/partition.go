@@ -18,13 +18,13 @@ import (
 type partition struct {
 	archive   *Archive
 	directory *directory
-	id        identity // of the log
+	id        identity // of like-updates
 	number    int32
 	log       *slog.Logger
-	opening   func(next, end int64) // reports how far the search for the begin is
+	opening   func(next, end int64) // reports the progress of findBegin
 
-	cl     *kgo.Client // while it is open
-	writer *writer     // likewise
+	cl     *kgo.Client // nil unless open
+	writer *writer     // nil unless open, and after a failed Process
 }
 
 func newPartition(a *Archive, of stream.Assignment) *partition {
@@ -34,10 +34,10 @@ func newPartition(a *Archive, of stream.Assignment) *partition {
 	}
 }
 
-// Fence has nothing to do: the directory is locked.
+// Fence does nothing: the lock on the directory excludes other writers.
 func (p *partition) Fence(context.Context) error { return nil }
 
-// Open resumes where the partition was left.
+// Open resumes at the partition's position.
 func (p *partition) Open(ctx context.Context) (at kafka.Position, err error) {
 	if err := p.directory.belongTo(p.id); err != nil {
 		return at, err
@@ -53,7 +53,7 @@ func (p *partition) Open(ctx context.Context) (at kafka.Position, err error) {
 	return kafka.Position{Offset: p.writer.next, Epoch: -1}, err
 }
 
-// Process takes in a batch. An error in the middle of it leaves the file whole as far as it goes.
+// Process archives a batch. If a record of it fails, the file still gets the rows before that record.
 func (p *partition) Process(_ context.Context, b *stream.Batch) error {
 	now := time.Now()
 	err := p.writer.take(b.Records, b.Reached.Offset, now)
@@ -67,7 +67,8 @@ func (p *partition) Process(_ context.Context, b *stream.Batch) error {
 	return err
 }
 
-// Close finishes the open file. What an earlier Close could not finish is read from Kafka again.
+// Close finishes the open file. It clears the error of an earlier Close, since what that could not finish is read from
+// Kafka again.
 func (p *partition) Close() {
 	p.archive.left.Delete(p.number)
 	if p.writer != nil {
@@ -83,13 +84,13 @@ func (p *partition) Close() {
 	}
 }
 
-// findPosition finds where the archive begins, or checks that the log still has what is next.
+// findPosition finds where the archive begins, or checks that the log still has the next offset.
 func (p *partition) findPosition(ctx context.Context) error {
 	topics, err := kafka.LookUpTopics(ctx, p.cl, schema.TopicUpdates)
 	if err != nil {
 		return err
 	}
-	// Where partitions were added, all begin again soon.
+	// If partitions were added, the follower soon reopens all of them.
 	if is := updatesOf(topics); is != p.id && !p.id.grewTo(is) {
 		return anotherLog(p.directory.root, p.id, is)
 	}
@@ -119,9 +120,9 @@ func (p *partition) findPosition(ctx context.Context) error {
 	return nil
 }
 
-// findBegin returns where the partition is whole from: behind the last gap in the numbers of the updates, which
-// compaction makes in what is older than 7 days. It is the position of the update there, or of the first one that is to
-// come; virgin: there never was one.
+// findBegin returns the position from which the log has every update: after the last gap in seq, which compaction
+// leaves in data older than 7 days. It is the position of the first update there, or of the next one to come. virgin
+// means that the partition never had an update.
 func (p *partition) findBegin(ctx context.Context) (begin position, virgin bool, err error) {
 	start, end, err := kafka.Bounds(ctx, p.cl, schema.TopicUpdates, p.number)
 	if err != nil {
@@ -154,16 +155,16 @@ func (p *partition) findBegin(ctx context.Context) (begin position, virgin bool,
 	return begin, first && start == 0, nil
 }
 
-// sayInterval is how often a search reports how far it is.
+// sayInterval is how often findBegin logs its progress.
 const sayInterval = 10 * time.Second
 
-// leave finishes the open file, which is whole as far as it goes, unless writing it is what failed. It returns err, and
-// what fails now.
+// leave finishes the open file with the rows that it has, unless writing the file is what failed. It returns err joined
+// with its own errors.
 func (p *partition) leave(w *writer, err error) error {
 	var park *stream.ParkError
 	switch {
 	case errors.As(err, &park) && park.Cause == stream.CauseLoss && !w.begun:
-		// An archive does not begin with a gap.
+		// An archive must not begin with a gap.
 		err = fmt.Errorf("compaction was faster than the search for where the updates are whole, "+
 			"which is made again: %s", park.Reason)
 	case !w.failed:
@@ -172,7 +173,7 @@ func (p *partition) leave(w *writer, err error) error {
 	return errors.Join(err, w.discard())
 }
 
-// finished counts a file that is in its place.
+// finished counts and logs a file that is in its place.
 func (p *partition) finished(file string, rows, bytes int64) {
 	p.archive.files.Inc()
 	p.archive.bytes.Add(float64(bytes))

@@ -8,18 +8,18 @@ import (
 	"kudos/schema"
 )
 
-// Row is a row of the files: what one update changed of its post in one region and minute.
+// Row is one row of the files: what one update changed in its post, in one region and minute.
 type Row struct {
-	// Partition, Seq and Index name the row for good: Index counts the rows of one update.
+	// Partition, Seq and Index identify the row permanently. Index numbers the rows of one update.
 	Partition int32  `parquet:"partition"`
 	Seq       uint64 `parquet:"seq,delta"`
 	Index     int32  `parquet:"index"`
-	// Offset in like-updates, and when Kafka had the update.
+	// Offset is that of the update in like-updates, and Written the record's timestamp.
 	Offset  int64     `parquet:"offset,delta"`
 	Written time.Time `parquet:"written,timestamp(millisecond)"`
 
 	PostID uint64 `parquet:"post_id"`
-	// Region is an ISO 3166 code, ZZ if it is not known; Minute is of the likes' own time.
+	// Region is an ISO 3166 code, or ZZ if unknown. Minute is event time.
 	Region string    `parquet:"region,dict"`
 	Minute time.Time `parquet:"minute,timestamp(millisecond)"`
 	// Likes and Dislikes are the net change; PostLikes and PostDislikes the post's counts after the update.
@@ -29,7 +29,6 @@ type Row struct {
 	PostDislikes int64 `parquet:"post_dislikes"`
 }
 
-// appendRows appends the rows of an update.
 func appendRows(rows []Row, rec *kgo.Record, post uint64, u *schema.Update) []Row {
 	for i, d := range u.Deltas {
 		rows = append(rows, Row{

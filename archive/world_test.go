@@ -20,7 +20,7 @@ import (
 
 const partitions = 4
 
-// world is a broker with like-updates, and who writes there.
+// world is a broker with like-updates and a writer.
 type world struct {
 	t      *testing.T
 	broker *testkit.Cluster
@@ -46,7 +46,7 @@ func newEmptyWorld(t *testing.T) *world {
 	return w
 }
 
-// connect makes the writer's client, which knows topics as they are then.
+// connect creates the writer's client, with the topics' current metadata.
 func (w *world) connect() {
 	w.writer = w.broker.Client(kgo.TransactionalID("fold"), kgo.DefaultProduceTopic(schema.TopicUpdates))
 }
@@ -56,7 +56,7 @@ func (w *world) makeTopic() {
 	require.NoError(w.t, w.broker.CreateTopic(schema.TopicUpdates, partitions, config))
 }
 
-// transact writes a transaction of n updates to a partition, of two rows each, and its end.
+// transact writes a transaction of n updates with two rows each, and ends it.
 func (w *world) transact(partition int32, n int, end kgo.TransactionEndTry) {
 	seq := w.next[partition]
 	var records []*kgo.Record
@@ -104,7 +104,7 @@ type process struct {
 	stop func()
 }
 
-// archive makes one, which has nothing to do yet.
+// archive creates a process that does not run yet.
 func (w *world) archive() *process {
 	p := &process{t: w.t, reg: prometheus.NewRegistry()}
 	var err error
@@ -120,7 +120,7 @@ func (w *world) start() *process {
 	return p
 }
 
-// waitParked waits for a partition to be parked alone, and to say why.
+// waitParked waits until only this partition is parked, with a cause and reason.
 func (p *process) waitParked(partition, cause, why string) {
 	p.t.Helper()
 	testkit.WaitFor(p.t, partition+" to park", func() bool {
@@ -132,7 +132,7 @@ func (p *process) waitParked(partition, cause, why string) {
 	require.Equal(p.t, 1.0, p.metric("kudos_parked_partitions", "cause", cause))
 }
 
-// waitAllParked waits for all partitions to be parked, as those of another topic.
+// waitAllParked waits until all partitions are parked, because they are of another topic.
 func (p *process) waitAllParked() {
 	p.t.Helper()
 	testkit.WaitFor(p.t, "all to park", func() bool {
@@ -145,7 +145,7 @@ func (p *process) waitReady() {
 	testkit.WaitFor(p.t, "the archive to be ready", func() bool { return p.Ready() == nil })
 }
 
-// metric is the sum of the series of a metric that have a label.
+// metric returns the sum of a metric's series that have a label.
 func (p *process) metric(name, label, value string) (sum float64) {
 	families, err := p.reg.Gather()
 	require.NoError(p.t, err)
@@ -160,7 +160,7 @@ func (p *process) metric(name, label, value string) (sum float64) {
 	return sum
 }
 
-// named returns rows by partition, seq and index. Where they are in the log does not matter.
+// named returns rows by partition, seq and index, without their offsets.
 func named(t *testing.T, rows []Row) map[string]Row {
 	all := map[string]Row{}
 	for _, r := range rows {
@@ -172,7 +172,7 @@ func named(t *testing.T, rows []Row) map[string]Row {
 	return all
 }
 
-// waitArchived waits for all rows to be in files, each once.
+// waitArchived waits until all rows are in files, and requires each exactly once.
 func (w *world) waitArchived() {
 	w.t.Helper()
 	testkit.WaitFor(w.t, "all rows to be archived", func() bool { return len(rowsOf(w.t, w.opts)) >= len(w.want) })

@@ -18,32 +18,32 @@ import (
 const (
 	hourPrefix = "hour="
 	hourFormat = "2006-01-02T15"
-	// writeRows is how many rows are written to the file at a time.
+	// writeRows is how many rows are buffered before they are written to the file.
 	writeRows = 4096
 )
 
-// writer writes one partition's files, one after the other. After an error of its own it is useless: what is on disk
-// then tells a new one where to resume.
+// writer writes one partition's files, one after another. After a failed write it is unusable (failed): a new writer
+// resumes from the position on disk.
 type writer struct {
 	directory *directory
 	opts      Options
 	partition int32
 	finished  func(file string, rows, bytes int64) // called with each file that is in its place
 
-	archived position  // as it is on disk
-	begun    bool      // there is one
-	next     int64     // the offset to read
-	nextSeq  uint64    // of the update there
-	since    time.Time // when next left what is archived behind
+	archived position  // the position on disk
+	begun    bool      // archived exists
+	next     int64     // offset to read
+	nextSeq  uint64    // of the update at next
+	since    time.Time // when next moved past archived
 	failed   bool
 
-	out    *output // the open file; nil: no row came since the last one
+	out    *output // the open file; nil: no row since the last one
 	hour   time.Time
-	rows   []Row // of out, not written to it yet
+	rows   []Row // of out, not written yet
 	update schema.Update
 }
 
-// openWriter resumes where the partition was left. If nothing is there, begin it.
+// openWriter resumes from the partition's position on disk. If there is none, the caller must call begin.
 func openWriter(d *directory, opts Options, partition int32) (*writer, error) {
 	at, begun, err := d.load(partition)
 	if err != nil {
@@ -55,8 +55,8 @@ func openWriter(d *directory, opts Options, partition int32) (*writer, error) {
 	}, nil
 }
 
-// begin makes a partition that was never archived begin here. Unless that is certain, it counts with the first commit:
-// if the log turns out to continue otherwise, the begin is searched again.
+// begin sets where a partition that was never archived begins. If that is certain, begin writes it at once. Otherwise
+// the first commit does: if the log turns out to have a gap before that, the search is repeated.
 func (w *writer) begin(at position, certain bool) error {
 	w.next, w.nextSeq, w.archived = at.NextOffset, at.NextSeq, at
 	if !certain {
@@ -69,7 +69,7 @@ func (w *writer) begin(at position, certain bool) error {
 	return nil
 }
 
-// take takes records in, which end before next and came at now.
+// take adds records that arrived at now; next is the offset after them.
 func (w *writer) take(records []*kgo.Record, next int64, now time.Time) error {
 	if w.next == w.archived.NextOffset {
 		w.since = now
@@ -83,7 +83,6 @@ func (w *writer) take(records []*kgo.Record, next int64, now time.Time) error {
 	return w.fail(w.flush())
 }
 
-// add takes one record in.
 func (w *writer) add(rec *kgo.Record, now time.Time) error {
 	if err := schema.DecodeUpdate(rec.Value, &w.update); err != nil {
 		return notUnderstood(rec, err)
@@ -98,7 +97,7 @@ func (w *writer) add(rec *kgo.Record, now time.Time) error {
 		if err != nil {
 			return notUnderstood(rec, err)
 		}
-		if n := len(w.update.Deltas); n > 0 && !w.update.Moved { // nobody's reaction has changed if it has moved
+		if n := len(w.update.Deltas); n > 0 && !w.update.Moved { // a move between partitions changes no reaction
 			if err := w.open(rec.Timestamp.UTC().Truncate(time.Hour), n, now); err != nil {
 				return err
 			}
@@ -112,7 +111,7 @@ func (w *writer) add(rec *kgo.Record, now time.Time) error {
 	return nil
 }
 
-// open has a file of this hour open that takes n rows more.
+// open ensures that a file for this hour is open and has capacity for n more rows.
 func (w *writer) open(hour time.Time, n int, now time.Time) (err error) {
 	if w.out != nil && (!hour.Equal(w.hour) || int(w.out.rows)+len(w.rows)+n > w.opts.MaxRows) {
 		if err := w.commit(); err != nil {
@@ -132,7 +131,7 @@ func notUnderstood(rec *kgo.Record, err error) error {
 		"%s/%d offset %d: %w", schema.TopicUpdates, rec.Partition, rec.Offset, err)
 }
 
-// flush writes rows to the open file.
+// flush writes the buffered rows to the open file.
 func (w *writer) flush() error {
 	if len(w.rows) == 0 {
 		return nil
@@ -146,12 +145,12 @@ func (w *writer) flush() error {
 	return nil
 }
 
-// due tells that what was read has waited long enough.
+// due reports whether what was read has waited for RotateInterval.
 func (w *writer) due(now time.Time) bool {
 	return w.next != w.archived.NextOffset && now.Sub(w.since) >= w.opts.RotateInterval
 }
 
-// commit archives all that was taken in: in a file, if there are rows.
+// commit archives everything taken so far: it finishes the open file, if there is one, and advances the position.
 func (w *writer) commit() error { return w.fail(w.tryCommit()) }
 
 func (w *writer) tryCommit() error {
@@ -172,7 +171,7 @@ func (w *writer) tryCommit() error {
 		to.Unfinished = unfinishedName(w.partition, w.archived.NextOffset)
 		to.File = filepath.Join(hourPrefix+w.hour.Format(hourFormat),
 			fmt.Sprintf("p%d-%020d-%020d.parquet", w.partition, w.archived.NextOffset, w.next))
-		// Its name is on disk before the position that needs it.
+		// The file's name must be on disk before the position that refers to it.
 		if err := w.directory.syncDir(w.directory.root); err != nil {
 			return err
 		}
@@ -190,33 +189,33 @@ func (w *writer) tryCommit() error {
 	return nil
 }
 
-// fail notes that an error is the writer's own.
+// fail marks the writer as failed if err is not nil. It returns err.
 func (w *writer) fail(err error) error {
 	w.failed = w.failed || err != nil
 	return err
 }
 
-// discard gives up what is not archived.
+// discard drops what is not archived, and closes the open file.
 func (w *writer) discard() error {
 	out := w.out
 	w.failed, w.rows, w.out = true, nil, nil
 	if out == nil {
 		return nil
 	}
-	// It may have been finished in vain: the position on disk decides what becomes of it.
+	// The file may already be finished: whether it counts is decided by the position on disk.
 	if err := out.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("archive.dir: closing %s: %w", out.file.Name(), err)
 	}
 	return nil
 }
 
-// output is an open file. At most one row group of it is in memory only.
+// output is an open file. It keeps at most one row group in memory.
 type output struct {
 	directory *directory
 	file      *os.File
 	parquet   *parquet.GenericWriter[Row]
 
-	rows, bytes int64 // bytes: once it is finished
+	rows, bytes int64 // bytes is set by finish
 }
 
 func createOutput(d *directory, name string, opts Options) (*output, error) {
@@ -228,7 +227,7 @@ func createOutput(d *directory, name string, opts Options) (*output, error) {
 		parquet.Compression(codecs[opts.Compression]), parquet.MaxRowsPerRowGroup(int64(opts.RowGroupRows)))}, nil
 }
 
-// finish makes the file whole and brings it to disk.
+// finish completes the file, syncs it to disk and closes it.
 func (o *output) finish() (err error) {
 	if err = o.parquet.Close(); err == nil {
 		err = o.directory.syncFile(o.file)

@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// update is a record of partition 3 with one delta for each like.
+// update returns a record of partition 3 with one delta for each of likes.
 func update(offset int64, seq uint64, at time.Time, likes ...int64) *kgo.Record {
 	u := schema.Update{Seq: seq}
 	for i, n := range likes {
@@ -31,7 +31,7 @@ func update(offset int64, seq uint64, at time.Time, likes ...int64) *kgo.Record 
 	return &kgo.Record{Partition: 3, Key: key, Value: value, Offset: offset, Timestamp: at}
 }
 
-// progress is the record that ends a transaction.
+// progress returns the record that ends a transaction.
 func progress(offset int64, seq uint64, at time.Time) *kgo.Record {
 	rec := update(offset, seq, at)
 	rec.Key = []byte(schema.ProgressKey)
@@ -57,7 +57,7 @@ func testWriter(t *testing.T, d *directory, o Options) *writer {
 	return w
 }
 
-// newWriter is a writer in a new directory, which begins there.
+// newWriter returns a writer in a new directory, which begins at a position.
 func newWriter(t *testing.T, begin position, change ...func(*Options)) *writer {
 	o := testOptions(t)
 	for _, f := range change {
@@ -69,17 +69,17 @@ func newWriter(t *testing.T, begin position, change ...func(*Options)) *writer {
 	return w
 }
 
-// mustTake takes records in at noon, up to the offset behind the last one.
+// mustTake takes records at noon, up to the offset after the last one.
 func (w *writer) mustTake(t *testing.T, records ...*kgo.Record) {
 	require.NoError(t, w.take(records, records[len(records)-1].Offset+1, noon))
 }
 
-// files are the paths of all that others see, within the folder.
+// files returns the paths of all visible files, relative to the directory.
 func files(t *testing.T, o Options) []string {
 	var found []string
 	require.NoError(t, filepath.WalkDir(o.Dir, func(path string, d os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // the folder has not been made yet, or a file has just come to its place
+			return nil // the directory does not exist yet, or a file was just moved
 		}
 		if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), "_") {
 			path, err = filepath.Rel(o.Dir, path)
@@ -90,7 +90,7 @@ func files(t *testing.T, o Options) []string {
 	return found
 }
 
-// rowsOf are the rows of all that others see, by seq and index.
+// rowsOf returns the rows of all visible files, by seq and index.
 func rowsOf(t *testing.T, o Options) []Row {
 	var rows []Row
 	for _, path := range files(t, o) {
@@ -106,7 +106,7 @@ func rowsOf(t *testing.T, o Options) []Row {
 	return rows
 }
 
-// TestAFileAndWhatFollowsIt: what is in it, where it is, and that the next one begins behind it.
+// TestAFileAndWhatFollowsIt checks a file's content and name, and that the next one begins after it.
 func TestAFileAndWhatFollowsIt(t *testing.T) {
 	w := newWriter(t, position{NextOffset: 10, NextSeq: 5})
 	require.NoError(t, w.take([]*kgo.Record{update(11, 5, noon, 1, -1), progress(12, 6, noon)}, 14, noon))
@@ -131,7 +131,7 @@ func TestAFileAndWhatFollowsIt(t *testing.T) {
 	require.Equal(t, want, rowsOf(t, w.opts))
 }
 
-// TestColumnsStayWhatTheyAre: others' queries go by their names and types.
+// TestColumnsStayWhatTheyAre fixes the names and types of the columns, which users' queries depend on.
 func TestColumnsStayWhatTheyAre(t *testing.T) {
 	require.Equal(t, strings.TrimSpace(`
 message Row {
@@ -150,7 +150,7 @@ message Row {
 }`), parquet.SchemaOf(Row{}).String())
 }
 
-// TestAnHourHasItsOwnFiles, also where a broker's clock goes back.
+// TestAnHourHasItsOwnFiles also covers a broker's clock that goes backward.
 func TestAnHourHasItsOwnFiles(t *testing.T) {
 	w := newWriter(t, position{NextSeq: 1})
 	w.mustTake(t, update(0, 1, noon.Add(time.Hour-1), 1), update(1, 2, noon, 1),
@@ -165,7 +165,6 @@ func TestAnHourHasItsOwnFiles(t *testing.T) {
 	require.Len(t, rowsOf(t, w.opts), 4)
 }
 
-// TestRowsWaitForTheInterval and no longer; nor does a position without rows.
 func TestRowsWaitForTheInterval(t *testing.T) {
 	w := newWriter(t, position{NextSeq: 1})
 	require.NoError(t, w.take(nil, 0, noon))
@@ -181,8 +180,8 @@ func TestRowsWaitForTheInterval(t *testing.T) {
 	}
 }
 
-// TestMemoryIsOfARowGroup: what is taken in is on disk once a row group is whole. A file has
-// max_rows at most, and an update's rows are in one.
+// TestMemoryIsOfARowGroup checks that rows are on disk once a row group is complete, that a file has at most max_rows,
+// and that an update's rows are in one file.
 func TestMemoryIsOfARowGroup(t *testing.T) {
 	w := newWriter(t, position{}, func(o *Options) { o.MaxRows, o.RowGroupRows, o.Compression = 1000, 300, "none" })
 	one := make([]int64, 70)
@@ -210,7 +209,7 @@ func TestMemoryIsOfARowGroup(t *testing.T) {
 	require.Len(t, rowsOf(t, w.opts), 15*70)
 }
 
-// TestWhatDoesNotFollowIsRefused: it would be a hole, or would be there twice.
+// TestWhatDoesNotFollowIsRefused checks that records which would leave a gap, or rows that are there twice, park.
 func TestWhatDoesNotFollowIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		rec   *kgo.Record
@@ -225,7 +224,7 @@ func TestWhatDoesNotFollowIsRefused(t *testing.T) {
 			stream.CauseRecord, "like-updates/3 offset 1: decoding a like update",
 		},
 		{
-			&kgo.Record{Offset: 1, Key: []byte("x"), Value: update(1, 6, noon, 1).Value}, // somebody else's
+			&kgo.Record{Offset: 1, Key: []byte("x"), Value: update(1, 6, noon, 1).Value}, // written by something else
 			stream.CauseRecord, `key "x" is not a decimal post id`,
 		},
 	} {

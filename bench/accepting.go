@@ -12,23 +12,23 @@ import (
 	"kudos/schema"
 )
 
-// ProducerPlan is how `kudos producer` is measured: likes come by HTTP at higher and higher rates.
+// ProducerPlan is how `kudos producer` is measured: HTTP clients send likes at increasing rates.
 type ProducerPlan struct {
-	// Partitions of the topic that the likes go to.
+	// Partitions of the likes topic.
 	Partitions int32
-	// Options but for the address and the first user, which are each run's own.
+	// Options, except for Addr and FirstUser, which each run sets.
 	Options producer.Options
 }
 
-// DefaultProducerPlan is what is reported.
+// DefaultProducerPlan is the plan of published reports.
 func DefaultProducerPlan() *ProducerPlan {
 	return &ProducerPlan{Partitions: 4, Options: producer.DefaultOptions()}
 }
 
-// HoldEach sets how long a rate is held while the highest is looked for. Half of that rate is held three times as long.
+// HoldEach sets how long each rate is held during the search; half of the highest rate is held three times as long.
 func (p *ProducerPlan) HoldEach(d time.Duration) { p.Options.StepFor, p.Options.HoldFor = d, 3*d }
 
-// load says in the report's terms what the likes are; how many they come to be, the producer decides.
+// load describes the likes for the report. Their number is left out: it depends on the producer.
 func (p *ProducerPlan) load() Workload {
 	return Workload{Shape: Shape{Name: "accepting", Posts: int(p.Options.Posts), Partitions: p.Partitions}}
 }
@@ -53,7 +53,8 @@ func (r *run) measureProducer(ctx context.Context, into *Run) error {
 	}
 	o := r.plan.Producer.Options
 	o.Addr, o.Log = addr, r.servers.Log
-	// Users of no other run: fewer are taken than nanoseconds pass.
+	// No other run uses these users: the ids start at the clock in nanoseconds, and a run uses fewer than one per
+	// nanosecond.
 	o.FirstUser = uint64(time.Now().UnixNano())
 	r.progress("looking for the highest rates that the producer carries")
 	into.Producer, err = producer.Measure(ctx, o)
@@ -63,7 +64,8 @@ func (r *run) measureProducer(ctx context.Context, into *Run) error {
 	return r.servers.haveAccepted(ctx, into.Producer)
 }
 
-// haveAccepted checks that the topic has what was accepted. (It may have more: of the warm-up, and after late answers.)
+// haveAccepted checks that the topic has at least the accepted likes. It may have more: those of the warm-up, and likes
+// whose answer came too late.
 func (s *Servers) haveAccepted(ctx context.Context, result *producer.Result) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -21,7 +21,6 @@ import (
 	"kudos/schema"
 )
 
-// shared are the servers of the tests here.
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
@@ -44,7 +43,7 @@ func newNamed(t *testing.T) *named {
 	n.db, err = sqlx.Open("mysql", n.dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.db.Close()) })
-	// What it knows of topics is no older than a command takes.
+	// Cached metadata must not be older than a command takes.
 	cl, err := kgo.NewClient(kgo.SeedBrokers(n.brokers...), kgo.MetadataMinAge(100*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(cl.Close)
@@ -82,7 +81,7 @@ func (n *named) tables() (names []string) {
 	return names
 }
 
-// TestCommandLeavesNothing: it measures, removes what it made, and with --keep leaves what the next one removes.
+// TestCommandLeavesNothing checks that a benchmark removes what it created, and with --keep what the last one kept.
 func TestCommandLeavesNothing(t *testing.T) {
 	tier.Verify(t)
 	n := newNamed(t)
@@ -134,13 +133,13 @@ func TestCommandLeavesNothing(t *testing.T) {
 	require.Empty(t, groups.Groups())
 }
 
-// TestCommandRefusesWhatIsInUse: nothing of it is touched, and the message says what to do.
+// TestCommandRefusesWhatIsInUse checks that servers in use stay unchanged, and that the error says what to do.
 func TestCommandRefusesWhatIsInUse(t *testing.T) {
 	tier.Verify(t)
 	for name, c := range map[string]struct {
 		topics, statements []string
 		want               string
-		tables             []string // that are left
+		tables             []string // remaining tables
 	}{
 		"topics": {topics: []string{schema.TopicLikes},
 			want: "this Kafka cluster has topics of kudos (likes); a benchmark needs a cluster without them: name " +
@@ -171,7 +170,7 @@ func TestCommandRefusesWhatIsInUse(t *testing.T) {
 	}
 }
 
-// TestTablesAreThoseOfMigrate: what a benchmark removes is what `kudos migrate` makes.
+// TestTablesAreThoseOfMigrate checks that a benchmark removes the tables that `kudos migrate` creates.
 func TestTablesAreThoseOfMigrate(t *testing.T) {
 	tier.Verify(t)
 	n := newNamed(t)

@@ -1,12 +1,12 @@
-// Package bench measures how fast, how soon and at what cost likes are counted. Every contender is given the same
-// events in a real Kafka topic and must end with the same counts in MySQL, or its figures are not reported.
+// Package bench measures throughput, latency and cost of counting likes. Every contender gets the same events in a real
+// Kafka topic and must end with the same counts in MySQL, or its figures are not reported.
 //
-// A Plan measures contenders on the servers of a Site, and adds each run to a Report. `kudos bench` measures Kudos on
-// servers that the user names; integration/cmd/bench starts servers of its own, and compares with other contenders.
+// A Plan measures contenders on the servers of a Site and adds each run to a Report. `kudos bench` measures Kudos on
+// servers that the user names; integration/cmd/bench starts its own servers and compares other contenders.
 //
-// A run fills the topic with a Stream's events (load.go) and has the contender count them (drain.go). Then events come
-// at a steady rate, with probes among them (latency.go), or kudos has lost its local state (recovery.go). accepting.go
-// measures likes that come by HTTP.
+// A run fills the topic with a Stream's events (load.go) and has the contender count them (drain.go). Then it sends
+// events at a steady rate, with probes among them (latency.go), or restarts kudos without its local state
+// (recovery.go). accepting.go measures likes sent over HTTP.
 package bench
 
 import (
@@ -17,33 +17,33 @@ import (
 // StopTimeout is how long a contender's process may take to end after SIGTERM.
 const StopTimeout = 60 * time.Second
 
-// Contender is a way to count likes.
+// Contender is a system that counts likes.
 type Contender interface {
-	// Name is short, and the same in every report.
+	// Name is short and the same in every report.
 	Name() string
-	// About says in a sentence what it is and how it is tuned.
+	// About says in one sentence what it is and how it is tuned.
 	About() string
-	// Prepare makes what must be there before the topic is filled; the topic, too.
+	// Prepare creates whatever must exist before the topic is filled, including the topic.
 	Prepare(ctx context.Context, s *Servers, partitions int32) error
-	// Start starts its process, whose files go to dir, and does not wait.
+	// Start starts the contender's process, with its files in dir, and does not wait for it.
 	Start(s *Servers, dir string) (Running, error)
 }
 
 // Running is a contender's process.
 type Running interface {
 	PID() int
-	// FirstPoll waits until it asks Kafka for events, and returns when that was.
+	// FirstPoll waits until the process polls Kafka for events, and returns when it did.
 	FirstPoll(ctx context.Context) (time.Time, error)
-	// Counted waits until so many events, which must be all that the topic has, are in the counts that are committed in
-	// MySQL, and returns when that was.
+	// Counted waits until MySQL has committed the counts of that many events, which must be all events in the topic,
+	// and returns when it had.
 	Counted(ctx context.Context, events int64) (time.Time, error)
-	// Stop ends it in good order and returns what state it keeps to tell old likes from new ones.
+	// Stop shuts the process down gracefully and returns the size of its deduplication state.
 	Stop() (State, error)
-	// Kill ends it at once if it is still there.
+	// Kill ends it at once if it still runs.
 	Kill()
 }
 
-// State is what a contender keeps to tell old likes from new ones.
+// State is the size of what a contender keeps to detect duplicate likes.
 type State struct {
 	Bytes int64 `json:"bytes"`
 	Pairs int64 `json:"pairs"`

@@ -12,40 +12,38 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Drain is what counting a full topic came to.
+// Drain is the result of counting a full topic.
 type Drain struct {
 	Events int64 `json:"events"`
 	// Seconds from the first poll to the last commit in MySQL.
 	Seconds         float64 `json:"seconds"`
 	EventsPerSecond float64 `json:"events_per_second"`
-	// Used is what each process cost in that time, by name: "contender" (its peak is of its life) and the servers.
+	// Used is the cost of each process in that time, by name: ContenderProcess (whose peak is that of its whole life)
+	// and the servers.
 	Used map[string]Usage `json:"used,omitempty"`
-	// Rows that InnoDB inserted and updated; -1 where the server does not tell.
+	// Rows that InnoDB inserted and updated; -1 if the server does not count them.
 	Rows  int64 `json:"rows"`
 	State State `json:"state"`
 	// RSSBytes is the contender's resident memory after the last commit.
 	RSSBytes int64 `json:"rss_bytes,omitempty"`
 }
 
-// ContenderProcess is the contender's process among those that are measured.
+// ContenderProcess is the key of the contender's process in Drain.Used.
 const ContenderProcess = "contender"
 
-// Bounds on what is waited for.
 const (
 	startTimeout = 2 * time.Minute
-	// leastRate is the slowest that a contender may be before a run is given up, in events a second.
+	// leastRate, in events per second, bounds a drain: a slower contender is aborted.
 	leastRate    = 100
 	checkTimeout = 5 * time.Minute
 )
 
-// Workload is the events of a run.
 type Workload struct {
 	Seed   uint64 `json:"seed"`
 	Shape  Shape  `json:"shape"`
 	Events int    `json:"events"`
 }
 
-// run is a contender at work on the servers of one run.
 type run struct {
 	plan      *Plan
 	contender Contender
@@ -55,7 +53,7 @@ type run struct {
 	progress  func(string)
 
 	stream  *Stream
-	process Running // nil while there is none
+	process Running // nil if none runs
 }
 
 func (r *run) measureDrain(ctx context.Context, into *Run) error {
@@ -68,7 +66,7 @@ func (r *run) measureDrain(ctx context.Context, into *Run) error {
 	return err
 }
 
-// fillAndDrain fills the topic and has the contender drain it. Its process runs on.
+// fillAndDrain fills the topic and has the contender drain it. The contender's process keeps running.
 func (r *run) fillAndDrain(ctx context.Context) (*Drain, error) {
 	var err error
 	if r.stream, err = NewStream(r.load.Seed, r.load.Shape); err != nil {
@@ -82,7 +80,7 @@ func (r *run) fillAndDrain(ctx context.Context) (*Drain, error) {
 		return nil, err
 	}
 	r.progress(fmt.Sprintf("%d events loaded in %.1f s", r.load.Events, time.Since(begin).Seconds()))
-	// Before the start: asking takes time that the contender would have the servers for.
+	// Query before the start: the query would take server time from the contender.
 	rows, err := rowsWritten(ctx, r.servers.db)
 	if err != nil {
 		return nil, err
@@ -108,7 +106,7 @@ func (r *run) start() (err error) {
 	return err
 }
 
-// drain starts the contender on the full topic and measures until all is counted.
+// drain starts the contender on the full topic and measures until every event is counted.
 func (r *run) drain(ctx context.Context) (*Drain, error) {
 	if err := r.start(); err != nil {
 		return nil, err
@@ -138,7 +136,7 @@ func (r *run) drain(ctx context.Context) (*Drain, error) {
 	return d, err
 }
 
-// stop ends the contender and returns the state that it keeps.
+// stop ends the contender and returns the size of its state.
 func (r *run) stop() (State, error) {
 	p := r.process
 	r.process = nil
@@ -146,7 +144,7 @@ func (r *run) stop() (State, error) {
 	if err != nil {
 		return s, err
 	}
-	// A design may forget pairs without a like; kudos must not (see rule 1 in docs/design.md).
+	// A contender may forget pairs without a like; kudos must not (rule 1 in docs/design.md).
 	least, all := r.stream.Likes(), int64(r.stream.Pairs())
 	if _, ok := r.contender.(*Kudos); ok {
 		least = all
@@ -158,7 +156,7 @@ func (r *run) stop() (State, error) {
 	return s, nil
 }
 
-// String is the result in a line.
+// String returns a one-line summary.
 func (d *Drain) String() string {
 	cpu := ""
 	if u, ok := d.Used[ContenderProcess]; ok {
@@ -168,10 +166,11 @@ func (d *Drain) String() string {
 		d.EventsPerSecond, d.Events, d.Seconds, cpu, d.Rows, float64(d.State.Bytes)/float64(max(1, d.State.Pairs)))
 }
 
-// toldDifferences is how many posts with a wrong count an error names.
+// toldDifferences is how many wrong posts an error lists.
 const toldDifferences = 5
 
-// checkCounts compares every count in MySQL with the stream's, or 1 of a probe. A post without likes may be absent.
+// checkCounts compares every count in MySQL with the stream's, and with 1 for a probe. A post without likes may be
+// absent.
 func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes int) error {
 	rows, err := db.QueryContext(ctx, "SELECT post_id, `count` FROM like_count")
 	if err != nil {
@@ -217,12 +216,12 @@ func checkCounts(ctx context.Context, db *sqlx.DB, stream *Stream, probes int) e
 	return nil
 }
 
-// notCounted is the count of rows of a server that does not tell.
+// notCounted means that the server does not count rows.
 const notCounted = -1
 
-// rowsWritten is how many rows were inserted and changed so far: on MySQL since the server started; on MariaDB, which
-// has given these counters up, in the tables of the database while `userstat` was on. Only differences mean something.
-// notCounted where neither is there, or the user may not ask.
+// rowsWritten returns how many rows have been inserted and updated so far; only differences are meaningful. MySQL
+// counts since the server started. MariaDB, which no longer has these counters, counts per table while `userstat` is
+// on. The result is notCounted if the server has neither, or the user lacks the privilege.
 func rowsWritten(ctx context.Context, db *sqlx.DB) (n int64, err error) {
 	var counters int
 	err = db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(variable_value), 0)
@@ -250,5 +249,5 @@ func rowsWritten(ctx context.Context, db *sqlx.DB) (n int64, err error) {
 	return n, nil
 }
 
-// refused tells a server's answer, be it that it has no such table or does not let us, from a broken connection.
+// refused reports whether err is an answer of the server (no such table, no privilege) and not a broken connection.
 func refused(err error) bool { return errors.As(err, new(*mysql.MySQLError)) }

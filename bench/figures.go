@@ -8,13 +8,13 @@ import (
 	"kudos/bench/producer"
 )
 
-// Stat is a figure over the rounds.
+// Stat summarizes a figure over the rounds.
 type Stat struct {
 	Median, Least, Most float64
 	Rounds              int
 }
 
-// StatOf is over these values, and empty without any.
+// StatOf summarizes values. It is empty if there are none.
 func StatOf(values []float64) Stat {
 	if len(values) == 0 {
 		return Stat{}
@@ -24,7 +24,8 @@ func StatOf(values []float64) Stat {
 	return Stat{Median: (values[(n-1)/2] + values[n/2]) / 2, Least: values[0], Most: values[n-1], Rounds: n}
 }
 
-// With is the figure with its unit: median and, of several rounds, least and most. Empty where there is none.
+// With formats the figure with its unit: the median and, over several rounds, the least and the most. Empty if there is
+// no value.
 func (s Stat) With(unit string) string {
 	switch {
 	case s.Rounds == 0:
@@ -35,7 +36,7 @@ func (s Stat) With(unit string) string {
 	return fmt.Sprintf("%s%s (%s–%s)", Number(s.Median), unit, Number(s.Least), Number(s.Most))
 }
 
-// Number is a figure with three digits that count, and commas between thousands.
+// Number formats a number with three significant digits and commas between thousands.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case a == math.Trunc(a) && a < 1000:
@@ -54,12 +55,12 @@ func Number(v float64) string {
 	return string(digits)
 }
 
-// none is a figure that a run does not have.
+// none is the figure of a run that does not have it.
 var none = math.NaN()
 
 const mib = 1 << 20
 
-// over collects a figure of the results of runs: of those that have one, and whose figure is not NaN.
+// over summarizes a figure over all runs that have the result, leaving out NaN.
 func over[T any](r *Report, result func(*Run) *T, figure func(*T) float64) Stat {
 	var values []float64
 	for i := range r.Runs {
@@ -72,7 +73,7 @@ func over[T any](r *Report, result func(*Run) *T, figure func(*T) float64) Stat 
 	return StatOf(values)
 }
 
-// Drains is a figure of a contender's drains of a shape.
+// Drains summarizes a figure of a contender's drains of a shape.
 func (r *Report) Drains(shape, contender string, figure func(*Drain) float64) Stat {
 	return over(r, func(run *Run) *Drain {
 		if run.Contender != contender || run.Load.Shape.Name != shape {
@@ -82,7 +83,7 @@ func (r *Report) Drains(shape, contender string, figure func(*Drain) float64) St
 	}, figure)
 }
 
-// Drained are the workloads of drains, in the order of the runs.
+// Drained returns the distinct drain workloads, in the order of the runs.
 func (r *Report) Drained() []Workload {
 	var loads []Workload
 	for _, run := range r.Runs {
@@ -98,7 +99,7 @@ func CPUPerMillion(process string) func(*Drain) float64 {
 	return ofProcess(process, func(d *Drain, u Usage) float64 { return u.CPUSeconds / float64(d.Events) * 1e6 })
 }
 
-// PeakMiB is the most memory that a process had.
+// PeakMiB is the peak memory of a process.
 func PeakMiB(process string) func(*Drain) float64 {
 	return ofProcess(process, func(_ *Drain, u Usage) float64 { return float64(u.PeakBytes) / mib })
 }
@@ -112,7 +113,7 @@ func ofProcess(process string, figure func(*Drain, Usage) float64) func(*Drain) 
 	}
 }
 
-// RowsPerEvent is how many rows the database wrote.
+// RowsPerEvent is how many rows the database wrote per event.
 func (d *Drain) RowsPerEvent() float64 {
 	if d.Rows == notCounted {
 		return none
@@ -120,7 +121,7 @@ func (d *Drain) RowsPerEvent() float64 {
 	return float64(d.Rows) / float64(d.Events)
 }
 
-// BytesPerPair is the size of the state.
+// BytesPerPair is the size of the contender's state per pair.
 func (d *Drain) BytesPerPair() float64 {
 	if d.State.Pairs == 0 {
 		return none
@@ -128,7 +129,7 @@ func (d *Drain) BytesPerPair() float64 {
 	return float64(d.State.Bytes) / float64(d.State.Pairs)
 }
 
-// Latencies is a figure of a contender's latency at a part of its drain rate.
+// Latencies summarizes a figure of a contender's latency at a percentage of its drain rate.
 func (r *Report) Latencies(contender string, percent int, figure func(*LatencyLevel) float64) Stat {
 	return over(r, func(run *Run) *LatencyLevel {
 		if run.Latency != nil && run.Contender == contender {
@@ -142,7 +143,7 @@ func (r *Report) Latencies(contender string, percent int, figure func(*LatencyLe
 	}, figure)
 }
 
-// Percents are the parts of the drain rate that latency was measured at, and the workload.
+// Percents returns the percentages of the drain rate at which latency was measured, and the workload.
 func (r *Report) Percents() (percents []int, load Workload) {
 	for _, run := range r.Runs {
 		if run.Latency == nil {
@@ -159,17 +160,17 @@ func (r *Report) Percents() (percents []int, load Workload) {
 	return percents, load
 }
 
-// Figure is a figure of a result as tables name it.
+// Figure is a figure of a result, with the name and unit that tables show.
 type Figure[T any] struct {
 	Name, Unit string
 	Of         func(T) float64
 }
 
-// LatencyFigures are the quantiles of each place where probes are looked for.
+// LatencyFigures are the latency quantiles of each place that probes are read from.
 var LatencyFigures = slices.Concat(
 	quantileFigures("Kafka", func(l *LatencyLevel) *Quantiles { return &l.Kafka }),
 	quantileFigures("MySQL", func(l *LatencyLevel) *Quantiles { return &l.MySQL }),
-	quantileFigures("the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }), // nil where nobody looked
+	quantileFigures("the reader", func(l *LatencyLevel) *Quantiles { return l.Reader }), // may be nil
 )
 
 func quantileFigures(place string, of func(*LatencyLevel) *Quantiles) []Figure[*LatencyLevel] {
@@ -188,12 +189,12 @@ func quantileFigures(place string, of func(*LatencyLevel) *Quantiles) []Figure[*
 	}
 }
 
-// Recoveries is a figure of the recoveries.
+// Recoveries summarizes a figure of the recoveries.
 func (r *Report) Recoveries(figure func(*Recovery) float64) Stat {
 	return over(r, func(run *Run) *Recovery { return run.Recovery }, figure)
 }
 
-// RecoveryFigures are those of a recovery.
+// RecoveryFigures are the figures of a recovery that reports show.
 var RecoveryFigures = []Figure[*Recovery]{
 	{"pairs", "", func(rec *Recovery) float64 { return float64(rec.Pairs) }},
 	{"records of the state table's topic", "", func(rec *Recovery) float64 { return float64(rec.Records) }},
@@ -207,7 +208,7 @@ var RecoveryFigures = []Figure[*Recovery]{
 		func(rec *Recovery) float64 { return rec.Drained.BytesPerPair() }},
 }
 
-// Accepting is a figure of one of the producer's endpoints.
+// Accepting summarizes a figure of one of the producer's endpoints.
 func (r *Report) Accepting(endpoint int, figure func(*producer.Endpoint) float64) Stat {
 	return over(r, func(run *Run) *producer.Endpoint {
 		if run.Producer == nil {
@@ -217,7 +218,7 @@ func (r *Report) Accepting(endpoint int, figure func(*producer.Endpoint) float64
 	}, figure)
 }
 
-// Accepted is the workload that the producer was measured with, and what it came to first; nil if it was not.
+// Accepted returns the workload and the result of the first producer run, nil if there is none.
 func (r *Report) Accepted() (Workload, *producer.Result) {
 	for _, run := range r.Runs {
 		if run.Producer != nil {
@@ -227,7 +228,7 @@ func (r *Report) Accepted() (Workload, *producer.Result) {
 	return Workload{}, nil
 }
 
-// AcceptingFigures are those of an endpoint.
+// AcceptingFigures are the figures of an endpoint that reports show.
 var AcceptingFigures = []Figure[*producer.Endpoint]{
 	{"highest rate", "likes/s", func(e *producer.Endpoint) float64 { return e.Capacity.LikesPerSecond }},
 	{"p50 at half of it", "ms", func(e *producer.Endpoint) float64 { return e.Half.P50Ms }},

@@ -22,11 +22,11 @@ import (
 	"kudos/stream/store"
 )
 
-// Kudos is the contender that this project is: one `kudos processor`, with its defaults.
+// Kudos is kudos as a contender: one `kudos processor` with default settings.
 type Kudos struct {
-	// Program is the binary, with arguments and environment that its configuration comes from.
+	// Program is the binary, with the arguments and environment that configure it.
 	Program child.Command
-	// Profile, unless nil, profiles a processor while it drains, by the address of its admin server.
+	// Profile, unless nil, profiles a processor while it drains. admin is the address of its admin server.
 	Profile func(ctx context.Context, admin string) error
 }
 
@@ -40,14 +40,14 @@ func (k *Kudos) on(s *Servers, env ...string) child.Command {
 	c := k.Program
 	c.Env = append(slices.Clip(c.Env),
 		"KUDOS_KAFKA_BROKERS="+strings.Join(s.Kafka.Brokers, ","),
-		"KUDOS_MYSQL_DSN="+s.DSN, "KUDOS_MYSQL_DSN_FILE=", // not both
+		"KUDOS_MYSQL_DSN="+s.DSN, "KUDOS_MYSQL_DSN_FILE=", // the DSN must come from one of them only
 		"KUDOS_LOG_FORMAT=json", "KUDOS_LOG_LEVEL=info",
 	)
 	c.Env = append(c.Env, env...)
 	return c
 }
 
-// Prepare makes topics and tables.
+// Prepare creates topics and tables.
 func (k *Kudos) Prepare(ctx context.Context, s *Servers, partitions int32) error {
 	c := k.on(s, fmt.Sprintf("KUDOS_TOPICS_PARTITIONS=%d", partitions),
 		fmt.Sprintf("KUDOS_TOPICS_REPLICATION_FACTOR=%d", s.Replication))
@@ -85,20 +85,21 @@ func (p *processor) FirstPoll(ctx context.Context) (at time.Time, err error) {
 	return at, err
 }
 
-// allRunning waits until all partitions ask for events, and returns when the last one began to.
+// allRunning waits until all partitions poll for events, and returns when the last one started to.
 func (p *processor) allRunning(ctx context.Context, partitions int32) (at time.Time, err error) {
 	err = p.Wait(ctx, "all partitions", func() bool { at = p.lastRan; return len(p.running) == int(partitions) })
 	return at, err
 }
 
 const (
-	// lookAtKafka and lookAtMySQL are how often is looked whether a log has been drained: seldom, since looking takes
-	// from what is measured, and a few milliseconds are little against seconds.
+	// lookAtKafka and lookAtMySQL are the intervals of checking whether everything is counted. They are long because
+	// checking takes resources from what is measured; a few milliseconds are negligible against seconds.
 	lookAtKafka = 25 * time.Millisecond
 	lookAtMySQL = 5 * time.Millisecond
 )
 
-// Counted asks Kafka and MySQL: the fold's group has committed the end of likes, and MySQL is at that of like-updates.
+// Counted polls Kafka and MySQL until the fold's group has committed the end of likes and MySQL has applied
+// like-updates to its end.
 func (p *processor) Counted(ctx context.Context, _ int64) (time.Time, error) {
 	var profiling errgroup.Group
 	if p.profile != nil {
@@ -124,8 +125,9 @@ func (p *processor) counted(ctx context.Context) (at time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	// The broker writes a transaction's markers to one log after another: the group's offset may be committed before
-	// the updates are. Nothing is written to these any more, so they are whole once no transaction is open.
+	// The broker writes a transaction's commit markers to one log after another, so the group's offset may be committed
+	// before the updates are. Nobody writes to like-updates any more, so its partitions are complete once no
+	// transaction is open.
 	var end map[int32]int64
 	err = p.Poll(ctx, lookAtMySQL, "the last transactions to be whole", func() (bool, error) {
 		written, err := offsets(ctx, schema.TopicUpdates, adm.ListEndOffsets)
@@ -144,8 +146,8 @@ func (p *processor) counted(ctx context.Context) (at time.Time, err error) {
 	return at, err
 }
 
-// folded tells whether the fold's group has committed the end of likes. (No transactions write to it but for events
-// that were misrouted, which there are none of: the end is behind an event.)
+// folded reports whether the fold's group has committed the end of likes. Only forwarding of misrouted events writes
+// transactions to likes, and there are none here, so no transaction marker is at the end.
 func folded(ctx context.Context, adm *kadm.Client) (bool, error) {
 	ends, err := offsets(ctx, schema.TopicLikes, adm.ListCommittedOffsets)
 	if err != nil {
@@ -164,8 +166,8 @@ func folded(ctx context.Context, adm *kadm.Client) (bool, error) {
 	return true, nil
 }
 
-// applied tells whether MySQL stands at the ends of like-updates. The last offset of a partition is that of a
-// transaction's marker; behind the last update is one before the end.
+// applied reports whether MySQL has reached the ends of like-updates. The last offset of a partition is a transaction
+// marker, so the position after the last update is one below the end.
 func applied(ctx context.Context, db *sqlx.DB, ends map[int32]int64) (bool, error) {
 	var positions []struct {
 		Partition int32 `db:"partition_id"`
@@ -188,7 +190,7 @@ func applied(ctx context.Context, db *sqlx.DB, ends map[int32]int64) (bool, erro
 	return true, nil
 }
 
-// Stop ends the processor and compacts its state.
+// Stop ends the processor and compacts its state store.
 func (p *processor) Stop() (State, error) {
 	if err := p.Terminate(StopTimeout); err != nil {
 		return State{}, err

@@ -11,45 +11,46 @@ import (
 	"kudos/bench/producer"
 )
 
-// LatencyPlan is how latency is measured: a topic is drained, so that the contender has its state and its rate is
-// known; then events come at parts of that rate.
+// LatencyPlan is how latency is measured: the contender drains a topic, so that it has state and its rate is known, and
+// then gets events at percentages of that rate.
 type LatencyPlan struct {
 	Load     Workload
 	Percents []int         // of the drain rate
 	Warmup   time.Duration // of each level, not measured
 	Measure  time.Duration // of each level
-	// Probes a second, at most: likes of a post of their own. One event in ten is the most that they are.
+	// Probes is the highest number of probes per second; at most one event in ten is a probe. A probe is the only like
+	// of its post.
 	Probes int
 }
 
-// DefaultLatencyPlan is what is reported.
+// DefaultLatencyPlan is the plan of published reports.
 func DefaultLatencyPlan(seed uint64) *LatencyPlan {
-	shape, _ := ShapeNamed("skewed-1000") // one of Shapes
+	shape, _ := ShapeNamed("skewed-1000") // always found
 	return &LatencyPlan{
 		Load: Workload{Seed: seed, Shape: shape, Events: 2_000_000}, Percents: []int{10, 50, 80},
 		Warmup: 3 * time.Second, Measure: 20 * time.Second, Probes: 500,
 	}
 }
 
-// Latency is how long it takes from publishing an event until its count is visible.
+// Latency is the time from publishing an event until its count is visible.
 type Latency struct {
 	DrainEventsPerSecond float64        `json:"drain_events_per_second"`
 	Levels               []LatencyLevel `json:"levels"`
 }
 
-// LatencyLevel is of one rate.
+// LatencyLevel is the latency at one rate.
 type LatencyLevel struct {
 	Percent         int     `json:"percent"` // of the drain rate
 	EventsPerSecond float64 `json:"events_per_second"`
 	Events          int     `json:"events"`
-	// From the moment that an event was to be sent until the sender knew that Kafka has it,
+	// Kafka is the time from when an event was due to be sent until the sender got Kafka's acknowledgment,
 	Kafka Quantiles `json:"kafka"`
-	// and until its count was in an answer.
+	// and MySQL the time until a query returned its count.
 	MySQL Quantiles `json:"mysql"`
-	// Reader is of the same rate once more, with a reader beside.
+	// Reader is measured in a second run at the same rate, with a reader running too.
 	Reader *Quantiles `json:"reader,omitempty"`
 
-	seen Quantiles // by the watcher
+	seen Quantiles // measured by watch
 }
 
 // Quantiles of latencies, in milliseconds.
@@ -69,7 +70,7 @@ func quantiles(took []time.Duration) Quantiles {
 
 func (q *Quantiles) short() string { return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", q.P50, q.P99) }
 
-// String is the result in a line.
+// String returns a one-line summary.
 func (l *Latency) String() string {
 	var levels []string
 	for _, level := range l.Levels {
@@ -83,15 +84,15 @@ func (l *Latency) String() string {
 	return strings.Join(levels, "; ")
 }
 
-// latencyRun is what the levels of a run share.
+// latencyRun is the state that the levels of a run share.
 type latencyRun struct {
 	*run
 	drainRate float64
-	probes    int // that were sent
+	probes    int // sent so far
 }
 
-// measureLatency looks in MySQL first, with nothing beside that a peer would not have beside it; then kudos's reader is
-// started, which takes its share of the machine, and all is done once more, to look there.
+// measureLatency measures MySQL first, without a reader, as for any other contender. For kudos it then starts a reader,
+// which takes its share of the machine, and repeats all levels to measure there.
 func (r *run) measureLatency(ctx context.Context, into *Run) error {
 	d, err := r.fillAndDrain(ctx)
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *run) measureLatency(ctx context.Context, into *Run) error {
 	return err
 }
 
-// inReader has the same levels once more, with a reader.
+// inReader repeats the levels with a reader running.
 func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel) (err error) {
 	dir := filepath.Join(m.dir, "reader")
 	reader, addr, err := k.serve(ctx, m.servers, "reader", dir,
@@ -139,7 +140,7 @@ func (m *latencyRun) inReader(ctx context.Context, k *Kudos, into []LatencyLevel
 	return nil
 }
 
-// levels sends events at each part of the rate, and lets the contender come to the end of them.
+// levels sends events at each percentage of the rate, and waits after each until the contender has counted them.
 func (m *latencyRun) levels(ctx context.Context, where string, ask ask) (levels []LatencyLevel, err error) {
 	for _, percent := range m.plan.Latency.Percents {
 		m.progress(fmt.Sprintf("latency in %s at %d %% of %.0f events/s", where, percent, m.drainRate))

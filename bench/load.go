@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// loadBuffer is how many records may wait for Kafka while a topic is filled.
+	// loadBuffer is how many records the client may buffer while a topic is filled.
 	loadBuffer = 200_000
-	// loadLinger gives full batches.
+	// loadLinger is long enough to fill batches.
 	loadLinger = 10 * time.Millisecond
-	// loadStep is after how many events progress is told.
+	// loadStep is the number of events between progress reports.
 	loadStep = 50_000
 )
 
-// fill makes the events of the run and writes them to likes as any well-behaved writer would: in order within a
-// partition, in batches as large as the topic takes. It returns when Kafka has them all.
+// fill writes the events of the run to likes as any well-behaved producer would: in order within a partition, in
+// batches as large as the topic allows. It returns when Kafka has acknowledged all of them.
 func (r *run) fill(ctx context.Context) error {
 	cl, err := r.servers.writer(loadLinger, loadBuffer)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	ctx, fail := context.WithCancelCause(ctx) // by the first failure
+	ctx, fail := context.WithCancelCause(ctx) // with the first failure as cause
 	defer fail(nil)
 	records := records{partitions: r.load.Shape.Partitions}
 	for i := range r.load.Events {
@@ -53,7 +53,7 @@ func (r *run) fill(ctx context.Context) error {
 	return nil
 }
 
-// records makes Kafka's records of events. Memory for many of them is taken at once.
+// records encodes events as Kafka records. It allocates them in slabs.
 type records struct {
 	partitions int32
 	slab       []kgo.Record
@@ -62,7 +62,7 @@ type records struct {
 
 const recordSlab = 4096
 
-// of is an event's record. The record is the caller's.
+// of encodes an event. The caller owns the record.
 func (r *records) of(e *schema.Event) *kgo.Record {
 	if len(r.slab) == 0 {
 		r.slab = make([]kgo.Record, recordSlab)

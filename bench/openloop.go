@@ -18,42 +18,43 @@ import (
 )
 
 const (
-	// firstProbe is the post of the first probe: above all posts of shapes.
+	// firstProbe is the post of the first probe, above all posts of the shapes.
 	firstProbe = 1 << 50
-	// sendEvery is how often the events that are due are sent.
+	// sendEvery is the interval at which due events are sent.
 	sendEvery = time.Millisecond
-	// sendLinger is how long an event waits for others of its batch, as in the producer role.
+	// sendLinger is the linger of the producer role.
 	sendLinger = 2 * time.Millisecond
-	// sendBuffer is how many events may wait for Kafka before sending waits, too. (Its time counts, then.)
+	// sendBuffer is how many events the client may buffer before sending blocks. The time of blocking counts as
+	// latency.
 	sendBuffer = 1 << 21
-	// seenTimeout is how long the last probes may take.
+	// seenTimeout bounds the wait for the last probes.
 	seenTimeout = 2 * time.Minute
-	// leastEventsAProbe: of so many events one is a probe at most.
+	// leastEventsAProbe limits probes to one in this many events.
 	leastEventsAProbe = 10
 )
 
-// openLoop sends events at a rate, whatever becomes of them: a sender that waited for answers would send less while the
-// system is slow. An event's latency begins when it was to be sent, so a stall of the sender itself is in it.
+// openLoop sends events at a fixed rate, regardless of their completion: a sender that waits for answers sends less
+// while the system is slow. An event's latency starts when it was due to be sent, so it includes stalls of the sender.
 type openLoop struct {
 	*latencyRun
-	rate         float64 // events a second
+	rate         float64 // events per second
 	events       int     // to send
 	eventsAProbe int
 	client       *kgo.Client
 	records      records
-	sent         chan probe // those that are measured; closed after the last
+	sent         chan probe // the measured probes; closed after the last
 
 	mu    sync.Mutex
-	acked []time.Duration // how long probes took until Kafka had them
+	acked []time.Duration // how long Kafka took to acknowledge each probe
 }
 
-// hold sends events at a rate for as long as planned, and asks for the probes until it has seen them.
+// hold sends events at a rate for the planned time and watches the probes until all have been seen.
 func (m *latencyRun) hold(ctx context.Context, rate float64, where string, ask ask) (level LatencyLevel, err error) {
 	plan := m.plan.Latency
 	l := &openLoop{latencyRun: m, rate: rate, records: records{partitions: m.load.Shape.Partitions}}
 	l.events = int(rate * (plan.Warmup + plan.Measure).Seconds())
 	l.eventsAProbe = max(leastEventsAProbe, int(rate)/plan.Probes)
-	l.sent = make(chan probe, l.events/l.eventsAProbe+1) // has a slot for each: sending waits for nobody
+	l.sent = make(chan probe, l.events/l.eventsAProbe+1) // capacity for all probes: sending never blocks
 	if l.client, err = m.servers.writer(sendLinger, sendBuffer); err != nil {
 		return level, err
 	}
@@ -79,9 +80,9 @@ func (m *latencyRun) hold(ctx context.Context, rate float64, where string, ask a
 	return level, nil
 }
 
-// send sends what is due, again and again, and returns the rate that it reached.
+// send sends events as they become due, and returns the rate that it reached.
 func (l *openLoop) send(ctx context.Context) (rate float64, err error) {
-	ctx, fail := context.WithCancelCause(ctx) // by the first failure
+	ctx, fail := context.WithCancelCause(ctx) // with the first failure as cause
 	defer fail(nil)
 	tick := time.NewTicker(sendEvery)
 	defer tick.Stop()
@@ -135,15 +136,15 @@ func (l *openLoop) sendOne(ctx context.Context, n int, at time.Time, warm bool, 
 }
 
 const (
-	// lookForProbes is how often a watcher asks.
+	// lookForProbes is the interval between a watcher's queries.
 	lookForProbes = 2 * time.Millisecond
-	// askedProbes is how many it asks for at a time: the oldest ones.
+	// askedProbes is how many probes one query asks for, oldest first.
 	askedProbes = 100
-	// askTimeout bounds one question. One without an answer is asked again: its time counts.
+	// askTimeout bounds one query. After a timeout the query is repeated, and its time counts.
 	askTimeout = 30 * time.Second
 )
 
-// probe is a post that gets one like, and when that was to be sent.
+// probe is a post that gets one like, and when that like was due to be sent.
 type probe struct {
 	post uint64
 	sent time.Time
@@ -152,7 +153,7 @@ type probe struct {
 // ask returns which of the posts have their like.
 type ask func(ctx context.Context, posts []uint64) (seen map[uint64]bool, err error)
 
-// watch asks until it has seen all probes that come, and returns how long each took.
+// watch queries until it has seen every probe from the channel, and returns how long each took.
 func watch(ctx context.Context, where string, ask ask, probes <-chan probe) (took []time.Duration, err error) {
 	tick := time.NewTicker(lookForProbes)
 	defer tick.Stop()
@@ -181,7 +182,7 @@ func watch(ctx context.Context, where string, ask ask, probes <-chan probe) (too
 				return seen[p.post]
 			})
 			if len(seen) == len(posts) {
-				continue // there may be more than were asked for
+				continue // more probes may be waiting than one query asks for
 			}
 		}
 		select {
@@ -193,7 +194,7 @@ func watch(ctx context.Context, where string, ask ask, probes <-chan probe) (too
 	}
 }
 
-// receive adds the probes that have come, without waiting for more. None come after the channel is closed.
+// receive adds all probes that are in the channel, without blocking. more is false once the channel is closed.
 func receive(waiting []probe, probes <-chan probe) (_ []probe, more bool) {
 	for {
 		select {

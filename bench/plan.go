@@ -11,29 +11,30 @@ import (
 	"slices"
 )
 
-// Plan is which runs to make.
+// Plan is a series of runs.
 type Plan struct {
 	Site       Site
 	Contenders []Contender
-	// Rounds is how often everything is measured. Within a round, contenders take turns, in another order each time.
+	// Rounds is how often everything is measured. Contenders take turns within a round, starting with another one each
+	// time.
 	Rounds int
-	// Drains are the workloads to drain. EventsOf, where it names a contender, is how many events that one gets.
+	// Drains are the workloads to drain. EventsOf, by contender name, limits the number of events for that contender.
 	Drains   []Workload
 	EventsOf map[string]int
-	// Latency is measured with each contender, Recovery and Producer with kudos, unless nil.
+	// Latency, unless nil, is measured with each contender; Recovery and Producer, unless nil, with kudos only.
 	Latency  *LatencyPlan
 	Recovery *Workload
 	Producer *ProducerPlan
 
-	// Dir is an existing folder for the files of processes. Those of a run that failed stay.
+	// Dir is an existing directory for the files of processes. The files of a failed run are kept.
 	Dir string
-	// Progress is told in words what happens; the last line again and again where again is set.
+	// Progress is called with each progress line. again: the line updates the last one.
 	Progress func(line string, again bool)
 	// Each, unless nil, is called with the report after each run.
 	Each func(*Report) error
 }
 
-// step is one thing to measure. measure makes one run, and puts its result into the Run.
+// step is one thing to measure. measure makes one run and sets its result in the Run.
 type step struct {
 	load       Workload
 	contenders []Contender
@@ -47,7 +48,7 @@ func (p *Plan) steps() (steps []step) {
 	if p.Latency != nil {
 		steps = append(steps, step{p.Latency.Load, p.Contenders, (*run).measureLatency})
 	}
-	// What others cannot be measured at: they do not tell when they have recovered, and take no likes over HTTP.
+	// Other contenders have neither: they do not report when they have recovered, and take no likes over HTTP.
 	kudos := slices.DeleteFunc(slices.Clone(p.Contenders), func(c Contender) bool { _, ok := c.(*Kudos); return !ok })
 	if p.Recovery != nil {
 		steps = append(steps, step{*p.Recovery, kudos, (*run).measureRecovery})
@@ -58,12 +59,12 @@ func (p *Plan) steps() (steps []step) {
 	return steps
 }
 
-// Run makes all runs, until ctx ends, and adds them to a report. One that fails is in it with its error.
+// Run makes all runs, until ctx ends, and adds them to the report. A failed run is added with its error.
 func (p *Plan) Run(ctx context.Context, report *Report) error {
 	for round := range p.Rounds {
 		for _, s := range p.steps() {
 			for i := range s.contenders {
-				// Another one is the first in each round: a machine may become slower in the course of one.
+				// Each round starts with another contender, since a machine may slow down in the course of a round.
 				if err := p.run(ctx, report, round, s, s.contenders[(i+round)%len(s.contenders)]); err != nil {
 					return err
 				}
@@ -73,7 +74,7 @@ func (p *Plan) Run(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// run makes one run. Only what concerns all runs is an error.
+// run makes one run. It returns an error only if the remaining runs cannot proceed either.
 func (p *Plan) run(ctx context.Context, report *Report, round int, s step, c Contender) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -115,7 +116,7 @@ func (p *Plan) run(ctx context.Context, report *Report, round int, s step, c Con
 	return p.Each(report)
 }
 
-// onServers opens servers for a run, adds their versions, measures, and ends what still runs then.
+// onServers opens servers for a run, records their versions, measures, and kills a process that is still running.
 func (r *run) onServers(ctx context.Context, versions map[string]string, measure func() error) (err error) {
 	if r.servers, err = r.plan.Site.Open(ctx, r.contender); err != nil {
 		return fmt.Errorf("servers: %w", err)
@@ -138,7 +139,8 @@ func (r *run) onServers(ctx context.Context, versions map[string]string, measure
 	return measure()
 }
 
-// NewProgress prints a Plan's progress. Lines that come again are overwritten on a terminal, and left out elsewhere.
+// NewProgress returns a Plan's Progress that prints to w. Updates overwrite the last line on a terminal and are omitted
+// elsewhere.
 func NewProgress(w io.Writer, terminal bool) func(line string, again bool) {
 	return func(line string, again bool) {
 		switch {

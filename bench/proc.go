@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ticksPerSecond is the unit of CPU times in /proc: USER_HZ, 100 on every architecture that Linux runs Go on.
+// ticksPerSecond is the unit of CPU times in /proc: USER_HZ, 100 on every architecture that Go supports on Linux.
 const ticksPerSecond = 100
 
-// Machine is what runs took place on.
+// Machine describes the machine of the runs.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -20,7 +20,7 @@ type Machine struct {
 	System      string `json:"system"` // operating system, kernel and architecture
 }
 
-// thisMachine describes this machine, as far as /proc tells.
+// thisMachine describes this machine, as far as /proc allows.
 func thisMachine() Machine {
 	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	m.MemoryBytes = procBytes("/proc/meminfo", "MemTotal")
@@ -33,7 +33,7 @@ func thisMachine() Machine {
 	return m
 }
 
-// procField is the value of the first line `name : value` of a file, or empty.
+// procField returns the value of the first line `name : value` of a file, or "".
 func procField(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -47,26 +47,26 @@ func procField(path, name string) string {
 	return ""
 }
 
-// procBytes is such a value that is a number of KiB; 0 if it is not there.
+// procBytes returns such a value in bytes, if it is in KiB. It is 0 if the field is missing.
 func procBytes(path, name string) int64 {
 	kib, _ := strconv.ParseInt(strings.TrimSuffix(procField(path, name), " kB"), 10, 64)
 	return kib << 10
 }
 
-// ResidentBytes is a process's resident memory, 0 where /proc does not tell.
+// ResidentBytes is a process's resident memory, 0 without /proc.
 func ResidentBytes(pid int) int64 { return procBytes(fmt.Sprintf("/proc/%d/status", pid), "VmRSS") }
 
-// peakBytes is the most that it was since the process began, or since its peak was reset.
+// peakBytes is the peak resident memory since the process began, or since the peak was reset.
 func peakBytes(pid int) int64 { return procBytes(fmt.Sprintf("/proc/%d/status", pid), "VmHWM") }
 
-// cpuSeconds is the CPU time, in user and kernel mode, that a process of this machine has taken so far.
+// cpuSeconds is the CPU time, user and kernel, that a local process has used so far.
 func cpuSeconds(pid int) (float64, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
-	// The name, in parentheses, may hold anything. Behind it: state is field 3, utime 14, stime 15 (proc(5)).
+	// The name, in parentheses, may contain anything. After it: state is field 3, utime 14, stime 15 (proc(5)).
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("%s has %d fields", path, len(fields))
@@ -82,20 +82,20 @@ func cpuSeconds(pid int) (float64, error) {
 	return float64(ticks) / ticksPerSecond, nil
 }
 
-// Usage is what one process cost.
+// Usage is the cost of one process.
 type Usage struct {
 	CPUSeconds float64 `json:"cpu_seconds"`
 	PeakBytes  int64   `json:"peak_bytes"`
 }
 
-// meter reads what the processes of a run cost: the ids by name, and the CPU time at the beginning.
+// meter measures the cost of the processes of a run: process ids by name, and their CPU time at the start.
 type meter struct {
 	pids  map[string]int
 	begin map[string]float64
 }
 
-// startMeter begins to measure a contender and the servers of this machine, of which the kernel resets the peaks
-// (proc(5), clear_refs). Where there is no /proc, there is nothing to read.
+// startMeter starts measuring a contender and the servers on this machine. The servers' memory peaks are reset
+// (proc(5), clear_refs). Without /proc it measures nothing.
 func startMeter(contender int, servers map[string]int) (*meter, error) {
 	m := &meter{pids: map[string]int{}, begin: map[string]float64{}}
 	if _, err := os.Stat("/proc/self/stat"); err != nil {

@@ -10,28 +10,28 @@ import (
 	"kudos/schema"
 )
 
-// DefaultRecovery is the workload whose state is recovered in reports: 10,000,000 pairs.
+// DefaultRecovery is the workload of published reports: 10,000,000 pairs.
 func DefaultRecovery(seed uint64) *Workload {
-	shape, _ := ShapeNamed("skewed-1000") // one of Shapes
+	shape, _ := ShapeNamed("skewed-1000") // always found
 	return &Workload{Seed: seed, Shape: shape, Events: 11_120_000}
 }
 
-// Recovery is how kudos comes back without its local state, from Kafka.
+// Recovery is how long kudos takes to rebuild its local state from Kafka.
 type Recovery struct {
 	Pairs int64 `json:"pairs"`
-	// Records that the state table's topic held, transaction markers included.
+	// Records in the state table's topic, transaction markers included.
 	Records int64 `json:"records"`
-	// Seconds from the start of the process until every partition asked for events.
+	// Seconds from the start of the process until every partition polls for events.
 	Seconds          float64 `json:"seconds"`
 	EntriesPerSecond float64 `json:"entries_per_second"` // pairs
-	// Memory of the process, 0 where /proc does not tell: resident when it was ready, and the most until then.
+	// Memory of the process, 0 without /proc: resident when it was ready, and the peak until then.
 	RSSBytes  int64 `json:"rss_bytes,omitempty"`
 	PeakBytes int64 `json:"peak_bytes,omitempty"`
-	// Drained is how the state came about, by another process.
+	// Drained is the run of another process that created the state.
 	Drained Drain `json:"drained"`
 }
 
-// String is the result in a line.
+// String returns a one-line summary.
 func (r *Recovery) String() string {
 	return fmt.Sprintf("%.0f entries/s (%d pairs in %.2f s), %d MiB then, %d MiB at most; %d MiB after the drain, "+
 		"%.1f bytes a pair", r.EntriesPerSecond, r.Pairs, r.Seconds, r.RSSBytes>>20, r.PeakBytes>>20,
@@ -46,7 +46,7 @@ func (r *run) measureRecovery(ctx context.Context, into *Run) error {
 	if d.State, err = r.stop(); err != nil {
 		return err
 	}
-	// All of its files: the process to come finds nothing.
+	// Remove all files: the next process must start without state.
 	if err := os.RemoveAll(filepath.Join(r.dir, r.contender.Name())); err != nil {
 		return err
 	}

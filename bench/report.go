@@ -11,10 +11,10 @@ import (
 	"kudos/bench/producer"
 )
 
-// ReportVersion is of the JSON form: it changes when a field does.
+// ReportVersion is the version of the JSON form. It changes when a field does.
 const ReportVersion = 1
 
-// Report is all that was measured, each run for itself.
+// Report holds everything that was measured, run by run.
 type Report struct {
 	Version int       `json:"version"`
 	Date    time.Time `json:"date"`
@@ -22,28 +22,28 @@ type Report struct {
 	Machine Machine   `json:"machine"`
 	// Versions of servers and languages, by name.
 	Versions map[string]string `json:"versions"`
-	// Settings of servers and of the runs that a reader must know, by name.
+	// Settings of servers and runs that affect the figures, by name.
 	Settings map[string]string `json:"settings"`
-	// Contenders are what each one is, by name.
+	// Contenders are the descriptions of the contenders, by name.
 	Contenders map[string]string `json:"contenders"`
 	Runs       []Run             `json:"runs"`
 }
 
-// Run is one run of one contender. Exactly one of the results is there, or none and an error.
+// Run is one run of one contender. It has exactly one result, or an error.
 type Run struct {
 	Round     int              `json:"round"`            // from 1
-	Commit    string           `json:"commit,omitempty"` // if not the report's
+	Commit    string           `json:"commit,omitempty"` // if it differs from the report's
 	Contender string           `json:"contender"`
 	Load      Workload         `json:"load"`
 	Drain     *Drain           `json:"drain,omitempty"`
 	Latency   *Latency         `json:"latency,omitempty"`
 	Recovery  *Recovery        `json:"recovery,omitempty"`
 	Producer  *producer.Result `json:"producer,omitempty"`
-	// Error is why there is no result: in a run that failed, no figure counts.
+	// Error is why the run failed. None of the figures of a failed run count.
 	Error string `json:"error,omitempty"`
 }
 
-// NewReport is a report without runs.
+// NewReport returns a report without runs.
 func NewReport(commit string, contenders ...Contender) *Report {
 	r := &Report{
 		Version: ReportVersion, Date: time.Now().UTC().Truncate(time.Second), Commit: commit, Machine: thisMachine(),
@@ -55,7 +55,7 @@ func NewReport(commit string, contenders ...Contender) *Report {
 	return r
 }
 
-// Failed is nil, or names the runs that failed, with the first line of why.
+// Failed returns nil, or an error that names the failed runs and the first line of each error.
 func (r *Report) Failed() error {
 	var errs []error
 	for _, run := range r.Runs {
@@ -68,7 +68,7 @@ func (r *Report) Failed() error {
 	return errors.Join(errs...)
 }
 
-// String is the result of a run that has one, in a line.
+// String returns a one-line summary. The run must have a result.
 func (r *Run) String() string {
 	switch {
 	case r.Drain != nil:
@@ -132,7 +132,7 @@ func (r *Report) WriteText(w io.Writer, contender string) error {
 	return nil
 }
 
-// Describe says in words what a workload is.
+// Describe describes a workload in words.
 func (w Workload) Describe() string {
 	spread := "all alike"
 	if w.Shape.Skewed {
@@ -145,7 +145,7 @@ func (w Workload) Describe() string {
 	return fmt.Sprintf("%s: %s, %s, seed %d", w.Shape.Name, posts, w.Shape.InPartitions(), w.Seed)
 }
 
-// InPartitions says in words how many there are.
+// InPartitions says the number of partitions in words.
 func (s Shape) InPartitions() string {
 	if s.Partitions == 1 {
 		return "1 partition"
@@ -153,7 +153,7 @@ func (s Shape) InPartitions() string {
 	return fmt.Sprintf("%d partitions", s.Partitions)
 }
 
-// RequestsOf says what an endpoint takes at a time.
+// RequestsOf says what one request to an endpoint contains.
 func RequestsOf(e *producer.Endpoint) string {
 	if e.LikesPerRequest == 1 {
 		return "single likes"

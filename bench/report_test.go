@@ -22,7 +22,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// accepted is what a producer came to that takes a rate of single likes.
+// accepted is the result of a producer that accepts single likes at a rate.
 func accepted(rate float64) *producer.Result {
 	of := func(likes, connections int) producer.Endpoint {
 		step := producer.Step{LikesPerSecond: rate * float64(likes), Accepted: 5}
@@ -66,7 +66,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestAcceptedLikesMustBeThere: a producer that accepts what Kafka does not get has no figures.
+// TestAcceptedLikesMustBeThere: a producer that accepts likes which do not reach Kafka gets no figures.
 func TestAcceptedLikesMustBeThere(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, schema.TopicLikes))
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestAcceptedLikesMustBeThere(t *testing.T) {
 	require.NoError(t, s.haveAccepted(testkit.Context(t), accepted(1)))
 }
 
-// TestProbesAreAskedForAgain: a question without an answer is a long time; an answer that is an error ends the run.
+// TestProbesAreAskedForAgain: a query that times out is repeated and its time counts; an error ends the run.
 func TestProbesAreAskedForAgain(t *testing.T) {
 	answers := []error{context.DeadlineExceeded, nil, errors.New("no such table")}
 	watchOne := func() ([]time.Duration, error) {
@@ -146,7 +146,7 @@ func TestQuantiles(t *testing.T) {
 	require.Equal(t, Quantiles{Probes: 1000, P50: 500, P99: 990, P999: 999, Max: 1000}, quantiles(took))
 }
 
-// TestStreamIsTheSameEverywhere pins the bytes that a seed gives.
+// TestStreamIsTheSameEverywhere pins the bytes of each seed.
 func TestStreamIsTheSameEverywhere(t *testing.T) {
 	want := map[string]string{
 		"hot":            "d0d3d8a88d46f50f",
@@ -172,7 +172,7 @@ func TestStreamIsTheSameEverywhere(t *testing.T) {
 	require.Equal(t, want, have, "the stream is another one: figures do not compare with earlier ones")
 }
 
-// TestStreamCountsAreThoseOfARecount looks at the last event of each pair.
+// TestStreamCountsAreThoseOfARecount recounts from the last event of each pair.
 func TestStreamCountsAreThoseOfARecount(t *testing.T) {
 	const events = 50_000
 	for _, shape := range append(Shapes(), Shape{Name: "few", Posts: 7, Partitions: 1}) {

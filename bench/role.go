@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// runningMessage is what a processor logs when a partition begins to ask for events (stream/claim_work.go).
+	// runningMessage is what a processor logs when a partition starts polling for events (stream/partition.go).
 	runningMessage = "partition is running"
-	// listeningMessage is what an admin server logs when it has its address (httpserver/admin).
+	// listeningMessage is what an admin server logs once it listens (httpserver/admin).
 	listeningMessage = "listening"
-	// answerBytes bounds an answer of a role.
+	// answerBytes bounds a response of a role.
 	answerBytes = 1 << 20
 )
 
-// httpMessages are what roles log when their API has its address.
+// httpMessages are what roles log once their API listens.
 var httpMessages = map[string]string{"reader": "answering", "producer": "taking likes"}
 
-// role is a role of kudos that runs, and what its log has told. Addresses are those that it has chosen itself.
+// role is a running role of kudos, with what it has logged. It chooses its addresses itself.
 type role struct {
 	*child.Process
-	addr map[string]string // by message
-	// running are the partitions of the fold that ask for events; the first began at firstRan, the last at lastRan.
+	addr map[string]string // by log message
+	// running are the fold's partitions that poll for events. The first started at firstRan, the last at lastRan.
 	running           map[int32]bool
 	firstRan, lastRan time.Time
 }
@@ -54,7 +54,7 @@ func (r *role) line(text []byte) {
 		Partition        int32
 	}
 	if json.Unmarshal(text, &l) != nil {
-		return // the log is for people; what was not understood is in the file
+		return // not JSON; it is in the log file
 	}
 	if l.Addr != "" {
 		r.addr[l.Msg] = l.Addr
@@ -67,7 +67,7 @@ func (r *role) line(text []byte) {
 	}
 }
 
-// serve starts a role that answers by HTTP, and waits until it is ready.
+// serve starts a role with an HTTP API and waits until it is ready.
 func (k *Kudos) serve(
 	ctx context.Context, s *Servers, name, dir string, env ...string,
 ) (r *role, addr string, err error) {
@@ -111,7 +111,7 @@ func get(ctx context.Context, url string) (status int, body []byte, err error) {
 	return resp.StatusCode, body, err
 }
 
-// askReader asks the API of a reader at addr for many counts at once.
+// askReader queries a reader's API at addr for many counts at once.
 func askReader(addr string) ask {
 	return func(ctx context.Context, posts []uint64) (map[uint64]bool, error) {
 		status, body, err := get(ctx, "http://"+addr+"/v1/likes?post_ids="+joined(posts))

@@ -21,33 +21,33 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Site is where runs take place. Each run gets servers that hold nothing of an earlier one.
+// Site provides servers. Each run gets servers without data of earlier runs.
 type Site interface {
-	// Open makes servers ready for a contender. They are used until Close.
+	// Open makes servers ready for a contender. They can be used until Close.
 	Open(ctx context.Context, c Contender) (*Servers, error)
-	// Close ends what Open made.
+	// Close cleans up after Open.
 	Close() error
 }
 
-// Servers are those of one run.
+// Servers are the servers of one run.
 type Servers struct {
 	Kafka kafka.Options
-	// DSN is of a database that holds nothing.
+	// DSN of an empty database.
 	DSN string
-	// MySQL makes connections to it, where a DSN cannot say how (TLS by files); nil: by the DSN.
+	// MySQL connects to it if a DSN cannot say how (TLS files); nil: use the DSN.
 	MySQL driver.Connector
-	// Processes are the ids of the servers' processes by name, where they run on this machine.
+	// Processes are the process ids of servers on this machine, by name.
 	Processes map[string]int
 	// Replication is the replication factor of topics.
 	Replication int16
 	Log         *slog.Logger
 
-	// Between connect and disconnect.
+	// Set between connect and disconnect.
 	adm *kadm.Client
 	db  *sqlx.DB
 }
 
-// connect makes the clients that the servers are asked with, unless they are there.
+// connect opens the clients, unless they are open.
 func (s *Servers) connect() error {
 	if s.db != nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *Servers) disconnect() {
 	s.adm, s.db = nil, nil
 }
 
-// writer is a client that writes to likes, in batches as large as the topic takes.
+// writer returns a client that writes to likes, in batches as large as the topic allows.
 func (s *Servers) writer(linger time.Duration, maxBuffered int) (*kgo.Client, error) {
 	return s.Kafka.NewClient(s.Log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
@@ -109,7 +109,6 @@ func (s *Servers) versions(ctx context.Context) (map[string]string, error) {
 // lister is adm.ListEndOffsets or adm.ListCommittedOffsets.
 type lister func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error)
 
-// offsets lists offsets of a topic's partitions, each by its number.
 func offsets(ctx context.Context, topic string, list lister) (map[int32]int64, error) {
 	listed, err := list(ctx, topic)
 	if err == nil {
@@ -123,7 +122,7 @@ func offsets(ctx context.Context, topic string, list lister) (map[int32]int64, e
 	return offsets, nil
 }
 
-// length is how many offsets a topic has below its last stable ones.
+// length is the sum of the last stable offsets of a topic's partitions.
 func (s *Servers) length(ctx context.Context, topic string) (n int64, err error) {
 	ends, err := offsets(ctx, topic, s.adm.ListCommittedOffsets)
 	for _, end := range ends {
@@ -133,14 +132,15 @@ func (s *Servers) length(ctx context.Context, topic string) (n int64, err error)
 }
 
 const (
-	// markTable marks a database and a cluster as a benchmark's: the next one may remove its tables and topics.
+	// markTable marks a database as a benchmark's, and names its cluster: the next benchmark may remove their tables
+	// and topics.
 	markTable = "kudos_bench"
-	// clearTimeout bounds removing what a run made. Groups whose process was killed are gone after its session timeout.
+	// clearTimeout bounds the cleanup. The group of a killed process can be deleted after its session timeout.
 	clearTimeout = 2 * time.Minute
 	clearPause   = 250 * time.Millisecond
 )
 
-// kudosTables are those that `kudos migrate` makes.
+// kudosTables are the tables that `kudos migrate` creates.
 func kudosTables() []string {
 	return []string{
 		"like_count", "applied_offset", "like_hourly", "trending", "leaderboard", "trending_position",
@@ -148,19 +148,19 @@ func kudosTables() []string {
 	}
 }
 
-// NamedSite is servers that somebody named: they hold nothing of kudos but what an earlier benchmark left.
+// NamedSite is servers that the user names. They must hold nothing of kudos, except what an earlier benchmark left.
 type NamedSite struct {
 	Servers
-	// Keep leaves topics and tables of the last run.
+	// Keep keeps topics and tables of the last run.
 	Keep bool
 }
 
-// unusableError says why no run can take place on a site: its servers are away, or in use.
+// unusableError says why a site cannot be used: its servers are unavailable, or in use.
 type unusableError struct{ error }
 
 func (e *unusableError) Unwrap() error { return e.error }
 
-// Open refuses servers that are in use, removes what an earlier run left, and marks the database.
+// Open rejects servers that are in use, removes what an earlier run left, and marks the database.
 func (n *NamedSite) Open(ctx context.Context, _ Contender) (*Servers, error) {
 	err := n.claim(ctx)
 	if err == nil {
@@ -195,8 +195,8 @@ func (n *NamedSite) claim(ctx context.Context) error {
 	return nil
 }
 
-// Close removes what the run made, also of one that was interrupted. It reconnects: the clients of the run may
-// remember topics as they were before it.
+// Close removes what the run created, also if it was interrupted. It reconnects: the clients of the run may have cached
+// metadata of topics from before it.
 func (n *NamedSite) Close() error {
 	if n.Keep {
 		return nil
@@ -208,7 +208,7 @@ func (n *NamedSite) Close() error {
 	return n.clear(context.Background())
 }
 
-// survey looks at what is there. marked: it is a benchmark's, of this cluster.
+// survey checks what the servers hold. marked: the database is marked as a benchmark's, of this cluster.
 func (n *NamedSite) survey(ctx context.Context) (cluster string, marked bool, err error) {
 	cluster, topics, err := kudosTopics(ctx, n.adm)
 	if err != nil {
@@ -244,7 +244,7 @@ func (n *NamedSite) survey(ctx context.Context) (cluster string, marked bool, er
 	return cluster, marked, err
 }
 
-// kudosTopics are the topics of kudos that a cluster has, and its id.
+// kudosTopics returns the cluster id and which topics of kudos exist.
 func kudosTopics(ctx context.Context, adm *kadm.Client) (cluster string, there []string, err error) {
 	var names []string
 	for _, t := range schema.Topics(1, 1) {
@@ -259,7 +259,8 @@ func kudosTopics(ctx context.Context, adm *kadm.Client) (cluster string, there [
 	return meta.Cluster, there, err
 }
 
-// clear removes topics, groups and tables, the mark last: until then the next benchmark may go on with it.
+// clear removes topics, groups and tables. It removes the mark last, so that the next benchmark can finish an
+// interrupted cleanup.
 func (n *NamedSite) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -282,7 +283,7 @@ func (n *NamedSite) clear(ctx context.Context) error {
 	return nil
 }
 
-// clearKafka asks for everything to be deleted, and is nil once nothing is there any more.
+// clearKafka deletes everything, and returns nil once nothing is left.
 func clearKafka(ctx context.Context, adm *kadm.Client) error {
 	_, topics, err := kudosTopics(ctx, adm)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"kudos/schema"
 )
 
-// Shape is how likes are spread over posts.
+// Shape is the distribution of likes over posts.
 type Shape struct {
 	Name string `json:"name"`
 	// Posts have the ids 1 to Posts.
 	Posts int `json:"posts"`
-	// Skewed: the post with the id n is liked 1/n as often as the first (Zipf's law). Otherwise all are alike.
+	// Skewed: post n gets 1/n of the likes of post 1 (Zipf's law). Otherwise the distribution is uniform.
 	Skewed bool `json:"skewed"`
 	// Partitions of the topic.
 	Partitions int32 `json:"partitions"`
 }
 
-// Shapes are those that are reported.
+// Shapes are the shapes of published reports.
 func Shapes() []Shape {
 	return []Shape{
 		{Name: "hot", Posts: 1, Partitions: 1},
@@ -33,7 +33,7 @@ func Shapes() []Shape {
 	}
 }
 
-// ShapeNames are the names of Shapes.
+// ShapeNames returns the names of Shapes.
 func ShapeNames() (names []string) {
 	for _, s := range Shapes() {
 		names = append(names, s.Name)
@@ -41,7 +41,7 @@ func ShapeNames() (names []string) {
 	return names
 }
 
-// ShapeNamed is the shape with that name.
+// ShapeNamed returns the shape with that name.
 func ShapeNamed(name string) (Shape, error) {
 	if i := slices.Index(ShapeNames(), name); i >= 0 {
 		return Shapes()[i], nil
@@ -50,42 +50,43 @@ func ShapeNamed(name string) (Shape, error) {
 }
 
 const (
-	// baseMs is the event time of the first event. A fixed one, so that a stream is the same at any time.
+	// baseMs is the event time of the first event. It is fixed, to make streams reproducible.
 	baseMs = 1_750_000_000_000 // June 2025
-	// eventsPerMs is how many events have the same time: a backlog of a service with 20,000 likes a second.
+	// eventsPerMs is how many events share an event time: the backlog of a service with 20,000 likes per second.
 	eventsPerMs = 20
-	// unlikesPer100 events withdraw an earlier like, repeatsPer100 are an earlier event once more.
+	// unlikesPer100 events withdraw an earlier like, repeatsPer100 repeat an earlier event.
 	unlikesPer100, repeatsPer100 = 5, 5
-	// userBits: user ids are below 1<<userBits, without an order.
+	// userBits: user ids are below 1<<userBits, in random order.
 	userBits = 40
-	// maxEvents keeps the number of a pair and an action in 32 bits.
+	// maxEvents lets a pair number and an action fit into 32 bits.
 	maxEvents = 1 << 30
 )
 
-// regions are where users live; a user's never changes.
+// regions are the users' regions. A user's region never changes.
 var regions = [...]schema.Region{
 	{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'D', 'E'}, {'J', 'P'}, {'N', 'G'}, {'G', 'B'}, {'F', 'R'},
 }
 
-// Stream makes the events of a run, the same ones for the same seed and shape on every machine, and keeps what must
-// come of them: per post, how many users have LIKE as their last action. Of 100 events 90 like a new pair (a user and
-// a post), 5 unlike a pair and 5 repeat an event, each chosen among all before. It takes some 10 bytes an event.
+// Stream generates the events of a run, reproducibly on every machine for the same seed and shape, and keeps the
+// expected counts: per post, how many users have LIKE as their last action. Of 100 events 90 like a new pair (a user
+// and a post), 5 unlike a pair and 5 repeat an event, each chosen among all earlier ones. It takes some 10 bytes per
+// event.
 type Stream struct {
 	random *rand.PCG
-	// weights are cumulative, by post; empty where posts are alike.
+	// weights are cumulative, by post; empty if the distribution is uniform.
 	weights []uint64
 	posts   uint64
 
-	// events are the pair of each, and whether it was an unlike in the lowest bit.
+	// events are the pair number of each event, shifted left; the lowest bit is set if it was an unlike.
 	events []uint32
-	// postOf and liked are by pair. Pairs are numbered as they come; the number decides the user.
+	// postOf and liked are by pair. Pairs are numbered in order; the number determines the user.
 	postOf []uint32
 	liked  []bool
 	counts []int32 // by post
 	key    uint64
 }
 
-// NewStream makes a stream that has not made any event yet.
+// NewStream returns a stream at its first event.
 func NewStream(seed uint64, shape Shape) (*Stream, error) {
 	if shape.Posts < 1 || shape.Posts > 1<<31 {
 		return nil, fmt.Errorf("shape %s: %d posts; between 1 and 2^31", shape.Name, shape.Posts)
@@ -97,7 +98,7 @@ func NewStream(seed uint64, shape Shape) (*Stream, error) {
 	}
 	s.key = s.random.Uint64()
 	if shape.Skewed {
-		// Whole numbers: floating point differs between machines in the last place.
+		// Use integers: floating-point results differ between machines in the last digit.
 		s.weights = make([]uint64, shape.Posts)
 		sum := uint64(0)
 		for i := range s.weights {
@@ -108,13 +109,13 @@ func NewStream(seed uint64, shape Shape) (*Stream, error) {
 	return s, nil
 }
 
-// below is a random number below n. (The bias is 1 in 2^32 at most.)
+// below returns a random number below n. Its bias is at most 1 in 2^32.
 func (s *Stream) below(n uint64) uint64 {
 	high, _ := bits.Mul64(s.random.Uint64(), n)
 	return high
 }
 
-// Next makes one more event. Its time is not below that of the one before.
+// Next generates the next event. Event times never decrease.
 func (s *Stream) Next() (schema.Event, error) {
 	n := len(s.events)
 	if n == maxEvents {
@@ -145,7 +146,7 @@ func (s *Stream) Next() (schema.Event, error) {
 	return e, nil
 }
 
-// fold is all that counting is: the last action of a pair decides.
+// fold counts an event: the last action of a pair decides.
 func (s *Stream) fold(pair uint32, liked bool) {
 	if s.liked[pair] == liked {
 		return
@@ -158,31 +159,30 @@ func (s *Stream) fold(pair uint32, liked bool) {
 	}
 }
 
-// post chooses the post of a new pair.
 func (s *Stream) post() uint32 {
 	if len(s.weights) == 0 {
 		return uint32(s.below(s.posts)) + 1
 	}
 	at := s.below(s.weights[len(s.weights)-1])
-	i, _ := slices.BinarySearch(s.weights, at+1) // the first above it
+	i, _ := slices.BinarySearch(s.weights, at+1) // the first one above at
 	return uint32(i) + 1
 }
 
-// user is the user of a pair: no two pairs have the same one. Each step is a bijection of the numbers below
-// 1<<userBits (the mixing of SplitMix64 in fewer bits), so numbers that follow each other come out without an order.
+// user returns the user of a pair, unique to it. Each step is a bijection of the numbers below 1<<userBits (the mixing
+// of SplitMix64 in fewer bits), so consecutive pairs get users in random order.
 func (s *Stream) user(pair uint32) uint64 {
 	const mask = 1<<userBits - 1
 	x := (uint64(pair) + s.key) & mask
 	x = (x ^ x>>21) * 0xbf58476d1ce4e5b9 & mask
 	x = (x ^ x>>19) * 0x94d049bb133111eb & mask
 	x ^= x >> 20
-	return cmp.Or(x, 1<<userBits) // 0 is no user
+	return cmp.Or(x, 1<<userBits) // user ids are above 0
 }
 
-// Events is how many events were made.
+// Events is how many events were generated.
 func (s *Stream) Events() int { return len(s.events) }
 
-// Pairs is how many different pairs they have.
+// Pairs is how many distinct pairs they have.
 func (s *Stream) Pairs() int { return len(s.postOf) }
 
 // Likes is the sum of all expected counts.
@@ -201,7 +201,7 @@ func (s *Stream) Count(post uint64) int64 {
 	return int64(s.counts[post])
 }
 
-// Liked yields the posts whose expected count is above 0, in order, with their counts.
+// Liked yields the posts with an expected count above 0, in order, with their counts.
 func (s *Stream) Liked() iter.Seq2[uint64, int64] {
 	return func(yield func(uint64, int64) bool) {
 		for post, n := range s.counts {

@@ -18,10 +18,10 @@ import (
 	"kudos/config"
 )
 
-// benchParts are what can be measured.
+// benchParts are the valid arguments of `kudos bench`.
 var benchParts = []string{"drain", "latency", "recovery", "producer"}
 
-// leastProducerTime is enough for some requests at any rate.
+// leastProducerTime is long enough for a few requests at any rate.
 const leastProducerTime = 100 * time.Millisecond
 
 type benchFlags struct {
@@ -102,7 +102,7 @@ SET GLOBAL userstat = 1.`,
 	})
 }
 
-// oneDatabase: what is counted and compared is asked of one.
+// oneDatabase rejects mysql.shards: a benchmark measures and checks a single database.
 func oneDatabase(cfg *config.Loaded) error {
 	if len(cfg.MySQL.Shards) > 0 {
 		return fmt.Errorf("kudos bench measures on one database, and mysql.shards is set (%s): give mysql.dsn instead",
@@ -137,7 +137,7 @@ func atLeast[T int | time.Duration](flag string, value, least T) error {
 	return nil
 }
 
-// plan says which runs to make, with the partitions that the configuration has.
+// plan builds the runs, with the partition count from the configuration.
 func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 	p := &bench.Plan{Rounds: b.rounds}
 	partitions := func(s *bench.Shape) {
@@ -175,8 +175,8 @@ func (b *benchFlags) plan(cfg *config.Loaded) (*bench.Plan, error) {
 	return p, errors.Join(errs...)
 }
 
-// asContender is this program with the settings that this command was given. They go by the environment: a DSN holds a
-// password, and everybody sees a command line.
+// asContender returns this program as a contender with the settings of this command. They are passed in the
+// environment, because a DSN holds a password and every local user can see a command line.
 func (s *settings) asContender() (*bench.Kudos, error) {
 	path, err := os.Executable()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package cli holds the commands of kudos: each reads its configuration (arguments, KUDOS_… variables, a file), makes
-// the parts it needs and runs them. Exit codes: 0 done, 1 failed, 2 used wrongly, 3 an audit found a difference.
+// Package cli holds the commands of kudos. Each command loads its configuration (flags, KUDOS_… variables, a file),
+// builds the parts it needs and runs them. Exit codes: 0 success, 1 failure, 2 usage error, 3 the audit found a
+// difference.
 package cli
 
 import (
@@ -19,37 +20,36 @@ const (
 	exitDifferent = 3
 )
 
-// app is the world of a command: its standard streams.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
-// Main runs the command that the program's arguments name, and returns its exit code.
+// Main runs the command in the program's arguments and returns its exit code.
 func Main() int {
 	ctx, stop := signalContext(os.Stderr, os.Exit)
 	defer stop()
 	return (&app{os.Stdin, os.Stdout, os.Stderr}).run(ctx, os.Args[1:])
 }
 
-// Root returns the command tree, for tests of what is shipped beside the program.
+// Root returns the command tree, for tests of the files shipped with the program.
 func Root() *cobra.Command { return (&app{}).rootCommand() }
 
-// usageError is a command used wrongly, its configuration included.
+// usageError is an error in the command line or in the configuration.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// differentError is an audit that did its work and found a difference.
+// differentError is returned by an audit that succeeded and found a difference.
 type differentError struct{ error }
 
 func (e differentError) Unwrap() error { return e.error }
 
-// run carries one command out. It is the one place that prints an error.
+// run executes one command. Only run prints errors.
 func (a *app) run(ctx context.Context, args []string) (code int) {
 	root := a.rootCommand()
 	root.SetArgs(args)
-	// What fails before a command's own work begins is cobra's word on its use.
+	// An error before PersistentPreRun is cobra's complaint about the command line.
 	began := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
 	cmd, err := root.ExecuteContextC(ctx)
@@ -121,7 +121,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 "kudos audit" found a difference
 	return root
 }
 
-// group is a command that only holds others. (cobra alone would exit 0 for a subcommand that does not exist.)
+// group is a command that only has subcommands. Cobra alone would exit 0 for a subcommand that does not exist.
 func group(use, short string, cmds ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,

@@ -27,14 +27,14 @@ import (
 	"kudos/schema"
 )
 
-// runAsKudos makes the test binary the program itself.
+// runAsKudos makes the test binary run as the program.
 const runAsKudos = "KUDOS_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsKudos) != "" {
 		os.Exit(Main())
 	}
-	for _, entry := range os.Environ() { // the settings of whoever runs the tests
+	for _, entry := range os.Environ() { // clear the settings of whoever runs the tests
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "KUDOS_") && !strings.HasPrefix(name, "KUDOS_TEST_") {
 			_ = os.Unsetenv(name)
@@ -43,7 +43,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kudos runs a command in this process until it ends.
 func kudos(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -51,7 +50,7 @@ func kudos(t *testing.T, stdin string, args ...string) (code int, stdout, stderr
 	return code, out.String(), errs.String()
 }
 
-// done runs a command that does its work, and returns what it prints.
+// done runs a command that must succeed, and returns its output.
 func done(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := kudos(t, "", args...)
@@ -59,7 +58,7 @@ func done(t *testing.T, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// fails runs a command that ends with a code, prints nothing to standard output, and says why.
+// fails runs a command that must exit with a code, print nothing to standard output, and say why.
 func fails(t *testing.T, code int, args []string, says ...string) {
 	t.Helper()
 	got, stdout, stderr := kudos(t, "", args...)
@@ -70,7 +69,7 @@ func fails(t *testing.T, code int, args []string, says ...string) {
 	}
 }
 
-// usedWrongly runs a command with arguments that it refuses, and says why and where help is.
+// usedWrongly runs a command with arguments that it must reject, with the reason and a hint at the help.
 func usedWrongly(t *testing.T, command string, cases map[string]string) {
 	t.Helper()
 	for args, want := range cases {
@@ -78,7 +77,7 @@ func usedWrongly(t *testing.T, command string, cases map[string]string) {
 	}
 }
 
-// running is a command that runs in this process in the background.
+// running is a command running in this process in the background.
 type running struct {
 	stdout, stderr logBuffer
 	cancel         context.CancelFunc
@@ -99,7 +98,6 @@ func (r *running) end(t *testing.T) int {
 	return ended(t, r.code, &r.stderr)
 }
 
-// ended is how a command ends, which it must.
 func ended[T any](t *testing.T, how <-chan T, stderr *logBuffer) (end T) {
 	t.Helper()
 	select {
@@ -136,7 +134,7 @@ func TestExitCodes(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "kudos.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte("kafka:\n  borkers: [a:1]\n"), 0o600))
 	const mysqlMissing = "mysql.dsn is not set … --mysql-dsn"
-	for _, c := range [][2]string{ // what is used wrongly, and what it says
+	for _, c := range [][2]string{ // arguments used wrongly, and the message
 		{"fly", `unknown command "fly" … kudos --help`},
 		{"config --colour red", "unknown flag: --colour … kudos config --help"},
 		{"version twice", "twice"},
@@ -179,7 +177,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestEveryCommandTeaches: whoever asks for help finds out what to type.
+// TestEveryCommandTeaches: every command has a description and an example.
 func TestEveryCommandTeaches(t *testing.T) {
 	root := (&app{}).rootCommand()
 	commands := root.Commands()
@@ -260,7 +258,7 @@ func waitReady(t *testing.T, addr string) {
 	waitGet(t, "http://"+addr+"/readyz")
 }
 
-// waitGet waits until an answer is 200 and has these parts. It returns how many were 503 until then.
+// waitGet waits for a 200 response that contains parts. It returns how many responses were 503 until then.
 func waitGet(t *testing.T, url string, parts ...string) (unavailable int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -286,7 +284,7 @@ func producerArgs(brokers, adminAddr string) []string {
 		"--set", "admin.addr=" + adminAddr}
 }
 
-// TestSIGTERMEndsARoleWell runs the program as the process that it is.
+// TestSIGTERMEndsARoleWell runs the program as a separate process.
 func TestSIGTERMEndsARoleWell(t *testing.T) {
 	var log logBuffer
 	addr := stack.ReserveForTest(t)
@@ -295,7 +293,7 @@ func TestSIGTERMEndsARoleWell(t *testing.T) {
 	cmd.Stderr = &log
 	require.NoError(t, cmd.Start())
 	waitReady(t, addr)
-	waitGet(t, "http://"+addr+"/metrics", "kudos_producer_") // the role's own
+	waitGet(t, "http://"+addr+"/metrics", "kudos_producer_") // the role's own metrics
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), "exit code after SIGTERM; log:\n%s", &log)
@@ -326,8 +324,8 @@ func (r fakeRole) Run(ctx context.Context) error {
 	return r.atEnd
 }
 
-// TestNoErrorIsLostAtTheEnd: a role that fails while it finishes its work makes the
-// command fail, though its context was ended on purpose.
+// TestNoErrorIsLostAtTheEnd: an error while a role finishes its work must fail the command, even though its context was
+// canceled on purpose.
 func TestNoErrorIsLostAtTheEnd(t *testing.T) {
 	for _, atEnd := range []error{nil, errors.New("the batch in hand was not finished")} {
 		ctx, cancel := context.WithCancel(t.Context())

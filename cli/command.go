@@ -19,25 +19,25 @@ import (
 	"kudos/ops/progress"
 )
 
-// settings are the flags that set the configuration, on every command that has one.
+// settings are the flags that set the configuration, shared by every command that loads it.
 type settings struct {
 	cmd   *cobra.Command
 	file  string
 	set   []string
 	short []shortFlag
-	flags map[string]config.Flag // what all of them set, once run
+	flags map[string]config.Flag // all settings given as flags, by key; set by run
 }
 
-// shortFlag is a flag of its own for one setting.
+// shortFlag is a dedicated flag for one setting.
 type shortFlag struct{ name, key, usage string }
 
-// The short ways that commands offer, each where it means something.
+// The dedicated flags; a command offers those it has a use for.
 var (
 	brokersFlag = shortFlag{"brokers", "kafka.brokers", "Kafka's addresses, host:port with commas between"}
 	mysqlFlag   = shortFlag{"mysql-dsn", "mysql.dsn", "database, user:password@tcp(host:3306)/database"}
 )
 
-// addSettings adds them to a command, which takes no arguments unless it says which.
+// addSettings adds the settings flags to cmd. Unless cmd.Args is set, the command takes no arguments.
 func addSettings(cmd *cobra.Command, short ...shortFlag) *settings {
 	s := &settings{cmd: cmd, short: short}
 	flags := cmd.Flags()
@@ -52,7 +52,7 @@ func addSettings(cmd *cobra.Command, short ...shortFlag) *settings {
 	return s
 }
 
-// run completes the command, which does this with its configuration. What is wrong with that is a usageError.
+// run makes do the action of the command. An error in the configuration is a usageError.
 func (s *settings) run(do func(ctx context.Context, cfg *config.Loaded, args []string) error) *cobra.Command {
 	s.cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := s.collect(); err != nil {
@@ -67,7 +67,7 @@ func (s *settings) run(do func(ctx context.Context, cfg *config.Loaded, args []s
 	return s.cmd
 }
 
-// collect brings all flags under their keys. None may be given twice: which one holds would be unclear.
+// collect gathers all flags by key. A key given twice is an error: it is unclear which value applies.
 func (s *settings) collect() error {
 	s.flags = map[string]config.Flag{}
 	var errs []error
@@ -93,12 +93,11 @@ func (s *settings) collect() error {
 	return errors.Join(errs...)
 }
 
-// logger makes the logger of a role.
 func (a *app) logger(cfg *config.Loaded) *slog.Logger {
 	return cfg.Log.New(a.stderr, isTerminal(a.stderr))
 }
 
-// quietLogger is for a command that says itself what it does: it logs warnings, unless log.level is set.
+// quietLogger returns the logger of a command that prints its own progress: it logs warnings, unless log.level is set.
 func quietLogger(cfg *config.Loaded, w io.Writer) *slog.Logger {
 	log := cfg.Log
 	if cfg.Origin("log.level").Kind == "default" {
@@ -127,7 +126,6 @@ func addOutput(cmd *cobra.Command) *output {
 	return &o
 }
 
-// print writes what a command found or did.
 func (o *output) print(w io.Writer, value any, text string) error {
 	if *o == "json" {
 		return json.NewEncoder(w).Encode(value)
@@ -136,28 +134,26 @@ func (o *output) print(w io.Writer, value any, text string) error {
 	return err
 }
 
-// aligned has the columns of rows, which tabs separate, below each other.
 func aligned(rows []string) string {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(t, row) // into memory: nothing fails
+		fmt.Fprintln(t, row) // to memory: cannot fail
 	}
 	_ = t.Flush()
 	return text.String()
 }
 
-// progress shows how far a command's work has come, in addition to what it prints.
+// progress returns a printer that shows a command's progress on standard error, apart from its output.
 func (a *app) progress(command string) progress.Printer {
 	return progress.Printer{Name: command, Out: a.stderr, Terminal: isTerminal(a.stderr)}
 }
 
-// took is a duration as text shows it.
+// took formats a duration in seconds for text output.
 func took(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second)).Round(10 * time.Millisecond)
 }
 
-// isTerminal says whether a person is at the end of a stream.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

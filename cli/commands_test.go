@@ -22,7 +22,7 @@ import (
 	"kudos/schema"
 )
 
-// TestAPasswordInTheOpenIsWarnedOf: PLAIN is the password itself, for whoever listens.
+// TestAPasswordInTheOpenIsWarnedOf: PLAIN without TLS sends the password in the clear.
 func TestAPasswordInTheOpenIsWarnedOf(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -40,7 +40,8 @@ func TestAPasswordInTheOpenIsWarnedOf(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// TestAnOpenProducerIsMeant: where others reach it, it starts without asking who they are only if somebody said so.
+// TestAnOpenProducerIsMeant: a producer that others can reach starts without authentication only if that is configured
+// explicitly.
 func TestAnOpenProducerIsMeant(t *testing.T) {
 	for _, c := range []struct {
 		addr, auth string
@@ -71,7 +72,7 @@ func TestAnOpenProducerIsMeant(t *testing.T) {
 	}
 }
 
-// TestHealth: also of a server that listens on all addresses, as in the image.
+// TestHealth includes servers that listen on all addresses, as in the image.
 func TestHealth(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "", "0.0.0.0"} {
 		var ready atomic.Pointer[error]
@@ -102,7 +103,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestHealthWithoutAnAnswer(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	require.NoError(t, err)
 	defer silent.Close()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,8 +125,8 @@ func TestHealthWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestWhere has eight partitions (nine of the rankings, which is another topic) and three databases; Kafka says how
-// many partitions there are, whatever topics.partitions does.
+// TestWhere has eight partitions (nine for the rankings, another topic) and three databases. Kafka's partition count
+// decides, whatever topics.partitions says.
 func TestWhere(t *testing.T) {
 	brokers := startKafka(t, kfake.SeedTopics(8, schema.TopicLikes), kfake.SeedTopics(9, schema.TopicTrending))
 	const server = "me:hunter2@tcp(a:3306)/kudos"

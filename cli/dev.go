@@ -109,11 +109,11 @@ func (f devFlags) check(cmd *cobra.Command, cfg *config.Loaded) error {
 	return errors.Join(errs...)
 }
 
-// A server of your own is used where its address was set in any way.
+// A real server is used if its address is configured, in whatever way.
 func realKafka(cfg *config.Loaded) bool { return cfg.Origin("kafka.brokers").Kind != "default" }
 func realMySQL(cfg *config.Loaded) bool { return cfg.MySQL.HasServer() }
 
-// mysqlKey is the setting that names the database, or databases.
+// mysqlKey is the setting that configures the database or databases.
 func mysqlKey(cfg *config.Loaded) string {
 	if cfg.MySQL.DSN == "" {
 		return "mysql.shards"
@@ -121,20 +121,21 @@ func mysqlKey(cfg *config.Loaded) string {
 	return "mysql.dsn"
 }
 
-// devData is the directory of --data-dir, or a temporary one. Only the embedded broker's data is kept: the state table
-// has every reaction, and the embedded MySQL is rebuilt from it.
+// devData is the directory of --data-dir, or a temporary one. Only the embedded broker's data survives a restart: the
+// state table holds every reaction, and the embedded MySQL is rebuilt from it.
 //
 //	DIR/kafka     topics, logs, offsets
-//	DIR/state     local copies of the roles' tables; they always begin empty
-//	DIR/lock      held while `kudos dev` runs
-//	DIR/running   there while `kudos dev` runs; one that is found was killed
+//	DIR/state     the roles' state stores; always empty at the start
+//	DIR/lock      locked while `kudos dev` runs
+//	DIR/running   exists while `kudos dev` runs; if it exists at the start, the last run was killed
 type devData struct {
 	dir string
-	// old: an earlier run left data. killed: it was not ended, so Kafka's last transaction may be in the logs in part.
+	// old: an earlier run left data. killed: that run was killed, so its last Kafka transaction may be only partly
+	// written.
 	old, killed bool
 }
 
-// openDevData takes a directory into use, until close is called. Nobody else may use it.
+// openDevData creates and locks a directory; close releases it.
 func openDevData(dir string) (data devData, close func() error, err error) {
 	data = devData{dir: dir}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -159,7 +160,7 @@ func openDevData(dir string) (data devData, close func() error, err error) {
 
 func (d devData) path(name string) string { return filepath.Join(d.dir, name) }
 
-// restore rebuilds MySQL from what Kafka has kept, before anything runs.
+// restore rebuilds MySQL from Kafka's data, before any role runs.
 func (d devData) restore(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	if d.killed {
 		err = d.check(ctx, cfg, log)
@@ -170,7 +171,7 @@ func (d devData) restore(ctx context.Context, cfg config.Config, log *slog.Logge
 	return d.explain(ctx, err)
 }
 
-// explain says what to do if what keeps the system from starting may be that it was killed.
+// explain adds what to do to a start-up error that the earlier kill may have caused.
 func (d devData) explain(ctx context.Context, err error) error {
 	if err == nil || !d.killed || ctx.Err() != nil {
 		return err
@@ -179,8 +180,8 @@ func (d devData) explain(ctx context.Context, err error) error {
 		"delete the directory and start again: %w", d.dir, err)
 }
 
-// check compares the parts of each partition's last transaction: the broker of `kudos dev` writes commit markers one by
-// one, so a kill may have left only some.
+// check compares the parts of each partition's last transaction. The embedded broker writes commit markers one by one,
+// so a kill may have left only some of them.
 func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	log.Info("kudos dev was killed; checking what it left", "dir", d.dir)
 	cl, err := cfg.Kafka.NewClient(log)
@@ -215,7 +216,7 @@ func (d devData) check(ctx context.Context, cfg config.Config, log *slog.Logger)
 	return nil
 }
 
-// checkLastUpdate requires that the update before next is the last one of the partition.
+// checkLastUpdate requires that update next-1 is the last one of the partition.
 func checkLastUpdate(ctx context.Context, cl *kgo.Client, partition int32, next uint64) error {
 	at, err := audit.Locate(ctx, cl, partition, next)
 	if err != nil {
@@ -230,7 +231,7 @@ func checkLastUpdate(ctx context.Context, cl *kgo.Client, partition int32, next 
 	})
 }
 
-// rebuild is `kudos rebuild` and, after a kill, `kudos audit --deep`.
+// rebuild runs `kudos rebuild` and, after a kill, `kudos audit --deep`.
 func (d devData) rebuild(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	opts := rebuild.DefaultOptions()
 	opts.DropOld = true
@@ -253,7 +254,7 @@ func (d devData) rebuild(ctx context.Context, cfg config.Config, log *slog.Logge
 	return err
 }
 
-// restorer agrees to a rebuild: the database is new and empty.
+// restorer answers the questions of a rebuild. It agrees to everything: the database is new and empty.
 type restorer struct{ log *slog.Logger }
 
 func (r restorer) Say(line string) error      { r.log.Info(line); return nil }

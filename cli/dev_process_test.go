@@ -23,11 +23,11 @@ import (
 	"kudos/schema"
 )
 
-// devProcess is `kudos dev` in a process of its own: one that can be measured, and killed.
+// devProcess is `kudos dev` in a separate process, which can be measured and killed.
 type devProcess struct {
 	cmd   *exec.Cmd
 	at    dev.Addresses
-	ended chan error // what it ended with
+	ended chan error // the exit error
 	out   *logBuffer
 }
 
@@ -47,15 +47,14 @@ func startDevProcess(t *testing.T, args ...string) *devProcess {
 	return p
 }
 
-// end stops the process with a signal, and returns when it is gone.
+// end sends a signal to the process and waits until it is gone.
 func (p *devProcess) end(t *testing.T, with os.Signal) error {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(with))
 	return ended(t, p.ended, p.out)
 }
 
-// TestDevAfterAKill: what was counted is there, and all parts agree; or, where a transaction
-// was cut in two, it says what to do.
+// TestDevAfterAKill: counts survive, and all parts agree; or, if a transaction was torn, the error says what to do.
 func TestDevAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := startDevProcess(t, "--data-dir", dir, "--simulate", "500")
@@ -75,7 +74,7 @@ func TestDevAfterAKill(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "running"))
 }
 
-// TestDevSaysWhatToDoAboutATornTransaction: here the group's offset is not beside the state table.
+// TestDevSaysWhatToDoAboutATornTransaction makes the group's offset disagree with the state table.
 func TestDevSaysWhatToDoAboutATornTransaction(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := append([]string{"--data-dir", dir}, embedded...)
@@ -96,11 +95,11 @@ func TestDevSaysWhatToDoAboutATornTransaction(t *testing.T) {
 		dir+" do not fit together: delete the directory and start again", "the group has committed 12345")
 }
 
-// soakVariable is how long TestDevSoak takes: 60m in `make nightly`.
+// soakVariable is the duration of TestDevSoak: 60m in `make nightly`.
 const soakVariable = "KUDOS_TEST_SOAK"
 
-// TestDevSoak leaves `kudos dev --simulate 2000` on. After ten minutes (or half of the time, if that is shorter) its
-// resident memory must not grow by more than 5 %: the median of the last samples is compared with that of the first.
+// TestDevSoak keeps `kudos dev --simulate 2000` running. After ten minutes (or half of the duration, if that is
+// shorter) its resident memory must not grow by more than 5 %, comparing the medians of the first and the last samples.
 func TestDevSoak(t *testing.T) {
 	value := os.Getenv(soakVariable)
 	if value == "" {
@@ -115,7 +114,7 @@ func TestDevSoak(t *testing.T) {
 	defer cancel()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var samples []float64 // MiB, since warm
+	var samples []float64 // MiB, after the warm-up
 	for ctx.Err() == nil {
 		select {
 		case err := <-p.ended:

@@ -32,27 +32,27 @@ import (
 
 // devSystem is `kudos dev`: three layers, each of which outlives the one above it.
 //
-//	simulator, status line              the top: it ends first
+//	simulator, status line              top: ends first
 //	producer, reader, … , admin         as in production
-//	Kafka, MySQL                        embedded, or somebody else's
+//	Kafka, MySQL                        embedded, or external servers
 type devSystem struct {
 	data    devData // of the embedded broker
 	cfg     config.Config
 	flags   devFlags
 	console *dev.Console
 	log     *slog.Logger
-	broker  *dev.Broker // if it is embedded
-	banner  dev.Banner  // filled as the parts come up
+	broker  *dev.Broker // nil if Kafka is external
+	banner  dev.Banner  // filled in as the parts start
 	hooks   dev.Hooks
-	undo    []func() error // at the end, last first
+	undo    []func() error // cleanup, run last first
 }
 
 const (
-	// devReadyTimeout bounds the start: seconds on a slow machine.
+	// devReadyTimeout bounds the start, which takes seconds on a slow machine.
 	devReadyTimeout = 2 * time.Minute
 	devReadyPoll    = 20 * time.Millisecond
-	// devCacheBytes and devBufferBytes are enough for what the simulator does; three roles share a laptop here, and
-	// larger ones would fill for an hour.
+	// devCacheBytes and devBufferBytes are enough for the simulator's load. Three roles share a laptop here, and larger
+	// caches would take an hour to fill.
 	devCacheBytes  = 8 << 20
 	devBufferBytes = 16 << 20
 )
@@ -60,7 +60,7 @@ const (
 func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	d := &devSystem{cfg: cfg.Config, flags: flags, console: dev.NewConsole(a.stdout, isTerminal(a.stdout))}
 	d.log = quietLogger(cfg, a.stderr)
-	if isTerminal(a.stdout) && isTerminal(a.stderr) { // both are one: log lines go above the status line
+	if isTerminal(a.stdout) && isTerminal(a.stderr) { // one terminal: log lines go above the status line
 		if cfg.Log.Format == "auto" {
 			cfg.Log.Format = "text" // the console is the terminal
 		}
@@ -75,9 +75,9 @@ func newDevSystem(a *app, cfg *config.Loaded, flags devFlags) *devSystem {
 	return d
 }
 
-// quickRankings makes a like show in rankings within seconds, unless a setting says otherwise. In production rankings
-// wait for late likes, and for partitions without likes; here none are late, and a person looks on. Not on a Kafka of
-// your own: all its rankers must have the same settings, and there may be others.
+// quickRankings makes likes appear in rankings within seconds, unless a setting says otherwise. In production a ranking
+// waits for late likes and for idle partitions; here no like is late, and somebody is watching. It does not apply to an
+// external Kafka: all rankers of a cluster need the same settings, and others may run there.
 func quickRankings(cfg *config.Loaded, o *ranker.Options) {
 	set := func(key string, option *time.Duration, value time.Duration) {
 		if cfg.Origin("ranker."+key).Kind == "default" {
@@ -87,7 +87,7 @@ func quickRankings(cfg *config.Loaded, o *ranker.Options) {
 	set("allowed_lateness", &o.AllowedLateness, 0)
 	set("idle_after", &o.IdleAfter, 2*time.Second)
 	set("emit_interval", &o.EmitInterval, 5*time.Second)
-	// The embedded database writes whole tables back: a hundred posts of each region and window would delay counts.
+	// The embedded database rewrites whole tables: 100 posts for each region and window would delay the counts.
 	if cfg.Origin("ranker.top_n").Kind == "default" {
 		o.TopN = 20
 	}
@@ -99,7 +99,7 @@ func (d *devSystem) run(ctx context.Context) (err error) {
 			err = errors.Join(err, undo())
 		}
 	}()
-	if d.flags.readyFile != "" { // of an earlier run that died
+	if d.flags.readyFile != "" { // left by an earlier run that died
 		if err := dev.RemoveReady(d.flags.readyFile); err != nil {
 			return err
 		}
@@ -107,12 +107,12 @@ func (d *devSystem) run(ctx context.Context) (err error) {
 	servers, err := d.startServers()
 	top := d.runRoles
 	if err != nil {
-		top = func(context.Context) error { return err } // ends the servers that were started
+		top = func(context.Context) error { return err } // shuts down the servers already started
 	}
 	return runOver(ctx, top, servers...)
 }
 
-// startServers starts the embedded servers and returns what runs them to their end.
+// startServers starts the embedded servers. Each returned work runs one until its end.
 func (d *devSystem) startServers() (servers []work, err error) {
 	d.banner.Kafka = strings.Join(d.cfg.Kafka.Brokers, ",")
 	if d.banner.EmbeddedKafka {
@@ -139,7 +139,7 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	for _, one := range d.cfg.MySQL.Each() {
 		dsn, err := mysql.ParseDSN(one.DSN)
 		if err != nil {
-			return servers, errors.New("mysql.dsn cannot be read") // the driver's words may hold the password
+			return servers, errors.New("mysql.dsn cannot be read") // the driver's error may contain the password
 		}
 		addresses = append(addresses, dsn.Addr)
 	}
@@ -147,8 +147,8 @@ func (d *devSystem) startServers() (servers []work, err error) {
 	return servers, nil
 }
 
-// directories chooses where the roles have the local copies of their tables, and returns where the embedded broker has
-// its data: in a directory that is deleted on exit, or in that of --data-dir. The copies always begin empty.
+// directories sets the roles' state directories, always empty at the start, and returns the directory of the embedded
+// broker. Both are in --data-dir, or in a temporary directory that is deleted on exit.
 func (d *devSystem) directories() (kafka string, err error) {
 	dir := d.flags.dataDir
 	if dir == "" {
@@ -164,7 +164,7 @@ func (d *devSystem) directories() (kafka string, err error) {
 	d.data = data
 	d.undo = append(d.undo, done)
 	state := data.path("state")
-	if err := os.RemoveAll(state); err != nil { // of a run that was killed
+	if err := os.RemoveAll(state); err != nil { // left by a killed run
 		return "", fmt.Errorf("data directory: %w", err)
 	}
 	d.undo = append(d.undo, func() error { return os.RemoveAll(state) })
@@ -178,10 +178,10 @@ func (d *devSystem) directories() (kafka string, err error) {
 	return data.path("kafka"), nil
 }
 
-// useDatabase points the settings at the embedded database, and the status line at a connection of its own.
+// useDatabase points the settings at the embedded database, and gives the status line its own connection to it.
 func (d *devSystem) useDatabase(database *dev.Database) error {
 	d.cfg.MySQL.DSN = database.DSN()
-	d.cfg.MySQL.MaxOpenConns = 1 // it has no row locks
+	d.cfg.MySQL.MaxOpenConns = 1 // the embedded database has no row locks
 	d.banner.MySQL = database.Address()
 	db, err := stdsql.Open("mysql", database.DSN())
 	if err != nil {
@@ -195,7 +195,7 @@ func (d *devSystem) useDatabase(database *dev.Database) error {
 	return nil
 }
 
-// runRoles sets topics and tables up, and runs every role as production does.
+// runRoles sets up topics and tables, and runs every role as in production.
 func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	if err := d.setUp(ctx); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (d *devSystem) runRoles(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer likesIn.Close() // as does who serves on it
+	defer likesIn.Close() // the server that serves on it closes it too
 	readsOut, err := listen(ctx, "reader", d.cfg.Reader.HTTPAddr, "--reader-addr")
 	if err != nil {
 		return err
@@ -251,7 +251,8 @@ func listen(ctx context.Context, role, address, flag string) (net.Listener, erro
 	return ln, nil
 }
 
-// addLikeButton tells producer and reader each other's address: of the page with the like button, and of its likes.
+// addLikeButton tells the reader the producer's address, for the like button on its page, and allows that page's origin
+// at the producer.
 func (d *devSystem) addLikeButton(producer, reader net.Addr) {
 	if d.cfg.Reader.ProducerURL != "" {
 		return
@@ -279,7 +280,6 @@ func (d *devSystem) setUp(ctx context.Context) error {
 	return d.data.restore(ctx, d.cfg, d.log)
 }
 
-// waitUp waits until every check passes and all servers listen.
 func waitUp(ctx context.Context, checks []admin.Check, servers ...interface{ Addr() string }) error {
 	for deadline := time.Now().Add(devReadyTimeout); ctx.Err() == nil; time.Sleep(devReadyPoll) {
 		var errs []error
@@ -302,7 +302,7 @@ func waitUp(ctx context.Context, checks []admin.Check, servers ...interface{ Add
 	return nil
 }
 
-// show prints where everything is, and how it goes until ctx ends.
+// show prints the addresses, then the status until ctx ends.
 func (d *devSystem) show(ctx context.Context) (err error) {
 	if ctx.Err() != nil {
 		return nil

@@ -25,32 +25,30 @@ import (
 	"kudos/sql"
 )
 
-// devArgs run `kudos dev` on free ports; embedded are those of the embedded servers.
+// devArgs run `kudos dev` on free ports; embedded are the flags of the embedded servers.
 var (
 	devArgs  = strings.Fields("dev --http-addr 127.0.0.1:0 --reader-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0")
 	embedded = []string{"--kafka-addr", "127.0.0.1:0", "--mysql-addr", "127.0.0.1:0"}
 )
 
-// The simulator has neither this post nor this region.
+// The simulator uses neither this post nor this region.
 const (
 	post, region = "18446744073709551615", "LI"
 	postLikes    = "/v1/posts/" + post + "/likes"
 )
 
-// devRun is `kudos dev` in this process.
 type devRun struct {
 	dev.Addresses
 	*running
 	t           *testing.T
 	ready, temp string
-	unavailable bool // analytics could not be answered, which is logged once: the embedded database has one connection
+	unavailable bool // analytics timed out, which is logged once: the embedded database has one connection
 }
 
-// startDev runs `kudos dev` until it is up.
 func startDev(t *testing.T, args ...string) *devRun {
 	t.Helper()
 	d := &devRun{t: t, temp: t.TempDir(), ready: filepath.Join(t.TempDir(), "ready.json")}
-	t.Setenv("TMPDIR", d.temp) // the directory of the state tables is in it
+	t.Setenv("TMPDIR", d.temp) // the state directory is created there
 	d.running = start(t, slices.Concat(devArgs, []string{"--ready-file", d.ready}, args)...)
 	require.Eventually(t, func() bool { return readAddresses(d.ready, &d.Addresses) }, time.Minute, 20*time.Millisecond,
 		"kudos dev does not become ready; stderr:\n%s", &d.stderr)
@@ -62,7 +60,7 @@ func readAddresses(file string, to *dev.Addresses) bool {
 	return err == nil && json.Unmarshal(text, to) == nil
 }
 
-// end stops it, and looks at what is left: no file, and no warning but those that are known.
+// end stops it and checks that it leaves no file, and has logged no unexpected warning.
 func (d *devRun) end() {
 	d.t.Helper()
 	require.Equal(d.t, exitDone, d.running.end(d.t), "%s", &d.stderr)
@@ -80,7 +78,7 @@ func (d *devRun) end() {
 	require.Empty(d.t, left, "the directory of the state tables is left behind")
 }
 
-// shows waits until the reader's answer has these parts.
+// shows waits until the reader's response contains parts.
 func (d *devRun) shows(path string, parts ...string) {
 	d.t.Helper()
 	unavailable := waitGet(d.t, "http://"+d.Reader+path, parts...)
@@ -117,7 +115,7 @@ func waitAudit(t *testing.T, at dev.Addresses) {
 	}, time.Minute, 100*time.Millisecond, "kudos audit --deep")
 }
 
-// TestDevCountsALike goes all the way: HTTP, Kafka, fold, MySQL, rankings.
+// TestDevCountsALike covers the whole path: HTTP, Kafka, fold, MySQL, rankings.
 func TestDevCountsALike(t *testing.T) {
 	d := startDev(t, append(embedded, "--simulate", "500")...)
 	liked := time.Now().UTC()
@@ -129,11 +127,11 @@ func TestDevCountsALike(t *testing.T) {
 		return err == nil && ours == 1 &&
 			db.QueryRow("SELECT COUNT(*) FROM like_count").Scan(&all) == nil && all > 1 // the simulated ones
 	}, time.Minute, 50*time.Millisecond, "the like is not counted")
-	row := regexp.MustCompile(`(?m)^ +1 +(new|=) +` + post + ` +1$`) // the window may have moved on by a minute
+	row := regexp.MustCompile(`(?m)^ +1 +(new|=) +` + post + ` +1$`) // the window may have moved by a minute
 	for _, window := range []string{"10m", "1h", "24h", "day", "all"} {
 		require.Eventually(t, func() bool {
 			code, stdout, _ := kudos(t, "", "trending", "--brokers", d.Kafka, "--region", region, "--window", window)
-			over := window == "day" && time.Now().UTC().Day() != liked.Day() // yesterday's day is shown no more
+			over := window == "day" && time.Now().UTC().Day() != liked.Day() // yesterday's is not shown any more
 			return code == exitDone && (row.MatchString(stdout) || over)
 		}, time.Minute, 100*time.Millisecond, "the like is not in the ranking of %s", window)
 	}
@@ -142,14 +140,14 @@ func TestDevCountsALike(t *testing.T) {
 	d.shows("/v1/trending/"+region+"?window=1h", post)
 	d.shows("/v1/analytics/likes?region="+region, `"likes":1,`)
 	d.shows("/", "<html")
-	d.shows("/dashboard.json", d.HTTP) // where the like button sends likes
+	d.shows("/dashboard.json", d.HTTP) // the like button's target
 	waitReady(t, d.Admin)
 	require.Regexp(t, `^127\.0\.0\.1:[1-9]\d*$`, d.Kafka)
 	d.end()
 }
 
 func TestDevRefusesSettings(t *testing.T) {
-	const nobody = "are not for kudos dev" // what it shows and prints would not work with credentials
+	const nobody = "are not for kudos dev" // what it prints would not work with credentials
 	usedWrongly(t, "dev", map[string]string{
 		"--brokers a:1 --kafka-addr b:2":                                      "kafka.brokers is set (flag --brokers)",
 		"--mysql-dsn root@tcp(db:3306)/kudos --mysql-addr b:2":                "mysql.dsn is set (flag --mysql-dsn)",
@@ -166,7 +164,7 @@ func TestDevRefusesSettings(t *testing.T) {
 	})
 }
 
-// TestDevRanksQuickly: but not where somebody said otherwise, and not on a Kafka that may have other rankers.
+// TestDevRanksQuickly: explicit settings win, and a Kafka that may have other rankers keeps the defaults.
 func TestDevRanksQuickly(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags map[string]config.Flag
@@ -191,14 +189,14 @@ func TestDevRanksQuickly(t *testing.T) {
 	}
 }
 
-// TestDevUsesServersOfYourOwn gives one system's servers to another.
+// TestDevUsesServersOfYourOwn connects one system to the servers of another.
 func TestDevUsesServersOfYourOwn(t *testing.T) {
 	first := startDev(t, embedded...)
 	args := []string{"--brokers", first.Kafka, "--mysql-dsn", dsnOf(first.Addresses)}
 	for _, set := range []string{
 		"topics.replication_factor=1", "mysql.max_open_conns=1",
 		"processor.state_dir=" + t.TempDir(), "ranker.state_dir=" + t.TempDir(), "reader.state_dir=" + t.TempDir(),
-		// All rankers of a Kafka must have the same; the first has those of the embedded servers.
+		// All rankers of a Kafka need the same settings; the first ranker has those of embedded servers.
 		"ranker.allowed_lateness=0s", "ranker.idle_after=2s", "ranker.emit_interval=5s", "ranker.top_n=20",
 	} {
 		args = append(args, "--set", set)
@@ -210,10 +208,10 @@ func TestDevUsesServersOfYourOwn(t *testing.T) {
 	first.end()
 }
 
-// TestDevKeepsItsData: what was counted before is there after a restart, and counts on.
+// TestDevKeepsItsData: counts survive a restart, and counting continues.
 func TestDevKeepsItsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	likedAt := fmt.Sprint("&time_ms=", time.Now().UnixMilli()) // of both likes: analytics counts by the hour
+	likedAt := fmt.Sprint("&time_ms=", time.Now().UnixMilli()) // the same for both likes: analytics counts by hour
 	all := func(d *devRun, likes string) {
 		t.Helper()
 		d.shows(postLikes, `"likes":`+likes+`,`)
@@ -235,7 +233,7 @@ func TestDevKeepsItsData(t *testing.T) {
 	all(d, "2")
 	d.end()
 
-	// As a run that was killed would leave the directory, if no transaction was open.
+	// The directory of a run that was killed without an open transaction looks like this.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "running"), nil, 0o644))
 	d = startDev(t, args...)
 	all(d, "2")
@@ -244,7 +242,7 @@ func TestDevKeepsItsData(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "state"))
 }
 
-// TestDevShowsMillionsOfLikes: from a million on the embedded MySQL writes a sum with an exponent.
+// TestDevShowsMillionsOfLikes: from a million on, the embedded MySQL formats a sum with an exponent.
 func TestDevShowsMillionsOfLikes(t *testing.T) {
 	cfg, err := config.Load(config.Sources{})
 	require.NoError(t, err)
@@ -266,7 +264,7 @@ func TestDevShowsMillionsOfLikes(t *testing.T) {
 	require.Contains(t, out.String(), "likes counted 2,000,000")
 }
 
-// TestForgetOnTheWholeSystem goes through the commands, up to MySQL.
+// TestForgetOnTheWholeSystem runs the commands, down to MySQL.
 func TestForgetOnTheWholeSystem(t *testing.T) {
 	d := startDev(t, embedded...)
 	defer d.end()

@@ -66,13 +66,13 @@ func (a *app) forgetRun(kind forget.Kind, cmd *cobra.Command) *cobra.Command {
 	})
 }
 
-// forgottenText says how it went, also where it did not come to its end.
+// forgottenText reports the result, also of a run that did not finish.
 func forgottenText(r *forget.Report) string {
 	whom := fmt.Sprintf("%s %s", r.Kind, strings.Join(r.IDs, ", "))
 	var text strings.Builder
 	switch {
 	case len(r.Remains) == 0 && r.Rounds == 0:
-		return "" // it never came to anything; the error says it all
+		return "" // it failed before it started; the error says why
 	case r.DryRun:
 		fmt.Fprintf(&text, "%s: %s would be withdrawn; nothing was changed\n", whom, reactions(r.Left))
 	case r.Complete:

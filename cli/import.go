@@ -12,7 +12,6 @@ import (
 	"kudos/producer/importer"
 )
 
-// stdinRejects is the rejects file of an import from standard input.
 const stdinRejects = "stdin.rejects"
 
 func (a *app) importCommand() *cobra.Command {
@@ -65,7 +64,7 @@ exit code is 1; all others are imported.`,
 	})
 }
 
-// rejectsPath never is the file to import.
+// rejectsPath returns the path of the rejects file, which must not be the imported file.
 func rejectsPath(flag, source string) (string, error) {
 	switch {
 	case flag == "" && source == "-":
@@ -86,7 +85,7 @@ func sameFile(a, b string) bool {
 
 func summaryText(s importer.Summary) string {
 	if s.Lines == 0 && !s.Complete {
-		return "" // it never began; the error says it all
+		return "" // it failed before it started; the error says why
 	}
 	text := fmt.Sprintf("%s: %d lines read, %d events in Kafka, %d rejected, %d not acknowledged, in %s\n",
 		s.Source, s.Lines, s.Acknowledged, s.Rejected, s.NotAcknowledged, took(s.Seconds))

@@ -20,7 +20,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// version is set by the linker where the build has no Git history to read it from.
+// version is set by the linker if the build has no Git metadata.
 var version string
 
 type build struct {
@@ -88,13 +88,12 @@ are; MySQL is not asked. How a program finds it by itself: docs/reading.md.`,
 	})
 }
 
-// located is where the rows of a key are.
 type located struct {
 	Key       string `json:"key"`
 	Partition int32  `json:"partition"`
 	Shard     int32  `json:"shard"`
 	Server    string `json:"server"`
-	topic     string // that it is a key of
+	topic     string // the topic of the key
 }
 
 func parseKeys(args []string) ([]located, error) {
@@ -109,14 +108,14 @@ func parseKeys(args []string) ([]located, error) {
 		} else if post, err := schema.ParsePostKey([]byte(arg)); err != nil {
 			errs = append(errs, fmt.Errorf("%q is neither a post nor REGION/WINDOW: %w", arg, err))
 		} else {
-			key.Key = string(schema.AppendPostKey(nil, post)) // not 007
+			key.Key = string(schema.AppendPostKey(nil, post)) // canonical: no leading zeros
 		}
 		keys = append(keys, key)
 	}
 	return keys, errors.Join(errs...)
 }
 
-// locate asks Kafka for the count of partitions, which decides where each key is.
+// locate looks up the partition counts in Kafka and derives each key's partition, shard and server.
 func locate(ctx context.Context, cfg *config.Loaded, keys []located, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
@@ -147,7 +146,7 @@ func locate(ctx context.Context, cfg *config.Loaded, keys []located, log *slog.L
 	return nil
 }
 
-// HealthTimeout is shorter than the time that container engines give a check.
+// HealthTimeout is below the usual health check timeouts of container engines.
 const HealthTimeout = 5 * time.Second
 
 func (a *app) healthCommand() *cobra.Command {

@@ -22,18 +22,17 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// role is one of the program's long-running parts.
 type role interface {
 	// Run blocks until ctx ends or the role fails, and leaves nothing running.
 	Run(ctx context.Context) error
-	// Ready is nil, or why the role cannot do its work at the moment.
+	// Ready returns nil, or the reason why the role cannot work at the moment.
 	Ready() error
 }
 
-// traceTimeout bounds the sending of what is left of traces at the end.
+// traceTimeout bounds the flush of the remaining traces at shutdown.
 const traceTimeout = 5 * time.Second
 
-// runRole runs a role, and an admin server beneath it.
+// runRole runs a role with an admin server, which outlives the role.
 func runRole(
 	ctx context.Context, name string, r role, opts admin.Options, reg *prometheus.Registry, log *slog.Logger,
 ) error {
@@ -61,7 +60,8 @@ type namedRole struct {
 	role
 }
 
-// checksOf returns the readiness of a process: that of its roles, and that no signal has ended ctx.
+// checksOf returns the readiness checks of a process: one for each role, and one that fails once a signal has ended
+// ctx.
 func checksOf(ctx context.Context, roles ...namedRole) []admin.Check {
 	var checks []admin.Check
 	for _, r := range roles {
@@ -79,14 +79,15 @@ func checksOf(ctx context.Context, roles ...namedRole) []admin.Check {
 	}})
 }
 
-// observe returns the registry of a process, and makes its Kafka clients count there.
+// observe returns the registry of a process, and registers the metrics of its Kafka clients there.
 func observe(cfg *config.Config) *prometheus.Registry {
 	reg := admin.NewRegistry()
 	cfg.Kafka.Hooks = append(cfg.Kafka.Hooks, kafka.NewClientMetrics(reg))
 	return reg
 }
 
-// checkConnections reads the files that a role connects with, before it starts, and warns of a password in the clear.
+// checkConnections reads the TLS and credential files before the role starts, and warns if a password is sent in the
+// clear.
 func checkConnections(cfg *config.Config, log *slog.Logger) error {
 	if err := errors.Join(cfg.Kafka.CheckFiles(), cfg.MySQL.CheckFiles()); err != nil {
 		return usageError{err}
@@ -98,14 +99,13 @@ func checkConnections(cfg *config.Config, log *slog.Logger) error {
 	return nil
 }
 
-// work blocks until ctx ends or it fails, and leaves nothing running.
 type work func(ctx context.Context) error
 
-// runOver runs top on what is beneath it. The end of any of them ends all, top first where ctx is what ends: while it
-// finishes, what is beneath still works. It returns everybody's errors.
+// runOver runs top on the works beneath it. When any of them ends, all end. If ctx ends, top stops first, and the works
+// beneath keep running until it has returned. runOver returns the joined errors.
 func runOver(ctx context.Context, top work, beneath ...work) error {
 	var group run.Group
-	errs := make([]error, 1+len(beneath)) // the group itself returns the first one's only
+	errs := make([]error, 1+len(beneath)) // group returns the first error only
 	for i, w := range append([]work{top}, beneath...) {
 		parent := ctx
 		if i > 0 {
@@ -117,23 +117,22 @@ func runOver(ctx context.Context, top work, beneath ...work) error {
 			func(error) { cancel() },
 		)
 	}
-	_ = group.Run() // in errs
+	_ = group.Run() // its error is in errs
 	return errors.Join(errs...)
 }
 
-// gcPercent is GOGC's value where a state store is written to: at Go's 100 % a processor has 300 MiB more garbage, and
-// saves no time that can be measured (docs/performance.md).
+// gcPercent is GOGC for processes that write to a state store. At Go's default of 100 % a processor has 300 MiB more
+// garbage and is not measurably faster (docs/performance.md).
 const gcPercent = 50
 
-// collectMoreOften sets gcPercent, unless the user has set GOGC.
 func collectMoreOften() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// signalContext returns a context that SIGINT or SIGTERM ends. What runs then finishes its work in flight, within the
-// limits of its settings; a second signal calls exit at once.
+// signalContext returns a context that SIGINT or SIGTERM cancels. Work in flight then finishes, within the configured
+// timeouts; a second signal calls exit at once.
 func signalContext(stderr io.Writer, exit func(code int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)

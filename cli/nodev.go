@@ -4,5 +4,5 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// devCommands: an image has no embedded servers, and so no `kudos dev`.
+// devCommands returns nothing: images are built without the embedded servers, so without `kudos dev`.
 func (a *app) devCommands() []*cobra.Command { return nil }

@@ -51,7 +51,7 @@ func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobr
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
 		e := schema.Exclusion{Excluded: excluded, Reason: *reason}
 		done, err := ranker.Exclude(ctx, cfg.Kafka, posts, e, quietLogger(cfg, a.stderr))
-		ids := make([]string, len(done)) // as text: a browser's numbers end at 2^53
+		ids := make([]string, len(done)) // strings: JavaScript numbers are exact up to 2^53 only
 		for i, post := range done {
 			ids[i] = strconv.FormatUint(post, 10)
 		}
@@ -66,7 +66,7 @@ func (a *app) exclusionRun(cmd *cobra.Command, excluded bool, deed string) *cobr
 	})
 }
 
-// parseIDs parses the ids of posts or users, without duplicates. The error names everything that is no id.
+// parseIDs parses post or user ids and removes duplicates. The error names every invalid id.
 func parseIDs(command, kind string, args []string) ([]uint64, error) {
 	if len(args) == 0 {
 		return nil, fmt.Errorf("%s takes the ids of %ss; none was given", command, kind)
@@ -102,7 +102,7 @@ func (a *app) exclusionsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		excluded = append([]ranker.Excluded{}, excluded...) // [] and not null
+		excluded = append([]ranker.Excluded{}, excluded...) // encodes as [], not null
 		return out.print(a.stdout, excluded, exclusionsText(excluded))
 	})
 }
@@ -118,7 +118,7 @@ func exclusionsText(excluded []ranker.Excluded) string {
 	return aligned(rows)
 }
 
-// oneLine keeps text that somebody else wrote from breaking a table or a terminal.
+// oneLine replaces control characters, so that text from others cannot break a table or the terminal.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if strconv.IsPrint(r) {

@@ -13,7 +13,8 @@ import (
 	"kudos/schema"
 )
 
-// TestRankerNeedsNoMySQL: without it rankings are in Kafka only, and one line says so. It runs, stops, and is reset.
+// TestRankerNeedsNoMySQL: without MySQL, rankings are only in Kafka, and one log line says so. It also covers stop and
+// reset.
 func TestRankerNeedsNoMySQL(t *testing.T) {
 	brokers := startKafka(t)
 	const settings = " --set topics.partitions=2 --set topics.replication_factor=1"
@@ -71,7 +72,7 @@ func TestExcludeListInclude(t *testing.T) {
 	require.WithinDuration(t, time.Now(), list[0].ExcludedAt, time.Minute)
 }
 
-// TestExcludeSendsNothingIfAnIdIsNone: not the others, either.
+// TestExcludeSendsNothingIfAnIdIsNone: with one invalid id, no record is sent, not even for valid ids.
 func TestExcludeSendsNothingIfAnIdIsNone(t *testing.T) {
 	brokers := startKafka(t, kfake.SeedTopics(1, schema.TopicExclusions))
 	for _, command := range []string{"exclude", "include"} {

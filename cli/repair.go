@@ -69,9 +69,9 @@ func (a *app) rebuildCommand() *cobra.Command {
 	out := addOutput(cmd)
 	settings := addSettings(cmd, brokersFlag, mysqlFlag)
 	return settings.run(func(ctx context.Context, cfg *config.Loaded, _ []string) (err error) {
-		cfg.MySQL = cfg.MySQL.OfMigrations() // it makes tables, and puts them in place
+		cfg.MySQL = cfg.MySQL.OfMigrations() // it creates and renames tables
 		for _, d := range depths {
-			if given, _ := f.GetBool(d.flag); given { // one of them at most
+			if given, _ := f.GetBool(d.flag); given { // the flags are mutually exclusive
 				opts.Depth = d.depth
 			}
 		}
@@ -111,10 +111,10 @@ var depths = []struct {
 type person struct {
 	in  io.Reader
 	out io.Writer
-	yes bool // to everything
+	yes bool // yes to every question
 }
 
-// person is told on standard error where standard output is for a script.
+// person talks to the user on standard error if standard output is JSON for a script.
 func (a *app) person(format output, yes bool) *person {
 	if format == "json" {
 		return &person{in: a.stdin, out: a.stderr, yes: yes}
@@ -132,7 +132,7 @@ func (p *person) Show(r *audit.Report) error {
 	return errors.Join(err, r.WriteFindings(p.out))
 }
 
-// Agree takes yes for yes, and anything else for no.
+// Agree reports whether the answer is yes; everything else means no.
 func (p *person) Agree(question string) (bool, error) {
 	if p.yes {
 		return true, nil
@@ -151,7 +151,7 @@ func (p *person) Agree(question string) (bool, error) {
 }
 
 func rebuiltText(depth rebuild.Depth, r *rebuild.Result) (text string) {
-	stopped := r.State > 0 // processors, before Kafka was written to
+	stopped := r.State > 0 // processors were stopped before Kafka was written to
 	if r.Swapped {
 		stopped = depth != rebuild.MySQL
 		text = fmt.Sprintf("MySQL was made anew: %d posts and %d rows of like_hourly, in %s; "+
@@ -211,7 +211,7 @@ func (a *app) auditCommand() *cobra.Command {
 			return err
 		}
 		var text strings.Builder
-		_ = report.WriteText(&text) // into memory: nothing fails
+		_ = report.WriteText(&text) // to memory: cannot fail
 		if err := out.print(a.stdout, report, text.String()); err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (a *app) auditCommand() *cobra.Command {
 	})
 }
 
-// addAuditFlags are those of all commands that compare.
+// addAuditFlags adds the flags that all comparing commands share.
 func addAuditFlags(cmd *cobra.Command, opts *audit.Options) {
 	f := cmd.Flags()
 	f.IntVar(&opts.Limit, "limit", opts.Limit, "rows of each kind that the report shows")

@@ -21,15 +21,14 @@ import (
 	"kudos/sql"
 )
 
-// roleParts are what a role is made of.
 type roleParts struct {
 	*config.Loaded
-	db  *sql.Shards // nil: none is configured, or the role uses none
+	db  *sql.Shards // nil: not configured, or not used by the role
 	log *slog.Logger
 	reg *prometheus.Registry
 }
 
-// roleCommand completes the command of a role. The role uses MySQL if mysqlFlag is among the flags.
+// roleCommand completes the command of a role. The role uses MySQL if short contains mysqlFlag.
 func (a *app) roleCommand(
 	cmd *cobra.Command, newRole func(roleParts) (role, error), short ...shortFlag,
 ) *cobra.Command {
@@ -53,7 +52,7 @@ func (a *app) roleCommand(
 	})
 }
 
-// goWithoutMySQL logs what is missing if no database is configured.
+// goWithoutMySQL logs which function is off if no database is configured.
 func (p roleParts) goWithoutMySQL(missing string) {
 	if p.db == nil {
 		p.log.Info(missing + ": neither mysql.dsn nor mysql.shards is set")
@@ -92,11 +91,12 @@ It runs until SIGTERM or SIGINT, and then answers the requests in hand
 	}, brokersFlag)
 }
 
-// CheckAuth refuses what nobody may have meant: an address that others reach, where nobody is asked who he is.
+// CheckAuth rejects a configuration that is probably a mistake: a producer that other machines can reach, without a
+// decision about authentication.
 func CheckAuth(cfg *config.Loaded) error {
 	host, _, err := net.SplitHostPort(cfg.Producer.HTTPAddr)
 	if err != nil {
-		return err // Options.Validate has refused it
+		return err // Options.Validate has rejected it already
 	}
 	addr, _ := netip.ParseAddr(host)
 	meant := cfg.Producer.Auth != producer.AuthNone || cfg.Origin("producer.auth").Kind != "default"

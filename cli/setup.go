@@ -18,7 +18,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// topicsTimeout bounds setting up or checking all topics.
+// topicsTimeout bounds creating or checking all topics.
 const topicsTimeout = 2 * time.Minute
 
 func (a *app) topicsCommand() *cobra.Command {
@@ -51,7 +51,8 @@ It changes nothing. Exit code 1 if there is a difference.`,
 
 type topicsFunc func(context.Context, kafka.Options, schema.Layout, int16, *slog.Logger) (*topics.Report, error)
 
-// topicsRun completes a command that reports on topics. failOnLines: a line in the report is a fault and not a deed.
+// topicsRun completes a command that reports on topics. With failOnLines each line of the report is a difference,
+// otherwise a change that was made.
 func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, failOnLines bool) *cobra.Command {
 	out := addOutput(cmd)
 	return addSettings(cmd, brokersFlag).run(func(ctx context.Context, cfg *config.Loaded, _ []string) error {
@@ -72,7 +73,7 @@ func (a *app) topicsRun(cmd *cobra.Command, run topicsFunc, nothing string, fail
 		case failOnLines && err == nil:
 			err = fmt.Errorf("%d differences", len(report.Lines))
 		}
-		report.Lines = append([]string{}, report.Lines...) // [] and not null
+		report.Lines = append([]string{}, report.Lines...) // encodes as [], not null
 		return errors.Join(err, out.print(a.stdout, report, text.String()))
 	})
 }
@@ -158,13 +159,13 @@ func (a *app) topicsRepartitionCommand() *cobra.Command {
 			if db, err = sql.Open(cfg.MySQL, log); err != nil {
 				return err
 			}
-			defer func() { _ = db.Close() }() // nothing is in flight any more
+			defer func() { _ = db.Close() }() // nothing is in flight
 		}
 		opts.Progress, opts.Say = a.progress("repartition"), a.person(*out, true).Say
 		result, err := repartition.Run(ctx, opts, cfg.Kafka, db, log)
 		if err != nil {
 			return err
 		}
-		return out.print(a.stdout, result, "") // Say has said it
+		return out.print(a.stdout, result, "") // Say has printed the text
 	})
 }

@@ -62,7 +62,8 @@ func regionOf(flag string) (string, error) {
 	return schema.RankingRegion(region), nil
 }
 
-// windowOf parses --window. The rankers' settings may differ: whether they have the window shows in what they wrote.
+// windowOf parses --window. It does not check that the rankers have the window: their settings may differ from these,
+// and only what they wrote can tell.
 func windowOf(flag string, given bool, configured []time.Duration) (string, error) {
 	if !given {
 		if slices.Contains(configured, time.Hour) {
@@ -101,7 +102,7 @@ type trending struct {
 	view           *trendingView
 }
 
-// run shows the latest ranking, and the next ones if they are to be followed.
+// run shows the latest ranking and, with --follow, every later one.
 func (t *trending) run(ctx context.Context) error {
 	rankings, err := ranker.OpenRankings(ctx, t.cfg.Kafka, t.region, t.window, quietLogger(t.cfg, t.a.stderr))
 	if err == nil {
@@ -117,12 +118,12 @@ func (t *trending) run(ctx context.Context) error {
 		})
 	}
 	if t.follow && ctx.Err() != nil {
-		return nil // Ctrl-C is how it ends
+		return nil // Ctrl-C is the normal end of --follow
 	}
 	return err
 }
 
-// latest shows the last ranking. Without one it fails, or says what it waits for.
+// latest shows the last ranking. If there is none it fails or, with --follow, prints what it waits for.
 func (t *trending) latest(ctx context.Context, rankings *ranker.Rankings) error {
 	end := t.showProgress(rankings)
 	latest, err := rankings.Latest(ctx)
@@ -145,7 +146,7 @@ func (t *trending) latest(ctx context.Context, rankings *ranker.Rankings) error 
 	return err
 }
 
-// whyNone says why there may be no ranking, and what to do. others: there are other rankings.
+// whyNone explains a missing ranking and says what to do. others: the topic has other rankings.
 func (t *trending) whyNone(others bool) string {
 	if !others {
 		return fmt.Sprintf(`topic %s on %v has no ranking at all.
@@ -163,7 +164,7 @@ health" asks it whether it works, and it lives on what a processor makes.`,
 		schema.TopicTrending, schema.RankingKey(t.region, t.window), why)
 }
 
-// showProgress shows how far the search for a ranking is, if it takes long. end ends that.
+// showProgress shows the progress of the search for a ranking if it takes more than a second, until end is called.
 func (t *trending) showProgress(rankings *ranker.Rankings) (end func()) {
 	const quick = time.Second
 	printer := t.a.progress("trending")

@@ -14,8 +14,7 @@ import (
 	"kudos/schema"
 )
 
-// rankingsBroker is an embedded broker with the topic of rankings, and a client that
-// places records as Kafka does by default.
+// rankingsBroker starts an embedded broker with the topic of rankings, and a client with Kafka's default partitioner.
 func rankingsBroker(t *testing.T) (brokers string, cl *kgo.Client) {
 	t.Helper()
 	brokers = startKafka(t, kfake.SeedTopics(3, schema.TopicTrending))
@@ -25,7 +24,6 @@ func rankingsBroker(t *testing.T) (brokers string, cl *kgo.Client) {
 	return brokers, cl
 }
 
-// hourRanking is a ranking of an hour with one post.
 func hourRanking(region, window string, post uint64) *schema.Ranking {
 	to := schema.Minute(time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC).Unix() / 60)
 	return &schema.Ranking{
@@ -46,7 +44,7 @@ func writeRankings(t *testing.T, cl *kgo.Client, rankings ...*schema.Ranking) {
 	}
 }
 
-// requireOnlyProgress: nothing was said but how far a search is that takes more than a second.
+// requireOnlyProgress requires that stderr has nothing but the progress of a search, which appears after a second.
 func requireOnlyProgress(t *testing.T, stderr string) {
 	t.Helper()
 	for line := range strings.Lines(stderr) {
@@ -86,7 +84,6 @@ func TestTrendingShowsTheLatestRanking(t *testing.T) {
 	require.Contains(t, stdout, "global/10m", "the first window, where an hour is none")
 }
 
-// tableOf is a ranking for a person, some time after it was written.
 func tableOf(r *schema.Ranking, age time.Duration) string {
 	now := time.Now()
 	return string(trendingTable(&ranker.WrittenRanking{Ranking: r, At: now.Add(-age)}, now))
@@ -142,7 +139,7 @@ func TestTrendingUsedWrongly(t *testing.T) {
 		"--region=":                      `--region "" is neither`,
 		"global":                         `unknown command "global"`,
 		"--window x":                     "kudos trending --help",
-		"--window 7s --region Germany":   `"7s"`, // all that is wrong
+		"--window 7s --region Germany":   `"7s"`, // all errors
 		"--window week --region Germany": `"Germany"`,
 	})
 }
@@ -185,7 +182,7 @@ func TestTrendingFollowsFromNothingOn(t *testing.T) {
 	require.Equal(t, exitFailed, r.end(t), "a topic that is missing is a failure")
 }
 
-// TestTrendingOnATerminal follows the lines that stand there.
+// TestTrendingOnATerminal simulates the lines of a terminal.
 func TestTrendingOnATerminal(t *testing.T) {
 	r := hourRanking("global", "1h", 1)
 	for rank := 2; rank <= 10; rank++ {

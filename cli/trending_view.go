@@ -15,16 +15,16 @@ import (
 	"kudos/schema"
 )
 
-// trendingView shows rankings, each below the last or in its place.
+// trendingView shows rankings, each below the last one or in its place.
 type trendingView struct {
 	w       io.Writer
 	format  output
-	inPlace bool // on a terminal, which has this size
+	inPlace bool // redraw in place, on a terminal of this size
 	size    func() (width, height int)
 
-	lines int                    // on the terminal
-	last  *ranker.WrittenRanking // nil: nothing is shown yet
-	drawn time.Time              // when last was shown
+	lines int                    // lines drawn on the terminal
+	last  *ranker.WrittenRanking // nil: nothing shown yet
+	drawn time.Time              // when last was drawn
 }
 
 func newTrendingView(w io.Writer, format output, inPlace bool) *trendingView {
@@ -41,7 +41,6 @@ func newTrendingView(w io.Writer, format output, inPlace bool) *trendingView {
 	return v
 }
 
-// show shows a ranking as of now.
 func (v *trendingView) show(r *ranker.WrittenRanking, now time.Time) error {
 	var text []byte
 	switch {
@@ -62,7 +61,7 @@ func (v *trendingView) show(r *ranker.WrittenRanking, now time.Time) error {
 	return nil
 }
 
-// refresh shows the same ranking again on a terminal, once a second, since its age is shown with it.
+// refresh redraws the last ranking on a terminal once a second, to update its age.
 func (v *trendingView) refresh(now time.Time) error {
 	if !v.inPlace || v.last == nil || now.Sub(v.drawn) < time.Second {
 		return nil
@@ -70,18 +69,18 @@ func (v *trendingView) refresh(now time.Time) error {
 	return v.show(v.last, now)
 }
 
-// ECMA-48: one line up, and erase all that follows.
+// ECMA-48 sequences: cursor one line up, and erase everything below.
 const (
 	lineUp     = "\x1b[A"
 	eraseBelow = "\r\x1b[J"
 )
 
-// redrawn is what replaces the ranking on the terminal. Lines must not wrap or scroll out of the window: otherwise the
-// number of lines to go back up would be unknown.
+// redrawn returns the output that replaces the ranking on the terminal. Lines must not wrap or scroll out of the
+// window: the number of lines to move up would be unknown.
 func (v *trendingView) redrawn(r *ranker.WrittenRanking, now time.Time) []byte {
 	width, height := v.size()
 	lines := strings.Split(strings.TrimSuffix(string(trendingTable(r, now)), "\n"), "\n")
-	if most := max(1, height-1); len(lines) > most { // the cursor is on the last line
+	if most := max(1, height-1); len(lines) > most { // the cursor occupies the last line
 		hidden := len(lines) - most + 1
 		lines = append(lines[:most-1], fmt.Sprintf("… %d more", hidden))
 	}
@@ -95,7 +94,6 @@ func (v *trendingView) redrawn(r *ranker.WrittenRanking, now time.Time) []byte {
 	return text.Bytes()
 }
 
-// trendingTable is a ranking for a person.
 func trendingTable(r *ranker.WrittenRanking, now time.Time) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s\n\n", trendingHeader(r, now))
@@ -110,7 +108,7 @@ func trendingTable(r *ranker.WrittenRanking, now time.Time) []byte {
 		if scored {
 			format, cells = format+"%v\t", append(cells, score)
 		}
-		fmt.Fprintf(t, format+"\n", cells...) // into memory: nothing fails
+		fmt.Fprintf(t, format+"\n", cells...) // to memory: cannot fail
 	}
 	row("SCORE", "RANK", "", "POST", "LIKES")
 	for _, p := range r.Posts {
@@ -120,7 +118,7 @@ func trendingTable(r *ranker.WrittenRanking, now time.Time) []byte {
 	return text.Bytes()
 }
 
-// change is how a post has moved since the previous ranking.
+// change says how a post has moved since the previous ranking.
 func change(p schema.RankedPost) string {
 	switch moved := p.PreviousRank - p.Rank; {
 	case p.PreviousRank == 0:
@@ -133,7 +131,6 @@ func change(p schema.RankedPost) string {
 	return "="
 }
 
-// trendingHeader says which ranking it is, and how old.
 func trendingHeader(r *ranker.WrittenRanking, now time.Time) string {
 	parts := []string{schema.RankingKey(r.Region, r.Window)}
 	switch {
@@ -150,7 +147,7 @@ func trendingHeader(r *ranker.WrittenRanking, now time.Time) string {
 	return strings.Join(append(parts, "written "+age(now.Sub(r.At))), "   ")
 }
 
-// clock is a minute for a person, without the day if it is the same as that of the other minute.
+// clock formats a minute, without the day if it is the day of beside.
 func clock(m, beside schema.Minute) string {
 	const day, minute = "2006-01-02", "15:04"
 	if beside != schema.NoMinute && m.Time().Format(day) == beside.Time().Format(day) {

@@ -1,8 +1,9 @@
-// Package config fills the settings of all roles: a flag overrides a KUDOS_… environment variable, that the file, that
-// the default. It is strict: it refuses a key that does not exist, naming the nearest one that does, and a value of the
-// wrong type, naming the key and where it was given.
+// Package config loads the settings of all roles. A flag overrides a KUDOS_… environment variable, which overrides the
+// file, which overrides the default. Loading is strict: it rejects an unknown key and suggests the nearest known one,
+// and it rejects a value of the wrong type, naming the key and its source.
 //
-// The commands hand the parts of a Config to the roles. Only this package imports viper, and no role imports it.
+// The commands pass the parts of a Config to the roles. Only this package imports viper, and no role imports this
+// package.
 package config
 
 import (
@@ -29,7 +30,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Config is every setting of the program. The tags of the fields are the keys.
+// Config has every setting of the program. The tags of the fields are the keys.
 type Config struct {
 	Kafka     kafka.Options     `mapstructure:"kafka"`
 	MySQL     sql.Options       `mapstructure:"mysql"`
@@ -43,7 +44,7 @@ type Config struct {
 	Log       Log               `mapstructure:"log"`
 }
 
-// Default is what holds where nothing is set.
+// Default returns the default settings.
 func Default() Config {
 	return Config{
 		Kafka:     kafka.DefaultOptions(),
@@ -59,8 +60,8 @@ func Default() Config {
 	}
 }
 
-// Validate says what is wrong with the settings, all of it. A DSN may be missing: not
-// every command needs one. Those that do ask RequireMySQL.
+// Validate reports every invalid setting. A DSN may be missing, because not every command needs one; those that do call
+// RequireMySQL.
 func (c Config) Validate() error {
 	return errors.Join(
 		named("kafka", c.Kafka.Validate()),
@@ -76,7 +77,7 @@ func (c Config) Validate() error {
 	)
 }
 
-// RequireMySQL refuses a configuration without a database.
+// RequireMySQL fails if no database is configured.
 func (c Config) RequireMySQL() error {
 	if c.MySQL.HasServer() {
 		return nil
@@ -86,8 +87,8 @@ func (c Config) RequireMySQL() error {
 		"or several in mysql.shards")
 }
 
-// named puts the section before each error that does not begin with it, so that
-// every message begins with the key as it stands in the file.
+// named puts the section in front of each error that does not start with it, so that every message starts with the key
+// as written in the file.
 func named(section string, err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
@@ -102,15 +103,15 @@ func named(section string, err error) error {
 	return fmt.Errorf("%s.%w", section, err)
 }
 
-// Log is how the program logs, to standard error.
+// Log configures logging to standard error.
 type Log struct {
-	// Level is the least that is logged: debug, info, warn or error.
+	// Level is the lowest level that is logged: debug, info, warn or error.
 	Level string `mapstructure:"level"`
 	// Format is text, json, or auto: text on a terminal, json elsewhere.
 	Format string `mapstructure:"format"`
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate reports every invalid setting.
 func (l Log) Validate() error {
 	var errs []error
 	if _, err := l.level(); err != nil {
@@ -129,9 +130,9 @@ func (l Log) level() (level slog.Level, err error) {
 	return level, nil
 }
 
-// New makes the logger that valid options describe; terminal: a person reads along.
+// New returns the logger for valid settings. terminal means that w is a terminal.
 func (l Log) New(w io.Writer, terminal bool) *slog.Logger {
-	level, _ := l.level() // validated
+	level, _ := l.level() // Validate has checked it
 	opts := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" || l.Format == "auto" && !terminal {
 		return slog.New(slog.NewJSONHandler(w, opts))
@@ -139,23 +140,23 @@ func (l Log) New(w io.Writer, terminal bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// Sources are where settings come from, besides the environment.
+// Sources are the sources of settings, besides the environment.
 type Sources struct {
-	File  string          // YAML, or "" for none
-	Flags map[string]Flag // of the command line, by key
+	File  string          // YAML; "" for none
+	Flags map[string]Flag // by key
 }
 
-// Flag is a setting of the command line.
+// Flag is a setting from the command line.
 type Flag struct {
-	Name  string // how it was given, for messages: --brokers
-	Value string // a list is separated by commas
+	Name  string // as given, for messages: --brokers
+	Value string // comma-separated for a list
 }
 
-// ParseSet reads the argument of --set, key=value.
+// ParseSet parses the argument of --set, key=value.
 func ParseSet(arg string) (key string, flag Flag, err error) {
 	key, value, ok := strings.Cut(arg, "=")
 	if !ok || key == "" {
-		// Without arg, which may be a secret.
+		// Don't print arg, which may be a secret.
 		return "", Flag{}, errors.New("--set needs key=value, such as --set topics.partitions=16")
 	}
 	return strings.ToLower(strings.TrimSpace(key)), Flag{Name: "--set", Value: value}, nil
@@ -167,7 +168,7 @@ type Loaded struct {
 	origins map[string]Origin
 }
 
-// Origin says where a value came from.
+// Origin is where a value came from.
 type Origin struct {
 	Kind string // flag, env, file or default
 	Name string // of the flag, the variable or the file; "" for a default
@@ -175,11 +176,10 @@ type Origin struct {
 
 func (o Origin) String() string { return strings.TrimSpace(o.Kind + " " + o.Name) }
 
-// Origin returns where the key's value came from.
+// Origin returns the origin of a key's value.
 func (l *Loaded) Origin(key string) Origin { return l.origins[key] }
 
-// Load fills the tree from all sources, and validates it. Its error holds everything
-// that is wrong and not only the first of it.
+// Load reads and validates all settings. Its error lists everything that is wrong, not only the first problem.
 func Load(src Sources) (*Loaded, error) {
 	l := &Loaded{Config: Default(), origins: map[string]Origin{}}
 	tree := settings(&l.Config)
@@ -215,13 +215,13 @@ func Load(src Sources) (*Loaded, error) {
 	return l, nil
 }
 
-// find returns what the strongest source says of a key.
+// find returns the value of a key from the source with the highest precedence.
 func find(key string, src Sources, file *viper.Viper) (value any, from Origin) {
 	if flag, ok := src.Flags[key]; ok {
 		return flag.Value, Origin{"flag", flag.Name}
 	}
 	name := EnvName(key)
-	if text := os.Getenv(name); text != "" { // an empty variable is one that is not set
+	if text := os.Getenv(name); text != "" { // an empty variable counts as not set
 		return text, Origin{"env", name}
 	}
 	if file.InConfig(key) {
@@ -230,12 +230,12 @@ func find(key string, src Sources, file *viper.Viper) (value any, from Origin) {
 	return nil, Origin{Kind: "default"}
 }
 
-// notOurs matches the KUDOS_… variables that are no settings: those of the project's
-// tests, and those that Kubernetes makes for a Service whose name begins with kudos-.
+// notOurs matches the KUDOS_… variables that are not settings: those of the project's tests, and those that Kubernetes
+// creates for a Service whose name starts with kudos-.
 var notOurs = regexp.MustCompile(`^KUDOS_TEST_|_SERVICE_HOST$|_SERVICE_PORT(_|$)` +
 	`|_PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?$`)
 
-// checkNames refuses flags, KUDOS_… variables and keys of the file that the tree does not have.
+// checkNames rejects unknown flags, KUDOS_… variables and keys of the file.
 func checkNames(src Sources, file *viper.Viper, tree []setting) error {
 	var keys, variables []string
 	for _, s := range tree {
@@ -257,7 +257,7 @@ func checkNames(src Sources, file *viper.Viper, tree []setting) error {
 		isSection := slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, key+".") })
 		switch {
 		case slices.Contains(keys, key):
-		case isSection && file.Get(key) == nil: // all of its lines may be comments
+		case isSection && file.Get(key) == nil: // a section with nothing but comments
 		case isSection:
 			errs = append(errs, fmt.Errorf("%s: %s must hold keys, not a value", src.File, key))
 		default:

@@ -10,19 +10,19 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// setting is one leaf of the tree: its key, and its value in a Config.
+// setting is one leaf of the settings tree: its key and its field in a Config.
 type setting struct {
 	key   string // kafka.client_id
 	value reflect.Value
 }
 
-// settings lists the leaves of c, in the order of its fields. The values can be set.
+// settings returns the leaves of c in field order. Their values can be set.
 func settings(c *Config) []setting { return appendSettings(nil, "", reflect.ValueOf(c).Elem()) }
 
 func appendSettings(list []setting, prefix string, v reflect.Value) []setting {
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag.Get("mapstructure")
-		if tag == "-" { // set by the program
+		if tag == "-" { // not a user setting
 			continue
 		}
 		key := prefix + tag
@@ -37,12 +37,12 @@ func appendSettings(list []setting, prefix string, v reflect.Value) []setting {
 
 const envPrefix = "KUDOS_"
 
-// EnvName is the environment variable of a key: KUDOS_KAFKA_CLIENT_ID.
+// EnvName is the environment variable for a key: KUDOS_KAFKA_CLIENT_ID.
 func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// unknown makes the error for a name that is none of known, with the nearest of them if one is near.
+// unknown returns the error for an unknown name, with the nearest known one if there is one.
 func unknown(what, name string, known []string) error {
 	if near, ok := nearest(name, known); ok {
 		return fmt.Errorf("%s %s is not known; did you mean %s?", what, name, near)
@@ -50,8 +50,9 @@ func unknown(what, name string, known []string) error {
 	return fmt.Errorf(`%s %s is not known; "kudos config" lists every key`, what, name)
 }
 
-// nearest returns the known name with the fewest edits from name, if a third of it or less has to change; or else the
-// only one that ends with it (brokers for kafka.brokers, KUDOS_BROKERS for KUDOS_KAFKA_BROKERS).
+// nearest returns the known name with the smallest edit distance from name, if that is at most a third of its length.
+// Otherwise it returns the only one that ends with name (brokers for kafka.brokers, KUDOS_BROKERS for
+// KUDOS_KAFKA_BROKERS).
 func nearest(name string, known []string) (string, bool) {
 	best, distance := "", len(name)/3+1
 	for _, k := range known {
@@ -73,7 +74,6 @@ func nearest(name string, known []string) (string, bool) {
 	return best, endings == 1
 }
 
-// editDistance is Levenshtein's, by bytes.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -94,8 +94,8 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// decode reads a value of any source into its setting, by way of its text: numbers
-// and durations are then parsed, and bounded, in one way wherever they were given.
+// decode sets a setting from the value of any source. It goes through the value's text, so that all sources parse and
+// bound numbers and durations in the same way.
 func decode(raw any, s setting) error {
 	given, isList := raw.([]any)
 	switch {
@@ -103,13 +103,13 @@ func decode(raw any, s setting) error {
 		return fmt.Errorf("a list of %d is not %s", len(given), typeName(s.value))
 	case s.value.Kind() != reflect.Slice:
 		return decodeText(textOf(raw), s.value)
-	case !isList && raw != "": // with commas, as the environment has it
+	case !isList && raw != "": // separated by commas, as in the environment
 		for text := range strings.SplitSeq(fmt.Sprint(raw), ",") {
 			given = append(given, text)
 		}
 	}
 	list := reflect.MakeSlice(s.value.Type(), len(given), len(given))
-	for i, one := range given { // one by one: an error names the one that is wrong
+	for i, one := range given { // one by one, so that an error names the invalid element
 		if err := decodeText(textOf(one), list.Index(i)); err != nil {
 			return fmt.Errorf("number %d of the list: %w", i+1, err)
 		}
@@ -140,7 +140,7 @@ func decodeText(text string, into reflect.Value) error {
 	return fmt.Errorf("%q is not %s", text, typeName(into))
 }
 
-// typeName tells a person what a setting takes.
+// typeName describes the values that a setting accepts.
 func typeName(v reflect.Value) string {
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		return "a duration with its unit, such as 500ms, 30s or 5m"

@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, entry := range os.Environ() { // the settings of whoever runs the tests
+	for _, entry := range os.Environ() { // ignore the settings of whoever runs the tests
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, envPrefix) {
 			_ = os.Unsetenv(name)
 		}
@@ -30,7 +30,7 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// set is what --set was given on the command line: keys and values.
+// set returns flags as --set gives them, from keys and values.
 func set(pairs ...string) map[string]Flag {
 	flags := map[string]Flag{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -106,11 +106,11 @@ func TestLoadRefuses(t *testing.T) {
 		refused(t, Sources{}, wants...)
 		require.NoError(t, os.Unsetenv(name))
 	}
-	// Names that do not exist, with the nearest one that does.
+	// Unknown names, with the nearest known one.
 	refused(t, Sources{File: "/nowhere/kudos.yaml"}, "/nowhere/kudos.yaml")
 	fromFile("kafka:\n  broker: [a:1]\n", "kudos.yaml", "kafka.broker is not known", "did you mean kafka.brokers?")
 	fromFile("kafak:\n  brokers: [a:1]\n", "kafak.brokers is not known", "did you mean kafka.brokers?")
-	fromFile("colour: red\n", "colour is not known", "kudos config") // far from any
+	fromFile("colour: red\n", "colour is not known", "kudos config") // not near any
 	fromFile("brokers: [a:1]\n", "did you mean kafka.brokers?")
 	fromFile("kafka:\n  client_id: {a: b}\n", "kafka.client_id.a is not known", "did you mean kafka.client_id?")
 	fromEnv("KUDOS_KAFKA_BROKER", "a:1", "KUDOS_KAFKA_BROKER is not known", "did you mean KUDOS_KAFKA_BROKERS?")
@@ -118,7 +118,7 @@ func TestLoadRefuses(t *testing.T) {
 	refused(t, Sources{Flags: set("log.levle", "debug")},
 		"--set: key log.levle is not known", "did you mean log.level?")
 
-	// Values of the wrong type, with the key and where it was given.
+	// Values of the wrong type, with the key and its source.
 	fromFile("kafka: a:1\n", "kafka must hold keys")
 	fromFile("kafka:\n  client_id: [a, b]\n", "kafka.client_id", "list of 2 is not a text")
 	fromFile("log: {level: info}\nlog: {level: warn}\n", "kudos.yaml", "already defined")
@@ -132,7 +132,7 @@ func TestLoadRefuses(t *testing.T) {
 	fromEnv("KUDOS_RANKER_WINDOWS", "10m,,1h",
 		"ranker.windows (env KUDOS_RANKER_WINDOWS)", "number 2 of the list: is empty; it must be a duration")
 
-	// Values that cannot work, all of them.
+	// Invalid values are all reported.
 	fromFile("ranker: {windows: []}\n", "ranker.windows: between 1 and 8")
 	refused(t, Sources{Flags: set("ranker.windows", "90s,12h30m")},
 		"ranker.windows: 1m30s is no whole number of minutes", "ranker.windows: 12h30m0s is no whole number of hours")
@@ -141,7 +141,7 @@ func TestLoadRefuses(t *testing.T) {
 		"log.level", "log.format", "topics.partitions", "mysql.retries", "ranker.score", "ranker.top_n")
 }
 
-// refused wants an error of Load that says all of this.
+// refused requires an error of Load with all of these parts.
 func refused(t *testing.T, src Sources, wants ...string) {
 	t.Helper()
 	_, err := Load(src)
@@ -153,7 +153,7 @@ func refused(t *testing.T, src Sources, wants ...string) {
 func TestVariablesThatAreNoSettings(t *testing.T) {
 	for _, name := range []string{
 		"KUDOS_TEST_DATA",
-		// What Kubernetes puts into every pod beside a Service named kudos-producer.
+		// Kubernetes sets these in every pod if there is a Service named kudos-producer.
 		"KUDOS_PRODUCER_SERVICE_HOST", "KUDOS_PRODUCER_SERVICE_PORT", "KUDOS_PRODUCER_SERVICE_PORT_HTTP",
 		"KUDOS_PRODUCER_PORT", "KUDOS_PRODUCER_PORT_8080_TCP", "KUDOS_PRODUCER_PORT_8080_TCP_ADDR",
 	} {
@@ -169,7 +169,7 @@ func TestRequireMySQL(t *testing.T) {
 	require.ErrorContains(t, l.RequireMySQL(), "--mysql-dsn")
 }
 
-// TestKeysAreUsable keeps the tree such that every setting can be given in every way.
+// TestKeysAreUsable checks that every setting can be given in every way.
 func TestKeysAreUsable(t *testing.T) {
 	c := Default()
 	tree := settings(&c)
@@ -192,7 +192,7 @@ func TestKeysAreUsable(t *testing.T) {
 	require.Len(t, slices.Compact(keys), len(tree), "a key stands twice")
 }
 
-// TestLogIsForWhoeverReadsIt: a person on a terminal, a program elsewhere, unless it is said.
+// TestLogIsForWhoeverReadsIt checks that the default format is text on a terminal and JSON elsewhere.
 func TestLogIsForWhoeverReadsIt(t *testing.T) {
 	for _, c := range []struct {
 		format   string
@@ -229,7 +229,7 @@ func TestExampleExplainsEveryKeyWithItsDefault(t *testing.T) {
 	}
 }
 
-// exampleKeys returns the keys of the example with the comment above each.
+// exampleKeys returns the keys of the example file with the comment above each.
 func exampleKeys(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(exampleFile)

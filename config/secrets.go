@@ -14,13 +14,13 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// A setting that has another one beside it named for its file (kafka.sasl_password and kafka.sasl_password_file) is a
-// secret: it can be given by that file, and is never shown.
+// A setting with a companion setting for a file (kafka.sasl_password and kafka.sasl_password_file) is a secret: it can
+// be read from that file, and is never shown.
 
-// secretBytes bounds what a secret's file may hold.
+// secretBytes bounds the size of a secret's file.
 const secretBytes = 64 << 10
 
-// fileOf returns the setting that names the file of a secret; false if key is none.
+// fileOf returns the setting for the file of a secret; false if key is not a secret.
 func fileOf(tree []setting, key string) (setting, bool) {
 	for _, s := range tree {
 		if s.key == key+"_file" {
@@ -30,8 +30,8 @@ func fileOf(tree []setting, key string) (setting, bool) {
 	return setting{}, false
 }
 
-// readSecrets reads secrets from their files. If a secret and its file are both given, the stronger source holds, as
-// for any setting; one source must not give both.
+// readSecrets reads secrets from their files. If both a secret and its file are given, the source with the higher
+// precedence wins, as for any setting; giving both in one source is an error.
 func (l *Loaded) readSecrets(tree []setting) error {
 	var errs []error
 	for _, s := range tree {
@@ -53,7 +53,7 @@ func (l *Loaded) readSecrets(tree []setting) error {
 			errs = append(errs, fmt.Errorf("%s (%s): %w", file.key, from, err))
 			continue
 		}
-		if s.value.Kind() == reflect.Slice { // of lines
+		if s.value.Kind() == reflect.Slice { // one per line
 			s.value.Set(reflect.ValueOf(strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")))
 		} else {
 			s.value.SetString(text)
@@ -63,10 +63,10 @@ func (l *Loaded) readSecrets(tree []setting) error {
 	return errors.Join(errs...)
 }
 
-// strength orders sources: what is stronger holds.
+// strength is the precedence of a source; the highest wins.
 var strength = map[string]int{"flag": 3, "env": 2, "file": 1}
 
-// readSecret returns what a file holds, but for the newline at its end, which editors put there.
+// readSecret returns the contents of a file without a final newline, which editors add.
 func readSecret(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -87,16 +87,16 @@ func readSecret(path string) (string, error) {
 	return secret, nil
 }
 
-// entry is one setting as `kudos config` shows it.
+// entry is one setting in the output of `kudos config`.
 type entry struct {
 	Key   string `json:"key"`
-	Value any    `json:"value"` // a number, true or false, a text or a list; a duration is a text; secrets are masked
+	Value any    `json:"value"` // a number, boolean, string or list; durations are strings, secrets are masked
 	From  string `json:"from"`  // flag, env, file or default
 	Name  string `json:"name,omitempty"`
-	Env   string `json:"env"` // the variable that would set it
+	Env   string `json:"env"` // the variable that sets it
 }
 
-// entries lists every setting, in the order of the example file.
+// entries returns every setting, in the order of the example file.
 func (l *Loaded) entries() []entry {
 	tree := settings(&l.Config)
 	entries := make([]entry, len(tree))
@@ -125,7 +125,7 @@ func shown(s setting, secret bool) any {
 	return s.value.Interface()
 }
 
-// durationText writes a duration as people do: 24h, not 24h0m0s.
+// durationText formats a duration briefly: 24h, not 24h0m0s.
 func durationText(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -139,7 +139,7 @@ func durationText(d time.Duration) string {
 
 const mask = "***"
 
-// masked shows that a secret is set, and of a DSN what is none.
+// masked shows only whether a secret is set, and of a DSN everything but the password.
 func masked(s setting) any {
 	if dsns, ok := s.value.Interface().([]string); ok {
 		list := make([]string, len(dsns))
@@ -158,7 +158,7 @@ func masked(s setting) any {
 	return mask
 }
 
-// maskDSN hides the password, and all of a DSN that cannot be read.
+// maskDSN hides the password, or all of a DSN that cannot be parsed.
 func maskDSN(dsn string) string {
 	if dsn == "" {
 		return ""
@@ -173,10 +173,10 @@ func maskDSN(dsn string) string {
 	return c.FormatDSN()
 }
 
-// WriteTable writes the settings for a person.
+// WriteTable writes the settings as a table.
 func (l *Loaded) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "KEY\tVALUE\tFROM") // errors of writes come with Flush
+	fmt.Fprintln(t, "KEY\tVALUE\tFROM") // Flush returns write errors
 	for _, e := range l.entries() {
 		value := e.Value
 		if list, ok := value.([]string); ok {
@@ -190,7 +190,7 @@ func (l *Loaded) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// WriteJSON writes the settings for a script.
+// WriteJSON writes the settings as JSON.
 func (l *Loaded) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

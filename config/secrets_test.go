@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// saslSettings are what a password goes with.
+// saslSettings are the settings that a password requires.
 const saslSettings = "kafka:\n  sasl_mechanism: SCRAM-SHA-512\n  sasl_user: kudos\n"
 
-// TestSecretsFromFiles: by each way in which a setting is given; only the last newline is not part of the secret.
+// TestSecretsFromFiles covers every source of a setting; only the final newline is not part of the secret.
 func TestSecretsFromFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"hunter2": "hunter2", "hunter2\n": "hunter2", "hunter2\r\n": "hunter2", "hunter2\n\n": "hunter2\n",
@@ -40,7 +40,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
-// TestASecretAndItsFile: the stronger source holds, and of one source only one may be given.
+// TestASecretAndItsFile: the source with the higher precedence wins, and one source must not give both.
 func TestASecretAndItsFile(t *testing.T) {
 	const key, fileKey = "kafka.sasl_password", "kafka.sasl_password_file"
 	path := writeFile(t, "of the file")
@@ -82,7 +82,7 @@ func TestASecretsFileThatIsNoGood(t *testing.T) {
 	}
 }
 
-// TestWhatSoundsSecretIs keeps every password, key and DSN of the tree out of sight, and has it come from a file.
+// TestWhatSoundsSecretIs checks that every password, key and DSN is masked and can come from a file.
 func TestWhatSoundsSecretIs(t *testing.T) {
 	c := Default()
 	tree, found := settings(&c), 0
@@ -99,7 +99,7 @@ func TestWhatSoundsSecretIs(t *testing.T) {
 		"kafka.sasl_password, mysql.dsn, mysql.migrate_dsn, mysql.shards, mysql.migrate_shards")
 }
 
-// TestPrintShowsNoSecret: neither those given by themselves nor those of files.
+// TestPrintShowsNoSecret covers secrets given directly and by file.
 func TestPrintShowsNoSecret(t *testing.T) {
 	const secret = "hunter2"
 	dsn := "kudos:" + secret + "@tcp(db:3306)/kudos"
@@ -118,7 +118,7 @@ func TestPrintShowsNoSecret(t *testing.T) {
 	}
 }
 
-// TestShardsShowNoSecret: a list of DSNs, by commas or by lines.
+// TestShardsShowNoSecret covers lists of DSNs, separated by commas or lines.
 func TestShardsShowNoSecret(t *testing.T) {
 	const a, b = "kudos:hunter2@tcp(a:3306)/kudos", "kudos:hunter2@tcp(b:3306)/kudos"
 	const odd = "kudos:hun,ter2@tcp(b:3306)/kudos"
@@ -149,7 +149,7 @@ func TestShardsShowNoSecret(t *testing.T) {
 	require.NotContains(t, err.Error(), "hunter2")
 }
 
-// printed is how the settings are shown, to a person and to a script; neither shows the secrets.
+// printed returns the settings as a table and as JSON; neither may show the secrets.
 func printed(t *testing.T, l *Loaded, secrets ...string) (table, script string) {
 	t.Helper()
 	var text, js bytes.Buffer

@@ -17,7 +17,7 @@ import (
 	"kudos/config"
 )
 
-// service is what these tests look at of a service in docker-compose.yml.
+// service has the fields of a service in docker-compose.yml that these tests check.
 type service struct {
 	Image       string
 	Build       *struct{ Context, Dockerfile string }
@@ -50,8 +50,8 @@ func readYAML[T any](t *testing.T, path string) (into T) {
 	return into
 }
 
-// TestComposeFitsTheProgram holds the file against the commands and settings there are:
-// no container engine runs in the tests.
+// TestComposeFitsTheProgram checks the file against the program's commands and settings: the tests run no container
+// engine.
 func TestComposeFitsTheProgram(t *testing.T) {
 	services := composeServices(t)
 	for name, s := range services {
@@ -107,7 +107,7 @@ func checkOwnService(t *testing.T, s service) {
 	}
 }
 
-// checkHealthcheck: a role asks itself, by the program that the image starts.
+// checkHealthcheck: a role's health check is `kudos health`, since the image has no shell.
 func checkHealthcheck(t *testing.T, s service) {
 	require.NotNil(t, s.Healthcheck, "a role without a healthcheck")
 	test := s.Healthcheck.Test
@@ -123,8 +123,8 @@ func checkHealthcheck(t *testing.T, s service) {
 	require.Greater(t, timeout, cli.HealthTimeout, "the command would be killed before it says what is wrong")
 }
 
-// TestComposeFoldersAreThere: what is mounted from here is here, and those who only watch are
-// not started with the rest.
+// TestComposeFoldersAreThere: mounted files exist, services with mounts are not started by default, and Prometheus
+// scrapes all roles.
 func TestComposeFoldersAreThere(t *testing.T) {
 	var mounted int
 	var roles []string
@@ -166,8 +166,8 @@ func TestComposeHasTheKafkaThatTestsRun(t *testing.T) {
 	require.Equal(t, "apache/kafka:"+string(version[1]), composeServices(t)["kafka"].Image)
 }
 
-// TestImageSettings: what the image sets are settings, what it writes is below its volume, it leaves kudos dev out, and
-// nobody in particular runs it.
+// TestImageSettings: the image's environment has valid settings, all writes are below its volume, kudos dev is left
+// out, and the user is unprivileged.
 func TestImageSettings(t *testing.T) {
 	image := imageOf(t)
 	for name, value := range image.Env {

@@ -1,3 +1,3 @@
-// Package deploy is what deploys kudos: the image, Kubernetes objects, alerts and dashboards. Its Go
-// files are tests that compare them with the commands and settings of the program.
+// Package deploy contains what deploys kudos: the image, Kubernetes objects, alerts and dashboards. Its Go files are
+// tests that check them against the program's commands and settings.
 package deploy

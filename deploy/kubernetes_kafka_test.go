@@ -15,7 +15,7 @@ import (
 	"kudos/schema"
 )
 
-// productionTopics are the topics as production's settings say.
+// productionTopics returns the topics by production's settings.
 func productionTopics(t *testing.T) map[string]schema.Topic {
 	all := kudosWorkloads(t, productionFolder)
 	i := slices.IndexFunc(all, func(w workload) bool { return w.Metadata.Name == "kudos-topics" })
@@ -28,7 +28,7 @@ func productionTopics(t *testing.T) map[string]schema.Topic {
 	return topics
 }
 
-// TestStrimziTopicsAreThoseOfTheProgram: otherwise Strimzi and `kudos topics apply` would set them back and forth.
+// TestStrimziTopicsAreThoseOfTheProgram: otherwise Strimzi and `kudos topics apply` would keep overwriting each other.
 func TestStrimziTopicsAreThoseOfTheProgram(t *testing.T) {
 	want := productionTopics(t)
 	for _, o := range ofKind(t, strimziFolder, "KafkaTopic") {
@@ -47,8 +47,8 @@ func TestStrimziTopicsAreThoseOfTheProgram(t *testing.T) {
 	require.Empty(t, want)
 }
 
-// TestStrimziHasAUserForEachAccount: pods find its certificate by their account's name. What each may do is held
-// against docs/security.md in integration, where that is granted on a real broker.
+// TestStrimziHasAUserForEachAccount: pods find their certificate by the name of their account. An integration test
+// checks the permissions against docs/security.md, on a real broker.
 func TestStrimziHasAUserForEachAccount(t *testing.T) {
 	var users, accounts []string
 	for _, o := range ofKind(t, strimziFolder, "KafkaUser") {
@@ -61,7 +61,7 @@ func TestStrimziHasAUserForEachAccount(t *testing.T) {
 	require.ElementsMatch(t, accounts, users)
 }
 
-// TestKubernetesHasTheKafkaThatTestsRun: as docker-compose.yml, whose version another test holds.
+// TestKubernetesHasTheKafkaThatTestsRun compares with docker-compose.yml, whose version another test checks.
 func TestKubernetesHasTheKafkaThatTestsRun(t *testing.T) {
 	services := composeServices(t)
 	images := map[string]string{}
@@ -72,7 +72,7 @@ func TestKubernetesHasTheKafkaThatTestsRun(t *testing.T) {
 	require.Equal(t, services["mysql"].Image, images["mysql"])
 }
 
-// TestAlertsForKubernetesAreTheRules: there is one copy of them.
+// TestAlertsForKubernetesAreTheRules checks that the object is generated from the one copy of the rules.
 func TestAlertsForKubernetesAreTheRules(t *testing.T) {
 	tier.Verify(t)
 	path := filepath.Join(t.TempDir(), "alerts.yaml")

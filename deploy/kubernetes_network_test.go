@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKubernetesServicesReachTheirPods: services, budgets and StatefulSets name labels and ports that there are.
+// TestKubernetesServicesReachTheirPods: the labels and ports in services, budgets and StatefulSets exist.
 func TestKubernetesServicesReachTheirPods(t *testing.T) {
 	for _, folder := range overlays {
 		all := workloads(t, folder)
@@ -50,7 +50,7 @@ func TestKubernetesServicesReachTheirPods(t *testing.T) {
 	}
 }
 
-// networkPolicy is what these tests look at of a NetworkPolicy's spec.
+// networkPolicy has the fields of a NetworkPolicy's spec that these tests check.
 type networkPolicy struct {
 	PodSelector struct {
 		MatchLabels      map[string]string
@@ -69,7 +69,7 @@ type networkRule struct {
 	Ports []struct{ Port any }
 }
 
-// TestKubernetesKeepsTheAdminPortPrivate: who reaches it can read everything, and is asked nothing.
+// TestKubernetesKeepsTheAdminPortPrivate: the admin port exposes everything without authentication.
 func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
 	for _, folder := range overlays {
 		admin := 0
@@ -92,8 +92,8 @@ func TestKubernetesKeepsTheAdminPortPrivate(t *testing.T) {
 	}
 }
 
-// TestKubernetesLetsThroughWhatIsNeeded: what serves HTTP is reached, and everybody reaches Kafka and, if it needs to,
-// MySQL.
+// TestKubernetesLetsThroughWhatIsNeeded: HTTP servers can be reached, and all pods can reach Kafka and, if they need
+// it, MySQL.
 func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 	for _, folder := range overlays {
 		for _, w := range kudosWorkloads(t, folder) {
@@ -116,7 +116,7 @@ func TestKubernetesLetsThroughWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// letThrough are the ports that network policies open to and for a workload's pods.
+// letThrough returns the ports that network policies open to and for a workload's pods.
 func letThrough(t *testing.T, folder string, w workload) (in, out []string) {
 	opened := func(rules []networkRule) (ports []string) {
 		for _, r := range rules {

@@ -25,8 +25,8 @@ import (
 	"kudos/schema"
 )
 
-// TestKubernetesFitsTheProgram holds what is shipped for Kubernetes against the commands and settings there are: no
-// cluster runs in the tests.
+// TestKubernetesFitsTheProgram checks the Kubernetes objects against the program's commands and settings: the tests run
+// no cluster.
 func TestKubernetesFitsTheProgram(t *testing.T) {
 	for _, folder := range overlays {
 		for _, w := range kudosWorkloads(t, folder) {
@@ -58,7 +58,7 @@ func TestKubernetesFitsTheProgram(t *testing.T) {
 	}
 }
 
-// checkComponent: an upgrade goes by this label, one role after the other (docs/operations.md).
+// checkComponent: upgrades select one role after another by this label (docs/operations.md).
 func checkComponent(t *testing.T, folder string, w workload) {
 	const label = "app.kubernetes.io/component"
 	component := w.Template.Metadata.Labels[label]
@@ -71,7 +71,7 @@ func checkComponent(t *testing.T, folder string, w workload) {
 	}
 }
 
-// asInPod finds the command that the pod runs, and loads its configuration as it would there.
+// asInPod finds the command that the pod runs, and loads its configuration as in the pod.
 func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded) {
 	c := p.Containers[0]
 	cmd, flags, err := cli.Root().Find(c.Args)
@@ -101,7 +101,7 @@ func asInPod(t *testing.T, folder string, p pod) (*cobra.Command, *config.Loaded
 	return cmd, cfg
 }
 
-// mounted is what a pod finds in a file.
+// mounted returns the contents of a file in a pod.
 func mounted(t *testing.T, folder string, p pod, file string) string {
 	for _, m := range p.mounts() {
 		if m.MountPath != path.Dir(file) || m.volume.ConfigMap == nil {
@@ -119,7 +119,8 @@ func mounted(t *testing.T, folder string, p pod, file string) string {
 	return ""
 }
 
-// checkRights: what the Pod Security Standard that the namespaces enforce (integration/deploycheck) does not ask for.
+// checkRights checks restrictions beyond the Pod Security Standard that the namespaces enforce
+// (integration/deploycheck).
 func checkRights(t *testing.T, p pod) {
 	no := false
 	require.NotEmpty(t, p.ServiceAccountName)
@@ -130,23 +131,23 @@ func checkRights(t *testing.T, p pod) {
 	require.True(t, p.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
 }
 
-// checkResources: there is room in the pod for what the program takes, and it is never held back in what it does.
+// checkResources: the pod's memory suffices for the program, and its CPU is not limited.
 func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c container) {
 	require.Contains(t, c.Resources.Requests, "cpu")
 	require.NotContains(t, c.Resources.Limits, "cpu", "it would stand still in the middle of a transaction")
 	limit := inBytes(t, c.Resources.Limits["memory"])
 	if cmd.GroupID != "roles" {
-		return // a job is done again
+		return // a job is retried
 	}
 	require.Equal(t, limit, inBytes(t, c.Resources.Requests["memory"]), "a node that is full would kill it first")
-	var goes, buffers int64 // Go's memory, and what is not
+	var goes, buffers int64 // Go's memory, and memory outside of Go
 	for _, e := range c.Env {
 		if e.Name == "GOMEMLIMIT" {
 			goes = inBytes(t, e.Value)
 		}
 	}
 	caches := map[string]int64{"processor": cfg.Processor.CacheBytes, "ranker": cfg.Ranker.CacheBytes,
-		"reader": cfg.Reader.CacheBytes}[cmd.Name()] // of Go's memory
+		"reader": cfg.Reader.CacheBytes}[cmd.Name()] // part of Go's memory
 	if cmd.Name() == "processor" {
 		buffers = cfg.Processor.BufferBytes
 	}
@@ -155,7 +156,6 @@ func checkResources(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, c cont
 	require.Greater(t, limit-goes, buffers+64<<20, "GOMEMLIMIT: no room for what is not Go's")
 }
 
-// inBytes is a size as Kubernetes and Go write it.
 func inBytes(t *testing.T, size string) int64 {
 	digits := strings.TrimRight(size, "GMKiB")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -165,8 +165,8 @@ func inBytes(t *testing.T, size string) int64 {
 	return n << shift
 }
 
-// checkCertificates: the files that connections to Kafka are made with come from the Secrets that Strimzi makes, the
-// client's own from that of the user that is called as the pod's account.
+// checkCertificates: the TLS files for Kafka come from Strimzi's Secrets; the client's certificate is that of the user
+// with the name of the pod's account.
 func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
 	p, found := w.Template.Spec, map[string]string{} // by file, its secret and key
 	for _, m := range p.mounts() {
@@ -186,7 +186,7 @@ func checkCertificates(t *testing.T, cfg *config.Loaded, w workload) {
 	require.Equal(t, want, found)
 }
 
-// checkProbes: the ports are those that the settings say, open to the pod's address, and the probes ask there.
+// checkProbes: ports match the settings, the program listens on the pod's address, and the probes use them.
 func checkProbes(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
 	c := p.Containers[0]
 	listens := func(name, addr string) {
@@ -211,15 +211,15 @@ func checkProbes(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
 	require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
 }
 
-// checkGracePeriod: what is in hand is finished before the pod is killed, and who is asked over HTTP goes on answering
-// until load balancers know.
+// checkGracePeriod: work in flight finishes before the pod is killed, and HTTP servers keep responding until load
+// balancers have noticed.
 func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p pod) {
 	shutdown, known := map[string]time.Duration{
-		"producer":  cfg.Producer.ShutdownTimeout + cfg.Producer.AckTimeout, // those that were cut off end, too
+		"producer":  cfg.Producer.ShutdownTimeout + cfg.Producer.AckTimeout, // requests that time out must end too
 		"processor": cfg.Processor.ShutdownTimeout,
 		"ranker":    cfg.Ranker.ShutdownTimeout,
 		"reader":    cfg.Reader.ShutdownTimeout,
-		"archive":   0, // what it leaves unfinished is begun anew
+		"archive":   0, // it repeats unfinished work
 	}[cmd.Name()]
 	require.True(t, known, "no such role: %s", cmd.Name())
 	preStop := time.Duration(p.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
@@ -230,7 +230,7 @@ func checkGracePeriod(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, p po
 	require.Greater(t, grace, preStop+shutdown+cfg.Admin.ShutdownTimeout)
 }
 
-// checkState: local copies are on a volume of the pod's own, which is all that it can write to.
+// checkState: state directories are on the pod's own volume, the only place that it can write to.
 func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload) {
 	var writable []string
 	for _, mount := range w.Template.Spec.Containers[0].VolumeMounts {
@@ -248,7 +248,7 @@ func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload
 	require.Equal(t, "StatefulSet", w.Kind)
 	require.Len(t, w.VolumeClaimTemplates, 1)
 	require.Equal(t, []string{w.VolumeClaimTemplates[0].Metadata.Name + " " + path.Dir(dir)}, writable)
-	retain := "Delete" // a cache that would only grow old
+	retain := "Delete" // a cache that would only become stale
 	if cmd.Name() == "archive" {
 		retain = "Retain"
 		require.LessOrEqual(t, *w.Replicas, 1, "one process writes to a folder")
@@ -257,7 +257,7 @@ func checkState(t *testing.T, cmd *cobra.Command, cfg *config.Loaded, w workload
 	require.Equal(t, retain, w.PersistentVolumeClaimRetentionPolicy.WhenScaled)
 }
 
-// TestTheAdminServerHasWhatOthersAsk: the paths of probes and of what is scraped.
+// TestTheAdminServerHasWhatOthersAsk checks the paths of probes and scrapes.
 func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
 	asked := map[string]bool{}
 	for _, folder := range overlays {
@@ -289,8 +289,8 @@ func TestTheAdminServerHasWhatOthersAsk(t *testing.T) {
 	}
 }
 
-// TestKubernetesScalesUpToThePartitions: a processor more would have nothing to do; and where a number is the
-// autoscaler's, none is set.
+// TestKubernetesScalesUpToThePartitions: more processors would have nothing to do. If an autoscaler sets the number of
+// replicas, the object must not.
 func TestKubernetesScalesUpToThePartitions(t *testing.T) {
 	byName := map[string]workload{}
 	for _, w := range kudosWorkloads(t, productionFolder) {
@@ -323,7 +323,7 @@ func TestKubernetesScalesUpToThePartitions(t *testing.T) {
 	}
 }
 
-// TestProductionIsCareful: its connections to Kafka and MySQL are encrypted, and nobody likes in another's name.
+// TestProductionIsCareful: connections to Kafka and MySQL are encrypted, and clients are authenticated.
 func TestProductionIsCareful(t *testing.T) {
 	for _, w := range kudosWorkloads(t, productionFolder) {
 		_, cfg := asInPod(t, productionFolder, w.Template.Spec)
@@ -333,7 +333,7 @@ func TestProductionIsCareful(t *testing.T) {
 	}
 }
 
-// TestProductionHoldsNoSecret: they are named, and made elsewhere.
+// TestProductionHoldsNoSecret: Secrets are referenced, and created elsewhere.
 func TestProductionHoldsNoSecret(t *testing.T) {
 	for _, o := range objectsOf(t, productionFolder) {
 		require.NotEqual(t, "Secret", o.Kind, o.Metadata.Name)

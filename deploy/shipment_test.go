@@ -10,7 +10,7 @@ import (
 	"kudos/integration/deployed"
 )
 
-// What there is to deploy: the image, and the folders that kubectl applies.
+// The deployment files: the image, and the directories for kubectl apply.
 const (
 	dockerfilePath   = "Dockerfile"
 	devFolder        = "kubernetes/overlays/dev"
@@ -20,7 +20,7 @@ const (
 
 var overlays = []string{devFolder, productionFolder}
 
-// object is what these tests look at of an object of Kubernetes.
+// object has the fields of a Kubernetes object that these tests check.
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -31,7 +31,7 @@ type object struct {
 	Spec json.RawMessage
 }
 
-// workload is what makes pods: a Deployment, StatefulSet or Job.
+// workload creates pods: a Deployment, StatefulSet or Job.
 type workload struct {
 	object
 	ServiceName                          string
@@ -86,14 +86,14 @@ type container struct {
 type mount struct {
 	Name, MountPath string
 	ReadOnly        bool
-	volume          volume // see mounts
+	volume          volume // set by mounts
 }
 
-// mounts are those of the only container, each with its volume.
+// mounts returns the mounts of the only container, with their volumes.
 func (p pod) mounts() (all []mount) {
 	for _, m := range p.Containers[0].VolumeMounts {
 		i := slices.IndexFunc(p.Volumes, func(v volume) bool { return v.Name == m.Name })
-		if i >= 0 { // a StatefulSet's claim is none
+		if i >= 0 { // a StatefulSet's claim has none
 			m.volume = p.Volumes[i]
 		}
 		all = append(all, m)
@@ -103,7 +103,7 @@ func (p pod) mounts() (all []mount) {
 
 type probe struct{ HTTPGet struct{ Path, Port string } }
 
-// port is the number of a named port, 0 without.
+// port returns the number of a named port, 0 if there is none.
 func (c container) port(name string) int {
 	for _, p := range c.Ports {
 		if p.Name == name {
@@ -113,14 +113,13 @@ func (c container) port(name string) int {
 	return 0
 }
 
-// image is what the Dockerfile says of how it is run.
+// image is how the Dockerfile's image is run.
 type image struct {
 	User, WorkingDir, StopSignal string
 	Env                          map[string]string
 	Entrypoint                   []string
 }
 
-// imageOf is the image as the Dockerfile makes it.
 func imageOf(t *testing.T) image {
 	return deployed.Read[image](t, "deploy/"+dockerfilePath)[0]
 }
@@ -129,7 +128,7 @@ func objectsOf(t *testing.T, folder string) []object {
 	return deployed.Read[object](t, "deploy/"+folder)
 }
 
-// ofKind are the objects of a kind, of which there must be one.
+// ofKind returns the objects of a kind; there must be at least one.
 func ofKind(t *testing.T, folder, kind string) []object {
 	var found []object
 	for _, o := range objectsOf(t, folder) {
@@ -141,13 +140,11 @@ func ofKind(t *testing.T, folder, kind string) []object {
 	return found
 }
 
-// specOf decodes an object's spec.
 func specOf[T any](t *testing.T, o object) (into T) {
 	require.NoError(t, json.Unmarshal(o.Spec, &into), "%s %s", o.Kind, o.Metadata.Name)
 	return into
 }
 
-// workloads are those whose pods run an image.
 func workloads(t *testing.T, folder string) []workload {
 	var list []workload
 	for _, kind := range []string{"Deployment", "StatefulSet", "Job"} {
@@ -160,7 +157,6 @@ func workloads(t *testing.T, folder string) []workload {
 	return list
 }
 
-// kudosWorkloads are those that run kudos.
 func kudosWorkloads(t *testing.T, folder string) []workload {
 	list := slices.DeleteFunc(workloads(t, folder), func(w workload) bool {
 		return w.Template.Metadata.Labels["app.kubernetes.io/name"] != "kudos"
@@ -169,7 +165,7 @@ func kudosWorkloads(t *testing.T, folder string) []workload {
 	return list
 }
 
-// selects tells whether labels have all that is wanted.
+// selects reports whether labels match a selector.
 func selects(want, labels map[string]string) bool {
 	for key, value := range want {
 		if labels[key] != value {

@@ -21,20 +21,19 @@ import (
 	"kudos/stream/kafka"
 )
 
-// BrokerAddress is where the embedded broker listens by default: Kafka's port, on this machine only.
+// BrokerAddress is the default address of the embedded broker: Kafka's port, on the loopback interface.
 const BrokerAddress = "127.0.0.1:9092"
 
-// Broker is a Kafka cluster of one node in this process: franz-go's kfake. It has no topics until somebody creates them
-// (replication factor 1).
+// Broker is a single-node Kafka cluster in this process: franz-go's kfake. It starts without topics, which have
+// replication factor 1.
 //
-// It has transactions as Kafka has them since transaction.version 2, classic groups, topic ids, control records and the
-// last stable offset. It differs from a real broker:
-//   - Records keep the time of their producer, also where a topic says LogAppendTime. Producer and broker share a clock
-//     here, and no part of kudos sets the time of a record.
+// It has transactions as in Kafka since transaction.version 2, classic groups, topic ids, control records and the last
+// stable offset. It differs from a real broker:
+//   - Records keep the producer's timestamp, even in topics with LogAppendTime. Producer and broker share a clock here,
+//     and no part of kudos sets the timestamp of a record.
 //   - kfake's compaction and retention are off: they would compact records of open transactions and records younger
-//     than min.compaction.lag.ms, keep every commit marker for good, and delete what nobody has read. A cleaner does
-//     both instead.
-//   - A producer that comes back with an old epoch gets a new one; it is not fenced.
+//     than min.compaction.lag.ms, keep every commit marker forever, and delete unread records. A cleaner replaces both.
+//   - A producer that returns with an old epoch gets a new one; it is not fenced.
 type Broker struct {
 	log     *slog.Logger
 	cluster *kfake.Cluster
@@ -43,16 +42,16 @@ type Broker struct {
 }
 
 const (
-	// segmentBytes is small: the space of deleted records is freed by whole segments.
+	// segmentBytes is small because the space of deleted records is freed segment by segment.
 	segmentBytes = 256 << 10
-	// never is an interval, in milliseconds, that does not pass.
+	// never is an interval in milliseconds that does not elapse.
 	never = int64(365 * 24 * time.Hour / time.Millisecond)
 )
 
-// StartBroker listens on address, whose port may be 0 for a free one, and serves; Run or RunAndClean must be called to
-// end that. Clients are told to connect to the same host. dataDir keeps topics, logs, offsets and transactional ids: a
-// closed broker comes back with all of it, one that was killed may have lost a part of the transaction that it was
-// ending. If it is empty, everything is in memory.
+// StartBroker listens on address (port 0: any free port) and serves; call Run or RunAndClean to shut it down. Clients
+// are told to connect to the same host. dataDir stores topics, logs, offsets and transactional ids: a closed broker
+// restarts with all of it, a killed one may have lost part of the transaction that it was ending. If dataDir is empty,
+// everything is in memory.
 func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 	if host, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("embedded Kafka: address %q is not host:port: %w", address, err)
@@ -60,7 +59,7 @@ func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 		return nil, fmt.Errorf("embedded Kafka: address %q names no host; "+
 			"Kafka tells it to its clients, so give one that they can reach", address)
 	}
-	var id [16]byte // another one each time, in the form of Kafka's own
+	var id [16]byte // a new one each time, in Kafka's format
 	rand.Read(id[:])
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
@@ -69,7 +68,7 @@ func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 		kfake.ListenFn(func(string, string) (net.Listener, error) { return net.Listen("tcp", address) }),
 		kfake.BrokerConfigs(map[string]string{
 			"log.segment.bytes": strconv.Itoa(segmentBytes),
-			// Compaction and retention.
+			// Turns compaction and retention off.
 			"log.cleaner.backoff.ms": strconv.FormatInt(never, 10),
 		}),
 	}
@@ -89,14 +88,14 @@ func StartBroker(address, dataDir string, log *slog.Logger) (*Broker, error) {
 // Address is where the broker listens, host:port.
 func (b *Broker) Address() string { return b.address }
 
-// Run serves until ctx ends, and closes the broker. Its connections are cut; their goroutines end right after.
+// Run serves until ctx ends, then closes the broker and its connections; their goroutines end shortly after.
 func (b *Broker) Run(ctx context.Context) error {
 	<-ctx.Done()
 	b.cluster.Close()
 	return nil
 }
 
-// RunAndClean is Run, and trims and compacts the logs meanwhile.
+// RunAndClean is Run, and also trims and compacts the logs.
 func (b *Broker) RunAndClean(ctx context.Context) error {
 	defer b.cluster.Close()
 	c, err := newCleaner(b)
@@ -112,9 +111,9 @@ func (b *Broker) kafka() kafka.Options {
 	return o
 }
 
-// EndKilledTransactions writes abort markers for the transactions that were open when the broker was killed, before
-// anybody else writes. kfake aborts their records when it loads them, but does not write that down: after another kill
-// it would take them for a part of the next transaction of the same id, and of its commit.
+// EndKilledTransactions writes abort markers for the transactions that were open when the broker was killed. Call it
+// before anybody writes. kfake aborts the records of such a transaction when it loads them, but does not persist that:
+// after another kill it would take them for part of the next transaction of the same id, and commit them with it.
 func (b *Broker) EndKilledTransactions(ctx context.Context) error {
 	cl, err := b.kafka().NewClient(b.log)
 	if err != nil {
@@ -135,7 +134,7 @@ func (b *Broker) EndKilledTransactions(ctx context.Context) error {
 		if t.Err != nil {
 			return fmt.Errorf("transactional id %s: %w", t.TxnID, t.Err)
 		}
-		// Where it has nothing open, a marker ends nothing.
+		// A marker has no effect if nothing is open.
 		markers = append(markers, kadm.TxnMarkers{
 			ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch, Topics: topics.TopicsSet(),
 		})
@@ -156,8 +155,8 @@ func (b *Broker) EndKilledTransactions(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// brokerLogger takes kfake's log lines. kfake warns of what every client may do (let a transaction time out), so
-// nothing is logged above the level info.
+// brokerLogger logs kfake's log lines, at level info at most: kfake warns of things that every client may do, such as
+// letting a transaction time out.
 type brokerLogger struct{ log *slog.Logger }
 
 func (l brokerLogger) Logf(level kfake.LogLevel, format string, args ...any) {

@@ -28,14 +28,15 @@ const (
 	patience = testkit.Patience
 )
 
-// startBroker starts an embedded broker for one test, with its data in dir, and with topics of so many partitions.
+// startBroker starts an embedded broker for one test, with its data in dir, and creates the topics unless partitions is
+// 0.
 func startBroker(t testing.TB, dir string, partitions int32) (b *Broker, stop func()) {
 	t.Helper()
 	b, err := StartBroker(free, dir, testkit.Log())
 	require.NoError(t, err)
 	stop = testrun.Start(t, "the broker", time.Minute, b.Run)
 	if partitions > 0 {
-		for _, topic := range schema.Topics(partitions, 1) { // as `kudos topics apply` does
+		for _, topic := range schema.Topics(partitions, 1) { // like `kudos topics apply`
 			require.NoError(t, b.cluster.CreateTopic(topic.Name, topic.Partitions, topic.Configs))
 		}
 	}
@@ -50,7 +51,7 @@ func newClient(t testing.TB, b *Broker, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// read polls n records, control records included if the client keeps them.
+// read polls n records, including control records if the client keeps them.
 func read(t testing.TB, cl *kgo.Client, n int) (records []*kgo.Record) {
 	t.Helper()
 	ctx := testkit.Context(t)
@@ -66,7 +67,7 @@ func readFromStart(topic string) kgo.Opt {
 	return kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}})
 }
 
-// transactional is a client that writes to partition 0 of like-updates, unless a record says otherwise.
+// transactional returns a client that writes to partition 0 of like-updates by default.
 func transactional(t testing.TB, b *Broker, id string) *kgo.Client {
 	return newClient(t, b, kgo.TransactionalID(id), kgo.TransactionTimeout(30*time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(schema.TopicUpdates))
@@ -171,14 +172,14 @@ func TestBrokerTransactions(t *testing.T) {
 	require.EqualValues(t, 8, end(admin.ListEndOffsets))
 	require.EqualValues(t, 7, end(admin.ListCommittedOffsets), "the last stable offset is before the open transaction")
 
-	next := transactional(t, b, "t-0") // takes over: the open transaction is aborted, and its owner fenced
+	next := transactional(t, b, "t-0") // takes over: aborts the open transaction and fences its owner
 	_, _, err := next.ProducerID(t.Context())
 	require.NoError(t, err)
 	require.Error(t, cl.EndTransaction(t.Context(), kgo.TryCommit), "the owner before is fenced")
 	require.EqualValues(t, 9, end(admin.ListCommittedOffsets))
 }
 
-// A pin: should kfake learn LogAppendTime, the note at Broker can go.
+// This pins a limitation: when kfake implements LogAppendTime, the note at Broker can be deleted.
 func TestBrokerKeepsTheProducersTime(t *testing.T) {
 	b, _ := startBroker(t, "", 1)
 	past := time.UnixMilli(1_000_000)
@@ -186,7 +187,7 @@ func TestBrokerKeepsTheProducersTime(t *testing.T) {
 	require.Equal(t, past, read(t, newClient(t, b, readFromStart(schema.TopicLikes)), 1)[0].Timestamp)
 }
 
-// commandLineClient is the path of a program. The test is skipped without it, but not in CI.
+// commandLineClient returns the path of a program. Without it the test is skipped, and fails in CI.
 func commandLineClient(t *testing.T, name, debian string) string {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -232,10 +233,11 @@ func TestBrokerKeepsItsData(t *testing.T) {
 	require.Equal(t, id, b.cluster.TopicInfo(schema.TopicState).TopicID)
 }
 
-// TestKilledTransactionsStayAborted: also after a second kill, when their transactional id has committed another one.
+// TestKilledTransactionsStayAborted: even after a second kill, when their transactional id has committed another
+// transaction.
 func TestKilledTransactionsStayAborted(t *testing.T) {
 	dir := t.TempDir()
-	kill := func() *Broker { // starts on a copy of the directory, as it would be if the broker were killed now
+	kill := func() *Broker { // simulates a kill by starting on a copy of the directory
 		killed := filepath.Join(t.TempDir(), "kafka")
 		require.NoError(t, os.CopyFS(killed, os.DirFS(dir)))
 		dir = killed

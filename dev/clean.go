@@ -20,19 +20,19 @@ import (
 	"kudos/stream/kafka"
 )
 
-// cleaner bounds the logs of the embedded broker: it trims those of events, and compacts those of tables.
+// cleaner bounds the logs of the embedded broker: it trims event topics and compacts table topics.
 type cleaner struct {
 	broker *Broker
 	log    *slog.Logger
 	cl     *kgo.Client
 
-	trims map[string]trimRule // by topic; all others stay whole
-	// tables are compacted, by topic. They are written in transactions only. Records that were written again also
-	// stay where they were for this long, for readers that are behind.
+	trims map[string]trimRule // by topic; other topics are not trimmed
+	// tables are compacted, by topic. They are written in transactions only. Rewritten records also stay at their old
+	// offset for this long, for readers that are behind.
 	tables map[string]time.Duration
-	// minBytes is the size from which a table's log is compacted, if it is four times what the last one wrote again.
+	// minBytes is the minimum size of a log to compact. It must also be four times what the last compaction rewrote.
 	minBytes    int64
-	holdTimeout time.Duration // how long a partition's writer waits for a compaction at most
+	holdTimeout time.Duration // how long a compaction may block a partition's writer
 
 	compacted map[topicPartition]compaction // the last one
 }
@@ -43,12 +43,12 @@ type topicPartition struct {
 	partition int32
 }
 
-// trimRule says which records of a topic are deleted: those that meet all of it.
+// trimRule says which records of a topic are deleted: those that meet all conditions.
 type trimRule struct {
 	readBy []string      // consumer groups that must have read a record
-	keep   time.Duration // its age: for readers that commit nothing
-	// keepRecords of each partition stay, however old they are: a broker that was killed takes the end of a log from
-	// them, and would begin an empty one at 0.
+	keep   time.Duration // minimum age, for readers that commit no offsets
+	// keepRecords of each partition stay, however old they are: a killed broker takes the end of a log from them, and
+	// would restart an empty log at 0.
 	keepRecords int64
 }
 
@@ -63,7 +63,7 @@ func newCleaner(b *Broker) (*cleaner, error) {
 			schema.TopicTrendingLocal: {[]string{schema.GroupTrending}, time.Minute, 100},
 		},
 		tables: map[string]time.Duration{
-			// Readers that are further behind read the whole table again.
+			// Readers further behind read the whole table again.
 			schema.TopicState:              2 * time.Minute,
 			schema.TopicTrendingTable:      2 * time.Minute,
 			schema.TopicTrendingLocalTable: 2 * time.Minute,
@@ -75,7 +75,7 @@ func newCleaner(b *Broker) (*cleaner, error) {
 	return c, c.connect()
 }
 
-// connect makes the client. It sends nothing twice: what is late must not come after newer records of the writer.
+// connect opens the client. It never retries: a late duplicate could end up behind newer records of the writer.
 func (c *cleaner) connect() (err error) {
 	c.cl, err = c.broker.kafka().NewClient(c.log,
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -86,9 +86,9 @@ func (c *cleaner) connect() (err error) {
 	return err
 }
 
-// run cleans at every interval until ctx ends. What fails is logged, and done the next time.
+// run cleans at every interval until ctx ends. Failures are logged and retried at the next interval.
 func (c *cleaner) run(ctx context.Context, interval time.Duration) {
-	defer func() { c.cl.Close() }() // which connect may have replaced
+	defer func() { c.cl.Close() }() // connect may have replaced it
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -106,8 +106,8 @@ func (c *cleaner) run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// trim deletes records that are old and that all their readers have read. Retention by time or size, as a real broker
-// has it, would also delete what a processor that was stopped (or a laptop that slept) has still to count.
+// trim deletes records that are old and that all their readers have read. Retention by time or size, as in a real
+// broker, would also delete what a stopped processor (or a laptop that slept) has still to count.
 func (c *cleaner) trim(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanInterval)
 	defer cancel()
@@ -117,14 +117,14 @@ func (c *cleaner) trim(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("topic %s: finding offsets by time: %w", topic, err)
 		}
-		for partition, first := range young.Offsets()[topic] { // not of a topic that is not there yet
+		for partition, first := range young.Offsets()[topic] { // missing if the topic does not exist yet
 			errs = append(errs, c.trimPartition(topic, partition, rule, first.At))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// trimPartition trims a partition, in which the records from young on are too young.
+// trimPartition trims one partition. Records at offset young and above are too young to delete.
 func (c *cleaner) trimPartition(topic string, partition int32, rule trimRule, young int64) error {
 	log := c.broker.cluster.PartitionInfo(topic, partition)
 	if log == nil { // deleted meanwhile
@@ -133,7 +133,7 @@ func (c *cleaner) trimPartition(topic string, partition int32, rule trimRule, yo
 	limit := min(young, log.HighWatermark-rule.keepRecords)
 	for _, name := range rule.readBy {
 		group := c.broker.cluster.GroupInfo(name)
-		if group == nil { // it has never committed anything
+		if group == nil { // it has never committed
 			return nil
 		}
 		limit = min(limit, group.Commits[topic][partition].Offset)
@@ -148,20 +148,20 @@ func (c *cleaner) trimPartition(topic string, partition int32, rule trimRule, yo
 }
 
 type compaction struct {
-	rewritten int64     // bytes that were written again
-	until     int64     // the records before it are still to be deleted; 0: none
+	rewritten int64     // bytes that were rewritten
+	until     int64     // delete the records below this offset later; 0: nothing to delete
 	at        time.Time // when until was set
 }
 
-// compactTables does the log cleaner's work for the tables. A real cleaner rewrites segments; this one works from
-// outside. It writes the last record of each key again, at the end of the log, and then deletes what is before:
+// compactTables does the log cleaner's work for the tables. A real cleaner rewrites segments; this one is a client. It
+// appends the last record of each key to the log, and later deletes the head:
 //
 //	before   a1 b1 a2 c1 b2 │ a3 …            │: where it began to read
-//	then     a1 b1 a2 c1 b2 │ a3 … c1 b2      while no transaction may begin
-//	after                     a3 … c1 b2      once the readers have got past │
+//	then     a1 b1 a2 c1 b2 │ a3 … c1 b2      no transaction may begin meanwhile
+//	after                     a3 … c1 b2      once the readers have passed │
 //
-// Whoever reads the log, from any position, comes to the same table. It ends with the record that it ended with, since
-// some readers know the end of a transaction by it.
+// Readers build the same table from any position. The log still ends with the same record, because some readers detect
+// the end of a transaction by it.
 func (c *cleaner) compactTables(ctx context.Context) error {
 	var errs []error
 	for topic := range c.tables {
@@ -178,7 +178,7 @@ func (c *cleaner) compactTables(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// compactIfDue first deletes what the last compaction wrote again.
+// compactIfDue first deletes the records that the last compaction rewrote.
 func (c *cleaner) compactIfDue(ctx context.Context, tp topicPartition) error {
 	last := c.compacted[tp]
 	if last.until > 0 {
@@ -202,7 +202,7 @@ func (c *cleaner) compactIfDue(ctx context.Context, tp topicPartition) error {
 	return err
 }
 
-// compact writes the last record of each key in [start, end) again, if there is no newer one, and returns their size.
+// compact appends the last record of each key in [start, end) that has no newer one, and returns their size.
 func (c *cleaner) compact(ctx context.Context, tp topicPartition, start, end int64) (int64, error) {
 	table := lastRecords{byKey: map[string]*kgo.Record{}}
 	if err := c.read(ctx, tp, start, end, table.add); err != nil {
@@ -221,7 +221,7 @@ func (c *cleaner) compact(ctx context.Context, tp topicPartition, start, end int
 	}
 	again, size := table.records(tp)
 	if err := c.cl.ProduceSync(ctx, again...).FirstErr(); err != nil {
-		// A request that is still on its way must not arrive after release.
+		// A request still in flight must not arrive after release.
 		c.cl.Close()
 		return 0, errors.Join(fmt.Errorf("writing %d records again: %w", len(again), err), c.connect())
 	}
@@ -243,7 +243,7 @@ func (c *cleaner) waitUntilStable(ctx context.Context, tp topicPartition) (int64
 	}
 }
 
-// read hands the committed records of [from, to) to each.
+// read calls each with the committed records of [from, to).
 func (c *cleaner) read(ctx context.Context, tp topicPartition, from, to int64, each func(*kgo.Record)) error {
 	if from >= to {
 		return nil
@@ -258,10 +258,10 @@ func (c *cleaner) read(ctx context.Context, tp topicPartition, from, to int64, e
 	})
 }
 
-// lastRecords is the table that the head of a log makes, without the keys that its tail has newer.
+// lastRecords is the table at the end of a log's head, without the keys that have newer records in the tail.
 type lastRecords struct {
 	byKey map[string]*kgo.Record
-	end   *kgo.Record // the last one that was read
+	end   *kgo.Record // the last record read
 }
 
 func (l *lastRecords) add(r *kgo.Record) { l.byKey[string(r.Key)], l.end = r, r }
@@ -271,7 +271,7 @@ func (l *lastRecords) remove(r *kgo.Record) {
 	l.end = r
 }
 
-// records are those to be written again, in their order in the log, and their size in bytes.
+// records returns the records to append, in log order, and their size in bytes.
 func (l *lastRecords) records(tp topicPartition) (again []*kgo.Record, size int64) {
 	if l.end != nil {
 		l.byKey[string(l.end.Key)] = l.end
@@ -279,7 +279,7 @@ func (l *lastRecords) records(tp topicPartition) (again []*kgo.Record, size int6
 	byOffset := func(a, b *kgo.Record) int { return cmp.Compare(a.Offset, b.Offset) }
 	for _, r := range slices.SortedFunc(maps.Values(l.byKey), byOffset) {
 		if r.Value == nil {
-			continue // a tombstone, and nothing is before it
+			continue // a tombstone, with nothing before it to delete
 		}
 		size += int64(len(r.Key) + len(r.Value))
 		again = append(again, &kgo.Record{
@@ -290,13 +290,13 @@ func (l *lastRecords) records(tp topicPartition) (again []*kgo.Record, size int6
 	return again, size
 }
 
-// hold keeps transactions from beginning in one partition.
+// hold blocks new transactions in one partition.
 type hold struct {
 	topicPartition
 	released chan struct{} // closed when transactions may begin again
 }
 
-// hold makes transactions that would begin in the partition wait until release is called. Open ones continue, and end.
+// hold blocks transactions that would begin in the partition until release is called. Open ones can continue and end.
 func (b *Broker) hold(tp topicPartition) (release func()) {
 	h := &hold{tp, make(chan struct{})}
 	b.held.Store(h)
@@ -306,15 +306,15 @@ func (b *Broker) hold(tp topicPartition) (release func()) {
 	}
 }
 
-// waitWhileHeld is kfake's control function of produce requests. kfake handles no other request while it runs, so what
-// it finds still holds when the request is handled.
+// waitWhileHeld is kfake's control function for produce requests. kfake handles no other request meanwhile, so the
+// state that it sees is still current when the request is handled.
 func (b *Broker) waitWhileHeld(request kmsg.Request) (kmsg.Response, error, bool) {
 	produce, h := request.(*kmsg.ProduceRequest), b.held.Load()
 	if h == nil || produce.TransactionID == nil || !h.isIn(produce) {
 		return nil, nil, false
 	}
 	if p := b.cluster.PartitionInfo(h.topic, h.partition); p != nil && p.LastStableOffset < p.HighWatermark {
-		return nil, nil, false // more of a transaction that is open
+		return nil, nil, false // part of an open transaction
 	}
 	b.cluster.SleepControl(func() { <-h.released })
 	return nil, nil, false

@@ -18,7 +18,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// compacting is a broker with topics of one partition, a cleaner that compacts the state table, and its writer.
+// compacting returns a broker with topics of one partition, a cleaner that compacts the state table, and the table's
+// writer.
 func compacting(t *testing.T) (*Broker, *cleaner, *kgo.Client) {
 	t.Helper()
 	b, _ := startBroker(t, "", 1)
@@ -31,7 +32,7 @@ func compacting(t *testing.T) (*Broker, *cleaner, *kgo.Client) {
 
 func logStart(b *Broker, topic string) int64 { return b.cluster.PartitionInfo(topic, 0).LogStartOffset }
 
-// table is the state table that a reader of the whole log comes to. The last record must be that of progress.
+// table reads the state table from the whole log. The last record must be the progress record.
 func table(t *testing.T, b *Broker) map[string]string {
 	t.Helper()
 	cl := newClient(t, b)
@@ -74,7 +75,8 @@ func TestCompactorKeepsTheTable(t *testing.T) {
 	transact(t, writer, kgo.TryCommit, "a=3") // the writer was not fenced
 }
 
-// TestCompactorWaitsForTheOpenTransaction: what it writes must not come after the transaction's records of a key.
+// TestCompactorWaitsForTheOpenTransaction: rewritten records must not come after the transaction's records of the same
+// key.
 func TestCompactorWaitsForTheOpenTransaction(t *testing.T) {
 	b, c, writer := compacting(t)
 	transact(t, writer, kgo.TryCommit, "a=1", "b=1", "c=1", "_=1")
@@ -88,13 +90,13 @@ func TestCompactorWaitsForTheOpenTransaction(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- c.compactTables(t.Context()) }()
 	require.Eventually(t, func() bool { return b.held.Load() != nil }, patience, time.Millisecond)
-	produce(t, writer, set("b=2"), set("_=2")) // of the open transaction
+	produce(t, writer, set("b=2"), set("_=2")) // in the open transaction
 	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
 	require.NoError(t, <-done)
 	require.Equal(t, map[string]string{"a": "2", "b": "2", "c": "1", "_": "2"}, table(t, b))
 }
 
-// TestHeldTransactionsBeginAfterRelease, in the order in which they were sent.
+// TestHeldTransactionsBeginAfterRelease also checks that they begin in the order of their requests.
 func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 	b, _, writer := compacting(t)
 	transact(t, writer, kgo.TryCommit, "a=1")
@@ -113,8 +115,8 @@ func TestHeldTransactionsBeginAfterRelease(t *testing.T) {
 	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
 }
 
-// TestCompactorAmongWriters compacts all the time while a table is written: whatever is read, at any time, is a state
-// that the table has had, and the last one is the last.
+// TestCompactorAmongWriters compacts continuously while a table is written: every read, at any time, returns a state
+// that the table has had, and the last read returns the last state.
 func TestCompactorAmongWriters(t *testing.T) {
 	b, c, writer := compacting(t)
 	stop := testrun.Start(t, "the cleaner", time.Minute, c.runEvery(time.Millisecond))
@@ -137,8 +139,8 @@ func (c *cleaner) runEvery(interval time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error { c.run(ctx, interval); return nil }
 }
 
-// trimming is a cleaner of a broker with ten likes in one partition, of which the first five are old. commit commits an
-// offset of a group, and trim does so by a rule and returns where the log begins then.
+// trimming returns a cleaner of a broker with ten likes in one partition, the first five of which are old. commit
+// commits a group's offset; trim trims by a rule and returns the log start offset.
 func trimming(t *testing.T) (c *cleaner, commit func(group string, offset int64), trim func(trimRule) int64) {
 	b, _ := startBroker(t, "", 1)
 	cl := newClient(t, b)
@@ -186,12 +188,12 @@ func TestTrimKeepsTheLastRecords(t *testing.T) {
 		age        time.Duration
 		keep, want int64
 	}{
-		{2 * time.Hour, 1, 0},   // all of it is younger
-		{time.Minute, 10, 0},    // there are no more than ten
+		{2 * time.Hour, 1, 0},   // all are younger
+		{time.Minute, 10, 0},    // there are only ten
 		{time.Minute, 20, 0},    // nor twenty
-		{time.Minute, 7, 3},     // ten, without the last seven
+		{time.Minute, 7, 3},     // all but the last seven
 		{time.Minute, 1, 5},     // the old ones
-		{time.Minute, 7, 5},     // nothing comes back
+		{time.Minute, 7, 5},     // deleted records do not return
 		{time.Nanosecond, 2, 8}, // all are old
 	} {
 		got := trim(trimRule{keep: c.age, keepRecords: c.keep})
@@ -199,7 +201,7 @@ func TestTrimKeepsTheLastRecords(t *testing.T) {
 	}
 }
 
-// TestCleanerTrims by rules under which no topic is trimmed unread.
+// TestCleanerTrims also checks that every rule names groups that must have read the records.
 func TestCleanerTrims(t *testing.T) {
 	c, commit, _ := trimming(t)
 	for topic, rule := range c.trims {

@@ -28,17 +28,17 @@ type Console struct {
 	}
 }
 
-// NewConsole writes to w; terminal tells whether a person may be looking at it.
+// NewConsole writes to w. terminal: w is a terminal.
 func NewConsole(w io.Writer, terminal bool) *Console {
 	c := &Console{terminal: terminal}
 	c.mu.w = w
 	return c
 }
 
-// clearLine goes to the start of the line and deletes it (ECMA-48, EL).
+// clearLine moves to the start of the line and erases it (ECMA-48, EL).
 const clearLine = "\r\x1b[K"
 
-// Write takes whole lines.
+// Write requires whole lines.
 func (c *Console) Write(lines []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *Console) Write(lines []byte) (int, error) {
 	return c.mu.w.Write(lines)
 }
 
-// status shows a line: in the place of the one before on a terminal, below it elsewhere.
+// status shows a status line. On a terminal it replaces the last one.
 func (c *Console) status(line string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,30 +65,30 @@ func (c *Console) status(line string) error {
 	return err
 }
 
-// end leaves the last status line where it is.
+// end keeps the last status line on the screen.
 func (c *Console) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.shown {
 		c.mu.shown = false
-		_, _ = io.WriteString(c.mu.w, "\n") // nobody is left to tell
+		_, _ = io.WriteString(c.mu.w, "\n") // nobody left to report an error to
 	}
 }
 
-// Hooks give the status line its numbers. One that is nil is left out; one that fails is shown as unknown.
+// Hooks provide the numbers of the status line. A nil hook is left out; a failing one is shown as unknown.
 type Hooks struct {
 	Published func() SimulatorCounts               // what the simulator has done
-	Applied   func(context.Context) (int64, error) // the sum of all counts in MySQL
-	Lag       func(context.Context) (int64, error) // events that are published but not applied
+	Applied   func(context.Context) (int64, error) // sum of all counts in MySQL
+	Lag       func(context.Context) (int64, error) // events published but not applied
 }
 
 const (
 	statusOnTerminal = time.Second
 	statusElsewhere  = 10 * time.Second
-	statusTimeout    = 2 * time.Second // for asking a hook
+	statusTimeout    = 2 * time.Second // for one hook
 )
 
-// Status is the line that shows how things go.
+// Status is the status line.
 type Status struct {
 	console *Console
 	hooks   Hooks
@@ -96,10 +96,10 @@ type Status struct {
 	lastAt  time.Time
 }
 
-// NewStatus makes a status line on console.
+// NewStatus returns a status line on console.
 func NewStatus(console *Console, hooks Hooks) *Status { return &Status{console: console, hooks: hooks} }
 
-// Run shows the line every second on a terminal, every ten elsewhere, until ctx ends or nobody reads it any more.
+// Run updates the line every second on a terminal, every ten elsewhere, until ctx ends or the output is closed.
 func (s *Status) Run(ctx context.Context) error {
 	if s.console.terminal {
 		return s.run(ctx, statusOnTerminal)
@@ -160,7 +160,7 @@ func (s *Status) line(ctx context.Context, now time.Time) string {
 	return strings.Join(parts, "   ")
 }
 
-// grouped writes n with separators of thousands: 1,234,567.
+// grouped formats n with thousands separators: 1,234,567.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -169,14 +169,14 @@ func grouped(n int64) string {
 	return digits
 }
 
-// Banner is what is printed once all is up.
+// Banner is the text printed once everything runs.
 type Banner struct {
 	Addresses
-	// EmbeddedKafka and EmbeddedMySQL say which servers are part of this process.
+	// EmbeddedKafka and EmbeddedMySQL say which servers run in this process.
 	EmbeddedKafka, EmbeddedMySQL bool
-	// DataDir keeps the data of both. Empty: it ends with the process.
+	// DataDir stores Kafka's data across restarts. Empty: the data ends with the process.
 	DataDir string
-	// Rate of simulated events per second; 0: none.
+	// Rate is the number of simulated events per second; 0: none.
 	Rate float64
 }
 
@@ -230,7 +230,7 @@ func whose(embedded bool, how string) string {
 }
 
 func (b Banner) mysqlCommand() string {
-	first, _, _ := strings.Cut(b.MySQL, ",") // of several
+	first, _, _ := strings.Cut(b.MySQL, ",") // the first of several
 	host, port, err := net.SplitHostPort(first)
 	if err != nil {
 		host, port = first, "3306"
@@ -251,10 +251,10 @@ type Addresses struct {
 	Admin  string `json:"admin"`
 }
 
-// WriteReady writes the file that says that all is up, and where. It appears whole or not at all.
+// WriteReady atomically writes the ready file, which says that everything runs, and where.
 func WriteReady(path string, a Addresses) error {
 	next := path + ".next"
-	text, _ := json.Marshal(a) // strings
+	text, _ := json.Marshal(a) // cannot fail: only strings
 	err := os.WriteFile(next, append(text, '\n'), 0o644)
 	if err == nil {
 		err = os.Rename(next, path)
@@ -265,7 +265,7 @@ func WriteReady(path string, a Addresses) error {
 	return nil
 }
 
-// RemoveReady removes the ready file, if there is one: at the end, and before the start, in case an earlier run died.
+// RemoveReady removes the ready file if it exists: at the end, and at the start in case an earlier run died.
 func RemoveReady(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the ready file %s: %w", path, err)

@@ -135,7 +135,7 @@ func TestReadyFile(t *testing.T) {
 	require.NoError(t, RemoveReady(path))
 	require.NoError(t, RemoveReady(path))
 	require.ErrorContains(t, WriteReady(filepath.Join(dir, "no", "such", "folder"), Addresses{}), "folder")
-	require.NoError(t, os.Mkdir(path, 0o700)) // so that the last step fails
+	require.NoError(t, os.Mkdir(path, 0o700)) // makes the last step fail
 	require.Error(t, WriteReady(path, Addresses{}))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)

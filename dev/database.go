@@ -20,38 +20,39 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// DatabaseAddress is where the embedded database listens by default: MySQL's port, on this machine only.
+// DatabaseAddress is the default address of the embedded database: MySQL's port, on the loopback interface.
 const DatabaseAddress = "127.0.0.1:3306"
 
 const (
-	// databaseName is the database that the embedded MySQL server has.
+	// databaseName is the only database of the embedded MySQL server.
 	databaseName = "kudos"
-	// lockWait is how long a transaction waits for those before it, until it fails with MySQL's error 1205. All wait
-	// for one lock here: so it is longer than what clients ask for by innodb_lock_wait_timeout, which is ignored.
+	// lockWait is how long a transaction waits for earlier ones before it fails with MySQL's error 1205. All
+	// transactions wait for one lock, so it exceeds the innodb_lock_wait_timeout that clients set, which is ignored.
 	lockWait = 20 * time.Second
-	// drainTimeout bounds the wait for running statements on exit.
+	// drainTimeout bounds the wait for running statements at shutdown.
 	drainTimeout = 5 * time.Second
 )
 
 // Database is a MySQL server in this process: go-mysql-server with its tables in memory, any user and no password.
 //
-// By itself it has neither row locks nor isolation: a commit writes back, whole, every table that its transaction has
-// touched, and even a concurrent SELECT undoes it. So statements run one at a time here, and from BEGIN (or a statement
-// that writes) to the end of the transaction no other may begin (see serialHandler). Nothing is lost then, whatever
-// clients do, but transactions queue; more than one writing connection is of no use.
+// go-mysql-server has neither row locks nor isolation: a commit writes back, whole, every table that its transaction
+// touched, and even a concurrent SELECT undoes it. So Database runs statements one at a time, and from BEGIN (or a
+// writing statement) to the end of the transaction no other transaction may begin (see serialHandler). No write is
+// lost, whatever clients do, but transactions queue; more than one writing connection has no benefit.
 //
-// It scans where a real server looks up: a statement costs time in proportion to its rows times the rows of the table.
-// That is right for thousands of posts. SELECT … FOR UPDATE and isolation levels are accepted; savepoints are not.
+// It scans where a real server uses an index: a statement costs time in proportion to its rows times the rows of the
+// table. That is fast enough for thousands of posts. SELECT … FOR UPDATE and isolation levels are accepted; savepoints
+// are not.
 type Database struct {
 	address string
 	engine  *sqle.Engine
 	server  *server.Server
 	handler *serialHandler
-	served  chan struct{} // closed when nothing is accepted any more
+	served  chan struct{} // closed when no more connections are accepted
 }
 
-// init silences the server's two loggers, which are global, and lets sessions set the lock wait timeout as they can in
-// MySQL: clients that do could not connect otherwise.
+// init silences the server's two loggers, which are global, and defines the lock wait timeout as a session variable:
+// without it, clients that set it could not connect.
 func init() {
 	const lockWait = "innodb_lock_wait_timeout"
 	logrus.SetOutput(io.Discard)
@@ -67,7 +68,7 @@ func init() {
 	}})
 }
 
-// StartDatabase listens on address, whose port may be 0 for a free one, and serves; Run must be called to end that.
+// StartDatabase listens on address (port 0: any free port) and serves; call Run to shut it down.
 func StartDatabase(address string) (*Database, error) { return startDatabase(address, lockWait) }
 
 func startDatabase(address string, lockWait time.Duration) (*Database, error) {
@@ -86,7 +87,7 @@ func startDatabase(address string, lockWait time.Duration) (*Database, error) {
 		Address:  d.address,
 		Listener: listener,
 		Version:  "8.0.31-kudos-dev",
-		// A client that does not read its answer holds everybody else up.
+		// A client that does not read its result blocks all others.
 		ConnWriteTimeout: 30 * time.Second,
 	}
 	wrap := func(inner mysql.Handler) (mysql.Handler, error) {
@@ -115,10 +116,10 @@ func startDatabase(address string, lockWait time.Duration) (*Database, error) {
 // Address is where the server listens, host:port.
 func (d *Database) Address() string { return d.address }
 
-// DSN reaches the server with go-sql-driver/mysql.
+// DSN is the data source name for go-sql-driver/mysql.
 func (d *Database) DSN() string { return "root@tcp(" + d.address + ")/" + databaseName }
 
-// Run serves until ctx ends, and returns when all connections are closed or drainTimeout is over.
+// Run serves until ctx ends, and returns when all connections are closed or after drainTimeout.
 func (d *Database) Run(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
@@ -132,7 +133,7 @@ func (d *Database) Run(ctx context.Context) (err error) {
 	case <-time.After(drainTimeout):
 		return errors.Join(err, fmt.Errorf("embedded MySQL: a statement still ran %s after the shutdown", drainTimeout))
 	}
-	// Its background threads end by being cancelled, which it reports as an error.
+	// The engine's background threads end by cancellation, which it reports as an error.
 	if closing := d.engine.Close(); closing != nil && !errors.Is(closing, context.Canceled) {
 		err = errors.Join(err, fmt.Errorf("closing embedded MySQL: %w", closing))
 	}

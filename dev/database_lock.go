@@ -15,30 +15,30 @@ import (
 	querypb "github.com/dolthub/vitess/go/vt/proto/query"
 )
 
-// serialHandler lets go-mysql-server do one thing at a time, by two locks:
+// serialHandler serializes go-mysql-server with two locks:
 //
 //   - transaction: held by the one connection that may write, from BEGIN or its first writing statement to the end of
-//     the transaction. Waiting for it is bounded and ends in error 1205, as InnoDB's row locks do.
-//   - statement: held for each statement of any connection. Readers (outside of a transaction) take only this one, so
-//     they pass between the statements of a transaction and see the state before it.
+//     the transaction. Waiting for it is bounded and ends with error 1205, like InnoDB's row locks.
+//   - statement: held during each statement of any connection. Reads outside a transaction take only this lock: they
+//     run between the statements of a transaction, and see the state before it.
 //
 // The transaction lock is always taken first.
 type serialHandler struct {
 	mysql.Handler
 	lockWait    time.Duration
 	statement   chan struct{} // holds one token while a statement runs
-	transaction chan struct{} // holds one token while somebody may write
+	transaction chan struct{} // holds one token while a connection may write
 	closing     chan struct{}
 
 	mu struct {
 		sync.Mutex
 		closed      bool
 		connections map[uint32]*serialConn
-		drained     chan struct{} // closed when closed and no connection is left
+		drained     chan struct{} // closed when closed is set and no connection is left
 	}
 }
 
-// serialConn is one connection. Its commands come one after another, so only the map that holds it needs a lock.
+// serialConn is one connection. Its commands are sequential, so only the map that holds it needs a lock.
 type serialConn struct {
 	conn     *mysql.Conn
 	session  sql.Session
@@ -60,7 +60,7 @@ func newSerialHandler(inner mysql.Handler, lockWait time.Duration) *serialHandle
 	return h
 }
 
-// attach tells which session a connection has, now and after it was reset.
+// attach sets the session of a connection. The server calls it again after a reset of the connection.
 func (h *serialHandler) attach(conn *mysql.Conn, session sql.Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,7 +75,7 @@ func (h *serialHandler) connection(conn *mysql.Conn) *serialConn {
 	return h.mu.connections[conn.ConnectionID]
 }
 
-// close cuts all connections, and returns a channel that is closed when the last one has gone.
+// close closes all connections, and returns a channel that is closed when the last one is gone.
 func (h *serialHandler) close() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +115,7 @@ func (h *serialHandler) ConnectionClosed(conn *mysql.Conn) {
 	if c == nil {
 		return
 	}
-	h.release(c) // what the transaction did was in the session, which is gone
+	h.release(c) // the session, with the transaction's changes, is gone
 	delete(h.mu.connections, conn.ConnectionID)
 	h.drainedLocked()
 }
@@ -126,8 +126,8 @@ func (h *serialHandler) ComQuery(
 	return h.run(conn, query, func() error { return h.Handler.ComQuery(ctx, conn, query, callback) })
 }
 
-// ComMultiQuery executes the first statement and returns the rest, with which it is called again: so the first word of
-// the query tells about all that is executed.
+// ComMultiQuery executes the first statement and returns the rest, for which it is called again. So the first word of
+// query classifies all that it executes.
 func (h *serialHandler) ComMultiQuery(
 	ctx context.Context, conn *mysql.Conn, query string, callback mysql.ResultSpoolFn,
 ) (rest string, err error) {
@@ -145,7 +145,7 @@ func (h *serialHandler) ComStmtExecute(
 	return h.run(conn, prepare.PrepareStmt, execute)
 }
 
-// ComPrepare, ComInitDB and ComResetConnection only read, or throw away.
+// ComPrepare, ComInitDB and ComResetConnection only read, or discard changes.
 
 func (h *serialHandler) ComPrepare(
 	ctx context.Context, conn *mysql.Conn, query string, prepare *mysql.PrepareData,
@@ -193,7 +193,8 @@ func (h *serialHandler) run(conn *mysql.Conn, query string, command func() error
 		}
 	}()
 	if c.session != nil && !c.inTransaction() {
-		// A statement that failed early may have left its snapshot of the tables, which the next one would write back.
+		// A statement that failed early may have left its snapshot of the tables, which the next statement would write
+		// back.
 		c.session.SetTransaction(nil)
 	}
 	return command()
@@ -206,7 +207,7 @@ func (h *serialHandler) release(c *serialConn) {
 	}
 }
 
-// inTransaction tells whether the connection has begun a transaction by itself: only COMMIT or ROLLBACK ends it then.
+// inTransaction reports whether the connection has begun an explicit transaction, which only COMMIT or ROLLBACK ends.
 func (c *serialConn) inTransaction() bool {
 	if c.session == nil || c.session.GetTransaction() == nil {
 		return false
@@ -214,7 +215,7 @@ func (c *serialConn) inTransaction() bool {
 	return c.session.GetIgnoreAutoCommit() || c.manualCommit()
 }
 
-// manualCommit tells whether the connection has switched autocommit off: then its reads begin a transaction, too.
+// manualCommit reports whether autocommit is off; then reads begin a transaction too.
 func (c *serialConn) manualCommit() bool {
 	if c.session == nil {
 		return false
@@ -224,16 +225,16 @@ func (c *serialConn) manualCommit() bool {
 }
 
 var (
-	// beforeStatement matches white space, parentheses and comments, but those that MySQL or MariaDB executes. What
-	// follows it is matched by itself: in one expression a comment would reach up to the end of any later one.
+	// beforeStatement matches white space, parentheses and comments, except those that MySQL or MariaDB executes. The
+	// rest is matched by a second expression: in a single one a comment could extend to the end of any later comment.
 	beforeStatement = regexp.MustCompile(`(?s)^(?:[\s(;]|/\*(?:\*/|(?:[^!M]|M[^!]).*?\*/)|(?:--|#)[^\n]*(?:\n|$))*`)
-	// notWriting matches, by their first word, statements that change nothing. COMMIT and ROLLBACK need no lock of
-	// their own: where they end something, it is held.
+	// notWriting matches, by the first word, statements that change nothing. COMMIT and ROLLBACK do not take the
+	// transaction lock: if they end a transaction, it is held.
 	notWriting = regexp.MustCompile(
 		`(?i)^(?:$|(?:select|show|describe|desc|explain|set|use|help|do|commit|rollback)\b)`)
 )
 
-// writes tells whether a statement may change something. An unknown one may.
+// writes reports whether a statement may write. Unknown statements may.
 func writes(query string) bool {
 	return !notWriting.MatchString(query[len(beforeStatement.FindString(query)):])
 }

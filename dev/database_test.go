@@ -22,7 +22,7 @@ import (
 	"kudos/sql"
 )
 
-// newDatabase starts an embedded server for one test, and opens a pool of connections to it.
+// newDatabase starts an embedded server for one test, and opens a connection pool.
 func newDatabase(t testing.TB) (*Database, *stdsql.DB) {
 	t.Helper()
 	d, err := StartDatabase(free)
@@ -31,7 +31,7 @@ func newDatabase(t testing.TB) (*Database, *stdsql.DB) {
 	return d, open(t, d, "")
 }
 
-// open is a pool of its own, as one client has it.
+// open returns a separate connection pool, like another client.
 func open(t testing.TB, d *Database, params string) *stdsql.DB {
 	t.Helper()
 	db, err := stdsql.Open("mysql", d.DSN()+"?interpolateParams=true"+params)
@@ -138,7 +138,7 @@ func TestDatabaseReadsBesideAWriter(t *testing.T) {
 	require.EqualValues(t, 2, likes(t, writer, 1))
 }
 
-// Without the locks this loses most increments, as the library alone does.
+// Without the locks this loses most increments, like the library alone.
 func TestDatabaseLosesNothing(t *testing.T) {
 	d, _ := newDatabase(t)
 	db := open(t, d, "&multiStatements=true")
@@ -171,7 +171,7 @@ func TestDatabaseLosesNothing(t *testing.T) {
 	require.EqualValues(t, clients*rounds, scalar(t, db, "SELECT likes FROM counts"))
 }
 
-// increment adds 1 in one of the ways that a client has.
+// increment adds 1 in one of the ways that clients use.
 func increment(db *stdsql.DB, way int) error {
 	const statement = "UPDATE counts SET likes = likes + 1 WHERE post_id = 1"
 	switch way {
@@ -203,7 +203,7 @@ func TestDatabaseLockWait(t *testing.T) {
 	d, err := startDatabase(free, 100*time.Millisecond)
 	require.NoError(t, err)
 	testrun.Start(t, "the database", time.Minute, d.Run)
-	first, second := open(t, d, ""), open(t, d, "&innodb_lock_wait_timeout=1") // which MySQL lets a session set
+	first, second := open(t, d, ""), open(t, d, "&innodb_lock_wait_timeout=1") // as MySQL allows in a session
 	must(t, first, createCounts)
 	tx := begin(t, first)
 	_, err = second.Exec(insertCounts + "(1, 1, 1)")
@@ -211,7 +211,7 @@ func TestDatabaseLockWait(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	must(t, second, insertCounts+"(1, 1, 1)")
 
-	// A read begins a transaction where autocommit is off. Its end would write back what it has read.
+	// With autocommit off, a read begins a transaction, whose end would write back what it has read.
 	conn, err := first.Conn(t.Context())
 	require.NoError(t, err)
 	must(t, conn, "SET autocommit = 0")
@@ -267,7 +267,7 @@ func TestDatabaseNamesTheAddressItCannotHave(t *testing.T) {
 	}
 }
 
-// TestDatabaseServesTheStore of kudos, as production has it: its migrations, and several partitions at a time.
+// TestDatabaseServesTheStore runs kudos' migrations and store on it, with several partitions concurrently.
 func TestDatabaseServesTheStore(t *testing.T) {
 	d, db := newDatabase(t)
 	o := sql.DefaultOptions()
@@ -336,7 +336,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestDatabaseMatchesRegularExpressions as MySQL does, with the package that replaces go-mysql-server's own.
+// TestDatabaseMatchesRegularExpressions checks the package that replaces go-mysql-server's regular expressions.
 func TestDatabaseMatchesRegularExpressions(t *testing.T) {
 	_, db := newDatabase(t)
 	for _, c := range []struct{ expression, want string }{

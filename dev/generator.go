@@ -8,34 +8,34 @@ import (
 	"kudos/schema"
 )
 
-// Shape says what the simulated likes look like. Shares are between 0 and 1.
+// Shape describes the simulated likes. Shares are between 0 and 1.
 type Shape struct {
-	Posts int     // the post with id n is the n-th most popular one
+	Posts int     // post n is the n-th most popular one
 	Skew  float64 // exponent of the Zipf distribution of popularity, above 1
-	// Users at the start, how many join each second, and how many there are at most.
+	// Users at the start, new users per second, and the maximum number of users.
 	Users        int
 	NewUsersRate float64
 	MaxUsers     int
-	// Reactions is how many there are of all users to all posts, at most, except to viral posts: each post has an
-	// audience, as large as it is popular.
+	// Reactions bounds the reactions of all users to all posts, except viral ones: each post has an audience in
+	// proportion to its popularity.
 	Reactions int
-	// Moods is how long a post is liked more and more, and then less and less: its audience is bounded, so likes must
-	// be withdrawn for others to be given. 0: it never is.
+	// Moods is the period in which the share of likes among a post's reactions rises and falls: audiences are bounded,
+	// so new likes are possible only if others are withdrawn. 0: likes are never withdrawn.
 	Moods        time.Duration
-	Dislikes     float64 // among first reactions
+	Dislikes     float64 // share of first reactions
 	ChangedMinds float64 // events about a recent reaction: mostly a withdrawal, sometimes the opposite reaction
-	DoubleClicks float64 // events that come twice
+	DoubleClicks float64 // events that are sent twice
 	Late         float64 // events that happened up to MaxLate ago
 	MaxLate      time.Duration
-	// ViralPosts can go viral, each with an audience of ViralAudience users. ViralEvery is the mean time between two of
-	// them; one then draws ViralShare of all events for ViralFor.
+	// ViralPosts can go viral, each with an audience of ViralAudience users. ViralEvery is the mean time between two
+	// viral posts; each draws ViralShare of all events for ViralFor.
 	ViralPosts, ViralAudience int
 	ViralEvery, ViralFor      time.Duration
 	ViralShare                float64
 }
 
-// DefaultShape is a small network on a busy day. The embedded database scans its tables, and the state table has a row
-// for each reaction that there ever was: so all of it is bounded.
+// DefaultShape is a small network on a busy day. All of it is bounded: the embedded database scans its tables, and the
+// state table has a row for every reaction ever made.
 func DefaultShape() Shape {
 	return Shape{
 		Posts: 2_000, Skew: 1.1,
@@ -48,7 +48,7 @@ func DefaultShape() Shape {
 	}
 }
 
-// regions and how many of 100 users live there.
+// regions and their users per 100.
 var regions = [...]struct {
 	code   string
 	weight uint64
@@ -57,25 +57,25 @@ var regions = [...]struct {
 	{"NG", 5}, {"ID", 5}, {"MX", 4}, {"ZZ", 2},
 }
 
-// Generator makes likes. The same shape, seed and clock values give the same events. Not for concurrent use.
+// Generator generates likes. The same shape, seed and clock values give the same events. Not safe for concurrent use.
 type Generator struct {
 	shape  Shape
 	random *rand.Rand
 	posts  *rand.Zipf
-	weight float64 // of all posts together; the n-th has n^-Skew
+	weight float64 // sum over all posts; post n has n^-Skew
 	begun  time.Time
 
-	again  []schema.Event // to be repeated next; one at most
+	again  []schema.Event // to be repeated next; at most one
 	recent [4096]schema.Event
-	made   uint64 // first reactions so far; they fill recent in turn
+	made   uint64 // first reactions so far; recent is their ring buffer
 
-	viral      uint64          // post, 0 for none
-	full       map[uint64]bool // the posts that nearly all of their viral audience like
+	viral      uint64          // post, 0: none
+	full       map[uint64]bool // posts that nearly all of their viral audience like
 	viralUntil time.Time
 	viralNext  time.Time
 }
 
-// NewGenerator makes a generator whose clock starts at begun.
+// NewGenerator returns a generator whose clock starts at begun.
 func NewGenerator(shape Shape, seed uint64, begun time.Time) *Generator {
 	random := rand.New(rand.NewPCG(seed, 0))
 	g := &Generator{
@@ -92,7 +92,7 @@ func NewGenerator(shape Shape, seed uint64, begun time.Time) *Generator {
 	return g
 }
 
-// Next is the event that arrives at now.
+// Next returns the event that arrives at now.
 func (g *Generator) Next(now time.Time) schema.Event {
 	if len(g.again) > 0 {
 		e := g.again[0]
@@ -115,7 +115,7 @@ func (g *Generator) Next(now time.Time) schema.Event {
 	return e
 }
 
-// reaction is somebody's first reaction to a post, or a repeated one: audiences are small.
+// reaction is a user's first reaction to a post, or a repeated one: audiences are small.
 func (g *Generator) reaction(now time.Time) schema.Event {
 	post := g.post(now)
 	e := schema.Event{PostID: post, UserID: g.fan(post, now), Action: schema.Like}
@@ -131,10 +131,10 @@ func (g *Generator) reaction(now time.Time) schema.Event {
 	return e
 }
 
-// Past is the i-th of n likes of the day before now, in the order of their times. Their users are of the past too, so
-// that nothing that comes later takes their likes away.
+// Past returns the i-th of n likes of the day before now, in order of time. Their users appear nowhere else, so that no
+// later event withdraws these likes.
 func (g *Generator) Past(i, n int, now time.Time) schema.Event {
-	const day, wave = 24 * time.Hour, 0.1 // hours differ by up to four times
+	const day, wave = 24 * time.Hour, 0.1 // hours differ by a factor of up to four
 	part := float64(i) / float64(n)
 	at := now.Add(-day + time.Duration((part+wave*math.Sin(2*math.Pi*part))*float64(day)))
 	user := uint64(g.shape.MaxUsers + 1 + i)
@@ -147,7 +147,7 @@ func (g *Generator) Past(i, n int, now time.Time) schema.Event {
 	return e
 }
 
-// fan is one of the audience of a post. Users who have joined stand in for those who have not.
+// fan returns a user of a post's audience. Users who have joined replace those who have not yet.
 func (g *Generator) fan(post uint64, now time.Time) uint64 {
 	size := max(1, int(float64(g.shape.Reactions)*math.Pow(float64(post), -g.shape.Skew)/g.weight))
 	if post == g.viral && now.Before(g.viralUntil) {
@@ -161,8 +161,8 @@ func (g *Generator) fan(post uint64, now time.Time) uint64 {
 	return 1 + member%uint64(g.shape.Users)
 }
 
-// liked tells whether the next reaction to a post is one, rather than a withdrawal. Posts come into fashion and out of
-// it. One that goes viral again meets the backlash.
+// liked reports whether the next reaction to a post is a like or dislike, and not a withdrawal. Posts come into fashion
+// and go out of it. A post that goes viral repeatedly gets likes and withdrawals by turns.
 func (g *Generator) liked(post uint64, now time.Time) bool {
 	if g.shape.Moods == 0 {
 		return true
@@ -174,7 +174,7 @@ func (g *Generator) liked(post uint64, now time.Time) bool {
 	return g.chance(0.55 + 0.4*math.Sin(2*math.Pi*turn))
 }
 
-// spread is a number that looks random, always the same (the finalizer of splitmix64).
+// spread returns a pseudo-random number that depends on n only (the finalizer of SplitMix64).
 func spread(n uint64) uint64 {
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb
@@ -207,7 +207,7 @@ func (g *Generator) post(now time.Time) uint64 {
 	return 1 + g.posts.Uint64()
 }
 
-// unpopular is a post that few have heard of until it goes viral.
+// unpopular returns a post that gets few likes until it goes viral.
 func (g *Generator) unpopular() uint64 {
 	popular := g.shape.Posts / 10
 	few := min(g.shape.ViralPosts, g.shape.Posts-popular)
@@ -220,9 +220,9 @@ func (g *Generator) nextViral(after time.Time) time.Time {
 
 func (g *Generator) chance(share float64) bool { return share > 0 && g.random.Float64() < share }
 
-// home is where a user lives, always the same.
+// home returns a user's region, which never changes.
 func home(user uint64) schema.Region {
-	// Fibonacci hashing (Knuth, TAOCP 3, 6.4): neighbours live far apart.
+	// Fibonacci hashing (Knuth, TAOCP 3, 6.4) spreads consecutive ids.
 	at := (user * 0x9e3779b97f4a7c15 >> 32) % 100
 	for _, r := range regions {
 		if at < r.weight {

@@ -76,7 +76,7 @@ func TestGeneratorLetsPostsGoViral(t *testing.T) {
 	shape.ViralEvery, shape.ViralFor = 10*time.Second, 5*time.Second
 	var viral int
 	events := generate(shape, 3, 120_000)
-	for from := 0; from < len(events); from += 1000 { // second by second
+	for from := 0; from < len(events); from += 1000 { // one second per iteration
 		posts := map[uint64]int{}
 		for _, e := range events[from : from+1000] {
 			posts[e.PostID]++
@@ -91,8 +91,7 @@ func TestGeneratorLetsPostsGoViral(t *testing.T) {
 	require.Less(t, viral, 90)
 }
 
-// TestGeneratorIsBounded: a simulation that stays on comes to an end with new users and new
-// reactions, and still changes counts.
+// TestGeneratorIsBounded: in a long simulation new users and new reactions cease, and counts still change.
 func TestGeneratorIsBounded(t *testing.T) {
 	shape := DefaultShape()
 	shape.Posts, shape.Users, shape.MaxUsers, shape.Reactions = 200, 1_000, 1_500, 5_000
@@ -100,7 +99,7 @@ func TestGeneratorIsBounded(t *testing.T) {
 	g, now := NewGenerator(shape, 5, begun), begun
 	reactions := map[[2]uint64]schema.Action{}
 	hour := func() (changes int) {
-		for range 72_000 { // 20 a second
+		for range 72_000 { // 20 per second
 			now = now.Add(50 * time.Millisecond)
 			e := g.Next(now)
 			require.LessOrEqual(t, e.UserID, uint64(shape.MaxUsers))

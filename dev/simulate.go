@@ -17,41 +17,41 @@ import (
 	"kudos/stream/kafka"
 )
 
-// SimulatorOptions say how fast simulated likes come, and which way they take.
+// SimulatorOptions configure the rate of simulated likes and how they are sent.
 type SimulatorOptions struct {
 	Rate float64 // events per second; see CheckRate
-	Seed uint64  // makes a run repeatable; 0: another one each time
-	// HTTPAddress is the producer's API, host:port; if it is empty, all events go to Kafka. One of HTTPEvery goes
-	// through the API, but no late ones: the API stamps the time of receipt.
+	Seed uint64  // makes a run repeatable; 0: random
+	// HTTPAddress is the producer's API, host:port; if it is empty, all events go directly to Kafka. One of HTTPEvery
+	// events goes through the API, but no late ones: the API stamps the time of receipt.
 	HTTPAddress  string
 	HTTPEvery    int
-	MaxInFlight  int           // events that Kafka has not acknowledged yet
-	FlushTimeout time.Duration // bounds the wait for acknowledgements at the end
-	// Yesterday is how many likes of the last 24 hours come first, as fast as Kafka takes them, if it has none yet, so
-	// that charts of hours have something to show.
+	MaxInFlight  int           // events not yet acknowledged by Kafka
+	FlushTimeout time.Duration // bounds the wait for acknowledgments at the end
+	// Yesterday is the number of likes of the last 24 hours to publish first, at full speed, if the topic is empty, so
+	// that hourly charts have data.
 	Yesterday int
 }
 
-// DefaultSimulatorOptions lack only the rate.
+// DefaultSimulatorOptions are complete except for the rate.
 func DefaultSimulatorOptions() SimulatorOptions {
 	return SimulatorOptions{HTTPEvery: 100, MaxInFlight: 20_000, FlushTimeout: 5 * time.Second, Yesterday: 36_000}
 }
 
 const (
 	maxRate = 1e6
-	// simulatorTick is how often events are sent: often enough to look smooth.
+	// simulatorTick is the interval of sending events, short enough to look smooth.
 	simulatorTick = 10 * time.Millisecond
-	// maxBurst is what a simulator that was held up makes up for at once. The rest is left out: nobody wants an hour of
-	// likes after the lid was closed for one.
+	// maxBurst is what a stalled simulator catches up on at once. The rest is dropped: nobody wants an hour of likes
+	// after closing a laptop for an hour.
 	maxBurst = time.Second
-	// simulatorLinger is how long an event waits for others to share a batch. It also bounds the transactions per
-	// second of the fold, each of which costs the embedded broker a kilobyte of memory.
+	// simulatorLinger is how long an event waits for others in its batch. It also bounds the fold's transactions per
+	// second, each of which costs the embedded broker a kilobyte of memory.
 	simulatorLinger = 50 * time.Millisecond
 	apiWorkers      = 8 // concurrent requests
 	apiTimeout      = 5 * time.Second
 )
 
-// CheckRate refuses a rate that a simulator cannot have.
+// CheckRate returns an error if the rate is out of range.
 func CheckRate(rate float64) error {
 	if !(rate > 0 && rate <= maxRate) {
 		return fmt.Errorf("rate is %g events/s; it must be above 0 and at most %.0f", rate, float64(maxRate))
@@ -61,9 +61,9 @@ func CheckRate(rate float64) error {
 
 // SimulatorCounts is what a simulator has done so far.
 type SimulatorCounts struct {
-	// Published events are in Kafka; those among them that the API took are OverHTTP.
+	// Published events are in Kafka; OverHTTP of them went through the API.
 	Published, OverHTTP uint64
-	// Failed events were given up: Kafka or the API rejected them, or was unavailable.
+	// Failed events were dropped: Kafka or the API rejected them, or was unavailable.
 	Failed uint64
 }
 
@@ -74,11 +74,11 @@ type Simulator struct {
 	log     *slog.Logger
 	http    *http.Client
 
-	inFlight                    chan struct{} // one token for each event that Kafka has not acknowledged
+	inFlight                    chan struct{} // one token per event not yet acknowledged by Kafka
 	published, overHTTP, failed atomic.Uint64
 }
 
-// NewSimulator makes a simulator, which Run starts.
+// NewSimulator returns a simulator; call Run to start it.
 func NewSimulator(o SimulatorOptions, kafka kafka.Options, log *slog.Logger) *Simulator {
 	return &Simulator{
 		options: o, kafka: kafka, log: log, inFlight: make(chan struct{}, o.MaxInFlight),
@@ -86,19 +86,19 @@ func NewSimulator(o SimulatorOptions, kafka kafka.Options, log *slog.Logger) *Si
 	}
 }
 
-// Counts may be called at any time.
+// Counts is safe for concurrent use.
 func (s *Simulator) Counts() SimulatorCounts {
 	return SimulatorCounts{Published: s.published.Load(), OverHTTP: s.overHTTP.Load(), Failed: s.failed.Load()}
 }
 
-// Run publishes until ctx ends, and returns when what was sent is acknowledged. While Kafka is unavailable it waits.
+// Run publishes until ctx ends, and returns when all sent events are acknowledged. It waits while Kafka is unavailable.
 func (s *Simulator) Run(ctx context.Context) error {
 	cl, err := s.kafka.NewClient(s.log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // murmur2 of the key, as Kafka's default
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // murmur2 of the key, Kafka's default
 		kgo.ProducerBatchMaxBytes(schema.LikesMaxMessageBytes),
 		kgo.ProducerLinger(simulatorLinger),
-		kgo.MaxBufferedRecords(s.options.MaxInFlight+1), // never reached: send waits before
+		kgo.MaxBufferedRecords(s.options.MaxInFlight+1), // never reached: send blocks first
 		kgo.RecordDeliveryTimeout(30*time.Second),
 	)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Simulator) Run(ctx context.Context) error {
 	return nil
 }
 
-// fillYesterday publishes the likes of the day before now, if there are no events yet. It waits until Kafka has them:
-// rankings leave out what comes after likes of the present.
+// fillYesterday publishes the likes of the day before now, unless the topic has events. It waits for the
+// acknowledgments: rankings drop likes that arrive after current ones.
 func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Generator, now time.Time) error {
 	if s.options.Yesterday == 0 {
 		return nil
@@ -164,7 +164,7 @@ func (s *Simulator) fillYesterday(ctx context.Context, cl *kgo.Client, g *Genera
 	return nil
 }
 
-// publish sends what is due at each tick, until ctx ends.
+// publish sends the events that are due at each tick, until ctx ends.
 func (s *Simulator) publish(ctx context.Context, cl *kgo.Client, g *Generator, overHTTP chan<- schema.Event) {
 	pace := pacer{rate: s.options.Rate, begun: time.Now()}
 	ticker := time.NewTicker(simulatorTick)
@@ -195,7 +195,7 @@ func offer(workers chan<- schema.Event, e schema.Event) bool {
 	}
 }
 
-// send hands an event to the client, and waits while too many are in flight. It is then delivered also after ctx ends.
+// send passes an event to the client, and blocks while too many are in flight. The client delivers it even if ctx ends.
 func (s *Simulator) send(ctx context.Context, cl *kgo.Client, e *schema.Event) {
 	select {
 	case s.inFlight <- struct{}{}:
@@ -209,8 +209,8 @@ func (s *Simulator) send(ctx context.Context, cl *kgo.Client, e *schema.Event) {
 	})
 }
 
-// sendOverHTTP is one worker: it sends what comes, until events is closed. A request that has begun is finished also
-// after ctx has ended, so that its outcome is known.
+// sendOverHTTP is one worker: it sends events until the channel is closed. A request in flight is finished even after
+// ctx has ended, so that its outcome is known.
 func (s *Simulator) sendOverHTTP(ctx context.Context, events <-chan schema.Event) {
 	for e := range events {
 		err := s.request(context.WithoutCancel(ctx), e)
@@ -240,14 +240,14 @@ func (s *Simulator) request(ctx context.Context, e schema.Event) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is reused
 	if resp.StatusCode != http.StatusAccepted {
 		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
 	}
 	return nil
 }
 
-// count counts an event whose outcome is known. After ctx has ended, one that was given up is no failure.
+// count counts an event by its outcome. Errors after ctx has ended are not counted as failures.
 func (s *Simulator) count(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -258,7 +258,7 @@ func (s *Simulator) count(ctx context.Context, err error) {
 	}
 }
 
-// pacer tells how many events are due, by the time since the start and not from tick to tick: so nothing drifts.
+// pacer computes how many events are due from the time since the start, not from tick to tick, so it does not drift.
 type pacer struct {
 	rate  float64 // per second
 	begun time.Time

@@ -44,7 +44,7 @@ func TestPacerLetsALongPauseGo(t *testing.T) {
 
 func TestSimulatorPublishes(t *testing.T) {
 	b, _ := startBroker(t, "", 4)
-	var requests sync.Map // what the producer's API takes
+	var requests sync.Map // to the producer's API
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Store(new(int), r.Method+" "+r.URL.String())
 		w.WriteHeader(http.StatusAccepted)
@@ -76,7 +76,7 @@ func TestSimulatorPublishes(t *testing.T) {
 	}
 }
 
-// TestSimulatorFillsYesterdayOnce: only a Kafka without events gets it.
+// TestSimulatorFillsYesterdayOnce: only an empty topic is filled.
 func TestSimulatorFillsYesterdayOnce(t *testing.T) {
 	b, _ := startBroker(t, "", 4)
 	o := DefaultSimulatorOptions()
@@ -107,7 +107,7 @@ func TestSimulatorFillsYesterdayOnce(t *testing.T) {
 func TestSimulatorEndsWhileKafkaIsAway(t *testing.T) {
 	o := DefaultSimulatorOptions()
 	o.Rate, o.MaxInFlight, o.FlushTimeout, o.Yesterday = 100_000, 10, 10*time.Millisecond, 0
-	silent, err := net.Listen("tcp", free) // it takes connections and never answers
+	silent, err := net.Listen("tcp", free) // accepts connections and never responds
 	require.NoError(t, err)
 	defer silent.Close()
 	kafka := kafka.DefaultOptions()

@@ -12,51 +12,51 @@ import (
 	"time"
 )
 
-// BodyReader reads whole request bodies, of at most maxBytes each, before anything else is done for their requests: a
-// client that does not finish its body takes none of the slots that bound the requests in flight.
+// BodyReader reads whole request bodies, of at most maxBytes each, before their requests take a slot: a client that
+// does not finish its body must not use up the limit on requests in flight.
 //
-// What unfinished bodies hold is bounded, and no request is refused for it: beyond the bound, the body that has been
-// arriving longest is given up. So a flood of unfinished bodies pushes out its own, and a body that comes at the
-// network's pace is never the oldest for long.
+// The memory of unfinished bodies is bounded, but no request is rejected for it. Beyond the bound, BodyReader gives up
+// the oldest unfinished body. So a flood of unfinished bodies evicts itself, and a body that arrives at network speed
+// is never the oldest for long.
 type BodyReader struct {
 	maxBytes int64
-	maxHeld  int64 // bytes of all bodies that are arriving
+	maxHeld  int64 // limit of held
 
 	mu struct {
 		sync.Mutex
 		held     int64
-		arriving list.List // of *arrival, the oldest first
+		arriving list.List // of *arrival, oldest first
 	}
 }
 
-// NewBodyReader makes a BodyReader whose unfinished bodies hold as much memory as whole bodies of the largest size do.
+// NewBodyReader returns a BodyReader whose unfinished bodies may hold as much memory as `whole` bodies of maxBytes.
 func NewBodyReader(maxBytes int64, whole int) *BodyReader {
 	b := &BodyReader{maxBytes: maxBytes, maxHeld: math.MaxInt64}
 	if maxBytes < math.MaxInt64/int64(whole)-1 {
-		b.maxHeld = int64(whole) * (maxBytes + 1) // one byte more is read than a body may have
+		b.maxHeld = int64(whole) * (maxBytes + 1) // one more byte is read, to detect longer bodies
 	}
 	return b
 }
 
-// errGivenUp is a timeout: the body had its time until others needed the memory.
+// errGivenUp counts as a timeout: the body had its time until newer ones needed the memory.
 var errGivenUp = fmt.Errorf("the body was given up for newer ones: %w", os.ErrDeadlineExceeded)
 
-// arrival is a body that is being read.
+// arrival is a body being read.
 type arrival struct {
 	conn *http.ResponseController
 	held int64
-	at   *list.Element // nil: it was given up
+	at   *list.Element // nil: given up
 }
 
-// firstBytes is enough for most bodies of one event. A client's word on how much will come takes no memory.
+// firstBytes is enough for most bodies of one event. The client's Content-Length reserves no memory.
 const firstBytes = 512
 
-// Read reads a request's body. Its errors are those that problem.UnreadBody knows.
+// Read reads a request's body. problem.UnreadBody turns its errors into a response.
 func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	a := b.enter(w)
 	body, err := b.readAll(http.MaxBytesReader(w, r.Body, b.maxBytes), a)
 	if !b.leave(a) {
-		// Even if its end has just come: its connection is past its read deadline, and of no more use.
+		// Even if the body has just ended: its connection is past the read deadline and cannot be reused.
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
@@ -68,7 +68,7 @@ func (b *BodyReader) Read(w http.ResponseWriter, r *http.Request) ([]byte, error
 func (b *BodyReader) readAll(body io.Reader, a *arrival) ([]byte, error) {
 	var buf []byte
 	for {
-		if len(buf) == cap(buf) { // never at maxBytes+1: body fails before
+		if len(buf) == cap(buf) { // never at maxBytes+1: MaxBytesReader fails first
 			size := max(firstBytes, 2*int64(cap(buf)))
 			if size > b.maxBytes {
 				size = b.maxBytes + 1
@@ -95,7 +95,7 @@ func (b *BodyReader) enter(w http.ResponseWriter) *arrival {
 	return a
 }
 
-// hold counts what a body holds now, and gives up the oldest ones until all that is held is within the bound.
+// hold records how much memory a body holds now, and gives up the oldest bodies until the total is within the bound.
 func (b *BodyReader) hold(a *arrival, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,12 +107,13 @@ func (b *BodyReader) hold(a *arrival, bytes int64) {
 	for b.mu.held > b.maxHeld {
 		oldest := b.mu.arriving.Front().Value.(*arrival)
 		b.removeLocked(oldest)
-		// Its Read returns at once. Under the lock: once it has left, the connection may be another request's.
-		_ = oldest.conn.SetReadDeadline(time.Unix(1, 0)) // without deadlines (no server) it goes when it ends
+		// This makes its Read return at once. The lock is needed: after leave, the connection may serve another
+		// request.
+		_ = oldest.conn.SetReadDeadline(time.Unix(1, 0)) // if unsupported (no server), the body ends by itself
 	}
 }
 
-// leave says whether the body was not given up.
+// leave removes a body. It returns false if the body was given up.
 func (b *BodyReader) leave(a *arrival) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

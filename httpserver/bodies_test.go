@@ -44,7 +44,7 @@ func TestReadBodyFails(t *testing.T) {
 	require.ErrorIs(t, read(iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
 }
 
-// served reads the body of each request that it gets, and notes what came of it by the request's path.
+// served reads the body of each request, and reports the result by the request's path.
 type served struct {
 	*BodyReader
 	*httptest.Server
@@ -76,7 +76,7 @@ func serveBodies(t *testing.T, b *BodyReader, http2 bool, paths ...string) *serv
 	return s
 }
 
-// begin sends the beginning of a request's body. The end of the body is the caller's.
+// begin sends the beginning of a request's body. The caller ends the body.
 func (s *served) begin(path string, size int) *io.PipeWriter {
 	s.t.Helper()
 	body, rest := io.Pipe()
@@ -104,13 +104,13 @@ func (s *served) wait(path string) error {
 	}
 }
 
-// Beyond the bound the oldest body is given up, over either version of HTTP, though its client is silent.
+// Beyond the bound the oldest body is given up, in both versions of HTTP, although its client is silent.
 func TestOldestBodyIsGivenUp(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			s := serveBodies(t, NewBodyReader(1_000, 2), http2, "/1", "/2", "/3")
 			s.begin("/1", 600)
-			s.holds(1_001) // as a whole body does
+			s.holds(1_001) // like a complete body
 			second := s.begin("/2", 600)
 			s.holds(2 * 1_001)
 			third := s.begin("/3", 1)
@@ -125,7 +125,7 @@ func TestOldestBodyIsGivenUp(t *testing.T) {
 	}
 }
 
-// holds waits until all bodies together hold so many bytes.
+// holds waits until all bodies together hold this many bytes.
 func (s *served) holds(bytes int64) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -135,7 +135,7 @@ func (s *served) holds(bytes int64) {
 	}, patience, time.Millisecond)
 }
 
-// A body that is given up as it ends is not used: its connection is past its deadline.
+// A body that is given up just as it ends is not used: its connection is past its deadline.
 func TestGivenUpAtTheEnd(t *testing.T) {
 	b := NewBodyReader(1_000, 1)
 	w := httptest.NewRecorder()

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// watchEvery bounds how long a new certificate waits to be used. Its files are some KB.
+// watchEvery is how often the files are checked for a new certificate. They are a few KB.
 const watchEvery = 10 * time.Second
 
-// certificate is what a server shows of itself over TLS: two PEM files, which are read again when they change, so
-// that a new certificate needs no restart.
+// certificate is the TLS certificate of a server: two PEM files, which are reloaded when they change, so that a new
+// certificate needs no restart.
 type certificate struct {
-	section           string // of the settings
+	section           string // of the settings, for messages
 	certFile, keyFile string
-	every             time.Duration // between two looks at the files
+	every             time.Duration // between checks of the files
 	log               *slog.Logger
 
 	current atomic.Pointer[tls.Certificate]
-	read    [sha256.Size]byte // of the files as current has them; Serve's, and then watch's
+	read    [sha256.Size]byte // hash of the files that current is from; only Serve's goroutine and then watch's use it
 }
 
-// CheckPair says what is wrong with the settings of a certificate's files.
+// CheckPair returns an error if only one of the two files is set.
 func CheckPair(certFile, keyFile string) error {
 	if (certFile == "") != (keyFile == "") {
 		return errors.New("tls_cert and tls_key go together; set both, or neither for plain HTTP")
@@ -36,12 +36,12 @@ func CheckPair(certFile, keyFile string) error {
 	return nil
 }
 
-// watch uses what is new in the files, until ctx ends. Files that cannot be used change nothing: one may be written,
+// watch reloads the files when they change, until ctx ends. Unusable files change nothing: one may have been replaced,
 // and the other not yet.
 func (c *certificate) watch(ctx context.Context) {
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
-	last := "" // failure, which is logged once
+	last := "" // last failure, logged once
 	for {
 		select {
 		case <-ctx.Done():

@@ -18,7 +18,7 @@ import (
 	"kudos/integration/stack"
 )
 
-// install copies a certificate's file, or its key's; "" leaves what is there.
+// install copies a certificate and its key; "" keeps the existing file.
 func (c *certificate) install(t *testing.T, cert, key string) {
 	t.Helper()
 	for to, from := range map[string]string{c.certFile: cert, c.keyFile: key} {
@@ -30,7 +30,7 @@ func (c *certificate) install(t *testing.T, cert, key string) {
 	}
 }
 
-// newTLSServer makes a server whose certificate's files are not there yet.
+// newTLSServer returns a server whose certificate files do not exist yet.
 func newTLSServer(t *testing.T, log *slog.Logger) *Server {
 	dir := t.TempDir()
 	return NewServer(Config{
@@ -40,7 +40,7 @@ func newTLSServer(t *testing.T, log *slog.Logger) *Server {
 	}, log)
 }
 
-// logged is a log that may be read while it is written.
+// logged is a log that can be read while it is written.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -58,7 +58,7 @@ func (l *logged) count(what string) int {
 	return bytes.Count(l.text.Bytes(), []byte(what))
 }
 
-// shown is what a server shows of itself.
+// shown returns the TLS state of a connection to a server.
 func shown(t *testing.T, addr string) tls.ConnectionState {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
@@ -72,7 +72,7 @@ func holder(t *testing.T, addr string) string {
 	return shown(t, addr).PeerCertificates[0].Subject.CommonName
 }
 
-// A new certificate is shown without a restart; half of one, or none, changes nothing.
+// A new certificate is used without a restart; half of one, or none, changes nothing.
 func TestCertificateIsReadAgain(t *testing.T) {
 	log := &logged{}
 	s := newTLSServer(t, slog.New(slog.NewTextHandler(log, nil)))
@@ -110,7 +110,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TLS begins at 1.2; who can speaks HTTP/2.
+// TLS 1.2 is the minimum, and HTTP/2 is offered.
 func TestCertificateSpeaksNoOldTLS(t *testing.T) {
 	s := newTLSServer(t, slog.New(slog.DiscardHandler))
 	own := stack.NewAuthority(t).IssueForTest(t, "reader")
@@ -127,7 +127,7 @@ func TestCertificateSpeaksNoOldTLS(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// What is wrong with the files names their settings.
+// Errors of the files name their settings.
 func TestCertificateThatCannotBeLoaded(t *testing.T) {
 	c := newTLSServer(t, slog.New(slog.DiscardHandler)).certificate
 	load := func() error {

@@ -10,10 +10,10 @@ import (
 	"github.com/rs/cors"
 )
 
-// preflightAge is how long a browser need not ask again whether it may ask.
+// preflightAge is how long a browser may cache the response to a preflight request.
 const preflightAge = 10 * time.Minute
 
-// CheckOrigins says what in a list is not an origin, as a browser sends it; "*" stands for every one.
+// CheckOrigins returns an error for the first item that is not an origin as browsers send it. "*" allows all origins.
 func CheckOrigins(origins []string) error {
 	for _, o := range origins {
 		if o != "*" && !validOrigin(o) {
@@ -23,7 +23,7 @@ func CheckOrigins(origins []string) error {
 	return nil
 }
 
-// validOrigin rejects what no browser sends, which would never match, and patterns.
+// validOrigin rejects patterns, and what no browser sends and would therefore never match.
 func validOrigin(s string) bool {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
@@ -32,17 +32,17 @@ func validOrigin(s string) bool {
 	return s == u.Scheme+"://"+strings.ToLower(u.Host) && !strings.Contains(s, "*")
 }
 
-// CORS is what a web page of another host may do from a browser (https://fetch.spec.whatwg.org/#http-cors-protocol).
+// CORS says what web pages from other hosts may do in a browser (https://fetch.spec.whatwg.org/#http-cors-protocol).
 type CORS struct {
 	Origins []string
-	// Methods and Headers that a request may have, and the headers of an answer that a page may read.
+	// Methods and Headers are allowed in requests. Exposed are the response headers that a page may read.
 	Methods, Headers, Exposed []string
 }
 
-// Handler lets pages of the listed origins send requests to next, and answers the preflights of browsers. Without
-// origins it is next itself: browsers then let no other host's page read what it answers.
+// Handler lets pages of the listed origins send requests to next, and answers preflight requests. Without origins it
+// returns next: browsers then let no page from another host read the responses.
 func (c CORS) Handler(next http.Handler) http.Handler {
-	if len(c.Origins) == 0 { // to the library: every origin
+	if len(c.Origins) == 0 { // which the library takes as every origin
 		return next
 	}
 	return cors.New(cors.Options{

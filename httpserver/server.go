@@ -1,7 +1,7 @@
-// Package httpserver is what the HTTP servers of the roles, and the one beside them (admin), have in common.
+// Package httpserver has what the HTTP servers of the roles and the admin server share.
 //
-//   - server.go: a server from its listener to the last answer;
-//   - certificate.go: its certificate, read again when the files change;
+//   - server.go: a server's lifecycle;
+//   - certificate.go: its TLS certificate, reloaded when the files change;
 //   - bodies.go: reads request bodies before they take a slot;
 //   - cors.go: which web pages of other hosts may send requests from a browser.
 package httpserver
@@ -20,18 +20,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config of a Server.
+// Config configures a Server.
 type Config struct {
-	Name string // who listens, for messages: "reader"
+	Name string // for messages: "reader"
 	Key  string // the setting of Addr: "reader.http_addr"
-	Addr string // host:port; port 0 takes a free one
-	Says string // is logged once the server listens
+	Addr string // host:port; port 0 picks a free one
+	Says string // logged once the server listens
 
-	TLSCert, TLSKey string // PEM files, read again when they change; "": plain HTTP
+	TLSCert, TLSKey string // PEM files, reloaded when they change; "": plain HTTP
 
-	// HTTP has the handler and the limits of a request.
+	// HTTP has the handler and the limits of requests.
 	HTTP *http.Server
-	// ShutdownTimeout bounds the requests in flight once the context of Serve has ended.
+	// ShutdownTimeout bounds the requests in flight after Serve's context has ended.
 	ShutdownTimeout time.Duration
 }
 
@@ -47,7 +47,7 @@ type Server struct {
 	addr            string
 }
 
-// NewServer makes a server; it does no I/O.
+// NewServer returns a server; it does no I/O.
 func NewServer(c Config, log *slog.Logger) *Server {
 	c.HTTP.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	s := &Server{HTTP: c.HTTP, config: c, log: log, listening: make(chan struct{})}
@@ -59,7 +59,7 @@ func NewServer(c Config, log *slog.Logger) *Server {
 	return s
 }
 
-// Listen takes the address that is set.
+// Listen opens a listener on the configured address.
 func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	c := s.config
@@ -70,10 +70,10 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	return ln, nil
 }
 
-// Listening is closed once requests are served; Addr is known from then on.
+// Listening returns a channel that is closed once the server serves requests and Addr is set.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
-// Addr is the address that the server listens on, host:port, and "" before it does.
+// Addr returns the address that the server listens on, host:port, or "" before it does.
 func (s *Server) Addr() string {
 	select {
 	case <-s.listening:
@@ -83,7 +83,7 @@ func (s *Server) Addr() string {
 	}
 }
 
-// Ready is nil until shutdown begins.
+// Ready returns nil until shutdown begins.
 func (s *Server) Ready() error {
 	if s.stopping.Load() {
 		return fmt.Errorf("%s: shutting down", s.config.Name)
@@ -91,18 +91,18 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// Work is what a role does besides answering requests. All of it may be left out.
+// Work is what a role does besides serving requests. Every field is optional.
 type Work struct {
-	// Open comes before the first request.
+	// Open is called before the first request.
 	Open func() error
-	// Run are run meanwhile, each until its context ends; an error of one ends everything.
+	// Run are run while the server serves, each until its context ends. If one returns an error, the server stops.
 	Run []func(context.Context) error
-	// Close comes after the last request, within the rest of ShutdownTimeout.
+	// Close is called after the last request, within the rest of ShutdownTimeout.
 	Close func(context.Context) error
 }
 
-// Serve serves on a listener, which it closes, until ctx ends or something fails for good. Then it stops accepting,
-// lets the requests in flight end, within ShutdownTimeout, and leaves nothing running.
+// Serve serves on ln, which it closes, until ctx ends or something fails for good. Then it stops accepting, waits at
+// most ShutdownTimeout for the requests in flight, and leaves nothing running.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
 	serve, err := s.open(work)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, work Work) error {
 	return g.Wait()
 }
 
-// open prepares what is served, and returns what serves it.
+// open loads the certificate and calls work.Open. It returns the function that serves.
 func (s *Server) open(work Work) (serve func(net.Listener) error, err error) {
 	if s.begun.Swap(true) {
 		return nil, fmt.Errorf("%s: Run was called twice", s.config.Name)
@@ -151,7 +151,7 @@ func (s *Server) open(work Work) (serve func(net.Listener) error, err error) {
 	return serve, err
 }
 
-// shutdown has a deadline apart from ctx, which has ended.
+// shutdown uses its own deadline, since ctx has ended.
 func (s *Server) shutdown(ctx context.Context, work Work) error {
 	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)

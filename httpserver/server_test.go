@@ -15,7 +15,7 @@ import (
 // patience bounds every wait of a test.
 const patience = 20 * time.Second
 
-// newServer makes a server on a free port.
+// newServer returns a server on a free port.
 func newServer() *Server {
 	return NewServer(Config{
 		Name: "reader", Key: "reader.http_addr", Addr: "127.0.0.1:0", HTTP: &http.Server{}, ShutdownTimeout: patience,
@@ -36,7 +36,7 @@ func run(t *testing.T, s *Server, work Work) (stop func() error) {
 	return func() error { cancel(); return <-ended }
 }
 
-// What fails for good ends all of it, and a listener that is not served is closed.
+// A fatal failure ends everything, and a listener that is not served is closed.
 func TestServerFails(t *testing.T) {
 	broken := errors.New("broken")
 	fail := func(context.Context) error { return broken }

@@ -21,7 +21,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// archived is a row as this test reads it: by the names of the columns, and no code but this.
+// archived is a row of the archive as this test reads it, independently of the program, by column names.
 type archived struct {
 	Partition    int32     `parquet:"partition"`
 	Seq          uint64    `parquet:"seq"`
@@ -43,30 +43,30 @@ type archivedName struct {
 	index     int32
 }
 
-// archiver is one of those that want to write to the same folder.
+// archiver is one of several archivers for the same directory.
 type archiver struct {
 	*process
 	dir string
 }
 
-// archiver makes an archiver of small files.
+// archiver returns an archiver that writes small files.
 func (s *system) archiver(name, dir, rotateInterval string) *archiver {
 	return &archiver{s.role(name, "archive", "--set", "archive.dir="+dir, "--set", "archive.max_rows=1000",
 		"--set", "archive.rotate_interval="+rotateInterval, "--set", "archive.row_group_rows=100",
 		"--set", "archive.park_interval=500ms"), dir}
 }
 
-// problem is what readiness says of the archive.
+// problem returns the readiness error of the archive.
 func (a *archiver) problem() string {
 	_, text := a.said("readyz")
 	var answer struct{ Checks []struct{ Error string } }
 	if json.Unmarshal([]byte(text), &answer) != nil {
-		return text // it does not answer
+		return text // no response
 	}
 	return answer.Checks[0].Error
 }
 
-// waitParked waits until readiness and log say that partition 2 alone is parked, why, and what helps.
+// waitParked waits until readiness and log say that only partition 2 is parked, why, and what to do.
 func (a *archiver) waitParked(why string) {
 	waitSaid(a.t, time.Minute, "like-updates/2 to park", func() (bool, any) {
 		said := a.problem()
@@ -78,7 +78,7 @@ func (a *archiver) waitParked(why string) {
 	require.Contains(a.t, a.logged(), why)
 }
 
-// position is how far the archive has come, all partitions together: by its own word.
+// position is the archive's own position, summed over all partitions.
 func (a *archiver) position() (sum int64) {
 	paths, err := filepath.Glob(filepath.Join(a.dir, "_p*.json"))
 	require.NoError(a.t, err)
@@ -100,7 +100,6 @@ func (a *archiver) unfinished() int {
 	return len(left)
 }
 
-// readArchive reads all files that others see.
 func readArchive(t *testing.T, dir string) map[archivedName]archived {
 	paths, err := filepath.Glob(filepath.Join(dir, "hour=*", "*.parquet"))
 	require.NoError(t, err)
@@ -123,7 +122,7 @@ func readArchive(t *testing.T, dir string) map[archivedName]archived {
 	return rows
 }
 
-// changes are the rows that must come out: like-updates, read by a plain consumer.
+// changes returns the expected rows: like-updates, read by a plain consumer.
 func (s *system) changes() map[archivedName]archived {
 	rows := map[archivedName]archived{}
 	s.readAll(schema.TopicUpdates, func(rec *kgo.Record) {
@@ -142,7 +141,7 @@ func (s *system) changes() map[archivedName]archived {
 	return rows
 }
 
-// requireArchived waits for all changes to be in the archive, and compares every row.
+// requireArchived waits until all changes are in the archive, and compares every row.
 func (s *system) requireArchived(t *testing.T, dir string) {
 	want := s.changes()
 	have := map[archivedName]archived{}
@@ -180,7 +179,7 @@ func startBoth(t *testing.T, a, b *archiver) *archiver {
 	}
 }
 
-// abort writes a transaction to every partition of like-updates that looks like the next updates, and takes it back.
+// abort writes a transaction with what looks like the next updates to every partition of like-updates, and aborts it.
 func (s *system) abort() {
 	cl := s.client(kgo.TransactionalID("aborted"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(s.t, cl.BeginTransaction())
@@ -192,8 +191,8 @@ func (s *system) abort() {
 	require.NoError(s.t, cl.EndTransaction(s.t.Context(), kgo.TryAbort))
 }
 
-// TestArchiveHasEachChangeOnce: the archiver is killed in the middle again and again, and each time two are started at
-// once; the processor is killed, too, so that transactions are left open and aborted.
+// TestArchiveHasEachChangeOnce kills the archiver repeatedly, and restarts two at once each time. It also kills the
+// processor, so that transactions are left open and then aborted.
 func TestArchiveHasEachChangeOnce(t *testing.T) {
 	s := verified(t)
 	events, wanted := fromEnv(t, "KUDOS_TEST_EVENTS", 150_000), fromEnv(t, "KUDOS_TEST_KILLS", 15)
@@ -233,8 +232,8 @@ func TestArchiveHasEachChangeOnce(t *testing.T) {
 	require.Zero(t, now.unfinished(), "after a clean end")
 }
 
-// TestArchiveStopsWithFilesInHand: what was read by then is there when it has ended. And the lag is none at the end of
-// the log, whose last record is a marker.
+// TestArchiveStopsWithFilesInHand: when the archiver has stopped, everything that it had read is in files. The lag is 0
+// at the end of the log, although the last record is a marker.
 func TestArchiveStopsWithFilesInHand(t *testing.T) {
 	s := verified(t)
 	s.processor("processor").start()
@@ -263,7 +262,7 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 		}
 		return read == partitions
 	})
-	for _, row := range readArchive(t, dir) { // a file is due when the hour is over
+	for _, row := range readArchive(t, dir) { // a file is written when its hour is over
 		hour := last[row.Partition].Timestamp.UTC().Truncate(time.Hour)
 		require.True(t, row.Written.Before(hour), "nothing of the present hour is due: %+v", row)
 	}
@@ -272,7 +271,7 @@ func TestArchiveStopsWithFilesInHand(t *testing.T) {
 	require.Contains(t, a.logged(), `"msg":"file finished"`)
 }
 
-// newArchived returns a system all of whose changes are in an archive, and the archiver, which is stopped.
+// newArchived returns a system with all changes in an archive, and the stopped archiver.
 func newArchived(t *testing.T) (*parks, *archiver) {
 	p := newRealParks(t)
 	a := p.archiver("archive", filepath.Join(t.TempDir(), "archive"), "50ms")
@@ -289,7 +288,8 @@ func (p *parks) archiveAgain(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestArchiveParksWhereUpdatesAreGone: the partition says so, and the others continue. A new folder has what there is.
+// TestArchiveParksWhereUpdatesAreGone: the partition parks and the others continue. A new directory starts with what is
+// left.
 func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
 	p, a := newArchived(t)
 	before := readArchive(t, a.dir)
@@ -309,7 +309,8 @@ func TestArchiveParksWhereUpdatesAreGone(t *testing.T) {
 	p.archiveAgain(t)
 }
 
-// TestArchiveOfUpdatesMadeAnew: an archive is of one log. The new one's begins with what stands.
+// TestArchiveOfUpdatesMadeAnew: an archive belongs to one log. That of the recreated log starts with the current
+// counts.
 func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
 	p, a := newArchived(t)
 	p.stop()
@@ -331,8 +332,8 @@ func TestArchiveOfUpdatesMadeAnew(t *testing.T) {
 	require.Equal(t, p.want, sums)
 }
 
-// TestArchiveNoticesAnUncleanElection: what was archived is gone from the log, and later others have its offsets. (Who
-// writes here is this test, in the place of the processors.)
+// TestArchiveNoticesAnUncleanElection: archived records are lost from the log, and later records get their offsets.
+// (The test writes them itself, instead of processors.)
 func TestArchiveNoticesAnUncleanElection(t *testing.T) {
 	r := newTwoReplicas(t, schema.TopicUpdates, 2)
 	seq := map[int32]uint64{}
@@ -358,7 +359,7 @@ func TestArchiveNoticesAnUncleanElection(t *testing.T) {
 	r.electUncleanly()
 	a.waitParked("like-updates/2 ends at offset 20, and was archived to 40")
 	require.NoError(t, r.first.Start(t.Context()))
-	write(30, 2) // the next numbers: who writes knows of no loss
+	write(30, 2) // the next seqs: the writer does not know of the loss
 	a.waitParked("like-updates/2 offset 40 has seq 60 where 40 was to come")
 	write(5, 1)
 	waitFor(t, time.Minute, "the others to go on", func() bool { return len(readArchive(t, dir)) == 65 })

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// auditReport is what these tests read of the report.
+// auditReport has the fields of the report that these tests check.
 type auditReport struct {
 	Equal bool
 	Posts struct {
@@ -38,7 +38,7 @@ type auditReport struct {
 	Problems []string
 }
 
-// audit runs `kudos audit` and expects it to end with this code.
+// audit runs `kudos audit` and requires its exit code.
 func (s *system) audit(code int, args ...string) (r auditReport) {
 	s.report(&r, code, s.on(append([]string{"audit", "--output", "json"}, args...)...)...)
 	return r
@@ -49,10 +49,10 @@ func (s *system) auditBoth() {
 	s.audit(0, "--deep")
 }
 
-// Audits are right while likes pour in and processors come and go, and name exactly what is wrong when something is.
+// Audits are right while likes arrive and processors come and go, and name exactly what is wrong when something is.
 func TestAuditWhileLikesPourIn(t *testing.T) {
 	s := verified(t)
-	// Small batches: MySQL stands inside of transactions, and between many of them.
+	// Small batches put MySQL's position inside transactions of the fold, and between many.
 	batch := []string{"--set", "processor.max_batch=700"}
 	processor := s.processor("processor-0", batch...).start()
 	stop := s.keepCounting(1)
@@ -68,7 +68,7 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 			processor.start()
 		}
 	}
-	// Wrong rows, while it goes on. Deltas are added to what is there, so they stay wrong.
+	// Damage rows while counting continues. Deltas are added to the current value, so the rows stay wrong.
 	s.db.MustExec("UPDATE like_count SET `count` = `count` + 1000000 WHERE post_id = 7")
 	gone, counted := s.goneRow()
 	s.db.MustExec("UPDATE like_hourly SET dislikes = dislikes - 500000 ORDER BY hour, region, partition_id LIMIT 1")
@@ -99,7 +99,7 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 			}
 		}
 		if !deep {
-			// like_hourly by its totals: those that it differs in, and those that like_count does.
+			// like_hourly is compared by totals: it differs itself, or because like_count does.
 			require.NotEmpty(t, r.Problems)
 			continue
 		}
@@ -121,7 +121,7 @@ func TestAuditWhileLikesPourIn(t *testing.T) {
 	require.Contains(t, out.stderr, "reading the state table")
 }
 
-// goneRow deletes a row of like_count that counts something, and says what.
+// goneRow deletes a row of like_count with likes, and returns it.
 func (s *system) goneRow() (post uint64, c count) {
 	tx := s.db.MustBegin()
 	row := tx.QueryRow("SELECT post_id, `count`, dislike_count FROM like_count WHERE post_id <> 7 AND `count` > 5 " +

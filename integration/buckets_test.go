@@ -16,9 +16,9 @@ import (
 	"kudos/schema"
 )
 
-// likersOf are all who like a post, page by page.
+// likersOf reads all likers of a post, page by page.
 func (r *reader) likersOf(post uint64) (users []uint64) {
-	for token := ""; ; { // that is, with its name
+	for token := ""; ; { // by token; "" is the first page
 		page := get[struct {
 			Likers []struct {
 				UserID uint64 `json:"user_id,string"`
@@ -35,7 +35,7 @@ func (r *reader) likersOf(post uint64) (users []uint64) {
 	}
 }
 
-// writeCSV writes events as `kudos import` takes them.
+// writeCSV writes events as a file for `kudos import`.
 func writeCSV(t testing.TB, events []schema.Event) (path string) {
 	var b bytes.Buffer
 	b.WriteString("post_id,user_id,action,time_ms,region\n")
@@ -48,13 +48,13 @@ func writeCSV(t testing.TB, events []schema.Event) (path string) {
 	return path
 }
 
-// A post with user buckets is counted in all partitions: by events whose writer knows of the buckets, and by those of
-// one that does not, which are forwarded; while processors and rankers are killed. MySQL has the sum in one row,
-// readers answer with it and list everybody once, and rankings have it in its place.
+// A post with user buckets is counted in all partitions, by events from clients that know of the buckets, and from one
+// that does not, whose events are forwarded. Processors and rankers are killed meanwhile. MySQL has the sum in one row,
+// readers return it and list every user once, and rankings rank it.
 func TestAPostWithUserBuckets(t *testing.T) {
 	const hot, events = 1, 60_000 // post 1 has most of the day's likes
-	// The posts that close the partitions have no buckets: their likes have to reach every partition,
-	// for one that stays an hour behind the others holds up the rankings.
+	// The last likes must reach every partition, and so their posts must not have buckets: one partition that stays an
+	// hour behind the others delays the rankings.
 	var day []schema.Event
 	s := verified(t, func(s *system) {
 		day = aDay(events)
@@ -73,7 +73,7 @@ func TestAPostWithUserBuckets(t *testing.T) {
 		if i%2 == 0 {
 			s.command("import", writeCSV(t, part), "--brokers", s.brokerList(), "--set", s.buckets())
 		} else {
-			s.produce(part...) // the post's id alone is the key
+			s.produce(part...) // with the post's id alone as key
 		}
 		if i == 2 {
 			victim.kill()
@@ -112,14 +112,14 @@ func TestAPostWithUserBuckets(t *testing.T) {
 	s.waitRanked(rankingSettings, rankedWithin(events))
 }
 
-// A post that has reactions already gets user buckets, and loses them again: its counts are the same in between, and go
-// on from there.
+// A post that already has reactions gets user buckets, and loses them again: its counts do not change, and counting
+// continues.
 func TestAPostGetsUserBuckets(t *testing.T) {
 	const hot, fans = 1, 3000
 	s := verified(t)
 	s.twoProcessors("--set", "processor.park_interval=1s")
 	reader := s.startReader("reader")
-	likeTwo := func(from, to uint64) { // the hot one, and one of the others
+	likeTwo := func(from, to uint64) { // the hot post, and one of the others
 		s.pour(func(send func(schema.Event)) {
 			for user := from; user < to; user++ {
 				send(like(hot, user, 1000+int64(user)))
@@ -128,7 +128,7 @@ func TestAPostGetsUserBuckets(t *testing.T) {
 		})
 	}
 	likes := int64(0)
-	counted := func() bool { // the hot post's, and as many of the others together
+	counted := func() bool { // the hot post's likes equal those of all others together
 		sum, counts := int64(0), s.mysqlCounts()
 		for _, c := range counts {
 			sum += c.likes
@@ -143,7 +143,7 @@ func TestAPostGetsUserBuckets(t *testing.T) {
 		before := s.mysqlCounts()
 		s.repartition(partitions, "--set", "topics.user_buckets="+list)
 		require.Equal(t, before, s.mysqlCounts())
-		likeTwo(from+fans/2, from+fans) // once more
+		likeTwo(from+fans/2, from+fans) // duplicates
 		likeTwo(1_000_000+from, 1_000_000+from+10)
 		likes += 10
 		waitFor(t, time.Minute, "likes behind it to be counted", counted)

@@ -19,8 +19,8 @@ import (
 	"kudos/schema"
 )
 
-// reading is one way to read the ratings as likes, and what must come of it. The
-// expected counts were made by awk from the ratings, by no code of ours.
+// reading is a way to read the ratings as likes, and the expected counts, which were computed from the ratings with
+// awk, independently of this code.
 type reading struct {
 	name     string
 	expected string
@@ -33,7 +33,7 @@ var (
 	readings      = []reading{eachPerson, changingMinds}
 )
 
-// events returns the ratings as events, in the order of the file.
+// events returns the ratings as events, in file order.
 func (r reading) events(t testing.TB) []schema.Event {
 	ratings, err := day.MovieLens(filepath.Join(day.MovieLensFolder(t), "ratings.csv.gz"), r.user)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func (r reading) counts(t testing.TB) map[uint64]count {
 	return counts
 }
 
-// delivery is one way in which the events of a log may reach Kafka.
+// delivery is a way in which events reach Kafka.
 type delivery struct {
 	name string
 	send func(s *system, events []schema.Event)
@@ -82,8 +82,8 @@ var deliveries = []delivery{
 	{"json_from_kcat", (*system).kcat},
 }
 
-// kcat sends events as JSON. Its partitioner (CRC32) is not Kafka's, so that most of
-// them land in the wrong partition and have to be forwarded.
+// kcat sends events as JSON. Its partitioner (CRC32) differs from Kafka's, so most events are misrouted and must be
+// forwarded.
 func (s *system) kcat(events []schema.Event) {
 	needPrograms(s.t, "kcat")
 	var in bytes.Buffer
@@ -114,7 +114,7 @@ func TestMovieLensOnEmbeddedParts(t *testing.T) {
 	checkReadings(t, newEmbeddedSystem)
 }
 
-// checkReadings has each reading delivered in each way to a system of its own.
+// checkReadings runs each combination of reading and delivery on a separate system.
 func checkReadings(t *testing.T, start func(testing.TB) *system) {
 	for _, r := range readings {
 		for _, d := range deliveries {
@@ -123,8 +123,8 @@ func checkReadings(t *testing.T, start func(testing.TB) *system) {
 	}
 }
 
-// TestMovieLensOnMySQL has MySQL 8.0 in MariaDB's place, for the reading with the most
-// changes of mind and the delivery that is the furthest from order.
+// TestMovieLensOnMySQL uses MySQL 8.0 instead of MariaDB, for the reading with the most changes and the most disordered
+// delivery.
 func TestMovieLensOnMySQL(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -137,9 +137,9 @@ func TestMovieLensOnMySQL(t *testing.T) {
 	s.requireExact()
 }
 
-// A poll batch is what has arrived, up to the maximum: all that is in the log before a processor starts is cut into
-// batches of just that size. One log is folded by a processor after the other, each with larger batches.
-// (KUDOS_TEST_BATCH folds all of it in batches of one size; of size 1, that is 100,026 transactions and takes minutes.)
+// A batch is what has arrived, up to the maximum: a backlog is folded in batches of exactly that size. Several
+// processors fold one log, each with larger batches. (KUDOS_TEST_BATCH folds everything in batches of one size; with
+// size 1, that is 100,026 transactions and takes minutes.)
 func TestMovieLensInBatchesOfAnySize(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestMovieLensInBatchesOfAnySize(t *testing.T) {
 	}
 }
 
-// foldInSteps drains what is there by processors with batches of growing size, the last of them of size last.
+// foldInSteps drains the log with processors of growing batch sizes, up to size last.
 func (s *system) foldInSteps(last int) {
 	for i, step := range []struct {
 		size  int
@@ -182,8 +182,8 @@ func (s *system) checkReading(r reading, d delivery) {
 	requireSame(s.t, "like_count", r.counts(s.t), s.mysqlCounts())
 }
 
-// toggles produces a seeded log of n events in which few users change their minds again and again, late and duplicate
-// events among them.
+// toggles produces a seeded log of n events in which few users change their reactions often, with late and duplicate
+// events.
 func (s *system) toggles(seed uint64, n int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	posts := rand.NewZipf(r, 1.2, 1, 2000)
@@ -199,7 +199,7 @@ func (s *system) toggles(seed uint64, n int) {
 	})
 }
 
-// keepToggling does so in the background, some 20,000 a second, until stop is called, which returns how many.
+// keepToggling does so in the background, some 20,000 per second, until stop is called, which returns their number.
 func (s *system) keepToggling(seed uint64, posts, users uint64) (stop func() int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	return s.keepSending(200, nil, func(send func(schema.Event)) {
@@ -207,14 +207,14 @@ func (s *system) keepToggling(seed uint64, posts, users uint64) (stop func() int
 	})
 }
 
-// keepCounting is keepToggling, of posts of which many have been counted when it returns.
+// keepCounting is keepToggling, and returns when many posts have been counted.
 func (s *system) keepCounting(seed uint64) (stop func() int) {
 	stop = s.keepToggling(seed, 3000, 400)
 	waitFor(s.t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
 	return stop
 }
 
-// toggle is what one of so many users makes of a post.
+// toggle returns a random reaction of one of the users to a post.
 func toggle(r *rand.Rand, post, users uint64, timeMs int64) schema.Event {
 	regions := []schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'U', 'S', '-', 'C', 'A'}, schema.UnknownRegion}
 	e := likeIn(regions[r.IntN(5)], post, 1+r.Uint64N(users), timeMs)
@@ -241,8 +241,8 @@ func fromEnv(t testing.TB, name string, otherwise int) int {
 	return n
 }
 
-// Two processors share a log; time and again one of them is killed in the middle of it
-// and started again on what it left. The long form: KUDOS_TEST_EVENTS=10000000.
+// Two processors share a log; repeatedly one of them is killed in the middle of it and restarted on its state. The long
+// form: KUDOS_TEST_EVENTS=10000000.
 func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -253,7 +253,7 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	s.toggles(seed, events)
 	r := rand.New(rand.NewPCG(seed, 1))
 
-	// Batches so small that the log lasts for all the kills.
+	// Batches are so small that the log lasts for all kills.
 	batch := fmt.Sprintf("processor.max_batch=%d", fromEnv(t, "KUDOS_TEST_BATCH", max(20, events/10_000)))
 	processors := s.twoProcessors("--set", batch)
 	kills, inside, open := 0, 0, 0
@@ -280,7 +280,7 @@ func TestCountsAreExactWhenProcessorsAreKilled(t *testing.T) {
 	t.Logf("events %d, kills %d, of which inside the log %d, with a transaction left open %d", events, kills, inside,
 		open)
 	require.GreaterOrEqual(t, inside, wanted, "kills that count: the log was used up before")
-	// What is left goes in batches of any size, on what the killed ones left in Kafka and MySQL.
+	// The rest is folded in batches of any size, starting from the killed processors' state in Kafka and MySQL.
 	for _, p := range processors {
 		p.stop()
 	}

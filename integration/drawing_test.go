@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drawnApart are packages of a room that stand for themselves in the drawing: others import them and not the room.
+// drawnApart are packages with their own node in the diagram: others import them and not their top-level package.
 var drawnApart = []string{"stream/kafka", "stream/store", "processor/fold", "httpserver/tlsfiles"}
 
-// drawn is the room, or what stands for itself, that a package's folder is of.
+// drawn returns the node for a package's directory.
 func drawn(folder string) string {
 	for _, apart := range drawnApart {
 		if strings.HasPrefix(folder+"/", apart+"/") {
@@ -27,7 +27,7 @@ func drawn(folder string) string {
 	return room
 }
 
-// drawing is what imports what in the program, in Mermaid. What follows from other arrows is left out.
+// drawing returns the import graph of the program in Mermaid, without arrows that follow from others.
 func drawing(list []source) string {
 	arrows := map[string]map[string]bool{}
 	for _, s := range list {
@@ -59,7 +59,7 @@ func drawing(list []source) string {
 	return text.String()
 }
 
-// reaches tells whether there is a way that is longer than the arrow itself.
+// reaches reports whether there is a path longer than the arrow itself.
 func reaches(arrows map[string]map[string]bool, from, to string) bool {
 	seen := map[string]bool{to: true}
 	for next := slices.Collect(maps.Keys(arrows[from])); len(next) > 0; next = next[1:] {
@@ -75,7 +75,7 @@ func reaches(arrows map[string]map[string]bool, from, to string) bool {
 	return false
 }
 
-// TestPackagesAreDrawn as they are in docs/design.md; KUDOS_TEST_WRITE=1 draws them (make generate).
+// TestPackagesAreDrawn compares the graph with docs/design.md; KUDOS_TEST_WRITE=1 updates it (make generate).
 func TestPackagesAreDrawn(t *testing.T) {
 	const page, begin, end = root + "/docs/design.md", "```mermaid\n", "```\n"
 	doc, err := os.ReadFile(page)

@@ -17,24 +17,23 @@ import (
 	"kudos/schema"
 )
 
-// What a real broker does over a long time, tried out: `make facts` runs these. Each ends with the counts held against
-// the oracle.
+// Long-term behavior of a real broker, tested by `make facts`. Each test ends by comparing the counts with the oracle.
 
-// TestEpochsRunOut: each transaction takes a producer epoch, of which there are 32,767; then the broker hands out a new
+// TestEpochsRunOut: each transaction takes a producer epoch, of which there are 32,767; then the broker assigns a new
 // producer id. Processors are killed around that.
 func TestEpochsRunOut(t *testing.T) {
 	tier.Nightly(t)
-	// The broker retries every millisecond whether the transaction before is complete, and not every 20, so that 70,000
-	// of them take minutes.
+	// The broker retries every millisecond, instead of every 20, whether the last transaction is complete, so that
+	// 70,000 transactions take minutes.
 	s := newOwnSystem(t, 1, 1, map[string]string{"add.partitions.to.txn.retry.backoff.ms": "1"})
 	s.toggles(1, fromEnv(t, "KUDOS_TEST_EVENTS", 75_000))
 	p := s.processor("processor", "--set", "processor.max_batch=1").start()
-	ids := map[int64]int{} // kills around the end of each producer id's epochs
+	ids := map[int64]int{} // kills near the end of each producer id's epochs
 	waitFor(t, 40*time.Minute, "the log to be folded", func() bool {
 		if id, epoch := s.producerEpoch(); id >= 0 {
 			kills := ids[id]
 			ids[id] = kills
-			// Every kill takes some epochs: the last of them are met without one, or by one.
+			// Every kill takes some epochs: the last ones are used up without a kill, or by one.
 			if left := 32_767 - int(epoch); kills < 6 && left < 40*(6-kills) {
 				p.kill()
 				p.start()
@@ -59,8 +58,8 @@ func (s *system) producerEpoch() (id int64, epoch int16) {
 	return d.ProducerID, d.ProducerEpoch
 }
 
-// TestCoordinatorsMove: leaders of the topics and of Kafka's own, and so the coordinators of transactions and groups,
-// move from broker to broker under load.
+// TestCoordinatorsMove: under load, the leaders of the topics and of Kafka's internal topics, and with them the
+// coordinators of transactions and groups, move between brokers.
 func TestCoordinatorsMove(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 3,
@@ -78,7 +77,7 @@ func TestCoordinatorsMove(t *testing.T) {
 	s.drainExact(5 * time.Minute)
 }
 
-// moveLeaders makes another replica the first of each partition, and elects it.
+// moveLeaders makes another replica the preferred leader of each partition, and elects it.
 func (s *system) moveLeaders() (moved int) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
@@ -111,8 +110,8 @@ func (s *system) moveLeaders() (moved int) {
 	return moved
 }
 
-// TestCompactionWhileRunning: the state table is compacted again and again while it is written, and read by processors
-// that lost their local state.
+// TestCompactionWhileRunning: the state table is compacted repeatedly while it is written, and read by processors that
+// have lost their local state.
 func TestCompactionWhileRunning(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 1, map[string]string{"log.cleaner.backoff.ms": "200"})
@@ -138,11 +137,11 @@ func TestCompactionWhileRunning(t *testing.T) {
 	t.Logf("%d offsets of the state table written, %d records left; local states lost: %d", written, left, losses)
 	require.Less(t, left, written/2, "the state table was not compacted")
 	require.Positive(t, losses)
-	s.requireExact() // and no seq of like-updates is missing: its lag protects it
+	s.requireExact() // includes like-updates: its compaction lag protects it
 }
 
-// TestCommittedOffsetsExpire: a group without members loses its committed offsets after a while. The progress record
-// says where to go on.
+// TestCommittedOffsetsExpire: a group without members eventually loses its committed offsets. The progress record has
+// the position to resume from.
 func TestCommittedOffsetsExpire(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 1,
@@ -173,8 +172,8 @@ func TestCommittedOffsetsExpire(t *testing.T) {
 	require.Equal(t, s.partitions, known(), "committed anew")
 }
 
-// TestTransactionRate: three brokers, replication 3, transactions of one event each. How many a second and partition?
-// The brokers' default settings.
+// TestTransactionRate measures transactions of one event each, per second and partition, on three brokers with
+// replication factor 3 and default settings.
 func TestTransactionRate(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 3, nil)
@@ -188,8 +187,8 @@ func TestTransactionRate(t *testing.T) {
 	s.drainExact(10 * time.Minute)
 }
 
-// TestRecoveryTime: three brokers, replication 3. How long is a process away that was killed, with its local state and
-// without?
+// TestRecoveryTime measures how long a killed process is unavailable, with its local state and without it, on three
+// brokers with replication factor 3.
 func TestRecoveryTime(t *testing.T) {
 	tier.Nightly(t)
 	s := newOwnSystem(t, 4, 3, nil)
@@ -246,20 +245,20 @@ func (r *twoReplicas) set() kadm.TopicsSet {
 	return set
 }
 
-// electUncleanly has the second, which was down, lead without what only the first has.
+// electUncleanly makes the second broker, which was down, the leader, without the records that only the first has.
 func (r *twoReplicas) electUncleanly() {
 	require.NoError(r.t, r.first.Kill())
 	require.NoError(r.t, r.second.Start(r.t.Context()))
 	waitFor(r.t, time.Minute, "the second to lead", func() bool {
 		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 		defer cancel()
-		// kafka-leader-election.sh --election-type unclean
+		// Like kafka-leader-election.sh --election-type unclean.
 		_, err := r.admin().ElectLeaders(ctx, kadm.ElectLiveReplica, r.set())
 		return err == nil && r.now().Leader == 1
 	})
 }
 
-// now is the partition as brokers see it, or none without an answer.
+// now returns the current state of the partition, without a leader if no broker answers.
 func (r *twoReplicas) now() kadm.PartitionDetail {
 	topics, err := r.admin().ListTopics(r.t.Context(), r.topic)
 	if err != nil {
@@ -268,7 +267,7 @@ func (r *twoReplicas) now() kadm.PartitionDetail {
 	return topics[r.topic].Partitions[r.partition]
 }
 
-// waitReplicas waits until a broker leads with so many in sync.
+// waitReplicas waits until a broker leads, with that many replicas in sync.
 func (r *twoReplicas) waitReplicas(leader int32, inSync int) {
 	waitFor(r.t, time.Minute, "the replicas of "+r.topic, func() bool {
 		p := r.now()
@@ -276,9 +275,9 @@ func (r *twoReplicas) waitReplicas(leader int32, inSync int) {
 	})
 }
 
-// An unclean leader election takes events away that were folded and counted, and gives their offsets to others. Three
-// brokers; likes/2 is on two of them. The second is down while the first takes events, then the first is lost, and
-// somebody has the second lead.
+// An unclean leader election loses events that have been folded and counted, and assigns their offsets to others. There
+// are three brokers; likes/2 is on two of them. The second is down while the first takes events; then the first dies
+// and an operator makes the second the leader.
 func TestParkAfterAnUncleanElection(t *testing.T) {
 	r := newTwoReplicas(t, schema.TopicLikes, 2)
 	p := newParks(r.system)
@@ -290,10 +289,10 @@ func TestParkAfterAnUncleanElection(t *testing.T) {
 	p.stop()
 	r.electUncleanly()
 	require.NoError(t, r.first.Start(t.Context()))
-	p.like(30) // to beyond where it was folded to: the offset alone does not tell
+	p.like(30) // past the folded offset: the offset alone does not reveal the loss
 	p.start()
 	p.waitParked("likes/2", "data was lost by an unclean leader election", "kudos rebuild --accept-loss")
 	p.othersGoOn(2)
-	require.Contains(t, p.repair("--accept-loss"), // what was counted stays counted
+	require.Contains(t, p.repair("--accept-loss"), // counted likes stay counted
 		"partition 2: offsets 20 to 39 were folded, and then cut off by an unclean leader election")
 }

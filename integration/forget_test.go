@@ -12,14 +12,14 @@ import (
 	"kudos/schema"
 )
 
-// forgotten is what these tests read of the report of `kudos forget`.
+// forgotten has the fields of the report of `kudos forget` that these tests check.
 type forgotten struct {
 	Withdrawn, Left struct{ Likes, Dislikes int64 }
 	Complete        bool
 	Rounds          int
 }
 
-// forget runs `kudos forget` and expects it to end with this code.
+// forget runs `kudos forget` and requires its exit code.
 func (s *system) forget(code int, args ...string) (r forgotten) {
 	s.report(&r, code, append([]string{"forget", "--brokers", s.brokerList(), "--output", "json"}, args...)...)
 	return r
@@ -27,13 +27,13 @@ func (s *system) forget(code int, args ...string) (r forgotten) {
 
 type somebody struct{ post, user uint64 }
 
-// pairPlace is where the state table has a record of a pair.
+// pairPlace is a pair, and the partition of its record in the state table.
 type pairPlace struct {
 	somebody
 	partition int32
 }
 
-// pairsInState are all that the state table has.
+// pairsInState returns all pairs in the state table.
 func (s *system) pairsInState() map[pairPlace]schema.Pair {
 	pairs := map[pairPlace]schema.Pair{}
 	s.readAll(schema.TopicState, func(rec *kgo.Record) {
@@ -50,7 +50,7 @@ func (s *system) pairsInState() map[pairPlace]schema.Pair {
 	return pairs
 }
 
-// withdrawn is how many likes of a user were taken back within the last hour.
+// withdrawn is how many likes of a user were withdrawn within the last hour.
 func (s *system) withdrawn(user uint64) (n int64) {
 	s.readAll(schema.TopicLikes, func(rec *kgo.Record) {
 		var e schema.Event
@@ -62,17 +62,17 @@ func (s *system) withdrawn(user uint64) (n int64) {
 	return n
 }
 
-// killForgetting kills `kudos forget` when it has taken back n likes of a user and waits for them to be counted.
+// killForgetting kills `kudos forget` when it has withdrawn n likes of a user and waits until they are counted.
 func (s *system) killForgetting(user uint64, n int64) {
 	already := s.withdrawn(user)
 	s.killWhen("the withdrawals are in Kafka", func() bool { return s.withdrawn(user)-already == n },
 		"forget", "user", fmt.Sprint(user), "--brokers", s.brokerList())
 }
 
-// A post and a user are forgotten after the import of real input: the counts are those of the input without them, and
-// nobody else is touched. It is stopped on the way, and done again.
+// After importing real data, a post and a user are forgotten: the counts are those of the data without them, and nobody
+// else is affected. The command is interrupted, and repeated.
 func TestForgetOnTheRealStack(t *testing.T) {
-	const post, user, other = 318, 15, 73 // the most liked film, and two who liked much
+	const post, user, other = 318, 15, 73 // the most liked film, and two users with many likes
 	s := verified(t)
 	processor := s.processor("processor").start()
 	events := eachPerson.events(t)
@@ -109,7 +109,7 @@ func TestForgetOnTheRealStack(t *testing.T) {
 	require.Equal(t, ofPost, r.Withdrawn.Likes)
 	require.True(t, r.Complete)
 
-	// Nobody folds: it waits, and is killed there. What it sent is counted all the same.
+	// No processor runs: the command waits, and is killed. What it has sent is counted nevertheless.
 	processor.stop()
 	s.killForgetting(user, ofUser)
 	r = s.forget(1, "user", fmt.Sprint(user), "--timeout", "1s")
@@ -137,7 +137,7 @@ func TestForgetOnTheRealStack(t *testing.T) {
 		require.Zero(t, r.Withdrawn, "the second time, of %v", args)
 		require.Zero(t, r.Rounds)
 	}
-	// Late events of before do not bring the likes back.
+	// Late copies of the old events must not restore the likes.
 	s.produce(events...)
 	s.drain(2 * time.Minute)
 	requireSame(t, "like_count after everything came again", want, s.mysqlCounts())
@@ -145,7 +145,7 @@ func TestForgetOnTheRealStack(t *testing.T) {
 	require.Positive(t, r.Withdrawn.Likes)
 }
 
-// While others toggle, a user who does not is forgotten at once.
+// While others toggle, a user who does not is forgotten completely in the first round.
 func TestForgetWhileLikesPourIn(t *testing.T) {
 	const posts, user, quiet = 50, 100_000, 77
 	s := verified(t)

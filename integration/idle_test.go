@@ -11,8 +11,8 @@ import (
 	"kudos/schema"
 )
 
-// An idle system writes nothing: not to Kafka, not to MySQL; and its groups show no lag to whoever asks Kafka, though
-// the updates end in a commit marker.
+// An idle system writes nothing to Kafka or MySQL. Kafka's own tools show no lag for its groups, although the updates
+// end with a commit marker.
 func TestAnIdleSystemIsQuiet(t *testing.T) {
 	s := newFolded(t, 10_000)
 	lag := func() (lag int64) {

@@ -20,19 +20,19 @@ import (
 	"kudos/integration/tier"
 )
 
-// image is what the Dockerfile makes: files, and how one of them is run.
+// image is the result of the Dockerfile: files, and how to run one of them.
 type image struct {
 	t          testing.TB
-	root       string // a folder with the files
-	contain    string // the program that runs it
+	root       string // the directory of the files
+	contain    string // path of the program that runs it
 	WorkingDir string
 	User       string
 	Env        map[string]string
 	Entrypoint []string
-	Runs       []string // what builds it
+	Runs       []string // build commands
 }
 
-// buildImage does what the Dockerfile says, with the files that .dockerignore lets through.
+// buildImage executes the Dockerfile's commands, on the files that .dockerignore lets through.
 func buildImage(t testing.TB) *image {
 	i := deployed.Read[*image](t, "deploy/Dockerfile")[0]
 	i.t, i.root = t, t.TempDir()
@@ -45,9 +45,9 @@ func buildImage(t testing.TB) *image {
 	}
 	for _, command := range i.Runs {
 		if !strings.Contains(command, "/out/") {
-			continue // it downloads modules, which are here
+			continue // it downloads modules, which are present
 		}
-		// Without the profile of default.pgo, which takes a compilation of everything and changes nothing here.
+		// Without default.pgo, whose use would recompile everything and change nothing here.
 		run := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command, "/out/", i.root+"/"))
 		run.Dir, run.Env = source, append(os.Environ(), "GOFLAGS=-pgo=off", "VERSION=v1.2.3")
 		out, err := run.CombinedOutput()
@@ -59,7 +59,7 @@ func buildImage(t testing.TB) *image {
 	return i
 }
 
-// volume is a folder that only the image's user may write to, as an orchestrator gives it.
+// volume returns a directory that only the image's user may write to, as an orchestrator provides it.
 func (i *image) volume() string {
 	dir := i.t.TempDir()
 	uid, gid := i.user()
@@ -73,7 +73,7 @@ func (i *image) user() (uid, gid int) {
 	return uid, gid
 }
 
-// container makes a program of the image, with settings besides those of the image. The test's end stops it.
+// container returns a program of the image with additional settings. It is stopped at the end of the test.
 func (i *image) container(name, volume string, settings map[string]string, args ...string) *stack.Server {
 	uid, gid := i.user()
 	env := maps.Clone(i.Env)
@@ -93,7 +93,7 @@ func (i *image) container(name, volume string, settings map[string]string, args 
 	})
 }
 
-// run runs a command to its end, and returns what it printed and how it ended.
+// run runs a command to its end, and returns its output and its exit error.
 func (i *image) run(volume string, settings map[string]string, args ...string) (output string, ended error) {
 	p := i.container(args[0], volume, settings, args...)
 	require.NoError(i.t, p.Start(i.t.Context()))
@@ -112,14 +112,12 @@ func (i *image) mustRun(volume string, settings map[string]string, args ...strin
 	require.NoError(i.t, err, "kudos %s\n%s", strings.Join(args, " "), output)
 }
 
-// member is a role that runs in the image.
 type member struct {
 	*process
 	volume   string
 	settings map[string]string
 }
 
-// member starts a role with a volume of its own, if it is to have one.
 func (s *system) member(i *image, role string, hasVolume bool, settings map[string]string) *member {
 	m := &member{process: &process{t: s.t, admin: stack.ReserveForTest(s.t)}}
 	m.settings = map[string]string{"KUDOS_KAFKA_BROKERS": s.brokerList(), "KUDOS_MYSQL_DSN": s.dsn,
@@ -133,9 +131,9 @@ func (s *system) member(i *image, role string, hasVolume bool, settings map[stri
 	return m
 }
 
-// TestTheImageRuns builds what the Dockerfile says, and runs every role of it on a real Kafka and MariaDB as a
-// container would: as nobody in particular, without rights, all but a volume read-only. They start before there are
-// topics and tables, and work once there are; what they leave behind is in their folders.
+// TestTheImageRuns builds the image of the Dockerfile, and runs every role like a container on a real Kafka and
+// MariaDB: as an unprivileged user, without capabilities, with everything but a volume read-only. The roles start
+// before topics and tables exist, and work once they do; their files are in their volumes.
 func TestTheImageRuns(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -194,7 +192,7 @@ func TestTheImageRuns(t *testing.T) {
 	elsewhere.waitLogged("mkdir /elsewhere: read-only file system")
 }
 
-// requireConfined: a process is the image's user, has no rights and can get none.
+// requireConfined: a process runs as the image's user, without capabilities and without a way to gain any.
 func requireConfined(t *testing.T, i *image, pid int) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)

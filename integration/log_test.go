@@ -17,14 +17,14 @@ import (
 	"kudos/schema"
 )
 
-// client is a plain Kafka client, closed with the test.
+// client returns a plain Kafka client that is closed at the end of the test.
 func (s *system) client(opts ...kgo.Opt) *kgo.Client {
 	cl := s.ownClient(opts...)
 	s.t.Cleanup(cl.Close)
 	return cl
 }
 
-// ownClient is closed by the caller: a test that looks again and again keeps none.
+// ownClient returns a client that the caller closes, for helpers that are called repeatedly.
 func (s *system) ownClient(opts ...kgo.Opt) *kgo.Client {
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.brokers...)}, opts...)...)
 	require.NoError(s.t, err)
@@ -38,7 +38,7 @@ func (s *system) admin() *kadm.Client {
 	return s.adm
 }
 
-// oracle reads topics. It has checked nothing: whoever checks makes one of their own.
+// oracle returns an oracle for reading topics. Checks use new oracles.
 func (s *system) oracle() *oracle.Oracle {
 	if s.ora == nil {
 		var err error
@@ -49,7 +49,7 @@ func (s *system) oracle() *oracle.Oracle {
 	return s.ora
 }
 
-// readAll reads all committed records of a topic, from the first to the end as of now.
+// readAll reads all committed records of a topic, from the start to the current end.
 func (s *system) readAll(topic string, each func(*kgo.Record)) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -57,8 +57,8 @@ func (s *system) readAll(topic string, each func(*kgo.Record)) {
 	require.NoError(s.t, err)
 }
 
-// requireDecided waits until no transaction is open in a topic: the broker acknowledges a commit before its marker is
-// in each partition, and until then readers of committed data do not see it.
+// requireDecided waits until no transaction is open in a topic: the broker acknowledges a commit before it has written
+// all markers, and until then readers of committed data do not see it.
 func (s *system) requireDecided(topic string) {
 	waitFor(s.t, 30*time.Second, "the end of all transactions in "+topic, func() bool {
 		ends, err := s.admin().ListEndOffsets(s.t.Context(), topic)
@@ -89,7 +89,7 @@ func (s *system) lastRecords(topic string) map[int32]*kgo.Record {
 // program.
 func (s *system) drain(within time.Duration) {
 	waitSaid(s.t, within, "the log to be drained", func() (bool, any) {
-		// The cheap question first. Not equal: forwarded events and markers are behind.
+		// Do the cheap check first. The two differ by forwarded events and markers at the end.
 		if committed, end := s.standing(); committed < end-int64(s.partitions) {
 			return false, fmt.Sprintf("committed %d of %d offsets", committed, end)
 		}
@@ -107,13 +107,13 @@ func (s *system) left() string {
 	return left
 }
 
-// standing is how far the fold's committed position is, and how long the log is.
+// standing returns the fold's committed position and the length of the log.
 func (s *system) standing() (committed, end int64) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
 	offsets, err := s.admin().FetchOffsets(ctx, schema.GroupFold)
 	if kerr.IsRetriable(err) || errors.Is(err, kerr.GroupIDNotFound) {
-		// The broker's own topics, or the group, are being made.
+		// The broker's internal topics, or the group, are being created.
 		return 0, math.MaxInt64
 	}
 	require.NoError(s.t, err)
@@ -121,7 +121,7 @@ func (s *system) standing() (committed, end int64) {
 	return committed, s.written(ctx, schema.TopicLikes)
 }
 
-// waitFolded waits until the fold's committed position is that far, and returns it.
+// waitFolded waits until the fold's committed position is at least until, and returns it.
 func (s *system) waitFolded(within time.Duration, until int64) (committed int64) {
 	waitSaid(s.t, within, fmt.Sprintf("%d events to be folded", until), func() (bool, any) {
 		committed, _ = s.standing()
@@ -130,7 +130,7 @@ func (s *system) waitFolded(within time.Duration, until int64) (committed int64)
 	return committed
 }
 
-// written is how many offsets of topics are taken; of all topics, if none is named.
+// written is how many offsets are in use in some topics, or in all if none is named.
 func (s *system) written(ctx context.Context, topics ...string) (sum int64) {
 	ends, err := s.admin().ListEndOffsets(ctx, topics...)
 	require.NoError(s.t, err)
@@ -161,7 +161,7 @@ func (s *system) configure(configs map[string]string, topics ...string) {
 	}
 }
 
-// deleteTopic returns when no broker knows the topic any more.
+// deleteTopic deletes a topic, and returns when no broker knows it any more.
 func (s *system) deleteTopic(name string) {
 	_, err := s.admin().DeleteTopic(s.t.Context(), name)
 	require.NoError(s.t, err)
@@ -171,9 +171,9 @@ func (s *system) deleteTopic(name string) {
 	})
 }
 
-// deleteBefore deletes the records of a topic that are before an offset of some partitions, as retention does.
+// deleteBefore deletes the records below an offset in some partitions, like retention.
 func (s *system) deleteBefore(topic string, offsets map[int32]int64) {
-	if topic != schema.TopicLikes { // else Kafka refuses
+	if topic != schema.TopicLikes { // otherwise Kafka refuses
 		s.configure(map[string]string{"cleanup.policy": "compact,delete"}, topic)
 		defer s.configure(map[string]string{"cleanup.policy": "compact"}, topic)
 	}
@@ -187,7 +187,7 @@ func (s *system) deleteBefore(topic string, offsets map[int32]int64) {
 	})
 }
 
-// commitFold is somebody who sets the committed offsets of the fold's group, which has no members.
+// commitFold resets the committed offsets of the fold's group, which has no members, like an operator.
 func (s *system) commitFold(at map[int32]int64) error {
 	offsets := kadm.Offsets{}
 	for p, offset := range at {
@@ -196,10 +196,10 @@ func (s *system) commitFold(at map[int32]int64) error {
 	return s.admin().CommitAllOffsets(s.t.Context(), schema.GroupFold, offsets)
 }
 
-// writer writes many records to a topic, as any franz-go client would.
+// writer writes many records to a topic, with franz-go's defaults.
 type writer struct {
 	cl     *kgo.Client
-	took   func(*kgo.Record) // if not nil, is told of each that Kafka has
+	took   func(*kgo.Record) // called for each acknowledged record, unless nil
 	failed error             // one goroutine calls all promises
 }
 
@@ -221,7 +221,7 @@ func (w *writer) send(rec *kgo.Record) {
 
 func (w *writer) like(e schema.Event) { w.send(record(e)) }
 
-// close returns when Kafka has all records, or an error.
+// close waits until Kafka has acknowledged all records.
 func (w *writer) close() error {
 	defer w.cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -229,7 +229,7 @@ func (w *writer) close() error {
 	return errors.Join(w.cl.Flush(ctx), w.failed)
 }
 
-// pour writes the events that fill sends to likes, and returns when Kafka has them.
+// pour writes the events that fill sends to likes, and returns when Kafka has acknowledged them.
 func (s *system) pour(fill func(send func(schema.Event))) {
 	w := s.writer(schema.TopicLikes)
 	fill(w.like)
@@ -244,8 +244,8 @@ func (s *system) produce(events ...schema.Event) {
 	})
 }
 
-// keepSending has next send events until stop is called, which returns how often it did; after so many it pauses for
-// 10 ms.
+// keepSending calls next repeatedly until stop is called, which returns the number of calls; after each burst of calls
+// it pauses for 10 ms.
 func (s *system) keepSending(burst int, took func(*kgo.Record), next func(send func(schema.Event))) (stop func() int) {
 	w := s.writer(schema.TopicLikes, kgo.MaxBufferedRecords(10_000), kgo.MetadataMaxAge(5*time.Second))
 	w.took = took
@@ -260,7 +260,7 @@ func (s *system) keepSending(burst int, took func(*kgo.Record), next func(send f
 	}).stop
 }
 
-// write writes records to the partitions that they name, as nobody should.
+// write writes records to explicit partitions, bypassing the program.
 func (s *system) write(records ...*kgo.Record) {
 	cl := s.ownClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer cl.Close()
@@ -271,19 +271,19 @@ func record(e schema.Event) *kgo.Record {
 	return &kgo.Record{Key: schema.AppendPostKey(nil, e.PostID), Value: schema.AppendEvent(nil, &e)}
 }
 
-// updateRecord is a record of like-updates, as who writes past the program has it.
+// updateRecord is a record of like-updates, for writes that bypass the program.
 func updateRecord(partition int32, key string, u schema.Update) *kgo.Record {
 	return &kgo.Record{Topic: schema.TopicUpdates, Partition: partition, Key: []byte(key),
 		Value: schema.AppendUpdate(nil, &u)}
 }
 
-// foreignUpdate has so many likes of a minute that is long past.
+// foreignUpdate has some likes in a minute long ago.
 func foreignUpdate(partition int32, post, seq uint64, likes int64) *kgo.Record {
 	return updateRecord(partition, fmt.Sprint(post), schema.Update{Seq: seq,
 		Deltas: []schema.Delta{{Region: schema.UnknownRegion, Minute: 1, Likes: likes}}})
 }
 
-// like is one of nowhere in particular.
+// like returns a like of an unknown region.
 func like(post, user uint64, timeMs int64) schema.Event {
 	return likeIn(schema.UnknownRegion, post, user, timeMs)
 }
@@ -296,7 +296,7 @@ func likeNow(post, user uint64) schema.Event { return like(post, user, time.Now(
 
 func (s *system) postIn(p int32) uint64 { return postFrom(1, p, s.partitions) }
 
-// postFrom is the first post from a number on that lives in a partition.
+// postFrom returns the first post, from post on, that belongs to a partition.
 func postFrom(post uint64, p int32, partitions int) uint64 {
 	for schema.PartitionFor(post, int32(partitions)) != p {
 		post++

@@ -28,7 +28,7 @@ import (
 	"kudos/integration/tier"
 )
 
-// What is shipped for those who watch over kudos.
+// The files for monitoring kudos.
 const (
 	rulesFile     = "../deploy/prometheus/kudos.rules.yaml"
 	dashboardFile = "../deploy/grafana/kudos.json"
@@ -36,8 +36,8 @@ const (
 	autoscaling   = "deploy/kubernetes/overlays/production"
 )
 
-// TestWhatIsWatchedIsThere: every metric that alerts, dashboard, autoscalers and docs name is one of the running
-// system, and every one of the system is in the docs.
+// TestWhatIsWatchedIsThere: every metric in alerts, dashboard, autoscalers and docs exists in the running system, and
+// every metric of the system is in the docs.
 func TestWhatIsWatchedIsThere(t *testing.T) {
 	names, series := watchedSystem(t)
 	docs, err := os.ReadFile(operationsDoc)
@@ -51,7 +51,7 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 			t.Errorf("%s names %s, which is not there", operationsDoc, name[1])
 		}
 	}
-	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(string(docs), -1) // not always
+	mayBe := regexp.MustCompile("`…(_[a-z_]+)`").FindAllStringSubmatch(string(docs), -1) // not always present
 	for name := range names {
 		if slices.ContainsFunc(mayBe, func(m []string) bool { return strings.HasSuffix(name, m[1]) }) {
 			continue
@@ -62,7 +62,7 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 		}
 	}
 
-	// Prometheus' own code says what is in rules and dashboard.
+	// Prometheus' own parser extracts the metrics from rules and dashboard.
 	check := exec.CommandContext(t.Context(), "go", "run", ".", "../"+rulesFile, "../"+dashboardFile)
 	check.Dir, check.Stderr = "promcheck", t.Output()
 	out, err := check.Output()
@@ -82,7 +82,7 @@ func TestWhatIsWatchedIsThere(t *testing.T) {
 	}
 }
 
-// autoscaled are the labels of metrics by which processes are made more or fewer, as labelled writes them.
+// autoscaled returns the metrics of the autoscalers with their labels, formatted by labelled.
 func autoscaled(t *testing.T) (asked []string) {
 	for _, o := range deployed.Read[struct {
 		Spec struct {
@@ -110,15 +110,15 @@ func labelled(metric, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", metric, label, value)
 }
 
-// watchedSystem runs every role, has each do its work, and returns the names of what they show, and each with each of
-// its labels.
+// watchedSystem runs every role, has each do its work, and returns the names of their metrics, and the names with each
+// label.
 func watchedSystem(t *testing.T) (names, series map[string]bool) {
 	s := verified(t)
-	s.brokers = append(s.brokers, stack.ReserveForTest(t)) // one that is away: connections fail
+	s.brokers = append(s.brokers, stack.ReserveForTest(t)) // an unavailable one: connections fail
 	api, r := stack.ReserveForTest(t), s.reader("reader")
 	roles := []*process{
 		s.processor("processor", "--set", "processor.standby=true"),
-		s.processor("another", "--set", "processor.standby=true"), // which the copies are of
+		s.processor("another", "--set", "processor.standby=true"), // the source of the standby replicas
 		s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s"),
 		r.process,
 		s.role("producer", "producer", "--set", "producer.http_addr="+api),
@@ -158,7 +158,7 @@ func watchedSystem(t *testing.T) (names, series map[string]bool) {
 	return names, series
 }
 
-// samples are the names by which a family can be asked for.
+// samples returns the names by which a metric family can be queried.
 func samples(name string, f *dto.MetricFamily) map[string]bool {
 	if f.GetType() != dto.MetricType_HISTOGRAM {
 		return map[string]bool{name: true}
@@ -166,7 +166,7 @@ func samples(name string, f *dto.MetricFamily) map[string]bool {
 	return map[string]bool{name + "_bucket": true, name + "_sum": true, name + "_count": true, name: true}
 }
 
-// TestEveryAlertHasARunbook: its heading is where the alert says, and there is none without an alert.
+// TestEveryAlertHasARunbook: every alert links to a heading, and every runbook belongs to an alert.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	text, err := os.ReadFile(rulesFile)
 	require.NoError(t, err)
@@ -197,7 +197,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	require.ElementsMatch(t, alerts, headings)
 }
 
-// traceCollector takes spans as an OpenTelemetry collector does.
+// traceCollector receives spans like an OpenTelemetry collector.
 type traceCollector struct {
 	*httptest.Server
 	mu struct {
@@ -227,7 +227,7 @@ func newTraceCollector(t *testing.T) *traceCollector {
 	return c
 }
 
-// named returns the spans by name; of HTTP requests the name is their method.
+// named returns the spans by name; HTTP requests are named after their method.
 func (c *traceCollector) named() map[string][]*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func (c *traceCollector) named() map[string][]*tracepb.Span {
 	return spans
 }
 
-// TestOneLikeIsTraced from the request to MySQL and the readers; others leave nothing.
+// TestOneLikeIsTraced from the request to MySQL and the readers; unsampled likes leave no spans.
 func TestOneLikeIsTraced(t *testing.T) {
 	tier.Test(t)
 	c := newTraceCollector(t)

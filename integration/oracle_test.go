@@ -38,7 +38,7 @@ func countsIn(t testing.TB, db *sqlx.DB) map[uint64]count {
 	return counts
 }
 
-// requireSame compares counts, and tells a few of those that differ.
+// requireSame compares counts, and reports a few of the differences.
 func requireSame(t testing.TB, what string, want, have map[uint64]count) {
 	d := differences(what, want, have)
 	require.Zero(t, d.Total, d.String())
@@ -49,7 +49,6 @@ func differences(what string, want, have map[uint64]count) (d oracle.Differences
 	return d
 }
 
-// waitSame is requireSame once the counts have come.
 func waitSame(t testing.TB, what string, want map[uint64]count, have func() map[uint64]count) {
 	waitSaid(t, 2*time.Minute, what, func() (bool, any) {
 		d := differences(what, want, have())
@@ -68,8 +67,8 @@ func (s *system) databases() (dbs []*sql.DB) {
 	return dbs
 }
 
-// check has the oracle look at everything: MySQL, like-updates, dead letters and the state table. All events must have
-// come to MySQL.
+// check lets an oracle check everything: MySQL, like-updates, dead letters and the state table. All events must have
+// been applied.
 func (s *system) check(acks ...oracle.Ack) *oracle.Differences {
 	o, err := oracle.New(s.brokers)
 	require.NoError(s.t, err)
@@ -84,7 +83,7 @@ func (s *system) check(acks ...oracle.Ack) *oracle.Differences {
 	return &v.Differences
 }
 
-// requireExact checks everything that a log of events must have led to; what was acknowledged is in it.
+// requireExact checks everything that must follow from the log, and that the acknowledged events are in it.
 func (s *system) requireExact(acks ...oracle.Ack) {
 	d := s.check(acks...)
 	require.Zero(s.t, d.Total, d.String())
@@ -95,8 +94,8 @@ func (s *system) drainExact(within time.Duration) {
 	s.requireExact()
 }
 
-// requireCounted checks MySQL alone, like_count and like_hourly against the fold: for like-updates that are not whole
-// any more, because they were compacted or deleted.
+// requireCounted checks only MySQL, like_count and like_hourly against the fold: for like-updates that were compacted
+// or deleted.
 func (s *system) requireCounted() {
 	d := s.check()
 	require.Zero(s.t, d.Of("I1"), d.String())

@@ -14,10 +14,10 @@ import (
 	"kudos/schema"
 )
 
-// Parks, not skips: each cause that no retry repairs is made for real. The partition parks, the others go on, readiness
-// and log name the remedy, and the remedy works.
+// Every cause that a retry cannot repair is created for real. The partition must park and not skip anything, the others
+// must continue, readiness and log must name the action, and the action must work.
 
-// parks is a processor whose partitions have one post each, liked by ever new users.
+// parks is a processor whose partitions have one post each, liked by new users each time.
 type parks struct {
 	*system
 	processor *process
@@ -34,7 +34,7 @@ func newParks(s *system) *parks {
 	return p
 }
 
-// newUnknownParks has a running processor of which nothing is known.
+// newUnknownParks has a running processor, without any likes yet.
 func newUnknownParks(s *system) *parks {
 	p := &parks{system: s, post: map[int32]uint64{}, want: map[int32]int64{}}
 	for partition := range int32(s.partitions) {
@@ -49,7 +49,7 @@ func newRealParks(t *testing.T) *parks { return newParks(verified(t)) }
 func (p *parks) start() { p.processor.start() }
 func (p *parks) stop()  { p.processor.stop() }
 
-// like has n new users like the post of each partition.
+// like makes n new users like the post of each partition.
 func (p *parks) like(n int) {
 	p.pour(func(send func(schema.Event)) {
 		for range n {
@@ -70,18 +70,18 @@ func (p *parks) counts() map[int32]int64 {
 	return counts
 }
 
-// waitCounted waits for the counts to be those wanted, all partitions ready.
+// waitCounted waits for the expected counts, and until all partitions are ready.
 func (p *parks) waitCounted() {
 	p.waitSaid("counts", func() (bool, any) { return maps.Equal(p.want, p.counts()), p.counts() })
 	p.processor.waitReady()
 }
 
-// waitSaid waits a minute at most, and tells which counts there should be.
+// waitSaid waits up to a minute; a failure also shows the expected counts.
 func (p *parks) waitSaid(what string, condition func() (bool, any)) {
 	waitSaid(p.t, time.Minute, fmt.Sprintf("%s, with counts %v", what, p.want), condition)
 }
 
-// waitNotReady waits until the processor says why it is not ready: what stands after some words.
+// waitNotReady waits until the readiness error contains why and remedy after some text.
 func (p *parks) waitNotReady(after, why, remedy string) {
 	p.waitSaid("readiness: "+after, func() (bool, any) {
 		ready, text := p.processor.said("readyz")
@@ -91,13 +91,13 @@ func (p *parks) waitNotReady(after, why, remedy string) {
 	require.Contains(p.t, p.processor.logged(), remedy)
 }
 
-// waitParked waits until readiness and log tell of a partition why it is parked, and what helps.
+// waitParked waits until readiness and log say that a partition is parked, why, and what to do.
 func (p *parks) waitParked(partition, why, remedy string) {
 	p.waitNotReady(partition+" parked: ", why, remedy)
 	require.Contains(p.t, p.processor.logged(), "partition is parked")
 }
 
-// othersGoOn sees to it that all partitions but one still count.
+// othersGoOn checks that all other partitions still count.
 func (p *parks) othersGoOn(parked int32) {
 	stands := p.counts()[parked]
 	p.like(5)
@@ -109,14 +109,14 @@ func (p *parks) othersGoOn(parked int32) {
 	require.Equal(p.t, stands, p.counts()[parked], "the parked partition counts nothing")
 }
 
-// mended likes some more and sees all counted, and that an audit has no objection.
+// mended sends more likes, and checks that they are counted and that an audit finds no difference.
 func (p *parks) mended() {
 	p.like(5)
 	p.waitCounted()
 	p.audit(0, "--deep")
 }
 
-// repair rebuilds while the processor is stopped, sees that all is well after it, and returns what the rebuild said.
+// repair rebuilds while the processor is stopped, checks that counting works afterwards, and returns the output.
 func (p *parks) repair(args ...string) (said string) {
 	p.stop()
 	said = p.rebuild(args...).stdout
@@ -125,7 +125,7 @@ func (p *parks) repair(args ...string) (said string) {
 	return said
 }
 
-// The row of a partition is lost from MySQL.
+// MySQL has lost the row of a partition.
 func TestParkAtAMissingPosition(t *testing.T) {
 	p := newRealParks(t)
 	p.db.MustExec("DELETE FROM applied_offset WHERE partition_id = 2")
@@ -135,7 +135,7 @@ func TestParkAtAMissingPosition(t *testing.T) {
 	p.mended()
 }
 
-// like-updates of another making: of it deleted and created again.
+// like-updates was deleted and recreated.
 func TestParkAtUpdatesMadeAnew(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
@@ -173,7 +173,7 @@ func TestParkAtLikesMadeAnew(t *testing.T) {
 	require.Contains(t, p.rebuild("--accept-loss").stdout, "partition 2: nothing is lost")
 	p.start()
 	p.like(5)
-	p.waitCounted() // what was counted stays counted
+	p.waitCounted() // counted likes stay counted
 }
 
 // `kudos topics apply` could not write to the last partition.
@@ -191,16 +191,16 @@ func TestParkAtAMissingProgressRecord(t *testing.T) {
 	p.waitParked("likes/3", "no progress record", "kudos topics apply")
 	p.othersGoOn(3)
 	p.stop()
-	p.deleteBefore(schema.TopicUpdates, map[int32]int64{3: 1}) // who wrote there takes it away
+	p.deleteBefore(schema.TopicUpdates, map[int32]int64{3: 1}) // the writer removes its record
 	p.topicsApply()
 	p.start()
-	// its position is gone, or beyond what is written again
+	// The position is missing, or beyond the rewritten updates.
 	p.waitParked("like-updates/3", "like-updates/3", "kudos rebuild")
 	p.rebuild()
 	p.mended()
 }
 
-// Retention deletes events that were not folded yet.
+// Retention has deleted events that were not folded yet.
 func TestParkWhereEventsAreGone(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
@@ -213,7 +213,7 @@ func TestParkWhereEventsAreGone(t *testing.T) {
 	require.Contains(t, p.repair("--accept-loss"), "partition 2: offsets 20 to 29 were deleted before they were folded")
 }
 
-// Somebody has added partitions: posts live elsewhere, and nothing may go on until they have moved.
+// Partitions were added: posts belong elsewhere, and nothing may continue until they have moved.
 func TestParkAtAnotherPartitionCount(t *testing.T) {
 	p := newRealParks(t)
 	p.stop()
@@ -233,7 +233,7 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 	p.mended()
 }
 
-// MySQL is away: the counts wait, and nothing else does.
+// While MySQL is unavailable, only the counts wait.
 func TestParkWhileMySQLIsAway(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -255,15 +255,15 @@ func TestParkWhileMySQLIsAway(t *testing.T) {
 	p.mended()
 }
 
-// commit is somebody who resets the group of the fold, which has no members.
+// commit resets the fold's group, which has no members, like an operator.
 func (p *parks) commit(partition int32, at int64) {
 	waitFor(p.t, time.Minute, "the group to be empty", func() bool {
 		return p.commitFold(map[int32]int64{partition: at}) == nil
 	})
 }
 
-// tear has n new users like the post of a partition, and like-updates and the committed offset have it, but the state
-// table has not: Kafka committed a transaction in part, or the state table went back.
+// tear makes n new users like the post of a partition, such that like-updates and the committed offset include it and
+// the state table does not: as if Kafka had torn a transaction, or the state table was rewound.
 func (p *parks) tear(partition int32, n int) {
 	post, at := p.post[partition], time.Now().UnixMilli()
 	progress := p.progress()[partition]
@@ -283,7 +283,7 @@ func (p *parks) tear(partition int32, n int) {
 	p.commit(partition, next)
 }
 
-// recommits has a partition, of which the group was reset, go on from where the state table stands.
+// recommits makes a partition whose group was reset resume from the position in the state table.
 func (p *parks) recommits(partition int32, reset int64) {
 	p.stop()
 	stands := p.progress()[partition].NextOffset
@@ -304,7 +304,7 @@ func (p *parks) recommits(partition int32, reset int64) {
 	p.mended()
 }
 
-// updatesAgain has a partition, whose state table is behind what was published, go on from there, with like-updates
+// updatesAgain makes a partition whose state table is behind the published updates resume from there, with like-updates
 // recreated.
 func (p *parks) updatesAgain(partition int32) {
 	p.stop()
@@ -323,12 +323,12 @@ func (p *parks) updatesAgain(partition int32) {
 	p.mended()
 }
 
-// The state table is not where the group's committed offset says: nothing but that is wrong, or the state table is.
+// The state table and the group's committed offset disagree: because of the offset, or because of the state table.
 func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
 	p := newRealParks(t)
 	p.recommits(2, 5)
 	p.recommits(2, 1000)
-	// Each remedy does for what it can do more than there is need of.
+	// An action with a wider effect than necessary also works.
 	p.stop()
 	p.commit(2, 5)
 	p.rebuild("--from-events")
@@ -348,7 +348,7 @@ func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
 	p.repair("--from-events")
 }
 
-// Retention has deleted events that were folded: likes alone does not explain the state table any more.
+// Retention has deleted folded events: the state table can no longer be derived from likes.
 func TestRegressStateParkOnAnOldCluster(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -359,7 +359,7 @@ func TestRegressStateParkOnAnOldCluster(t *testing.T) {
 	p.updatesAgain(2)
 }
 
-// Reactions have moved between partitions: likes alone does not explain the state table any more.
+// Reactions have moved between partitions: the state table can no longer be derived from likes.
 func TestRegressStateParkAfterARepartition(t *testing.T) {
 	p := newRealParks(t)
 	p.repartition(6)

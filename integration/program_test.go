@@ -24,7 +24,7 @@ import (
 	"kudos/integration/stack"
 )
 
-// missing skips a test that cannot run here. CI has everything, so there it fails.
+// missing skips a test that lacks what it needs. In CI, which has everything, it fails the test.
 func missing(t testing.TB, what string) {
 	if os.Getenv("CI") != "" {
 		require.FailNow(t, what)
@@ -40,13 +40,12 @@ func needPrograms(t testing.TB, programs ...string) {
 	}
 }
 
-// outcome is what a command printed and how it ended.
 type outcome struct {
 	code           int
 	stdout, stderr string
 }
 
-// run runs the program to its end, whatever that is.
+// run runs the program, whatever its exit code.
 func (s *system) run(args ...string) outcome {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -60,7 +59,7 @@ func (s *system) run(args ...string) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// fails runs the program, which must end with code 1 and say why it does not do what it is told.
+// fails runs the program, which must exit with code 1 and say why.
 func (s *system) fails(args []string, says ...string) {
 	out := s.run(args...)
 	require.Equal(s.t, 1, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
@@ -69,21 +68,21 @@ func (s *system) fails(args []string, says ...string) {
 	}
 }
 
-// report reads the JSON that a command prints, which must end with this code.
+// report decodes the JSON output of a command, and requires its exit code.
 func (s *system) report(into any, code int, args ...string) {
 	out := s.run(args...)
 	require.Equal(s.t, code, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
 	require.NoError(s.t, json.Unmarshal([]byte(out.stdout), into), "%s", out.stdout)
 }
 
-// command runs the program to its end, which must be a good one, and returns what it printed.
+// command runs the program, which must succeed, and returns its output.
 func (s *system) command(args ...string) string {
 	out := s.run(args...)
 	require.Zero(s.t, out.code, "kudos %v: %s%s", args, out.stdout, out.stderr)
 	return out.stdout + out.stderr
 }
 
-// killWhen starts a command, and kills it before its end when a condition holds.
+// killWhen starts a command, and kills it when a condition holds.
 func (s *system) killWhen(what string, condition func() bool, args ...string) {
 	cmd := exec.CommandContext(s.t.Context(), s.program, args...)
 	require.NoError(s.t, cmd.Start())
@@ -92,7 +91,7 @@ func (s *system) killWhen(what string, condition func() bool, args ...string) {
 	require.Error(s.t, cmd.Wait(), "it was not done yet")
 }
 
-// on is a command on the brokers and the databases of the system.
+// on adds the flags for the brokers and databases of the system.
 func (s *system) on(args ...string) []string {
 	return append(args, "--brokers", s.brokerList(), "--set", s.mysql())
 }
@@ -101,14 +100,14 @@ func (s *system) operate(args ...string) outcome {
 	return s.run(s.on(args...)...)
 }
 
-// process is a role, whose admin server is at the same address whenever it is started again.
+// process is a role whose admin server keeps its address over restarts.
 type process struct {
 	*stack.Server
 	t     testing.TB
 	admin string // host:port
 }
 
-// process makes one, which is stopped at the end of the test.
+// process returns a process that is stopped at the end of the test.
 func (s *system) process(name, dir string, args ...string) *process {
 	p := &process{t: s.t, admin: stack.ReserveForTest(s.t)}
 	p.Server = stack.ProgramForTest(s.t, stack.ProgramOptions{
@@ -117,12 +116,12 @@ func (s *system) process(name, dir string, args ...string) *process {
 	return p
 }
 
-// role makes a process of a role that needs nothing but the brokers.
+// role returns a process of a role that needs only the brokers.
 func (s *system) role(name, role string, args ...string) *process {
 	return s.process(name, s.t.TempDir(), append([]string{role, "--brokers", s.brokerList()}, args...)...)
 }
 
-// processor makes a processor with a state folder of its own; args are more flags.
+// processor returns a processor with its own state directory; args are additional flags.
 func (s *system) processor(name string, args ...string) *process {
 	dir := s.t.TempDir()
 	return s.process(name, dir, append(s.on("processor", "--set", "processor.session_timeout="+s.sessionTimeout,
@@ -140,7 +139,7 @@ func (s *system) ranker(name string, args ...string) *process {
 		"--set", "ranker.emit_interval="+cmp.Or(s.emitInterval, "50ms")), args...)...)
 }
 
-// reader is a reader with a local store of its own.
+// reader is a reader with its own local store.
 type reader struct {
 	*process
 	base, stateDir string // base: http://host:port
@@ -155,7 +154,7 @@ func (s *system) reader(name string, args ...string) *reader {
 	return r
 }
 
-// startReader starts a reader; it is not ready yet.
+// startReader starts a reader without waiting until it is ready.
 func (s *system) startReader(name string, args ...string) *reader {
 	r := s.reader(name, args...)
 	r.start()
@@ -187,12 +186,11 @@ func (p *process) waitReady() {
 	})
 }
 
-// waitAlive waits until its admin server answers.
 func (p *process) waitAlive() {
 	waitFor(p.t, time.Minute, p.String()+" to answer", func() bool { alive, _ := p.said("livez"); return alive })
 }
 
-// said is what its admin server answers, and whether all is well.
+// said returns the response of the admin server, and whether it was successful.
 func (p *process) said(of string) (well bool, text string) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + p.admin + "/" + of)
@@ -211,7 +209,6 @@ func (p *process) logged() string {
 	return string(text)
 }
 
-// waitLogged waits until its log has all of these words.
 func (p *process) waitLogged(words ...string) {
 	waitFor(p.t, time.Minute, fmt.Sprintf("%s to log %q", p, words), func() bool {
 		log := p.logged()
@@ -229,13 +226,13 @@ func (p *process) metrics() map[string]*dto.MetricFamily {
 	return families
 }
 
-// sample is the value of a counter or gauge, and its labels.
+// sample is the value of a counter or gauge, with its labels.
 type sample struct {
 	value  float64
 	labels map[string]string
 }
 
-// samples are those of a metric that have these labels.
+// samples returns the samples of a metric that have these labels.
 func (p *process) samples(name string, labels map[string]string) (found []sample) {
 	for _, m := range p.metrics()[name].GetMetric() {
 		s := sample{m.GetCounter().GetValue() + m.GetGauge().GetValue(), map[string]string{}}
@@ -253,7 +250,7 @@ func (p *process) samples(name string, labels map[string]string) (found []sample
 	return found
 }
 
-// sum is that of a metric over all labels but these.
+// sum adds up the samples of a metric that have these labels.
 func (p *process) sum(name string, labels map[string]string) (sum float64) {
 	for _, s := range p.samples(name, labels) {
 		sum += s.value

@@ -21,11 +21,11 @@ import (
 	"kudos/schema"
 )
 
-// BenchmarkLive measures live counts: one post takes 20,000 likes a second for 30 seconds (KUDOS_TEST_RATE,
-// KUDOS_TEST_SECONDS), while 2,000 subscribers (KUDOS_TEST_STREAMS) look on, half of them by SSE, half by WebSocket.
-// Kafka, a processor, a reader and all subscribers are on this machine. Freshness is how long it takes from a like's
-// handing over to the Kafka client until a subscriber has a count that holds it, of each hundredth like and every
-// subscriber. Each must see the final count. Run it with -benchtime 1x.
+// BenchmarkLive measures live counts: one post gets 20,000 likes per second for 30 seconds (KUDOS_TEST_RATE,
+// KUDOS_TEST_SECONDS) and has 2,000 subscribers (KUDOS_TEST_STREAMS), half of them over SSE, half over WebSocket.
+// Kafka, a processor, a reader and all subscribers run on this machine. Freshness is the time from passing a like to
+// the Kafka client until a subscriber has a count that includes it, for every hundredth like and every subscriber. Each
+// must see the final count. Run it with -benchtime 1x.
 func BenchmarkLive(b *testing.B) {
 	streams, rate, seconds := fromEnv(b, "KUDOS_TEST_STREAMS", 2000), fromEnv(b, "KUDOS_TEST_RATE", 20_000),
 		fromEnv(b, "KUDOS_TEST_SECONDS", 30)
@@ -70,12 +70,12 @@ func BenchmarkLive(b *testing.B) {
 	}
 }
 
-// liveLoad is one post, its likes and who looks on.
+// liveLoad is one post, its likes and its subscribers.
 type liveLoad struct {
 	s     *system
 	likes int
-	// sent is when each like was handed over, Unix nanoseconds. They are of one partition and
-	// each of another user, so that a count of n holds the first n.
+	// sent is when each like was passed to the client, in Unix nanoseconds. The likes are in one partition and each
+	// from another user, so a count of n includes the first n.
 	sent     []atomic.Int64
 	messages atomic.Int64
 
@@ -101,7 +101,7 @@ func (l *liveLoad) publish(rate int) {
 	require.NoError(l.s.t, w.close())
 }
 
-// watch is one subscriber, until it has the final count.
+// watch is one subscriber; it ends at the final count.
 func (l *liveLoad) watch(ctx context.Context, url string, sse bool, ready func()) error {
 	subscribe := overWebSocket
 	if sse {

@@ -19,7 +19,7 @@ import (
 
 func (r *reader) requests() float64 { return r.sum("kudos_reader_requests_total", nil) }
 
-// ask sends a request and decodes its answer into a T, if its status is the one wanted.
+// ask sends a request and decodes the response into a T, if its status is the expected one.
 func ask[T any](ctx context.Context, method, url string, body any, want int) (into T, err error) {
 	var sent []byte
 	if body != nil {
@@ -57,18 +57,18 @@ func mustAsk[T any](t testing.TB, method, url string, body any, want int) T {
 	return into
 }
 
-// get is a GET that must be answered well.
+// get sends a GET that must succeed.
 func get[T any](t testing.TB, format string, args ...any) T {
 	return mustAsk[T](t, http.MethodGet, fmt.Sprintf(format, args...), nil, http.StatusOK)
 }
 
-// putLike has a user like a post through a producer (http://host:port).
+// putLike makes a user like a post through a producer (http://host:port).
 func putLike(t testing.TB, producer string, post, user uint64) place {
 	return mustAsk[place](t, http.MethodPut, fmt.Sprintf("%s/v1/posts/%d/likes/%d", producer, post, user), nil,
 		http.StatusAccepted)
 }
 
-// counted are the counts that a reader has of posts, zeros left out, by no code but this.
+// counted reads the counts of posts from a reader, zeros left out, independently of the program's code.
 func (r *reader) counted(posts []uint64) map[uint64]count {
 	counts := map[uint64]count{}
 	for part := range slices.Chunk(posts, 1000) {
@@ -97,13 +97,13 @@ func (r *reader) waitCounts(want map[uint64]count) {
 	})
 }
 
-// exactness is an oracle and what it needs for readers.
+// exactness is an oracle with helpers for readers.
 type exactness struct {
 	*oracle.Oracle
 	t testing.TB
 }
 
-// bounded is for one look at everything.
+// bounded returns a context for one full check.
 func (e *exactness) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.t.Context(), 3*time.Minute)
 }
@@ -115,7 +115,6 @@ func (s *system) exactness() *exactness {
 	return &exactness{o, s.t}
 }
 
-// wait waits until a reader is ready and has all that is in likes.
 func (e *exactness) wait(r *reader) {
 	waitSaid(e.t, time.Minute, r.String()+" to have it all", func() (bool, any) {
 		if !r.ready() {
@@ -129,7 +128,7 @@ func (e *exactness) wait(r *reader) {
 	})
 }
 
-// require compares what a reader says when it has it all.
+// require compares what a reader says once it has read everything.
 func (e *exactness) require(r *reader, depth oracle.Depth) {
 	e.wait(r)
 	began := time.Now()
@@ -141,8 +140,8 @@ func (e *exactness) require(r *reader, depth oracle.Depth) {
 	e.t.Logf("%s: %d answers, in %v", r, v.Answers, time.Since(began).Round(time.Millisecond))
 }
 
-// judge wants each answer to be the fold of just what it says to be as of, and the answers to be of so many different
-// places at least.
+// judge requires each response to be the fold up to exactly its as_of, with a minimum number of distinct positions
+// among the responses.
 func (e *exactness) judge(w *oracle.Watched, places int) {
 	ctx, cancel := e.bounded()
 	defer cancel()
@@ -153,12 +152,11 @@ func (e *exactness) judge(w *oracle.Watched, places int) {
 	require.Greater(e.t, v.Places, places)
 }
 
-// task is something that goes on beside the test.
 type task[T any] struct {
 	t      testing.TB
 	cancel context.CancelFunc
 	done   chan struct{}
-	value  T // when done is closed
+	value  T // valid once done is closed
 	err    error
 }
 
@@ -174,19 +172,17 @@ func background[T any](t testing.TB, run func(context.Context) (T, error)) *task
 	return b
 }
 
-// wait returns what came of it.
 func (b *task[T]) wait() T {
 	select {
 	case <-b.done:
 	case <-time.After(2 * time.Minute):
-		b.cancel() // and it says how far it was
+		b.cancel() // its error says how far it got
 		<-b.done
 	}
 	require.NoError(b.t, b.err)
 	return b.value
 }
 
-// stop ends it first.
 func (b *task[T]) stop() T {
 	b.cancel()
 	return b.wait()

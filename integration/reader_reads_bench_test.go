@@ -26,10 +26,10 @@ import (
 )
 
 // BenchmarkReads measures reads of counts from a view of a million posts (KUDOS_TEST_POSTS): single ones and pages of
-// 50, of random posts, by 32 clients at a time that ask again and again; and the same reads from MariaDB (primary key,
-// IN) and from Redis (MGET), all servers and clients on this machine. They take turns, five seconds each, three times;
-// the figures are medians, and the ratios are within a round. Where redis-server is not installed it is left out. Run
-// it with -benchtime 1x.
+// 50, of random posts, by 32 concurrent clients in a closed loop; and the same reads from MariaDB (primary key, IN) and
+// from Redis (MGET), with all servers and clients on this machine. They take turns, five seconds each, three times; the
+// figures are medians, and the ratios are within a round. Redis is left out if redis-server is not installed. Run it
+// with -benchtime 1x.
 func BenchmarkReads(b *testing.B) {
 	posts := fromEnv(b, "KUDOS_TEST_POSTS", 1_000_000)
 	for range b.N {
@@ -63,13 +63,12 @@ func (s *system) likeEach(posts int) {
 	})
 }
 
-// target is a server that has the counts.
 type target struct {
 	name string
 	dial dialer
 }
 
-// dialer makes a client, which reads the counts of posts and returns their sum.
+// dialer returns a client that reads the counts of posts and returns their sum.
 type dialer func(context.Context) (read func(posts []uint64) (sum int64, err error), close func(), err error)
 
 const (
@@ -78,7 +77,6 @@ const (
 	readFor     = 5 * time.Second
 )
 
-// readFigures are of one target in one round.
 type readFigures struct{ perSecond, p50, p99 float64 }
 
 func compareReads(b *testing.B, targets []target, posts, page int) {
@@ -145,7 +143,7 @@ func measureReads(b *testing.B, t target, posts, page int) readFigures {
 	return readFigures{float64(len(all)) / readFor.Seconds(), at(50), at(99)}
 }
 
-// dialReader reads over HTTP/1.1 on a connection of its own, as a service with a pool would.
+// dialReader reads over HTTP/1.1 on its own connection, like a service with a connection pool.
 func dialReader(base string) dialer {
 	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
 		u, err := url.Parse(base)
@@ -178,7 +176,7 @@ func dialReader(base string) dialer {
 	}
 }
 
-// likesIn are those of a post or of several.
+// likesIn returns the likes of one post or the sum of several.
 func likesIn(body []byte) (sum int64, err error) {
 	var answer struct {
 		Likes int64
@@ -200,7 +198,7 @@ func joined(posts []uint64) string {
 	return string(text[:len(text)-1])
 }
 
-// dialMariaDB reads by primary key, on a connection of its own.
+// dialMariaDB reads by primary key, on its own connection.
 func (s *system) dialMariaDB() dialer {
 	return func(ctx context.Context) (func([]uint64) (int64, error), func(), error) {
 		db, err := sql.Open("mysql", s.dsn)
@@ -228,7 +226,7 @@ func (s *system) dialMariaDB() dialer {
 	}
 }
 
-// startRedis starts a Redis, without persistence, that has the counts.
+// startRedis starts a Redis without persistence and fills in the counts.
 func startRedis(b *testing.B, posts int) dialer {
 	server, err := stack.StartRedis(b.Context(), stack.RedisOptions{})
 	require.NoError(b, err)
@@ -270,7 +268,7 @@ func startRedis(b *testing.B, posts int) dialer {
 	}
 }
 
-// resp is a command as Redis reads it.
+// resp encodes a command in Redis' protocol.
 func resp(words ...string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {
@@ -279,7 +277,7 @@ func resp(words ...string) []byte {
 	return b
 }
 
-// sumOf reads an array of numbers.
+// sumOf reads an array of numbers and adds them up.
 func sumOf(in *bufio.Reader) (sum int64, err error) {
 	number := func(prefix string) (int64, error) {
 		line, err := in.ReadSlice('\n')

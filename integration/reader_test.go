@@ -22,7 +22,7 @@ import (
 	"kudos/schema"
 )
 
-// hot are the posts with the most events, and all users.
+// hot returns the posts with the most events, and all users.
 func hot(events []schema.Event, n int) (posts, users []uint64) {
 	times, all := map[uint64]int{}, map[uint64]bool{}
 	for _, e := range events {
@@ -35,7 +35,7 @@ func hot(events []schema.Event, n int) (posts, users []uint64) {
 	return posts[:n], slices.Sorted(maps.Keys(all))
 }
 
-// killReader kills a reader while the log is being folded, and starts it on what it left.
+// killReader kills a reader while the log is being folded, and restarts it on its state.
 func (s *system) killReader(r *reader, kills int) {
 	random := rand.New(rand.NewPCG(uint64(kills), 3))
 	for kill := range kills {
@@ -54,16 +54,16 @@ func importFile(s *system, events []schema.Event) {
 	s.command("import", writeCSV(s.t, events), "--brokers", s.brokerList())
 }
 
-// What a reader says is the fold of the log, and what others have worked out from the ratings: while the events come
-// and it is killed, when it has all of them, and after it was killed with its local store left, and without it while it
-// was catching up.
+// What a reader says is the fold of the log, and equals counts computed independently from the ratings: while events
+// arrive and it is killed, when it has all of them, and after a kill with its local store kept, or lost while it was
+// catching up.
 func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		reading
 		send func(*system, []schema.Event)
-		// All likers of all posts are asked for once: it takes a while.
+		// Each depth is used only once per reading: checking all likers of all posts takes a while.
 		withStore, withoutStore oracle.Depth
 	}{
 		{eachPerson, importFile, oracle.Sample, oracle.Everything},
@@ -79,7 +79,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 				return e.Watch(ctx, r.base, posts, users)
 			})
 			tt.send(s, events)
-			// Batches so small that the log lasts for all the kills; the rest goes faster.
+			// Batches are so small that the log lasts for all kills; the rest goes faster.
 			processor := s.processor("processor-0", "--set", "processor.max_batch=200").start()
 			s.killReader(r, 3)
 			processor.kill()
@@ -107,7 +107,7 @@ func TestReadersAreExactWhenTheyAreKilled(t *testing.T) {
 	}
 }
 
-// A reader shows a transaction whole or not at all, though it is so large that it comes in many pieces.
+// A reader shows a transaction as a whole or not at all, even one so large that it arrives in many parts.
 func TestReadersShowTransactionsWhole(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -131,8 +131,8 @@ func TestReadersShowTransactionsWhole(t *testing.T) {
 	require.Equal(t, map[uint64]count{post: {likes: events}}, r.counted([]uint64{post}))
 }
 
-// killCatchingUp takes a reader's local store away and kills it while it makes another, time and again, each time on
-// what there is of it.
+// killCatchingUp deletes a reader's local store and repeatedly kills the reader while it rebuilds the store, each time
+// continuing on what is there.
 func (s *system) killCatchingUp(r *reader, kills int) {
 	random := rand.New(rand.NewPCG(uint64(kills), 4))
 	r.kill()
@@ -152,7 +152,7 @@ func (s *system) killCatchingUp(r *reader, kills int) {
 	r.start()
 }
 
-// followed is a system with a producer and two readers, all the same to whoever asks.
+// followed is a system with a producer and two equivalent readers.
 type followed struct {
 	*system
 	*exactness
@@ -179,7 +179,7 @@ func newFollowed(t *testing.T) *followed {
 	return f
 }
 
-// place is an event's, as the producer tells it; the reader's as_of is the next one.
+// place is the position of an event in the producer's response; a reader's as_of is the next offset.
 type place struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
@@ -197,14 +197,14 @@ func TestReadersFollowTheLog(t *testing.T) {
 	}
 }
 
-// likes is what a reader answers, of a post and of a user.
+// likes is a reader's response for a post or a user.
 type likes struct {
 	Likes    int64  `json:"likes"`
 	Reaction string `json:"reaction"`
 	AsOf     place  `json:"as_of"`
 }
 
-// ownLikes: whoever has the producer's answer reads their own like from any reader.
+// ownLikes: a client can read its own like from any reader with the position in the producer's response.
 func (f *followed) ownLikes(t *testing.T) {
 	const post = 1_000_001
 	for i := range uint64(200) {
@@ -217,7 +217,7 @@ func (f *followed) ownLikes(t *testing.T) {
 	}
 }
 
-// behind: a reader that stood still has less than the other, and an answer that must cover what it lacks waits for it.
+// behind: a paused reader is behind the other one, and a query that must cover what it lacks waits for it.
 func (f *followed) behind(t *testing.T) {
 	const post, events = 1_000_002, 20
 	ahead, behind := f.readers[0], f.readers[1]
@@ -238,7 +238,7 @@ func (f *followed) behind(t *testing.T) {
 	require.NoError(t, behind.Resume())
 	require.Equal(t, want, late.wait())
 
-	// Nobody folds: both wait, and have it as soon as somebody does.
+	// No processor runs: both readers wait, and answer as soon as one does.
 	require.NoError(t, f.processor.Pause())
 	at := putLike(t, f.producer, post, events+1)
 	var waiting []*task[likes]
@@ -252,8 +252,8 @@ func (f *followed) behind(t *testing.T) {
 	}
 }
 
-// streams: a stream that breaks off with its reader goes on at the other one from where it was, never goes back, and
-// ends with what is there in the end.
+// streams: when its reader dies, a stream resumes at the other one from its last event, never goes back, and ends with
+// the final counts.
 func (f *followed) streams(t *testing.T) {
 	posts := []uint64{1, 2, 3, 4, 5}
 	var final atomic.Pointer[map[uint64]oracle.Count]
@@ -266,7 +266,7 @@ func (f *followed) streams(t *testing.T) {
 	})
 	f.toggles(11, 60_000)
 	for kill := range 4 {
-		// The one that the stream comes to is behind.
+		// The reader that the stream moves to is behind.
 		r, other := f.readers[kill%2], f.readers[1-kill%2]
 		require.NoError(t, other.Pause())
 		f.killReader(r, 1)
@@ -277,7 +277,7 @@ func (f *followed) streams(t *testing.T) {
 	f.processor.start()
 	f.drain(time.Minute)
 
-	// One more, with which the stream has everything.
+	// One more like completes the stream.
 	want, counted := map[uint64]oracle.Count{}, f.mysqlCounts()
 	for _, post := range posts {
 		want[post] = oracle.Count{Likes: counted[post].likes, Dislikes: counted[post].dislikes}

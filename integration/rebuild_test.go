@@ -12,14 +12,14 @@ import (
 	"kudos/schema"
 )
 
-// rebuild runs `kudos rebuild` and expects it to work.
+// rebuild runs `kudos rebuild`, which must succeed.
 func (s *system) rebuild(args ...string) outcome {
 	out := s.operate(append([]string{"rebuild", "--yes"}, args...)...)
 	require.Zero(s.t, out.code, "kudos rebuild %v: %s%s", args, out.stdout, out.stderr)
 	return out
 }
 
-// refused runs `kudos rebuild` and expects it to say why it does not.
+// refused runs `kudos rebuild`, which must fail and say why.
 func (s *system) refused(says string, args ...string) {
 	s.fails(s.on(append([]string{"rebuild", "--yes"}, args...)...), says)
 }
@@ -28,7 +28,6 @@ func (s *system) topicsApply() {
 	s.command(s.topics(s.partitions, "apply")...)
 }
 
-// damageMySQL leaves wrong, missing and foreign rows.
 func (s *system) damageMySQL() {
 	s.db.MustExec("UPDATE like_count SET `count` = `count` + 3, dislike_count = 0 WHERE post_id % 5 = 0")
 	s.db.MustExec("DELETE FROM like_count WHERE post_id % 7 = 0")
@@ -37,7 +36,7 @@ func (s *system) damageMySQL() {
 	s.db.MustExec("DELETE FROM like_hourly WHERE region = 'US'")
 }
 
-// MySQL is made anew again and again while likes pour in and the processor works: the counts are exact after it.
+// MySQL is rebuilt repeatedly while likes arrive and the processor works: the counts are exact afterwards.
 func TestRebuildWhileLikesPourIn(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -70,7 +69,7 @@ func (s *system) rebuildUnderLoad() {
 		require.Greater(t, result.Report.Posts.Different, int64(100), "the difference there was")
 		s.audit(0, "--deep")
 	}
-	// A position that is lost parks its partition, and is made anew too.
+	// A lost position parks its partition, and is rebuilt too.
 	s.db.MustExec("DELETE FROM applied_offset WHERE partition_id IN (1, 2)")
 	require.Contains(t, strings.Join(s.audit(3).Problems, "\n"), "applied_offset has no row for partition 1")
 	s.rebuild("--drop-old")
@@ -85,7 +84,7 @@ func (s *system) rebuildUnderLoad() {
 	s.audit(0)
 }
 
-// A dry run changes nothing, and without a yes nothing begins.
+// A dry run changes nothing, and nothing starts without a yes.
 func TestRebuildAsksFirst(t *testing.T) {
 	s := newFolded(t, 5000)
 	s.damageMySQL()
@@ -103,7 +102,7 @@ func TestRebuildAsksFirst(t *testing.T) {
 	requireSame(t, "like_count after refusals", before, s.mysqlCounts())
 }
 
-// MySQL has lost everything, and like-updates its beginning: what is left is the state table, and that is enough.
+// MySQL has lost everything, and like-updates its start: the state table is left, and suffices.
 func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
 	s := newFolded(t, 30_000)
 	ends, err := s.oracle().ReadAll(t.Context(), schema.TopicUpdates, func(*kgo.Record) {})
@@ -126,8 +125,8 @@ func TestRebuildWhenUpdatesHaveLostTheirBeginning(t *testing.T) {
 	require.Contains(t, out.stdout, "kudos audit --deep")
 }
 
-// like-updates is compacted: plain audits go on, since the last update of each post stays. (That they say so when MySQL
-// is behind what may be compacted, a test of ops/audit shows: TestCountsThatMayBeCompactedAreUnknown.)
+// like-updates is compacted: plain audits still work, since the last update of each post remains. (The audit's warning
+// when MySQL is behind what may be compacted is tested in ops/audit: TestCountsThatMayBeCompactedAreUnknown.)
 func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 	s := verified(t)
 	s.configure(map[string]string{"min.compaction.lag.ms": "0", "segment.ms": "100",
@@ -153,7 +152,7 @@ func TestAuditAndRebuildOfCompactedUpdates(t *testing.T) {
 	s.audit(0)
 }
 
-// like-updates was deleted: it is made anew from the state table, while the processors are stopped.
+// like-updates was deleted: it is rebuilt from the state table while the processors are stopped.
 func TestRebuildUpdates(t *testing.T) {
 	s := verified(t)
 	s.toggles(6, 40_000)
@@ -165,7 +164,7 @@ func TestRebuildUpdates(t *testing.T) {
 	s.topicsApply()
 	s.toggles(7, 3000) // arrive meanwhile
 
-	s.refused("run `kudos rebuild --updates`") // MySQL alone would not do
+	s.refused("run `kudos rebuild --updates`") // MySQL alone would not suffice
 	out := s.rebuild("--updates")
 	require.Contains(t, out.stdout, "start the processors")
 	// Again: nothing is left to do in Kafka.
@@ -176,11 +175,11 @@ func TestRebuildUpdates(t *testing.T) {
 	s.processor("processor-1").start()
 	s.toggles(8, 3000)
 	s.drain(time.Minute)
-	s.requireExact() // of like-updates too: each delta, and no gap in seq
+	s.requireExact() // includes like-updates: each delta, and no gap in seq
 	s.audit(0, "--deep")
 }
 
-// hotPost is liked in so many minutes that its updates take several records.
+// hotPost likes a post in so many minutes that its updates take several records.
 func (s *system) hotPost(minutes int) {
 	s.pour(func(send func(schema.Event)) {
 		for i := range minutes {
@@ -189,7 +188,7 @@ func (s *system) hotPost(minutes int) {
 	})
 }
 
-// The state table was damaged, and lost: it is made anew from the events.
+// The state table was damaged, and then lost: it is rebuilt from the events.
 func TestRebuildFromEvents(t *testing.T) {
 	s := verified(t)
 	s.toggles(9, 40_000)
@@ -199,7 +198,7 @@ func TestRebuildFromEvents(t *testing.T) {
 	processor.stop()
 	s.toggles(10, 3000) // not folded yet
 
-	// Damaged: a pair that never was, one that is gone, counts that are wrong.
+	// Damage: a pair that never existed, a missing one, and wrong counts.
 	s.damageState()
 	r := s.audit(3, "--deep")
 	require.Positive(t, r.State.Different)
@@ -210,7 +209,7 @@ func TestRebuildFromEvents(t *testing.T) {
 	out = s.rebuild("--from-events")
 	require.Contains(t, out.stdout, "left as they are")
 
-	// Ahead of what was published and committed: Kafka has torn a transaction.
+	// Ahead of the published and committed position: Kafka has torn a transaction.
 	ahead := s.progress()[1]
 	ahead.NextOffset, ahead.NextSeq = ahead.NextOffset+5, ahead.NextSeq+2
 	s.write(progressRecord(1, &ahead))
@@ -218,14 +217,14 @@ func TestRebuildFromEvents(t *testing.T) {
 	s.rebuild("--from-events")
 	s.audit(0, "--deep")
 
-	// Lost.
+	// The state table is lost.
 	s.deleteTopic(schema.TopicState)
 	s.fails(s.topics(partitions, "apply"), "kudos rebuild --from-events")
 	s.refused("has no progress record")
 	s.rebuild("--from-events")
 	s.audit(0, "--deep")
 
-	// like-updates too.
+	// And like-updates too.
 	s.deleteTopic(schema.TopicUpdates)
 	s.topicsApply()
 	s.damageState()
@@ -243,7 +242,7 @@ func TestRebuildFromEvents(t *testing.T) {
 	s.refused("likes/2 begins at offset 10", "--from-events")
 }
 
-// misplaced writes events to partitions of any choice, as a foreign partitioner does: most have to be forwarded.
+// misplaced writes events to arbitrary partitions, like a foreign partitioner: most must be forwarded.
 func (s *system) misplaced(n int) {
 	records := make([]*kgo.Record, n)
 	for i := range records {
@@ -253,7 +252,7 @@ func (s *system) misplaced(n int) {
 	s.write(records...)
 }
 
-// damageState writes past the program to the state table.
+// damageState writes to the state table, bypassing the program.
 func (s *system) damageState() {
 	post := uint64(1)
 	at := schema.PartitionFor(post, partitions)

@@ -16,8 +16,8 @@ import (
 	"kudos/schema"
 )
 
-// reactions are what must have come of all events that Kafka took. Each event of a pair has a time of its own, so that
-// the latest decides wherever it lies.
+// reactions is the expected result of all acknowledged events. Each event of a pair has a distinct time, so that the
+// latest one wins in whichever partition it is.
 type reactions struct {
 	mu   sync.Mutex
 	last map[somebody]schema.Event
@@ -67,11 +67,11 @@ func (r *reactions) counts() map[uint64]count {
 	return counts
 }
 
-// quiet posts are liked once, by so many users, and never again: whenever one looks, that is their count.
+// quiet posts are liked once, by that many users, and never again: every query must return that count.
 const quietPosts, quietUsers = 500, 7
 
-// react has likes pour in until stop is called: toggles of posts other than the quiet ones, some of them sent twice, by
-// writers that find partitions as Kafka's clients do.
+// react sends likes until stop is called: toggles of posts other than the quiet ones, some of them duplicated, with
+// Kafka's default partitioner.
 func (s *system) react(seed uint64, into *reactions) (stop func() int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	took := func(rec *kgo.Record) {
@@ -100,7 +100,7 @@ func (s *system) quiet(into *reactions) {
 	})
 }
 
-// watchQuiet looks at the quiet posts in MySQL until stop is called, which fails if any look found another count.
+// watchQuiet polls the quiet posts in MySQL until stop is called, which fails if any query returned another count.
 func (s *system) watchQuiet() (stop func()) {
 	watched := background(s.t, func(ctx context.Context) (looks int, _ error) {
 		for ; ctx.Err() == nil; looks++ {
@@ -124,12 +124,12 @@ func (s *system) repartitionArgs(to int, args ...string) []string {
 	return append(s.topics(to, "repartition", "--set", s.mysql()), args...)
 }
 
-// repartition runs `kudos topics repartition` to its end, and returns what it printed.
+// repartition runs `kudos topics repartition`, which must succeed, and returns its output.
 func (s *system) repartition(to int, args ...string) string {
 	return s.command(s.repartitionArgs(to, args...)...)
 }
 
-// killRepartition starts it, and kills it when so many transactions of moves are seen in the log.
+// killRepartition starts it, and kills it when a number of move transactions are in the log.
 func (s *system) killRepartition(to int, moves int) {
 	seen := func() (n int) {
 		s.readAll(schema.TopicUpdates, func(rec *kgo.Record) {
@@ -146,7 +146,7 @@ func (s *system) killRepartition(to int, moves int) {
 		s.repartitionArgs(to, "--move-pairs", "10")...) // so few that it lasts until the kill
 }
 
-// requireHomes reads the state table: every reaction is there once, where it lives, and is the one that it must be.
+// requireHomes checks the state table: every reaction exists once, in its partition, with the expected value.
 func (s *system) requireHomes(r *reactions, layout schema.Layout) {
 	pairs := s.pairsInState()
 	require.Len(s.t, pairs, len(r.last))
@@ -158,8 +158,8 @@ func (s *system) requireHomes(r *reactions, layout schema.Layout) {
 	}
 }
 
-// Partitions are added while likes pour in, twice, to numbers between which posts move in both ways, and each time it
-// is killed twice on the way: MySQL never shows a count that was not so, and everything is exact after it.
+// Partitions are added twice while likes arrive, to numbers between which posts move in both directions, and each
+// repartition is killed twice on the way: MySQL never shows a wrong count, and everything is exact afterwards.
 func TestRepartitionWhileLikesPourIn(t *testing.T) {
 	s := verified(t)
 	r := newReactions()
@@ -170,7 +170,7 @@ func TestRepartitionWhileLikesPourIn(t *testing.T) {
 	stop := s.react(1, r)
 	waitFor(t, time.Minute, "counts", func() bool { return len(s.mysqlCounts()) > 2000 })
 	stop()
-	s.waitCounts(r.counts()) // exact before
+	s.waitCounts(r.counts()) // exact before the repartition
 	s.audit(0, "--deep")
 	var would struct {
 		From   int
@@ -194,11 +194,10 @@ func TestRepartitionWhileLikesPourIn(t *testing.T) {
 		p.stop()
 	}
 	s.refused("since `kudos topics repartition`", "--from-events")
-	s.rebuild("--updates") // it all belongs together
+	s.rebuild("--updates") // everything must be rebuilt together
 }
 
-// repartitionUnderLoad adds partitions while likes pour in, is killed twice, and holds what comes of it against what
-// must.
+// repartitionUnderLoad adds partitions while likes arrive, is killed twice, and checks the result.
 func (s *system) repartitionUnderLoad(r *reactions, reads *reader, seed uint64, to int) {
 	still := s.watchQuiet()
 	stop := s.react(seed, r)
@@ -221,8 +220,8 @@ func (s *system) repartitionUnderLoad(r *reactions, reads *reader, seed uint64, 
 	s.command(s.topics(to, "check")...)
 }
 
-// waitComparable waits until MySQL has come to where all reactions had arrived, in partitions without events too:
-// before that, an audit says that it cannot tell.
+// waitComparable waits until MySQL is past the arrival of all moved reactions, even in partitions without events:
+// before that, an audit cannot compare.
 func (s *system) waitComparable() {
 	waitFor(s.t, time.Minute, "MySQL to have come to the new layout", func() bool {
 		out := s.operate("audit")
@@ -233,7 +232,7 @@ func (s *system) waitComparable() {
 	})
 }
 
-// requireLeaders waits until the leaderboard of all time is that of the counts.
+// requireLeaders waits until the all-time leaderboard matches the counts.
 func (s *system) requireLeaders(r *reactions) {
 	counts := r.counts()
 	waitFor(s.t, time.Minute, "the leaderboard to be right", func() bool {
@@ -257,8 +256,8 @@ func (s *system) requireLeaders(r *reactions) {
 	})
 }
 
-// Several servers: where the number of servers does not divide the partitions, posts move from one to another, and are
-// counted at one of them.
+// With several servers whose number does not divide the partitions, posts move between servers, and are counted on only
+// one of them.
 func TestRepartitionOfSeveralServers(t *testing.T) {
 	s := newSharded(t, 3, 4)
 	r := newReactions()

@@ -19,16 +19,16 @@ import (
 	"kudos/schema"
 )
 
-// span is a stretch of time in which somebody waited.
+// span is a period in which a client waited.
 type span struct{ from, to time.Time }
 
-// stillness is how long something, which has parts that move forward, stood still.
+// stillness measures how long parts that should advance did not.
 type stillness struct {
 	mu struct {
 		sync.Mutex
-		at    map[int32]int64     // how far a part is
-		since map[int32]time.Time // when it was seen to move last
-		worst time.Duration       // of what has ended since take was called last
+		at    map[int32]int64     // progress of a part
+		since map[int32]time.Time // when it was last seen to advance
+		worst time.Duration       // of the periods that ended since the last take
 	}
 }
 
@@ -38,7 +38,7 @@ func newStillness() *stillness {
 	return s
 }
 
-// saw tells how far a part is. Several may tell of the same one, and not in order.
+// saw reports the progress of a part. Reports may come concurrently and out of order.
 func (s *stillness) saw(part int32, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *stillness) saw(part int32, at int64) {
 	s.mu.at[part], s.mu.since[part] = at, now
 }
 
-// take is the longest time in milliseconds for which a part stood still, since take was called last.
+// take returns the longest time in milliseconds that a part did not advance, since the last take.
 func (s *stillness) take() (ms int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *stillness) take() (ms int64) {
 	return ms
 }
 
-// movedSince tells whether so many parts have all moved since then.
+// movedSince reports whether that many parts have all advanced since then.
 func (s *stillness) movedSince(then time.Time, parts int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *stillness) movedSince(then time.Time, parts int) bool {
 	return moved == parts
 }
 
-// opinions returns a seeded run of events in which few users change their minds about few posts. Each has a time of its
-// own, so that the last one of a user and post is the one that holds, however they arrive.
+// opinions returns a seeded sequence of events in which few users change their reactions to few posts. All times are
+// distinct, so that the last event of a user and post wins in any order of arrival.
 func opinions(seed uint64, start time.Time) (next func() schema.Event) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	posts, timeMs := rand.NewZipf(r, 1.1, 2, 499), start.UnixMilli()
@@ -88,16 +88,16 @@ func opinions(seed uint64, start time.Time) (next func() schema.Event) {
 }
 
 const (
-	likersAtATime = 256                   // requests in hand at most
-	likerPatience = time.Minute           // for which a like is tried again
-	likerPause    = 10 * time.Millisecond // after all producers were tried in vain
+	likersAtATime = 256                   // maximum number of requests in flight
+	likerPatience = time.Minute           // how long a like is retried
+	likerPause    = 10 * time.Millisecond // after all producers have failed
 )
 
-// errRefused is an answer after which trying again is in vain.
+// errRefused is a response that must not be retried.
 var errRefused = errors.New("refused")
 
-// likers are the clients of some producers. Each like goes to the next one in turn; if that does not answer, or answers
-// 503 or 429, at once to the one after it, and after a pause when none took it.
+// likers are the clients of some producers. Likes go to the producers round robin; if one does not respond, or with 503
+// or 429, the like goes to the next one at once, and after a pause once all have failed.
 type likers struct {
 	producers []string // http://host:port
 	client    *http.Client
@@ -107,10 +107,10 @@ type likers struct {
 	mu struct {
 		sync.Mutex
 		acks    []oracle.Ack
-		taken   int           // likes that were accepted
-		slowest time.Duration // from when one of them was due, since take was called last
-		retries int           // tries after the first one
-		nowhere []round       // in which no producer took a like
+		taken   int           // accepted likes
+		slowest time.Duration // longest time from when a like was due, since the last take
+		retries int           // attempts after the first one
+		nowhere []round       // in which no producer accepted a like
 	}
 }
 
@@ -121,8 +121,7 @@ func newLikers(producers []string) *likers {
 		accepted: newStillness()}
 }
 
-// run sends so many events a second until ctx ends, and then continues until all that was begun is accepted. It returns
-// what it sent.
+// run sends events at a rate until ctx ends, and then waits until all of them are accepted. It returns what it sent.
 func (l *likers) run(ctx context.Context, next func() schema.Event, rate int) (sent []schema.Event, err error) {
 	defer l.client.CloseIdleConnections()
 	senders, sending := errgroup.WithContext(context.WithoutCancel(ctx))
@@ -144,7 +143,7 @@ func (l *likers) run(ctx context.Context, next func() schema.Event, rate int) (s
 	return sent, senders.Wait()
 }
 
-// refusal is a try that came to nothing, and round one of each producer, one after the other.
+// refusal is a failed attempt; round is one attempt at each producer, one after another.
 type (
 	refusal struct {
 		span
@@ -154,8 +153,8 @@ type (
 	round []refusal
 )
 
-// excused tells whether every producer was away when it was asked. That need not have been at one time: between two
-// tries the first one may have come back, and the second one gone.
+// excused reports whether every producer was restarting when it was tried. They need not have been down at the same
+// time: between two attempts the first may have returned, and the second stopped.
 func (r round) excused(away map[string]span) bool {
 	return !slices.ContainsFunc(r, func(one refusal) bool {
 		gone, ok := away[one.producer]
@@ -163,7 +162,7 @@ func (r round) excused(away map[string]span) bool {
 	})
 }
 
-// send has a like accepted, by whichever producer. It names its time, so that sending it again changes nothing.
+// send sends a like until any producer accepts it. The like has an explicit time, so that duplicates change nothing.
 func (l *likers) send(ctx context.Context, e schema.Event, due time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, likerPatience)
 	defer cancel()
@@ -228,7 +227,7 @@ func (l *likers) try(ctx context.Context, producer string, e schema.Event) (at p
 func (l *likers) note(e schema.Event, due time.Time, at place, retries int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at.Offset >= 0 { // otherwise Kafka has it, and did not say where
+	if at.Offset >= 0 { // otherwise Kafka has it, at an unknown offset
 		rec := record(e)
 		l.mu.acks = append(l.mu.acks, oracle.Ack{Partition: at.Partition, Offset: at.Offset,
 			Digest: oracle.DigestOf(rec.Key, rec.Value)})
@@ -239,7 +238,7 @@ func (l *likers) note(e schema.Event, due time.Time, at place, retries int) {
 	l.accepted.saw(0, int64(l.mu.taken))
 }
 
-// take is the longest that a like took in milliseconds, since take was called last.
+// take returns the longest time in milliseconds that a like took, since the last take.
 func (l *likers) take() (ms int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,25 +20,25 @@ import (
 	"kudos/schema"
 )
 
-// fleet is two processes of each role, those who like, and what looks on.
+// fleet is two processes of each role, the clients, and the watchers.
 type fleet struct {
 	*system
-	members        []fleetMember // in the order in which they are restarted
+	members        []fleetMember // in order of restarts
 	readers        []*reader
 	likers         *likers
-	rate           int // likes a second
+	rate           int // likes per second
 	load           *task[[]schema.Event]
-	mysql, reading *stillness      // of MySQL's counts by partition, and of the copies of all readers together
-	away           map[string]span // by producer: from when it was told to end until it was ready again
+	mysql, reading *stillness      // progress of MySQL's counts by partition, and of all readers' views together
+	away           map[string]span // by producer: from its stop until it was ready again
 }
 
 type fleetMember struct {
 	*process
-	takes string // likes, if it is a producer: http://host:port
+	takes string // base URL for likes, if it is a producer: http://host:port
 }
 
-// newFleet starts all of it, and returns when likes go all the way. Those that read come before those that write: the
-// order of an upgrade.
+// newFleet starts everything, and returns when likes flow end to end. Consumers come before producers, in the order of
+// an upgrade.
 func newFleet(t *testing.T, change ...func(*system)) *fleet {
 	f := &fleet{system: newRealSystem(t, change...), mysql: newStillness(), reading: newStillness(),
 		away: map[string]span{}, rate: fromEnv(t, "KUDOS_TEST_RATE", 500)}
@@ -75,7 +75,7 @@ func newFleet(t *testing.T, change ...func(*system)) *fleet {
 	return f
 }
 
-// watch looks how far MySQL's counts and the readers' are, until the test ends.
+// watch observes the progress of MySQL's counts and of the readers, until the test ends.
 func (f *fleet) watch() {
 	looking := func(look func(context.Context) error) {
 		background(f.t, func(ctx context.Context) (none struct{}, err error) {
@@ -104,7 +104,7 @@ func (f *fleet) watch() {
 				} `json:"partitions"`
 			}](ctx, http.MethodGet, r.base+"/v1/stats", nil, http.StatusOK)
 			if err != nil {
-				return nil // one that is being restarted does not answer
+				return nil // one that is restarting does not respond
 			}
 			for _, p := range stats.Partitions {
 				if p.Ready {
@@ -116,7 +116,7 @@ func (f *fleet) watch() {
 	}
 }
 
-// flowing waits until likes go all the way again: accepted, in MySQL and at the readers, in all partitions.
+// flowing waits until likes flow end to end again: accepted, in MySQL and at the readers, in all partitions.
 func (f *fleet) flowing() {
 	since := time.Now()
 	waitFor(f.t, time.Minute, "likes to go all the way", func() bool {
@@ -130,7 +130,7 @@ func (f *fleet) flowing() {
 	})
 }
 
-// restart is what a rollout does with one process. It ends when likes go all the way again.
+// restart restarts one process like a rollout, and returns when likes flow end to end again.
 func (f *fleet) restart(m fleetMember) {
 	began := time.Now()
 	m.stop()
@@ -144,18 +144,18 @@ func (f *fleet) restart(m fleetMember) {
 		ready.Sub(ended).Milliseconds()))
 }
 
-// tell logs who had to wait for how long since it was called last.
+// tell logs the longest waits since its last call.
 func (f *fleet) tell(what string) {
 	f.t.Logf("%s: slowest like %d ms, none accepted for %d ms, counts stood in MySQL for %d ms, at readers for %d ms",
 		what, f.likers.take(), f.likers.accepted.take(), f.mysql.take(), f.reading.take())
 }
 
-// quietFor is for how long the test looks on before it restarts anything: what is slow then is the machine.
+// quietFor is how long the test observes before the first restart: what is slow then is the machine.
 const quietFor = 5 * time.Second
 
-// Two processes of each role are restarted one after the other while likes come over HTTP: each ends well, there is a
-// producer for every like at any time, and in the end all counts are those of the likes that were sent. The log tells
-// how long anybody had to wait, which goes with the machine.
+// Two processes of each role are restarted one after another while likes arrive over HTTP: each ends gracefully, at any
+// time a producer accepts likes, and in the end all counts match the sent likes. The log shows the longest waits, which
+// depend on the machine.
 func TestARollingRestartLosesNothing(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -176,10 +176,10 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	f.requireNothingLost(sent)
 }
 
-// requireNothingLost: what was accepted is in the log; MySQL, readers and rankings have what the log says; and that is
+// requireNothingLost: accepted likes are in the log; MySQL, readers and rankings match the log, and the log matches
 // what was sent.
 func (f *fleet) requireNothingLost(sent []schema.Event) {
-	// All partitions come to one time, so that every ranking is made of all.
+	// Bring all partitions to the same time, so that every ranking covers all of them.
 	last := closed(nil, sent[len(sent)-1].TimeMs+time.Hour.Milliseconds())
 	f.produce(last...)
 	f.drain(2 * time.Minute)
@@ -194,7 +194,7 @@ func (f *fleet) requireNothingLost(sent []schema.Event) {
 	f.waitRanked(rankingSettings, rankedWithin(len(sent)))
 }
 
-// TestExcused: a producer that refuses while it is not being restarted is no excuse, whatever the other one does.
+// TestExcused: a producer that rejects a like while it is not restarting has no excuse, whatever the other one does.
 func TestExcused(t *testing.T) {
 	at := func(from, to int) span { return span{time.UnixMilli(int64(from)), time.UnixMilli(int64(to))} }
 	away := map[string]span{"a": at(10, 20), "b": at(21, 30)}
@@ -213,7 +213,7 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// earlier is the commit whose topics, state directories and tables every later version takes over.
+// earlier is the commit whose topics, state directories and tables every later version must be able to take over.
 const earlier = "3fb8240"
 
 // buildEarlier builds the program of that commit, without its embedded servers.
@@ -236,9 +236,8 @@ func buildEarlier(t *testing.T) (program string) {
 	return program
 }
 
-// TestARollingUpgradeAndBack: topics, tables and local state are of an earlier commit; under load its processes are
-// replaced one by one by those of this one, and these by those of the earlier one again. Nothing is lost or counted
-// twice.
+// TestARollingUpgradeAndBack: topics, tables and local state come from an earlier commit. Under load its processes are
+// replaced one by one by those of this commit, and then replaced back. Nothing is lost or counted twice.
 func TestARollingUpgradeAndBack(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()

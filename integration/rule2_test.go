@@ -19,16 +19,16 @@ import (
 	"kudos/stream/store"
 )
 
-// What of rule 2 only a real broker shows: who owns a partition is decided by its transaction coordinator, by producer
-// epochs.
+// The part of rule 2 that only a real broker can show: the transaction coordinator decides by producer epochs who owns
+// a partition.
 
-// soon bounds what takes moments, unless somebody has to wait for a transaction's timeout.
+// soon bounds what is immediate unless something waits for a transaction's timeout.
 const (
 	soon               = 30 * time.Second
 	transactionTimeout = 4 * soon
 )
 
-// owner is the fold of partition 0 in one session, step by step.
+// owner is the fold of partition 0 in one session, run step by step.
 type owner struct {
 	*stream.Partition
 	s     *system
@@ -37,12 +37,12 @@ type owner struct {
 	ctx   context.Context
 }
 
-// heldKafka is a way to the broker that counts the transactional clients, and on which commits can be held.
+// heldKafka connects to the broker, counts the transactional clients, and can hold commits.
 type heldKafka struct {
 	kafka.Clients
 	clients atomic.Int64
 	hold    atomic.Bool
-	held    chan struct{} // a commit is there
+	held    chan struct{} // a commit is being held
 	release chan struct{}
 }
 
@@ -65,7 +65,7 @@ func (c heldClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTr
 	return c.TxnClient.EndTransaction(ctx, end)
 }
 
-// joinFold makes a member of the fold's group, until leave.
+// joinFold adds a member to the fold's group, until leave is called.
 func (s *system) joinFold() (m kafka.Member, leave func()) {
 	assigned := make(chan kafka.Member, 10)
 	cl := s.ownClient(kgo.DisableAutoCommit(), kgo.ConsumerGroup(schema.GroupFold),
@@ -84,7 +84,7 @@ func (s *system) joinFold() (m kafka.Member, leave func()) {
 	return m, leave
 }
 
-// own makes an owner with an empty local state.
+// own returns an owner with an empty local state.
 func (s *system) own(m kafka.Member) *owner {
 	broker, _ := s.servers()
 	o := &owner{s: s, ctx: s.t.Context(),
@@ -102,7 +102,7 @@ func (s *system) own(m kafka.Member) *owner {
 	return o
 }
 
-// requireState waits for a state, working meanwhile on what is due.
+// requireState steps the owner until it is in a state.
 func (o *owner) requireState(state, why string) {
 	waitFor(o.s.t, soon, why, func() bool {
 		if o.Status().State != state {
@@ -112,7 +112,7 @@ func (o *owner) requireState(state, why string) {
 	})
 }
 
-// fetch hands over what is in the log from the owner's position on.
+// fetch passes on the records of the log from the owner's position on.
 func (o *owner) fetch() {
 	if fetch, moved := o.Flow(); moved != nil {
 		require.True(o.s.t, fetch)
@@ -135,7 +135,7 @@ func (o *owner) fetch() {
 	}
 }
 
-// likeAtHome has users like a post of partition 0.
+// likeAtHome makes users like a post of partition 0.
 func (s *system) likeAtHome(users ...uint64) {
 	s.pour(func(send func(schema.Event)) {
 		for _, user := range users {
@@ -144,8 +144,8 @@ func (s *system) likeAtHome(users ...uint64) {
 	})
 }
 
-// TestRule2: an owner stands still between its last record and its commit; another one takes the partition over
-// meanwhile. What the first began must not count, and nothing that it does later may disturb its successor.
+// TestRule2: an owner is paused between its last record and its commit, and another one takes over the partition. What
+// the first one began must not count, and nothing that it does later may affect its successor.
 func TestRule2(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -174,12 +174,12 @@ func TestRule2(t *testing.T) {
 	release()
 	require.Equal(t, stream.StateFenced, a.Status().State, "the first owner: %s", a.Status())
 	clients := a.kafka.clients.Load()
-	for range 10 { // its turns go on
+	for range 10 { // it keeps getting turns
 		pause(t, 20*time.Millisecond)
 		a.Step(a.ctx)
 	}
 	require.Equal(t, clients, a.kafka.clients.Load(), "transactional clients of the first owner since it was fenced")
-	late := s.own(m) // a session of then that begins only now
+	late := s.own(m) // an old session that starts only now
 	late.Step(late.ctx)
 	require.Equal(t, stream.StateFenced, late.Status().State, "a late session: %s", late.Status())
 
@@ -190,7 +190,7 @@ func TestRule2(t *testing.T) {
 	s.requireUpdates(4)
 }
 
-// requireUpdates reads the updates of partition 0: numbered without a gap, so many likes.
+// requireUpdates checks that the updates of partition 0 have no gap in seq, and that many likes.
 func (s *system) requireUpdates(likes int64) {
 	var seq uint64
 	var sum int64

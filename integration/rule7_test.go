@@ -21,8 +21,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// newBareSystem has a real Kafka of its own and a real MariaDB, topics and tables made, and no program: what is under
-// test is what is linked into the test.
+// newBareSystem has its own real Kafka and a real MariaDB, with topics and tables, and no program: the code under test
+// is linked into the test.
 func newBareSystem(t testing.TB, partitions int) *system {
 	s := &system{t: t, log: slog.New(slog.DiscardHandler), partitions: partitions}
 	s.kafka = stack.KafkaForTest(t, stack.KafkaOptions{Log: s.log})
@@ -35,14 +35,14 @@ func newBareSystem(t testing.TB, partitions int) *system {
 	return s
 }
 
-// servers are the options of who connects to them.
+// servers returns the options for connecting to the servers.
 func (s *system) servers() (kafka.Options, sql.Options) {
 	kafka, database := kafka.DefaultOptions(), sql.DefaultOptions()
 	kafka.Brokers, database.DSN = s.brokers, s.dsn
 	return kafka, database
 }
 
-// inProcess runs a processor in this process, until stop.
+// inProcess runs a processor in this process, until stop is called.
 func (s *system) inProcess() (p *processor.Processor, stop func()) {
 	o := processor.DefaultOptions()
 	o.StateDir, o.CacheBytes = s.t.TempDir(), 16<<20
@@ -57,7 +57,7 @@ func (s *system) inProcess() (p *processor.Processor, stop func()) {
 	return p, testrun.Start(s.t, "the processor", time.Minute, p.Run)
 }
 
-// likeEverywhere has a user like a post in each partition.
+// likeEverywhere makes each user like a post in every partition.
 func (s *system) likeEverywhere(users ...uint64) {
 	s.pour(func(send func(schema.Event)) {
 		for p := range int32(s.partitions) {
@@ -68,7 +68,7 @@ func (s *system) likeEverywhere(users ...uint64) {
 	})
 }
 
-// progress are the progress records of all partitions, once nobody writes.
+// progress returns the progress records of all partitions, once no transaction is open.
 func (s *system) progress() map[int32]schema.Progress {
 	all := map[int32]schema.Progress{}
 	s.requireDecided(schema.TopicState)
@@ -87,8 +87,9 @@ func progressRecord(partition int32, p *schema.Progress) *kgo.Record {
 		Value: schema.AppendProgress(nil, p)}
 }
 
-// TestRule7: each kind of damage that no retry repairs, on a real broker and a real database, each in a partition of
-// its own. That partition parks, for that reason; the one that has none goes on; and what is mended is found mended.
+// TestRule7 does every kind of damage that a retry cannot repair, on a real broker and database, each in another
+// partition. That partition must park with the right reason, the undamaged one must continue, and a repaired one must
+// be detected.
 func TestRule7(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
@@ -97,7 +98,7 @@ func TestRule7(t *testing.T) {
 	s.likeEverywhere(1, 2, 3, 4, 5)
 	s.drain(time.Minute)
 	stop()
-	// The next leader epoch begins behind what has been folded.
+	// Makes the next leader epoch start after what has been folded.
 	require.NoError(t, s.kafka.Kill())
 	require.NoError(t, s.kafka.Start(t.Context()))
 	s.likeEverywhere(6, 7, 8)
@@ -134,7 +135,7 @@ func TestRule7(t *testing.T) {
 	})
 }
 
-// damage is one that damageFold or damageCounts has done, and what its partition says of it.
+// damage is the damage done by damageFold or damageCounts, and the reason that its partition must report.
 type damage struct {
 	topic        string
 	partition    int32
@@ -162,7 +163,7 @@ func damages(right map[int32]schema.Progress) []damage {
 	}
 }
 
-// requireParked waits for a partition to be parked, with a remedy.
+// requireParked waits until a partition is parked, with an action.
 func (s *system) requireParked(t *testing.T, p *processor.Processor, topic string, partition int32, reason string) {
 	var last string
 	waitSaid(t, 20*time.Second, fmt.Sprintf("%s/%d to park: %s", topic, partition, reason), func() (bool, any) {
@@ -176,14 +177,14 @@ func (s *system) requireParked(t *testing.T, p *processor.Processor, topic strin
 	})
 }
 
-// damageFold damages what the fold goes by, and returns what was right.
+// damageFold damages the fold's inputs, and returns the right progress records.
 func (s *system) damageFold() map[int32]schema.Progress {
 	right := s.progress()
 	p3, p4, p5, p7 := right[3], right[4], right[5], right[7]
 	p3.SourceID[0]++
 	p4.ClusterID = "another-cluster"
 	p5.Partitions = 16
-	p7.NextOffset++ // was read in the epoch before, and is of the next one now
+	p7.NextOffset++ // an offset of the next epoch, with the epoch before
 	s.write(&kgo.Record{Topic: schema.TopicState, Partition: 1, Key: []byte(schema.StateProgressKey)},
 		progressRecord(3, &p3), progressRecord(4, &p4), progressRecord(5, &p5), progressRecord(7, &p7))
 	require.NoError(s.t, s.commitFold(map[int32]int64{2: 1, 7: p7.NextOffset}))

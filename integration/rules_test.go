@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the module's directory, module its name as imports have it.
+// root is the module's directory, module its import path prefix.
 const root, module = "..", "kudos/"
 
-// mayImport is which rooms of the program each room may import, besides its own subpackages. It is the picture of
-// docs/design.md as a test.
+// mayImport lists the top-level packages that each top-level package may import, besides its own subpackages. It
+// enforces the diagram in docs/design.md.
 var mayImport = map[string][]string{
 	"main": {"cli"},
 	"cli": {"config", "producer", "processor", "ranker", "reader", "archive", "ops", "bench", "dev",
@@ -40,31 +40,30 @@ var mayImport = map[string][]string{
 	"ops":        {"schema", "stream", "sql"},
 	"bench":      {"schema", "stream"},
 	"dev":        {"producer", "processor", "ranker", "reader", "schema", "stream", "sql"},
-	// Tests of what is shipped beside the program.
+	// Tests of the files shipped with the program.
 	"deploy": {"cli", "config", "producer", "schema", "httpserver"},
-	// Tests against real servers, and what starts those; never part of the program.
+	// Tests against real servers, and what starts those servers; never part of the program.
 	"integration": {"config", "producer", "processor", "ranker", "reader", "archive", "bench", "dev",
 		"schema", "stream", "sql", "httpserver"},
 }
 
-// mayImportPackage are the packages of another one that a package may import besides: what all of the fold's readers
-// share, and the TLS files of connections to servers.
+// mayImportPackage are single packages that a package may import in addition: what all readers of the fold share, and
+// the TLS files of connections to servers.
 var mayImportPackage = map[string][]string{
 	"ops":    {"processor/fold", "processor/fold/classify", "processor/fold/table", "producer/bulk"},
 	"sql":    {"httpserver/tlsfiles"},
 	"stream": {"httpserver/tlsfiles"},
 }
 
-// mayImportWithin are the packages of its own room that a package may import, where not all: what stream stands on does
-// not know of it.
+// mayImportWithin restricts imports within a top-level package: the packages below stream must not depend on it.
 var mayImportWithin = map[string][]string{"stream/kafka": {}, "stream/store": {"stream/kafka", "stream/store/buffer"},
 	"stream/store/buffer": {}}
 
-// testsMayImport is what _test files of every room may import besides.
+// testsMayImport is what _test files may import in addition.
 var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "ops", "dev", "integration"}
 
-// mends says, for an import of ours that is not allowed, what to do instead. The first that fits both rooms holds; "*"
-// is any.
+// mends says, for a forbidden import, what to do instead. The first entry that matches both packages applies; "*"
+// matches any.
 var mends = []struct{ room, imports, mend string }{
 	{"*", "config", "take an Options struct of your own; config fills it and cli passes it on"},
 	{"*", "dev", "only the command and tests know the embedded servers: take what you need as an argument of New"},
@@ -77,11 +76,11 @@ var mends = []struct{ room, imports, mend string }{
 	{"*", "*", "roles speak through topics and tables only: put what two of them share into schema, stream or sql"},
 }
 
-// libraries that only some rooms may import.
+// libraries that only some top-level packages may import.
 var libraries = []struct {
 	what  *regexp.Regexp
-	rooms []string // none: no room at all
-	tests bool     // _test files of every room may
+	rooms []string // none: no package may
+	tests bool     // _test files of every package may
 	mend  string
 }{
 	{regexp.MustCompile(`^github\.com/spf13/viper(/|$)`), []string{"config"}, false,
@@ -95,13 +94,12 @@ var libraries = []struct {
 		"kudos stands on Kafka and MySQL alone: keep it in the state table, in a view or in MySQL"},
 }
 
-// source is one Go file: where it is and what it imports.
 type source struct {
 	path    string
 	imports []string
 }
 
-// room is the first part of the file's folder; files at the root are main.
+// room returns the first part of the file's directory; files at the root are main.
 func (s source) room() string {
 	dir, _, nested := strings.Cut(filepath.ToSlash(s.path), "/")
 	if !nested {
@@ -110,7 +108,7 @@ func (s source) room() string {
 	return dir
 }
 
-// violations lists what breaks the rules, each with its mend.
+// violations lists what breaks the rules, with what to do instead.
 func (s source) violations() (found []string) {
 	tell := func(who, imported, mend string) {
 		found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, who, imported, mend))
@@ -154,7 +152,6 @@ func mendFor(room, imported string) string {
 	return ""
 }
 
-// sources reads the imports of every Go file of the program.
 func sources(t *testing.T) []source {
 	var list []source
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -162,7 +159,7 @@ func sources(t *testing.T) []source {
 			return err
 		}
 		if name := d.Name(); d.IsDir() && path != root {
-			// Modules of their own, such as tools and the peers of the benchmark, stand on other things.
+			// Separate modules, such as tools and the peers of the benchmark, have other rules.
 			_, err := os.Stat(filepath.Join(path, "go.mod"))
 			if err == nil || strings.HasPrefix(name, ".") || name == "testdata" || name == "tmp" {
 				return fs.SkipDir
@@ -199,10 +196,10 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// TestImportRulesBite holds the rules themselves against files that break them.
+// TestImportRulesBite tests the rules with files that break them.
 func TestImportRulesBite(t *testing.T) {
 	for _, c := range []struct {
-		path, imports, want string // want "": allowed
+		path, imports, want string // "": allowed
 	}{
 		{"schema/key.go", "kudos/schema/kudosv1", ""},
 		{"schema/key.go", "kudos/stream", "schema is the ground"},
@@ -251,7 +248,7 @@ func TestImportRulesBite(t *testing.T) {
 	}
 }
 
-// TestConfigUsesOptionsOnly: config knows how the roles are set, not what they do.
+// TestConfigUsesOptionsOnly: config may use the roles' options, and nothing else of them.
 func TestConfigUsesOptionsOnly(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "config/*.go"))
 	require.NoError(t, err)
@@ -278,7 +275,7 @@ func TestConfigUsesOptionsOnly(t *testing.T) {
 	}
 }
 
-// TestImagesHaveNoEmbeddedServers looks at what the program is built from.
+// TestImagesHaveNoEmbeddedServers checks the dependencies of the nodev build.
 func TestImagesHaveNoEmbeddedServers(t *testing.T) {
 	embedded := regexp.MustCompile(`^github\.com/(twmb/franz-go/pkg/kfake|dolthub/go-mysql-server)(/|$)`)
 	require.True(t, slices.ContainsFunc(dependencies(t), embedded.MatchString),
@@ -290,7 +287,7 @@ func TestImagesHaveNoEmbeddedServers(t *testing.T) {
 	}
 }
 
-// TestFirstBuildStaysSmall: whoever tries kudos waits until all of this has been compiled.
+// TestFirstBuildStaysSmall: new users wait until all of this is compiled.
 func TestFirstBuildStaysSmall(t *testing.T) {
 	for _, unwanted := range []struct {
 		what *regexp.Regexp

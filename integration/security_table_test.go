@@ -19,10 +19,10 @@ import (
 	"kudos/schema"
 )
 
-// securityDoc is what operators grant users by; what it says is granted here, and nothing else.
+// securityDoc is the guide for granting permissions; the tests grant exactly what it says.
 const securityDoc = "../docs/security.md"
 
-// permission is of one row of the table of ACLs, for one operation and name.
+// permission is one operation on one resource, from a row of the table of ACLs.
 type permission struct {
 	user      string
 	operation kadm.ACLOperation
@@ -31,7 +31,7 @@ type permission struct {
 	prefixed  bool
 }
 
-// sectionOf is the text below a heading, up to the next one of its level.
+// sectionOf returns the text below a heading, up to the next one of its level.
 func sectionOf(t testing.TB, heading string) string {
 	text, err := os.ReadFile(securityDoc)
 	require.NoError(t, err)
@@ -42,7 +42,6 @@ func sectionOf(t testing.TB, heading string) string {
 	return section
 }
 
-// permissionsOfTheDocs are the ACLs of docs/security.md.
 func permissionsOfTheDocs(t testing.TB) (all []permission) {
 	rows := regexp.MustCompile(`(?m)^\| *([a-z]+) *\| *([^|\n]+?) *\| *([^|\n]+?) *\| *([^|\n]+?) *\|$`)
 	for _, cells := range rows.FindAllStringSubmatch(sectionOf(t, "### ACLs"), -1) {
@@ -64,7 +63,6 @@ func permissionsOfTheDocs(t testing.TB) (all []permission) {
 	return all
 }
 
-// acls is the permission as Kafka has it.
 func (p permission) acls(t testing.TB) *kadm.ACLBuilder {
 	b := kadm.NewACLs().Allow("User:" + p.user).AllowHosts("*").Operations(p.operation)
 	b.ResourcePatternType(kadm.ACLPatternLiteral)
@@ -83,7 +81,7 @@ func (p permission) acls(t testing.TB) *kadm.ACLBuilder {
 	return nil
 }
 
-// grant has Kafka allow what the permissions say, and returns when it does.
+// grant creates ACLs for the permissions, and returns when they are effective.
 func (s *secured) grant(all ...permission) {
 	for _, p := range all {
 		created, err := s.admin().CreateACLs(s.t.Context(), p.acls(s.t))
@@ -107,7 +105,7 @@ func (s *secured) withdraw(p permission) {
 	s.waitAllowed(p, false)
 }
 
-// waitAllowed waits until the broker, which the controller tells, knows.
+// waitAllowed waits until the change has propagated from the controller to the broker.
 func (s *secured) waitAllowed(p permission, allowed bool) {
 	waitFor(s.t, time.Minute, "Kafka to know what is allowed", func() bool {
 		described, err := s.admin().DescribeACLs(s.t.Context(), p.acls(s.t))
@@ -122,12 +120,11 @@ func (s *secured) waitAllowed(p permission, allowed bool) {
 	})
 }
 
-// allowed matches what the broker's log tells of each thing that it allowed.
+// allowed matches the broker's log lines of granted operations.
 var allowed = regexp.MustCompile(
 	`Principal = User:(\w+) is Allowed operation = (\w+) from host = \S+ on resource = (\w+):LITERAL:(\S+) for`)
 
-// leastPermissions wants everything that was granted to have been made use of: what nobody needs is not to be in the
-// table.
+// leastPermissions requires that every granted permission was used: the table must not have unnecessary ones.
 func (s *secured) leastPermissions(all []permission) {
 	log, err := os.Open(s.kafka.Node(0).LogPath())
 	require.NoError(s.t, err)
@@ -153,8 +150,8 @@ func (s *secured) leastPermissions(all []permission) {
 	require.Empty(s.t, unused, "nobody made use of these, which %s has", securityDoc)
 }
 
-// grantInMySQL carries out the statements of docs/security.md: before is those of before the tables are there.
-// Passwords are the users' names, and certificates are wanted of everybody.
+// grantInMySQL executes the statements of docs/security.md; before selects those to run before the tables exist.
+// Passwords are the user's name with secret appended, and all users need certificates.
 func (s *secured) grantInMySQL(before bool) {
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(sectionOf(s.t, "## MySQL"), -1)
 	require.Len(s.t, blocks, 2)
@@ -171,7 +168,7 @@ func (s *secured) grantInMySQL(before bool) {
 	}
 }
 
-// TestTheTableOfACLsIsComplete: every role and every topic is in it.
+// TestTheTableOfACLsIsComplete: the table has every role and every topic.
 func TestTheTableOfACLsIsComplete(t *testing.T) {
 	var users, named []string
 	for _, p := range permissionsOfTheDocs(t) {
@@ -188,12 +185,12 @@ func TestTheTableOfACLsIsComplete(t *testing.T) {
 	require.ElementsMatch(t, topics, named)
 }
 
-// TestStrimziUsersAreTheTableOfACLs: what Strimzi grants the roles and the job that makes topics is what
-// docs/security.md says, which TestRolesWithTheACLsOfTheDocs grants on a real broker.
+// TestStrimziUsersAreTheTableOfACLs: Strimzi grants the roles and the topics job the permissions in docs/security.md,
+// which TestRolesWithTheACLsOfTheDocs tests on a real broker.
 func TestStrimziUsersAreTheTableOfACLs(t *testing.T) {
 	users := map[string]string{"kudos-producer": "producer", "kudos-processor": "processor", "kudos-ranker": "ranker",
 		"kudos-reader": "reader", "kudos-archive": "archive", "kudos-setup": "topics"}
-	inDocs := slices.Collect(maps.Values(users)) // the others are people
+	inDocs := slices.Collect(maps.Values(users)) // the other users are people
 	var want, have []permission
 	for _, p := range permissionsOfTheDocs(t) {
 		if slices.Contains(inDocs, p.user) {

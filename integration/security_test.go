@@ -21,24 +21,24 @@ import (
 	"kudos/stream/kafka"
 )
 
-// secret ends every password of these tests. Nothing may print it.
+// secret ends every password of these tests. It must never be printed.
 const secret = "-s3cret"
 
-// secured is a system whose roles and commands come in as users of their own, who may do what docs/security.md has for
-// them: to Kafka by certificates on both sides and SCRAM, to MySQL by certificates on both sides.
+// secured is a system whose roles and commands run as separate users with the permissions of docs/security.md, on Kafka
+// with mutual TLS and SCRAM, and on MySQL with mutual TLS.
 type secured struct {
 	*system
 	authority *stack.Authority
 	database  *stack.Database
 
-	settings map[string]string // a file, by user
+	settings map[string]string // path of a file, by user
 	roles    map[string]*process
 	api      string // the producer's address
 	reads    *reader
 	want     map[uint64]count
 }
 
-// mysqlSetting is how those who ask MySQL are told as whom; commands that make tables by another setting.
+// mysqlSetting is the setting for MySQL's credentials of each user; commands that create tables have another one.
 var mysqlSetting = map[string]string{
 	"processor": "dsn_file", "ranker": "dsn_file", "reader": "dsn_file", "audit": "dsn_file",
 	"migrate": "migrate_dsn_file", "rebuild": "migrate_dsn_file", "repartition": "migrate_dsn_file",
@@ -53,7 +53,7 @@ func newSecured(t *testing.T) *secured {
 	}
 	s.kafka = stack.KafkaForTest(t,
 		stack.KafkaOptions{Log: s.log, Secure: s.authority, ExtraProperties: kafkaProperties})
-	s.brokers = s.kafka.Brokers() // by the plain listener everybody is the super user
+	s.brokers = s.kafka.Brokers() // all clients of the plain listener are super users
 	own := s.authority.IssueForTest(t, "mysql")
 	s.database = stack.MariaDBForTest(t, stack.DatabaseOptions{Log: s.log,
 		ExtraArgs: []string{"--ssl-ca=" + s.authority.CA(), "--ssl-cert=" + own.Cert, "--ssl-key=" + own.Key}})
@@ -80,8 +80,8 @@ func newSecured(t *testing.T) *secured {
 	return s
 }
 
-// makeTopics has kudos topics apply do all that it can: make topics, also in the place of those that are gone and of
-// which the group has a position, and put their settings right.
+// makeTopics lets kudos topics apply do everything that it can: create topics, recreate deleted ones for which the
+// group has an offset, and correct their settings.
 func (s *secured) makeTopics() {
 	s.as("topics", "topics", "apply")
 	s.deleteTopic(schema.TopicState)
@@ -95,8 +95,7 @@ func (s *secured) makeTopics() {
 	s.as("topics", "topics", "apply")
 }
 
-// unusual writes what is seldom: an event that is none, and at the end of each partition a transaction that came to
-// nothing.
+// unusual writes rare records: an invalid event, and an aborted transaction at the end of each partition.
 func (s *secured) unusual() {
 	poison := &kgo.Record{Topic: schema.TopicLikes, Key: schema.AppendPostKey(nil, 1), Value: []byte("not an event")}
 	require.NoError(s.t, s.clientAs("producer").ProduceSync(s.t.Context(), poison).FirstErr())
@@ -111,7 +110,7 @@ func (s *secured) unusual() {
 	require.NoError(s.t, cl.EndTransaction(s.t.Context(), kgo.TryAbort))
 }
 
-// settingsOf writes the settings of a user: all but who it is are the same.
+// settingsOf writes the settings of a user, which differ only in the credentials.
 func (s *secured) settingsOf(user, password string) string {
 	dir := s.t.TempDir()
 	write := func(name, text string) string {
@@ -135,18 +134,18 @@ func (s *secured) settingsOf(user, password string) string {
 	return write("kudos.yaml", text+fmt.Sprintf("mysql: {%s, %s: %s}\n", tls, setting, write("dsn", dsn)))
 }
 
-// clientAs is a client of a user, closed with the test.
+// clientAs returns a client of a user, closed at the end of the test.
 func (s *secured) clientAs(user string) *kgo.Client {
 	cfg, err := config.Load(config.Sources{File: s.settings[user]})
 	require.NoError(s.t, err)
-	// Who may write nowhere is not even told the id of an idempotent producer.
+	// Users without any write permission cannot even get an idempotent producer id.
 	cl, err := cfg.Kafka.NewClient(s.log, kgo.DisableIdempotentWrite())
 	require.NoError(s.t, err)
 	s.t.Cleanup(cl.Close)
 	return cl
 }
 
-// as runs a command as a user, to its end, which must be a good one.
+// as runs a command as a user; it must succeed.
 func (s *secured) as(user string, args ...string) string {
 	said := s.command(append(args, "--config", s.settings[user])...)
 	require.NotContains(s.t, said, secret)
@@ -173,7 +172,6 @@ func (s *secured) startAll() {
 	s.reads = &reader{process: s.roles["reader"], base: "http://" + reads}
 }
 
-// like has a user like some posts, over HTTP.
 func (s *secured) like(user uint64) {
 	for post := uint64(1); post <= 12; post++ {
 		putLike(s.t, "http://"+s.api, post, user)
@@ -181,13 +179,13 @@ func (s *secured) like(user uint64) {
 	}
 }
 
-// counted waits until MySQL and the reader have the counts that are wanted.
+// counted waits until MySQL and the reader have the expected counts.
 func (s *secured) counted() {
 	s.waitCounts(s.want)
 	s.reads.waitCounts(s.want)
 }
 
-// ranked waits for rankings in Kafka, as whoever may only look at them, and in MySQL.
+// ranked waits for rankings in Kafka, read as the user who may only view them, and in MySQL.
 func (s *secured) ranked() {
 	waitFor(s.t, time.Minute, "rankings in Kafka", func() bool {
 		return s.run("trending", "--window", "all", "--config", s.settings["trending"]).code == 0
@@ -199,9 +197,9 @@ func (s *secured) ranked() {
 	})
 }
 
-// TestRolesWithTheACLsOfTheDocs: with the ACLs and grants of docs/security.md and no others, on servers that want to
-// know who is there, every role works, every command does, and nobody may do what another one may; and each of those
-// ACLs was needed.
+// TestRolesWithTheACLsOfTheDocs: with exactly the ACLs and grants of docs/security.md, on servers that authenticate
+// clients, every role and every command works, and no user may do what only others may; and each of those ACLs is
+// necessary.
 func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	s := newSecured(t)
 	s.startAll()
@@ -225,7 +223,7 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	}
 }
 
-// commands runs those that may run beside the roles, each as its user.
+// commands runs the commands that may run concurrently with the roles, each as its user.
 func (s *secured) commands() {
 	s.as("topics", "topics", "check")
 	s.as("audit", "audit", "--deep")
@@ -238,7 +236,7 @@ func (s *secured) commands() {
 	s.want[1000] = count{likes: 1}
 	s.counted()
 	s.unusual()
-	s.as("forget", "forget", "user", "1000") // who has no like
+	s.as("forget", "forget", "user", "1000") // who has no likes
 	s.as("forget", "forget", "user", "1")
 	for post := range s.want {
 		if post != 1000 {
@@ -252,8 +250,8 @@ func (s *secured) commands() {
 	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
 }
 
-// mend loses the state table, then like-updates, and rebuilds them, and what the ranker had made of it: the commands
-// that want the roles stopped.
+// mend deletes the state table, then like-updates, and rebuilds them and the ranker's state, with the commands that
+// require stopped roles.
 func (s *secured) mend() {
 	s.roles["processor"].stop()
 	s.roles["ranker"].stop()
@@ -273,7 +271,7 @@ func (s *secured) mend() {
 	s.ranked()
 }
 
-// refusals: what one user may, another may not; and who has a wrong password may nothing, and hears so.
+// refusals: a user may not do what only another one may, and a wrong password gives a clear error.
 func (s *secured) refusals() {
 	like := record(likeNow(1, 99))
 	like.Topic = schema.TopicLikes
@@ -290,7 +288,7 @@ func (s *secured) refusals() {
 	require.NotContains(s.t, out.stdout+out.stderr, secret)
 }
 
-// park takes a right away: the partitions park for that, and go on when it is there again.
+// park withdraws a permission: the partitions park with that reason, and resume when it is granted again.
 func (s *secured) park() {
 	write := permission{"processor", kadm.OpWrite, "topic", schema.TopicUpdates, false}
 	s.withdraw(write)
@@ -299,7 +297,7 @@ func (s *secured) park() {
 	waitFor(s.t, time.Minute, "the partitions to park for it", func() bool {
 		return processor.sum("kudos_parked_partitions", cause) > 0
 	})
-	// Not while a rebalance has them begin once more.
+	// Wait, because a rebalance may reopen them meanwhile.
 	waitSaid(s.t, time.Minute, "/readyz to say so", func() (bool, any) {
 		ready, text := processor.said("readyz")
 		return !ready && strings.Contains(text, "TOPIC_AUTHORIZATION_FAILED") &&

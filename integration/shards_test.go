@@ -17,13 +17,13 @@ import (
 	"kudos/schema"
 )
 
-// sharded is a system whose posts are divided among several database servers.
+// sharded is a system with the counts spread over several database servers.
 type sharded struct {
 	*system
 	servers    []*stack.Database
 	processors []*process
-	asked      []*process // those of them that are to be ready
-	fresh      uint64     // a post that nobody likes yet
+	asked      []*process // the running ones, which must be ready
+	fresh      uint64     // lowest post of the last likeAnew
 }
 
 func newSharded(t *testing.T, servers, partitions int) *sharded {
@@ -39,7 +39,7 @@ func newSharded(t *testing.T, servers, partitions int) *sharded {
 	return s
 }
 
-// newCounted returns two servers and a processor that has counted so many events.
+// newCounted returns two servers and a processor that has counted a number of events.
 func newCounted(t *testing.T, events int) *sharded {
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1)
@@ -48,7 +48,7 @@ func newCounted(t *testing.T, events int) *sharded {
 	return s
 }
 
-// startProcessors starts so many on the databases as they are set now.
+// startProcessors starts n processors with the current database settings.
 func (s *sharded) startProcessors(n int, args ...string) {
 	for range n {
 		p := s.processor(fmt.Sprintf("processor-%d", len(s.processors)),
@@ -64,7 +64,7 @@ func (s *sharded) waitReady() {
 	}
 }
 
-// parked is how many partitions wait for each shard, by the metrics of all processors, and what readiness says.
+// parked returns how many partitions wait for each shard, by the metrics of all processors, and the readiness errors.
 func (s *sharded) parked() (parked map[string]float64, said string) {
 	parked = map[string]float64{}
 	for _, p := range s.asked {
@@ -77,8 +77,8 @@ func (s *sharded) parked() (parked map[string]float64, said string) {
 	return parked, said
 }
 
-// waitParked waits until so many partitions of each shard are parked, and each of them tells the cause; it returns all
-// that is told.
+// waitParked waits until that many partitions of each shard are parked, each with the cause; it returns the readiness
+// errors.
 func (s *sharded) waitParked(first, second int, cause string) (said string) {
 	waitSaid(s.t, time.Minute, fmt.Sprintf("%d and %d partitions to park", first, second), func() (bool, any) {
 		var parked map[string]float64
@@ -89,7 +89,7 @@ func (s *sharded) waitParked(first, second int, cause string) (said string) {
 	return said
 }
 
-// likeAnew likes a new post of each partition, and waits until those of the shards are visible where they belong.
+// likeAnew likes a new post of each partition, and waits until those of the given shards are counted there.
 func (s *sharded) likeAnew(shards ...int) {
 	posts := make([]uint64, s.partitions)
 	var events []schema.Event
@@ -107,7 +107,7 @@ func (s *sharded) likeAnew(shards ...int) {
 	}
 }
 
-// requireApart wants each database to have rows of its own partitions, and of no other.
+// requireApart requires each database to have only rows of its own partitions.
 func (s *sharded) requireApart() {
 	for i, db := range s.dbs {
 		var partitions []int32
@@ -123,8 +123,8 @@ func (s *sharded) requireApart() {
 	}
 }
 
-// One of three servers is killed while likes pour in: the posts of the others go on being counted, its own wait, and of
-// what waits metrics and readiness tell. When it is back, all is exact.
+// One of three servers is killed while likes arrive: the posts of the others are still counted, its own wait, and
+// metrics and readiness say so. When it returns, everything is exact.
 func TestOneOfSeveralServersIsAway(t *testing.T) {
 	s := newSharded(t, 3, 6)
 	s.startProcessors(2, "--set", "processor.max_batch=700")
@@ -152,7 +152,7 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 			"likes/4 parked", "shard 0 of 3", "shard 2 of 3"} {
 			require.NotContains(t, said, other)
 		}
-		if round == 0 { // a processor that starts meanwhile goes on with the others' too
+		if round == 0 { // a processor that starts meanwhile can count for the other shards too
 			s.processors[0].kill()
 			s.likeAnew(0, 2)
 			s.processors[0].start()
@@ -171,7 +171,7 @@ func TestOneOfSeveralServersIsAway(t *testing.T) {
 	s.readerAddsUp()
 }
 
-// rankingsAreApart has a ranker make rankings, each of which must be at the shard of its key and at no other.
+// rankingsAreApart runs a ranker; each ranking must be on the shard of its key and on no other.
 func (s *sharded) rankingsAreApart() {
 	ranker := s.ranker("ranker", "--set", "ranker.idle_after=1s", "--set", "ranker.allowed_lateness=0s").start()
 	waitFor(s.t, time.Minute, "rankings of all time of each region, and some at each shard", func() bool {
@@ -189,12 +189,12 @@ func (s *sharded) rankingsAreApart() {
 				}
 			}
 		}
-		return everywhere && of == 6 // five regions, and all together
+		return everywhere && of == 6 // five regions, and global
 	})
 	ranker.stop()
 }
 
-// whereSaysSo compares `kudos where` with where posts are.
+// whereSaysSo compares `kudos where` with the actual location of posts.
 func (s *sharded) whereSaysSo() {
 	args := []string{"where", "--output", "json"}
 	for post := range 40 {
@@ -214,7 +214,7 @@ func (s *sharded) whereSaysSo() {
 	}
 }
 
-// readerAddsUp compares what a reader says of all likes over time with what the databases have together.
+// readerAddsUp compares a reader's total likes over time with the sum of the databases.
 func (s *sharded) readerAddsUp() {
 	r := s.startReader("reader")
 	r.waitReady()
@@ -238,7 +238,8 @@ func (s *sharded) readerAddsUp() {
 	require.NoError(s.t, s.servers[1].Start(s.t.Context()))
 }
 
-// The same servers in another order, or another number of them: every command and role refuses, and nothing is counted.
+// With the same servers in another order, or with another number, every command and role refuses, and nothing is
+// counted.
 func TestAnotherListOfServersIsRefused(t *testing.T) {
 	s := newCounted(t, 5000)
 	s.processors[0].stop()
@@ -275,8 +276,8 @@ func TestAnotherListOfServersIsRefused(t *testing.T) {
 	s.drainExact(time.Minute)
 }
 
-// A server that was away when the processor began comes back, and is another one: its partitions park, nothing is
-// counted there, and the remedy is the list as it was.
+// A server that was down when the processor started returns as another database: its partitions park, nothing is
+// counted there, and the action is to restore the list.
 func TestParkAtAnotherShard(t *testing.T) {
 	s := newCounted(t, 5000)
 	s.processors[0].stop()
@@ -300,7 +301,7 @@ func TestParkAtAnotherShard(t *testing.T) {
 	s.drainExact(time.Minute)
 }
 
-// One of two databases is lost, without a backup, and recreated: the other one continues meanwhile.
+// One of two databases is lost, without a backup, and recreated: the other one keeps counting meanwhile.
 func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
 	s := newCounted(t, 20_000)
 	_, name, _ := strings.Cut(s.shards[1], ")/")
@@ -316,7 +317,7 @@ func TestOneOfSeveralDatabasesIsLost(t *testing.T) {
 	s.audit(0, "--deep")
 }
 
-// What is at the wrong server is a difference, and a rebuild takes it away, while likes pour in.
+// Rows on the wrong server are a difference, and a rebuild removes them, while likes arrive.
 func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
 	s := newSharded(t, 2, 4)
 	s.startProcessors(1, "--set", "processor.max_batch=700")
@@ -353,8 +354,8 @@ func TestAuditAndRebuildOfSeveralServers(t *testing.T) {
 	s.requireApart()
 }
 
-// From one server to two, while likes pour in: new databases are filled from the stream next to the one in use, and the
-// processors are restarted with those. docs/scaling.md has the steps.
+// From one server to two while likes arrive: new databases are filled from the stream in parallel to the current one,
+// and the processors are restarted with them. docs/scaling.md has the steps.
 func TestFromOneServerToTwo(t *testing.T) {
 	s := newSharded(t, 1, 4)
 	s.shards, s.dsn = nil, s.shards[0]
@@ -368,7 +369,7 @@ func TestFromOneServerToTwo(t *testing.T) {
 	s.rebuild()
 	s.connect()
 	s.audit(0, "--deep")
-	for _, p := range s.processors { // one after the other: some continue with the old one meanwhile
+	for _, p := range s.processors { // one after another: some still use the old one meanwhile
 		p.stop()
 		s.startProcessors(1)
 	}

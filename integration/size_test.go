@@ -18,15 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lines are a cost: these are ceilings, of files that no generator wrote. What is added where they are reached is paid
-// for by what goes.
+// Lines are a cost: these are limits for files that are not generated. At the limit, new code has to be paid for with
+// removed code.
 const (
-	productLines  = 39_850 // of what `go list -deps .` lists of ours
+	productLines  = 39_850 // of our packages in `go list -deps .`
 	allLines      = 106_700
 	fileLines     = 400
-	functionLines = 60 // but those of composite literals: tables may be as long as they are
-	testLines     = 75 // the same of a test, which tells a story
-	smallFile     = 40 // lines; a package has at most two that are smaller
+	functionLines = 60 // without composite literals: tables may be long
+	testLines     = 75 // of a test, which may be longer
+	smallFile     = 40 // lines; a package has at most two smaller files
 	columns       = 120
 	tabColumns    = 4
 	quotesCode    = "integration/cmd/mutants/"
@@ -34,7 +34,7 @@ const (
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// TestSize holds the ceilings.
+// TestSize enforces the limits.
 func TestSize(t *testing.T) {
 	list := sources(t)
 	product := productFolders(list)
@@ -75,7 +75,7 @@ func TestSize(t *testing.T) {
 	require.LessOrEqual(t, all, allLines, "lines in all")
 }
 
-// productFolders are those of the packages that the program imports.
+// productFolders returns the directories of the packages that the program imports.
 func productFolders(list []source) map[string]bool {
 	folders := map[string]bool{".": true}
 	for grown := true; grown; {
@@ -94,8 +94,8 @@ func productFolders(list []source) map[string]bool {
 	return folders
 }
 
-// tooLong lists the lines and functions of a file that are. Texts in backquotes, and what quotes other code, stay as
-// they are.
+// tooLong lists the lines and functions of a file that are too long. Raw strings, and files that quote code, are
+// exempt.
 func tooLong(t *testing.T, name string, text []byte) (found []string) {
 	t.Helper()
 	files := token.NewFileSet()

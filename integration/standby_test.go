@@ -14,12 +14,12 @@ import (
 	"kudos/schema"
 )
 
-// ofTheFold are the labels of what is of latest-like-action, in a state.
+// ofTheFold returns the labels of latest-like-action in a state.
 func ofTheFold(state string) map[string]string {
 	return map[string]string{"group": schema.GroupFold, "state": state}
 }
 
-// running are the partitions of likes that it works on.
+// running returns the partitions of likes that the processor works on.
 func (p *process) running() (partitions []int32) {
 	for _, s := range p.samples("kudos_partition_state", ofTheFold("running")) {
 		n, err := strconv.Atoi(s.labels["partition"])
@@ -29,7 +29,7 @@ func (p *process) running() (partitions []int32) {
 	return partitions
 }
 
-// follows tells whether it has n standby copies, none of them behind.
+// follows reports whether it has n standby replicas, none of them behind.
 func (p *process) follows(n int) bool {
 	following := p.samples("kudos_standby_copies", ofTheFold("following"))
 	atTheEnd := 0
@@ -41,14 +41,15 @@ func (p *process) follows(n int) bool {
 	return len(following) == 1 && following[0].value == float64(n) && atTheEnd == n
 }
 
-// recovered is how many records of the changelog it has read to open partitions.
+// recovered is how many changelog records it has read to open partitions.
 func (p *process) recovered() int {
 	samples := p.samples("kudos_state_replayed_records_total", map[string]string{"role": "processor"})
 	require.Len(p.t, samples, 1)
 	return int(samples[0].value)
 }
 
-// waitShared waits until two processors have half of the partitions each, and with copies also one of the other half.
+// waitShared waits until two processors have half of the partitions each and, if copies is set, standby replicas of the
+// other half.
 func (s *system) waitShared(copies bool, a, b *process) {
 	half := s.partitions / 2
 	waitFor(s.t, 2*time.Minute, "the processors to share the partitions", func() bool {
@@ -65,8 +66,8 @@ func (s *system) changelog(partitions []int32) (n int) {
 	return n
 }
 
-// killUnderLoad kills a processor in the middle of a log, and returns how many records of the changelog the other one
-// has read, and after which time, when it works on all partitions.
+// killUnderLoad kills a processor in the middle of a log, and returns how many changelog records the other one had to
+// read, and how long it took, until it works on all partitions.
 func (s *system) killUnderLoad(seed uint64, victim, survivor *process) (recovered int, took time.Duration) {
 	before := survivor.recovered()
 	s.toggles(seed, 40_000)
@@ -78,9 +79,9 @@ func (s *system) killUnderLoad(seed uint64, victim, survivor *process) (recovere
 	return survivor.recovered() - before, time.Since(killed)
 }
 
-// TestATakeoverReadsWhatWasNotFollowed: of two processors one is killed under load. With standby copies the other one
-// reads next to nothing to take its partitions over, and all of their state tables without; the counts are exact with
-// both. What was given up is followed, too.
+// TestATakeoverReadsWhatWasNotFollowed: one of two processors is killed under load. With standby replicas, the other
+// one reads next to nothing to take over its partitions; without them, it reads all of their state tables. The counts
+// are exact in both cases. Partitions that a processor gives up become standby replicas too.
 func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -97,7 +98,7 @@ func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
 			s.drain(3 * time.Minute)
 			loader.stop()
 
-			// Batches so small that the log lasts until the kill.
+			// Batches are so small that the log lasts until the kill.
 			args := []string{"--set", "processor.max_batch=50", "--set", fmt.Sprintf("processor.standby=%v", standby)}
 			two := s.twoProcessors(args...)
 			victim, survivor := two[0], two[1]
@@ -112,7 +113,7 @@ func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
 			t.Logf("takeover of %d records of the changelog: %d read, %v after the kill (session timeout %s)", whole,
 				recovered, took.Round(time.Millisecond), s.sessionTimeout)
 			if !standby {
-				// since its start: it may have had some of the victim's before
+				// Since its start: it may have had some of the victim's partitions before.
 				require.GreaterOrEqual(t, survivor.recovered(), all)
 				s.drainExact(3 * time.Minute)
 				return
@@ -120,7 +121,7 @@ func TestATakeoverReadsWhatWasNotFollowed(t *testing.T) {
 			require.Less(t, recovered, whole/20)
 			s.drain(3 * time.Minute)
 
-			// The other way round: of what the survivor gives up now it keeps a copy.
+			// The other way round: the survivor keeps replicas of the partitions that it gives up now.
 			victim.start().waitAlive()
 			s.waitShared(standby, victim, survivor)
 			recovered, took = s.killUnderLoad(3, survivor, victim)

@@ -25,34 +25,32 @@ import (
 	"kudos/integration/tier"
 )
 
-// kafkaProperties have a killed processor missed soon.
+// kafkaProperties allow a short session timeout, so that the group soon notices a killed processor.
 var kafkaProperties = map[string]string{"group.min.session.timeout.ms": "1000"}
 
-// shared are the servers that the tests of this package have in common.
 var shared = stack.NewShared(stack.KafkaOptions{ExtraProperties: kafkaProperties}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// partitions of every topic where a test does not need another number.
+// partitions of every topic, unless a test needs another number.
 const partitions = 4
 
-// system is a running kudos and where its servers are.
 type system struct {
 	t                       testing.TB
 	log                     *slog.Logger
 	program                 string
 	brokers                 []string
 	dsn                     string
-	shards                  []string // of several databases, in place of dsn
+	shards                  []string // of several databases, instead of dsn
 	db                      *sqlx.DB
-	dbs                     []*sqlx.DB   // of all databases, db the first of them
-	kafka                   *stack.Kafka // nil where it is shared or embedded
+	dbs                     []*sqlx.DB   // connections to all databases; db is the first
+	kafka                   *stack.Kafka // nil if shared or embedded
 	partitions, replication int          // of every topic
-	// sessionTimeout is short where the broker allows it: killed processors are missed soon.
+	// sessionTimeout is short if the broker allows it, so that the group soon notices killed processors.
 	sessionTimeout string
-	stateDir       string         // of a processor or ranker, for tests that lose it; one of its own if empty
+	stateDir       string         // of a processor or ranker, for tests that lose it; a new one if empty
 	emitInterval   string         // of rankers; 50ms if empty
-	userBuckets    map[uint64]int // of posts that are in several partitions
+	userBuckets    map[uint64]int // of posts spread over several partitions
 
 	adm *kadm.Client   // see admin
 	ora *oracle.Oracle // see oracle
@@ -72,7 +70,7 @@ func verified(t *testing.T, change ...func(*system)) *system {
 	return newRealSystem(t, change...)
 }
 
-// newFolded is verified, with a processor that has counted so many events.
+// newFolded is verified, with a processor that has counted a number of events.
 func newFolded(t *testing.T, events int) *system {
 	s := verified(t)
 	s.toggles(3, events)
@@ -81,7 +79,7 @@ func newFolded(t *testing.T, events int) *system {
 	return s
 }
 
-// newRealSystem has a real Kafka and a real MariaDB, with topics and tables made, and runs nothing yet.
+// newRealSystem has a real Kafka and a real MariaDB, with topics and tables, and runs nothing yet.
 func newRealSystem(t testing.TB, change ...func(*system)) *system {
 	return newSystemOn(t, shared.MariaDB(t), change...)
 }
@@ -96,7 +94,7 @@ func newSystemOn(t testing.TB, database *stack.Database, change ...func(*system)
 	return s
 }
 
-// newEmptySystem has one of the shared clusters, emptied.
+// newEmptySystem has one of the shared clusters, without topics.
 func newEmptySystem(t testing.TB) *system {
 	s, kafka := newSystem(t), shared.Kafka(t)
 	require.NoError(t, kafka.Reset(t.Context()))
@@ -104,7 +102,8 @@ func newEmptySystem(t testing.TB) *system {
 	return s
 }
 
-// newOwnSystem has a Kafka of its own, with so many nodes, copies of each partition, and properties of its own.
+// newOwnSystem has its own Kafka, with a number of nodes, as many replicas of each partition, and additional
+// properties.
 func newOwnSystem(t testing.TB, partitions, nodes int, properties map[string]string) *system {
 	s := newSystem(t)
 	all := maps.Clone(kafkaProperties)
@@ -116,7 +115,7 @@ func newOwnSystem(t testing.TB, partitions, nodes int, properties map[string]str
 	return s
 }
 
-// newEmbeddedSystem is `kudos dev`: all in one process.
+// newEmbeddedSystem is `kudos dev`: everything in one process.
 func newEmbeddedSystem(t testing.TB) *system {
 	s := newSystem(t)
 	dir := t.TempDir()
@@ -137,8 +136,8 @@ func newEmbeddedSystem(t testing.TB) *system {
 	return s
 }
 
-// newEmbeddedServers has the embedded broker and database in this process, with topics and tables made, and runs
-// nothing yet.
+// newEmbeddedServers has the embedded broker and database in this process, with topics and tables, and runs nothing
+// yet.
 func newEmbeddedServers(t testing.TB) *system {
 	s := newSystem(t)
 	broker, err := dev.StartBroker("127.0.0.1:0", "", s.log)
@@ -173,7 +172,7 @@ func (s *system) connect() {
 	s.db = s.dbs[0]
 }
 
-// mysql is the setting that names the database, or databases.
+// mysql returns the setting for the database or databases.
 func (s *system) mysql() string {
 	if len(s.shards) > 0 {
 		return "mysql.shards=" + strings.Join(s.shards, ",")
@@ -181,7 +180,7 @@ func (s *system) mysql() string {
 	return "mysql.dsn=" + s.dsn
 }
 
-// topics is a command of `kudos topics`, with the flags that describe the topics.
+// topics returns a command of `kudos topics`, with the flags that describe the topics.
 func (s *system) topics(partitions int, args ...string) []string {
 	return slices.Concat([]string{"topics"}, args, []string{
 		"--brokers", s.brokerList(), "--set", fmt.Sprintf("topics.partitions=%d", partitions),
@@ -189,7 +188,7 @@ func (s *system) topics(partitions int, args ...string) []string {
 	})
 }
 
-// buckets is the setting that names the posts with user buckets.
+// buckets returns the setting for user buckets.
 func (s *system) buckets() string {
 	var list []string
 	for post, n := range s.userBuckets {
@@ -200,12 +199,11 @@ func (s *system) buckets() string {
 
 func (s *system) brokerList() string { return strings.Join(s.brokers, ",") }
 
-// waitFor waits, with a bound, until condition holds.
 func waitFor(t testing.TB, within time.Duration, what string, condition func() bool) {
 	waitSaid(t, within, what, func() (bool, any) { return condition(), "not so" })
 }
 
-// waitSaid is waitFor with a condition that also says how things are, for the log of a failure.
+// waitSaid is waitFor with a condition that also returns the current state, to log on failure.
 func waitSaid(t testing.TB, within time.Duration, what string, condition func() (bool, any)) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -224,7 +222,7 @@ func waitSaid(t testing.TB, within time.Duration, what string, condition func() 
 	}
 }
 
-// pause waits a while: where a kill at a time of its own, or time itself, is the point.
+// pause sleeps, for tests in which time itself, or a kill at a random time, is the point.
 func pause(t testing.TB, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -21,16 +21,15 @@ import (
 	"kudos/schema"
 )
 
-// busy is for logs whose times are not of today: no partition is to go by the wall clock.
+// busy is for logs with old times: no partition may advance by the wall clock.
 var busy = []string{"--set", "ranker.idle_after=24h"}
 
-// rankingSettings are those of the rankers here.
 var rankingSettings = rankings.Config{
 	Windows: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Lateness: 2 * time.Minute,
 	Score: "count", HalfLife: 30 * time.Minute, TopN: 100, MinLikes: 1,
 }
 
-// rankerLag is how many records of like-updates are not ranked yet, and how many are.
+// rankerLag returns how many records of like-updates are not ranked yet, and how many are.
 func (s *system) rankerLag() (lag, ranked int64) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
@@ -41,13 +40,13 @@ func (s *system) rankerLag() (lag, ranked int64) {
 	return s.written(ctx, schema.TopicUpdates) - ranked, ranked
 }
 
-// rankedWithin bounds the wait for the last rankings of so many events: ranking takes a
-// while, and so does reading and checking all of it.
+// rankedWithin bounds the wait for the last rankings of a number of events: ranking takes a while, and so does reading
+// and checking them.
 func rankedWithin(events int) time.Duration {
 	return 2*time.Minute + time.Duration(events)*50*time.Microsecond
 }
 
-// waitRanked waits until the last rankings cover all of the log, in Kafka and in MySQL.
+// waitRanked waits until the last rankings cover the whole log, in Kafka and in MySQL.
 func (s *system) waitRanked(config rankings.Config, within time.Duration) {
 	var want []string
 	ctx, cancel := context.WithTimeout(s.t.Context(), within)
@@ -70,7 +69,7 @@ func (s *system) waitRanked(config rankings.Config, within time.Duration) {
 	})
 }
 
-// lastPosts lists the places of the last ranking of each key.
+// lastPosts lists the ranked posts of the last ranking of each key.
 func lastPosts(t testing.TB, log *rankings.Log) []string {
 	var places []string
 	for key, r := range maps.Collect(decoded(t, log)) {
@@ -93,7 +92,7 @@ func (s *system) postsInMySQL() (places []string) {
 	return places
 }
 
-// inTime puts events in the order of their times, and closes the log: a last event in each partition, at the same time.
+// inTime sorts events by time and closes the log: it adds a last event to each partition, at the same time.
 func inTime(events []schema.Event) []schema.Event {
 	slices.SortStableFunc(events, func(a, b schema.Event) int { return cmp.Compare(a.TimeMs, b.TimeMs) })
 	return closed(events, events[len(events)-1].TimeMs+time.Hour.Milliseconds())
@@ -106,7 +105,7 @@ func closed(events []schema.Event, at int64) []schema.Event {
 	return events
 }
 
-// aDay is so many events of the last 24 hours, in the order in which they arrive.
+// aDay returns events of the last 24 hours, in order of arrival.
 func aDay(events int) []schema.Event {
 	o := day.DefaultOptions(events)
 	o.Start = time.Now().Add(-25 * time.Hour).Truncate(time.Minute)
@@ -117,15 +116,15 @@ func aDay(events int) []schema.Event {
 	return closed(all, time.Now().UnixMilli())
 }
 
-// Every ranking is what the log says at the positions that it names, while two rankers
-// are killed time and again before they have caught up.
+// Every ranking matches the log at the positions that it names, while two rankers are killed repeatedly before they
+// have caught up.
 func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 	tier.Test(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		events func(testing.TB) []schema.Event
-		// batch of the processor: in a large one the likes of a popular post are one update.
+		// batch is the processor's batch size: in a large one, the likes of a popular post become one update.
 		batch int
 		kills int
 	}{
@@ -153,7 +152,7 @@ func TestRankingsAreExactWhenRankersAreKilled(t *testing.T) {
 	}
 }
 
-// The same with ten million updates, which are written as the fold would write them.
+// The same with ten million updates, written as the fold would write them.
 func TestADayOfTenMillionUpdates(t *testing.T) {
 	tier.Nightly(t)
 	s := newRealSystem(t)
@@ -184,11 +183,11 @@ func TestADayOfTenMillionUpdates(t *testing.T) {
 	s.waitRanked(rankingSettings, rankedWithin(updates))
 }
 
-// killRankers has two rankers share the log, kills one of them so many times while there
-// is more to rank, and lets another one finish.
+// killRankers has two rankers share the log, kills one of them repeatedly while there is more to rank, and lets another
+// one finish.
 func (s *system) killRankers(kills int) {
 	all, _ := s.rankerLag()
-	// Batches so small that the log lasts for all the kills.
+	// Batches are so small that the log lasts for all kills.
 	batch := fmt.Sprintf("ranker.max_batch=%d", max(20, all/int64(200*kills)))
 	r := rand.New(rand.NewPCG(uint64(kills), 1))
 	args := append([]string{"--set", batch}, busy...)
@@ -211,7 +210,7 @@ func (s *system) killRankers(kills int) {
 	s.ranker("ranker-2", busy...).start()
 }
 
-// TestOneUserMovesAPostByOne: however often somebody toggles, no ranking ever has more than one like of theirs.
+// TestOneUserMovesAPostByOne: however often a user toggles, no ranking counts more than one like of that user.
 func TestOneUserMovesAPostByOne(t *testing.T) {
 	s := verified(t)
 	s.processor("processor", "--set", "processor.max_batch=25").start()
@@ -243,7 +242,7 @@ func TestOneUserMovesAPostByOne(t *testing.T) {
 	require.Greater(t, seen, 10, "rankings that have the post")
 }
 
-// TestAnIdleTopicClosesItsWindows: when nothing comes any more, time goes on all the same.
+// TestAnIdleTopicClosesItsWindows: without new likes, windows still close with time.
 func TestAnIdleTopicClosesItsWindows(t *testing.T) {
 	s := verified(t)
 	s.processor("processor").start()
@@ -255,7 +254,7 @@ func TestAnIdleTopicClosesItsWindows(t *testing.T) {
 	})
 	waitFor(t, 3*time.Minute, "the window to close", func() bool {
 		r := s.lastRanking("US/10m")
-		// One idle partition may be enough: what the others have may be older than the window by then.
+		// One idle partition may suffice: the records of the others may be older than the window by then.
 		return len(r.Posts) == 0 && slices.ContainsFunc(r.Positions, func(p schema.RankingPosition) bool {
 			return p.Idle != schema.NoMinute
 		})
@@ -270,7 +269,7 @@ func TestAnIdleTopicClosesItsWindows(t *testing.T) {
 	require.Zero(t, v.Differences.Total, v.Differences.String())
 }
 
-// rankings are all that were published, by key.
+// rankings yields all published rankings, by key.
 func (s *system) rankings() iter.Seq2[string, *schema.Ranking] {
 	log, err := rankings.Read(s.t.Context(), s.brokers)
 	require.NoError(s.t, err)
@@ -289,7 +288,7 @@ func decoded(t testing.TB, log *rankings.Log) iter.Seq2[string, *schema.Ranking]
 	}
 }
 
-// lastRanking is the newest of a key, without posts if there is none.
+// lastRanking returns the newest ranking of a key, without posts if there is none.
 func (s *system) lastRanking(key string) *schema.Ranking {
 	if r := maps.Collect(s.rankings())[key]; r != nil {
 		return r
@@ -297,13 +296,14 @@ func (s *system) lastRanking(key string) *schema.Ranking {
 	return &schema.Ranking{}
 }
 
-// TestModerationTakesAPostOut of rankings that nothing else changes, in Kafka and MySQL, and puts it back.
+// TestModerationTakesAPostOut excludes a post from rankings that do not change otherwise, in Kafka and MySQL, and
+// includes it again.
 func TestModerationTakesAPostOut(t *testing.T) {
 	s := verified(t)
 	s.emitInterval = "2s"
 	s.processor("processor").start()
 	s.ranker("ranker", busy...).start()
-	// In the middle of an hour: windows end with one.
+	// In the middle of an hour: windows end on the hour.
 	at := time.Now().Add(-2 * time.Hour).Truncate(time.Hour).Add(30 * time.Minute)
 	events := closed(nil, at.UnixMilli())
 	out := events[1].PostID

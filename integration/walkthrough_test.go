@@ -23,21 +23,21 @@ import (
 
 const walkthroughsDoc = "../docs/walkthroughs.md"
 
-// What the test does, as the document names it.
+// What the test does, by its name in the document.
 const (
 	replicaFollows = "a replica follows the primary"
 	primaryDies    = "the primary dies"
 )
 
-// Of one command of a document, and of the roles that are left when it was run to its end.
+// Limits for one command of a document, and for the remaining roles to end after the last one.
 const (
 	stepTimeout  = 3 * time.Minute
 	leaveTimeout = time.Minute
 )
 
-// TestWalkthroughs does what docs/walkthroughs.md says, each chapter for itself on a real Kafka and a real MariaDB
-// after what all begin with and Deploy: what the blocks have to run is run as it stands there, what they show must be
-// shown, and at the end the counts are exact. Only the addresses in the first block are others.
+// TestWalkthroughs follows docs/walkthroughs.md, each chapter on its own, on a real Kafka and MariaDB, after the common
+// start and Deploy: commands run as written, their output must match, and at the end the counts are exact. Only the
+// addresses in the first block are replaced.
 func TestWalkthroughs(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -67,15 +67,15 @@ func TestWalkthroughs(t *testing.T) {
 			w.drainExact(time.Minute)
 		})
 		if i == 0 && !went {
-			return // the others begin with it, too
+			return // the others start with it too
 		}
 	}
 }
 
-// walk is a person who walks through the document, in a shell.
+// walk is a walk through the document in a shell.
 type walk struct {
 	*system
-	primary, replica *stack.Database // replica: nil until it is wanted
+	primary, replica *stack.Database // replica: nil until it is needed
 	addresses        map[string]string
 	dir              string
 	in               io.WriteCloser
@@ -86,7 +86,7 @@ type walk struct {
 
 const walkDatabase = "kudos"
 
-// newWalk has empty servers and a shell in an empty folder.
+// newWalk has empty servers and a shell in an empty directory.
 func newWalk(t *testing.T) *walk {
 	needPrograms(t, "bash", "curl", "kcat", "mariadb")
 	w := &walk{system: newEmptySystem(t), primary: stack.MariaDBForTest(t, stack.DatabaseOptions{}), dir: t.TempDir()}
@@ -96,8 +96,7 @@ func newWalk(t *testing.T) *walk {
 	return w
 }
 
-// openShell starts it. It ends, and its jobs with it, when nobody is there to type any more: at the end of this
-// process, too.
+// openShell starts the shell. It ends, with its jobs, when its input is closed, and so also at the end of this process.
 func (w *walk) openShell() {
 	bin := filepath.Join(w.dir, "bin")
 	require.NoError(w.t, os.Mkdir(bin, 0o755))
@@ -117,7 +116,7 @@ func (w *walk) openShell() {
 }
 
 func (w *walk) closeShell() {
-	_ = w.in.Close() // a shell that has failed has closed it
+	_ = w.in.Close() // a failed shell has closed it already
 	guard := time.AfterFunc(leaveTimeout, func() { _ = w.cmd.Process.Kill() })
 	defer guard.Stop()
 	_, _ = io.Copy(io.Discard, w.out)
@@ -135,7 +134,7 @@ func (w *walk) closeShell() {
 	}
 }
 
-// begin runs what all begin with, where the first block has the addresses.
+// begin runs the common start, whose first block has the addresses.
 func (w *walk) begin(steps []step) {
 	first := steps[0]
 	first.command = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(first.command,
@@ -169,14 +168,14 @@ func (w *walk) do(steps []step) {
 	}
 }
 
-// enter runs a command, and returns what it printed. A command that fails ends the shell.
+// enter runs a command and returns its output. A command that fails ends the shell.
 func (w *walk) enter(command string) (string, error) {
 	w.commands++
 	file := filepath.Join(w.dir, fmt.Sprintf("command-%d", w.commands))
 	if err := os.WriteFile(file, []byte(command+"\n"), 0o644); err != nil {
 		return "", err
 	}
-	const end = '\036' // the record separator: nothing here prints it
+	const end = '\036' // the record separator, which no command prints
 	if _, err := fmt.Fprintf(w.in, ". %s </dev/null; printf '\\036'\n", file); err != nil {
 		return "", fmt.Errorf("the shell has ended: %w", err)
 	}
@@ -189,7 +188,7 @@ func (w *walk) enter(command string) (string, error) {
 	return strings.TrimSuffix(output, string(end)), err
 }
 
-// befall is what a reader is told in words.
+// befall does what the document describes in words.
 func (w *walk) befall(s step) {
 	w.t.Logf("(%s)", s.incident)
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
@@ -205,11 +204,11 @@ func (w *walk) befall(s step) {
 	}
 }
 
-// A document of walk-throughs is Markdown. Each chapter (##) is a walk-through, but for the first, which all of them
-// begin with. A block ```sh is run as it is. A block ```console is what a terminal shows: lines after "$ " are run (">
-// " goes on with the line before), and what stands below is what they must print, where … is for anything: within a
-// line, or, alone on a line, any number of lines. How many blanks there are is no matter. A comment <!-- test: … -->
-// names what befalls the servers at that place, which the reader is told in words.
+// A document of walk-throughs is Markdown. Each chapter (##) is a walk-through, except for the first, which all of them
+// start with. A block ```sh is run as it is. A block ```console shows a terminal: lines after "$ " are commands ("> "
+// continues the line before), and the lines below are the expected output, in which … matches anything: part of a line
+// or, alone on a line, any number of lines. Runs of spaces are equal. A comment <!-- test: … --> names what happens to
+// the servers at that point, which the document describes in words.
 
 // walkthrough is one chapter.
 type walkthrough struct {
@@ -221,12 +220,12 @@ type walkthrough struct {
 type step struct {
 	line     int // in the document
 	command  string
-	want     []string // lines that it must print
-	compared bool     // whether they are
-	incident string   // in place of a command
+	want     []string // expected output lines
+	compared bool     // whether the output is compared
+	incident string   // instead of a command
 }
 
-// blockOf reads the steps of a block, whose first line has this number.
+// blockOf parses the steps of a block whose first line has number first.
 func blockOf(language string, first int, lines []string) (steps []step, err error) {
 	switch language {
 	case "sh":
@@ -257,7 +256,7 @@ var walkthroughParts = regexp.MustCompile(
 	"(?ms)^## (?P<title>[^\n]+)$|^<!-- test: (?P<incident>[^\n]+) -->$|" +
 		"^```(?P<language>[^\n]*)\n(?P<block>.*?)(?P<end>^```$|\\z)")
 
-// readWalkthroughs takes a document apart. The first of the chapters is what all begin with.
+// readWalkthroughs parses a document. The first chapter is the common start.
 func readWalkthroughs(document string) (chapters []walkthrough, err error) {
 	for _, at := range walkthroughParts.FindAllStringSubmatchIndex(document, -1) {
 		part := func(name string) string {
@@ -287,7 +286,7 @@ func readWalkthroughs(document string) (chapters []walkthrough, err error) {
 	return chapters, nil
 }
 
-// shown tells whether output is what a block says that one sees.
+// shown reports whether output matches the expected lines.
 func shown(want []string, output string) bool {
 	var pattern strings.Builder
 	for _, line := range want {

@@ -16,9 +16,9 @@ import (
 	"kudos/schema"
 )
 
-// BenchmarkProcessors measures how fast 1, 2 and 4 processor processes work off a log of 8 partitions, everything on
-// this machine, and what CPU time they take together for a million events: how that grows with
-// their number is what more of them cost on machines of their own.
+// BenchmarkProcessors measures how fast 1, 2 and 4 processor processes fold a log of 8 partitions, with everything on
+// this machine, and their total CPU time per million events: its growth with the number of processes is the cost of
+// adding processors on separate machines.
 func BenchmarkProcessors(b *testing.B) {
 	events := fromEnv(b, "KUDOS_TEST_EVENTS", 4_000_000)
 	for _, processes := range []int{1, 2, 4} {
@@ -48,8 +48,8 @@ func BenchmarkProcessors(b *testing.B) {
 	}
 }
 
-// BenchmarkSizes measures what the logs and tables take that a log of likes leads to, in bytes: a record of each topic
-// as Kafka keeps it, and a row of like_count in InnoDB. Kafka's are before compaction.
+// BenchmarkSizes measures the size of the logs and tables that result from likes, in bytes: per record of each Kafka
+// topic, before compaction, and per row of like_count in InnoDB.
 func BenchmarkSizes(b *testing.B) {
 	events := fromEnv(b, "KUDOS_TEST_EVENTS", 1_000_000)
 	for range b.N {
@@ -85,11 +85,11 @@ func (s *system) preload(n int, posts uint64) {
 	})
 }
 
-// BenchmarkRanker measures one ranker on a real Kafka, 4 partitions: updates a second, and a second of its own CPU
-// time, over a log that is there when it starts; the memory that it has then; and the time from its start to a ranking
-// of all that there is, with its local state and without. The log has updates of a million posts, one like each and the
-// others by popularity, 5 regions, of 20 minutes or of a day: each minute of event time costs a look through the active
-// posts, once. Run it with -benchtime 1x.
+// BenchmarkRanker measures one ranker on a real Kafka with 4 partitions: updates per second, and per second of its own
+// CPU time, over a log that exists when it starts; its memory then; and the time from its start to a ranking of
+// everything, with its local state and without. The log has updates of a million posts, one like each and the rest by
+// popularity, 5 regions, of 20 minutes or of a day: each minute of event time costs one scan of the active posts. Run
+// it with -benchtime 1x.
 func BenchmarkRanker(b *testing.B) {
 	updates := fromEnv(b, "KUDOS_TEST_EVENTS", 2_000_000)
 	for name, minutes := range map[string]int64{"20_minutes": 20, "a_day": 24 * 60} {
@@ -126,8 +126,8 @@ func benchmarkRanker(b *testing.B, updates int, minutes int64) {
 	}
 }
 
-// timeToRanking starts a ranker and waits for a ranking that has a like which was there
-// before: the only one of its region.
+// timeToRanking starts a ranker and waits for a ranking with a like that was in the log before, the only one of its
+// region.
 func (s *system) timeToRanking(p *process, i int) time.Duration {
 	region := schema.Region{'X', byte('A' + i)}
 	log, err := rankings.Read(s.t.Context(), s.brokers)
@@ -138,19 +138,19 @@ func (s *system) timeToRanking(p *process, i int) time.Duration {
 	}
 	minute := time.Now().Unix() / 60
 	var records []*kgo.Record
-	for p := range int32(partitions) { // in all of them, so that all come to the same time
+	for p := range int32(partitions) { // in all partitions, so that all reach the same time
 		for r := range log.Updates[p].All() {
 			require.NoError(s.t, schema.DecodeUpdate(r.Value, &last))
 		}
 		u := schema.Update{Seq: last.Seq + 1, Counts: schema.Counts{Likes: int64(i) + 2}, Deltas: []schema.Delta{
-			{Region: region, Minute: minute - 10, Likes: 1}, // in the window, whose end is behind the watermark
+			{Region: region, Minute: minute - 10, Likes: 1}, // in the window, which ends after the watermark
 			{Region: schema.Region{'U', 'S'}, Minute: minute, Likes: 1},
 		}}
 		records = append(records, updateRecord(p, fmt.Sprint(postFrom(1<<40, p, partitions)), u))
 	}
 	s.write(records...)
 	key := schema.RankingKey(region.String(), "24h")
-	// From the start: the region is new, and the rankings before are few.
+	// Read from the start: the region is new, and there are few rankings so far.
 	reader := s.client(kgo.ConsumeTopics(schema.TopicTrending), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	begin := time.Now()
@@ -171,7 +171,7 @@ func (s *system) timeToRanking(p *process, i int) time.Duration {
 	}
 }
 
-// preloadUpdates writes like-updates as they would be of so many minutes.
+// preloadUpdates writes like-updates that span a number of minutes.
 func (s *system) preloadUpdates(n int, minutes int64) {
 	r := rand.New(rand.NewPCG(1, 1))
 	popular := rand.NewZipf(r, 1.1, 10, 1_000_000-1)

@@ -13,17 +13,17 @@ import (
 	"kudos/schema"
 )
 
-// ending is how a request ends that was held.
+// ending is how a held request ends.
 type ending int
 
 const (
-	goOn       ending = iota // as if nothing had been
+	goOn       ending = iota // it is handled normally
 	cut                      // the connection breaks; the broker never saw the request
-	doneAndCut               // the broker has done it, and the connection breaks before the answer
-	doneAndNo                // the broker has done it, and answers with an error
+	doneAndCut               // the broker handles it, and the connection breaks before the response
+	doneAndNo                // the broker handles it, and responds with an error
 )
 
-// held is one request that the broker is kept from handling.
+// held is a request that the broker does not handle yet.
 type held struct {
 	s       *system
 	reached chan struct{}
@@ -45,7 +45,7 @@ func (s *system) holdCommit(partition int32) *held {
 		}
 		close(h.reached)
 		how := goOn
-		s.Broker.SleepControl(func() { // other requests go on meanwhile
+		s.Broker.SleepControl(func() { // other requests continue meanwhile
 			if how = <-h.end; how == doneAndCut || how == doneAndNo {
 				h.commitInstead(*req)
 			}
@@ -63,7 +63,7 @@ func (s *system) holdCommit(partition int32) *held {
 	return h
 }
 
-// commitInstead sends the request once more, from elsewhere.
+// commitInstead sends the request once more, with another client.
 func (h *held) commitInstead(req kmsg.EndTxnRequest) {
 	resp, err := req.RequestWith(h.s.t.Context(), h.s.Client)
 	if err != nil || resp.ErrorCode != 0 {
@@ -71,7 +71,7 @@ func (h *held) commitInstead(req kmsg.EndTxnRequest) {
 	}
 }
 
-// wait returns when the request is there.
+// wait returns when the request has arrived.
 func (h *held) wait() {
 	h.s.t.Helper()
 	h.s.waitFor("the request to hold", func() (bool, any) {
@@ -84,7 +84,7 @@ func (h *held) wait() {
 	})
 }
 
-// recreate deletes topics and makes them anew: the same names, other logs.
+// recreate deletes and recreates topics: the same names, other logs.
 func (s *system) recreate(topics ...string) {
 	for _, topic := range topics {
 		info := s.Broker.TopicInfo(topic)
@@ -98,28 +98,28 @@ func (s *system) recreate(topics ...string) {
 	}
 }
 
-// brake holds the fold in the midst of the log: each partition may commit as often as pass says, and the transaction
-// after that is kept open. So a test finds events left, however slowly it or the processors are run. A hold has to be
-// short: clients take a broker that is silent for 10 s for dead.
+// brake stops the fold in the middle of the log: each partition may commit as often as pass says, and the next
+// transaction is kept open. So a test finds events left, however slowly it or the processors run. A hold must be short:
+// clients take a broker that is silent for 10 s for dead.
 //
-// It holds the last step but one, TxnOffsetCommit: at EndTxn the offset would be pending,
-// and kfake (unlike Kafka) then has no stable offset for the other partitions either.
+// It holds the last step but one, TxnOffsetCommit: at EndTxn the offset would be pending, and kfake (unlike Kafka) then
+// has no stable offset for the other partitions either.
 type brake struct {
 	s  *system
 	mu struct {
 		sync.Mutex
 		off  bool
 		left [partitions]int           // commits that may pass
-		held [partitions]chan struct{} // closed when the commit that waits may pass; nil: none waits
+		held [partitions]chan struct{} // closed when the waiting commit may pass; nil: none waits
 	}
 }
 
-// brake is put on before the processors run: nothing passes yet.
+// brake must be called before the processors run: nothing passes yet.
 func (s *system) brake() *brake {
 	b := &brake{s: s}
 	s.Broker.ControlKey(int16(kmsg.TxnOffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		if held := b.take(r.(*kmsg.TxnOffsetCommitRequest).TransactionalID); held != nil {
-			s.Broker.SleepControl(func() { // other requests go on meanwhile
+			s.Broker.SleepControl(func() { // other requests continue meanwhile
 				select {
 				case <-held:
 				case <-s.t.Context().Done(): // the test is over, and stops its processors
@@ -131,7 +131,7 @@ func (s *system) brake() *brake {
 	return b
 }
 
-// take returns nil if the commit may pass, and otherwise what it has to wait for.
+// take returns nil if the commit may pass, and otherwise the channel that it must wait for.
 func (b *brake) take(txn string) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,7 +150,7 @@ func (b *brake) take(txn string) <-chan struct{} {
 	return nil
 }
 
-// pass lets the next n commits of each partition pass, those that wait included, and no more.
+// pass lets the next n commits of each partition pass, waiting ones included, and no more.
 func (b *brake) pass(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,8 +182,8 @@ func (b *brake) letGo() {
 	}
 }
 
-// wait waits until a commit of each partition is held. All that pass has allowed have been
-// made then, and there are events left in each partition.
+// wait waits until a commit of each partition is held. All commits that pass has allowed are done then, and each
+// partition has events left.
 func (b *brake) wait() {
 	b.s.t.Helper()
 	what := "a commit of each partition to be held (of a log that is too short none is left to hold)"

@@ -38,7 +38,7 @@ func TestUpdatesCollapseToOneNetDelta(t *testing.T) {
 		updateRecord("11", schema.Update{Seq: 10, Deltas: []schema.Delta{delta("BR", 0, 1, 0)}}),
 		updateRecord("11", schema.Update{Seq: 11, Deltas: []schema.Delta{delta("BR", 0, -1, 0)}}), // withdrawn: no row
 	}
-	for range 2 { // buffers are used again
+	for range 2 { // buffers are reused
 		to, err := w.collapse(batch)
 		require.NoError(t, err)
 		require.Equal(t, uint64(12), to.NextSeq)
@@ -98,8 +98,8 @@ func TestWhatMySQLSaysParksOrOpensAgain(t *testing.T) {
 	require.Equal(t, away, parkMySQL(away), "what passes by itself is tried again as it is")
 }
 
-// What has moved from one partition to another has changed nobody's reaction; only where it comes to another database,
-// or leaves one, is it counted there.
+// Moving a reaction between partitions changes no reaction; it is counted only where it arrives in another database, or
+// leaves one.
 func TestWhatHasMovedIsNotCountedAgain(t *testing.T) {
 	options := sql.DefaultOptions()
 	options.DSN, options.Shard = "kudos@tcp(127.0.0.1:1)/kudos", sql.Shard{Index: 0, Shards: 2}

@@ -36,7 +36,7 @@ func TestPoisonNeitherStopsNorCounts(t *testing.T) {
 		poison(fmt.Sprint(postIn(2)), `{"user_id":1,"action":"LIKE"}`,
 			kgo.RecordHeader{Key: schema.HeaderForwarded, Value: []byte("1@1")}),
 	}
-	// All of it goes into partition 0, between events.
+	// All of it is written to partition 0, between events.
 	var records []*kgo.Record
 	for i, rec := range dead {
 		records = append(records, record(like(0, uint64(i+1))), rec)
@@ -69,7 +69,7 @@ func TestPoisonNeitherStopsNorCounts(t *testing.T) {
 	require.Equal(t, len(records), p.metric("kudos_events_folded_total"))
 }
 
-// A compressed batch is small to the broker, whatever it holds.
+// The broker checks the compressed size only, whatever a batch contains.
 func TestACompressedGiantDoesNotStopThePartition(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -99,7 +99,7 @@ func TestNothingButPoisonMovesThePosition(t *testing.T) {
 	require.Empty(t, s.counts())
 	p.waitIdle()
 	require.Equal(t, 100, p.metric("kudos_dead_letters_total", string(schema.Undecodable)))
-	// Another processor begins behind them.
+	// Another processor starts after them.
 	p.stop()
 	s.produce(&kgo.Record{Partition: 1, Key: []byte(fmt.Sprint(postIn(1))),
 		Value: []byte(`{"user_id":1,"action":"LIKE"}`)})

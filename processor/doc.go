@@ -5,8 +5,8 @@
 //	              ▼  │                 likes: misrouted)
 //	          state table
 //
-// Only latest-like-action classifies events: each poll batch is folded over the state table, and what comes of it is
-// published in one Kafka transaction together with the position. like-count collapses each poll batch of updates to one
-// net delta a post and applies it in one MySQL transaction together with its position. While MySQL is slow or
-// unavailable, counts there are delayed and nothing else.
+// Only latest-like-action classifies events: it folds each poll batch over the state table and publishes the results in
+// one Kafka transaction together with the position. like-count collapses each poll batch of updates to one net delta
+// per post and applies it in one MySQL transaction together with its position. While MySQL is slow or unavailable,
+// counts there are delayed and nothing else.
 package processor

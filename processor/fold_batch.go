@@ -19,15 +19,15 @@ import (
 	"kudos/stream/store"
 )
 
-// transact folds a batch, in chunks, into a transaction and commits it. Only folding needs what the chunk before has
-// changed; classifying the next chunk and sending the last one to the client run concurrently:
+// transact folds a batch, in chunks, into a transaction and commits it. Only folding needs the changes of the previous
+// chunk; classifying the next chunk and sending the previous one to the client run concurrently:
 //
 //	classify │ 1 │ 2 │ 3 │
 //	fold         │ 1 │ 2 │ 3 │
 //	send             │ 1 │ 2 │ 3 │ commit
 func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output) error {
 	classified, sent := w.classify(0, b.Records), func() {}
-	// Whatever happens: nothing goes on that works for a batch which is over.
+	// Always wait: nothing may keep working for a batch that is over.
 	defer func() { classified(); sent() }()
 	for rest, chunk := b.Records, 0; len(rest) > 0; chunk++ {
 		classified()
@@ -42,7 +42,7 @@ func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output
 		records := out.records
 		sent()
 		sent = w.Beside(func() { x.Send(records) })
-		// The rest of the batch finds what this chunk has changed.
+		// The rest of the batch reads the changes of this chunk.
 		out.store.Stage(out.state, func(i int) (key, value []byte) { return records[i].Key, records[i].Value })
 	}
 	sent()
@@ -50,7 +50,7 @@ func (w *foldWorker) transact(x *kafka.Transaction, b *stream.Batch, out *output
 	return x.Commit(b.Next)
 }
 
-// classify begins to classify the chunk that records begin with, and returns a function that waits for it.
+// classify starts to classify the first chunk of records, and returns a function that waits for it.
 func (w *foldWorker) classify(chunk int, records []*kgo.Record) (wait func()) {
 	v := &w.classified[chunk%2]
 	return w.Beside(func() {
@@ -62,7 +62,7 @@ func (w *foldWorker) classify(chunk int, records []*kgo.Record) (wait func()) {
 	})
 }
 
-// beside runs f in a goroutine, and returns what waits for its end, as often as that is called.
+// beside runs f in a goroutine, and returns a function that waits for its end and may be called repeatedly.
 func beside(f func()) (wait func()) {
 	var running sync.WaitGroup
 	running.Go(f)
@@ -72,19 +72,18 @@ func beside(f func()) (wait func()) {
 // output is what a batch publishes, a chunk at a time.
 type output struct {
 	partition int32
-	next      kafka.Position // behind the batch
+	next      kafka.Position // after the batch
 
-	records []*kgo.Record // of the chunk: those for the state table first
+	records []*kgo.Record // of the chunk, those for the state table first
 	state   int           // how many of records are for the state table
-	last    *kgo.Record   // for the state table, of the batch: its progress
-	store   *store.Write  // what the local copy of the state table gets
+	last    *kgo.Record   // the progress record of the batch
+	store   *store.Write  // changes of the local state store
 
-	free    []kgo.Record // of the chunk's buffer
-	bytes   []byte       // of the chunk's buffer
+	free    []kgo.Record // unused part of the chunk's buffer
+	bytes   []byte       // used part of the chunk's buffer
 	buffers []*recordBuffer
 
-	// began is when the batch did, folded when all of it was with the client: only the commit was left, which it is
-	// committing since.
+	// began is when the batch started, folded when the client had all of its records. Since then it is committing.
 	began, folded time.Time
 	committing    bool
 
@@ -103,7 +102,7 @@ type recordBuffer struct {
 	bytes   []byte
 }
 
-// publish encodes the records of a chunk; after the last one comes the progress.
+// publish encodes the records of a chunk; the progress comes after the last one.
 func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result, last bool) {
 	out.events += len(v.Events)
 	out.transitions += r.Transitions
@@ -138,7 +137,7 @@ func (w *foldWorker) publish(out *output, v *classify.Classified, r *fold.Result
 	buffer.bytes = out.bytes
 }
 
-// trace takes in the events of a chunk that are traced, and returns the last one of each post and each pair.
+// trace adds the spans of a chunk's traced events, and returns the last one of each post and each pair.
 func (out *output) trace(v *classify.Classified) (posts map[uint64]trace.Span, pairs map[fold.PairKey]trace.Span) {
 	if len(v.Traced) == 0 {
 		return nil, nil
@@ -182,7 +181,7 @@ func (out *output) addUpdates(r *fold.Result, layout schema.Layout, posts map[ui
 	}
 }
 
-// addUpdate adds an update with the next number.
+// addUpdate adds an update with the next sequence number.
 func (out *output) addUpdate(key []byte, u schema.Update) *kgo.Record {
 	u.Seq, u.SourceOffset = out.progress.NextSeq, out.next.Offset
 	out.progress.NextSeq++
@@ -190,7 +189,7 @@ func (out *output) addUpdate(key []byte, u schema.Update) *kgo.Record {
 	return out.add(schema.TopicUpdates, key, out.slice(schema.AppendUpdate(out.bytes, &u)))
 }
 
-// slice takes what was appended to the bytes.
+// slice returns what was appended to out.bytes.
 func (out *output) slice(bytes []byte) []byte {
 	n := len(out.bytes)
 	out.bytes = bytes
@@ -198,7 +197,7 @@ func (out *output) slice(bytes []byte) []byte {
 }
 
 func (out *output) add(topic string, key, value []byte) *kgo.Record {
-	if len(out.free) == 0 { // updates of many deltas are several records
+	if len(out.free) == 0 { // updates with many deltas take several records
 		out.free = make([]kgo.Record, 64)
 	}
 	rec := &out.free[0]

@@ -28,7 +28,7 @@ type foldWorker struct {
 	fold       fold.Folder
 }
 
-// Open brings the state table up to the end of its changelog, which nobody else can move any more, and takes the
+// Open brings the state table up to the end of its changelog, which only this worker can extend now, and takes the
 // position from the progress record in it.
 func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	if _, err := w.store.CatchUp(ctx, w.Client(), store.Hooks{}); err != nil {
@@ -48,9 +48,9 @@ func (w *foldWorker) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: progress.NextOffset, Epoch: progress.LeaderEpoch}, nil
 }
 
-// ifStillOwned is err only if this process surely still owns the partition. If another one took it since Fence
-// (ErrFenced), or that is not known, what that one has done since may not fit what was read before, and nothing is
-// wrong.
+// ifStillOwned returns err if this process still owns the partition. If another process took it since Fence
+// (ErrFenced), or that is unknown, it returns that error instead: the new owner may have changed what was read, so err
+// may be wrong.
 func (w *foldWorker) ifStillOwned(ctx context.Context, err error) error {
 	if taken := w.CheckMember(ctx); taken != nil {
 		return taken
@@ -58,7 +58,7 @@ func (w *foldWorker) ifStillOwned(ctx context.Context, err error) error {
 	return err
 }
 
-// verify holds the progress record against the cluster as it is now. No retry can repair what does not fit.
+// verify compares the progress record with the cluster. A retry cannot fix a mismatch.
 func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	cl := w.Client()
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
@@ -100,7 +100,7 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 		return err
 	case other != nil && !other.OffsetOnly:
 		return stream.Park(stream.CauseState, other.Remedy, "%s", other.Why)
-	case p.NextOffset < start || p.NextOffset > end: // the remedy sets the offset, too
+	case p.NextOffset < start || p.NextOffset > end: // this action sets the offset, too
 		return stream.Park(stream.CauseLoss, table.ActionAcceptLoss,
 			"offset %d is next, but likes/%d holds %d to %d", p.NextOffset, w.partition, start, end)
 	case other != nil:
@@ -109,7 +109,7 @@ func (w *foldWorker) verify(ctx context.Context, p *schema.Progress) error {
 	return nil
 }
 
-// Process is the one way of an event: classify, fold, publish, commit.
+// Process is the only path of an event: classify, fold, publish, commit.
 func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
 	if len(b.Records) == 0 {
 		return nil // a tick: an idle partition has no transactions
@@ -126,17 +126,17 @@ func (w *foldWorker) Process(ctx context.Context, b *stream.Batch) error {
 	if err != nil {
 		x.Drop()
 		w.metrics.foldFailed(err, out.committing)
-		out.store.Discard() // whether Kafka has it or not is found out by opening again
+		out.store.Discard() // reopening finds out whether Kafka has it
 		return fmt.Errorf("likes/%d up to offset %d: %w", w.partition, b.Next.Offset, err)
 	}
-	// Only now: the store is a copy of what is committed, on disk never ahead of it.
+	// Only now: on disk, the store is never ahead of the committed log.
 	if err := out.store.Commit(out.last.Offset); err != nil {
 		return err
 	}
 	w.progress = out.progress
 	w.count(len(b.Records), out)
 	for _, buffer := range out.buffers {
-		w.buffers.Put(buffer) // the client has let go of it
+		w.buffers.Put(buffer) // the client has released it
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (w *foldWorker) count(records int, out *output) {
 	for _, reason := range out.reasons {
 		m.deadLetters.WithLabelValues(string(reason)).Inc()
 	}
-	if n := len(out.deadLetters); n > 0 { // one line a batch: a burst of invalid events must not slow the partition
+	if n := len(out.deadLetters); n > 0 { // one line per batch: a burst of invalid events must not slow the partition
 		first := out.deadLetters[0]
 		w.log.Warn("dead letters", "topic", schema.TopicLikes, "partition", w.partition, "count", n,
 			"first_offset", classify.Header(first, schema.HeaderDLTOffset),
@@ -165,5 +165,5 @@ func (w *foldWorker) count(records int, out *output) {
 	}
 }
 
-// Leave closes the local copy of the state table.
+// Leave closes the local state store.
 func (w *foldWorker) Leave() { store.Leave(w.store) }

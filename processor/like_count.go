@@ -16,9 +16,9 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// countWorker is the worker of like-count for one partition: it applies updates to MySQL. No owner token is needed: the
-// deltas come from the immutable log, so whoever applies a range applies the same, and the compare-and-swap of the
-// position lets only one.
+// countWorker is the worker of like-count for one partition: it applies updates to MySQL. It needs no fencing: the
+// deltas come from the immutable log, so every process applies the same for a range, and the compare-and-swap of the
+// position admits only one.
 type countWorker struct {
 	*Workers
 	partition int32
@@ -32,10 +32,10 @@ type countWorker struct {
 	hours    []sql.HourDelta
 }
 
-// Fence has nothing to do: see countWorker.
+// Fence does nothing: see countWorker.
 func (w *countWorker) Fence(context.Context) error { return nil }
 
-// Open reads the position from MySQL and holds it against the log.
+// Open reads the position from MySQL and checks it against the log.
 func (w *countWorker) Open(ctx context.Context) (kafka.Position, error) {
 	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
@@ -65,7 +65,8 @@ func (w *countWorker) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// parkMySQL tells what no retry repairs from a server that is unavailable.
+// parkMySQL turns the MySQL errors that a retry cannot fix into ParkErrors, and asks for a reopen where the position
+// must be read again.
 func parkMySQL(err error) error {
 	var changed *sql.SourceChangedError
 	var other *sql.ShardError
@@ -88,7 +89,7 @@ func parkMySQL(err error) error {
 	return err
 }
 
-// Process is the one way of an update: collapse, apply with compare-and-swap.
+// Process is the only path of an update: collapse, apply with compare-and-swap.
 func (w *countWorker) Process(ctx context.Context, b *stream.Batch) error {
 	if len(b.Records) == 0 {
 		return w.checkIdle(ctx)
@@ -115,8 +116,8 @@ func (w *countWorker) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// collapse sums the updates up to one net delta a post and one an hour and region, and leaves out those that come to
-// nothing. It returns the position after the updates, as far as they tell.
+// collapse sums the updates to one net delta per post and one per hour and region, and drops those that are zero. It
+// returns the position after the updates as far as they determine it: without the offset.
 func (w *countWorker) collapse(records []*kgo.Record) (sql.Position, error) {
 	type hourKey struct {
 		hour   int64
@@ -144,7 +145,7 @@ func (w *countWorker) collapse(records []*kgo.Record) (sql.Position, error) {
 				"like-updates/%d offset %d: %w", w.partition, rec.Offset, err)
 		}
 		if u.Moved && w.db.Shard().Has(u.Other) {
-			continue // nobody's reaction has changed, and the rows are in this database before and after
+			continue // no reaction has changed, and the rows stay in this database
 		}
 		sum := counts[post]
 		for _, d := range u.Deltas {
@@ -171,14 +172,14 @@ func (w *countWorker) collapse(records []*kgo.Record) (sql.Position, error) {
 }
 
 // checkIdle compares positions while nothing arrives: a failover of MySQL that lost commits has moved its position
-// back, and no compare-and-swap would tell.
+// back, which no compare-and-swap would detect.
 func (w *countWorker) checkIdle(ctx context.Context) error {
 	if time.Since(w.checked) < w.opts.PositionCheckInterval {
 		return nil
 	}
 	have, err := w.db.PeekPosition(ctx, w.source, w.partition)
 	if errors.Is(err, sql.ErrPositionMissing) {
-		// Lost commits may have been the very first: Open tells that from damage.
+		// The lost commits may include the very first: Open distinguishes that from damage.
 		return stream.Reopen("MySQL has no position any more")
 	}
 	if err != nil {
@@ -192,5 +193,5 @@ func (w *countWorker) checkIdle(ctx context.Context) error {
 	return nil
 }
 
-// Close has nothing to give up.
+// Close has nothing to release.
 func (w *countWorker) Close() {}

@@ -13,10 +13,10 @@ import (
 	"kudos/schema"
 )
 
-// Another process applies a range while this one is about to: the compare-and-swap lets only one of them.
+// Another process applies a range that this one is about to apply: the compare-and-swap admits only one.
 func TestARangeIsAppliedOnce(t *testing.T) {
 	t.Parallel()
-	// A look at the position would find the change before the batch does.
+	// A position check would find the change before the batch does.
 	s, p := busySystem(t, func(o *processor.Options) { o.PositionCheckInterval = time.Hour })
 	p.waitIdle()
 	applied := p.metric("kudos_updates_applied_total")
@@ -61,8 +61,8 @@ func TestARangeIsAppliedOnce(t *testing.T) {
 	require.Equal(t, p.metric("kudos_mysql_transactions_total"), p.metric("kudos_batch_records", schema.GroupApply))
 }
 
-// dump keeps what a backup, or a replica that lags, has of the tables. restore puts them back to that, as a failover
-// does that lost commits.
+// dump keeps the tables as a backup or a lagging replica has them. restore sets them back to that, as a failover does
+// that lost commits.
 func (s *system) dump() (restore func()) {
 	tables := []string{"like_count", "like_hourly", "applied_offset"}
 	for _, table := range tables {
@@ -106,7 +106,7 @@ func TestCommitsThatAFailoverLostAreAppliedAgain(t *testing.T) {
 func TestACommitOfUnknownOutcomeIsNeitherLostNorDoubled(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	commits := make(chan mysqlproxy.Verdict, 10) // what happens to the next ones
+	commits := make(chan mysqlproxy.Verdict, 10) // what happens to the next commits
 	s.throughProxy().On(func(query string) (v mysqlproxy.Verdict) {
 		if strings.EqualFold(query, "COMMIT") {
 			select {
@@ -183,6 +183,6 @@ func TestHoursAndRegions(t *testing.T) {
 		{"1970-01-01 01:00:00", "US", 1}:    {Likes: 1}, // user 3, who liked again elsewhere
 		{"1970-01-01 01:00:00", "ZZ", 1}:    {Likes: 1},
 		{"1970-01-01 01:00:00", "DE-BY", 1}: {Dislikes: 1},
-		{"1970-01-01 03:00:00", "FR", 1}:    {Dislikes: 1}, // users 1 and 2 are gone from the US
+		{"1970-01-01 03:00:00", "FR", 1}:    {Dislikes: 1}, // users 1 and 2 no longer count in the US
 	}, s.hourly())
 }

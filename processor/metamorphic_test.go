@@ -13,8 +13,8 @@ import (
 	"kudos/schema"
 )
 
-// eventLog makes n records, of few posts and users so that they collide often: equal times, duplicates, late events,
-// misplaced ones and poison among them.
+// eventLog returns n records, of few posts and users so that they collide often, with equal times, duplicates, late
+// events, misrouted events and invalid ones.
 func eventLog(seed uint64, n int) []*kgo.Record {
 	r := rand.New(rand.NewPCG(seed, 5))
 	regions := []string{"US", "us-ca", "DE", "", "Atlantis", "FR"}
@@ -26,17 +26,17 @@ func eventLog(seed uint64, n int) []*kgo.Record {
 		region := regions[r.IntN(len(regions))]
 		e.Region, _ = schema.ParseRegion(region)
 		switch kind := r.IntN(100); {
-		case kind < 4: // poison, in any of its forms
+		case kind < 4: // invalid, in any form
 			rec.Value = []byte([]string{"", "{", "\xff", `{"user_id":1,"action":"LOVE"}`,
 				`{"post_id":1000000,"user_id":1,"action":"LIKE"}`}[r.IntN(5)])
 			records = append(records, rec)
 			continue
-		case kind < 12: // misplaced
+		case kind < 12: // misrouted
 			rec.Partition = (home + 1 + r.Int32N(partitions-1)) % partitions
 			e.TimeMs = 1e12 + 1000*i + 500
 		case kind < 15: // far ahead
 			e.TimeMs = 1e14
-		case kind < 18: // no time: its record's stands for it
+		case kind < 18: // no time: that of its record counts
 		default: // in time or late, and often at the same time as others
 			e.TimeMs = 1e12 + 1000*max(0, i-r.Int64N(50))
 		}
@@ -56,7 +56,7 @@ func eventLog(seed uint64, n int) []*kgo.Record {
 	return records[:n]
 }
 
-// However the same events are cut into batches, and whoever works on them: they count to the same.
+// However the same events are split into batches, and whichever processes fold them: the counts are the same.
 func TestTheSameEventsCountTheSame(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -95,7 +95,7 @@ func TestTheSameEventsCountTheSame(t *testing.T) {
 
 func runOnce(s *system, batch int) { s.run(maxBatch(batch)) }
 
-// runWithRestarts stops the processor several times in the midst of the log.
+// runWithRestarts stops the processor several times in the middle of the log.
 func runWithRestarts(s *system, batch int) { s.runInParts(batch, func(string) error { return nil }) }
 
 func runWithLostState(s *system, batch int) { s.runInParts(batch, os.RemoveAll) }
@@ -110,13 +110,13 @@ func (s *system) runInParts(batch int, between func(dir string) error) {
 	s.run(maxBatch(batch), stateDir(dir))
 }
 
-// runMidway runs a processor for a few transactions of each partition, and stops it with a further one in hand.
+// runMidway runs a processor for a few transactions of each partition, and stops it with another one in flight.
 func (s *system) runMidway(brake *brake, change ...func(*processor.Options)) {
 	brake.pass(2)
 	p := s.run(change...)
 	brake.wait()
 	p.cancel()
-	brake.release() // what is in hand is finished
+	brake.release() // the transactions in flight finish
 	p.stop()
 }
 
@@ -128,10 +128,10 @@ func runTwoAtOnce(s *system, batch int) {
 	second := s.run(maxBatch(batch))
 	first.waitRebalance()
 	brake.pass(5)
-	brake.wait() // both are at work
+	brake.wait() // both are working
 	first.cancel()
 	s.run(maxBatch(batch))
-	second.waitRebalance() // the third one has come: who goes is in the group until its batch is done
+	second.waitRebalance() // the third one has joined: one that leaves is in the group until its batch is done
 	brake.release()
 	first.stop()
 }

@@ -12,7 +12,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// metrics of the role. Counters count what is committed: work that was repeated after a failure counts once.
+// metrics of the role. Counters count committed work: work that was repeated after a failure counts once.
 type metrics struct {
 	events       prometheus.Counter
 	deadLetters  *prometheus.CounterVec // by reason
@@ -33,11 +33,11 @@ type metrics struct {
 	mysqlCommitSeconds              *prometheus.HistogramVec // by shard
 }
 
-// How a transaction fails.
+// Outcomes of a failed transaction.
 const (
 	outcomeFenced  = "fenced"  // another process owns the partition
-	outcomeUnknown = "unknown" // it failed while being committed: opening again finds out
-	outcomeMoved   = "moved"   // MySQL's position is another's by now
+	outcomeUnknown = "unknown" // it failed during the commit: reopening finds out
+	outcomeMoved   = "moved"   // another process moved MySQL's position
 	outcomeAborted = "aborted"
 )
 
@@ -97,7 +97,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// foldFailed counts a transaction of Kafka that failed.
+// foldFailed counts a failed Kafka transaction.
 func (m *metrics) foldFailed(err error, committing bool) {
 	outcome := outcomeAborted
 	switch {
@@ -109,7 +109,7 @@ func (m *metrics) foldFailed(err error, committing bool) {
 	m.failed.WithLabelValues(schema.GroupFold, outcome).Inc()
 }
 
-// applyFailed counts a transaction of MySQL that failed.
+// applyFailed counts a failed MySQL transaction.
 func (m *metrics) applyFailed(err error) {
 	outcome := outcomeAborted
 	var unknown *sql.UnknownOutcomeError
@@ -126,8 +126,8 @@ var shardParkedDesc = prometheus.NewDesc("kudos_mysql_parked_partitions",
 	"Assigned partitions of like-updates that are parked, by the shard that has their counts.",
 	[]string{"shard", "server"}, nil)
 
-// shardCollector shows which MySQL server it is that partitions wait for: one that is away parks all of its own, and
-// none of another.
+// shardCollector exports which MySQL server partitions wait for: an unavailable server parks its own partitions and no
+// others.
 type shardCollector struct {
 	apply *stream.Processor
 	db    *sql.Shards
@@ -137,13 +137,13 @@ func (c shardCollector) Describe(ch chan<- *prometheus.Desc) { ch <- shardParked
 
 func (c shardCollector) Collect(ch chan<- prometheus.Metric) {
 	parked := map[*sql.Store]int{}
-	statuses, _ := c.apply.Status() // none: nothing is assigned
+	statuses, _ := c.apply.Status() // after an error there are none: nothing is assigned
 	for _, s := range statuses {
 		if s.State == stream.StateParked {
 			parked[c.db.Of(s.Partition)]++
 		}
 	}
-	for _, store := range c.db.All() { // all of them: an alert needs a 0 to come back to
+	for _, store := range c.db.All() { // all of them: an alert needs a 0 to resolve
 		ch <- prometheus.MustNewConstMetric(shardParkedDesc, prometheus.GaugeValue, float64(parked[store]),
 			store.Shard().Label(), store.Server())
 	}

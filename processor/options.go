@@ -10,20 +10,20 @@ type Options struct {
 	// StateDir holds the local copy of the state table, a directory per partition. It is a cache: deleting it costs a
 	// recovery from Kafka and nothing else.
 	StateDir string `mapstructure:"state_dir"`
-	// MaxBatch is how many records of a partition one transaction takes at most.
+	// MaxBatch bounds the records of a partition in one transaction.
 	MaxBatch int `mapstructure:"max_batch"`
 	// CacheBytes is the memory of the state table's block cache, for all partitions.
 	CacheBytes int64 `mapstructure:"cache_bytes"`
-	// BufferBytes is the memory for what was written to the state table last, for all partitions. After a kill, at most
-	// a fourth of it is read again from Kafka.
+	// BufferBytes is the memory of the state table's write buffers, for all partitions. After a kill, at most a fourth
+	// of it is read again from Kafka.
 	BufferBytes int64 `mapstructure:"buffer_bytes"`
-	// Standby has a process keep copies of the partitions of the state table that others own, too: taking one over then
-	// reads only what was not followed yet.
+	// Standby makes a process keep standby replicas of the state table's partitions that others own: taking one over
+	// then reads only the rest of its changelog.
 	Standby bool `mapstructure:"standby"`
-	// TransactionTimeout is how long Kafka keeps a transaction of a dead process open, and with it readers of committed
-	// data back.
+	// TransactionTimeout is how long Kafka keeps a dead process's transaction open, which blocks read_committed
+	// consumers.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
-	// SessionTimeout is how long the group waits for a silent process before it hands its partitions to others.
+	// SessionTimeout is how long the group waits for a silent process before it assigns its partitions to others.
 	SessionTimeout time.Duration `mapstructure:"session_timeout"`
 	// ParkInterval is how often a parked partition is retried.
 	ParkInterval time.Duration `mapstructure:"park_interval"`
@@ -49,7 +49,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns all that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"kudos/schema"
 )
 
-// newOracle has what comes out be held against all that is in the topics from now on: those before are others.
+// newOracle starts to check the results against everything in the current topics: topics before were others.
 func (s *system) newOracle() {
 	var err error
 	s.oracle, err = oracle.New(s.Options.Brokers)
@@ -18,7 +18,7 @@ func (s *system) newOracle() {
 	s.t.Cleanup(s.oracle.Close)
 }
 
-// waitDrained waits until all that is in likes has come to MySQL.
+// waitDrained waits until all of likes is in MySQL.
 func (s *system) waitDrained() {
 	s.t.Helper()
 	s.waitFor("all events to be counted", func() (bool, any) {
@@ -28,7 +28,8 @@ func (s *system) waitDrained() {
 	})
 }
 
-// waitFolded waits until all of likes is in like-updates, counted or not. What a marker alone takes is nothing to fold.
+// waitFolded waits until all of likes is in like-updates, counted or not. An offset that only a marker occupies needs
+// no folding.
 func (s *system) waitFolded() {
 	s.t.Helper()
 	s.waitFor("all events to be folded", func() (bool, any) {
@@ -43,7 +44,7 @@ func (s *system) waitFolded() {
 	})
 }
 
-// progress is the last progress record of a partition.
+// progress returns the last progress record of a partition.
 func (s *system) progress(p int32) *schema.Progress {
 	s.t.Helper()
 	last, err := table.LastProgress(s.t.Context(), s.Client, p)
@@ -52,7 +53,7 @@ func (s *system) progress(p int32) *schema.Progress {
 	return last
 }
 
-// waitExact waits until all that is in likes has come to MySQL and these processors are ready, and checks it.
+// waitExact waits until all of likes is in MySQL and these processors are ready, and checks it.
 func (s *system) waitExact(ready ...*instance) {
 	s.t.Helper()
 	s.waitDrained()
@@ -62,8 +63,8 @@ func (s *system) waitExact(ready ...*instance) {
 	s.checkExact()
 }
 
-// checkExact has the oracle hold everything that came of the log against a naive fold of it: MySQL, like-updates, the
-// state table, dead letters and forwards. The committed offsets are those of the progress records.
+// checkExact lets the oracle compare all results with a naive fold of the log: MySQL, like-updates, the state table,
+// dead letters and forwards. The committed offsets must be those of the progress records.
 func (s *system) checkExact() {
 	s.t.Helper()
 	v, err := s.oracle.Check(s.t.Context(), s.db.DB)
@@ -79,15 +80,15 @@ func (s *system) checkExact() {
 	}
 }
 
-// tableContent is what is in a partition of the state table.
+// tableContent is the content of a partition of the state table.
 type tableContent struct {
 	pairs    map[fold.PairKey]schema.Pair
 	counts   map[uint64]schema.Counts
 	progress schema.Progress
 }
 
-// checkTable reads a partition of the state table, and holds its updates against it: they are numbered without a gap
-// up to the progress record, and each post's last count is in the table.
+// checkTable reads a partition of the state table and checks its updates against it: their seq has no gap up to the
+// progress record, and each post's last count is in the table.
 func (s *system) checkTable(p int32) *tableContent {
 	s.t.Helper()
 	content := &tableContent{pairs: map[fold.PairKey]schema.Pair{}, counts: map[uint64]schema.Counts{}}
@@ -116,8 +117,8 @@ func (s *system) checkTable(p int32) *tableContent {
 	return content
 }
 
-// sumUpdates adds the deltas of a partition of like-updates up. It sees to it that seq has no gap, that each batch ends
-// with a progress record, and that the counts which its updates carry are then what the deltas come to.
+// sumUpdates sums the deltas of a partition of like-updates. It checks that seq has no gap, that each batch ends with a
+// progress record, and that the counts in its updates then equal the sums of the deltas.
 func (s *system) sumUpdates(p int32) (sums map[uint64]schema.Counts, next uint64) {
 	s.t.Helper()
 	sums, stated := map[uint64]schema.Counts{}, map[uint64]schema.Counts{}
@@ -160,7 +161,7 @@ func (s *system) updates(p int32, each func(rec *kgo.Record, u schema.Update)) {
 	}
 }
 
-// add adds to a sum, and leaves no zero behind: a row of zero and none mean the same.
+// add adds to a sum and removes zeros: a row of zero and no row mean the same.
 func add[K comparable](sums map[K]schema.Counts, key K, c schema.Counts) {
 	sums[key] = sums[key].Plus(c)
 	if sums[key] == (schema.Counts{}) {
@@ -168,7 +169,7 @@ func add[K comparable](sums map[K]schema.Counts, key K, c schema.Counts) {
 	}
 }
 
-// positions are MySQL's, by partition; -1 where there is none.
+// positions returns MySQL's positions, by partition; -1 where there is none.
 func (s *system) positions() []int64 {
 	positions := []int64{-1, -1, -1, -1}
 	have, err := oracle.Positions(s.t.Context(), s.db.DB)
@@ -179,7 +180,7 @@ func (s *system) positions() []int64 {
 	return positions
 }
 
-// counts is like_count. A row of zero and none mean the same.
+// counts returns like_count. A row of zero and no row mean the same.
 func (s *system) counts() map[uint64]schema.Counts {
 	var rows []struct {
 		Post uint64
@@ -201,7 +202,7 @@ type hourKey struct {
 	Partition int32
 }
 
-// hourly is like_hourly, without rows of zero.
+// hourly returns like_hourly, without rows of zero.
 func (s *system) hourly() map[hourKey]schema.Counts {
 	var rows []struct {
 		hourKey

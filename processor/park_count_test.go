@@ -11,7 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// othersGoOn sees to it that the partitions but one count the likes of a new user.
+// othersGoOn checks that all partitions but one count the likes of a new user.
 func (s *system) othersGoOn(parked int32, user uint64) {
 	s.t.Helper()
 	before := s.counts()
@@ -28,7 +28,7 @@ func (s *system) othersGoOn(parked int32, user uint64) {
 	require.Equal(s.t, before[postIn(parked)], s.counts()[postIn(parked)], "counts of the parked partition")
 }
 
-// emptyTables is the remedy when MySQL and like-updates do not belong together: all three at once.
+// emptyTables is the action when MySQL and like-updates do not match: it empties all three at once.
 func (s *system) emptyTables() {
 	tx := s.db.MustBegin()
 	tx.MustExec("DELETE FROM applied_offset")
@@ -37,7 +37,7 @@ func (s *system) emptyTables() {
 	require.NoError(s.t, tx.Commit())
 }
 
-// busySystem has counted something in each partition.
+// busySystem returns a system that has counted something in each partition.
 func busySystem(t *testing.T, change ...func(*processor.Options)) (*system, *instance) {
 	s := newSystem(t)
 	p := s.run(change...)
@@ -80,8 +80,8 @@ func TestCountsParkAtAnotherLog(t *testing.T) {
 	}
 }
 
-// A record in like-updates that is not the next one: something was compacted away, a
-// truncated log was written again, or somebody else writes there.
+// A record of like-updates is not the next one: records were compacted away, a truncated log was written again, or
+// somebody else writes to the topic.
 func TestCountsParkAtAGapInTheLog(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]int{"seq jumps": 1, "seq repeats": -1} {
@@ -94,7 +94,7 @@ func TestCountsParkAtAGapInTheLog(t *testing.T) {
 			s.Write(devtest.UpdateRecord(2, postIn(2), foreign))
 			p.waitParked("like-updates/2 parked", "expected", "remedy: kudos rebuild")
 			s.othersGoOn(2, 100)
-			// A person finds out what it was, and moves the position behind it.
+			// The operator finds the cause and moves the position past it.
 			at := int64(-1)
 			s.updates(2, func(rec *kgo.Record, u schema.Update) {
 				if u.Seq == foreign.Seq && len(u.Deltas) == 1 && u.Deltas[0].Likes == 1000 {

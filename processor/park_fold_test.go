@@ -11,7 +11,7 @@ import (
 	"kudos/schema"
 )
 
-// startOver is the remedy when the state is lost: all that was made of likes is made anew.
+// startOver is the action when the state is lost: everything derived from likes is recreated.
 func (s *system) startOver() {
 	s.recreate(schema.TopicState, schema.TopicUpdates)
 	s.emptyTables()
@@ -19,8 +19,8 @@ func (s *system) startOver() {
 	s.newOracle()
 }
 
-// waitStartedOver waits until the positions in MySQL are of the like-updates of now. A processor that was just looking
-// may have begun with the topic before it: it parks then, and the tables have to be emptied once more.
+// waitStartedOver waits until the positions in MySQL are of the current like-updates. A processor that was checking
+// just then may have started with the previous topic: it parks then, and the tables must be emptied once more.
 func (s *system) waitStartedOver() {
 	now := fmt.Sprintf("%x", s.Broker.TopicInfo(schema.TopicUpdates).TopicID)
 	s.waitFor("the counts to begin anew", func() (bool, any) {
@@ -33,7 +33,7 @@ func (s *system) waitStartedOver() {
 	})
 }
 
-// `kudos topics apply` was stopped halfway.
+// `kudos topics apply` was interrupted.
 func TestFoldParksWithoutAProgressRecord(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -47,7 +47,7 @@ func TestFoldParksWithoutAProgressRecord(t *testing.T) {
 	s.waitExact(p)
 }
 
-// No committed offset is no disagreement: they expire.
+// A missing committed offset is no disagreement: offsets expire.
 func TestFoldGoesOnWhenCommittedOffsetsHaveExpired(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
@@ -58,8 +58,7 @@ func TestFoldGoesOnWhenCommittedOffsetsHaveExpired(t *testing.T) {
 	s.waitExact(s.run())
 }
 
-// Events that are gone are the cause even where the committed offset is wrong besides: accepting the loss sets that
-// right, too.
+// Lost events are the cause even if the committed offset is wrong too: accepting the loss fixes that as well.
 func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	t.Parallel()
 	for name, reset := range map[string]bool{"alone": false, "and the offset is wrong": true} {
@@ -85,8 +84,8 @@ func TestFoldParksWhenEventsAreGone(t *testing.T) {
 	}
 }
 
-// The log is shorter than what was folded of it: Kafka lost its end, or somebody brought an
-// older copy back. Neither leader epoch nor committed offset tells.
+// The log is shorter than the part that was folded: Kafka lost its end, or somebody restored an older copy. Neither
+// leader epoch nor committed offset shows that.
 func TestFoldParksPastTheEndOfLikes(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
@@ -104,12 +103,12 @@ func TestFoldParksPastTheEndOfLikes(t *testing.T) {
 		"remedy: if the missing events are lost for good", "kudos rebuild --accept-loss")
 	p.stop()
 	stand(right)
-	s.produce(likes(100, 10)...) // more than it was said to stand ahead: the oracle reads on to there
+	s.produce(likes(100, 10)...) // more than the position was ahead: the oracle reads to there
 	s.waitExact(s.run())
 }
 
-// What ends a partition may be a commit marker, by which an event was forwarded there.
-// Nothing is lost when it goes with the retention of the log.
+// A partition may end with the commit marker of an event that was forwarded to it. Nothing is lost when retention
+// deletes the marker.
 func TestFoldDoesNotMissMarkers(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
@@ -144,7 +143,7 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 		{[]string{updates}, false, "topic like-updates " + recreated, "kudos rebuild --updates"},
 		{[]string{likesTopic, state, updates}, false, noProgress, "kudos topics apply"},
 		{[]string{state}, true, noProgress, "kudos topics apply"},
-		// The client takes some 10 s to be sure.
+		// The client takes some 10 s to detect it.
 		{[]string{likesTopic, state, updates}, true, noProgress, "kudos topics apply"},
 	} {
 		t.Run(fmt.Sprint(c.topics, c.running), func(t *testing.T) {
@@ -174,7 +173,7 @@ func TestFoldParksAtTopicsMadeAnew(t *testing.T) {
 	}
 }
 
-// With another count, posts live elsewhere: nothing may go on.
+// With another partition count, other partitions own posts: everything must stop.
 func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 	t.Parallel()
 	all := []string{schema.TopicLikes, schema.TopicState, schema.TopicUpdates, schema.TopicDLT}
@@ -186,7 +185,7 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 		{[]string{schema.TopicLikes}, false, "topic likes has 6"},
 		{[]string{schema.TopicState}, false, "topic latest-like-action-table has 6"},
 		{all, false, "topic likes has 6"},
-		// The group notices by itself after some seconds, or at a rebalance.
+		// The group notices after some seconds, or at a rebalance.
 		{all, true, "topic likes has 6"},
 	} {
 		t.Run(fmt.Sprint(c.topics, c.running), func(t *testing.T) {
@@ -210,7 +209,7 @@ func TestAnotherPartitionCountStopsEverything(t *testing.T) {
 	}
 }
 
-// What the readiness says is to be done when topics have grown, done, while the processor waits for it.
+// The action that readiness names after topics have grown works while the processor waits for it.
 func TestTopicsThatHaveGrownAreFoldedOn(t *testing.T) {
 	t.Parallel()
 	for _, topics := range [][]string{

@@ -13,14 +13,14 @@ import (
 	"kudos/schema"
 )
 
-// agreeable says yes to a rebuild.
+// agreeable confirms a rebuild.
 type agreeable struct{}
 
 func (agreeable) Say(string) error           { return nil }
 func (agreeable) Show(*audit.Report) error   { return nil }
 func (agreeable) Agree(string) (bool, error) { return true, nil }
 
-// rebuildOffsets is `kudos rebuild --offsets`.
+// rebuildOffsets runs `kudos rebuild --offsets`.
 func (s *system) rebuildOffsets() {
 	s.t.Helper()
 	o := rebuild.DefaultOptions()
@@ -29,7 +29,7 @@ func (s *system) rebuildOffsets() {
 	require.NoError(s.t, err)
 }
 
-// commit is somebody who resets the group.
+// commit resets the group's offset, as an operator might.
 func (s *system) commit(partition int32, at int64) {
 	s.t.Helper()
 	offsets := kadm.Offsets{}
@@ -56,7 +56,7 @@ func TestFoldParksWhenStateAndCommittedOffsetDisagree(t *testing.T) {
 	s.waitExact(s.run())
 }
 
-// The remedy, on a cluster that is older than its retention.
+// The action works on a cluster that is older than its retention.
 func TestOffsetsAreTheRemedyWhenLikesHasLostItsStart(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)
@@ -77,7 +77,7 @@ func TestOffsetsAreTheRemedyWhenLikesHasLostItsStart(t *testing.T) {
 	}
 }
 
-// The remedy after partitions were added: likes alone does not explain the state table.
+// The action works after partitions were added: the state table cannot be rebuilt from likes alone.
 func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
 	t.Parallel()
 	s := newRepartitioned(t)
@@ -104,7 +104,7 @@ func TestOffsetsAreTheRemedyAfterARepartition(t *testing.T) {
 	s.checkExact(1)
 }
 
-// The state table is behind what was published: that is another cause, and the remedy depends on what likes still has.
+// The state table is behind like-updates: this has another cause, and the action depends on what likes still has.
 func TestFoldParksWhenTheStateTableIsBehind(t *testing.T) {
 	t.Parallel()
 	s, p := busySystem(t)

@@ -27,12 +27,12 @@ type Processor struct {
 	db      *sql.Shards
 	log     *slog.Logger
 	stores  *store.Set
-	standby *store.Set // nil: no copies of what others own
+	standby *store.Set // nil: no standby replicas
 
 	fold, apply *stream.Processor
 }
 
-// New makes a processor. It starts nothing.
+// New returns a processor. It starts nothing.
 func New(
 	opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
 ) (*Processor, error) {
@@ -70,8 +70,8 @@ func New(
 	return p, nil
 }
 
-// Run works until ctx ends, and then finishes the batches in flight. It goes on over all errors of the servers, but
-// ends with a cluster that can never do, and with databases that are not those of the settings.
+// Run works until ctx ends, and then finishes the batches in flight. It retries all errors of servers, but returns if
+// the cluster is unsuitable or the databases are not those of the settings.
 func (p *Processor) Run(ctx context.Context) error {
 	defer p.stores.Close()
 	if p.standby != nil {
@@ -87,7 +87,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// checkCluster waits for Kafka to answer, and refuses a cluster that is too old.
+// checkCluster waits for Kafka to answer, and returns an error if the cluster is too old.
 func (p *Processor) checkCluster(ctx context.Context) error {
 	cl, err := p.kafka.NewClient(p.log)
 	if err != nil {
@@ -114,13 +114,13 @@ func (p *Processor) checkCluster(ctx context.Context) error {
 	}
 }
 
-// Ready is nil when every assigned partition of both groups is being worked on.
+// Ready returns nil if every assigned partition of both groups is running.
 func (p *Processor) Ready() error { return errors.Join(p.fold.Ready(), p.apply.Ready()) }
 
-// Detail tells of each assigned partition.
+// Detail returns the status of each assigned partition.
 func (p *Processor) Detail() any { return stream.Detail(p.fold, p.apply) }
 
-// Lag returns how many records both groups have before them.
+// Lag returns the consumer lag of both groups, in records.
 func (p *Processor) Lag() (lag int64) {
 	for _, group := range stream.Detail(p.fold, p.apply) {
 		for _, s := range group.Partitions {
@@ -130,7 +130,7 @@ func (p *Processor) Lag() (lag int64) {
 	return lag
 }
 
-// Workers makes the workers of both groups, one for each assigned partition.
+// Workers creates the workers of both groups, one for each assigned partition.
 type Workers struct {
 	opts    Options
 	kafka   kafka.Clients
@@ -139,11 +139,11 @@ type Workers struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	// FoldAtATime is how many events are folded before their records are sent: Kafka takes those while the next ones
-	// are folded, all in one transaction. To be changed before the first worker is made, if at all.
+	// FoldAtATime is the chunk size: how many events are folded before their records are sent. Kafka takes those while
+	// the next chunk is folded, all in one transaction. To be changed before the first worker is created, if at all.
 	FoldAtATime int
 	// Beside runs a function concurrently with the fold (fold_batch.go); by default in a goroutine. To be changed
-	// before the first worker is made, if at all.
+	// before the first worker is created, if at all.
 	Beside func(func()) (wait func())
 
 	buffers sync.Pool // of *recordBuffer
@@ -151,7 +151,7 @@ type Workers struct {
 
 const foldAtATime = 25_000
 
-// NewWorkers does no I/O. stores and db stay the caller's; none of the stores has been made yet.
+// NewWorkers does no I/O. The caller owns stores and db; no store may have been created yet.
 func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Shards, log *slog.Logger,
 	reg prometheus.Registerer,
 ) *Workers {
@@ -163,7 +163,7 @@ func NewWorkers(opts Options, kafka kafka.Clients, stores *store.Set, db *sql.Sh
 	}
 }
 
-// Fold makes a worker of latest-like-action.
+// Fold returns a worker of latest-like-action.
 func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	local := w.stores.New(schema.TopicState, a.Partition)
 	txn := kafka.NewTxn(kafka.TxnOptions{
@@ -177,7 +177,7 @@ func (w *Workers) Fold(a stream.Assignment) stream.Worker {
 	return &foldWorker{Workers: w, Txn: txn, partition: a.Partition, store: local}
 }
 
-// Count makes a worker of like-count.
+// Count returns a worker of like-count.
 func (w *Workers) Count(a stream.Assignment) stream.Worker {
 	return &countWorker{Workers: w, partition: a.Partition, db: w.db.Of(a.Partition)}
 }

@@ -19,13 +19,13 @@ import (
 	"kudos/stream/store"
 )
 
-// newTestFold is a worker that has nothing but its progress.
+// newTestFold returns a worker that has nothing but its progress.
 func newTestFold(partition int32) *foldWorker {
 	workers := NewWorkers(DefaultOptions(), nil, &store.Set{}, nil, slog.New(slog.DiscardHandler), nil)
 	return &foldWorker{Workers: workers, partition: partition, progress: testProgress(), layout: foldtest.Layout}
 }
 
-// publishBatch is Process up to the commit.
+// publishBatch does what Process does before the commit.
 func publishBatch(t testing.TB, w *foldWorker, state fold.State, next kafka.Position, records ...*kgo.Record) *output {
 	w.layout = w.progress.Layout()
 	w.classified[0].Reset()
@@ -46,7 +46,7 @@ func testProgress() schema.Progress {
 	}
 }
 
-// spell writes a record as a person would read it.
+// spell formats a record for people.
 func spell(t testing.TB, rec *kgo.Record) string {
 	where := fmt.Sprintf("%s/%d ", rec.Topic, rec.Partition)
 	switch rec.Topic {
@@ -85,7 +85,7 @@ func spell(t testing.TB, rec *kgo.Record) string {
 	return fmt.Sprintf("%s%s = %s%s", where, rec.Key, hex.EncodeToString(rec.Value), headers)
 }
 
-// This is the wire layout: whoever changes it changes a contract.
+// This is the wire format: changing it changes a contract.
 func TestWhatABatchPublishes(t *testing.T) {
 	home, other, away := foldtest.PostAt(2, 0), foldtest.PostAt(2, 1), foldtest.PostAt(3, 0)
 	require.Less(t, home, other)
@@ -143,7 +143,7 @@ func TestABatchWithoutChangesPublishesProgressOnly(t *testing.T) {
 	require.Len(t, out.records, 3, "and the dead letter")
 }
 
-// Bytes share one piece of memory, which grows while records point into it.
+// The records point into one buffer, which grows meanwhile.
 func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 	const users = 20_000
 	w := newTestFold(2)
@@ -194,7 +194,7 @@ func TestALargeBatchKeepsItsRecordsApart(t *testing.T) {
 	require.Equal(t, 7+users+1, out.state, "pairs, counts and progress")
 }
 
-// Updates of a post with user buckets say so.
+// Updates of a post with user buckets have their number.
 func TestUpdatesTellOfUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(foldtest.Partitions, "42:16")
 	require.NoError(t, err)
@@ -220,8 +220,7 @@ func TestUpdatesTellOfUserBuckets(t *testing.T) {
 	require.Equal(t, map[string]int32{"42": 16, fmt.Sprint(other): 0, schema.ProgressKey: 0}, buckets)
 }
 
-// TestNothingGoesOnForABatchThatFailed: what is done beside the fold has ended when a batch
-// has, which a next one would share its memory with.
+// Concurrent work of a failed batch ends with it: the next batch uses the same memory.
 func TestNothingGoesOnForABatchThatFailed(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, slog.New(slog.DiscardHandler))
 	stores.BufferBytes = 1 << 20

@@ -22,7 +22,7 @@ import (
 	"kudos/sql"
 )
 
-// repartitioned is a system whose partitions become more, with the reactions that there must be.
+// repartitioned is a system whose partition count grows, with the reactions that it must have.
 type repartitioned struct {
 	*system
 	random *rand.Rand
@@ -68,7 +68,7 @@ func (s *repartitioned) record(e schema.Event) *kgo.Record {
 	return rec
 }
 
-// wanted are the counts that there must be, of posts that have any.
+// wanted returns the expected counts of posts that have any.
 func (s *repartitioned) wanted() map[uint64]schema.Counts {
 	counts := map[uint64]schema.Counts{}
 	for key, e := range s.want {
@@ -92,7 +92,7 @@ func (s *repartitioned) options(count int32) repartition.Options {
 	return o
 }
 
-// repartition runs it to its end, or to where ctx ends.
+// repartition runs a repartition to its end, or until ctx ends.
 func (s *repartitioned) repartition(ctx context.Context, o repartition.Options) (*repartition.Result, error) {
 	db, err := sql.Open(s.mysql, s.log)
 	require.NoError(s.t, err)
@@ -100,7 +100,7 @@ func (s *repartitioned) repartition(ctx context.Context, o repartition.Options) 
 	return repartition.Run(ctx, o, s.Options, db, s.log)
 }
 
-// grow repartitions, which writers then know of.
+// grow repartitions; writers know the new layout afterward.
 func (s *repartitioned) grow(count int32) *repartition.Result {
 	s.t.Helper()
 	result, err := s.repartition(s.t.Context(), s.options(count))
@@ -109,7 +109,7 @@ func (s *repartitioned) grow(count int32) *repartition.Result {
 	return result
 }
 
-// checkHomes holds the state table against what it must be: each pair where it lives, each post's counts with it.
+// checkHomes checks the state table: each pair is in the partition that owns it, and so are each post's counts.
 func (s *repartitioned) checkHomes(layout schema.Layout, layouts uint32) {
 	s.t.Helper()
 	seen := map[fold.PairKey]bool{}
@@ -144,7 +144,8 @@ func (s *repartitioned) checkHomes(layout schema.Layout, layouts uint32) {
 	}
 }
 
-// checkExact has all be counted, MySQL included, with what was sent before sent once more: it changes nothing.
+// checkExact checks that everything is counted, MySQL included, after sending some events once more, which must change
+// nothing.
 func (s *repartitioned) checkExact(layouts uint32) {
 	s.t.Helper()
 	s.waitCounted()
@@ -155,11 +156,11 @@ func (s *repartitioned) checkExact(layouts uint32) {
 	}
 	s.react(50)
 	s.waitCounted()
-	s.waitFolded() // an event that waits somewhere would still be to come
+	s.waitFolded() // events in flight must be folded before the check
 	s.waitCounted()
 	s.checkHomes(s.layout, layouts)
 	require.Zero(s.t, s.seen()[schema.TopicDLT], "dead letters")
-	// like_hourly has in all partitions together what the reactions come to.
+	// like_hourly, summed over all partitions, equals the reactions.
 	var have, want schema.Counts
 	for _, c := range s.hourly() {
 		have = have.Plus(c)
@@ -170,8 +171,8 @@ func (s *repartitioned) checkExact(layouts uint32) {
 	require.Equal(s.t, want, have)
 }
 
-// More partitions while events come in that their writers still send to the old ones: nothing is lost, nothing counts
-// twice, and all of it is where it belongs.
+// Partitions are added while writers still send events to the old ones: nothing is lost, nothing counts twice, and
+// everything ends up in its partition.
 func TestRepartition(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int32{8, 6} {
@@ -190,7 +191,7 @@ func TestRepartition(t *testing.T) {
 			require.Positive(t, result.Posts)
 			require.Greater(t, result.Pairs, result.Posts)
 			require.Zero(t, result.Mended)
-			s.react(300) // by writers that do not know yet
+			s.react(300) // by writers that do not know the new layout yet
 			s.layout, _ = schema.NewLayout(count, "")
 			s.waitCounted() // what was in flight has been forwarded
 			s.changeTheirMinds(before)
@@ -213,8 +214,8 @@ func TestRepartition(t *testing.T) {
 	}
 }
 
-// changeTheirMinds has reactions that have come to new partitions be others, of the same time: the later event decides,
-// and there each event is later than what came from elsewhere, though its offset is smaller.
+// changeTheirMinds changes reactions that have moved to new partitions, with the same event time: the later offset
+// wins, and in the new partition each event is later than what was moved there, though its offset is smaller.
 func (s *repartitioned) changeTheirMinds(before map[fold.PairKey]schema.Event) {
 	s.t.Helper()
 	var records []*kgo.Record
@@ -233,7 +234,7 @@ func (s *repartitioned) changeTheirMinds(before map[fold.PairKey]schema.Event) {
 	s.produce(records...)
 }
 
-// A reaction that is in its new partition already has been put there by something else: it is not written over.
+// A reaction that is in its new partition already was written by something else: it is not overwritten.
 func TestRepartitionMovesNothingOver(t *testing.T) {
 	t.Parallel()
 	s := newRepartitioned(t)
@@ -256,20 +257,20 @@ func TestRepartitionMovesNothingOver(t *testing.T) {
 	t.Fatal("no reaction moves from one of the partitions that there were to another one")
 }
 
-// after is for the request after n others.
+// after selects the requests after the first n.
 func after(n int32) func(kmsg.Request) bool {
 	var seen atomic.Int32
 	return func(kmsg.Request) bool { return seen.Add(1) > n }
 }
 
-// A run that ends anywhere leaves what the next one goes on with; in between nothing is folded, and everybody says so.
+// A run may end anywhere, and the next one continues; in between nothing is folded, and every process says so.
 func TestRepartitionGoesOnWhereItWasStopped(t *testing.T) {
 	t.Parallel()
 	s := newRepartitioned(t)
 	p := s.run(maxBatch(100))
 	s.react(2000)
 	s.waitCounted()
-	p.stop() // it would meet the first faults itself
+	p.stop() // it would run into the first faults itself
 	stood := s.counts()
 	stops := []kfake.Fault{
 		{Keys: []kmsg.Key{kmsg.InitProducerID}, TxnID: schema.RepartitionTransactionalID},
@@ -289,10 +290,10 @@ func TestRepartitionGoesOnWhereItWasStopped(t *testing.T) {
 		require.Equal(t, 1, int(faults.Hits()), "stop %d: %v", i, err)
 		s.react(20)
 		if i < 2 {
-			continue // some partition is not locked, and would be folded
+			continue // some partition is not locked yet and would be folded
 		}
 		switch i {
-		case 2: // one that is started finds some topics grown, and not all
+		case 2: // a new processor finds that some topics have grown, not all
 			p = s.run(maxBatch(100))
 			p.waitParked("partitions, the state table was made for 4 (remedy: kudos topics repartition")
 			continue

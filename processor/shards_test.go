@@ -13,12 +13,12 @@ import (
 	"kudos/stream"
 )
 
-// sharded is a system whose partitions are divided among databases, each behind a proxy.
+// sharded is a system whose partitions are spread over several databases, each behind a proxy.
 type sharded struct {
 	*system
 	dbs     []*sqlx.DB
 	proxies []*mysqlproxy.Proxy
-	users   map[int32]int64 // who like the post of each partition
+	users   map[int32]int64 // users who like the post of each partition
 }
 
 func newSharded(t *testing.T, shards int) *sharded {
@@ -44,7 +44,7 @@ func (s *sharded) like(from, n uint64) {
 	}
 }
 
-// likesOf is what a shard has for the post of a partition; 0 if it has no row.
+// likesOf returns a shard's likes for the post of a partition; 0 if it has no row.
 func (s *sharded) likesOf(shard int, p int32) (n int64) {
 	s.t.Helper()
 	query := "SELECT COALESCE(SUM(`count`), 0) FROM like_count WHERE post_id = ?"
@@ -52,14 +52,14 @@ func (s *sharded) likesOf(shard int, p int32) (n int64) {
 	return n
 }
 
-// positionsOf is how many positions of a partition a shard has.
+// positionsOf returns how many positions of a partition a shard has.
 func (s *sharded) positionsOf(shard int, p int32) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.dbs[shard].Get(&n, "SELECT COUNT(*) FROM applied_offset WHERE partition_id = ?", p))
 	return n
 }
 
-// waitCounted waits until the partitions of these shards are counted where they belong.
+// waitCounted waits until the partitions of these shards are counted there.
 func (s *sharded) waitCounted(shards ...int) {
 	s.t.Helper()
 	s.waitFor("the likes of shards to be counted", func() (bool, any) {
@@ -75,7 +75,7 @@ func (s *sharded) waitCounted(shards ...int) {
 	})
 }
 
-// requireApart wants each shard to have rows of its own partitions and of no other.
+// requireApart checks that each shard has rows of its own partitions only.
 func (s *sharded) requireApart() {
 	s.t.Helper()
 	for shard := range s.dbs {
@@ -89,7 +89,7 @@ func (s *sharded) requireApart() {
 	}
 }
 
-// One server that is away parks its own partitions, of which readiness and metrics tell, and no other's.
+// An unavailable server parks its own partitions, which readiness and metrics show, and no others.
 func TestAServerThatIsAwayParksItsOwnPartitionsOnly(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t, 2)
@@ -127,7 +127,7 @@ func TestAServerThatIsAwayParksItsOwnPartitionsOnly(t *testing.T) {
 	require.Positive(t, p.metric("kudos_mysql_commit_seconds", "1"))
 }
 
-// The same servers in another order would count what is counted at another one.
+// With the same servers in another order, partitions would be counted in the wrong database.
 func TestAReorderedListOfShardsEndsTheProcessor(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t, 2)
@@ -144,14 +144,14 @@ func TestAReorderedListOfShardsEndsTheProcessor(t *testing.T) {
 	}
 }
 
-// A server that was away when the processor looked, and then is another one: its partitions park, and nothing is
+// A server is unavailable during the check, and then turns out to be another one: its partitions park, and nothing is
 // counted there.
 func TestAServerThatComesBackAsAnotherOneParks(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t, 2)
 	config := s.mysql
 	s.mysql.DSN = config.Shards[0]
-	again := s.throughProxy() // to the first one, by another address
+	again := s.throughProxy() // to the first server, at another address
 	s.mysql.DSN, s.mysql.Shards = "", []string{config.Shards[0], s.mysql.DSN}
 	again.SetAway(true)
 	p := s.run()

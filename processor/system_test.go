@@ -36,13 +36,13 @@ func TestMain(m *testing.M) {
 	os.Exit(devtest.Main(m))
 }
 
-// system is a broker and a database in this process, with topics and tables made.
+// system is an in-process broker and a database, with topics and tables.
 type system struct {
 	*devtest.Kafka
 	t      testing.TB
 	log    *slog.Logger
 	mysql  sql.Options // of the processors
-	db     *sqlx.DB    // past them, for looking and for breaking things
+	db     *sqlx.DB    // a direct connection, for checks and for damage
 	adm    *kadm.Client
 	oracle *oracle.Oracle
 
@@ -56,7 +56,7 @@ func newSystem(t testing.TB) *system {
 	return s
 }
 
-// newBroker is a system of an empty broker alone.
+// newBroker returns a system of an empty broker alone.
 func newBroker(t testing.TB, opts ...kfake.Opt) *system {
 	s := &system{Kafka: devtest.NewKafka(t, opts...), t: t, log: devtest.Log()}
 	s.adm = kadm.NewClient(s.Client)
@@ -64,7 +64,7 @@ func newBroker(t testing.TB, opts ...kfake.Opt) *system {
 	return s
 }
 
-// newDatabase makes an empty database for this test alone, and has processors use it.
+// newDatabase creates an empty database for this test, which processors then use.
 func (s *system) newDatabase() (db *sqlx.DB) {
 	s.mysql, db = devtest.Database(s.t)
 	return db
@@ -78,10 +78,10 @@ type instance struct {
 	s      *system
 	reg    *prometheus.Registry
 	cancel context.CancelFunc // tells it to stop
-	stop   func()             // and waits; also at the end of the test
+	stop   func()             // cancels and waits; also called at the end of the test
 }
 
-// newProcessor is one that looks at parked partitions and idle positions often.
+// newProcessor returns a processor that retries parked partitions and checks idle positions often.
 func (s *system) newProcessor(change ...func(*processor.Options)) *instance {
 	o := processor.DefaultOptions()
 	o.StateDir = s.t.TempDir()
@@ -113,7 +113,7 @@ func (s *system) run(change ...func(*processor.Options)) *instance {
 	return p
 }
 
-// runToEnd runs a processor that ends by itself, and returns why.
+// runToEnd runs a processor that ends by itself, and returns its error.
 func (s *system) runToEnd() error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -128,45 +128,45 @@ func stateDir(dir string) func(*processor.Options) {
 	return func(o *processor.Options) { o.StateDir = dir }
 }
 
-// metric sums a counter, or how much a histogram has seen.
+// metric returns the sum of a counter, or the count of a histogram.
 func (p *instance) metric(name string, labels ...string) int {
 	p.s.t.Helper()
 	return int(testrun.Metric(p.s.t, p.reg, name, labels...))
 }
 
-// gauge is the value of a gauge.
+// gauge returns the value of a gauge.
 func (p *instance) gauge(name string, labels ...string) float64 {
 	p.s.t.Helper()
 	require.Len(p.s.t, testrun.Series(p.s.t, p.reg, name, labels...), 1, "%s of %v", name, labels)
 	return testrun.Metric(p.s.t, p.reg, name, labels...)
 }
 
-// waitIdle waits until no batch is under way: then the metrics tell of all that is seen in Kafka and MySQL.
+// waitIdle waits until no batch is in flight: then the metrics include everything that is in Kafka and MySQL.
 func (p *instance) waitIdle() {
 	p.s.t.Helper()
 	p.s.waitFor("no lag", func() (bool, any) { return p.Lag() == 0, p.Lag() })
 }
 
-// waitReady waits until the processor works on all partitions.
+// waitReady waits until all partitions are running.
 func (p *instance) waitReady() {
 	p.s.t.Helper()
 	devtest.WaitReady(p.s.t, p.Ready)
 }
 
-// waitRebalance waits until the group has the fold give its partitions up. It does so when the batches in hand are
-// done, which may still be to come.
+// waitRebalance waits until the group revokes the fold's partitions. The rebalance may still wait for batches in
+// flight.
 func (p *instance) waitRebalance() {
 	p.s.t.Helper()
 	p.waitParked("group " + schema.GroupFold + ": waits for its group to assign partitions")
 }
 
-// waitParked waits until readiness says all of the words.
+// waitParked waits until the readiness error contains all of the words.
 func (p *instance) waitParked(words ...string) {
 	p.s.t.Helper()
 	devtest.WaitReadiness(p.s.t, p.Ready, words...)
 }
 
-// waitFor waits until a condition holds; with it, the condition returns how things are.
+// waitFor waits until condition returns true; now is the state, for the error.
 func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 	s.t.Helper()
 	devtest.WaitFor(s.t, what, condition, func() (text string) {
@@ -186,10 +186,10 @@ func (s *system) waitLikes(n int64, partitions ...int32) {
 	})
 }
 
-// throughProxy has all processors that are started from now on reach MySQL through a proxy.
+// throughProxy makes all processors that start later use MySQL through a proxy.
 func (s *system) throughProxy() *mysqlproxy.Proxy { return testrun.ProxyMySQL(s.t, &s.mysql.DSN) }
 
-// produce writes to likes (or where a record says), to the partitions that the records name, all in one batch a
+// produce writes to likes (or the topic of a record), to the partitions that the records name, in one batch per
 // partition if they fit.
 func (s *system) produce(records ...*kgo.Record) {
 	cl := s.NewClient(kgo.DefaultProduceTopic(schema.TopicLikes), kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -204,7 +204,7 @@ func (s *system) produce(records ...*kgo.Record) {
 	require.NoError(s.t, failed.Err())
 }
 
-// record is an event as a writer of ours sends it, in its partition.
+// record returns an event as our producer sends it, in its partition.
 func record(e schema.Event) *kgo.Record {
 	return &kgo.Record{
 		Partition: schema.PartitionFor(e.PostID, partitions),
@@ -212,16 +212,16 @@ func record(e schema.Event) *kgo.Record {
 	}
 }
 
-// like is a like of a post that lives in the partition.
+// like returns a like of a post of the partition.
 func like(partition int32, user uint64) schema.Event {
 	return schema.Event{PostID: postIn(partition), UserID: user, Action: schema.Like, TimeMs: 1e12,
 		Region: schema.Region{'U', 'S'}}
 }
 
-// postIn returns a post that lives in the partition.
+// postIn returns a post of the partition.
 func postIn(partition int32) uint64 { return foldtest.PostAt(partition, 0) }
 
-// likes are n likes of users from the given one on, in each partition.
+// likes returns likes of n users, starting with from, in each partition.
 func likes(from, n uint64) []*kgo.Record {
 	var records []*kgo.Record
 	for user := from; user < from+n; user++ {

@@ -21,7 +21,7 @@ import (
 	"kudos/stream/store"
 )
 
-// beatingKafka answers heartbeats, and initialises whoever asks.
+// beatingKafka answers heartbeats, and initializes every transactional id.
 type beatingKafka struct {
 	kafka.Clients
 	kafka.TxnClient
@@ -42,7 +42,7 @@ func (k *beatingKafka) Request(_ context.Context, req kmsg.Request) (kmsg.Respon
 	return resp, k.err
 }
 
-// TestATakeoverIsNoDamage: what does not fit is damage only if nobody else can have made it.
+// A mismatch is damage only if no other process can have caused it.
 func TestATakeoverIsNoDamage(t *testing.T) {
 	t.Parallel()
 	t.Run(schema.GroupFold, foldIsTakenOver)
@@ -65,8 +65,8 @@ func foldIsTakenOver(t *testing.T) {
 	require.False(t, errors.As(err, &park), "not known")
 }
 
-// countIsTakenOver: a process that was away comes back to a position that its successor has
-// moved. It goes on from there, and parks nothing; nothing counts twice.
+// countIsTakenOver: a process that was unavailable returns to a position that its successor has moved. It resumes
+// there, parks nothing, and nothing counts twice.
 func countIsTakenOver(t *testing.T) {
 	k := devtest.NewKafka(t)
 	require.NoError(t, k.Broker.CreateTopic(schema.TopicUpdates, 1, nil))

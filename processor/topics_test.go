@@ -23,12 +23,12 @@ import (
 	"kudos/stream/kafka"
 )
 
-// tryTopics is `kudos topics apply`.
+// tryTopics runs `kudos topics apply`.
 func (s *system) tryTopics(layout schema.Layout) (*topics.Report, error) {
 	return topics.Apply(s.t.Context(), s.Options, layout, 1, s.log)
 }
 
-// applyTopics is `kudos topics apply`, and what it says.
+// applyTopics runs `kudos topics apply` and returns its report.
 func (s *system) applyTopics() []string {
 	s.t.Helper()
 	report, err := s.tryTopics(fourPartitions)
@@ -36,14 +36,14 @@ func (s *system) applyTopics() []string {
 	return report.Lines
 }
 
-// refuseTopics is `kudos topics apply` that fails, of which it says so.
+// refuseTopics runs `kudos topics apply`, which must fail with this text.
 func (s *system) refuseTopics(layout schema.Layout, says string) {
 	s.t.Helper()
 	_, err := s.tryTopics(layout)
 	require.ErrorContains(s.t, err, says)
 }
 
-// checkLayout is `kudos topics check`, and what it says.
+// checkLayout runs `kudos topics check` and returns its report.
 func (s *system) checkLayout(layout schema.Layout, replicas int16) []string {
 	s.t.Helper()
 	report, err := topics.Check(s.t.Context(), s.Options, layout, replicas, s.log)
@@ -53,7 +53,7 @@ func (s *system) checkLayout(layout schema.Layout, replicas int16) []string {
 
 func (s *system) checkTopics(replicas int16) []string { return s.checkLayout(fourPartitions, replicas) }
 
-// newTopics is a broker with topics that were just made.
+// newTopics returns a broker with new topics.
 func newTopics(t testing.TB) *system {
 	s := newBroker(t)
 	s.applyTopics()
@@ -62,7 +62,7 @@ func newTopics(t testing.TB) *system {
 
 var fourPartitions = schema.Layout{Partitions: partitions}
 
-// startsAt0 is what topics.Apply says of partitions that it has written the first progress record of.
+// startsAt0 is what topics.Apply reports for partitions whose first progress record it has written.
 func startsAt0(partitions ...int32) (lines []string) {
 	for _, p := range partitions {
 		lines = append(lines, fmt.Sprintf("partition %d starts at offset 0 of likes", p))
@@ -147,7 +147,6 @@ func TestChangedSettingsAreToldAndSetBack(t *testing.T) {
 	require.Empty(t, s.checkTopics(1))
 }
 
-// An operator's longer retention is no fault, and applying again does not cut it.
 func TestALongerRetentionStays(t *testing.T) {
 	t.Parallel()
 	s := newTopics(t)
@@ -171,7 +170,7 @@ func TestALongerRetentionStays(t *testing.T) {
 	}
 }
 
-// stopTopics is `kudos topics apply` that is stopped at a partition.
+// stopTopics runs `kudos topics apply` and makes it fail at a partition.
 func (s *system) stopTopics(partition int32) {
 	s.t.Helper()
 	s.Broker.Fault(kfake.Fault{
@@ -181,7 +180,7 @@ func (s *system) stopTopics(partition int32) {
 	s.refuseTopics(fourPartitions, fmt.Sprintf("partition %d", partition))
 }
 
-// `kudos topics apply` was stopped halfway, or the state table was lost.
+// `kudos topics apply` was interrupted, or the state table was lost.
 func TestCheckTellsPartitionsWithoutProgress(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
@@ -247,7 +246,7 @@ func TestUpdatesWithoutStateAreRefused(t *testing.T) {
 	}
 }
 
-// An earlier `topics apply` died before its commit: aborted records are no records.
+// An earlier `topics apply` died before its commit: aborted records do not count.
 func TestWhatWasAbortedDoesNotCount(t *testing.T) {
 	t.Parallel()
 	s := newBroker(t)
@@ -277,20 +276,19 @@ func TestAClusterThatIsTooOldIsRefused(t *testing.T) {
 	require.ErrorContains(t, s.runToEnd(), remedy)
 }
 
-// addFirstProgress is what `kudos topics repartition` does for a partition that it has added.
+// addFirstProgress does what `kudos topics repartition` does for a partition that it has added.
 func (s *system) addFirstProgress(partition int32) error {
 	have, err := kafka.LookUpTopics(s.t.Context(), s.Client, schema.TopicLikes, schema.TopicState, schema.TopicUpdates)
 	require.NoError(s.t, err)
 	return topics.AddFirstProgress(s.t.Context(), s.Options, have, partition, fourPartitions, 1, s.log)
 }
 
-// A partition that has anything was folded, or is being folded: the first progress record
-// would have all of it folded again.
+// A partition with any state was folded, or is being folded: a first progress record would fold everything again.
 func TestFirstProgressIsOfAnEmptyStateTable(t *testing.T) {
 	t.Parallel()
 	const partition = 2
 	something := func() *kgo.Record { return devtest.CountsRecord(partition, 7, schema.Counts{Likes: 1}) }
-	// empty is a system whose state table has nothing of the partition.
+	// empty returns a system whose state table has nothing of the partition.
 	empty := func(t *testing.T) (*system, *kfake.FaultHandle) {
 		s := newTopics(t)
 		require.NoError(t, s.Broker.DeleteRecords(schema.TopicState, partition, -1))

@@ -16,8 +16,7 @@ import (
 	"kudos/schema"
 )
 
-// mixedBatch has something of everything, for partition 0: events, one that is to be
-// forwarded to partition 1, and poison.
+// mixedBatch has records of all kinds, for partition 0: events, one to forward to partition 1, and an invalid one.
 func mixedBatch(user uint64) []*kgo.Record {
 	return []*kgo.Record{
 		record(like(0, user)),
@@ -27,7 +26,7 @@ func mixedBatch(user uint64) []*kgo.Record {
 	}
 }
 
-// seen counts the records of all topics; those that have none are left out.
+// seen counts the records of all topics; topics without records are left out.
 func (s *system) seen() map[string]int {
 	n := map[string]int{}
 	for _, topic := range schema.Topics(partitions, 1) {
@@ -40,7 +39,7 @@ func (s *system) seen() map[string]int {
 	return n
 }
 
-// folded is the group's committed offset in likes/0, or -1.
+// folded returns the group's committed offset in likes/0, or -1.
 func (s *system) folded() int64 {
 	offsets, err := s.adm.FetchOffsets(s.t.Context(), schema.GroupFold)
 	require.NoError(s.t, err)
@@ -96,8 +95,9 @@ func TestABatchIsOneTransaction(t *testing.T) {
 	}
 }
 
-// Whatever step of a transaction fails, once or a few times: the batch is done over, and nothing is left of the failed
-// try. (A store that was written before the commit would take the second try for a repetition, and lose the counts.)
+// Whichever step of a transaction fails, once or a few times: the batch is repeated, and nothing remains of the failed
+// attempt. (A store that was written before the commit would take the second attempt for a repetition, and lose the
+// counts.)
 func TestAFailedStepLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -114,14 +114,14 @@ func TestAFailedStepLeavesNoTrace(t *testing.T) {
 		{kmsg.TxnOffsetCommit, "", kerr.UnknownServerError, 0},
 		{kmsg.TxnOffsetCommit, "", kerr.ConcurrentTransactions, 3},
 		{kmsg.TxnOffsetCommit, "", kerr.NotCoordinator, 2},
-		{kmsg.TxnOffsetCommit, "", kerr.RequestTimedOut, 0}, // and done
+		{kmsg.TxnOffsetCommit, "", kerr.RequestTimedOut, 0}, // the broker handles it nevertheless
 		{kmsg.TxnOffsetCommit, "", kerr.InvalidCommitOffsetSize, 2},
 		{kmsg.EndTxn, "", kerr.UnknownServerError, 0},
 		{kmsg.EndTxn, "", kerr.InvalidTxnState, 2},
 		{kmsg.EndTxn, "", kerr.NotCoordinator, 0},
 		{kmsg.EndTxn, "", kerr.ConcurrentTransactions, 0},
 		{kmsg.Produce, schema.TopicUpdates, kerr.UnknownServerError, 0},
-		{kmsg.Produce, schema.TopicUpdates, kerr.NotEnoughReplicasAfterAppend, 0}, // and done
+		{kmsg.Produce, schema.TopicUpdates, kerr.NotEnoughReplicasAfterAppend, 0}, // the broker handles it nevertheless
 		{kmsg.Produce, schema.TopicState, kerr.InvalidRecord, 0},
 		{kmsg.Produce, schema.TopicState, kerr.NotEnoughReplicas, 0},
 		{kmsg.Produce, schema.TopicDLT, kerr.MessageTooLarge, 0},
@@ -131,14 +131,14 @@ func TestAFailedStepLeavesNoTrace(t *testing.T) {
 		switch c.topic {
 		case "":
 			f.TxnID = schema.FoldTransactionalID(0)
-		case schema.TopicLikes: // an event that is forwarded
+		case schema.TopicLikes: // a forwarded event
 			f.Partitions = []int32{1}
 		default:
 			f.Partitions = []int32{0}
 		}
 		what := fmt.Sprintf("%v of %s fails with %s", f.Keys, c.topic, c.err.Message)
 		f.Topic = c.topic
-		if c.topic != "" { // of the fold, and not of the test
+		if c.topic != "" { // produced by the fold, not by the test
 			f.When = func(r kmsg.Request) bool { return r.(*kmsg.ProduceRequest).TransactionID != nil }
 		}
 		user += 10
@@ -150,17 +150,17 @@ func TestAFailedStepLeavesNoTrace(t *testing.T) {
 		cancel()
 		s.waitExact(p)
 	}
-	// What was done over is counted once.
+	// Repeated work is counted once.
 	p.waitIdle()
 	require.Equal(t, s.seen()[schema.TopicLikes], p.metric("kudos_events_folded_total"))
-	// The local state is what the log says, too: another processor begins with it.
+	// The local state matches the log, too: another processor starts with it.
 	p.stop()
 	s.produce(likes(5000, 2)...)
 	s.run()
 	s.waitExact()
 }
 
-// A fenced worker gives up at once and does not come back by itself: initialising again would fence the rightful owner.
+// A fenced worker gives up at once and does not return by itself: initializing again would fence the rightful owner.
 func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -168,7 +168,7 @@ func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	s.produce(likes(1, 1)...)
 	s.waitDrained()
 	p.waitReady()
-	// Somebody else initialises the transactional id.
+	// Another client initializes the transactional id.
 	other := s.NewClient(kgo.TransactionalID(schema.FoldTransactionalID(2)), kgo.TransactionTimeout(10*time.Second))
 	_, _, err := other.ProducerID(t.Context())
 	require.NoError(t, err)
@@ -181,13 +181,13 @@ func TestAFencedPartitionWaitsForANewAssignment(t *testing.T) {
 	require.Equal(t, int64(1), s.counts()[postIn(2)].Likes)
 	require.Zero(t, inits.Hits(), "initialisations after the fencing")
 	require.Equal(t, 1, p.metric("kudos_transactions_failed_total", schema.GroupFold, "fenced"))
-	// A second processor makes the group assign anew.
+	// A second processor makes the group assign the partitions again.
 	s.run()
 	s.waitExact()
 	require.Equal(t, int64(3), s.counts()[postIn(2)].Likes)
 }
 
-// Without work there are no transactions, nothing is written anywhere, and nothing is behind.
+// Without work there are no transactions, nothing is written anywhere, and there is no lag.
 func TestAnIdleSystemIsQuiet(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

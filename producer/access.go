@@ -12,19 +12,19 @@ import (
 	"kudos/schema"
 )
 
-// This file is who may send what, and how fast:
+// This file decides who may send what, and how fast:
 //
-//	request ─► rate of its address ─► who is it? ─► handler ─► may they, for this user? ─► the user's rate ─► publish
-//	                 429               401                          403                       429
+//	request ─► address rate ─► authenticate ─► handler ─► may act for the user? ─► user rate ─► publish
+//	               429             401                             403                429
 
-// The ways to know who sends a request: the values of Options.Auth.
+// How requests are authenticated: the values of Options.Auth.
 const (
-	AuthNone    = "none"    // nobody is authenticated: what the path or the body says holds
-	AuthGateway = "gateway" // a gateway says it, in a header
-	AuthJWT     = "jwt"     // a token says it, which the issuer has signed
+	AuthNone    = "none"    // no authentication: the user in the path or body is believed
+	AuthGateway = "gateway" // a gateway authenticates, and sends the user in a header
+	AuthJWT     = "jwt"     // a token names the user, signed by the issuer
 )
 
-// Why requests and events are refused: the label kind of kudos_producer_refused_total.
+// Values of the label kind of kudos_producer_refused_total.
 const (
 	refusedUnauthenticated = "unauthenticated"
 	refusedForbidden       = "forbidden"
@@ -32,31 +32,30 @@ const (
 	refusedUserRate        = "user_rate"
 )
 
-// Reasons of events that are refused, beyond schema's and problem's.
+// Reasons to reject an event, in addition to schema's and problem's.
 const (
 	reasonForbidden   = "forbidden"
 	reasonRateLimited = "rate_limited"
 )
 
-// caller is who sends a request. The zero caller acts for nobody.
+// caller is the sender of a request. The zero caller may act for nobody.
 type caller struct {
-	user    uint64 // the user, if it is one
+	user    uint64 // if the sender is one
 	anybody bool   // may act for every user
-	service bool   // has the service scope: a user's rate does not hold it
+	service bool   // has the service scope: no user rate applies
 }
 
 func (c caller) actsFor(user uint64) bool { return c.anybody || c.user == user }
 
-// authError is answered with 401.
+// authError becomes a 401.
 type authError struct {
-	challenge string // what WWW-Authenticate says
+	challenge string // for WWW-Authenticate
 	detail    string
 }
 
 func (e *authError) Error() string { return e.detail }
 
-// identify finds out who sends a request. An authError says why that is not known; any
-// other error that it cannot be found out now.
+// identify authenticates a request. An *authError says why that failed; with any other error it cannot be decided now.
 func (p *Producer) identify(r *http.Request) (caller, error) {
 	switch p.options.Auth {
 	case AuthGateway:
@@ -67,10 +66,10 @@ func (p *Producer) identify(r *http.Request) (caller, error) {
 	return caller{anybody: true}, nil
 }
 
-// identifyByHeader believes a header that comes from some addresses. Whoever is there has to
-// authenticate the user, and to take the header away from what users send.
+// identifyByHeader trusts a header from the addresses of the gateway. The gateway has to authenticate the user, and to
+// remove the header from what clients send.
 func (p *Producer) identifyByHeader(r *http.Request) (caller, error) {
-	// A 401 needs a challenge: there is nothing that a client could do.
+	// A 401 must have a challenge, although no client can act on this one.
 	fail := func(format string, args ...any) (caller, error) {
 		return caller{}, &authError{`Gateway realm="kudos"`, fmt.Sprintf(format, args...)}
 	}
@@ -89,14 +88,14 @@ func (p *Producer) identifyByHeader(r *http.Request) (caller, error) {
 	return caller{user: user}, nil
 }
 
-// parseUser reads the user id of a credential. Only the shortest form is one, so that no
-// two names of whoever authenticates are the same user here.
+// parseUser parses the user id of a credential. Only the canonical form is valid, so that no two names at the
+// authenticator are the same user here.
 func parseUser(text string) (uint64, bool) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	return id, err == nil && id > 0 && strconv.FormatUint(id, 10) == text
 }
 
-// action serves a request whose caller is authenticated, or returns the problem that it is to be answered with.
+// action serves an authenticated request, or returns the problem to answer with.
 type action func(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem
 
 // authenticated applies the rate limit of the client's address, then checks credentials, before the request's body is
@@ -125,7 +124,7 @@ func (p *Producer) authenticated(do action) http.HandlerFunc {
 	})
 }
 
-// refusal says why an event of a caller is not written, and for how long if that passes; nil: it may be.
+// refusal says why an event of the caller is rejected, and how long to wait if that will pass; nil: it is accepted.
 func (p *Producer) refusal(who caller, e *schema.Event) (wrong *fieldError, wait time.Duration) {
 	if !who.actsFor(e.UserID) {
 		p.metrics.refused.WithLabelValues(refusedForbidden).Inc()
@@ -143,7 +142,7 @@ func (p *Producer) refusal(who caller, e *schema.Event) (wrong *fieldError, wait
 	return nil, 0
 }
 
-// retryIn tells the client when its turn is, in whole seconds.
+// retryIn sets Retry-After, in whole seconds.
 func retryIn(w http.ResponseWriter, wait time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }

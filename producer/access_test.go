@@ -12,12 +12,12 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-// behindGateway believes connections from this machine.
+// behindGateway trusts connections from this machine.
 func behindGateway(o *Options) {
 	o.Auth, o.AuthTrustedCIDRs = AuthGateway, []string{"127.0.0.0/8", "::1"}
 }
 
-// A user whom the gateway names acts as themselves, on every route, and as nobody else.
+// A user named by the gateway acts as themselves on every route, and as nobody else.
 func TestGateway(t *testing.T) {
 	r := start(t, behindGateway)
 	ask := func(method, path, body string) apikit.Answer {
@@ -40,7 +40,7 @@ func TestGateway(t *testing.T) {
 	r.requireCount(6, "rejected_total", "reason", "forbidden")
 }
 
-// What is not one user id, in its shortest form, is nobody.
+// A header that is not exactly one user id, in canonical form, does not authenticate.
 func TestGatewayNamesOneUser(t *testing.T) {
 	r := start(t, behindGateway)
 	for _, bad := range []string{"", "0", "09", "+9", "-9", "9.0", "me", "9,8", "18446744073709551616"} {
@@ -54,7 +54,7 @@ func TestGatewayNamesOneUser(t *testing.T) {
 	require.Zero(t, r.written())
 }
 
-// Whoever is not in the gateway's networks is nobody, whatever they say.
+// A client outside the gateway's networks is not authenticated, whatever it sends.
 func TestHeaderFromElsewhereIsNotBelieved(t *testing.T) {
 	r := start(t, func(o *Options) {
 		behindGateway(o)
@@ -73,7 +73,7 @@ func TestHeaderFromElsewhereIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A batch is refused by the line, and as a whole only if all its lines are another's.
+// Lines for other users are rejected one by one. The batch is rejected only if all its lines are.
 func TestBatchInTheNameOfOthers(t *testing.T) {
 	r := start(t, behindGateway)
 	post := func(lines ...string) apikit.Answer { return r.postLinesAs([]string{"X-User-Id", "9"}, "", lines...) }
@@ -91,14 +91,14 @@ func TestBatchInTheNameOfOthers(t *testing.T) {
 	r.consume(2)
 }
 
-// The zero caller, which nobody should ever be, acts for nobody.
+// The zero caller, which should never occur, acts for nobody.
 func TestZeroCallerActsForNobody(t *testing.T) {
 	require.False(t, caller{}.actsFor(9))
 	require.True(t, caller{user: 9}.actsFor(9))
 	require.True(t, caller{anybody: true}.actsFor(9))
 }
 
-// A user who is faster than the rate waits, as told; others do not.
+// A user above the rate has to wait, as Retry-After says; others do not.
 func TestUserRate(t *testing.T) {
 	r, clock := startWithClock(t, func(o *Options) { o.UserRate, o.UserBurst = 0.5, 2 })
 	r.put(like).Require(accepted)
@@ -120,7 +120,7 @@ func TestUserRate(t *testing.T) {
 	r.requireCount(3, "rejected_total", "reason", "rate_limited")
 }
 
-// The lines of a batch count one by one, each for its user, and are refused one by one.
+// Each line of a batch counts for its user, and is rejected on its own.
 func TestUserRateInABatch(t *testing.T) {
 	r, _ := startWithClock(t, func(o *Options) { o.UserRate, o.UserBurst = 1, 2 })
 	b := decodeBatch(r.postLines("", line(1, 9), line(2, 9), line(3, 9), line(3, 10), line(4, 9)), 3, 2, 0)
@@ -132,7 +132,7 @@ func TestUserRateInABatch(t *testing.T) {
 	r.consume(3)
 }
 
-// What is not the caller's to send costs the user named nothing; a service has no user's rate.
+// Forbidden events do not count for the named user. A service has no user rate.
 func TestWhomTheUserRateHolds(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.UserRate, o.UserBurst = 0.001, 1 })
@@ -146,7 +146,7 @@ func TestWhomTheUserRateHolds(t *testing.T) {
 	r.putAs(user, like).Require(429)
 }
 
-// An address's rate counts every request, before it is known who asks and what.
+// The address rate counts every request, before authentication.
 func TestAddressRate(t *testing.T) {
 	r, clock := startWithClock(t, func(o *Options) {
 		behindGateway(o)
@@ -161,7 +161,7 @@ func TestAddressRate(t *testing.T) {
 	from("192.0.2.1", "X-User-Id", "9").Require(accepted)
 	requireRefused(from("192.0.2.1", "X-User-Id", "9"), 429, "rate-limited",
 		"requests come from this address faster than 1 a second").RequireHeader("Retry-After", "1")
-	from("10.1.2.3, 192.0.2.1", "X-User-Id", "9").Require(429) // what the client writes before is nothing
+	from("10.1.2.3, 192.0.2.1", "X-User-Id", "9").Require(429) // what the client wrote itself does not count
 	from("192.0.2.2", "X-User-Id", "9").Require(accepted)
 	clock.advance(time.Second)
 	from("192.0.2.1", "X-User-Id", "9").Require(accepted)
@@ -169,7 +169,7 @@ func TestAddressRate(t *testing.T) {
 	r.consume(3)
 }
 
-// A limiter's memory is bounded: whoever was not seen for longest is forgotten.
+// A limiter's memory is bounded: it evicts the least recently used bucket.
 func TestLimiterForgets(t *testing.T) {
 	l := newLimiter[int](0.001, 1, 3)
 	l.now = func() time.Time { return time.Unix(1, 0) }
@@ -183,7 +183,7 @@ func TestLimiterForgets(t *testing.T) {
 	require.Zero(t, l.take(996))
 }
 
-// Where a request comes from is what the last proxy of ours says, and nobody before it.
+// The client is what our outermost trusted proxy reports; what comes before that does not count.
 func TestClientOf(t *testing.T) {
 	proxies, err := parseNetworks([]string{"10.0.0.0/8", "2001:db8:1::/48", "127.0.0.1"})
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestClientOf(t *testing.T) {
 		want      string
 	}{
 		{"192.0.2.1:5", nil, "192.0.2.1"},
-		{"192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1"}, // no proxy of ours
+		{"192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1"}, // not a trusted proxy
 		{"10.0.0.1:5", nil, "10.0.0.1"},
 		{"10.0.0.1:5", []string{"192.0.2.1"}, "192.0.2.1"},
 		{"10.0.0.1:5", []string{"198.51.100.1, 192.0.2.1"}, "192.0.2.1"},
@@ -218,7 +218,7 @@ func TestClientOf(t *testing.T) {
 	}
 }
 
-// Whoever has an IPv6 network cannot take a new address for each request.
+// A client with an IPv6 network must not evade its rate with a new address per request.
 func TestSubscriberOf(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "2001:db8:1:2::": "2001:db8:1:2::",

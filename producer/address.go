@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// networks are addresses, by prefix.
+// networks are address prefixes.
 type networks []netip.Prefix
 
-// parseNetworks reads prefixes (10.0.0.0/8) and single addresses.
+// parseNetworks parses prefixes (10.0.0.0/8) and single addresses.
 func parseNetworks(texts []string) (networks, error) {
 	var n networks
 	for _, text := range texts {
@@ -33,9 +33,9 @@ func (n networks) contain(addr netip.Addr) bool {
 	return slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// clientOf is the address that a request comes from. For a connection of these networks,
-// which are proxies, that is the last one in X-Forwarded-For that is no proxy: what stands
-// further left anybody may have written. Where it cannot be read it is the last that could.
+// clientOf returns the client's address of a request. If the connection comes from these networks, which are trusted
+// proxies, that is the last address in X-Forwarded-For that is not a proxy: what is left of it, anybody may have
+// written. An entry that is not an address ends the search at the last one that is.
 func (n networks) clientOf(r *http.Request) netip.Addr {
 	client := parseAddr(r.RemoteAddr)
 	if !n.contain(client) {
@@ -54,8 +54,8 @@ func (n networks) clientOf(r *http.Request) netip.Addr {
 	return client
 }
 
-// parseAddr reads an address with or without a port, as Go and proxies write it. What is
-// none gives the zero Addr, which is in no network.
+// parseAddr parses an address with or without a port, as Go and proxies write it. Anything else gives the zero Addr,
+// which is in no network.
 func parseAddr(text string) netip.Addr {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return at.Addr().Unmap().WithZone("")
@@ -67,8 +67,8 @@ func parseAddr(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// subscriberOf is what one client has of the addresses: all of an IPv4 address, and the
-// 64 bits of IPv6 within which it can take whichever it likes.
+// subscriberOf returns the part of an address that identifies one client: all of an IPv4 address, and the /64 of an
+// IPv6 address, in which a client can use any.
 func subscriberOf(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr

@@ -11,22 +11,22 @@ import (
 	"kudos/schema"
 )
 
-// batchResult is the answer to a batch. If no line of it is accepted, or Kafka does not acknowledge all, it is part of
-// a problem.
+// batchResult is the response to a batch. If no line was accepted, or Kafka did not acknowledge all, it is part of a
+// problem.
 type batchResult struct {
-	Accepted int `json:"accepted"` // Kafka has them
-	Rejected int `json:"rejected"` // they are no events, or not the caller's to send
-	Failed   int `json:"failed"`   // Kafka has not acknowledged them: repeat them
-	// FirstUnacceptedLine is the first that failed; what was before it is settled.
+	Accepted int `json:"accepted"` // acknowledged by Kafka
+	Rejected int `json:"rejected"` // not events, or not the caller's to send
+	Failed   int `json:"failed"`   // not acknowledged by Kafka: repeat them
+	// FirstUnacceptedLine is the first line that failed. Every line before it was accepted or rejected.
 	FirstUnacceptedLine int         `json:"first_unaccepted_line,omitempty"`
 	Lines               []batchLine `json:"lines"`
 }
 
-// batchLine is one line of a batch, and the answer for it: its position in Kafka, or what is wrong with it.
+// batchLine is one line of a batch with its result: its position in Kafka, or what is wrong with it.
 type batchLine struct {
 	Line        int `json:"line"` // from 1
-	*position       // an accepted line's
-	*fieldError     // any other's
+	*position       // if accepted
+	*fieldError     // otherwise
 	event       schema.Event
 }
 
@@ -40,8 +40,8 @@ type unacknowledgedBatch struct {
 	batchResult
 }
 
-// postBatch serves POST of many likes: it reads all of the body, then takes its slots, then publishes. So what is wrong
-// with the request as a whole is known before anything is written.
+// postBatch serves POST of many likes. It reads the whole body, then takes its slots, then publishes, so that a request
+// that is invalid as a whole is rejected before anything is written.
 func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
 	defaults, errs := p.eventOf(r)
 	prob := problem.RequireMediaType(r, "application/x-ndjson", "application/ndjson", "application/jsonl")
@@ -79,8 +79,8 @@ func (p *Producer) postBatch(w http.ResponseWriter, r *http.Request, who caller)
 	return p.publishBatch(w, r, who, lines, defaults.TimeMs, shown == "errors")
 }
 
-// parseBatch reads NDJSON: one event a line, in the JSON form of the likes topic. Empty lines are skipped, but have a
-// number. A bad line is noted and harms no other. It is not ok if there are more than maxLines.
+// parseBatch parses NDJSON: one event per line, in the JSON form of the likes topic. Empty lines are skipped, but
+// numbered. A bad line is reported and does not affect the others. ok is false if there are more than maxLines.
 func parseBatch(body []byte, maxLines int, defaults *schema.Event) (lines []batchLine, ok bool) {
 	lines = make([]batchLine, 0, min(maxLines, 1+bytes.Count(body, []byte{'\n'})))
 	for number := 1; len(body) > 0; number++ {
@@ -106,10 +106,10 @@ func parseBatch(body []byte, maxLines int, defaults *schema.Event) (lines []batc
 }
 
 func parseLine(text []byte, e *schema.Event) *fieldError {
-	if schema.DecodePlainEvent(text, e) { // nearly always
+	if schema.DecodePlainEvent(text, e) { // the common case
 		return nil
 	}
-	// DecodeEvent takes Protobuf too, which has no place in a line: this lets only a JSON object through.
+	// DecodeEvent also accepts Protobuf, which a line must not be: ParseFields lets only a JSON object through.
 	_, wrong := problem.ParseFields(text, "line",
 		"post_id", "postId", "user_id", "userId", "action", "time_ms", "timeMs", "region")
 	if wrong != nil {
@@ -122,11 +122,11 @@ func parseLine(text []byte, e *schema.Event) *fieldError {
 	return nil
 }
 
-// publishBatch publishes the lines that are events and that the caller may have written.
+// publishBatch publishes the valid lines that the caller may send.
 func (p *Producer) publishBatch(
 	w http.ResponseWriter, r *http.Request, who caller, lines []batchLine, timeMs int64, errorsOnly bool,
 ) *problem.Problem {
-	var longest time.Duration // that a user in it has to wait whose likes came too fast
+	var longest time.Duration // wait of a user above the limit
 	events := make([]schema.Event, 0, len(lines))
 	for i := range lines {
 		line := &lines[i]
@@ -170,8 +170,8 @@ func (p *Producer) publishBatch(
 	return nil
 }
 
-// settle puts what became of the events into their lines, which are those without an error, in this order. firstErr is
-// the first failed line's.
+// settle stores acks in the lines without an error, which are in the same order. firstErr is the error of the first
+// line that failed.
 func (p *Producer) settle(lines []batchLine, acks []ack) (result batchResult, firstErr error) {
 	result = batchResult{Lines: lines, Rejected: len(lines) - len(acks)}
 	for i := range lines {
@@ -194,7 +194,7 @@ func (p *Producer) settle(lines []batchLine, acks []ack) (result batchResult, fi
 	return result, firstErr
 }
 
-// nothingTaken is the problem of a batch of which no line was accepted: that of all its lines, if they have the same.
+// nothingTaken returns the problem of a batch without an accepted line: that of its lines, if all have the same.
 func nothingTaken(lines []batchLine) *problem.Problem {
 	all := func(reason string) bool {
 		return !slices.ContainsFunc(lines, func(l batchLine) bool { return l.Reason != reason })

@@ -20,12 +20,12 @@ import (
 	"kudos/schema"
 )
 
-// line is a like in NDJSON.
+// line returns a like as NDJSON.
 func line(post, user int) string {
 	return fmt.Sprintf(`{"post_id":%d,"user_id":%d,"action":"LIKE","time_ms":1}`, post, user)
 }
 
-// answeredLine is a line of a batch's answer, whichever it is.
+// answeredLine is any line of a batch's response.
 type answeredLine struct {
 	Line              int
 	Partition, Offset *int64
@@ -40,7 +40,7 @@ type answeredBatch struct {
 	TimeMs                     int64 `json:"time_ms"`
 }
 
-// decodeBatch wants so many lines to have been accepted and rejected, and to have failed.
+// decodeBatch requires these numbers of accepted, rejected and failed lines.
 func decodeBatch(a apikit.Answer, accepted, rejected, failed int) (b answeredBatch) {
 	a.T.Helper()
 	a.Decode(&b)
@@ -68,7 +68,7 @@ func TestBatch(t *testing.T) {
 		`{"post_id":7,"user_id":4,"action":"DISLIKE","region":"Mars"}`,
 		`["post_id",7]`,
 		`null`,
-		`{"post_id":7,"user_id":5,"action":true}`, // and no line end
+		`{"post_id":7,"user_id":5,"action":true}`, // without a line ending
 	}
 	const rejected = `
 		{"line":2,"field":"user_id","reason":"zero_id","detail":"is missing or 0"},
@@ -137,7 +137,7 @@ func TestBatchOfBadLinesOnly(t *testing.T) {
 	require.Zero(t, r.written())
 }
 
-// A line that is too long is dropped as it comes, and its neighbours are taken.
+// A line that is too long is rejected, and the lines around it are accepted.
 func TestBatchLineTooLong(t *testing.T) {
 	r := start(t, nil)
 	fill := func(size int) string {
@@ -170,10 +170,10 @@ func TestBatchLimits(t *testing.T) {
 	r.postLines("", line(1, 1), "", line(1, 2), "", line(1, 3), "").Require(accepted) // empty lines are not counted
 }
 
-// A full batch on one post stays in order, and in record batches that the topic takes;
-// each is asked to be on every in-sync replica, and to be written once.
+// A full batch for one post stays in order, in record batches within the topic's limit. Each of them requires all
+// in-sync replicas and idempotence.
 func TestFullBatch(t *testing.T) {
-	// Long enough that on the slowest machine a record batch is sent because it is full.
+	// So long that on the slowest machine record batches are sent because they are full.
 	r := start(t, func(o *Options) { o.Linger = 200 * time.Millisecond })
 	var mu sync.Mutex
 	largest, unsafe := 0, 0
@@ -214,18 +214,18 @@ func TestFullBatch(t *testing.T) {
 	require.LessOrEqual(t, largest, schema.LikesMaxMessageBytes, "a batch that compresses badly would be refused")
 }
 
-// uncompressedSize is what the batch takes if its records are not compressed.
+// uncompressedSize returns the size of a record batch without compression.
 func uncompressedSize(t testing.TB, batch *kmsg.RecordBatch) int {
 	const overhead = 61 // a record batch without its records
 	records, err := kgo.DefaultDecompressor().Decompress(batch.Records, kgo.CompressionCodecType(batch.Attributes&7))
 	if err != nil {
-		t.Errorf("a record batch cannot be read: %v", err) // not the test's goroutine
+		t.Errorf("a record batch cannot be read: %v", err) // Errorf, since this is not the test's goroutine
 	}
 	return overhead + len(records)
 }
 
-// Kafka fails for some of the lines: the answer says which, and from where on to
-// repeat; the others are as good as ever.
+// If Kafka fails for some of the lines, the response says which, and from which line to repeat. The others are
+// accepted.
 func TestKafkaFailsMidway(t *testing.T) {
 	r := start(t, nil)
 	good, bad := schema.PartitionFor(1, partitions), schema.PartitionFor(2, partitions)
@@ -257,7 +257,7 @@ func TestKafkaFailsMidway(t *testing.T) {
 	r.requireCount(5, "unacknowledged_total")
 }
 
-// Whatever a line holds, it is answered for by its number, and no line is lost.
+// Whatever a line contains, it is reported by its number, and no line is lost.
 func FuzzParseBatch(f *testing.F) {
 	f.Add([]byte(line(1, 2) + "\n" + line(3, 4)))
 	f.Add([]byte("\n\r\n{}\n" + strings.Repeat("x", schema.MaxEventBytes+9) +
@@ -292,7 +292,7 @@ func FuzzParseBatch(f *testing.F) {
 	})
 }
 
-// A full batch, from its bytes to its events: what a line costs beside Kafka.
+// BenchmarkParseBatch decodes a full batch: the cost of a line without Kafka.
 func BenchmarkParseBatch(b *testing.B) {
 	const lines = 10_000
 	var body bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// health is when Kafka last answered well, and what went wrong since.
+// health is when Kafka last answered, and the error since then.
 type health struct {
 	mu struct {
 		sync.Mutex
@@ -22,8 +22,8 @@ type health struct {
 	}
 }
 
-// answered notes what became of a request. That the topic does not exist counts at once; silence, and what may pass by
-// itself, only with time.
+// answered records the result of a request. A missing topic makes the producer unready at once; silence and temporary
+// errors do only after ReadyTimeout.
 func (h *health) answered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *health) answered(err error) {
 	}
 }
 
-// kafkaReady is nil if Kafka answered within ReadyTimeout.
+// kafkaReady returns nil if Kafka answered within ReadyTimeout.
 func (p *Producer) kafkaReady() error {
 	if p.client.Load() == nil {
 		return fmt.Errorf("producer: %w", errNotRunning)
@@ -56,8 +56,8 @@ func (p *Producer) kafkaReady() error {
 	return fmt.Errorf("producer: Kafka at %v has not answered yet", p.kafka.Brokers)
 }
 
-// watchKafka asks Kafka for the likes topic a few times per ReadyTimeout, and logs when it stops answering and when it
-// answers again.
+// watchKafka asks Kafka for the likes topic three times per ReadyTimeout. It logs when Kafka stops answering and when
+// it recovers.
 func (p *Producer) watchKafka(ctx context.Context) error {
 	every := p.options.ReadyTimeout / 3
 	ticker := time.NewTicker(every)

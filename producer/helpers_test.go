@@ -38,7 +38,7 @@ type rig struct {
 	brokers kafka.Options
 }
 
-// newRig makes a producer that change has set up, and does not run it.
+// newRig returns a producer with options set by change; it does not run.
 func newRig(t testing.TB, change func(*Options)) *rig {
 	t.Helper()
 	o := DefaultOptions()
@@ -70,19 +70,19 @@ func (r *rig) waitMetric(value int, name string, labels ...string) {
 	r.WaitFor(name, func() bool { return r.Metric(name, labels...) == float64(value) })
 }
 
-// waitBuffered waits until so many events wait for Kafka.
+// waitBuffered waits until n events wait for Kafka.
 func (r *rig) waitBuffered(n int) {
 	r.T.Helper()
 	r.waitMetric(n, "kudos_producer_buffered_records")
 }
 
-// requireCount wants a metric of the producer to have a value.
+// requireCount requires a value of one of the producer's metrics.
 func (r *rig) requireCount(n int, name string, labels ...string) {
 	r.T.Helper()
 	require.EqualValues(r.T, n, r.Metric("kudos_producer_"+name, labels...), "%s%v", name, labels)
 }
 
-// requireRefused wants a problem whose detail has these words, and says that nothing was written.
+// requireRefused requires a problem whose detail has these words and says that nothing was written.
 func requireRefused(a apikit.Answer, status int, slug, words string) apikit.Answer {
 	a.T.Helper()
 	return a.RequireProblem(status, slug, words).RequireProblem(status, slug, "; nothing of it was written")
@@ -93,7 +93,7 @@ func requireUnauthenticated(a apikit.Answer, words string) apikit.Answer {
 	return requireRefused(a, http.StatusUnauthorized, "unauthenticated", words)
 }
 
-// placeOf is the position of an accepted event.
+// placeOf returns the position of an accepted event.
 func placeOf(a apikit.Answer) (at position) {
 	a.T.Helper()
 	a.Require(accepted).Decode(&at)
@@ -117,13 +117,13 @@ func (r *rig) postLines(query string, lines ...string) apikit.Answer {
 	return r.postLinesAs(nil, query, lines...)
 }
 
-// postLinesAs posts lines with headers more.
+// postLinesAs posts lines with additional headers.
 func (r *rig) postLinesAs(headers []string, query string, lines ...string) apikit.Answer {
 	r.T.Helper()
 	return r.Send(http.MethodPost, batch+query, strings.Join(lines, "\n"), append(headers, "Content-Type", ndjson)...)
 }
 
-// consume reads the n events of likes, by partition and offset, and wants no more to be there.
+// consume reads the events of likes, by partition and offset, and requires exactly n.
 func (r *rig) consume(n int) []*kgo.Record {
 	r.T.Helper()
 	r.WaitFor("the events must be in likes", func() bool { return r.written() >= int64(n) })
@@ -132,7 +132,7 @@ func (r *rig) consume(n int) []*kgo.Record {
 	return records
 }
 
-// written is how many records the likes topic holds.
+// written returns the number of records in likes.
 func (r *rig) written() (n int64) {
 	for _, p := range r.cluster.PartitionInfos(schema.TopicLikes) {
 		n += p.HighWatermark
@@ -152,8 +152,7 @@ func record(t testing.TB, records []*kgo.Record, at position) (*kgo.Record, sche
 	return nil, schema.Event{}
 }
 
-// hold makes the broker keep produce requests waiting. It returns what waits for the first, and what lets all of them
-// go on.
+// hold makes the broker delay produce requests. held waits for the first one; release lets all of them continue.
 func (r *rig) hold() (held, release func()) {
 	came, freed := make(chan struct{}), make(chan struct{})
 	first, release := sync.OnceFunc(func() { close(came) }), sync.OnceFunc(func() { close(freed) })
@@ -167,7 +166,7 @@ func (r *rig) hold() (held, release func()) {
 	return func() { apikit.Receive(r.T, came, "an event must reach the broker") }, release
 }
 
-// away makes the broker hang up on every request while the flag is set.
+// away makes the broker close the connection on every request while the flag is set.
 func (r *rig) away() *atomic.Bool {
 	var away atomic.Bool
 	r.cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {

@@ -18,14 +18,14 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Limits for refreshing the issuer's keys. Constants: no workload asks for others.
+// Limits for refreshing the issuer's JWKS; constants, because no workload needs others.
 const (
 	lookTimeout = 5 * time.Second
-	// lookPause is between refreshes that tokens with an unknown key ask for, however many.
+	// lookPause is the minimum time between refreshes that are due to tokens with an unknown key.
 	lookPause = 10 * time.Second
-	// lookWait is how long such a request waits for the refresh.
+	// lookWait is how long a request with such a token waits for the refresh.
 	lookWait = 2 * time.Second
-	// retryPause follows a refresh that failed.
+	// retryPause is the time until a failed refresh is retried.
 	retryPause   = 10 * time.Second
 	maxKeysBytes = 1 << 20
 )
@@ -35,8 +35,9 @@ var (
 	errUnknownKey = errors.New("no such key")
 )
 
-// keyring holds the issuer's public keys. It reads their source again in the background: at an interval, and soon after
-// a token that names a key which is not there. Keys hold until others were read: while the issuer is away users go on.
+// keyring holds the issuer's public keys. It refreshes them in the background: at an interval, and soon after a token
+// names an unknown key. If that fails, it keeps the current keys, so that users are still authenticated while the
+// issuer is unavailable.
 type keyring struct {
 	source string // a file or a URL
 	every  time.Duration
@@ -46,31 +47,31 @@ type keyring struct {
 	now    func() time.Time
 	log    *slog.Logger
 
-	wanted chan chan struct{} // has what a request that asks for a refresh waits for: it is closed once there was one
+	wanted chan chan struct{} // requests for a refresh; run closes the channel that was sent once there was one
 	mu     struct {
 		sync.Mutex
 		keys   keySet
-		readAt time.Time // when keys were
+		readAt time.Time // time of the last successful refresh
 		err    error     // of the last refresh
 	}
 }
 
 func newKeyring(o Options, log *slog.Logger) *keyring {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableKeepAlives = true // nothing is left running
+	transport.DisableKeepAlives = true // leaves no connection open
 	return &keyring{
 		source: o.JWKS, every: o.JWKSRefreshInterval, retry: min(retryPause, o.JWKSRefreshInterval), wait: lookWait,
 		client: &http.Client{
 			Timeout: lookTimeout, Transport: transport,
-			// The keys are where the setting says, and not where somebody else does.
+			// Only the configured source is trusted, not where it redirects to.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		now: time.Now, log: log, wanted: make(chan chan struct{}),
 	}
 }
 
-// run keeps the keys fresh until ctx ends; nil has none. Anybody can name keys that are not there: whoever asks for a
-// refresh within lookPause of the last one hears at once that there was one.
+// run refreshes the keys until ctx ends; on nil it does nothing. Anybody can send tokens that name unknown keys, so a
+// request for a refresh within lookPause of the last one is answered at once, without a refresh.
 func (k *keyring) run(ctx context.Context) error {
 	if k == nil {
 		return nil
@@ -100,7 +101,7 @@ func (k *keyring) run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the source, and logs when that begins to fail and when it works again.
+// refresh reads the source, and logs when that begins to fail and when it recovers.
 func (k *keyring) refresh(ctx context.Context) error {
 	keys, err := k.readSource(ctx)
 	if ctx.Err() != nil {
@@ -120,8 +121,7 @@ func (k *keyring) refresh(ctx context.Context) error {
 	return err
 }
 
-// find returns the key that a token is to be verified with. For one that is not there it
-// asks for a refresh, and waits for that.
+// find returns the key to verify a token with. If the key is unknown, find requests a refresh and waits for it.
 func (k *keyring) find(ctx context.Context, kid, alg string) (crypto.PublicKey, error) {
 	key, err := k.known(kid, alg)
 	if !errors.Is(err, errUnknownKey) {
@@ -150,7 +150,7 @@ func (k *keyring) known(kid, alg string) (crypto.PublicKey, error) {
 	return k.mu.keys.find(kid, alg)
 }
 
-// ready is nil once there are keys, or if none are needed.
+// ready returns nil once there are keys, or if none are needed.
 func (k *keyring) ready() error {
 	if k == nil {
 		return nil
@@ -166,7 +166,7 @@ func (k *keyring) ready() error {
 	return fmt.Errorf("producer: %w (producer.jwks)", errNoKeys)
 }
 
-// readTimestamp is when the keys were read, in Unix seconds; 0: never, or none are needed.
+// readTimestamp returns when the keys were read, in Unix seconds; 0: never, or none are needed.
 func (k *keyring) readTimestamp() float64 {
 	if k == nil {
 		return 0
@@ -219,12 +219,11 @@ func (k *keyring) open(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// keySet are public keys by their ids. The algorithm of one is the only one that it is for, if it has any; which
-// others fit its type is the verifier's to know.
+// keySet has public keys by id. A key that names an algorithm is for that one only; otherwise the verifier knows which
+// algorithms fit its type.
 type keySet map[string]jose.JSONWebKey
 
-// find returns the key for a token's kid and algorithm. A token without a kid can only
-// mean the key of a set that has no other.
+// find returns the key for a token's kid and algorithm. A token without a kid matches only in a set of one key.
 func (s keySet) find(kid, alg string) (crypto.PublicKey, error) {
 	key, ok := s[kid]
 	if kid == "" && len(s) == 1 {
@@ -238,8 +237,8 @@ func (s keySet) find(kid, alg string) (crypto.PublicKey, error) {
 	return key.Key, nil
 }
 
-// parseKeys reads a set. It skips keys of other kinds and for other uses, as the RFC wishes: an issuer may have those
-// for others.
+// parseKeys parses a JWKS. It skips keys of other types and for other uses, as RFC 7517 recommends: the issuer may have
+// them for other purposes.
 func parseKeys(raw []byte) (keySet, error) {
 	var doc struct{ Keys []json.RawMessage }
 	if err := json.Unmarshal(raw, &doc); err != nil {
@@ -265,8 +264,8 @@ func parseKeys(raw []byte) (keySet, error) {
 	return keys, nil
 }
 
-// checkKey refuses keys that are not to verify tokens with: also RSA keys below 2048 bits (RFC 7518, 3.3), or larger
-// than is quick.
+// checkKey rejects keys that must not verify tokens, among them RSA keys below 2048 bits (RFC 7518, 3.3), and keys that
+// are too large to be fast.
 func checkKey(j jose.JSONWebKey) error {
 	if j.Use != "" && j.Use != "sig" {
 		return fmt.Errorf("is not for signatures, but for %.20q", j.Use)

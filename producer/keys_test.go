@@ -31,7 +31,7 @@ const (
 	serviceScope = "kudos:write"
 )
 
-// keySetOf is a JSON Web Key Set.
+// keySetOf returns a JSON Web Key Set.
 func keySetOf(t testing.TB, keys ...any) []byte {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"keys": keys})
@@ -39,12 +39,12 @@ func keySetOf(t testing.TB, keys ...any) []byte {
 	return text
 }
 
-// issuer serves the keys that tokens are verified with.
+// issuer serves a JWKS.
 type issuer struct {
 	t      testing.TB
 	server *httptest.Server
-	asked  atomic.Int64           // how often it was
-	keys   atomic.Pointer[[]byte] // nil: it is away
+	asked  atomic.Int64           // number of requests
+	keys   atomic.Pointer[[]byte] // nil: unavailable
 }
 
 func newIssuer(t testing.TB, signers ...signer) *issuer {
@@ -62,7 +62,7 @@ func newIssuer(t testing.TB, signers ...signer) *issuer {
 	return i
 }
 
-// publish has it serve the keys of these, and no others any more.
+// publish replaces the keys in the JWKS by those of signers.
 func (i *issuer) publish(signers ...signer) {
 	var keys []any
 	for _, s := range signers {
@@ -72,7 +72,7 @@ func (i *issuer) publish(signers ...signer) {
 	i.keys.Store(&set)
 }
 
-// options are those of a producer that takes its tokens.
+// options configures a producer to accept the issuer's tokens.
 func (i *issuer) options(o *Options) {
 	o.Auth, o.JWKS, o.JWTIssuer, o.JWTAudience = AuthJWT, i.server.URL, issuerName, "kudos"
 }
@@ -108,7 +108,7 @@ func newRSASigner(t testing.TB, kid string) signer {
 
 func encodePart(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// token is one of user 9 that is valid, but for what change does to its claims, and what more it has in its header.
+// token returns a token of user 9. It is valid, except for what change does to its claims and what header adds.
 func (s signer) token(t testing.TB, change func(jwt.MapClaims), header ...map[string]any) string {
 	t.Helper()
 	claims := jwt.MapClaims{"iss": issuerName, "aud": "kudos", "sub": "9", "exp": time.Now().Add(time.Hour).Unix()}
@@ -132,10 +132,10 @@ func (s signer) serviceToken(t testing.TB) string {
 	return s.token(t, func(c jwt.MapClaims) { c["sub"], c["scope"] = "feed", "openid "+serviceScope })
 }
 
-// clock is a time that only its test moves on.
+// clock is a time that only the test advances.
 type clock struct{ nanos atomic.Int64 }
 
-// startWithClock is start of a producer whose keys and rates have a clock of the test's.
+// startWithClock is start with the test's clock for keys and rates.
 func startWithClock(t testing.TB, change func(*Options)) (*rig, *clock) {
 	t.Helper()
 	c := &clock{}
@@ -157,7 +157,7 @@ func startWithClock(t testing.TB, change func(*Options)) (*rig, *clock) {
 func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
-// bearer is the header of a request with a token.
+// bearer returns the header of a request with a token.
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
 // putAs likes with a token.
@@ -166,8 +166,8 @@ func (r *rig) putAs(token, path string) apikit.Answer {
 	return r.put(path, bearer(token)...)
 }
 
-// A key that the issuer has taken into use is found by the first token that names it; what
-// it has taken back verifies nothing any more. Its keys may be at an address, or in a file.
+// A new key of the issuer is found by the first token that names it; a withdrawn key no longer verifies anything. The
+// keys may be at a URL or in a file.
 func TestRotatedKey(t *testing.T) {
 	first, second := newECSigner(t, "1"), newECSigner(t, "2")
 	issuer, path := newIssuer(t, first), filepath.Join(t.TempDir(), "jwks.json")
@@ -179,13 +179,13 @@ func TestRotatedKey(t *testing.T) {
 	} {
 		publish(first)
 		r, clock := startWithClock(t, func(o *Options) { issuer.options(o); o.JWKS = source })
-		r.keys.wait = time.Hour // nobody waits if nothing comes
+		r.keys.wait = time.Hour // the test hangs if no refresh comes
 		put := func(s signer) apikit.Answer { return r.putAs(s.token(t, nil), like) }
 		put(first).Require(accepted)
 
 		publish(second)
 		const unknown = "no key of the issuer is for this token"
-		requireUnauthenticated(put(second), unknown) // the keys were read just now
+		requireUnauthenticated(put(second), unknown) // the keys were just read
 		clock.advance(lookPause)
 		put(second).Require(accepted)
 		requireUnauthenticated(put(first), unknown)
@@ -196,7 +196,7 @@ func TestRotatedKey(t *testing.T) {
 	require.EqualValues(t, 2, issuer.asked.Load())
 }
 
-// However many tokens with made-up keys come, the issuer is asked once in each pause.
+// However many tokens have made-up keys, the issuer is asked once per pause.
 func TestUnknownKeysAskTheIssuerOncePerPause(t *testing.T) {
 	key := newECSigner(t, "1")
 	issuer := newIssuer(t, key)
@@ -216,8 +216,8 @@ func TestUnknownKeysAskTheIssuerOncePerPause(t *testing.T) {
 	}
 }
 
-// While the issuer is away a producer that knows its keys goes on; one that does not is
-// not ready, and becomes it by itself.
+// While the issuer is unavailable, a producer that has its keys continues. One without keys is not ready, and recovers
+// by itself.
 func TestIssuerIsAway(t *testing.T) {
 	key := newECSigner(t, "1")
 	issuer, clock := newIssuer(t, key), &clock{}
@@ -244,7 +244,7 @@ func TestIssuerIsAway(t *testing.T) {
 	require.NoError(t, r.Ready())
 }
 
-// What the source may answer is bounded, and where it is was set.
+// The response of the JWKS source is bounded, and redirects are not followed.
 func TestSourceOfKeysIsBounded(t *testing.T) {
 	key := newECSigner(t, "1")
 	set := keySetOf(t, key.jwk)
@@ -286,7 +286,7 @@ func TestParseKeys(t *testing.T) {
 	parse := func(keys ...any) (keySet, error) { return parseKeys(keySetOf(t, keys...)) }
 	keys, err := parse(
 		ec, rsa, ed,
-		// Of these an issuer may have some; they keep nobody from the others.
+		// An issuer may have such keys too; they do not prevent the use of the others.
 		but(ec, "kid", "4", "use", "enc"), but(ec, "kid", "5", "kty", "AKP"), but(ec, "kid", "6", "crv", "secp256k1"),
 		map[string]any{"kty": 7}, map[string]any{"kty": "oct", "kid": "7", "k": "c2VjcmV0"},
 	)

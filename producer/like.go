@@ -10,7 +10,7 @@ import (
 	"kudos/schema"
 )
 
-// react serves PUT and DELETE of a user's reaction to a post: both ids are in the path, and the body is not read.
+// react serves PUT and DELETE of a user's reaction to a post. Both ids are in the path; the body is not read.
 func (p *Producer) react(reaction schema.Action) action {
 	return func(w http.ResponseWriter, r *http.Request, who caller) *problem.Problem {
 		e, errs := p.eventOf(r, "post_id", "user_id")
@@ -46,8 +46,8 @@ func (p *Producer) postLike(w http.ResponseWriter, r *http.Request, who caller) 
 	return p.publishOne(w, r, who, e)
 }
 
-// eventOf reads what a request says outside of its body: the ids that its path has, and the query's time_ms and region.
-// The time is that of receipt if the query has none: it is taken first, before the body is read or anything queued.
+// eventOf reads what a request says outside its body: the ids in its path, and time_ms and region in its query. Without
+// time_ms the event time is the time of receipt, taken before the body is read or anything waits.
 func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs []fieldError) {
 	e.TimeMs = time.Now().UnixMilli()
 	query := r.URL.Query()
@@ -84,8 +84,7 @@ func (p *Producer) eventOf(r *http.Request, ids ...string) (e schema.Event, errs
 	return e, errs
 }
 
-// complete fills in what the event leaves open. A region that is given and is none
-// stays unknown: it is not replaced by another.
+// complete fills in what the event leaves open. A malformed region stays unknown: the default does not replace it.
 func complete(e, defaults *schema.Event) {
 	if e.TimeMs == 0 {
 		e.TimeMs = defaults.TimeMs
@@ -95,14 +94,14 @@ func complete(e, defaults *schema.Event) {
 	}
 }
 
-// parseLike decodes the body of a POST to a post's likes: user_id, and possibly region
-// and time_ms, in the form that events have.
+// parseLike decodes the body of a POST to a post's likes: user_id, and optionally region and time_ms, in the form that
+// events have.
 func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *problem.Problem) {
 	fields, wrong := problem.ParseFields(raw, "body", "user_id", "userId", "region", "time_ms", "timeMs")
 	if wrong != nil {
 		return e, problem.InvalidRequest(*wrong)
 	}
-	// The path gives what the body does not have, and the event is classified as one that comes by Kafka.
+	// The path has the post and the action. The event is then checked like one that comes from Kafka.
 	fields["action"] = json.RawMessage(`"LIKE"`)
 	value, err := json.Marshal(fields)
 	if err == nil {
@@ -115,7 +114,7 @@ func parseLike(raw []byte, defaults *schema.Event) (e schema.Event, prob *proble
 	return e, nil
 }
 
-// publishOne publishes one event, if the caller may, and answers with its position.
+// publishOne publishes one event, if the caller may send it, and answers with its position.
 func (p *Producer) publishOne(
 	w http.ResponseWriter, r *http.Request, who caller, e schema.Event,
 ) *problem.Problem {

@@ -13,8 +13,8 @@ import (
 	"kudos/schema"
 )
 
-// Every route, with what it puts into Kafka: the canonical key, the partition that
-// every writer must choose, and the event.
+// Every route, with what it writes to Kafka: the canonical key, the partition that every writer must choose, and the
+// event.
 func TestLikes(t *testing.T) {
 	r := start(t, func(o *Options) { o.RegionHeader = "X-Client-Region" })
 	unknown := schema.UnknownRegion
@@ -38,7 +38,7 @@ func TestLikes(t *testing.T) {
 		{"PUT", "/v1/posts/18446744073709551615/likes/18446744073709551615?time_ms=9223372036854775807", "", none,
 			event(math.MaxUint64, math.MaxUint64, schema.Like, math.MaxInt64, unknown)},
 
-		// A body that is not read.
+		// The body is not read.
 		{"PUT", like + "?time_ms=1", "what is this", headers{"Content-Type", "text/plain"},
 			event(7, 9, schema.Like, 1, unknown)},
 		{"DELETE", like + "?time_ms=1", `{"user_id":1}`, jsonBody, event(7, 9, schema.Unlike, 1, unknown)},
@@ -77,7 +77,7 @@ func TestLikes(t *testing.T) {
 	r.requireCount(len(cases), "accepted_total")
 }
 
-// The answer is the position; and no header is trusted unless an option names it.
+// The response is the position. No header is trusted unless an option names it.
 func TestAnswerOfALike(t *testing.T) {
 	r := start(t, nil)
 	partition := schema.PartitionFor(7, partitions)
@@ -91,7 +91,7 @@ func TestAnswerOfALike(t *testing.T) {
 	require.False(t, e.RegionMalformed)
 }
 
-// The time is that of receipt: what holds the event up later does not move it.
+// The event time is the time of receipt: later delays do not change it.
 func TestTimeIsStampedAtReceipt(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
@@ -103,8 +103,8 @@ func TestTimeIsStampedAtReceipt(t *testing.T) {
 	release()
 	(<-answered).Require(accepted)
 	r.consume(1)
-	// In the other routes too.
-	r.postLike(likes+"?time_ms=0", `{"user_id":9,"time_ms":0}`).Require(accepted) // 0 is no time
+	// Also in the other routes.
+	r.postLike(likes+"?time_ms=0", `{"user_id":9,"time_ms":0}`).Require(accepted) // 0 means no time
 	r.postLines("", `{"post_id":7,"user_id":9,"action":"LIKE"}`).Require(accepted)
 	after := time.Now().UnixMilli()
 	for i, rec := range r.consume(3) {
@@ -164,7 +164,7 @@ func TestInvalidRequests(t *testing.T) {
 	require.Positive(t, r.Metric("kudos_producer_rejected_total", "reason", "unknown_field"))
 }
 
-// Every other problem of a request that is not published, by what it was asked.
+// Every other problem of a request that is not published.
 func TestOtherProblems(t *testing.T) {
 	r := start(t, nil)
 	for _, path := range []string{

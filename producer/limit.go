@@ -8,11 +8,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets bounds the memory of a limiter: some 30 MB.
+// maxBuckets bounds the memory of a limiter, to about 30 MB.
 const maxBuckets = 100_000
 
-// limiter holds each key to a rate, with a bucket of tokens each. It keeps the buckets of
-// those who came last: one that has gone is full again when its key comes back.
+// limiter limits each key to a rate, with a token bucket per key. It keeps the most recently used buckets: an evicted
+// key starts again with a full one.
 type limiter[K comparable] struct {
 	perSecond rate.Limit
 	burst     int
@@ -24,17 +24,17 @@ type limiter[K comparable] struct {
 	}
 }
 
-// newLimiter makes a limiter with size buckets at most. A rate of 0 gives nil: no limit.
+// newLimiter returns a limiter with at most size buckets, or nil for a rate of 0: no limit.
 func newLimiter[K comparable](perSecond float64, burst, size int) *limiter[K] {
 	if perSecond == 0 {
 		return nil
 	}
 	l := &limiter[K]{perSecond: rate.Limit(perSecond), burst: burst, now: time.Now}
-	l.mu.buckets, _ = simplelru.NewLRU[K, *rate.Limiter](size, nil) // fails for a size of 0 only
+	l.mu.buckets, _ = simplelru.NewLRU[K, *rate.Limiter](size, nil) // fails only for a size of 0
 	return l
 }
 
-// take takes one of the key's tokens, and returns 0. If there is none it returns after how long there will be one.
+// take takes one of the key's tokens and returns 0. If there is none, it returns the time until there is one.
 func (l *limiter[K]) take(key K) (wait time.Duration) {
 	if l == nil {
 		return 0

@@ -19,8 +19,8 @@ func (r *rig) postLater(lines ...string) <-chan apikit.Answer {
 	return r.Later("POST", batch, strings.Join(lines, "\n"), "Content-Type", ndjson)
 }
 
-// The buffer is full: the next request is refused at once, whole, and nothing of it
-// is written; what was taken before is not harmed.
+// If the buffer is full, the next request is rejected at once, as a whole, and nothing of it is written. Earlier
+// requests are not affected.
 func TestBufferFull(t *testing.T) {
 	r := start(t, func(o *Options) { o.MaxBatchLines, o.MaxBufferedRecords = 3, 3 })
 	held, release := r.hold()
@@ -30,7 +30,7 @@ func TestBufferFull(t *testing.T) {
 
 	full := apikit.Problem(429, "buffer-full", "The buffer for Kafka is full",
 		"events come faster than Kafka takes them; nothing of this request was written")
-	// One place is left: not for half of it.
+	// One slot is free, but half a batch must not use it.
 	r.postLines("", line(1, 3), "x", line(2, 4)).RequireJSON(429, full).RequireHeader("Retry-After", "1")
 	inFlightToo := r.putLater("/v1/posts/1/likes/5")
 	r.waitBuffered(3)
@@ -48,7 +48,7 @@ func TestBufferFull(t *testing.T) {
 	r.requireCount(1, "requests_total", "route", batch, "method", "post", "code", "429")
 }
 
-// While Kafka is away a full buffer is not the client's doing: 503.
+// While Kafka is unavailable, a full buffer is not the clients' fault: 503.
 func TestBufferFullWhileKafkaIsAway(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) {
@@ -90,19 +90,19 @@ func TestTooManyRequests(t *testing.T) {
 	require.EqualValues(t, 5, r.written())
 }
 
-// The client must have room for all that p.room lets through: it would refuse single lines of a batch.
+// The client must accept everything that p.buffer accepts: otherwise it would reject single lines of a batch.
 func TestClientHasRoomForTheWholeBuffer(t *testing.T) {
 	r := start(t, nil)
 	client := r.client.Load()
 	require.Greater(t, client.OptValue(kgo.MaxBufferedRecords), int64(r.options.MaxBufferedRecords))
 }
 
-// longAck is longer than the test has patience: what ends a wait is something else.
+// longAck sets timeouts longer than the test's patience: something else must end a wait.
 func longAck(o *Options) {
 	o.AckTimeout, o.ShutdownTimeout, o.WriteTimeout = 2*patience, 3*patience, 4*patience
 }
 
-// putAndLeave sends a like whose client goes away before it is answered.
+// putAndLeave sends a like and closes the connection before the response.
 func (r *rig) putAndLeave(path string, inHand func()) {
 	r.T.Helper()
 	conn := r.Dial("PUT " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -110,7 +110,7 @@ func (r *rig) putAndLeave(path string, inHand func()) {
 	require.NoError(r.T, conn.Close())
 }
 
-// A client that goes away gives its place back at once; its event is still written.
+// A client that disconnects frees its slot at once; its event is still written.
 func TestClientGoesAway(t *testing.T) {
 	r := start(t, func(o *Options) { longAck(o); o.MaxConcurrentRequests = 1 })
 	held, release := r.hold()
@@ -123,7 +123,7 @@ func TestClientGoesAway(t *testing.T) {
 	r.consume(1)
 }
 
-// A client that goes away takes no other's event with it, though they wait for the same partition.
+// A client that disconnects does not fail the events of others that wait for the same partition.
 func TestOthersOutliveAClientThatGoesAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, longAck)
@@ -166,7 +166,7 @@ func TestSlowAndLargeRequests(t *testing.T) {
 	require.Zero(t, r.written())
 }
 
-// requireServed has a normal client send each kind of request.
+// requireServed requires a normal client to be able to send each kind of request.
 func (r *rig) requireServed() {
 	r.T.Helper()
 	r.put("/v1/posts/7/likes/8").Require(accepted)
@@ -175,13 +175,13 @@ func (r *rig) requireServed() {
 	r.Send(http.MethodGet, "/openapi.yaml", "").Require(http.StatusOK)
 }
 
-// Requests whose bodies do not come take no slot: other clients are served as ever.
+// Requests whose bodies do not arrive take no slot: other clients are still served.
 func TestRegressUnfinishedBodies(t *testing.T) {
 	const slots = 4
 	begin := func(t testing.TB) *rig {
 		return start(t, func(o *Options) {
 			o.MaxConcurrentRequests, o.MaxConcurrentBatches = slots, slots/2
-			o.ReadTimeout, o.WriteTimeout = 2*patience, 4*patience // nothing ends by itself
+			o.ReadTimeout, o.WriteTimeout = 2*patience, 4*patience // nothing times out
 		})
 	}
 	t.Run("single", func(t *testing.T) {
@@ -209,8 +209,7 @@ func TestRegressUnfinishedBodies(t *testing.T) {
 	})
 }
 
-// What unfinished bodies hold is bounded: the one that has been arriving longest makes way, and nothing of it
-// is written.
+// The memory of unfinished bodies is bounded: the oldest one is given up, and nothing of it is written.
 func TestOldestUnfinishedBodyMakesWay(t *testing.T) {
 	r := start(t, func(o *Options) {
 		o.MaxConcurrentRequests, o.MaxConcurrentBatches, o.MaxBatchBytes = 4, 1, 2_000

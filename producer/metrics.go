@@ -7,10 +7,10 @@ import (
 	"kudos/schema"
 )
 
-// reasonNotAcknowledged: the event may be in Kafka or not.
+// reasonNotAcknowledged means that the event may or may not be in Kafka.
 const reasonNotAcknowledged = "not_acknowledged"
 
-// metrics of the role. It is made whole, and registered once.
+// metrics are the metrics of the role.
 type metrics struct {
 	requests        *prometheus.CounterVec // route, method, code
 	publishSeconds  prometheus.Histogram
@@ -55,7 +55,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// rejectReasons are why an event is not taken, before anybody asks Kafka.
+// rejectReasons are the reasons to reject an event before it is sent to Kafka.
 func rejectReasons() []string {
 	return []string{
 		string(schema.Undecodable), string(schema.ZeroID), string(schema.UnknownAction), string(schema.NegativeTime),

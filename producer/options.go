@@ -15,70 +15,70 @@ import (
 	"kudos/schema"
 )
 
-// Options of the producer role. config/kudos.example.yaml says more about each.
+// Options configure the producer. config/kudos.example.yaml says more about each.
 type Options struct {
-	// HTTPAddr is where to listen, host:port; port 0 takes a free one. Unless Auth says
-	// otherwise, whoever reaches the address can like in anybody's name.
+	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. With AuthNone, whoever reaches the
+	// address can like in anybody's name.
 	HTTPAddr string `mapstructure:"http_addr"`
-	TLSCert  string `mapstructure:"tls_cert"` // a PEM file, read again when it changes; "": plain HTTP
+	TLSCert  string `mapstructure:"tls_cert"` // PEM file, reloaded when it changes; "": plain HTTP
 	TLSKey   string `mapstructure:"tls_key"`
 
-	Auth             string   `mapstructure:"auth"`               // how to know who sends a request: AuthNone, …
-	AuthHeader       string   `mapstructure:"auth_header"`        // has the user id, from a gateway
-	AuthTrustedCIDRs []string `mapstructure:"auth_trusted_cidrs"` // networks of gateways: only theirs is believed
+	Auth             string   `mapstructure:"auth"`               // AuthNone, AuthGateway or AuthJWT
+	AuthHeader       string   `mapstructure:"auth_header"`        // has the user id, set by a gateway
+	AuthTrustedCIDRs []string `mapstructure:"auth_trusted_cidrs"` // networks of gateways: only theirs is trusted
 
-	// JWKS is where the keys of the issuer of tokens are: a file, or an https address. It
-	// is read again each JWKSRefreshInterval, and for a token with a key that is not there.
+	// JWKS is where the token issuer's keys are: a file, or an https URL. It is read every JWKSRefreshInterval, and
+	// when a token names an unknown key.
 	JWKS                string        `mapstructure:"jwks"`
 	JWKSRefreshInterval time.Duration `mapstructure:"jwks_refresh_interval"`
-	JWTIssuer           string        `mapstructure:"jwt_issuer"`     // what a token must have in iss
-	JWTAudience         string        `mapstructure:"jwt_audience"`   // and in aud
-	JWTAlgorithms       []string      `mapstructure:"jwt_algorithms"` // of signatures that are accepted
-	JWTLeeway           time.Duration `mapstructure:"jwt_leeway"`     // how far the issuer's clock may differ
+	JWTIssuer           string        `mapstructure:"jwt_issuer"`     // required value of a token's iss
+	JWTAudience         string        `mapstructure:"jwt_audience"`   // and of its aud
+	JWTAlgorithms       []string      `mapstructure:"jwt_algorithms"` // accepted for signatures
+	JWTLeeway           time.Duration `mapstructure:"jwt_leeway"`     // tolerated difference of the issuer's clock
 	JWTUserClaim        string        `mapstructure:"jwt_user_claim"` // has the user id
-	ServiceScope        string        `mapstructure:"service_scope"`  // whose tokens act for every user; "": none
+	ServiceScope        string        `mapstructure:"service_scope"`  // tokens with it may act for every user; "": none
 
-	// UserRate is how many events a second are accepted of a user, after UserBurst at once;
-	// AddressRate how many requests of a client's address. 0: no limit.
+	// UserRate is how many events per second are accepted from a user, with bursts of UserBurst; AddressRate is how
+	// many requests from a client address. 0: no limit.
 	UserRate     float64 `mapstructure:"user_rate"`
 	UserBurst    int     `mapstructure:"user_burst"`
 	AddressRate  float64 `mapstructure:"address_rate"`
 	AddressBurst int     `mapstructure:"address_burst"`
 
-	TrustedProxies []string `mapstructure:"trusted_proxies"` // networks whose X-Forwarded-For is believed
-	RegionHeader   string   `mapstructure:"region_header"`   // has the region, from a trusted proxy; "": none
-	Origins        []string `mapstructure:"origins"`         // web pages of other hosts that may send likes; "*" is all
-	// UserBuckets are the posts in whose keys the bucket of the user is named. If one
-	// is left out, the processors forward.
+	TrustedProxies []string `mapstructure:"trusted_proxies"` // networks whose X-Forwarded-For is trusted
+	RegionHeader   string   `mapstructure:"region_header"`   // has the region, set by a trusted proxy; "": none
+	Origins        []string `mapstructure:"origins"`         // origins of web pages that may send likes; "*": all
+	// UserBuckets are the posts whose keys name the user's bucket. If one is missing here, the processors forward its
+	// events.
 	UserBuckets schema.UserBuckets `mapstructure:"-"`
 
 	MaxBodyBytes   int64 `mapstructure:"max_body_bytes"`  // of a single like
 	MaxBatchBytes  int64 `mapstructure:"max_batch_bytes"` // of a batch's body
 	MaxBatchLines  int   `mapstructure:"max_batch_lines"`
-	MaxHeaderBytes int   `mapstructure:"max_header_bytes"` // of a request's line and headers
-	// MaxConcurrentRequests is how many requests are worked on or wait for Kafka at a time (about 20 KB each); more are
-	// refused with 429. MaxConcurrentBatches is how many of them may be batches (up to 9 MB each). A request counts
-	// once its body has arrived: the bodies that are arriving hold as many times MaxBodyBytes (of batches,
-	// MaxBatchBytes) at most, and beyond that the oldest is answered with 408.
+	MaxHeaderBytes int   `mapstructure:"max_header_bytes"` // of the request line and headers
+	// MaxConcurrentRequests is how many requests may be processed or wait for Kafka concurrently (about 20 KB each);
+	// more get 429. MaxConcurrentBatches is how many of them may be batches (up to 9 MB each). A request counts once
+	// its body has arrived. Unfinished bodies may hold as much memory as this many bodies of MaxBodyBytes (for batches,
+	// MaxBatchBytes); beyond that the oldest gets 408.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 	MaxConcurrentBatches  int `mapstructure:"max_concurrent_batches"`
-	// MaxBufferedRecords is how many events wait for Kafka at a time, about 500 bytes
-	// each; what would need more is refused whole, with 429 or 503.
+	// MaxBufferedRecords is how many events may wait for Kafka, about 500 bytes each. A request that would exceed it is
+	// rejected as a whole, with 429 or 503.
 	MaxBufferedRecords int `mapstructure:"max_buffered_records"`
 
 	Linger       time.Duration `mapstructure:"linger"`        // wait of an event for others to share its record batch
-	AckTimeout   time.Duration `mapstructure:"ack_timeout"`   // wait of a request for Kafka, before the answer is 503
+	AckTimeout   time.Duration `mapstructure:"ack_timeout"`   // wait of a request for Kafka, before the response is 503
 	ReadyTimeout time.Duration `mapstructure:"ready_timeout"` // silence of Kafka, before the producer is not ready
-	RetryAfter   time.Duration `mapstructure:"retry_after"`   // what a refused client is told to wait; whole seconds
+	RetryAfter   time.Duration `mapstructure:"retry_after"`   // wait that a rejected client is told; whole seconds
 
 	ReadHeaderTimeout time.Duration `mapstructure:"read_header_timeout"` // of a request's headers
 	ReadTimeout       time.Duration `mapstructure:"read_timeout"`        // of the whole request
-	WriteTimeout      time.Duration `mapstructure:"write_timeout"`       // from its headers to the end of its answer
-	IdleTimeout       time.Duration `mapstructure:"idle_timeout"`        // of a kept connection
+	WriteTimeout      time.Duration `mapstructure:"write_timeout"`       // from the headers to the end of the response
+	IdleTimeout       time.Duration `mapstructure:"idle_timeout"`        // of a keep-alive connection
 	ShutdownTimeout   time.Duration `mapstructure:"shutdown_timeout"`    // of the requests in flight after SIGTERM
 }
 
-// DefaultOptions suit a production producer, but for the address: it is this machine's only.
+// DefaultOptions suit production, except for the address, which is loopback.
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr:              "127.0.0.1:8080",
@@ -113,14 +113,14 @@ func DefaultOptions() Options {
 	}
 }
 
-// asymmetric are the algorithms whose keys can be published (RFC 7518, RFC 8037). One that
-// signs with a shared secret would let whoever can verify tokens make them as well.
+// asymmetric lists the algorithms whose keys can be public (RFC 7518, RFC 8037). With a shared secret, whoever can
+// verify tokens could also forge them.
 var asymmetric = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
-// check notes what is wrong with a setting, unless it is ok.
+// check reports a setting as wrong unless ok is true.
 type check func(ok bool, key, format string, args ...any)
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns everything that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
 	check := func(ok bool, key, format string, args ...any) {
@@ -162,7 +162,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateAuth checks how it is known who sends a request. What only the other ways need may be missing.
+// validateAuth checks the settings of the selected authentication. Settings that only the others need may be missing.
 func (o Options) validateAuth(check check) {
 	_, err := parseNetworks(o.AuthTrustedCIDRs)
 	check(err == nil, "auth_trusted_cidrs", "%w", err)
@@ -192,14 +192,14 @@ func (o Options) validateJWT(check check) {
 		check(slices.Contains(asymmetric, alg), "jwt_algorithms", "%q is none of %s", alg, known)
 	}
 	check(o.JWTLeeway >= 0 && o.JWTLeeway <= 10*time.Minute, "jwt_leeway", "must be between 0 and 10m")
-	// It is repeated in WWW-Authenticate.
+	// The name is repeated in WWW-Authenticate.
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	check(o.JWTUserClaim != "" && !strings.ContainsFunc(o.JWTUserClaim, odd), "jwt_user_claim",
 		"%q is no claim's name: at least one of the visible characters of ASCII, without quotes", o.JWTUserClaim)
 	check(!strings.ContainsAny(o.ServiceScope, " \t\r\n"), "service_scope", "%q is more than one scope", o.ServiceScope)
 }
 
-// checkJWKS refuses addresses from which anybody on the way could send keys of their own.
+// checkJWKS rejects URLs on which a man in the middle could replace the keys.
 func checkJWKS(source string) error {
 	if source == "" {
 		return errors.New("must name a file, or an address as https://issuer.example.com/jwks.json")
@@ -229,7 +229,7 @@ func (o Options) validateRates(check check) {
 		rate  float64
 		burst int
 	}{{"user", o.UserRate, o.UserBurst}, {"address", o.AddressRate, o.AddressBurst}} {
-		// Not the other way round: NaN is no rate either.
+		// Not negated: a NaN must fail too.
 		check(l.rate == 0 || l.rate >= 0.001 && l.rate <= 1_000_000, l.key+"_rate",
 			"must be 0 (no limit), or between 0.001 and 1000000 a second")
 		check(l.rate == 0 || l.burst > 0, l.key+"_burst", "must be above zero")

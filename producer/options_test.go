@@ -13,7 +13,7 @@ import (
 
 func TestDefaultOptionsAreValid(t *testing.T) { require.NoError(t, DefaultOptions().Validate()) }
 
-// with are the default options but for what has been set, as "key value key value".
+// with returns the default options with settings changed, given as "key value key value".
 func with(t *testing.T, set string) Options {
 	t.Helper()
 	o, values := DefaultOptions(), map[string]any{}
@@ -83,7 +83,7 @@ func TestValidateTellsAll(t *testing.T) {
 	require.ErrorContains(t, err, "shutdown_timeout", "all of it in one go")
 }
 
-// What a way to know who asks needs is enough for it.
+// The settings that each kind of authentication needs are sufficient.
 func TestWhatEachAuthNeeds(t *testing.T) {
 	require.NoError(t, with(t, `auth gateway auth_trusted_cidrs 10.1.0.0/16,192.0.2.1`).Validate())
 	const jwt = `auth jwt jwt_issuer https://issuer.example.com jwt_audience kudos jwks `
@@ -95,7 +95,7 @@ func TestWhatEachAuthNeeds(t *testing.T) {
 	}
 }
 
-// The slab of a request's records is made once.
+// The memory for a request's records is allocated once, so the maximum must be right.
 func TestMaxRecordBytes(t *testing.T) {
 	const most = 1<<64 - 1
 	e := schema.Event{PostID: most, UserID: most, Action: schema.Dislike, TimeMs: 1<<63 - 1,

@@ -12,17 +12,17 @@ import (
 	"kudos/httpserver/problem"
 )
 
-// fieldError by its short name: a line of a batch embeds it.
+// fieldError gives problem.FieldError a short name, under which batchLine embeds it.
 type fieldError = problem.FieldError
 
-// unacknowledged is the problem of an event that Kafka may have or not.
+// unacknowledged is the problem of an event that may or may not be in Kafka.
 type unacknowledged struct {
 	*problem.Problem
-	// TimeMs is the event time that the request had; to repeat the request with it keeps its place.
+	// TimeMs is the event time of the request. A repeated request that has it keeps its place in the order of events.
 	TimeMs int64 `json:"time_ms,omitempty"`
 }
 
-// unwritten says that a refused request has left nothing in Kafka.
+// unwritten adds to a rejection that nothing was written to Kafka.
 func unwritten(p *problem.Problem) *problem.Problem {
 	const nothing = "; nothing of it was written"
 	p.Detail += nothing
@@ -32,12 +32,12 @@ func unwritten(p *problem.Problem) *problem.Problem {
 	return p
 }
 
-// forbidden is for a caller who is known, and may not do this.
+// forbidden is a 403 problem: the caller is authenticated, but may not do this.
 func forbidden(format string, args ...any) *problem.Problem {
 	return problem.New(http.StatusForbidden, "forbidden", "Not in the name of another user", format, args...)
 }
 
-// rateLimited is for a caller who is too fast; the header Retry-After says how much.
+// rateLimited is a 429 problem: the caller is above a rate. Retry-After says how long to wait.
 func rateLimited(format string, args ...any) *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, "rate-limited", "Too fast", format, args...)
 }
@@ -46,8 +46,8 @@ func tooManyRequests(what string) *problem.Problem {
 	return problem.TooManyRequests("%s; nothing of this one was written", what)
 }
 
-// notWritten is the answer when publish wrote nothing. A full buffer is the clients' doing
-// while Kafka answers, and Kafka's otherwise.
+// notWritten returns the problem for when publish wrote nothing. A full buffer is due to the clients while Kafka
+// answers, and due to Kafka otherwise.
 func (p *Producer) notWritten(err error) *problem.Problem {
 	if errors.Is(err, errNotRunning) {
 		return problem.New(http.StatusServiceUnavailable, "not-running", "Likes are not taken now",
@@ -66,7 +66,7 @@ func (p *Producer) notAcknowledged(err error, timeMs int64) unacknowledged {
 		"unknown: not acknowledged, safe to repeat (with this time_ms it keeps its place): %s", p.why(err)), timeMs}
 }
 
-// why says why an event was not acknowledged, without the addresses that an error may hold.
+// why returns why an event was not acknowledged, without the addresses that err may contain.
 func (p *Producer) why(err error) string {
 	var answer *kerr.Error
 	switch {
@@ -92,10 +92,10 @@ func (p *Producer) failing(serve func(http.ResponseWriter, *http.Request) *probl
 	}
 }
 
-// failWith writes a body that has a problem's members.
+// failWith writes a body that embeds a problem.
 func (p *Producer) failWith(w http.ResponseWriter, status int, body any) {
 	again := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-	if again && w.Header().Get("Retry-After") == "" { // otherwise it is known better
+	if again && w.Header().Get("Retry-After") == "" { // keep a more exact one
 		w.Header().Set("Retry-After", strconv.Itoa(int(p.options.RetryAfter.Seconds())))
 	}
 	problem.WriteBody(w, status, body)

@@ -1,15 +1,15 @@
 // Package producer accepts likes over HTTP and publishes them to Kafka.
 //
 // Requests are single likes or NDJSON batches (openapi.yaml and docs/http.md list them). Each becomes records in the
-// likes topic, keyed by post, and is answered with no more than is known: 202 only once Kafka has the event, with its
-// position; otherwise what is wrong, or that it was not acknowledged and is safe to repeat.
+// likes topic, keyed by post. The response is 202 only once Kafka has acknowledged the event, with its position.
+// Otherwise it says what is wrong, or that the event was not acknowledged and is safe to repeat.
 //
-//	request ─► slot (routes.go) ─► who is it (access.go) ─► parse (like.go, batch.go) ─► publish (publish.go) ─► Kafka
-//	   ▲                                                                                     │
-//	   └── 202 {partition, offset}, or a problem ◄───────────────────────────────────────────┘
+//	request ─► slot (routes.go) ─► auth (access.go) ─► parse (like.go, batch.go) ─► publish (publish.go) ─► Kafka
+//	   ▲                                                                                │
+//	   └── 202 {partition, offset}, or a problem ◄──────────────────────────────────────┘
 //
-// An event is stamped with the time of its receipt before anything else is done with it, so that a retry inside the
-// client or a late delivery keeps its place.
+// An event gets the time of receipt before anything else happens to it, so that a retry inside the client or a late
+// delivery does not change its order.
 package producer
 
 import (
@@ -33,11 +33,11 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// Producer is the role.
+// Producer is the producer role.
 type Producer struct {
 	options Options
 	kafka   kafka.Options
-	layout  schema.Layout // names buckets in keys
+	layout  schema.Layout // puts user buckets into keys
 	log     *slog.Logger
 	metrics *metrics
 	*httpserver.Server
@@ -50,18 +50,18 @@ type Producer struct {
 
 	requests, batches   *semaphore.Weighted    // slots for requests, and for batches among them
 	bodies, batchBodies *httpserver.BodyReader // read before a slot is taken
-	buffer              *semaphore.Weighted    // of MaxBufferedRecords
+	buffer              *semaphore.Weighted    // slots for MaxBufferedRecords events
 
 	client atomic.Pointer[kgo.Client] // nil unless running
 	health health
 }
 
-// New checks the options and puts the parts together; it does no I/O. The metrics are registered with reg.
+// New checks the options and builds the producer; it does no I/O. The metrics are registered with reg.
 func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Registerer) (*Producer, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, fmt.Errorf("producer options: %w", err)
 	}
-	layout, err := schema.NewLayout(1, o.UserBuckets) // how many partitions does not matter to keys
+	layout, err := schema.NewLayout(1, o.UserBuckets) // keys do not depend on the number of partitions
 	if err != nil {
 		return nil, fmt.Errorf("producer options: %w", err)
 	}
@@ -79,11 +79,11 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 	if o.Auth == AuthJWT {
 		p.tokens, p.keys = newTokenParser(o), newKeyring(o, log)
 	}
-	p.gateways, _ = parseNetworks(o.AuthTrustedCIDRs) // validated, as are the proxies
+	p.gateways, _ = parseNetworks(o.AuthTrustedCIDRs) // validated, like the proxies
 	p.proxies, _ = parseNetworks(o.TrustedProxies)
 	p.Server = httpserver.NewServer(httpserver.Config{
 		Name: "producer", Key: "producer.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
-		Says: "taking likes", // benchmarks find the address by it (package bench)
+		Says: "taking likes", // package bench finds the address by this message
 		HTTP: &http.Server{
 			Handler: tracing.Handler(p.routes(), "producer"), MaxHeaderBytes: o.MaxHeaderBytes,
 			ReadHeaderTimeout: o.ReadHeaderTimeout, ReadTimeout: o.ReadTimeout,
@@ -97,7 +97,7 @@ func New(o Options, kafka kafka.Options, log *slog.Logger, reg prometheus.Regist
 	return p, nil
 }
 
-// Ready is nil while Kafka answers and callers can be told apart, and otherwise says what is wrong.
+// Ready returns nil while Kafka answers and requests can be authenticated. Otherwise the error says what is wrong.
 func (p *Producer) Ready() error {
 	if err := p.Server.Ready(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *Producer) Ready() error {
 	return p.kafkaReady()
 }
 
-// Run listens and serves.
+// Run listens on HTTPAddr and serves.
 func (p *Producer) Run(ctx context.Context) error {
 	ln, err := p.Listen(ctx)
 	if err != nil {
@@ -117,27 +117,26 @@ func (p *Producer) Run(ctx context.Context) error {
 	return p.Serve(ctx, ln)
 }
 
-// Serve serves on a listener until ctx ends or that fails. Then it stops accepting, lets
-// the requests in flight end and the client deliver what it holds, both together within
-// ShutdownTimeout, and leaves nothing running. Serve, or Run, once.
+// Serve serves on ln until ctx ends or serving fails. Then it stops accepting, waits at most ShutdownTimeout for the
+// requests in flight and for the client to deliver its buffer, and leaves nothing running. Call Serve or Run, once.
 func (p *Producer) Serve(ctx context.Context, ln net.Listener) error {
 	return p.Server.Serve(ctx, ln, httpserver.Work{
 		Open: p.open, Run: []func(context.Context) error{p.watchKafka, p.keys.run}, Close: p.close,
 	})
 }
 
-// close closes the client, after the last request: one in flight still needs it. If a request is still being received,
-// the server has cut it off: an event goes to Kafka only once its request is read, so nothing of it was written.
+// close closes the client after the last request, since a request in flight needs it. The server has cut off requests
+// that were still being received. Nothing of them was written: an event goes to Kafka only once its request is read.
 func (p *Producer) close(ctx context.Context) error {
 	client := p.client.Swap(nil)
 	if err := client.Flush(ctx); err != nil {
 		if left := client.BufferedProduceRecords(); left > 0 {
-			// Each of their requests was told that it is not acknowledged.
+			// Their requests were answered as not acknowledged.
 			p.log.Warn("events were given up at shutdown; none of them was answered as accepted", "events", left)
 		}
 	}
 	client.Close()
-	// Handlers that were cut off end at once now; a new one finds no client.
+	// Handlers that were cut off now end at once; new ones find no client.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.AckTimeout)
 	defer cancel()
 	all := int64(p.options.MaxConcurrentRequests)

@@ -23,8 +23,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Shutdown takes nothing new, and answers what is in flight: all that was accepted is
-// in Kafka, and only that was accepted.
+// Shutdown accepts nothing new and answers what is in flight: exactly what was accepted is in Kafka.
 func TestShutdownLosesNothingAccepted(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()
@@ -48,8 +47,8 @@ func TestShutdownLosesNothingAccepted(t *testing.T) {
 	r.consume(singles + 2)
 }
 
-// What the client still holds at shutdown is delivered, though its request was
-// answered long ago; nothing is left running then.
+// At shutdown the client delivers what it still buffers, although the request was answered long ago. Nothing is left
+// running.
 func TestShutdownDeliversWhatIsBuffered(t *testing.T) {
 	r := start(t, nil)
 	away := r.away()
@@ -72,7 +71,7 @@ func TestShutdownDeliversWhatIsBuffered(t *testing.T) {
 	r.consume(1)
 }
 
-// Kafka is away and stays away: shutdown ends within its bound, and no request is answered as accepted.
+// If Kafka stays unavailable, shutdown is still bounded, and no request is answered as accepted.
 func TestShutdownWithoutKafka(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) { o.AckTimeout, o.ShutdownTimeout = 300*time.Millisecond, 2*time.Second })
@@ -87,7 +86,7 @@ func TestShutdownWithoutKafka(t *testing.T) {
 	release()
 }
 
-// A request that is still on its way in when time is up is cut off, and wrote nothing.
+// A request that is still being received when the time is up is cut off, and nothing of it was written.
 func TestShutdownCutsASlowRequest(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) {
@@ -126,7 +125,7 @@ func TestMetrics(t *testing.T) {
 	r.requireCount(2, "publish_seconds")
 	r.requireCount(2, "accepted_total")
 	r.requireCount(0, "unacknowledged_total")
-	r.waitBuffered(0) // the client calls back before it lets go of a record
+	r.waitBuffered(0) // kgo runs the promise before it uncounts a record
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -152,7 +151,7 @@ func TestRunRefuses(t *testing.T) {
 	r.End()
 }
 
-// With a certificate likes come over HTTPS, and over nothing else; without its files a producer does not start.
+// With a certificate likes are accepted over HTTPS only. Without its files the producer does not start.
 func TestTLS(t *testing.T) {
 	client, cert, key := apikit.TLSFiles(t)
 	r := newRig(t, func(o *Options) { o.TLSCert, o.TLSKey = cert+".new", key })
@@ -176,7 +175,7 @@ func notAcknowledged(timeMs int64, why string, more ...string) string {
 		append(more, fmt.Sprintf(`"time_ms":%d`, timeMs))...)
 }
 
-// silent is why, with shortAck.
+// silent is the reason that is given with shortAck.
 const silent = "Kafka has not answered within 300ms"
 
 func shortAck(o *Options) { o.AckTimeout, o.ReadyTimeout = 300*time.Millisecond, 300*time.Millisecond }
@@ -201,7 +200,7 @@ func TestKafkaAway(t *testing.T) {
 	r.requireCount(0, "accepted_total")
 	r.requireCount(4, "unacknowledged_total")
 
-	// It comes back: what is repeated keeps its place, whether or not the first came through too.
+	// When Kafka recovers, a repeated event keeps its order, whether or not the first was written too.
 	away.Store(false)
 	r.WaitFor("Kafka is back", func() bool { return r.Ready() == nil })
 	var a apikit.Answer
@@ -219,7 +218,7 @@ func TestKafkaAway(t *testing.T) {
 	}
 }
 
-// Kafka was never there: the answer is the same, and as bounded.
+// If Kafka was never available, the response is the same, in the same time.
 func TestKafkaNeverThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, shortAck)
@@ -262,7 +261,7 @@ func TestClientRetries(t *testing.T) {
 	t.Parallel()
 	r := start(t, nil)
 	r.cluster.Fault(
-		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend}, // answered so, and written
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend}, // but written
 		kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition},
 	)
 	began := time.Now()
@@ -271,7 +270,7 @@ func TestClientRetries(t *testing.T) {
 	require.Less(t, time.Since(began), 4*time.Second, "a leader that moved is looked for at once")
 }
 
-// What is acknowledged after the request has stopped waiting leaves its answer alone.
+// An acknowledgment after the request has stopped waiting does not change its response.
 func TestLateAcknowledgement(t *testing.T) {
 	r := start(t, nil)
 	held, release := r.hold()

@@ -13,25 +13,25 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// open makes the client, which connects on first use.
+// open creates the client, which connects on first use.
 func (p *Producer) open() error {
 	client, err := p.kafka.NewClient(p.log,
-		// Kafka's own partitioning, spelled out: murmur2 of the key. Every writer of a
-		// post must choose the same partition (schema.Layout).
+		// Kafka's default partitioner, spelled out: murmur2 of the key. Every writer of a post must choose the same
+		// partition (schema.Layout).
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		// An acknowledged event is on every in-sync replica, and the client's own
 		// retries write it once (idempotence is kgo's default).
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		// Below the topic's limit, which holds for the batch with its overhead.
+		// Below the topic's limit, which includes the overhead of a batch.
 		kgo.ProducerBatchMaxBytes(schema.LikesMaxMessageBytes-1024),
-		// p.buffer refuses before kgo would. One more, since kgo counts a record out only
-		// after it has called the record's promise, which gives the slot back.
+		// p.buffer rejects before kgo would. One more, because kgo counts a record until its promise has returned, and
+		// the promise frees the slot in p.buffer.
 		kgo.MaxBufferedRecords(p.options.MaxBufferedRecords+1),
 		kgo.ProducerLinger(p.options.Linger),
-		// A leader that moved is looked for at once: kgo's 5 s would be half of a request's wait.
+		// Find a moved leader at once: kgo's default of 5 s would be half of a request's wait.
 		kgo.MetadataMinAge(250*time.Millisecond),
-		// Below AckTimeout, so that the request mostly hears the reason. A record that is in flight is never cancelled:
-		// it may come late, and keeps its place by its time. At least kgo's minimum.
+		// Below AckTimeout, so that a response usually has the reason. A record in flight is never canceled: it may
+		// arrive late, and its event time keeps its order. At least kgo's minimum.
 		kgo.RecordDeliveryTimeout(max(time.Second, p.options.AckTimeout*3/4)),
 		kgo.ProduceRequestTimeout(max(100*time.Millisecond, p.options.AckTimeout/2)),
 		kgo.WithHooks(tracing.Hooks()...),
@@ -51,16 +51,16 @@ func (p *Producer) bufferedRecords() float64 {
 }
 
 var (
-	// errBufferFull and errNotRunning: nothing of the request was written.
+	// errBufferFull and errNotRunning mean that nothing of the request was written.
 	errBufferFull = errors.New("the buffer for Kafka is full")
 	errNotRunning = errors.New("the producer is not running")
 )
 
-// ack is what became of one event. Unless accepted, Kafka has not acknowledged it: it may be there or not.
+// ack is the result of one event. Unless accepted, Kafka has not acknowledged it: it may or may not be there.
 type ack struct {
 	accepted bool
 	position
-	err error // why not; nil while the client has not said
+	err error // why not; nil while the client has not reported
 }
 
 // position is an accepted event's offset in the likes topic.
@@ -69,20 +69,20 @@ type position struct {
 	Offset    int64 `json:"offset"`
 }
 
-// publish writes the events in their order and waits, AckTimeout at most, until
-// Kafka has answered for all of them. An error means that none was written.
+// publish writes the events in order and waits, at most AckTimeout, until Kafka has answered for all of them. An error
+// means that none was written.
 func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, error) {
 	client := p.client.Load()
 	if client == nil {
 		return nil, errNotRunning
 	}
-	// All or none, and before the first: were a single line of a batch refused, a
-	// later one of the same post could overtake it.
+	// Reserve capacity for all of them before the first is sent: if one line of a batch were rejected, a later one of
+	// the same post could overtake it.
 	if !p.buffer.TryAcquire(int64(len(events))) {
 		return nil, errBufferFull
 	}
 	began := time.Now()
-	// Acks come in until the request stops waiting; one that comes later changes nothing any more.
+	// Acks count until the request stops waiting; later ones change nothing.
 	waiting, stop := context.WithTimeout(ctx, p.options.AckTimeout)
 	defer stop()
 	var mu sync.Mutex
@@ -95,8 +95,8 @@ func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, e
 		r := &records[i]
 		r.Topic = schema.TopicLikes
 		r.Key, r.Value, buf = appendRecord(buf, p.layout, &events[i])
-		// Not the request's context: kgo fails a partition's whole buffer, the events
-		// of others too, when the context of a record in it ends.
+		// Not the request's context: when a record's context ends, kgo fails the partition's whole buffer, with the
+		// events of other requests.
 		client.TryProduce(traced, r, func(r *kgo.Record, err error) {
 			defer p.buffer.Release(1)
 			mu.Lock()
@@ -112,7 +112,7 @@ func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, e
 			}
 		})
 	}
-	<-waiting.Done() // also if the client left: nobody reads the answer
+	<-waiting.Done() // also if the client left: nobody reads the response
 	mu.Lock()
 	defer mu.Unlock()
 	p.metrics.publishSeconds.Observe(time.Since(began).Seconds())
@@ -121,10 +121,10 @@ func (p *Producer) publish(ctx context.Context, events []schema.Event) ([]ack, e
 	return acks, nil
 }
 
-// maxRecordBytes is the most that a record's key (20 digits, and 5 of a bucket) and value take.
+// maxRecordBytes is the maximum size of a record's key (20 digits, and 5 for a bucket) and value.
 const maxRecordBytes = 25 + 11 + 11 + 3 + 11 + 8
 
-// appendRecord appends the record's key and value to buf, and returns both with it.
+// appendRecord appends the record's key and value to buf. It returns both, and the extended buf.
 func appendRecord(buf []byte, layout schema.Layout, e *schema.Event) (key, value, rest []byte) {
 	start := len(buf)
 	buf = layout.AppendKey(buf, e.PostID, e.UserID)

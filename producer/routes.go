@@ -13,12 +13,12 @@ import (
 	"kudos/schema"
 )
 
-// document describes the API; a test holds the two against each other.
+// document describes the API; a test compares it with the routes.
 //
 //go:embed openapi.yaml
 var document string
 
-// served is all that the producer serves, by path and method.
+// served returns everything that the producer serves, by path and method.
 func (p *Producer) served() map[string]map[string]http.HandlerFunc {
 	return map[string]map[string]http.HandlerFunc{
 		"/v1/posts/{post_id}/likes/{user_id}": {
@@ -49,8 +49,8 @@ func (p *Producer) routes() http.Handler {
 	}.Handler(mux)
 }
 
-// route counts the requests for a path, and bounds how many are in flight. A POST has a body, and takes its slot itself
-// once that has arrived: one that never does would keep the slot from others.
+// route counts the requests for a path, and bounds how many are in flight. A POST takes its slot itself once its body
+// has arrived: a body that never arrives must not hold a slot.
 func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.Handler {
 	byMethod, post := problem.ByMethod(methods), methods[http.MethodPost]
 	limited := p.failing(func(w http.ResponseWriter, r *http.Request) *problem.Problem {
@@ -72,7 +72,7 @@ func (p *Producer) route(path string, methods map[string]http.HandlerFunc) http.
 	return promhttp.InstrumentHandlerCounter(counter, limited)
 }
 
-// takeSlot takes one of the slots for requests, which the caller releases, or refuses the request.
+// takeSlot takes a slot for a request, which the caller releases, or rejects the request.
 func (p *Producer) takeSlot() *problem.Problem {
 	if !p.requests.TryAcquire(1) {
 		return tooManyRequests("as many requests are in hand as the producer takes")
@@ -82,5 +82,5 @@ func (p *Producer) takeSlot() *problem.Problem {
 
 func getDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = io.WriteString(w, document) // a client that left needs no answer
+	_, _ = io.WriteString(w, document) // the client may be gone
 }

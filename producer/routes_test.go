@@ -20,7 +20,7 @@ func TestDocumentIsWhatIsServed(t *testing.T) {
 	require.Equal(t, document, a.Body)
 }
 
-// Answers of each kind are as the document has them.
+// Responses of each kind match the document.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	doc := apikit.LoadDocument(t, document)
 	r := start(t, func(o *Options) { behindGateway(o); o.UserRate, o.UserBurst = 0.001, 7 })
@@ -66,7 +66,8 @@ func TestDocumentNamesTheReasons(t *testing.T) {
 	require.ElementsMatch(t, append(rejectReasons(), reasonNotAcknowledged), documented)
 }
 
-// A page of another origin, as a reader's dashboard is, may like from a browser; by default none may.
+// A page of another origin, such as a reader's dashboard, may send likes from a browser if it is listed; by default
+// none may.
 func TestOrigins(t *testing.T) {
 	const page, allow = "https://www.example.com", "Access-Control-Allow-Origin"
 	r, closed := start(t, func(o *Options) { o.Origins = []string{page} }), start(t, nil)
@@ -81,14 +82,14 @@ func TestOrigins(t *testing.T) {
 	}
 	const invalid = "/v1/posts/0/likes/9"
 	r.put(like, "Origin", page).Require(accepted).RequireHeader(allow, page)
-	r.put(invalid, "Origin", page).Require(http.StatusBadRequest).RequireHeader(allow, page) // it can read why
+	r.put(invalid, "Origin", page).Require(http.StatusBadRequest).RequireHeader(allow, page) // the page can read why
 	r.put(like, "Origin", "https://www.example.org").Require(accepted).RequireHeader(allow, "")
 	closed.put(like, "Origin", page).Require(accepted).RequireHeader(allow, "")
 	r.End()
 }
 
-// FuzzAPI: whatever is asked is answered in the form that is promised, and Kafka has
-// just the events that the answer says were accepted.
+// FuzzAPI checks that every response has the documented form, and that Kafka has exactly the events that it reports as
+// accepted.
 func FuzzAPI(f *testing.F) {
 	r := start(f, nil)
 	f.Add("PUT", "/v1/posts/1/likes/2", "region=us&time_ms=7", "", []byte(nil))

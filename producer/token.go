@@ -11,33 +11,33 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// newTokenParser checks all of a token but its signature's key.
+// newTokenParser returns a parser that checks everything in a token; the key of its signature is up to the caller.
 func newTokenParser(o Options) *jwt.Parser {
 	return jwt.NewParser(
-		// The token's own word on its algorithm is taken from this list only: neither "none" nor
-		// a MAC with a public key for its secret is ever looked at.
+		// Only these algorithms are accepted, whatever the token names: never "none", nor a MAC with the public key as
+		// its secret.
 		jwt.WithValidMethods(o.JWTAlgorithms),
 		jwt.WithIssuer(o.JWTIssuer),
 		jwt.WithAudience(o.JWTAudience),
 		jwt.WithExpirationRequired(),
 		jwt.WithLeeway(o.JWTLeeway),
-		// A user id of 64 bits is no float.
+		// A 64-bit user id does not fit into a float.
 		jwt.WithJSONNumber(),
 	)
 }
 
-// errCritical tells of a token with extensions that its recipient must understand (RFC 7515, 4.1.11). The
-// producer understands none, and the parser does not look.
+// errCritical rejects a token with extensions that its recipient must understand (RFC 7515, 4.1.11). The producer
+// understands none, and the parser does not check.
 var errCritical = errors.New("the token has critical extensions")
 
-// bearerChallenge is for those who have shown nothing; invalidToken says what is wrong.
+// bearerChallenge is for requests without a token; invalidToken says what is wrong with one.
 const bearerChallenge = `Bearer realm="kudos"`
 
 func invalidToken(detail string) *authError {
 	return &authError{fmt.Sprintf(`%s, error="invalid_token", error_description="%s"`, bearerChallenge, detail), detail}
 }
 
-// identifyByToken believes bearer tokens (RFC 6750): JWTs that a key of the issuer has signed.
+// identifyByToken authenticates by bearer token (RFC 6750): a JWT that one of the issuer's keys has signed.
 func (p *Producer) identifyByToken(r *http.Request) (caller, error) {
 	token, err := bearerToken(r)
 	if err != nil {
@@ -67,7 +67,7 @@ func (p *Producer) identifyByToken(r *http.Request) (caller, error) {
 	return caller{user: user}, nil
 }
 
-// bearerToken is the one token of a request.
+// bearerToken returns the request's token; there must be exactly one.
 func bearerToken(r *http.Request) (string, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) != 1 {
@@ -81,7 +81,7 @@ func bearerToken(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// whyInvalid says in words of our own what is wrong with a token: what stands in it is its sender's.
+// whyInvalid says what is wrong with a token in fixed words: the content of a token is not trusted.
 func whyInvalid(err error) string {
 	for _, known := range []struct {
 		err    error
@@ -104,8 +104,8 @@ func whyInvalid(err error) string {
 	return "the token cannot be read"
 }
 
-// hasScope says whether the token has a scope: in scope (RFC 8693), a text with spaces, or
-// in scp, where some issuers have it, as a text or a list.
+// hasScope reports whether the token has a scope: in scope (RFC 8693), a string separated by spaces, or in scp, where
+// some issuers put it, a string or a list.
 func hasScope(claims jwt.MapClaims, want string) bool {
 	if want == "" {
 		return false
@@ -125,7 +125,7 @@ func hasScope(claims jwt.MapClaims, want string) bool {
 	return false
 }
 
-// userOf is the user that a claim names, as a text or a number.
+// userOf parses the user id in a claim, a string or a number.
 func userOf(claim any) (uint64, bool) {
 	switch id := claim.(type) {
 	case string:

@@ -16,12 +16,12 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-// Every way in which a token is not one of the issuer's, for kudos, now, and of a user.
+// Every way in which a token can fail to be the issuer's, for kudos, valid now, and of a user.
 func TestTokens(t *testing.T) {
 	key, other, stranger := newECSigner(t, "1"), newRSASigner(t, "2"), newECSigner(t, "1")
 	issuer := newIssuer(t, key, other)
-	r, _ := startWithClock(t, issuer.options) // time stands: there is no second look
-	// The public key, which everybody has, as the secret of a MAC.
+	r, _ := startWithClock(t, issuer.options) // the clock stands still, so there is no refresh
+	// A MAC with the public key, which everybody has, as its secret.
 	public, err := x509.MarshalPKIXPublicKey(&other.secret.(*rsa.PrivateKey).PublicKey)
 	require.NoError(t, err)
 	mac := signer{"2", jwt.SigningMethodHS256, public, nil}
@@ -37,7 +37,7 @@ func TestTokens(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		token  string
-		detail string // "": it is taken
+		detail string // "": accepted
 	}{
 		"valid":                {key.token(t, nil), ""},
 		"valid, RSA":           {other.token(t, nil), ""},
@@ -84,8 +84,8 @@ func TestTokens(t *testing.T) {
 	require.EqualValues(t, 1, issuer.asked.Load(), "within the pause unknown keys are not looked for")
 }
 
-// TestRegressUnknownCrit: a token whose header names a critical extension was accepted, although the
-// producer understands none (RFC 7515, 4.1.11).
+// TestRegressUnknownCrit: a token whose header names a critical extension was accepted, although the producer
+// understands none (RFC 7515, 4.1.11).
 func TestRegressUnknownCrit(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, newIssuer(t, key).options)
@@ -106,12 +106,12 @@ func TestRegressUnknownCrit(t *testing.T) {
 	r.putAs(key.token(t, nil, optional), like).Require(accepted)
 }
 
-// swapSignature has a token's claims under another's signature.
+// swapSignature returns a token's claims with another token's signature.
 func swapSignature(token, other string) string {
 	return token[:strings.LastIndexByte(token, '.')] + other[strings.LastIndexByte(other, '.'):]
 }
 
-// A token stands in the header, once, and nowhere else.
+// A token is accepted in one Authorization header, and nowhere else.
 func TestTokenComesInOneHeader(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, newIssuer(t, key).options)
@@ -126,7 +126,7 @@ func TestTokenComesInOneHeader(t *testing.T) {
 		require.True(t, strings.HasPrefix(a.Header.Get(challenge), realm))
 	}
 	requireUnauthenticated(r.put(like+"?access_token="+token), "there are 0 headers Authorization, not one").
-		RequireHeader(challenge, realm) // RFC 6750, 3.1: no error for who has shown nothing
+		RequireHeader(challenge, realm) // RFC 6750, 3.1: no error code without credentials
 	apikit.ReadFrom(t, r.Dial("PUT "+like+" HTTP/1.1\r\nHost: x\r\n"+
 		"Authorization: Bearer "+token+"\r\nAuthorization: Bearer x\r\n\r\n")).Require(http.StatusUnauthorized)
 	require.Zero(t, r.written())
@@ -134,7 +134,7 @@ func TestTokenComesInOneHeader(t *testing.T) {
 	r.put(like, "Authorization", "bearer  "+token).Require(accepted)
 }
 
-// A user acts as themselves; a service as everybody, in batches too.
+// A user acts as themselves; a service for everybody, in batches too.
 func TestTokensOfUsersAndServices(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, newIssuer(t, key).options)
@@ -159,7 +159,7 @@ func TestTokensOfUsersAndServices(t *testing.T) {
 	r.consume(1 + 4*3 + 1)
 }
 
-// No scope makes a service where none is named.
+// Without a configured scope, no token is a service's.
 func TestNoServiceWithoutAScope(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.ServiceScope = "" })
@@ -169,7 +169,7 @@ func TestNoServiceWithoutAScope(t *testing.T) {
 	}
 }
 
-// A user id may be a number of another claim, and keeps all of its 64 bits.
+// The user id may be a number in another claim, and keeps all 64 bits.
 func TestUserClaim(t *testing.T) {
 	key := newECSigner(t, "1")
 	r := start(t, func(o *Options) { newIssuer(t, key).options(o); o.JWTUserClaim = "https://example.com/uid" })

@@ -20,14 +20,14 @@ import (
 	"kudos/stream/kafka"
 )
 
-// arena is a broker with all topics, in which rankers run.
+// arena is a broker with all topics, for running rankers.
 type arena struct {
 	*devtest.Kafka
 	t    testing.TB
 	log  *slog.Logger
 	opts ranker.Options
 	run  *running
-	// passed is the number of rankings of each partition that are older than a reset.
+	// passed is, for each partition, the number of rankings written before a reset.
 	passed [partitions]int
 }
 
@@ -37,7 +37,7 @@ func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
 	for _, topic := range schema.Topics(partitions, 1) {
 		configs := map[string]*string{}
 		for k, v := range topic.Configs {
-			if k != "message.timestamp.type" { // the test says when records were appended
+			if k != "message.timestamp.type" { // the test sets the append time of records
 				configs[k] = &v
 			}
 		}
@@ -54,14 +54,14 @@ func newArena(t testing.TB, configure func(*ranker.Options)) *arena {
 	return a
 }
 
-// running is a ranker at work.
+// running is a running ranker.
 type running struct {
 	*ranker.Ranker
 	reg  *prometheus.Registry
-	stop func() // and waits; also at the end of the test
+	stop func() // and waits; the end of the test calls it, too
 }
 
-// start starts a ranker in the place of the one before.
+// start starts a ranker and replaces the previous one.
 func (a *arena) start() {
 	a.t.Helper()
 	if a.run != nil {
@@ -75,8 +75,8 @@ func (a *arena) start() {
 	a.run = r
 }
 
-// feed writes the next records of the tapes, from the positions in at on, some for each partition. It tells whether
-// there are more.
+// feed writes up to some records of each tape, from the positions in at, which it advances. It reports whether there
+// are more.
 func (a *arena) feed(tapes [][]rankings.Record, at []int, some int) (more bool) {
 	a.t.Helper()
 	var records []*kgo.Record
@@ -95,14 +95,13 @@ func (a *arena) feed(tapes [][]rankings.Record, at []int, some int) (more bool) 
 	return more
 }
 
-// feedAll feeds the tapes from their starts, some at a time.
+// feedAll feeds the whole tapes, some records at a time.
 func (a *arena) feedAll(tapes [][]rankings.Record, some int) {
 	a.t.Helper()
 	for at := make([]int, partitions); a.feed(tapes, at, some); {
 	}
 }
 
-// exclude writes an exclusion.
 func (a *arena) exclude(post uint64) {
 	a.t.Helper()
 	value, err := schema.AppendExclusion(nil, schema.Exclusion{Excluded: true})
@@ -110,7 +109,7 @@ func (a *arena) exclude(post uint64) {
 	a.Write(&kgo.Record{Topic: schema.TopicExclusions, Key: schema.AppendPostKey(nil, post), Value: value})
 }
 
-// read reads a partition of committed data.
+// read reads the committed records of a partition.
 func (a *arena) read(topic string, partition int32) (records []rankings.Record) {
 	a.t.Helper()
 	for _, r := range a.Records(topic, partition) {
@@ -137,13 +136,13 @@ func (a *arena) logs() *rankings.Log {
 	return l
 }
 
-// waitFor waits until a condition holds; with it, the condition returns how things are.
+// waitFor waits until condition is true; it also returns the current state, for the failure message.
 func (a *arena) waitFor(what string, condition func() (ok bool, now any)) {
 	a.t.Helper()
 	devtest.WaitFor(a.t, what, condition, func() string { return fmt.Sprintf("readiness: %v", a.run.Ready()) })
 }
 
-// waitSettled waits until every ranking is what follows from the log, and the last ones cover the whole log.
+// waitSettled waits until every ranking follows from the log, and the last ones cover all of it.
 func (a *arena) waitSettled() *rankings.Verdict {
 	a.t.Helper()
 	return a.waitSettledOf(a.logs)
@@ -165,7 +164,7 @@ func (a *arena) waitSettledOf(logs func() *rankings.Log) (v *rankings.Verdict) {
 	return v
 }
 
-// waitCommitted waits until the group has committed so many records of each partition.
+// waitCommitted waits until the group has committed n records of each partition.
 func (a *arena) waitCommitted(n int64) {
 	a.t.Helper()
 	a.waitFor("commits", func() (bool, any) {
@@ -182,7 +181,7 @@ func (a *arena) waitCommitted(n int64) {
 	})
 }
 
-// best is the ranking of all time, as soon as there is one.
+// best is the all-time ranking, once there is one.
 func (a *arena) best() (posts []uint64) {
 	a.t.Helper()
 	key := schema.RankingKey(schema.GlobalName, schema.LeaderboardAll)
@@ -203,7 +202,7 @@ func (a *arena) best() (posts []uint64) {
 	return posts
 }
 
-// waitCaughtUp waits until all partitions are running and there is no lag.
+// waitCaughtUp waits until all partitions are running without lag.
 func waitCaughtUp(t testing.TB, ready func() error, reg *prometheus.Registry) {
 	t.Helper()
 	devtest.WaitFor(t, "no lag", func() (bool, any) {

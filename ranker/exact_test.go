@@ -17,7 +17,7 @@ import (
 	"kudos/schema"
 )
 
-// TestRankingsAreExact: a day's likes, in batches of any size, with rankers that stop and start and posts that are
+// TestRankingsAreExact ranks a day's likes, in batches of any size, while rankers stop and start and posts are
 // excluded.
 func TestRankingsAreExact(t *testing.T) {
 	t.Parallel()
@@ -67,8 +67,8 @@ func TestRankingsAreExact(t *testing.T) {
 	}
 }
 
-// TestUnsealedListsAreNotSeen: after an exclusion there are new lists at the position of the last ones. They count once
-// all of them are there, even if each comes in a batch of its own.
+// TestUnsealedListsAreNotSeen: after an exclusion there are new lists at the offset of the last ones. They take effect
+// together, even if each arrives in its own batch.
 func TestUnsealedListsAreNotSeen(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.MaxBatch, o.EmitInterval, o.TopN = 1, time.Millisecond, 5 })
@@ -84,7 +84,7 @@ func TestUnsealedListsAreNotSeen(t *testing.T) {
 }
 
 // TestWhatWasCountedIsListedAfterARestart: updates are committed in every batch, lists only at intervals. The next
-// ranker makes those that were due.
+// ranker writes the lists that were due.
 func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.EmitInterval = 24 * time.Hour })
@@ -99,7 +99,7 @@ func TestWhatWasCountedIsListedAfterARestart(t *testing.T) {
 	a.waitSettled()
 }
 
-// TestRegionsThatAreNotListedCountTogether: only those listed have rankings of their own.
+// TestRegionsThatAreNotListedCountTogether: only configured regions have their own rankings.
 func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 	t.Parallel()
 	listed := day.Regions[0].String()
@@ -121,8 +121,8 @@ func TestRegionsThatAreNotListedCountTogether(t *testing.T) {
 	})
 }
 
-// TestPostsThatComeToBeShared leave the leaders, and others take their places. Where there are no others, the next
-// ranker knows a region by its shared posts alone.
+// TestPostsThatComeToBeShared: posts that become shared leave the leaders, and others replace them. If there are no
+// others, only shared posts tell the next ranker that the region exists.
 func TestPostsThatComeToBeShared(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, func(o *ranker.Options) { o.TopN = 2 })
@@ -145,12 +145,12 @@ func TestPostsThatComeToBeShared(t *testing.T) {
 	everywhere(func(p int32, posts []uint64) { l.add(p, posts[0], 1, there, 2) })
 	a.start()
 	everywhere(func(p int32, posts []uint64) { l.add(p, posts[0], 1, here, 2) })
-	everywhere(func(p int32, posts []uint64) { // more than are kept in memory
+	everywhere(func(p int32, posts []uint64) { // more than the leaders kept in memory
 		for _, post := range posts[1:5] {
 			l.add(p, post, 1, here, 2)
 		}
 	})
-	const most, least = 1 << 40, 1 << 41 // liked in all partitions
+	const most, least = 1 << 40, 1 << 41 // both shared, liked in all partitions
 	everywhere(func(p int32, _ []uint64) {
 		l.add(p, most, 5, elsewhere, 2)
 		l.add(p, least, 2, elsewhere, 2)
@@ -159,8 +159,8 @@ func TestPostsThatComeToBeShared(t *testing.T) {
 	everywhere(func(p int32, _ []uint64) { l.add(p, most, 1, elsewhere, 2) })
 }
 
-// TestSettingsChange: with other settings everything that is published is what they make of the log, whatever the
-// partitions had reported before.
+// TestSettingsChange: after a change of settings, everything published follows from the log and the new settings,
+// whatever the partitions had reported before.
 func TestSettingsChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*ranker.Options){
@@ -177,7 +177,7 @@ func TestSettingsChange(t *testing.T) {
 			a.start()
 			tapes := aDay(10_000, day.Batching{Partitions: partitions, MaxEvents: 20, WaitMs: 60_000, Seed: 3})(t)
 			at := make([]int, partitions)
-			// The partitions stand at different times when the settings change.
+			// The partitions are at different event times when the settings change.
 			var heads [][]rankings.Record
 			for p, tape := range tapes {
 				then := day.DefaultOptions(1).Start.Add(10*time.Hour + time.Duration(p)*8*time.Minute).UnixMilli()
@@ -199,7 +199,7 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeAtRest: lists that are the same with other settings are written again, too.
+// TestSettingsChangeAtRest: lists that the new settings do not change are written again, too.
 func TestSettingsChangeAtRest(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, nil)
@@ -214,7 +214,7 @@ func TestSettingsChangeAtRest(t *testing.T) {
 	a.waitSettled()
 }
 
-// logsSince is the logs with the rankings after some, as if they were the first.
+// logsSince returns the logs without the rankings in before, so that those after them count as the first.
 func (a *arena) logsSince(before []rankings.Record) *rankings.Log {
 	a.t.Helper()
 	skip, seen := map[string]int{}, map[string]int{}
@@ -229,7 +229,7 @@ func (a *arena) logsSince(before []rankings.Record) *rankings.Log {
 		if seen[key]++; seen[key] <= skip[key] {
 			continue
 		}
-		if seen[key] == skip[key]+1 { // the first names none before; an empty one is none
+		if seen[key] == skip[key]+1 { // the first one has no previous ranking, and an empty one does not count
 			ranking, err := schema.DecodeRanking(r.Value)
 			require.NoError(a.t, err)
 			if len(ranking.Posts) == 0 {
@@ -248,7 +248,7 @@ func (a *arena) logsSince(before []rankings.Record) *rankings.Log {
 	return log
 }
 
-// TestAGapInTheUpdatesParks: a recent update is missing. What is counted stays as it is.
+// TestAGapInTheUpdatesParks: a recent update is missing. What was counted stays as it is.
 func TestAGapInTheUpdatesParks(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, nil)
@@ -262,11 +262,11 @@ func TestAGapInTheUpdatesParks(t *testing.T) {
 		"kudos ranker reset")
 }
 
-// TestStateThatDoesNotBelongParks, and the action that is named repairs it.
+// TestStateThatDoesNotBelongParks, and the action in the error repairs it.
 func TestStateThatDoesNotBelongParks(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*arena, *kadm.Client){
-		"stands at offset": func(a *arena, adm *kadm.Client) { // somebody set the group back
+		"stands at offset": func(a *arena, adm *kadm.Client) { // somebody reset the group's offset
 			var o kadm.Offsets
 			o.AddOffset(schema.TopicUpdates, 1, 1, -1)
 			_, err := adm.CommitOffsets(a.t.Context(), schema.GroupTrendingLocal, o)
@@ -301,7 +301,7 @@ func TestStateThatDoesNotBelongParks(t *testing.T) {
 				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, topic)
 				require.NoError(t, err)
 			}
-			for p := range int32(partitions) { // the next ones are the first of their keys
+			for p := range int32(partitions) { // the next rankings are the first of their keys
 				a.passed[p] = len(a.read(schema.TopicTrending, p))
 			}
 			a.feed(tapes, at, 10)

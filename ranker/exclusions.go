@@ -21,11 +21,11 @@ import (
 // exclusionsPartition is the only partition of trending-exclusions.
 const exclusionsPartition = 0
 
-// exclusions are the posts that moderation has excluded, as far as trending-exclusions was read. The topic is small:
-// every worker reads it from its start.
+// exclusions are the posts that moderation has excluded, as read from trending-exclusions so far. The topic is small,
+// so every worker reads all of it.
 type exclusions struct {
 	posts map[uint64]Excluded
-	next  int64 // offset to read next
+	next  int64 // next offset to read
 	read  time.Time
 }
 
@@ -43,7 +43,8 @@ func (e *exclusions) has(post uint64) bool {
 	return excluded
 }
 
-// poll reads new records once per interval, and calls changed with every post that is excluded or included.
+// poll reads new records at most once per interval, and calls changed for every post that is newly excluded or
+// included.
 func (e *exclusions) poll(
 	ctx context.Context, cl kmsg.Requestor, now time.Time, log *slog.Logger, changed func(post uint64, excluded bool),
 ) error {
@@ -58,7 +59,7 @@ func (e *exclusions) poll(
 	return nil
 }
 
-// readOn reads the records that have been added. It starts where the topic does: somebody may have deleted the first.
+// readOn reads the records after the last call, the first time from the start of the topic, which need not be offset 0.
 func (e *exclusions) readOn(
 	ctx context.Context, cl kmsg.Requestor, log *slog.Logger, changed func(post uint64, excluded bool),
 ) (err error) {
@@ -95,7 +96,7 @@ func (e *exclusions) readOn(
 	return kafka.ReadLog(ctx, cl, schema.TopicExclusions, exclusionsPartition, e.next, each)
 }
 
-// Exclusions lists the posts that are excluded now, in order. It logs and skips records that are no exclusions.
+// Exclusions lists the currently excluded posts by id. It logs and skips invalid records.
 func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([]Excluded, error) {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
@@ -111,8 +112,8 @@ func Exclusions(ctx context.Context, cluster kafka.Options, log *slog.Logger) ([
 	return slices.SortedFunc(maps.Values(e.posts), byPost), err
 }
 
-// Exclude writes x for each of the posts. It returns the posts that Kafka has when it has all of them, or when it takes
-// no more. Writing them again does no harm.
+// Exclude writes x for each of the posts. It returns the posts that Kafka has acknowledged, which on an error may not
+// be all of them. Writing them again does no harm.
 func Exclude(
 	ctx context.Context, cluster kafka.Options, posts []uint64, x schema.Exclusion, log *slog.Logger,
 ) (done []uint64, err error) {
@@ -123,8 +124,8 @@ func Exclude(
 	cl, err := cluster.NewClient(log,
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RecordDeliveryTimeout(cluster.RequestTimeout), // do not wait forever for a broker that is gone,
-		kgo.AllowIdempotentProduceCancellation(),          // even if it took a batch and never answered
+		kgo.RecordDeliveryTimeout(cluster.RequestTimeout), // don't wait forever for a broker that is gone,
+		kgo.AllowIdempotentProduceCancellation(),          // even if it accepted a batch and never answered
 	)
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func Exclude(
 		}
 	}
 	results := cl.ProduceSync(ctx, records...)
-	taken := map[*kgo.Record]bool{} // results come in the order of the answers
+	taken := map[*kgo.Record]bool{} // results are in order of completion
 	for _, r := range results {
 		taken[r.Record] = r.Err == nil
 	}
@@ -157,7 +158,7 @@ func Exclude(
 	return done, nil
 }
 
-// lookUp looks up a topic. If it does not exist the error names the command that creates it.
+// lookUp looks up a topic. If it does not exist, the error names the command that creates it.
 func lookUp(ctx context.Context, cl kmsg.Requestor, cluster kafka.Options, topic string) (kafka.TopicInfo, error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {

@@ -11,13 +11,14 @@ import (
 	"kudos/stream/kafka"
 )
 
-// The tests that use this file are outside of the package: package dev, whose servers they start, imports this one.
+// The tests that use this file are in an external package, because package dev, whose servers they start, imports this
+// one.
 
-// MySQLMaxBatch is how many records a worker of trending-mysql takes at once.
+// MySQLMaxBatch is the batch size of the workers of trending-mysql.
 const MySQLMaxBatch = mysqlMaxBatch
 
-// NewMySQLWriters returns what makes the workers of trending-mysql. They compare their position with MySQL's every
-// checkEvery while idle.
+// NewMySQLWriters returns a constructor of workers of trending-mysql. While idle, they compare their position with
+// MySQL's every checkEvery.
 func NewMySQLWriters(
 	kafka kafka.Clients, db *sql.Shards, reg prometheus.Registerer, log *slog.Logger, checkEvery time.Duration,
 ) func(stream.Assignment) stream.Worker {

@@ -16,8 +16,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// local is the worker of trending-local for one partition: it counts the likes in windows and of all time, and writes
-// the partition's own top lists.
+// local is the worker of trending-local for one partition. It counts the likes in windows and of all time, and writes
+// the partition's top lists.
 type local struct {
 	table
 
@@ -26,13 +26,13 @@ type local struct {
 	gap     schema.Minute
 	update  schema.Update
 
-	arrived time.Time      // of the last update, or opened
+	arrived time.Time      // when the last update arrived, or the worker opened
 	sealed  kafka.Position // of the last lists
-	sealDue bool           // lists must not wait for the next interval
-	stale   [][]byte       // rows of lists made with other settings
+	sealDue bool           // write lists without waiting for the next interval
+	stale   [][]byte       // keys of rows with lists computed with other settings
 }
 
-// Open brings the state up to date and into memory.
+// Open catches up the state and loads it into memory.
 func (w *local) Open(ctx context.Context) (kafka.Position, error) {
 	w.windows, w.totals, w.stale = window.NewPartition(w.config), newTotals(&w.table), nil
 	position, err := w.open(ctx, w.load)
@@ -110,7 +110,7 @@ func (w *local) load() error {
 	return nil
 }
 
-// Process counts updates, makes the lists that are due, and commits.
+// Process counts updates, computes the lists that are due, and commits.
 func (w *local) Process(ctx context.Context, b *stream.Batch) error {
 	if err := w.pollExclusions(ctx); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (w *local) Process(ctx context.Context, b *stream.Batch) error {
 		if err := w.count(rec); err != nil {
 			return err
 		}
-		// Where old events are few, nearly every record moves the clock.
+		// If events are sparse, nearly every record moves the clock and adds marks.
 		if w.full() && i < len(b.Records)-1 {
 			if err := w.finish(ctx, kafka.Position{Offset: rec.Offset + 1, Epoch: rec.LeaderEpoch}); err != nil {
 				return err
@@ -137,17 +137,17 @@ func (w *local) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// full tells whether a transaction has as many marks and versions as it takes.
+// full reports whether the transaction has as many marks or versions as one may have.
 func (w *local) full() bool {
 	const maxMarks, maxVersions = 1000, 5000
 	return len(w.windows.Marks) >= maxMarks || len(w.windows.Versions) >= maxVersions
 }
 
-// tick advances the clock if nothing has arrived for long.
+// tick advances the clock if nothing has arrived for IdleAfter.
 func (w *local) tick(ctx context.Context, at kafka.Position) error {
 	now := time.Now()
 	if now.Sub(w.arrived) >= w.opts.IdleAfter {
-		// After days it is a long way, with many lists on it.
+		// After days of downtime this takes many steps and lists.
 		for w.windows.AdvanceIdle(schema.Minute(now.Unix()/60), at.Offset) {
 			if w.full() {
 				if err := w.finish(ctx, at); err != nil {
@@ -162,8 +162,8 @@ func (w *local) tick(ctx context.Context, at kafka.Position) error {
 	return w.finish(ctx, at)
 }
 
-// listsDue tells whether lists are to be made: in each interval in which something arrived, whenever the watermark has
-// moved, and at once after an exclusion.
+// listsDue reports whether to compute lists: once in each interval in which something arrived, whenever the watermark
+// has moved, and immediately after an exclusion.
 func (w *local) listsDue(now time.Time, at kafka.Position) bool {
 	return w.sealDue || len(w.windows.Marks) > 0 || w.interval(now) != w.emitted && at.Offset != w.sealed.Offset
 }
@@ -179,7 +179,7 @@ func (w *local) count(rec *kgo.Record) error {
 				"%s/%d offset %d has seq %d where %d was expected: records are missing or repeated",
 				w.input, w.partition, rec.Offset, u.Seq, w.tx.nextSeq)
 		}
-		// Records were compacted before they were counted.
+		// Records were compacted before they could be counted.
 		w.gap = max(w.gap, schema.Minute(rec.Timestamp.Unix()/60))
 	}
 	w.tx.nextSeq = u.Seq + 1
@@ -198,7 +198,7 @@ func (w *local) count(rec *kgo.Record) error {
 		return err
 	}
 	var late []int64
-	if u.Moved { // the partition where they arrived has counted them as late, or not
+	if u.Moved { // the partition where these likes arrived has already counted the late ones
 		late = slices.Clone(w.windows.Late)
 	}
 	w.windows.Add(post, u.Deltas, rec.Offset)
@@ -207,10 +207,10 @@ func (w *local) count(rec *kgo.Record) error {
 	return nil
 }
 
-// compacted is the age from which records may be missing: like-updates is not compacted for 7 days.
+// compacted is the age from which records may be missing. like-updates stays uncompacted for 7 days.
 const compacted = 6 * 24 * time.Hour
 
-// share notes whether a post is in other partitions too, which its updates tell.
+// share records whether a post is also in other partitions, according to its last update.
 func (w *local) share(post uint64, shared bool) error {
 	if _, was := w.totals.shared[post]; shared == was {
 		return nil
@@ -248,8 +248,8 @@ func (w *local) finish(ctx context.Context, next kafka.Position) error {
 	return nil
 }
 
-// seal makes all lists that have changed, and tells every partition of trending-local that there are no others up to
-// next.
+// seal writes all lists that have changed, and a seal to every partition of trending-local that says that there are no
+// others up to next.
 func (w *local) seal(next kafka.Position) error {
 	w.windows.MakeVersions(next.Offset)
 	lists, err := w.totals.lists(next.Offset)
@@ -303,7 +303,7 @@ func (w *local) pollExclusions(ctx context.Context) error {
 	return err
 }
 
-// Close releases the partition, with its gauges: another process may own it next.
+// Close releases the partition and its gauges, because another process may own it next.
 func (w *local) Close() {
 	label := strconv.Itoa(int(w.partition))
 	w.metrics.posts.DeleteLabelValues(label)

@@ -10,8 +10,8 @@ import (
 	"kudos/schema"
 )
 
-// dirty is the keys of a window that may have changed since it ended at last, in order. An empty ranking stays empty
-// until there are other lists: most regions have no likes most of the time.
+// dirty returns the sorted keys of a window's rankings that may have changed since the window end last. An empty
+// ranking stays empty until there are new lists: most regions have no likes most of the time.
 func (w *trending) dirty(name string, last, end schema.Minute) []window.Key {
 	var keys []window.Key
 	for key, k := range w.keys {
@@ -34,7 +34,7 @@ func (w *trending) basis(win *window.Window, clocks []window.Clock, end schema.M
 	return b
 }
 
-// basisOfAll is the basis of a leaderboard of all time.
+// basisOfAll is the basis of an all-time leaderboard.
 func (w *trending) basisOfAll(clocks []window.Clock, region schema.Region) schema.RankingBasis {
 	b := schema.RankingBasis{
 		From: schema.NoMinute, To: schema.NoMinute, Watermark: schema.NoMinute, Exclusions: w.exclusions.next,
@@ -52,7 +52,8 @@ func (w *trending) basisOfAll(clocks []window.Clock, region schema.Region) schem
 	return b
 }
 
-// rank merges the lists of one key, and publishes the ranking if it has changed. Without win it is of all time.
+// rank merges the lists of one key, and publishes the ranking if it has changed. win is nil for the all-time
+// leaderboard.
 func (w *trending) rank(key window.Key, win *window.Window, end schema.Minute, basis schema.RankingBasis) error {
 	k := w.keys[key]
 	k.dirty = false
@@ -81,13 +82,13 @@ func (w *trending) rank(key window.Key, win *window.Window, end schema.Minute, b
 	return nil
 }
 
-// listOf is a partition's list as of an end: the last one before that is sealed. It deletes those that no later end
-// needs.
+// listOf returns a partition's list as of a window end: the last sealed one up to it. It deletes the earlier ones,
+// which no later end needs.
 func (w *trending) listOf(key window.Key, p int32, end schema.Minute) (posts []window.Post, err error) {
 	s := &w.sources[p]
 	prefix := versionPrefix(key, p)
-	later := appendOrdered(bytes.Clone(prefix), end+1) // there are later lists if a window waits for a partition
-	var last []byte                                    // the row of posts
+	later := appendOrdered(bytes.Clone(prefix), end+1) // later lists exist if the window waits for another partition
+	var last []byte                                    // key of the row with posts
 	err = w.scan(prefix, later, func(rowKey, value []byte) error {
 		row, err := parseVersionKey(rowKey[len(rowVersion):])
 		if err != nil || row.offset > s.Seal.Offset || row.exclusions > s.Seal.Exclusions {
@@ -99,7 +100,7 @@ func (w *trending) listOf(key window.Key, p int32, end schema.Minute) (posts []w
 		}
 		rowKey = bytes.Clone(rowKey)
 		if l.origin != s.origin {
-			// checkOrigin deleted it, but this local store was offline until the tombstone was compacted.
+			// checkOrigin has deleted it, but this local store was offline until the tombstone was compacted away.
 			w.set(rowKey, nil)
 			return nil
 		}
@@ -125,7 +126,7 @@ func (w *trending) ranking(
 	}
 	before := map[uint64]int{}
 	if last != nil {
-		basis := last.RankingBasis // a copy: the last ranking is not to be kept for it
+		basis := last.RankingBasis // a copy, so that the last ranking can be freed
 		r.Previous = &basis
 		for _, p := range last.Posts {
 			before[p.PostID] = p.Rank
@@ -139,7 +140,7 @@ func (w *trending) ranking(
 	return r
 }
 
-// changed tells whether a ranking has to be published after the last one.
+// changed reports whether r has to be published after last.
 func changed(last, r *schema.Ranking) bool {
 	if last == nil || len(last.Posts) == 0 {
 		return len(r.Posts) > 0

@@ -7,7 +7,7 @@ import (
 	"kudos/ranker/window"
 )
 
-// metrics of the groups with a table. Counters count what is committed.
+// metrics of the groups with a table. Counters count committed work only.
 type metrics struct {
 	updates  prometheus.Counter
 	late     *prometheus.CounterVec // by window

@@ -18,22 +18,23 @@ import (
 )
 
 const (
-	// mysqlMaxBatch is the number of rankings that one MySQL transaction takes: each has a row for each of its posts.
+	// mysqlMaxBatch bounds the rankings in one MySQL transaction; each has one row per post.
 	mysqlMaxBatch = 500
-	// positionCheckInterval is checkEvery.
+	// positionCheckInterval is the default of checkEvery.
 	positionCheckInterval = 5 * time.Second
 )
 
-// mysqlWriter is the worker of trending-mysql for one partition: it writes the newest ranking of each key to MySQL.
-// Rankings are absolute: writing one twice does no harm, and those that a newer one has replaced are not written. The
-// compare-and-swap of the position keeps a zombie from writing older ones.
+// mysqlWriter is the worker of trending-mysql for one partition. It writes the latest ranking of each key to MySQL.
+// Rankings are absolute values: writing one twice does no harm, and outdated ones are skipped. The compare-and-swap of
+// the position keeps a zombie from writing older ones.
 type mysqlWriter struct {
 	partition int32
 	kafka     kafka.Clients
 	db        *sql.Store
 	metrics   *mysqlMetrics
 	log       *slog.Logger
-	// checkEvery is how often an idle partition compares its position with MySQL's, which a failover may move back.
+	// checkEvery is how often an idle partition compares its position with the one in MySQL, which a failover may move
+	// back.
 	checkEvery time.Duration
 
 	source   sql.Source
@@ -50,10 +51,10 @@ func newMySQLWriter(
 	}
 }
 
-// Fence does nothing: the compare-and-swap does.
+// Fence does nothing: the compare-and-swap fences.
 func (w *mysqlWriter) Fence(context.Context) error { return nil }
 
-// Open reads the position from MySQL and compares it with the log.
+// Open reads the position from MySQL and checks it against the log.
 func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 	cl, err := w.kafka.Connect(w.log)
 	if err != nil {
@@ -76,8 +77,8 @@ func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 		return kafka.Position{}, err
 	}
 	if w.position.NextOffset <= start {
-		// Retention may have deleted what is between; nothing is lost where a key has a later ranking. Without the
-		// leader epoch: that would look like a truncation.
+		// Retention may have deleted the records in between; no ranking is lost if its key has a later one. No leader
+		// epoch, which would make this look like a truncation.
 		return kafka.Position{Offset: start, Epoch: -1}, nil
 	}
 	truncated, err := w.truncated(ctx, cl, end)
@@ -94,18 +95,18 @@ func (w *mysqlWriter) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: w.position.NextOffset, Epoch: w.position.LeaderEpoch}, nil
 }
 
-// truncated tells whether the log, which ends at end, has lost records that were read: an unclean election does that,
-// and gives other records the same offsets.
+// truncated reports whether the log, which ends at end, has lost records that were applied. An unclean leader election
+// does that, and then reuses the offsets for other records.
 func (w *mysqlWriter) truncated(ctx context.Context, cl kmsg.Requestor, end int64) (bool, error) {
 	if w.position.NextOffset > end || w.position.LeaderEpoch < 0 {
 		return w.position.NextOffset > end, nil
 	}
-	// Below zero: the leader does not know the epoch, which proves nothing.
+	// Negative if the leader does not know the epoch, which proves nothing.
 	read, err := kafka.EpochEnd(ctx, cl, schema.TopicTrending, w.partition, w.position.LeaderEpoch)
 	return read >= 0 && read < w.position.NextOffset, err
 }
 
-// policy reopens the partition if the position has to be read again, and parks it if no retry helps.
+// policy reopens the partition if the position has to be read again, and parks it if retrying cannot help.
 func policy(err error) error {
 	var other *sql.ShardError
 	switch {
@@ -117,8 +118,8 @@ func policy(err error) error {
 	return err
 }
 
-// Process writes the newest ranking of each key, with compare-and-swap. A record that cannot be read parks the
-// partition once all before it are written, so that an operator can skip it alone.
+// Process writes the latest ranking of each key, with compare-and-swap. An unreadable record parks the partition after
+// all records before it are written, so that an operator has to skip only that one.
 func (w *mysqlWriter) Process(ctx context.Context, b *stream.Batch) error {
 	if len(b.Records) == 0 {
 		return w.checkIdle(ctx)
@@ -141,7 +142,7 @@ func (w *mysqlWriter) Process(ctx context.Context, b *stream.Batch) error {
 	return unreadable
 }
 
-// replace moves the position in MySQL, and replaces rankings in the same transaction.
+// replace moves the position in MySQL and replaces the rankings in the same transaction.
 func (w *mysqlWriter) replace(ctx context.Context, next kafka.Position, rankings []sql.Ranking) error {
 	to := sql.Position{NextOffset: next.Offset, LeaderEpoch: next.Epoch}
 	if err := w.db.ReplaceRankings(ctx, w.source, w.partition, w.position, to, rankings); err != nil {
@@ -151,8 +152,8 @@ func (w *mysqlWriter) replace(ctx context.Context, next kafka.Position, rankings
 	return nil
 }
 
-// newestRankings reads the newest record of each key. Records that a newer one replaces may be unreadable. Of any other
-// unreadable one it returns the error that parks at it, and goes on as if the batch ended before: at good.
+// newestRankings decodes the last record of each key; earlier ones may be unreadable. At any other unreadable record it
+// returns the error that parks the partition, and handles only the first good records, those before it.
 func newestRankings(records []*kgo.Record) (rankings []sql.Ranking, good int, unreadable error) {
 	seen := map[string]bool{}
 	good = len(records)
@@ -192,7 +193,7 @@ func readRanking(rec *kgo.Record) (sql.Ranking, error) {
 	return row, row.Validate()
 }
 
-// unreadableAt parks at a record that cannot be read.
+// unreadableAt parks the partition at an unreadable record.
 func unreadableAt(rec *kgo.Record, why error) error {
 	action := fmt.Sprintf(actionUpgrade+
 		"; if something else did, keep it from writing there and go on behind the record: "+
@@ -201,7 +202,8 @@ func unreadableAt(rec *kgo.Record, why error) error {
 	return stream.Park(stream.CauseRecord, action, "%s/%d offset %d: %w", rec.Topic, rec.Partition, rec.Offset, why)
 }
 
-// checkIdle compares positions while nothing arrives: if a failover of MySQL lost commits, no compare-and-swap notices.
+// checkIdle compares the positions while no records arrive: then no compare-and-swap would notice that a MySQL failover
+// lost commits.
 func (w *mysqlWriter) checkIdle(ctx context.Context) error {
 	if time.Since(w.checked) < w.checkEvery {
 		return nil

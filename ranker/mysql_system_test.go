@@ -23,20 +23,20 @@ import (
 
 const (
 	partitions = 4
-	// patience bounds the end of what a test runs.
+	// patience bounds the wait for a group to stop.
 	patience = 2 * time.Minute
 )
 
 func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
 
-// system is a broker and a database in this process, with the topic trending and tables.
+// system is an in-process broker and database, with the topic trending and its tables.
 type system struct {
 	*devtest.Kafka
 	t      testing.TB
 	log    *slog.Logger
 	mysql  sql.Options // of the writers
-	db     *sqlx.DB    // of the test: to look at the tables and to break them
-	writer *writer     // the one that runs
+	db     *sqlx.DB    // of the test, to inspect and break the tables
+	writer *writer     // the running one
 }
 
 func newSystem(t testing.TB) *system {
@@ -51,10 +51,10 @@ func newSystem(t testing.TB) *system {
 type writer struct {
 	*stream.Processor
 	reg  *prometheus.Registry
-	stop func() // and waits; also at the end of the test
+	stop func() // and waits; the end of the test calls it, too
 }
 
-// run starts the group; parked partitions and idle positions are looked at often.
+// run starts the group, with short intervals for parked partitions and idle checks.
 func (s *system) run() *writer {
 	store, err := sql.Open(s.mysql, s.log)
 	require.NoError(s.t, err)
@@ -72,13 +72,13 @@ func (s *system) run() *writer {
 	return w
 }
 
-// waitFor waits until a condition holds; with it, the condition returns how things are.
+// waitFor waits until condition is true; it also returns the current state, for the failure message.
 func (s *system) waitFor(what string, condition func() (ok bool, now any)) {
 	s.t.Helper()
 	devtest.WaitFor(s.t, what, condition, func() string { return fmt.Sprintf("readiness: %v", s.writer.Ready()) })
 }
 
-// produce writes rankings, in order, each to the partition of its key.
+// produce writes rankings in order, each to the partition of its key.
 func (s *system) produce(rankings ...schema.Ranking) {
 	s.t.Helper()
 	for _, r := range rankings {
@@ -105,7 +105,7 @@ func partitionOf(region, window string) int32 {
 // watermark of the rankings made by ranking.
 const watermark = schema.Minute(29_700_000) // 2026-06-21 00:00 UTC
 
-// ranking has these posts, each with as many likes as there are places from it to the end.
+// ranking has these posts; the last one has 1 like, and each one before it one more.
 func ranking(region, window string, posts ...uint64) schema.Ranking {
 	r := schema.Ranking{
 		Version: schema.RankingVersion, Region: region, Window: window, Score: "decay", TopN: 100, MinLikes: 1,
@@ -120,7 +120,7 @@ func ranking(region, window string, posts ...uint64) schema.Ranking {
 	return r
 }
 
-// table is both tables: by key, the posts in the order of their ranks.
+// table returns both tables: by key, the posts in rank order.
 func (s *system) table() map[string][]uint64 {
 	s.t.Helper()
 	all := map[string][]uint64{}
@@ -157,7 +157,7 @@ func (s *system) waitWritten(want map[string][]uint64) {
 	devtest.WaitReady(s.t, s.writer.Ready)
 }
 
-// position is how far MySQL says that a partition is.
+// position is MySQL's position in a partition.
 func (s *system) position(partition int32) (next int64) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.Get(&next, "SELECT next_offset FROM trending_position WHERE partition_id = ?", partition))

@@ -39,7 +39,7 @@ func TestRankingsComeToMySQL(t *testing.T) {
 		fmt.Sprint(row.Score, " ", row.Likes, " ", strings.TrimSuffix(row.AsOf, ".000000")))
 }
 
-// What is behind is skipped: of a backlog only the newest ranking of each key is written.
+// Outdated rankings are skipped: of a backlog, only the latest ranking of each key is written.
 func TestOnlyTheNewestOfABacklogIsWritten(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -61,7 +61,7 @@ func TestOnlyTheNewestOfABacklogIsWritten(t *testing.T) {
 	require.Less(t, testrun.Metric(t, w.reg, "kudos_ranker_mysql_rankings_total"), 100.)
 	require.Less(t, testrun.Metric(t, w.reg, "kudos_ranker_mysql_transactions_total"), 50.)
 
-	// And nothing of it is written again by a successor.
+	// A successor does not write any of it again.
 	w.stop()
 	w = s.run()
 	devtest.WaitReady(t, s.writer.Ready)
@@ -92,7 +92,7 @@ func TestRankingsWaitForMySQL(t *testing.T) {
 	}
 }
 
-// A failover that lost commits, found while nothing arrives: position and rankings go back together.
+// A failover loses commits while nothing arrives: position and rankings are rewound together, and caught up again.
 func TestRankingsThatAFailoverLostComeAgain(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{
@@ -116,7 +116,7 @@ func TestRankingsThatAFailoverLostComeAgain(t *testing.T) {
 	}
 }
 
-// Retention deletes records before they have been brought to MySQL.
+// Retention deletes records before they are written to MySQL.
 func TestAPositionBeforeTheLogGoesOnAtItsStart(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -127,7 +127,7 @@ func TestAPositionBeforeTheLogGoesOnAtItsStart(t *testing.T) {
 	s.produce(ranking("US", "1h", 2), ranking("US", "1h", 3), ranking("US", "1h", 4))
 	p := partitionOf("US", "1h")
 	require.NoError(t, s.Broker.DeleteRecords(schema.TopicTrending, p, 3))
-	s.losingData(1) // as a leader says of an epoch that is deleted
+	s.losingData(1) // what a leader answers for a deleted epoch
 	s.run()
 	s.waitWritten(map[string][]uint64{"US/1h": {4}})
 	require.EqualValues(t, 4, s.position(p))
@@ -144,7 +144,7 @@ func TestRankingsOfAnotherTopicStartAnew(t *testing.T) {
 	w.stop()
 	require.NoError(t, s.Broker.DeleteTopic(schema.TopicTrending))
 	require.NoError(t, s.Broker.CreateTopic(schema.TopicTrending, partitions, nil))
-	s.Client = s.NewClient(kgo.RecordPartitioner(kgo.ManualPartitioner())) // the one before knows the old topic
+	s.Client = s.NewClient(kgo.RecordPartitioner(kgo.ManualPartitioner())) // the old client has cached the old topic
 	s.produce(ranking("US", "1h", 100))
 	s.run()
 	s.waitWritten(map[string][]uint64{"US/1h": {100}})
@@ -154,7 +154,7 @@ func TestRankingsOfAnotherTopicStartAnew(t *testing.T) {
 	require.Equal(t, []string{hex.EncodeToString(id[:])}, ids)
 }
 
-// losingData has the leader say that what was read of an epoch up to end is all that there is of it.
+// losingData makes the leader report that the epochs that were read end at offset end.
 func (s *system) losingData(end int64) {
 	s.Broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		s.Broker.KeepControl()
@@ -162,7 +162,7 @@ func (s *system) losingData(end int64) {
 	})
 }
 
-// The log was cut off behind what MySQL has: all that is left is brought once more.
+// The log was truncated below MySQL's position: everything that is left is written again.
 func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(s *system, p int32){
@@ -185,7 +185,7 @@ func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 			w.stop()
 			p := partitionOf("US", "1h")
 			cut(s, p)
-			s.db.MustExec("UPDATE trending SET post_id = 77") // of a record that the log has no more
+			s.db.MustExec("UPDATE trending SET post_id = 77") // from a record that the log no longer has
 			s.run()
 			s.waitWritten(map[string][]uint64{"US/1h": {3}})
 			s.waitFor("the position", func() (bool, any) { at := s.position(p); return at == 3, at })
@@ -193,7 +193,7 @@ func TestALogThatWasCutIsReadOnceMore(t *testing.T) {
 	}
 }
 
-// A record that cannot be read parks its partition behind what is good; a person may pass it over.
+// An unreadable record parks its partition after the records before it are written; an operator can skip it.
 func TestARecordThatCannotBeReadParks(t *testing.T) {
 	t.Parallel()
 	later, gap := ranking("US", "1h", 66), ranking("US", "1h", 66)
@@ -233,8 +233,8 @@ func TestARecordThatCannotBeReadParks(t *testing.T) {
 	}
 }
 
-// TestAnotherShardParksRankings: a database that is another one than the settings say gets none, until the list is as
-// it was.
+// TestAnotherShardParksRankings: a database that is not the shard in the settings gets no rankings until the list is
+// restored.
 func TestAnotherShardParksRankings(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

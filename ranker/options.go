@@ -9,53 +9,53 @@ import (
 	"kudos/schema"
 )
 
-// Options of the ranker role. Those that rankings depend on (windows to min_likes) must be the same in every process.
+// Options of the ranker role. Those that rankings depend on (Windows to MinLikes) must be the same in every process.
 type Options struct {
-	// StateDir holds the local copies of the ranker's state tables. It is a cache, and not the processor's.
+	// StateDir is the directory of the local state stores. It is a cache, and must not be the processor's.
 	StateDir string `mapstructure:"state_dir"`
-	// CacheBytes is the size of the tables' block cache, for all partitions.
+	// CacheBytes is the size of the block cache shared by all partitions' stores.
 	CacheBytes int64 `mapstructure:"cache_bytes"`
-	// MaxBatch is the largest number of records of a partition in one transaction.
+	// MaxBatch bounds the records of a partition in one transaction.
 	MaxBatch int `mapstructure:"max_batch"`
 
-	// Windows are the sizes of the windows: whole minutes, from 12 h on whole hours.
+	// Windows are the window sizes: whole minutes, or whole hours from 12 h.
 	Windows []time.Duration `mapstructure:"windows"`
-	// Regions have rankings of their own; likes of all others count as unknown (ZZ). None: every region that writers
-	// name has its own.
+	// Regions have their own rankings; likes of all others count as unknown (ZZ). If empty, every region that occurs in
+	// events has its own.
 	Regions []string `mapstructure:"regions"`
-	// AllowedLateness is how far the watermark is behind the largest event time, in whole minutes.
+	// AllowedLateness is how far the watermark lags behind the largest event time, in whole minutes.
 	AllowedLateness time.Duration `mapstructure:"allowed_lateness"`
-	// IdleAfter: the clock of a partition follows the wall clock after so long without records.
+	// IdleAfter is how long a partition must be without records before its clock follows the wall clock.
 	IdleAfter time.Duration `mapstructure:"idle_after"`
 	// Score is count or decay.
 	Score string `mapstructure:"score"`
-	// HalfLife is the age at which a like weighs half, for decay; in whole minutes.
+	// HalfLife, in whole minutes, is the age at which a like weighs half, if Score is decay.
 	HalfLife time.Duration `mapstructure:"half_life"`
-	// TopN is the largest number of posts in a ranking.
+	// TopN bounds the number of posts in a ranking.
 	TopN int `mapstructure:"top_n"`
-	// MinLikes is the number of likes in the window that a post needs to be ranked.
+	// MinLikes is how many likes in the window a post needs to be ranked.
 	MinLikes int64 `mapstructure:"min_likes"`
 
-	// EmitInterval is how often rankings that changed are written.
+	// EmitInterval is how often changed rankings are written.
 	EmitInterval time.Duration `mapstructure:"emit_interval"`
-	// TransactionTimeout is how long Kafka keeps a transaction of a dead process open, which delays readers of
-	// committed data.
+	// TransactionTimeout is how long Kafka keeps the transaction of a dead process open, which delays read_committed
+	// consumers.
 	TransactionTimeout time.Duration `mapstructure:"transaction_timeout"`
-	// SessionTimeout is how long the groups wait for a silent process before they reassign its partitions.
+	// SessionTimeout is how long the group waits for a silent process before it reassigns its partitions.
 	SessionTimeout time.Duration `mapstructure:"session_timeout"`
-	// ParkInterval is how often a parked partition is tried again.
+	// ParkInterval is how often a parked partition is retried.
 	ParkInterval time.Duration `mapstructure:"park_interval"`
 	// ShutdownTimeout bounds the batch in flight after SIGTERM.
 	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
 }
 
-// The values of Options.Score.
+// Values of Options.Score.
 const (
 	scoreCount = "count"
 	scoreDecay = "decay"
 )
 
-// DefaultOptions suit a production ranker.
+// DefaultOptions are suitable for production.
 func DefaultOptions() Options {
 	return Options{
 		StateDir:           "kudos-ranker-state",
@@ -80,13 +80,13 @@ func DefaultOptions() Options {
 const (
 	maxWindows = 8
 	maxTopN    = 1000
-	// longWindow is the size from which on windows hop by the hour.
+	// longWindow is the size from which windows hop by the hour.
 	longWindow = 12 * time.Hour
-	// longestWindow is what like-updates holds uncompacted.
+	// longestWindow is how long like-updates stays uncompacted.
 	longestWindow = 7 * 24 * time.Hour
 )
 
-// Validate reports everything that is wrong with the options.
+// Validate reports every invalid option.
 func (o Options) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -137,7 +137,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// config is what rankings depend on, besides the log.
+// config is the part of the options that rankings depend on.
 func (o Options) config() *window.Config {
 	c := &window.Config{Lateness: int64(o.AllowedLateness / time.Minute), TopN: o.TopN, MinLikes: o.MinLikes}
 	halfLife := int64(0)

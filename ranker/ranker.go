@@ -16,14 +16,14 @@ import (
 	"kudos/stream/store"
 )
 
-// Ranker is the role: its groups in one process.
+// Ranker runs the groups of the ranker role in one process.
 type Ranker struct {
-	db     *sql.Shards // nil: rankings are in Kafka only
+	db     *sql.Shards // nil if rankings are in Kafka only
 	stores *store.Set
 	groups []*stream.Processor
 }
 
-// New returns a ranker that Run starts. Without a database rankings are in Kafka only.
+// New returns a ranker, which Run starts. If db is nil, rankings are in Kafka only.
 func New(
 	opts Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer,
 ) (*Ranker, error) {
@@ -68,8 +68,8 @@ func New(
 	return r, nil
 }
 
-// Run works until ctx ends, and then finishes the batches in flight. Failures of servers do not end it; databases that
-// are not those of the settings do.
+// Run runs until ctx ends, and then finishes the batches in flight. Failures of servers don't end it; a database that
+// is not the shard of the settings does.
 func (r *Ranker) Run(ctx context.Context) error {
 	defer r.stores.Close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -82,7 +82,7 @@ func (r *Ranker) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Ready is nil when every assigned partition of all groups is running.
+// Ready returns nil if every assigned partition of all groups is running.
 func (r *Ranker) Ready() error {
 	var errs []error
 	for _, p := range r.groups {
@@ -91,5 +91,5 @@ func (r *Ranker) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Detail is the status of each assigned partition.
+// Detail returns the status of each assigned partition.
 func (r *Ranker) Detail() any { return stream.Detail(r.groups...) }

@@ -14,9 +14,10 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Rankings reads the rankings of one region and window from trending. It needs no state and no group.
+// Rankings reads the rankings of one region and window from the topic trending. It needs no state and no consumer
+// group.
 type Rankings struct {
-	// Progress is called with how much of the log was searched, of how much.
+	// Progress is called with the number of offsets searched so far, and in total.
 	Progress func(read, all int64)
 
 	kafka     kafka.Options
@@ -29,12 +30,12 @@ type Rankings struct {
 // WrittenRanking is a record of trending.
 type WrittenRanking struct {
 	*schema.Ranking
-	Value  []byte // the record's
+	Value  []byte // of the record
 	Offset int64
-	At     time.Time // when it was written
+	At     time.Time // timestamp of the record
 }
 
-// OpenRankings connects to Kafka. Close the result.
+// OpenRankings connects to Kafka. The caller must close the result.
 func OpenRankings(
 	ctx context.Context, kafka kafka.Options, region, window string, log *slog.Logger,
 ) (*Rankings, error) {
@@ -57,8 +58,8 @@ func (r *Rankings) Close() { r.cl.Close() }
 
 // Latest returns the last ranking in the log, or nil if there is none.
 //
-// It searches backwards from the end, in growing steps: rankings are only written when they change, so the last one may
-// be days old. It holds one fetch in memory.
+// It searches backward from the end in growing steps: rankings are written only when they change, so the last one may
+// be days old. It holds at most one fetch in memory.
 func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 	const firstStep, growth = 256, 4
 	_, end, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)
@@ -67,7 +68,7 @@ func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 	}
 	r.next = end
 	for to, step := end, int64(firstStep); ; step *= growth {
-		// Asked again each time: retention may move the start.
+		// Look it up each time: retention may move the start.
 		start, _, err := kafka.Bounds(ctx, r.cl, schema.TopicTrending, r.partition)
 		if err != nil || start >= to {
 			return nil, err
@@ -93,8 +94,8 @@ func (r *Rankings) Latest(ctx context.Context) (*WrittenRanking, error) {
 	}
 }
 
-// Follow is called after Latest. It calls each with every ranking that is written from then on, until ctx ends or each
-// fails, and with nil a few times a second while there is none.
+// Follow is called after Latest. It calls each with every ranking written from then on, until ctx ends or each fails.
+// While there is none, it calls each with nil a few times per second.
 func (r *Rankings) Follow(ctx context.Context, each func(*WrittenRanking) error) error {
 	for {
 		chunk := func(c kafka.LogChunk) (bool, error) { return ctx.Err() == nil, r.followChunk(c, each) }
@@ -105,7 +106,7 @@ func (r *Rankings) Follow(ctx context.Context, each func(*WrittenRanking) error)
 		case !errors.Is(err, kerr.OffsetOutOfRange):
 			return err
 		}
-		// Retention was faster, for example while the machine was asleep.
+		// Retention has deleted records before they were read, for example while the machine was asleep.
 		w, err := r.Latest(ctx)
 		if err == nil && w != nil {
 			err = each(w)
@@ -146,7 +147,7 @@ func written(rec *kgo.Record) (*WrittenRanking, error) {
 	return &WrittenRanking{Ranking: ranking, Value: rec.Value, Offset: rec.Offset, At: rec.Timestamp}, nil
 }
 
-// Any tells whether trending has a record of any region and window.
+// Any reports whether trending has a record of any region and window.
 func (r *Rankings) Any(ctx context.Context) (bool, error) {
 	info, err := lookUp(ctx, r.cl, r.kafka, schema.TopicTrending)
 	if err != nil {

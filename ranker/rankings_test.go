@@ -40,7 +40,7 @@ func openRankings(t *testing.T, kafka kafka.Options, region, window string) *Ran
 	return r
 }
 
-// requireLatest: the last ranking is the nth; 0: there is none.
+// requireLatest requires that the latest ranking is the nth, or that there is none if n is 0.
 func requireLatest(t *testing.T, r *Rankings, n int) (w *WrittenRanking) {
 	t.Helper()
 	w, err := r.Latest(t.Context())
@@ -78,7 +78,7 @@ func TestLatestRanking(t *testing.T) {
 
 // TestLatestRankingFarBack: rankings that do not change are not written again.
 func TestLatestRankingFarBack(t *testing.T) {
-	const others = 6000 // several steps back
+	const others = 6000 // several search steps back
 	cluster, kafka, cl := newBroker(t, 1, schema.TopicTrending)
 	records := []*kgo.Record{rankingRecord(t, "DE", "all", 1), rankingRecord(t, "DE", "all", 2)}
 	for n := range others {
@@ -95,7 +95,7 @@ func TestLatestRankingFarBack(t *testing.T) {
 	require.EqualValues(t, others+2, read, "each record is looked at once")
 	require.EqualValues(t, others+2, all)
 
-	// The log's start is gone, and the ranking with it.
+	// Retention has deleted the start of the log, and the ranking with it.
 	require.NoError(t, cluster.DeleteRecords(schema.TopicTrending, 0, 2))
 	read = 0
 	requireLatest(t, r, 0)
@@ -104,7 +104,7 @@ func TestLatestRankingFarBack(t *testing.T) {
 	require.True(t, any)
 }
 
-// TestLatestRankingSkipsAborted: what was not committed was never said.
+// TestLatestRankingSkipsAborted: aborted records do not count.
 func TestLatestRankingSkipsAborted(t *testing.T) {
 	_, kafka, cl := newBroker(t, 1, schema.TopicTrending)
 	produce(t, cl, rankingRecord(t, "global", "1h", 1))
@@ -150,7 +150,7 @@ func TestFollowHandsOnEachRankingOnce(t *testing.T) {
 	require.Equal(t, []int{3, 4, 5, 6}, seen)
 }
 
-// TestFollowFindsItsWayBack: the position was deleted while nobody read.
+// TestFollowFindsItsWayBack: retention deletes the position while nobody reads.
 func TestFollowFindsItsWayBack(t *testing.T) {
 	cluster, kafka, cl := newBroker(t, 1, schema.TopicTrending)
 	produce(t, cl, rankingRecord(t, "DE", "1h", 1))
@@ -193,8 +193,8 @@ func exclusionRecord(key, value string) *kgo.Record {
 
 const excluded, included = `{"excluded":true}`, `{"excluded":false}`
 
-// TestExclusionsAreFollowed: every change is reported once, and the topic is read at an interval. A topic that is
-// shorter than what was read is an error: the worker opens again and reads it from its start.
+// TestExclusionsAreFollowed: every change is reported once, and polls are limited to one per interval. A topic that is
+// shorter than what was read is an error, after which the reopened worker reads it from its start.
 func TestExclusionsAreFollowed(t *testing.T) {
 	_, _, cl := newBroker(t, 1, schema.TopicExclusions)
 	e, now := newExclusions(), time.Unix(1_000_000, 0)
@@ -225,7 +225,7 @@ func TestExclusionsAreFollowed(t *testing.T) {
 	require.ErrorIs(t, poll(), kerr.OffsetOutOfRange)
 }
 
-// TestExclusionsBeginWhereTheLogDoes: somebody may have cut it, or set a retention.
+// TestExclusionsBeginWhereTheLogDoes: records may have been deleted, or have expired.
 func TestExclusionsBeginWhereTheLogDoes(t *testing.T) {
 	_, _, cl := newBroker(t, 1, schema.TopicExclusions)
 	produce(t, cl, exclusionRecord("1", excluded), exclusionRecord("2", excluded))
@@ -268,7 +268,7 @@ func TestExcludeAndInclude(t *testing.T) {
 	produce(t, cl, &kgo.Record{Topic: schema.TopicExclusions, Key: []byte("7")}) // a tombstone
 	requireListed(map[uint64]string{math.MaxUint64: "spam"})
 
-	// The records are a contract: kcat may write them, too.
+	// The records are a contract: other programs such as kcat may write them.
 	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{schema.TopicExclusions: {0: kgo.NewOffset().AtStart()}})
 	fetches := cl.PollFetches(t.Context())
 	require.NoError(t, fetches.Err())
@@ -299,7 +299,7 @@ func TestExcludeNeedsItsTopic(t *testing.T) {
 	require.ErrorContains(t, err, "kudos topics apply")
 }
 
-// TestExcludeWaitsForKafka: what Kafka did not take is not said to be done.
+// TestExcludeWaitsForKafka: a post that Kafka did not acknowledge is not reported as done.
 func TestExcludeWaitsForKafka(t *testing.T) {
 	cluster, kafka, _ := newBroker(t, 1, schema.TopicExclusions)
 	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {

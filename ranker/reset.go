@@ -14,8 +14,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Reset deletes the ranker's internal topics and its groups, so that after `kudos topics apply` the next ranker starts
-// over with what like-updates holds. Published rankings and exclusions stay. It refuses while a ranker runs.
+// Reset deletes the ranker's internal topics and groups, so that after `kudos topics apply` the next ranker starts over
+// from what like-updates holds. Published rankings and exclusions remain. It fails while a ranker is running.
 func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 	cl, err := cluster.NewClient(log)
 	if err != nil {
@@ -37,7 +37,7 @@ func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 			return fmt.Errorf("deleting topic %s: %w", d.Topic, d.Err)
 		}
 	}
-	// With their offsets, new tables would look rewound.
+	// If their offsets remained, the new tables would look rewound.
 	forgotten, err := adm.DeleteGroups(ctx, groups...)
 	if err != nil {
 		return fmt.Errorf("deleting the ranker's groups: %w", err)
@@ -55,7 +55,7 @@ func Reset(ctx context.Context, cluster kafka.Options, log *slog.Logger) error {
 	return nil
 }
 
-// waitGone waits until no broker knows a topic any more: until then it cannot be created again.
+// waitGone waits until no broker knows the topic anymore: until then it cannot be created again.
 func waitGone(ctx context.Context, adm *kadm.Client, topic string) error {
 	for {
 		topics, err := adm.ListTopics(ctx, topic)

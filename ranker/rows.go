@@ -10,22 +10,22 @@ import (
 	"kudos/schema"
 )
 
-// Kinds of rows in trending-local-table, and what follows in the key:
+// Kinds of rows in trending-local-table, and the rest of the key:
 const (
-	rowClock   = "c" // nothing: the clock
+	rowClock   = "c" // (none): the clock
 	rowWindow  = "w" // region, post: the likes in buckets (window.Partition)
-	rowShared  = "s" // post: it is in other partitions too
+	rowShared  = "s" // post: it is also in other partitions
 	rowTotal   = "a" // region, post: the likes of all time
 	rowLeaders = "b" // region: the posts with the most likes of all time
 	rowList    = "l" // key of the list: its last version
 )
 
-// Kinds of rows in trending-table, and what follows in the key:
+// Kinds of rows in trending-table, and the rest of the key:
 const (
-	rowSource  = "s" // partition: where it stands
-	rowMark    = "m" // partition, watermark: the position at which the partition reached it
-	rowVersion = "v" // versionKey: a partition's list
-	rowEnd     = "e" // window: the end of the last rankings
+	rowSource  = "s" // partition: what it has reported
+	rowMark    = "m" // partition, watermark: the offset at which the partition reached it
+	rowVersion = "v" // versionKey: a list of a partition
+	rowEnd     = "e" // window: the window end of the last rankings
 	rowRanking = "r" // <region>/<window>: the last ranking, as published
 )
 
@@ -38,7 +38,7 @@ func appendRowKey(b []byte, kind string, key window.RowKey) []byte {
 
 func sharedKey(post uint64) []byte { return binary.BigEndian.AppendUint64([]byte(rowShared), post) }
 
-// clockRow is where a partition's clock stands, and with which settings.
+// clockRow is a partition's clock, and the settings in use.
 type clockRow struct {
 	clock, idle, gap schema.Minute
 	settings         uint64 // window.Config.Settings
@@ -54,8 +54,8 @@ func (r *clockRow) fields(c *codec) {
 	})
 }
 
-// leadersRow is the ids of a region's leaders, and the floor if there is one. Their likes are in the rows of the
-// totals.
+// leadersRow has the ids of the leaders of a region, and the floor if there is one. Their likes are in the rowTotal
+// rows.
 type leadersRow struct {
 	ids   []uint64
 	floor []window.Post
@@ -66,8 +66,8 @@ func (r *leadersRow) fields(c *codec) {
 	c.posts(&r.floor)
 }
 
-// versionKey orders the lists of a ranking and partition by end, then position; an exclusion makes another list at the
-// same position.
+// versionKey sorts the lists of one ranking and partition by window end, then by offset. Lists at the same offset may
+// differ in exclusions.
 type versionKey struct {
 	key        window.Key
 	partition  int32
@@ -76,7 +76,7 @@ type versionKey struct {
 	exclusions int64
 }
 
-// versionPrefix is the kind, the ranking's key, a zero byte and the partition.
+// versionPrefix is the kind, the key of the ranking, a zero byte and the partition.
 func versionPrefix(key window.Key, partition int32) []byte {
 	b := append([]byte(rowVersion), rankingKey(key)...)
 	return binary.BigEndian.AppendUint32(append(b, 0), uint32(partition))
@@ -88,7 +88,7 @@ func (k versionKey) row() []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(k.exclusions))
 }
 
-// parseVersionKey reads what follows the kind.
+// parseVersionKey parses a key without the kind.
 func parseVersionKey(b []byte) (k versionKey, err error) {
 	name, tail, ok := bytes.Cut(b, []byte{0})
 	region, win, both := strings.Cut(string(name), "/")
@@ -103,7 +103,7 @@ func parseVersionKey(b []byte) (k versionKey, err error) {
 	return k, err
 }
 
-// appendOrdered appends a time so that the bytes sort as the times do.
+// appendOrdered appends a time so that byte order is time order.
 func appendOrdered(b []byte, m schema.Minute) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(m)^1<<63)
 }

@@ -13,25 +13,24 @@ import (
 	"kudos/stream/kafka"
 )
 
-// source is what a partition of like-updates has reported.
+// source is what one partition of like-updates has reported.
 type source struct {
-	reported bool // at least one seal
+	reported bool // at least one seal has arrived
 	window.Clock
 	gap    schema.Minute
 	origin origin
 	layout layout
-	// pending are keys whose new lists are not sealed yet.
+	// pending are the keys with new lists that are not sealed yet.
 	pending map[window.Key]bool
 }
 
-// newSource is a source that has reported nothing.
 func newSource(from origin) source {
 	seal := window.Seal{Clock: schema.NoMinute, Mark: window.Mark{Watermark: schema.NoMinute, Idle: schema.NoMinute}}
 	clock := window.Clock{Since: schema.NoMinute, Seal: seal}
 	return source{Clock: clock, gap: schema.NoMinute, origin: from, pending: map[window.Key]bool{}}
 }
 
-// fields are all but the marks, which have rows of their own, and what is pending, which the lists' rows tell.
+// fields are all fields except Marks, which have their own rows, and pending, which follows from the rows of the lists.
 func (s *source) fields(c *codec) {
 	c.flag(&s.reported)
 	c.origin(&s.origin)
@@ -41,7 +40,7 @@ func (s *source) fields(c *codec) {
 	c.layout(&s.layout)
 }
 
-// findSources adds the partitions that like-updates has by now.
+// findSources adds the partitions that like-updates has now.
 func (w *trending) findSources(ctx context.Context) error {
 	topics, err := kafka.LookUpTopics(ctx, w.txn.Client(), schema.TopicUpdates)
 	if err != nil {
@@ -53,7 +52,7 @@ func (w *trending) findSources(ctx context.Context) error {
 	return nil
 }
 
-// takeList stores a list; a seal makes it valid.
+// takeList stores a list. It becomes valid with the next seal.
 func (w *trending) takeList(key window.Key, p int32, rec *kgo.Record) error {
 	var l localList
 	if err := decode(rec.Value, l.fields); err != nil {
@@ -91,7 +90,8 @@ func (w *trending) takeSeal(p int32, rec *kgo.Record) error {
 	return nil
 }
 
-// checkOrigin deletes what a partition has reported if it has restarted from an empty table or with other settings.
+// checkOrigin deletes everything that a partition has reported if it has restarted from an empty table or with other
+// settings.
 func (w *trending) checkOrigin(p int32, from origin) error {
 	s := &w.sources[p]
 	if s.origin == from {
@@ -154,7 +154,6 @@ func (w *trending) loadMark(key, value []byte) error {
 	return err
 }
 
-// sourceOf finds the partition that a key begins with.
 func (w *trending) sourceOf(key []byte) (*source, error) {
 	if len(key) < 4 || int(binary.BigEndian.Uint32(key)) >= len(w.sources) {
 		return nil, fmt.Errorf("row key %x is of no partition", key)

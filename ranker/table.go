@@ -14,11 +14,11 @@ import (
 	"kudos/stream/store"
 )
 
-// table is what the workers of trending-local and trending have in common: a partition of a group whose state table,
-// output and position are committed in one transaction.
+// table is the common part of the workers of trending-local and trending: one partition of a group that commits its
+// state table, output and position in one transaction.
 type table struct {
 	group, input, state, output string
-	// grows: partitions may be added to the input and the table, while the output keeps its number.
+	// grows means that partitions may be added to the input and the state table, while the output keeps its number.
 	grows     bool
 	partition int32
 	member    kafka.Member
@@ -33,19 +33,18 @@ type table struct {
 	store      *store.Store
 	progress   schema.Progress
 	tx         transaction
-	outputs    int32 // partitions of the output
+	outputs    int32 // number of partitions of the output
 	exclusions *exclusions
-	emitted    int64 // the emit interval of the last lists or rankings
+	emitted    int64 // emit interval of the last lists or rankings
 }
 
 const (
-	// actionReset is for state that does not belong to its input. All of it is made from like-updates.
+	// actionReset is for state that does not match its input. It can all be rebuilt from like-updates.
 	actionReset = "stop the rankers, then: kudos ranker reset (rankings are made anew from " + schema.TopicUpdates + ")"
-	// actionUpgrade is for records of a version that this program does not know.
+	// actionUpgrade is for records in a version that this program does not know.
 	actionUpgrade = "run the version of kudos that wrote it, or a later one"
 )
 
-// of returns the table of an assigned partition.
 func (t table) of(a stream.Assignment, group, output string) table {
 	t.group, t.input, t.state, t.output = group, a.Topic, group+"-table", output
 	t.partition, t.member = a.Partition, a.Member
@@ -54,7 +53,7 @@ func (t table) of(a stream.Assignment, group, output string) table {
 	return t
 }
 
-// Fence initializes the partition's transactional id, before anything is read.
+// Fence initializes the partition's transactional id before anything is read.
 func (t *table) Fence(ctx context.Context) error {
 	cl, err := t.kafka.Connect(t.log)
 	if err != nil {
@@ -75,25 +74,25 @@ func (t *table) Fence(ctx context.Context) error {
 	return t.txn.Fence(ctx)
 }
 
-// Close closes the transactional client; the next Fence aborts a transaction that is still open.
+// Close closes the transactional client. The next Fence aborts a transaction that is still open.
 func (t *table) Close() {
 	if t.txn != nil {
 		t.txn.Close()
 	}
 }
 
-// Leave closes the local copy of the state table.
+// Leave closes the local store of the state table.
 func (t *table) Leave() { store.Leave(t.store) }
 
-// open brings the state table up to date, verifies its progress record against the cluster, and has load read the rows.
-// It returns the position after the progress.
+// open catches up the state table, verifies its progress record against the cluster, and calls load to read the rows.
+// It returns the position in the progress record.
 func (t *table) open(ctx context.Context, load func() error) (kafka.Position, error) {
 	t.exclusions, t.emitted = newExclusions(), -1
 	if _, err := t.store.CatchUp(ctx, t.txn.Client(), store.Hooks{}); err != nil {
 		return kafka.Position{}, err
 	}
 	if err := t.readProgress(ctx); err != nil {
-		// What another owner has done since Fence is no damage.
+		// A mismatch may also come from a new owner that has committed since Fence.
 		if taken := t.txn.CheckMember(ctx); taken != nil {
 			return kafka.Position{}, taken
 		}
@@ -106,8 +105,8 @@ func (t *table) open(ctx context.Context, load func() error) (kafka.Position, er
 	return kafka.Position{Offset: t.progress.NextOffset, Epoch: t.progress.LeaderEpoch}, nil
 }
 
-// readProgress reads the progress record, or starts one at the start of the input. It parks if topics, offsets and
-// record do not belong together.
+// readProgress reads the progress record; without one, progress begins at the start of the input. It parks the
+// partition if topics, offsets and record do not match.
 func (t *table) readProgress(ctx context.Context) error {
 	cl := t.txn.Client()
 	topics, err := kafka.LookUpTopics(ctx, cl, t.input, t.state, t.output)
@@ -169,12 +168,13 @@ func (t *table) readProgress(ctx context.Context) error {
 	return nil
 }
 
-// parkAt parks at a record of the input that cannot be read.
+// parkAt parks the partition at an unreadable record of the input.
 func (t *table) parkAt(rec *kgo.Record, action string, err error) error {
 	return stream.Park(stream.CauseRecord, action, "%s/%d offset %d: %w", t.input, t.partition, rec.Offset, err)
 }
 
-// readable parks if err is about a row of the state table that this program cannot read. Errors of the store are none.
+// readable parks the partition if err is not nil: a row of the state table cannot be decoded. Don't use it for errors
+// of the store.
 func (t *table) readable(err error) error {
 	if err == nil {
 		return nil
@@ -182,8 +182,8 @@ func (t *table) readable(err error) error {
 	return stream.Park(stream.CauseRecord, actionUpgrade, "%s/%d: %w", t.state, t.partition, err)
 }
 
-// scan reads the rows whose keys begin with prefix, up to the key limit (nil: all). An error of each parks: it must not
-// read the store. Keys and values are valid during the call only.
+// scan calls each for the rows whose keys start with prefix, up to the key limit (nil means all). An error of each
+// parks the partition, so each must not access the store. Keys and values are valid during the call only.
 func (t *table) scan(prefix, limit []byte, each func(key, value []byte) error) error {
 	if limit == nil {
 		limit = store.PrefixEnd(prefix)
@@ -193,13 +193,12 @@ func (t *table) scan(prefix, limit []byte, each func(key, value []byte) error) e
 	})
 }
 
-// rows are the rows of one kind; load gets the part of a key after the kind.
+// rows are the rows of one kind. load gets the key without the kind.
 type rows struct {
 	kind string
 	load func(key, value []byte) error
 }
 
-// loadRows loads kinds of rows, one after the other.
 func (t *table) loadRows(kinds ...rows) error {
 	for _, k := range kinds {
 		each := func(key, value []byte) error { return k.load(key[len(k.kind):], value) }
@@ -210,30 +209,29 @@ func (t *table) loadRows(kinds ...rows) error {
 	return nil
 }
 
-// interval is the emit interval that a time is in.
+// interval is the number of the emit interval that contains a time.
 func (t *table) interval(at time.Time) int64 { return at.UnixNano() / int64(t.opts.EmitInterval) }
 
-// transaction is what is written together with the next position.
+// transaction collects what is written together with the next position.
 type transaction struct {
-	rows    []*kgo.Record // of the state table
+	rows    []*kgo.Record // rows of the state table
 	output  []*kgo.Record
-	nextSeq uint64 // of the input, after the transaction
+	nextSeq uint64 // sequence number after the transaction, in the input
 }
 
 func (t *table) begin() { t.tx = transaction{nextSeq: t.progress.NextSeq} }
 
-// set writes a row of the state table; a nil value deletes it. Key and value must not be changed afterwards.
+// set writes a row of the state table; a nil value deletes it. The caller must not change key and value afterwards.
 func (t *table) set(key, value []byte) {
 	t.tx.rows = append(t.tx.rows, &kgo.Record{Topic: t.state, Partition: t.partition, Key: key, Value: value})
 }
 
-// emit writes a record of the output topic.
 func (t *table) emit(partition int32, key, value []byte) {
 	t.tx.output = append(t.tx.output, &kgo.Record{Topic: t.output, Partition: partition, Key: key, Value: value})
 }
 
-// commit commits the transaction with the position in Kafka, and then its rows to the local store. After an error the
-// worker opens again.
+// commit commits the transaction and the position in Kafka, and then writes the rows to the local store. After an error
+// the worker must be reopened.
 func (t *table) commit(ctx context.Context, next kafka.Position) error {
 	progress := t.progress
 	progress.NextOffset, progress.LeaderEpoch, progress.NextSeq = next.Offset, next.Epoch, t.tx.nextSeq
@@ -242,7 +240,7 @@ func (t *table) commit(ctx context.Context, next kafka.Position) error {
 	if err := t.txn.Commit(ctx, append(rows, t.tx.output...), next); err != nil {
 		return err
 	}
-	// Only now: the store is a copy of what is committed, never ahead of it.
+	// Not earlier: the store is a copy of what is committed, and must never be ahead of it.
 	write := t.store.NewWrite()
 	for _, rec := range rows {
 		if err := write.Set(rec.Key, rec.Value); err != nil {

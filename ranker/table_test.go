@@ -16,12 +16,11 @@ import (
 	"kudos/stream/store"
 )
 
-// patience bounds every wait of these tests.
 const patience = testkit.Patience
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// newBroker is an embedded broker with some topics, and a client of it that places records as Kafka does by default.
+// newBroker is an embedded broker with topics, and a client with Kafka's default partitioning.
 func newBroker(t *testing.T, partitions int32, topics ...string) (*testkit.Cluster, kafka.Options, *kgo.Client) {
 	t.Helper()
 	cluster := testkit.NewCluster(t, kfake.SeedTopics(partitions, topics...))
@@ -35,7 +34,7 @@ func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
 	require.NoError(t, cl.ProduceSync(t.Context(), records...).FirstErr())
 }
 
-// newTable is a table of one partition whose owner is a member of its group, until leave.
+// newTable is a table of one partition, whose owner is a member of the group until leave.
 func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client, leave func()) {
 	t.Helper()
 	broker, cluster, cl := newBroker(t, 1, "input", "output", "group-table")
@@ -55,7 +54,7 @@ func newTable(t *testing.T) (tab *table, broker *testkit.Cluster, cl *kgo.Client
 	return tab, broker, cl, leave
 }
 
-// writeProgress writes that the table stands at an offset of its input.
+// writeProgress writes a progress record with an offset of the input.
 func writeProgress(t *testing.T, tab *table, broker *testkit.Cluster, cl *kgo.Client, offset int64) {
 	t.Helper()
 	topics, err := kafka.LookUpTopics(t.Context(), tab.txn.Client(), tab.input)
@@ -69,7 +68,8 @@ func writeProgress(t *testing.T, tab *table, broker *testkit.Cluster, cl *kgo.Cl
 	produce(t, cl, &kgo.Record{Topic: tab.state, Key: []byte(schema.StateProgressKey), Value: value})
 }
 
-// TestTableOutOfRangeParks: the input does not hold what is next, at either end. Exactly at its end it is just read up.
+// TestTableOutOfRangeParks: the next offset is before or after the input's records. A table exactly at its end is
+// merely caught up.
 func TestTableOutOfRangeParks(t *testing.T) {
 	for name, c := range map[string]struct {
 		next   int64
@@ -101,8 +101,8 @@ func TestTableOutOfRangeParks(t *testing.T) {
 	}
 }
 
-// TestTableOfAnotherOwnerIsNoDamage: what another process did since Fence looks like damage,
-// which an operator would be sent to mend.
+// TestTableOfAnotherOwnerIsNoDamage: what another process has written since Fence looks like damage that an operator
+// would have to repair.
 func TestTableOfAnotherOwnerIsNoDamage(t *testing.T) {
 	tab, broker, cl, leave := newTable(t)
 	writeProgress(t, tab, broker, cl, 99)

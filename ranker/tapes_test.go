@@ -17,7 +17,7 @@ import (
 	"kudos/schema"
 )
 
-// aDay is the updates of a day.
+// aDay returns the updates of a day.
 func aDay(events int, batching day.Batching) func(testing.TB) [][]rankings.Record {
 	return func(t testing.TB) [][]rankings.Record {
 		tapes, err := day.Updates(day.Events(day.DefaultOptions(events)), batching)
@@ -48,7 +48,7 @@ func sharedDay(events, first int) func(testing.TB) [][]rankings.Record {
 	}
 }
 
-// movieLens is the updates of the ratings, in the order of their times, one in each.
+// movieLens returns the updates of every each-th rating, by time.
 func movieLens(user func(uint64) uint64, each int) func(testing.TB) [][]rankings.Record {
 	return func(t testing.TB) [][]rankings.Record {
 		folder := os.Getenv("KUDOS_TEST_DATA")
@@ -71,8 +71,8 @@ func movieLens(user func(uint64) uint64, each int) func(testing.TB) [][]rankings
 	}
 }
 
-// records are the tapes, each with a last update at the same time in all partitions: a window that has gone on without
-// those that lag behind waits for them to reach it.
+// records returns the records of the tapes, each with a last update at the same time in all partitions: a window that
+// has moved on without the lagging partitions waits for them.
 func records(t testing.TB, tapes []*rankings.Tape) (all [][]rankings.Record) {
 	t.Helper()
 	end := day.DefaultOptions(1).Start.Add(25 * time.Hour)
@@ -98,7 +98,7 @@ func likeRecord(offset, timeMs int64, post uint64, u *schema.Update) rankings.Re
 	}
 }
 
-// postsOf are the first n posts of a partition, from one on.
+// postsOf returns n posts of a partition, starting with from.
 func postsOf(partition int32, from uint64, n int) (posts []uint64) {
 	for post := from; len(posts) < n; post++ {
 		if schema.PartitionFor(post, partitions) == partition {
@@ -108,20 +108,20 @@ func postsOf(partition int32, from uint64, n int) (posts []uint64) {
 	return posts
 }
 
-// likes makes tapes out of likes in one minute, one update each.
+// likes builds tapes of likes in one minute, one update each.
 type likes struct {
 	minute int64
 	tapes  [partitions][]rankings.Record
 	counts map[likesOf]int64
 }
 
-// likesOf names what a partition has of a post.
+// likesOf identifies a post in a partition.
 type likesOf struct {
 	partition int32
 	post      uint64
 }
 
-// add appends likes of a post to a partition. With buckets the post is in several partitions, as far as anybody knows.
+// add appends likes of a post to a partition. With buckets, its updates say that the post is in several partitions.
 func (l *likes) add(p int32, post uint64, n int, region schema.Region, buckets int32) {
 	for range n {
 		l.counts[likesOf{p, post}]++
@@ -134,7 +134,7 @@ func (l *likes) add(p int32, post uint64, n int, region schema.Region, buckets i
 	}
 }
 
-// likesAt is a tape for each partition: n likes of different users for one post each, in one minute.
+// likesAt returns a tape per partition: n likes of one post by different users, in one minute.
 func likesAt(minute int64, n int) [][]rankings.Record {
 	l := &likes{minute: minute, counts: map[likesOf]int64{}}
 	for p := range int32(partitions) {

@@ -12,40 +12,40 @@ import (
 	"kudos/schema"
 )
 
-// totals are the likes of all time of each post, in each region and globally. They live in the state table; in memory
-// are the leaders, and what a transaction changes.
+// totals are the all-time likes of each post, per region and globally. They are stored in the state table; memory holds
+// only the leaders and the changes of the current transaction.
 type totals struct {
 	table   *table
 	regions map[schema.Region]*region
-	// shared are posts that are in other partitions too, with their likes here by region: they are in each list, and
-	// not among the leaders.
+	// shared are the posts that are also in other partitions, with their likes in this one by region. They are in every
+	// list, and not among the leaders.
 	shared map[uint64]map[schema.Region]window.Post
 
 	changes map[window.RowKey]*change
-	keys    []window.RowKey // of changes, in order
+	keys    []window.RowKey // of changes, sorted
 	sums    map[schema.Region]int64
 }
 
-// region is the leaderboard of one region.
 type region struct {
 	leaders *window.Leaders
-	touched bool          // other leaders than the table has
+	touched bool          // leaders differ from those in the table
 	listed  []window.Post // the last list
 	dirty   bool          // the list may have changed
 }
 
-// total is a number of likes, and the time since which there are so many (Unix ms).
+// total is a number of likes and when it was reached (Unix ms).
 type total struct{ likes, reached int64 }
 
 func (t *total) fields(c *codec) { signed(c, &t.likes, &t.reached) }
 
 func (t total) of(post uint64) window.Post { return window.LeaderOf(post, t.likes, t.reached) }
 
-// change is what a transaction does to a total. An update has the post's global likes, and for regions a difference.
+// change is the effect of a transaction on a total. Updates carry the post's global likes as a value, and those of
+// regions as differences.
 type change struct {
 	had, now       total
-	delta, at      int64 // the sum of the differences, and the time of the last change
-	first, firstAt int64 // of the first update, global only: at has later changes
+	delta, at      int64 // sum of the differences; append time of the last change
+	first, firstAt int64 // of the first update, for global only: at covers the later ones
 }
 
 func newTotals(t *table) *totals {
@@ -55,7 +55,8 @@ func newTotals(t *table) *totals {
 	}
 }
 
-// region finds or adds a region. The next owner learns from the row of its leaders that there is such a region.
+// region finds or adds a region. A new one is touched, so that a leaders row is written and the next owner finds the
+// region.
 func (t *totals) region(name schema.Region) *region {
 	r := t.regions[name]
 	if r == nil {
@@ -65,7 +66,7 @@ func (t *totals) region(name schema.Region) *region {
 	return r
 }
 
-// load reads a region's leaders. What was committed last may not be in a list yet.
+// load reads the leaders of a region. It marks the list dirty because the last commit may not be in a list yet.
 func (t *totals) load(key, value []byte) error {
 	if len(key) != regionSize {
 		return fmt.Errorf("row key %x is of no region", key)
@@ -108,7 +109,6 @@ func (t *totals) loadLikes() error {
 	return t.loadShared(slices.Collect(maps.Keys(t.shared))...)
 }
 
-// loadShared reads the likes here of shared posts, in each region.
 func (t *totals) loadShared(posts ...uint64) error {
 	var keys []window.RowKey
 	for name := range t.regions {
@@ -119,7 +119,7 @@ func (t *totals) loadShared(posts ...uint64) error {
 	return t.lookup(keys, func(key window.RowKey, had total) { t.shared[key.Post][key.Region] = had.of(key.Post) })
 }
 
-// lookup puts keys in order, and reads the rows that there are.
+// lookup sorts keys, and calls found for those that have a row.
 func (t *totals) lookup(keys []window.RowKey, found func(key window.RowKey, had total)) error {
 	slices.SortFunc(keys, func(a, b window.RowKey) int {
 		return cmp.Or(compareRegions(a.Region, b.Region), cmp.Compare(a.Post, b.Post))
@@ -144,7 +144,7 @@ func readTotal(key window.RowKey, value []byte) (had total, err error) {
 	return had, nil
 }
 
-// share sets whether a post is in other partitions too, which it was not before, or was.
+// share records that a post has become shared, or no longer is.
 func (t *totals) share(post uint64, shared bool) error {
 	before := t.shared[post]
 	delete(t.shared, post)
@@ -155,7 +155,7 @@ func (t *totals) share(post uint64, shared bool) error {
 		}
 	}
 	for name, r := range t.regions {
-		leader := before[name] // none: it leaves
+		leader := before[name] // zero likes remove it from the leaders
 		leader.ID = post
 		r.leaders.Update(leader, t.table.config.TopN, t.table.exclusions.has)
 		r.dirty, r.touched = true, true
@@ -163,7 +163,7 @@ func (t *totals) share(post uint64, shared bool) error {
 	return nil
 }
 
-// add adds an update that was appended at a time.
+// add adds an update with append time at.
 func (t *totals) add(post uint64, u *schema.Update, at int64) {
 	global := t.change(schema.Global, post)
 	switch {
@@ -196,7 +196,7 @@ func (t *totals) change(region schema.Region, post uint64) *change {
 	return c
 }
 
-// settle adds the changes to the rows of the table.
+// settle applies the changes to the rows of the table.
 func (t *totals) settle() error {
 	t.keys = slices.AppendSeq(t.keys[:0], maps.Keys(t.changes))
 	if err := t.lookup(t.keys, func(key window.RowKey, had total) { t.changes[key].had = had }); err != nil {
@@ -233,7 +233,7 @@ func (t *totals) settleOne(key window.RowKey, c *change) {
 	r.dirty, r.touched = r.dirty || listed, r.touched || members
 }
 
-// lists makes the lists that have changed, as of the position next.
+// lists returns the lists that have changed, as of the offset next.
 func (t *totals) lists(next int64) (lists []window.Version, err error) {
 	topN, minLikes, excluded := t.table.config.TopN, t.table.config.MinLikes, t.table.exclusions.has
 	for _, name := range slices.SortedFunc(maps.Keys(t.regions), compareRegions) {
@@ -242,7 +242,7 @@ func (t *totals) lists(next int64) (lists []window.Version, err error) {
 			continue
 		}
 		posts, ok := r.leaders.List(topN, minLikes, excluded)
-		if !ok { // leaders have fallen behind posts that are not in memory
+		if !ok { // leaders have dropped below posts that are not in memory
 			if r.leaders, err = t.search(name); err != nil {
 				return nil, err
 			}
@@ -260,8 +260,8 @@ func (t *totals) lists(next int64) (lists []window.Version, err error) {
 	return lists, nil
 }
 
-// addShared adds the shared posts, however few likes they have here. They are listed even if they are excluded, and the
-// merge leaves them out: so there is no time at which only some partitions have left one out.
+// addShared appends the shared posts, however few likes they have here. It includes excluded ones, which the merge
+// removes: otherwise there would be a time at which only some partitions omit them.
 func (t *totals) addShared(posts []window.Post, region schema.Region) []window.Post {
 	for _, id := range slices.Sorted(maps.Keys(t.shared)) {
 		if post := t.shared[id][region]; post.Likes > 0 {
@@ -271,7 +271,7 @@ func (t *totals) addShared(posts []window.Post, region schema.Region) []window.P
 	return posts
 }
 
-// search finds the leaders among all posts of a region: those in the table, and those that the transaction changes.
+// search finds the leaders among all posts of a region: those in the table and those that the transaction changes.
 func (t *totals) search(region schema.Region) (*window.Leaders, error) {
 	l := &window.Leaders{}
 	take := func(post uint64, now total) {
@@ -297,7 +297,7 @@ func (t *totals) search(region schema.Region) (*window.Leaders, error) {
 	return l, err
 }
 
-// keep writes the leaders that have changed, and ends the changes.
+// keep writes the leaders that have changed, and clears the changes.
 func (t *totals) keep() {
 	for name, r := range t.regions {
 		if !r.touched {

@@ -13,26 +13,25 @@ import (
 	"kudos/stream/kafka"
 )
 
-// trending is the worker of the group trending for one partition: it keeps the lists of all partitions of like-updates
-// for the rankings of this partition, aligns and merges them (merge.go), and publishes the rankings.
+// trending is the worker of the group trending for one partition. It keeps the lists of all partitions of like-updates
+// for its rankings, aligns and merges them (merge.go), and publishes the rankings.
 type trending struct {
 	table
 
-	settings uint64 // of config
+	settings uint64 // hash of config
 	sources  []source
 	keys     map[window.Key]*ranking
-	ends     map[string]schema.Minute // of each window, as last published; NoMinute: never
-	due      bool                     // rankings must not wait for the next interval
+	ends     map[string]schema.Minute // last published end of each window; NoMinute if never published
+	due      bool                     // publish without waiting for the next interval
 }
 
-// ranking is the state of one ranking.
 type ranking struct {
-	dirty  bool            // may have changed since
-	last   *schema.Ranking // as published; nil: never
-	newest schema.Minute   // the largest end of its lists
+	dirty  bool            // may have changed since last
+	last   *schema.Ranking // as published; nil if never published
+	newest schema.Minute   // the largest window end of its lists
 }
 
-// Open brings the state up to date and into memory.
+// Open catches up the state and loads it into memory.
 func (w *trending) Open(ctx context.Context) (kafka.Position, error) {
 	w.reset()
 	position, err := w.open(ctx, func() error {
@@ -103,15 +102,15 @@ func (w *trending) key(key window.Key) *ranking {
 	return k
 }
 
-// listed notes that there is a list of a ranking as of an end.
+// listed records that a ranking has a list with this window end.
 func (w *trending) listed(key window.Key, end schema.Minute) *ranking {
 	k := w.key(key)
 	k.newest = max(k.newest, end)
 	return k
 }
 
-// Process stores the lists that arrived, and publishes the rankings that are due. The lists are committed before
-// rankings are made: those are made of what is in the table.
+// Process stores the lists that arrived, and publishes the rankings that are due. It commits the lists first, because
+// rankings are computed from the lists in the table.
 func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 	if err := w.pollExclusions(ctx); err != nil {
 		return err
@@ -124,7 +123,7 @@ func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 			return fmt.Errorf("%s/%d up to offset %d: %w", w.input, w.partition, b.Next.Offset, err)
 		}
 	}
-	// Half an interval after the lists of the partitions.
+	// Half an interval later than the partitions publish their lists.
 	interval := w.interval(time.Now().Add(-w.opts.EmitInterval / 2))
 	if interval == w.emitted && !w.due {
 		return nil
@@ -143,7 +142,7 @@ func (w *trending) Process(ctx context.Context, b *stream.Batch) error {
 	return nil
 }
 
-// take stores what the partitions report.
+// take stores the lists and seals of the partitions.
 func (w *trending) take(ctx context.Context, records []*kgo.Record) error {
 	sealed, migrated := map[int32]bool{}, false
 	for _, rec := range records {
@@ -173,19 +172,19 @@ func (w *trending) take(ctx context.Context, records []*kgo.Record) error {
 	for p := range sealed {
 		w.keepSource(p)
 	}
-	if migrated { // rankings wait for new partitions, too, before any of them has reported
+	if migrated { // rankings must also wait for new partitions that have not reported yet
 		return w.findSources(ctx)
 	}
 	return nil
 }
 
-// publish makes the rankings that have changed, once all partitions can be aligned.
+// publish publishes the rankings that have changed, once all partitions can be aligned.
 func (w *trending) publish() error {
 	clocks := make([]window.Clock, len(w.sources))
 	for i := range w.sources {
 		s := &w.sources[i]
 		if !s.reported || s.origin.Settings != w.settings {
-			return nil // its lists are to come
+			return nil // its lists are still to come
 		}
 		if s.layout.moving || s.layout != w.sources[0].layout {
 			return nil // posts are migrating between partitions

@@ -19,8 +19,7 @@ import (
 	"kudos/stream/store"
 )
 
-// merge is a worker of trending without a broker or a table, which no partition has reported to yet: it gets seals
-// only.
+// merge is a worker of trending without a broker or a table. It gets seals only.
 type merge struct {
 	*trending
 	t *testing.T
@@ -45,7 +44,7 @@ func newTrending(tab table, partitions int) *trending {
 	return w
 }
 
-// sealAt is a partition's seal at a watermark that it reached right then.
+// sealAt is the seal of a partition that has just reached a watermark.
 func (m *merge) sealAt(at schema.Minute) *localSeal {
 	mark := window.Mark{Watermark: at, Offset: int64(at), Idle: schema.NoMinute}
 	return &localSeal{
@@ -59,7 +58,7 @@ func (m *merge) take(p int32, s *localSeal) {
 	require.NoError(m.t, m.takeSeal(p, &kgo.Record{Value: encode(s.fields)}))
 }
 
-// published is where the window ends after publishing what can be.
+// published is the window end after publishing.
 func (m *merge) published() schema.Minute {
 	m.t.Helper()
 	require.NoError(m.t, m.publish())
@@ -67,11 +66,11 @@ func (m *merge) published() schema.Minute {
 	return m.ends["10m"]
 }
 
-// TestNothingIsPublishedBeforeAllHaveReported, by seals that this process's settings made.
+// TestNothingIsPublishedBeforeAllHaveReported, with the settings of this process.
 func TestNothingIsPublishedBeforeAllHaveReported(t *testing.T) {
 	m := newMerge(t, 2)
 	m.take(0, m.sealAt(100))
-	require.NoError(t, m.checkOrigin(1, origin{Settings: m.settings})) // a list came, and no seal yet
+	require.NoError(t, m.checkOrigin(1, origin{Settings: m.settings})) // a list has arrived, but no seal yet
 	require.Equal(t, schema.NoMinute, m.published())
 	other := m.sealAt(100)
 	other.origin.Settings++
@@ -81,7 +80,7 @@ func TestNothingIsPublishedBeforeAllHaveReported(t *testing.T) {
 	require.EqualValues(t, 101, m.published())
 }
 
-// TestSealsTellWhatIsKnown: since when, what the marks are, and which lists may be used.
+// TestSealsTellWhatIsKnown: since when, the marks, and which lists are valid.
 func TestSealsTellWhatIsKnown(t *testing.T) {
 	m := newMerge(t, 1)
 	key := window.Key{Region: schema.Global, Window: "10m"}
@@ -99,8 +98,7 @@ func TestSealsTellWhatIsKnown(t *testing.T) {
 	require.EqualValues(t, 101, s.Seal.Offset)
 }
 
-// TestARestartedPartitionIsForgotten: of a partition whose table or settings are others, nothing that it reported
-// before holds.
+// TestARestartedPartitionIsForgotten: what a partition reported before its table or settings changed is discarded.
 func TestARestartedPartitionIsForgotten(t *testing.T) {
 	m := newMerge(t, 1)
 	m.take(0, m.sealAt(100))
@@ -109,7 +107,7 @@ func TestARestartedPartitionIsForgotten(t *testing.T) {
 	m.take(0, again)
 	require.EqualValues(t, 50, m.sources[0].Since)
 	require.Equal(t, again.marks, m.sources[0].Marks)
-	var last []byte // what is left of the mark at 100
+	var last []byte // the last value written for the mark at 100
 	for _, rec := range m.tx.rows {
 		if string(rec.Key) == string(markKey(0, 100)) {
 			last = rec.Value
@@ -118,8 +116,8 @@ func TestARestartedPartitionIsForgotten(t *testing.T) {
 	require.Nil(t, last, "deleted from the table, too")
 }
 
-// TestRankingsWaitForOneLayout: while posts migrate between partitions, and until all partitions report that they have
-// arrived, nothing is made of their lists.
+// TestRankingsWaitForOneLayout: nothing is computed from the lists while posts migrate between partitions, until all
+// partitions report that the migration has ended.
 func TestRankingsWaitForOneLayout(t *testing.T) {
 	m := newMerge(t, 2)
 	at := schema.Minute(100)
@@ -147,8 +145,8 @@ func TestRankingsWaitForOneLayout(t *testing.T) {
 	}
 }
 
-// TestSharedPostsAreListedThoughTheyAreExcluded: otherwise, while partitions learn of an exclusion one after the other,
-// a post with user buckets would be ranked by a part of its likes. The merge leaves it out.
+// TestSharedPostsAreListedThoughTheyAreExcluded: otherwise, while partitions apply an exclusion one after the other, a
+// post with user buckets would be ranked by part of its likes. The merge removes it.
 func TestSharedPostsAreListedThoughTheyAreExcluded(t *testing.T) {
 	own, shared := window.LeaderOf(1, 5, 1), window.LeaderOf(2, 3, 1)
 	for excluded, want := range map[uint64][]window.Post{1: {shared}, 2: {own, shared}} {
@@ -165,7 +163,7 @@ func TestSharedPostsAreListedThoughTheyAreExcluded(t *testing.T) {
 	}
 }
 
-// tableOf is a table without a broker, with rows on a disk. If that is damaged, a part of each file cannot be read.
+// tableOf is a table without a broker, with rows on disk. If damaged, a part of each file cannot be read.
 func tableOf(t *testing.T, damaged bool, rows map[string][]byte) table {
 	t.Helper()
 	disk, written := vfs.NewMem(), atomic.Bool{}
@@ -210,9 +208,10 @@ func newLocal(tab table) *local {
 
 var globalList = window.Key{Region: schema.Global, Window: "10m"}
 
-// TestDiskThatFailsWhileRowsAreReadIsTheCause: no other version of kudos could read them.
+// TestDiskThatFailsWhileRowsAreReadIsTheCause: the cause must not be an unknown version, because no version of kudos
+// could read the rows.
 func TestDiskThatFailsWhileRowsAreReadIsTheCause(t *testing.T) {
-	const many = 5000 // rows: what must not fail is in other blocks
+	const many = 5000 // rows, so that those that must be readable are in other blocks
 	requireDiskError := func(t *testing.T, err error) {
 		t.Helper()
 		require.ErrorIs(t, err, syscall.EIO)
@@ -243,7 +242,7 @@ func TestDiskThatFailsWhileRowsAreReadIsTheCause(t *testing.T) {
 	})
 }
 
-// TestUnreadableRowsParkWhereverTheyAreFound: some are read only when a transaction needs them.
+// TestUnreadableRowsParkWhereverTheyAreFound: some are only read when a transaction needs them.
 func TestUnreadableRowsParkWhereverTheyAreFound(t *testing.T) {
 	list, ofOther := versionKey{key: globalList}, versionKey{key: globalList, partition: 1}
 	for name, c := range map[string]struct {

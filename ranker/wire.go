@@ -11,15 +11,15 @@ import (
 	"kudos/schema"
 )
 
-// wireVersion begins each value that the ranker writes for itself, in trending-local and its state tables. Integers as
-// varints (encoding/binary) follow. Any other version is an error.
+// wireVersion is the first byte of each internal value of the ranker, in trending-local and its state tables. Integers
+// follow as varints (encoding/binary). Any other version is an error.
 const wireVersion = 2
 
-// codec writes or reads the fields of a value, so that one function lists them for both.
+// codec encodes or decodes the fields of a value, so that one function lists the fields for both directions.
 type codec struct {
-	b       []byte // what is written, or left to read
+	b       []byte // output, or input not yet read
 	reading bool
-	err     error // of reading: the fields from there on stay as they are
+	err     error // the first read error; fields from there on are not set
 }
 
 func encode(fields func(*codec)) []byte {
@@ -42,7 +42,7 @@ func decode(b []byte, fields func(*codec)) error {
 	return c.err
 }
 
-// skip skips n bytes that were read; below 1, they were not there. It is false after any error.
+// skip consumes n bytes that were read; n < 1 means that the input was too short. It returns false after any error.
 func (c *codec) skip(n int) bool {
 	if c.err == nil && n <= 0 {
 		c.err = errShort
@@ -80,7 +80,7 @@ func (c *codec) flag(f *bool) {
 	*f = n == 1
 }
 
-// list is the number of items, of at least size bytes each, and then the items.
+// list encodes the number of items, and then the items, which take at least size bytes each.
 func list[T any](c *codec, items *[]T, size int, item func(*T)) {
 	n := uint64(len(*items))
 	unsigned(c, &n)
@@ -104,7 +104,7 @@ func (c *codec) posts(posts *[]window.Post) {
 	})
 }
 
-// mark is a mark without its watermark.
+// mark encodes a mark without its watermark.
 func (c *codec) mark(m *window.Mark) {
 	signed(c, &m.Offset)
 	signed(c, &m.Idle)
@@ -116,7 +116,7 @@ func (c *codec) seal(s *window.Seal) {
 	c.mark(&s.Mark)
 }
 
-// origin is what a partition's lists are made of. Lists of another origin are void.
+// origin identifies what a partition's lists were computed from. Lists of different origins cannot be combined.
 type origin struct {
 	Table    schema.TopicID // of the state table
 	Settings uint64         // window.Config.Settings
@@ -133,14 +133,15 @@ func (c *codec) origin(o *origin) {
 	}
 }
 
-// layout is the layout that a partition's posts have: how many there were before, and whether posts are migrating
-// (`kudos topics repartition`). Lists of different layouts cannot be merged: a post would be in both, or in none.
+// layout is the partition layout of a partition's posts: how many layouts there were before, and whether posts are
+// migrating (`kudos topics repartition`). Lists of different layouts cannot be merged: a migrated post would be counted
+// twice or not at all.
 type layout struct {
 	layouts uint32
 	moving  bool
 }
 
-// layout writes nothing for the first layout, the only one that the first versions had.
+// layout writes nothing for the first layout, because older versions had no such field.
 func (c *codec) layout(l *layout) {
 	if c.reading && len(c.b) == 0 || !c.reading && *l == (layout{}) {
 		return
@@ -149,8 +150,8 @@ func (c *codec) layout(l *layout) {
 	c.flag(&l.moving)
 }
 
-// localList is a record of trending-local: a version of a partition's list. Its key is <region>/<window>/<partition>,
-// its partition that of the ranking's key.
+// localList is a record of trending-local: a version of one partition's list. Its key is <region>/<window>/<partition>;
+// the key of the ranking determines its partition in trending-local.
 type localList struct {
 	window.Version
 	exclusions int64
@@ -164,13 +165,13 @@ func (l *localList) fields(c *codec) {
 	c.posts(&l.Posts)
 }
 
-// localSeal is the other kind of record there, in all partitions of trending-local. It ends each transaction that has
-// lists: all lists up to its offset are written. Its key is _/<partition>.
+// localSeal is the other kind of record in trending-local, written to all partitions. It ends each transaction that has
+// lists, and says that all lists up to its offset have been written. Its key is _/<partition>.
 type localSeal struct {
 	origin origin
 	window.Seal
-	// gap is the time of the last update that was compacted before it was counted: the sums of all time begin there.
-	// NoMinute: they are complete.
+	// gap is the time of the last update that was compacted before it could be counted: all-time sums only start there.
+	// NoMinute means that they are complete.
 	gap    schema.Minute
 	marks  []window.Mark
 	layout layout
@@ -199,7 +200,7 @@ func listKey(key window.Key, partition int32) []byte {
 
 func sealKey(partition int32) []byte { return fmt.Appendf(nil, "%s/%d", sealRegion, partition) }
 
-// parseLocalKey reads the key of a list or a seal.
+// parseLocalKey parses the key of a list or a seal.
 func parseLocalKey(b []byte) (key window.Key, partition int32, seal bool, err error) {
 	parts := strings.Split(string(b), "/")
 	n, err := strconv.ParseInt(parts[len(parts)-1], 10, 32)

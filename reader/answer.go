@@ -15,20 +15,20 @@ import (
 	"kudos/reader/wire"
 )
 
-// Values of headers that many answers share.
+// Header values that many responses share.
 var (
 	jsonType, yamlType = []string{"application/json"}, []string{"application/yaml"}
 	noCache, private   = []string{"no-cache"}, []string{"private, no-cache"}
 )
 
-// reply is a successful answer.
+// reply is a success response.
 type reply struct {
 	body                 []byte
 	contentType, caching []string
-	etag, asOf           string // "": has none
+	etag, asOf           string // "": none
 }
 
-// write writes the reply, or that the client has it already. A failed write means that the client is gone.
+// write writes the reply, or 304 if the client has it already. A failed write means that the client is gone.
 func (a reply) write(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = a.caching
@@ -43,14 +43,14 @@ func (a reply) write(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h["Content-Type"] = a.contentType
-	// What is longer than the server's buffer would go out in chunks.
+	// Without it, a body that exceeds the server's buffer would be chunked.
 	if len(a.body) > 2048 {
 		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
 	_, _ = w.Write(a.body)
 }
 
-// encode makes a reply of what is requested too seldom to have an encoder of its own.
+// encode makes a reply that is requested too seldom to have its own encoder.
 func encode(q *request, caching []string, body any) (reply, error) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -59,13 +59,13 @@ func encode(q *request, caching []string, body any) (reply, error) {
 	return reply{body: b, contentType: jsonType, caching: caching}, nil
 }
 
-// etagOf is the weak entity tag of an answer's content: the same of every reader.
+// etagOf returns the weak entity tag of a response's content. It is the same from every reader.
 func etagOf(content []byte) string {
 	b := append(make([]byte, 0, 20), `W/"`...)
 	return string(append(strconv.AppendUint(b, xxhash.Sum64(content), 16), '"'))
 }
 
-// matches compares weakly (RFC 9110, 13.1.2). A tag of ours has no comma in it.
+// matches compares weakly (RFC 9110, 13.1.2). Our tags contain no comma.
 func matches(ifNoneMatch []string, etag string) bool {
 	for _, line := range ifNoneMatch {
 		for tag := range strings.SplitSeq(line, ",") {
@@ -78,24 +78,24 @@ func matches(ifNoneMatch []string, etag string) bool {
 	return false
 }
 
-// refusal is an answer that is not a success, on its way to the client.
+// refusal is an error that becomes an error response.
 type refusal struct {
 	*problem.Problem
-	// AsOf, with not-covered: how far the answer would have gone.
+	// AsOf comes with not-covered: how far the response would have gone.
 	AsOf []wire.Position `json:"as_of,omitempty"`
-	// again: it may be otherwise in a moment.
+	// again means that a retry may succeed soon.
 	again bool
 }
 
 func (r *refusal) Error() string { return r.Detail }
 
-// retryAfter is what a client is told to wait, in seconds, before it asks again.
+// retryAfter is how long a client is told to wait before a retry, in seconds.
 const retryAfter = "1"
 
 func refuse(p *problem.Problem) *refusal      { return &refusal{Problem: p} }
 func unavailable(p *problem.Problem) *refusal { return &refusal{Problem: p, again: true} }
 
-// fail answers with what kept a request from its answer.
+// fail writes the error response to a request.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var no *refusal
 	var notReady *view.NotReadyError

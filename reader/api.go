@@ -47,7 +47,7 @@ type rankingsCopy interface {
 	List() ([]*view.Ranking, error)
 }
 
-// api answers all of openapi.yaml but the streams.
+// api serves all of openapi.yaml except the streams.
 type api struct {
 	http.Handler
 	options  Options
@@ -58,14 +58,14 @@ type api struct {
 	now      func() time.Time
 	public   []string // Cache-Control of counts and rankings
 
-	working     *semaphore.Weighted // slots of requests that are worked on, and
-	waiting     *semaphore.Weighted // of those that wait for min_offset: MaxConcurrentRequests each
+	working     *semaphore.Weighted // slots of requests being processed, and
+	waiting     *semaphore.Weighted // of those waiting for min_offset: MaxConcurrentRequests each
 	bodies      *httpserver.BodyReader
 	scratch     sync.Pool // *scratch
 	historyAway atomic.Bool
 }
 
-// newAPI does no I/O. A history that is nil means that MySQL is not configured.
+// newAPI does no I/O. A nil history means that MySQL is not configured.
 func newAPI(
 	o Options, likes likesCopy, rankings rankingsCopy, h history, log *slog.Logger, reg prometheus.Registerer,
 ) (*api, error) {
@@ -96,7 +96,7 @@ func newAPI(
 	return a, nil
 }
 
-// routes is all that the API serves, by path and method.
+// routes returns everything that the API serves, by path and method.
 func (a *api) routes() map[string]map[string]http.HandlerFunc {
 	get := func(answer answer, parameters ...string) map[string]http.HandlerFunc {
 		return map[string]http.HandlerFunc{http.MethodGet: a.handle(answer, parameters...)}
@@ -117,12 +117,11 @@ func (a *api) routes() map[string]map[string]http.HandlerFunc {
 	}
 }
 
-// answer reads what a request says, waits for min_offset and returns the reply, or what prevents it. It has written
-// nothing.
+// answer reads a request, waits for min_offset, and returns the reply or an error. It writes nothing.
 type answer func(q *request) (reply, error)
 
-// handle answers requests that may have these parameters, and bounds how many are in flight. A POST takes its slot
-// itself once its body has arrived: one that never does would keep it from others.
+// handle serves requests that may have these parameters, and bounds how many are in flight. A POST takes its slot
+// itself once its body has arrived: a body that never arrives must not hold a slot.
 func (a *api) handle(answer answer, parameters ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{w: w}
@@ -144,21 +143,21 @@ func (a *api) handle(answer answer, parameters ...string) http.HandlerFunc {
 	}
 }
 
-// request is one that is being answered.
+// request is a request being served.
 type request struct {
 	*query.Input
 	w        http.ResponseWriter
-	slot     *semaphore.Weighted // that it holds one of; nil: none
-	*scratch                     // with the slot
+	slot     *semaphore.Weighted // of which it holds a slot; nil: none
+	*scratch                     // set with the slot
 }
 
-// scratch is memory for an answer with counts.
+// scratch is reusable memory for a response with counts.
 type scratch struct {
 	posts []uint64
 	body  []byte
 }
 
-// work takes a slot for a request that can be answered at once.
+// work takes a slot for a request that can be processed at once.
 func (a *api) work(q *request) error {
 	if !q.take(a.working) {
 		return unavailable(problem.TooManyRequests(
@@ -168,8 +167,8 @@ func (a *api) work(q *request) error {
 	return nil
 }
 
-// wait exchanges the slot for one of the requests that wait for min_offset, and are answered under it: those that wait
-// take no slot from those that need not, neither while they wait nor when all of them end at once.
+// wait exchanges the slot for one of the requests that wait for min_offset, which the request then keeps. So the
+// requests that wait take no slots from the others, neither while they wait nor when all of them resume at once.
 func (a *api) wait(q *request) error {
 	if !q.take(a.waiting) {
 		return unavailable(problem.TooManyRequests(
@@ -178,7 +177,7 @@ func (a *api) wait(q *request) error {
 	return nil
 }
 
-// take takes a slot, and then gives back the one that was held.
+// take takes a slot, then releases the one held before.
 func (q *request) take(of *semaphore.Weighted) bool {
 	if !of.TryAcquire(1) {
 		return false
@@ -190,7 +189,7 @@ func (q *request) take(of *semaphore.Weighted) bool {
 	return true
 }
 
-// release gives back what a request holds.
+// release releases what a request holds.
 func (a *api) release(q *request) {
 	if q.slot != nil {
 		q.slot.Release(1)

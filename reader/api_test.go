@@ -24,7 +24,7 @@ import (
 	"kudos/sql"
 )
 
-// succeeds is a request for each operation that is answered with a success.
+// succeeds has a successful request for each operation.
 var succeeds = map[string]string{
 	"getLikes":           likesOf1 + "?min_offset=0",
 	"getManyLikes":       "/v1/likes?post_ids=1,2&min_offset=0:1,1:2",
@@ -43,7 +43,7 @@ var succeeds = map[string]string{
 func TestDocumentIsWhatIsServed(t *testing.T) {
 	r := withRankings(t)
 	r.history = hours(new(asked))
-	const elsewhere = "stream" // is not the API's
+	const elsewhere = "stream" // not part of api
 	r.doc.RequireServed(t, r.routes(), elsewhere)
 	for path, item := range r.doc.Paths.Map() {
 		for method, operation := range item.Operations() {
@@ -61,7 +61,7 @@ func TestDocumentIsWhatIsServed(t *testing.T) {
 	}
 }
 
-// requireCount wants so many requests to have been counted.
+// requireCount requires n counted requests.
 func (r *rig) requireCount(n int, route, method, code string) {
 	r.T.Helper()
 	labels := []string{"route", route, "method", method, "code", code}
@@ -97,7 +97,7 @@ func TestNotFoundAndNotAllowed(t *testing.T) {
 	}
 }
 
-// HEAD is answered as GET is, without the body.
+// HEAD is answered like GET, without the body.
 func TestHead(t *testing.T) {
 	server := httptest.NewServer(newRig(t, nil, nil).api)
 	defer server.Close()
@@ -208,14 +208,14 @@ func (f *flatLikes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, er
 	return f.counts[:len(posts)], f.asOf[:1], nil
 }
 
-// unread is a connection that nobody reads from.
+// unread is a connection that nobody reads.
 type unread struct{ header http.Header }
 
 func (u *unread) Header() http.Header         { return u.header }
 func (u *unread) WriteHeader(int)             {}
 func (u *unread) Write(b []byte) (int, error) { return len(b), nil }
 
-// What an answer costs beside the copy and net/http's own.
+// BenchmarkAPI measures a response without the costs of the view and of net/http.
 func BenchmarkAPI(b *testing.B) {
 	likes := &flatLikes{newFakeLikes(), make([]schema.Counts, wire.MaxPosts),
 		[]wire.Position{{Partition: 3, Offset: 1018}}}
@@ -244,7 +244,7 @@ func BenchmarkAPI(b *testing.B) {
 	}
 }
 
-// FuzzAPI: whatever is asked for is answered as the document says.
+// FuzzAPI checks that every response is as documented.
 func FuzzAPI(f *testing.F) {
 	shared := newRig(f, func(o *Options) { o.MaxWait = 0 }, hours(new(asked)))
 	f.Add("GET", likesOf1, "min_offset=7", "")
@@ -279,7 +279,7 @@ func FuzzAPI(f *testing.F) {
 	})
 }
 
-// FuzzPageToken: what is no token is refused, and a token is what it was made of.
+// FuzzPageToken checks that invalid tokens are rejected, and that valid ones contain what they were made of.
 func FuzzPageToken(f *testing.F) {
 	f.Add(newPageToken(1, 7), uint64(1))
 	f.Add(newPageToken(1<<64-1, 1<<64-1), uint64(1<<64-1))

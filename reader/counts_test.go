@@ -29,8 +29,8 @@ func TestCounts(t *testing.T) {
 		RequireHeader("Cache-Control", "public, max-age=1").RequireHeader("Kudos-As-Of", "1:20")
 	require.Regexp(t, `^W/"[0-9a-f]{1,16}"$`, a.Header.Get("ETag"))
 	for post, want := range map[string]string{
-		"2":                    `"likes":-1,"dislikes":0`,                 // a count below 0 is a defect to be seen
-		"99":                   `{"post_id":"99","likes":0,"dislikes":0,`, // a post that nobody ever liked
+		"2":                    `"likes":-1,"dislikes":0`,                 // a defect that must be visible
+		"99":                   `{"post_id":"99","likes":0,"dislikes":0,`, // a post that was never liked
 		"18446744073709551615": `{"post_id":"18446744073709551615","likes":1152921504606846976,`,
 		"007":                  `{"post_id":"7"`,
 	} {
@@ -52,7 +52,7 @@ func TestManyCounts(t *testing.T) {
 
 	list := strings.TrimSuffix(strings.Repeat("1,", wire.MaxPosts), ",")
 	long := r.get("/v1/likes?post_ids=" + list)
-	long.RequireHeader("Content-Length", fmt.Sprint(len(long.Body))) // it goes out whole
+	long.RequireHeader("Content-Length", fmt.Sprint(len(long.Body))) // it is not chunked
 	for _, a := range []apikit.Answer{long, r.post(byBody, `{"post_ids":[`+list+`]}`)} {
 		var many struct{ Posts []wire.PostLikes }
 		a.Decode(&many)
@@ -60,7 +60,7 @@ func TestManyCounts(t *testing.T) {
 	}
 }
 
-// The entity tag is of what was asked for: as_of moves with every event.
+// The entity tag does not cover as_of, which changes with every event.
 func TestETag(t *testing.T) {
 	for _, target := range []string{likesOf1, "/v1/likes?post_ids=1,2"} {
 		r := newRig(t, nil, nil)
@@ -88,7 +88,7 @@ func TestCacheMaxAge(t *testing.T) {
 	}
 }
 
-// A body that does not come whole is not read as a shorter one.
+// A truncated body is not read as a shorter one.
 func TestUnreadBodies(t *testing.T) {
 	r := newRig(t, nil, nil)
 	post := func(err error) apikit.Answer {
@@ -99,7 +99,7 @@ func TestUnreadBodies(t *testing.T) {
 	post(io.ErrUnexpectedEOF).RequireProblem(http.StatusBadRequest, "invalid-request", "")
 }
 
-// asks are the requests, target and body, that may wait for an event of post 1 at OFFSET.
+// asks are the requests (target and body) that may wait for an event of post 1 at OFFSET.
 var asks = map[string][2]string{
 	"one":      {likesOf1 + "?min_offset=OFFSET", ""},
 	"many":     {"/v1/likes?post_ids=1,2&min_offset=0:5,1:OFFSET", ""},
@@ -117,10 +117,10 @@ func (r *rig) askFor(request [2]string, offset int64) apikit.Answer {
 	return r.get(at.Replace(request[0]))
 }
 
-// longWait is longer than the test has patience.
+// longWait is longer than the test's patience.
 func longWait(o *Options) { o.MaxWait, o.WriteTimeout = patience, 2*patience }
 
-// A client that passes on the offset of its like reads an answer that has the like.
+// A client that passes the offset of its like gets a response that includes the like.
 func TestReadYourOwnLike(t *testing.T) {
 	for name, ask := range asks {
 		t.Run(name, func(t *testing.T) {
@@ -183,18 +183,19 @@ func TestInternal(t *testing.T) {
 	require.Contains(t, r.logged.String(), likesOf1)
 }
 
-// A post with user buckets is in several partitions: a place names one of them, unless the user tells which.
+// A post with user buckets is in several partitions: min_offset must name one of them, unless the request names the
+// user.
 func TestPlacesOfASharedPost(t *testing.T) {
 	r := newRig(t, nil, nil)
 	target := fmt.Sprintf("/v1/posts/%d/", sharedPost)
 	r.likes.set(func() { r.likes.mu.counts[sharedPost] = schema.Counts{Likes: 7} })
 	r.get(target+"likes?min_offset=3:39").
 		RequireJSON(200, `{"post_id":"77","likes":7,"dislikes":0,"as_of":{"partition":1,"offset":20}}`).
-		RequireHeader("Kudos-As-Of", "1:20,3:40") // each partition that it is in
+		RequireHeader("Kudos-As-Of", "1:20,3:40") // each of its partitions
 	require.Empty(t, r.likes.mu.waits)
 
 	for user, home := range map[uint64]int32{8: 1, 9: 3} {
-		at := int64(20 * (1 + home/2)) // where the copy is
+		at := int64(20 * (1 + home/2)) // the view's position
 		r.get(fmt.Sprintf("%slikes/%d?min_offset=%d", target, user, at-1)).Require(200)
 		require.Empty(t, r.likes.mu.waits)
 	}
@@ -202,8 +203,8 @@ func TestPlacesOfASharedPost(t *testing.T) {
 	require.Equal(t, wire.Position{Partition: 3, Offset: 41}, <-r.likes.mu.waits)
 }
 
-// TestAnswersAreOfOneMoment: while events come in all the time, each answer is what a copy that stands still at its
-// position answers, and the next one is of a later position.
+// TestAnswersAreOfOneMoment checks that while events arrive continuously, each response is what a view that stopped at
+// its position returns, and that the next one has a later position.
 func TestAnswersAreOfOneMoment(t *testing.T) {
 	targets := map[string][2]string{
 		"one now":      {likesOf1, ""},
@@ -217,7 +218,7 @@ func TestAnswersAreOfOneMoment(t *testing.T) {
 	for name, ask := range targets {
 		t.Run(name, func(t *testing.T) {
 			r, still := newRig(t, nil, nil), newRig(t, nil, nil)
-			r.likes.beforeLook = r.likes.move // an event comes before each look
+			r.likes.beforeLook = r.likes.move // an event arrives before each read
 			for range 3 {
 				a := r.askFor(ask, 1).Require(200)
 				asOf := position.FindStringSubmatch(a.Body)
@@ -236,11 +237,10 @@ func TestAnswersAreOfOneMoment(t *testing.T) {
 	}
 }
 
-// floodSlots is reader.max_concurrent_requests of these tests.
+// floodSlots is reader.max_concurrent_requests in these tests.
 const floodSlots = 4
 
-// Requests that wait for min_offset take no slot from those that need not wait, and none waits for what is not
-// in likes.
+// Requests that wait for min_offset take no slots from others, and none waits for an event that is not in likes.
 func TestRegressFarMinOffset(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		r := newRig(t, func(o *Options) { longWait(o); o.MaxConcurrentRequests = floodSlots }, nil)
@@ -280,7 +280,7 @@ func TestRegressFarMinOffset(t *testing.T) {
 	})
 }
 
-// A request whose body does not come takes no slot.
+// A request whose body does not arrive takes no slot.
 func TestRegressUnfinishedBodies(t *testing.T) {
 	r := startRole(t, func(o *Options) {
 		o.MaxConcurrentRequests, o.ReadTimeout, o.WriteTimeout = floodSlots, 2*patience, 4*patience
@@ -292,7 +292,7 @@ func TestRegressUnfinishedBodies(t *testing.T) {
 	r.get("/v1/posts").RequireProblem(http.StatusNotFound, "not-found", "")
 }
 
-// Every answer that waits for min_offset says so if there is no such event.
+// Every request that waits for min_offset gets an error if there is no such event.
 func TestBeyondEnd(t *testing.T) {
 	r := newRig(t, longWait, nil)
 	r.likes.mu.beyondEnd = &view.BeyondEndError{Want: wire.Position{Partition: 3, Offset: 1001}, End: 40}

@@ -14,9 +14,8 @@ import (
 	"kudos/schema"
 )
 
-// cover refuses a request that is not valid, and waits, MaxWait at most, until the copy is as of these positions or
-// later. It does not wait for what is beyond the end of likes. A position without a partition is in the only one of
-// homes.
+// cover rejects an invalid request, and waits, at most MaxWait, until the view covers these positions. It does not wait
+// for a position beyond the end of likes. A position without a partition is in the only one that homes returns.
 func (a *api) cover(q *request, want []wire.Position, homes func() ([]int32, error)) error {
 	if err := q.refusal(); err != nil {
 		return err
@@ -64,12 +63,12 @@ func (a *api) cover(q *request, want []wire.Position, homes func() ([]int32, err
 	return nil
 }
 
-// coverPost is cover of events of one post.
+// coverPost is cover for events of one post.
 func (a *api) coverPost(q *request, want []wire.Position, post uint64) error {
 	return a.cover(q, want, func() ([]int32, error) { return a.likes.Homes(post) })
 }
 
-// missing returns those of the positions that the copy is not as of yet.
+// missing returns the positions that the view does not cover yet.
 func (a *api) missing(want []wire.Position) (missing []wire.Position, err error) {
 	if len(want) == 0 {
 		return nil, nil
@@ -90,13 +89,13 @@ func (a *api) missing(want []wire.Position) (missing []wire.Position, err error)
 	return missing, nil
 }
 
-// invalidMinOffset refuses a min_offset that is well-formed and never covered.
+// invalidMinOffset rejects a min_offset that is well-formed but can never be covered.
 func invalidMinOffset(format string, args ...any) error {
 	wrong := problem.FieldError{Field: minOffset, Reason: query.OutOfRange, Detail: fmt.Sprintf(format, args...)}
 	return refuse(problem.InvalidRequest(wrong))
 }
 
-// notCovered says how far the partitions are that were waited for.
+// notCovered says how far the partitions of want are.
 func (a *api) notCovered(want []wire.Position) error {
 	no := unavailable(problem.New(http.StatusServiceUnavailable, "not-covered", "The event is not here yet",
 		"the reader has not come to %s within %s (reader.max_wait); as_of is how far it is",

@@ -15,12 +15,12 @@ import (
 // sharedPost is in two partitions.
 const sharedPost = 77
 
-// fakeLikes is a copy of a state table of four partitions. A post is in that of its remainder.
+// fakeLikes is a view of a state table of four partitions. A post is in partition id mod 4.
 type fakeLikes struct {
-	beforeLook func() // at whatever has a position
+	beforeLook func() // called before each read with a position
 	mu         struct {
 		sync.Mutex
-		partitions  error // why their number is not known
+		partitions  error // why the number is unknown
 		asOf        [4]int64
 		notReady    [4]error
 		counts      map[uint64]schema.Counts
@@ -91,7 +91,7 @@ func (f *fakeLikes) asOf(partition int32) (wire.Position, error) {
 func (f *fakeLikes) Wait(ctx context.Context, want wire.Position) error {
 	select {
 	case f.mu.waits <- want:
-	default: // nobody looks
+	default: // nobody reads it
 	}
 	for {
 		f.mu.Lock()
@@ -203,7 +203,7 @@ func (f fakeHistory) LikesByHour(
 	return f(ctx, region, from, to)
 }
 
-// move adds an event to each partition: whatever is then told has the offset of that event in it.
+// move adds an event to each partition. What is read then reflects the offset of that event.
 func (f *fakeLikes) move() {
 	f.set(func() {
 		for p := range f.mu.asOf {

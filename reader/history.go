@@ -14,8 +14,8 @@ import (
 
 // history is what the API needs of MySQL (sql.Shards).
 type history interface {
-	// LikesByHour has the hours of event time from `from` to before `to` that have rows,
-	// in order. schema.Global is all regions together.
+	// LikesByHour returns the hours of event time from `from` (inclusive) to `to` (exclusive) that have rows, in order.
+	// schema.Global is all regions together.
 	LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error)
 }
 
@@ -25,7 +25,7 @@ const (
 	maxIntervals   = 1000
 )
 
-// getLikesOverTime answers likes by hour or day.
+// getLikesOverTime returns likes by hour or day.
 func (a *api) getLikesOverTime(q *request) (reply, error) {
 	region := q.Region("region", q.Value("region"))
 	name := q.OneOf("interval", "hour", "hour", "day")
@@ -47,7 +47,7 @@ func (a *api) getLikesOverTime(q *request) (reply, error) {
 	})
 }
 
-// span reads from and to, and rounds them outwards to the interval (UTC).
+// span reads from and to, and extends them to whole intervals (UTC).
 func (q *request) span(interval, otherwise time.Duration, now time.Time) (from, to time.Time) {
 	before := len(q.Wrong())
 	to = q.time("to", now.UTC())
@@ -78,13 +78,13 @@ func (q *request) time(name string, otherwise time.Time) time.Time {
 	case err != nil:
 		q.Refuse(name, string(schema.Undecodable),
 			"%.40q is not a time, as 2026-11-21T10:00:00Z (a + is written %%2B)", s)
-	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // span stays within what time.Duration can say
+	case t.UTC().Year() < 1970 || t.UTC().Year() > 2200: // keeps spans within time.Duration
 		q.Refuse(name, query.OutOfRange, "%.40q is not between 1970 and 2200", s)
 	}
 	return t.UTC()
 }
 
-// likesByHour asks MySQL, within a bound of its own. It logs once that MySQL fails, and once that it answers again.
+// likesByHour queries MySQL, with its own timeout. It logs once when MySQL fails, and once when it recovers.
 func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 	if a.history == nil {
 		return nil, refuse(problem.New(http.StatusServiceUnavailable, "no-mysql", "This reader has no MySQL",
@@ -94,7 +94,7 @@ func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to ti
 	defer cancel()
 	hours, err := a.history.LikesByHour(bounded, region, from, to)
 	if err != nil {
-		if ctx.Err() == nil && !a.historyAway.Swap(true) { // else it is the client that is gone
+		if ctx.Err() == nil && !a.historyAway.Swap(true) { // otherwise the client is gone
 			a.log.Warn("likes over time cannot be answered", "err", err)
 		}
 		return nil, unavailable(problem.New(http.StatusServiceUnavailable, "mysql-away", "MySQL does not answer",
@@ -107,7 +107,7 @@ func (a *api) likesByHour(ctx context.Context, region schema.Region, from, to ti
 	return hours, nil
 }
 
-// points puts the hours into their intervals, of which each is there.
+// points adds up the hours by interval. Every interval is present, also without likes.
 func points(hours []sql.HourLikes, from, to time.Time, interval time.Duration) []wire.TimeLikes {
 	list := make([]wire.TimeLikes, to.Sub(from)/interval)
 	for i := range list {

@@ -15,7 +15,7 @@ const (
 	maxPageSize         = 1000
 )
 
-// getReaction answers what a user has for a post.
+// getReaction returns a user's reaction to a post.
 func (a *api) getReaction(q *request) (reply, error) {
 	post, user, covered := q.PathID("post_id"), q.PathID("user_id"), q.minOffset()
 	err := a.cover(q, covered, func() ([]int32, error) { return a.likes.HomesOfUser(post, user) })
@@ -34,7 +34,7 @@ func (a *api) getReaction(q *request) (reply, error) {
 	return encode(q, private, body)
 }
 
-// listLikers answers a page of the users who like a post.
+// listLikers returns a page of the users who like a post.
 func (a *api) listLikers(q *request) (reply, error) {
 	post, limit, covered := q.PathID("post_id"), q.Number(pageSize, maxPageSize, defaultPageSize), q.minOffset()
 	var after uint64
@@ -51,15 +51,15 @@ func (a *api) listLikers(q *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	page := wire.Likers{PostID: post, Likers: append([]wire.Liker{}, likers...), AsOf: asOf} // [] and not null
+	page := wire.Likers{PostID: post, Likers: append([]wire.Liker{}, likers...), AsOf: asOf} // [], not null
 	if next != 0 {
 		page.NextPageToken = newPageToken(post, next)
 	}
 	return encode(q, private, page)
 }
 
-// A page token is version, post and the user after whom the page begins (8 bytes each, big-endian), and a checksum of
-// that: one that is made up, or is another post's, is refused instead of answered with some page.
+// A page token is the version, the post, the user after whom the page begins (8 bytes each, big-endian), and a checksum
+// of these: a token that is made up, or is another post's, is rejected instead of giving some page.
 const (
 	pageTokenVersion = 1
 	pageTokenSize    = 1 + 8 + 8 + 4
@@ -73,7 +73,7 @@ func newPageToken(post, after uint64) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parsePageToken says what is wrong with the token, "" if nothing is.
+// parsePageToken parses a token. wrong says what is wrong with it, or is "".
 func parsePageToken(token string, post uint64) (after uint64, wrong string) {
 	const none = "is not the next_page_token of a page"
 	const content = pageTokenSize - 4

@@ -180,13 +180,13 @@ func TestWithoutReactions(t *testing.T) {
 	r.get(likesOf1).Require(200)
 }
 
-// asked is what MySQL was asked for.
+// asked is the last query to MySQL.
 type asked struct {
 	region   schema.Region
 	from, to time.Time
 }
 
-// hours is a MySQL that has these.
+// hours is a MySQL with these hours.
 func hours(into *asked, have ...sql.HourLikes) fakeHistory {
 	return func(_ context.Context, region schema.Region, from, to time.Time) ([]sql.HourLikes, error) {
 		*into = asked{region, from, to}
@@ -244,14 +244,14 @@ func TestNoMySQL(t *testing.T) {
 	r.get(overTime).RequireProblem(503, "no-mysql", "mysql.dsn")
 }
 
-// MySQL being away is told in a bounded time, without what its errors may hold, and logged once.
+// If MySQL is unavailable, the error comes in bounded time, without the content of MySQL's error, and is logged once.
 func TestMySQLAway(t *testing.T) {
 	away := true
 	history := fakeHistory(func(ctx context.Context, _ schema.Region, _, _ time.Time) ([]sql.HourLikes, error) {
 		if !away {
 			return nil, nil
 		}
-		<-ctx.Done() // for ever, were it not bounded
+		<-ctx.Done() // forever, unless bounded
 		return nil, errors.New("no route to 10.0.0.7")
 	})
 	r := newRig(t, func(o *Options) {

@@ -11,7 +11,7 @@ import (
 	"kudos/reader/view"
 )
 
-// viewCollector shows the copy of the state table as metrics.
+// viewCollector exports the view of the state table as metrics.
 type viewCollector struct{ likes *view.Likes }
 
 func viewDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -39,7 +39,7 @@ func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	n, _ := c.likes.Partitions() // none: not known yet
+	n, _ := c.likes.Partitions() // 0 while not known
 	for p := range n {
 		partition := strconv.Itoa(int(p))
 		asOf, err := c.likes.AsOf(p)
@@ -85,7 +85,7 @@ func newAPIMetrics(reg prometheus.Registerer) (*apiMetrics, error) {
 	return m, errors.Join(reg.Register(m.requests), reg.Register(m.seconds))
 }
 
-// counted counts a route's requests, and how long they took.
+// counted counts and times a route's requests.
 func (m *apiMetrics) counted(route string, next http.Handler) http.Handler {
 	if route == "/" {
 		route = "other"

@@ -10,46 +10,47 @@ import (
 	"kudos/httpserver"
 )
 
-// Options of the reader role. config/kudos.example.yaml says more about each.
+// Options configure the reader. config/kudos.example.yaml says more about each.
 type Options struct {
-	// HTTPAddr is where to listen, host:port; port 0 takes a free one. There is no authentication here: whoever reaches
-	// the address can read everything.
+	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. The reader has no authentication:
+	// whoever reaches the address can read everything.
 	HTTPAddr string `mapstructure:"http_addr"`
-	TLSCert  string `mapstructure:"tls_cert"` // a PEM file, read again when it changes; "": plain HTTP
+	TLSCert  string `mapstructure:"tls_cert"` // PEM file, reloaded when it changes; "": plain HTTP
 	TLSKey   string `mapstructure:"tls_key"`
-	// StateDir has the local copies of the state table and of trending, a directory per partition. It is a cache:
-	// deleting it costs a recovery from Kafka and nothing else.
+	// StateDir has the views of the state table and of trending, with a directory per partition. It is a cache:
+	// deleting it only costs a recovery from Kafka.
 	StateDir   string `mapstructure:"state_dir"`
-	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the copies' block cache, for all partitions
-	Reactions  bool   `mapstructure:"reactions"`   // keep who likes what; false: only counts are kept and answered
+	CacheBytes int64  `mapstructure:"cache_bytes"` // memory of the views' block cache, for all partitions
+	Reactions  bool   `mapstructure:"reactions"`   // keep who likes what; false: only counts
 
-	MaxWait time.Duration `mapstructure:"max_wait"` // of an answer for min_offset
-	// CacheMaxAge is how long browsers and caches may show counts and rankings without asking again; whole seconds.
-	// 0: they always ask (an ETag makes it cheap).
+	MaxWait time.Duration `mapstructure:"max_wait"` // of a response for min_offset
+	// CacheMaxAge is how long browsers and caches may use counts and rankings without revalidating; whole seconds. 0:
+	// they always revalidate (an ETag makes it cheap).
 	CacheMaxAge time.Duration `mapstructure:"cache_max_age"`
-	// MaxConcurrentRequests is how many requests are worked on concurrently, not counting streams, and how many more
+	// MaxConcurrentRequests is how many requests may be processed concurrently, not counting streams, and how many more
 	// may wait for min_offset; others get 429. A request counts once its body has arrived.
 	MaxConcurrentRequests int `mapstructure:"max_concurrent_requests"`
 
-	MaxStreams         int           `mapstructure:"max_streams"`          // of live streams (30 KB each); more get 429
+	MaxStreams         int           `mapstructure:"max_streams"`          // live streams (30 KB each); more get 429
 	LiveInterval       time.Duration `mapstructure:"live_interval"`        // between messages about a changing value
-	HeartbeatInterval  time.Duration `mapstructure:"heartbeat_interval"`   // between writes to a stream without news
-	StreamWriteTimeout time.Duration `mapstructure:"stream_write_timeout"` // of a client to accept what is written
-	// Origins are the web pages of other hosts that may ask from a browser, such as https://www.example.com; "*": all.
+	HeartbeatInterval  time.Duration `mapstructure:"heartbeat_interval"`   // between heartbeats of a stream
+	StreamWriteTimeout time.Duration `mapstructure:"stream_write_timeout"` // for a client to accept a write
+	// Origins are the origins of web pages that may send requests from a browser, such as https://www.example.com; "*":
+	// all.
 	Origins []string `mapstructure:"origins"`
 
 	Dashboard bool `mapstructure:"dashboard"` // serve it at /
-	// ProducerURL is where the dashboard's like button sends likes, as a browser reaches it; the producer must list the
-	// dashboard's origin in producer.origins. Empty: there is no button.
+	// ProducerURL is where the dashboard's like button sends likes, as a browser reaches it; producer.origins must list
+	// the dashboard's origin. Empty: no button.
 	ProducerURL string `mapstructure:"producer_url"`
 
 	ReadTimeout     time.Duration `mapstructure:"read_timeout"`     // of a request
-	WriteTimeout    time.Duration `mapstructure:"write_timeout"`    // of an answer, from the request's headers on
-	IdleTimeout     time.Duration `mapstructure:"idle_timeout"`     // of a kept connection
+	WriteTimeout    time.Duration `mapstructure:"write_timeout"`    // of a response, from the request's headers on
+	IdleTimeout     time.Duration `mapstructure:"idle_timeout"`     // of a keep-alive connection
 	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"` // of the requests in flight after SIGTERM
 }
 
-// DefaultOptions suit a production reader, but for the address, which only this machine can reach.
+// DefaultOptions suit production, except for the address, which is loopback.
 func DefaultOptions() Options {
 	return Options{
 		HTTPAddr:              "127.0.0.1:8081",
@@ -72,7 +73,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns everything that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
 	check := func(ok bool, key, format string, args ...any) {

@@ -10,7 +10,7 @@ import (
 	"kudos/schema"
 )
 
-// listRankings answers which rankings there are.
+// listRankings returns which rankings exist.
 func (a *api) listRankings(q *request) (reply, error) {
 	if err := q.refusal(); err != nil {
 		return reply{}, err
@@ -26,13 +26,13 @@ func (a *api) listRankings(q *request) (reply, error) {
 	return encode(q, a.public, body)
 }
 
-// getTrending answers the newest ranking of a region and window.
+// getTrending returns the newest ranking of a region and window.
 func (a *api) getTrending(q *request) (reply, error) {
 	region, window := q.Region("region", q.Request.PathValue("region")), q.Window("window")
 	return a.ranking(q, region, window)
 }
 
-// getLeaderboard answers the most liked posts of the day or of all time.
+// getLeaderboard returns the most liked posts of the day or of all time.
 func (a *api) getLeaderboard(q *request) (reply, error) {
 	region := q.Region("region", q.Value("region"))
 	period := q.OneOf("period", schema.LeaderboardAll, schema.LeaderboardDay, schema.LeaderboardAll)
@@ -57,7 +57,7 @@ func (a *api) ranking(q *request, region schema.Region, window string) (reply, e
 	return r, err
 }
 
-// getStats answers totals, and how far behind the reader is.
+// getStats returns totals and the reader's lag.
 func (a *api) getStats(q *request) (reply, error) {
 	if err := q.refusal(); err != nil {
 		return reply{}, err

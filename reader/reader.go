@@ -1,8 +1,8 @@
-// Package reader answers reads: counts, who likes what, rankings and history over HTTP, and all of it live
-// (openapi.yaml describes it).
+// Package reader serves reads over HTTP: counts, who likes what, rankings and history, all of it also live
+// (openapi.yaml describes the API).
 //
-// It keeps the state table and the topic trending as local copies, and asks MySQL only for likes over time. Each answer
-// is as of a definite position in the log.
+// It keeps local views of the state table and of the topic trending, and queries MySQL only for likes over time. Each
+// response names the position in the log that it reflects, exactly.
 //
 //	latest-like-action-table ─► view.Likes ────┬─► API (counts, likers, reactions)
 //	trending ─────────────────► view.Rankings ─┼─► API (rankings)
@@ -28,7 +28,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Reader is the role.
+// Reader is the reader role.
 type Reader struct {
 	options  Options
 	db       *sql.Shards // nil: no likes over time
@@ -39,7 +39,7 @@ type Reader struct {
 	*httpserver.Server
 }
 
-// New does no I/O. Without a database the reader does not answer likes over time. The metrics are registered with reg.
+// New does no I/O. Without a database, likes over time are not available. The metrics are registered with reg.
 func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg prometheus.Registerer) (*Reader, error) {
 	if err := errors.Join(o.Validate(), kafka.Validate()); err != nil {
 		return nil, fmt.Errorf("reader options: %w", err)
@@ -72,7 +72,7 @@ func New(o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger, reg p
 	}
 	r.Server = httpserver.NewServer(httpserver.Config{
 		Name: "reader", Key: "reader.http_addr", Addr: o.HTTPAddr, TLSCert: o.TLSCert, TLSKey: o.TLSKey,
-		Says: "answering", // benchmarks find the address by it (package bench)
+		Says: "answering", // package bench finds the address by this message
 		HTTP: &http.Server{
 			Handler: routes(o, api, r.hub), MaxHeaderBytes: maxHeaderBytes,
 			ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, IdleTimeout: o.IdleTimeout,
@@ -107,7 +107,7 @@ func routes(o Options, api, hub http.Handler) http.Handler {
 	return mux
 }
 
-// Ready is nil when everything can be read, and otherwise says what cannot, and how far it is.
+// Ready returns nil when everything can be read. Otherwise the error says what cannot, and how far it is.
 func (r *Reader) Ready() error {
 	if err := r.Server.Ready(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r *Reader) Ready() error {
 	return errors.Join(r.likes.Ready(), r.rankings.Ready())
 }
 
-// Run listens and serves.
+// Run listens on HTTPAddr and serves.
 func (r *Reader) Run(ctx context.Context) error {
 	ln, err := r.Listen(ctx)
 	if err != nil {
@@ -124,10 +124,10 @@ func (r *Reader) Run(ctx context.Context) error {
 	return r.Serve(ctx, ln)
 }
 
-// Serve serves on a listener until ctx ends or something fails for good. Then it closes the streams, lets the requests
-// in flight end, within ShutdownTimeout, and leaves nothing running. Serve, or Run, once.
+// Serve serves on ln until ctx ends or something fails for good. Then it closes the streams, waits at most
+// ShutdownTimeout for the requests in flight, and leaves nothing running. Call Serve or Run, once.
 func (r *Reader) Serve(ctx context.Context, ln net.Listener) error {
-	// The copies outlive the requests that read them.
+	// The views outlive the requests that read them.
 	copies, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	run := []func(context.Context) error{

@@ -17,18 +17,19 @@ import (
 	"kudos/stream/kafka"
 )
 
-// foldedTo is the offset in likes that the state table of these tests is as of; its partitions end at likesEnd.
+// foldedTo is the offset in likes that the state table of these tests reflects; the partitions of likes end at
+// likesEnd.
 const foldedTo, likesEnd = 10, foldedTo + 5
 
 // roleRig is a reader that runs against an embedded broker, without MySQL.
 type roleRig struct {
 	*Reader
 	*apikit.Role
-	inHand chan struct{} // has one for each request whose answer has begun
+	inHand chan struct{} // gets one for each request whose response has begun
 }
 
-// broker is an embedded one, as the fold has left it: post 1 has three likes, in whichever of the two partitions it is.
-// Some events are not folded yet.
+// broker is an embedded broker, as the fold has left it: post 1 has three likes, in whichever of the two partitions it
+// is. Some events are not folded yet.
 func broker(t *testing.T) kafka.Options {
 	t.Helper()
 	const partitions = 2
@@ -50,7 +51,7 @@ func broker(t *testing.T) kafka.Options {
 	return kafka
 }
 
-// newRole makes a reader that change has set up, and does not run it.
+// newRole returns a reader with options set by change; it does not run.
 func newRole(t *testing.T, change func(*Options)) *roleRig {
 	t.Helper()
 	o := DefaultOptions()
@@ -79,7 +80,7 @@ func startRole(t *testing.T, change func(*Options)) *roleRig {
 	return r
 }
 
-// get is the whole answer to a GET.
+// get returns the response to a GET.
 func (r *roleRig) get(path string, headers ...string) apikit.Answer {
 	r.T.Helper()
 	return r.Send(http.MethodGet, path, "", headers...)
@@ -150,8 +151,8 @@ func TestReaderWithoutDashboard(t *testing.T) {
 	r.get(likesOf1).Require(200)
 }
 
-// At shutdown nothing new is taken and streams end; a request that waits for its event is
-// answered all the same, from copies that are still there.
+// At shutdown the reader accepts nothing new and streams end. A request that waits for its event is still answered,
+// from views that still exist.
 func TestReaderShutdownAnswersWhatIsInHand(t *testing.T) {
 	r := startRole(t, func(o *Options) { o.MaxWait = time.Second })
 	stream := r.openStream()
@@ -169,7 +170,7 @@ func TestReaderShutdownAnswersWhatIsInHand(t *testing.T) {
 	r.End()
 }
 
-// A request that waits longer than shutdown may take is cut off, and Run says so.
+// A request that waits longer than the shutdown timeout is cut off, and Run reports it.
 func TestReaderShutdownIsBounded(t *testing.T) {
 	r := startRole(t, func(o *Options) { longWait(o); o.ShutdownTimeout = 50 * time.Millisecond })
 	cut := r.getLater(likesOf1 + "?min_offset=11")
@@ -182,7 +183,7 @@ func TestReaderShutdownIsBounded(t *testing.T) {
 func TestReaderRunRefuses(t *testing.T) {
 	r := startRole(t, nil)
 	require.EqualError(t, r.Run(t.Context()), "reader: Run was called twice")
-	r.get(likesOf1).Require(200) // the first goes on
+	r.get(likesOf1).Require(200) // the first continues
 	taken := newRole(t, func(o *Options) { o.HTTPAddr = r.Addr() })
 	require.ErrorContains(t, taken.Run(t.Context()),
 		"reader: listening on "+r.Addr()+" (set reader.http_addr to a free host:port): ")
@@ -203,8 +204,8 @@ func TestNewReaderRefuses(t *testing.T) {
 	require.ErrorContains(t, create(DefaultOptions(), "localhost:9092"), "registering the metrics")
 }
 
-// With a certificate everything is answered over HTTPS, streams too, and over nothing else: one that is not there is
-// no reason to answer in plain HTTP.
+// With a certificate everything, streams included, is served over HTTPS only. If its files are missing, the reader must
+// not fall back to plain HTTP.
 func TestReaderTLS(t *testing.T) {
 	client, cert, key := apikit.TLSFiles(t)
 	r := newRole(t, func(o *Options) { o.TLSCert, o.TLSKey = "/nowhere/cert.pem", "/nowhere/key.pem" })

@@ -14,17 +14,17 @@ import (
 
 const (
 	minOffset = "min_offset"
-	maxOffset = 1<<63 - 2 // of an event: the offset after it can be said too
-	// somePartition stands for the partition of an event that does not name it.
+	maxOffset = 1<<63 - 2 // of an event, so that the offset after it fits too
+	// somePartition is the partition of an event that does not name one.
 	somePartition = -1
 
 	// maxBody is enough for MaxPosts ids and as many offsets, with white space.
 	maxBody = 256 << 10
-	// maxBodies bounds the memory of bodies that are arriving (64 MiB): what that many whole ones take.
+	// maxBodies bounds the memory of unfinished bodies to that of 256 complete ones (64 MiB).
 	maxBodies = 256
 )
 
-// refusal is nil, or has all that is wrong with the request.
+// refusal returns everything that is wrong with the request, or nil.
 func (q *request) refusal() error {
 	if wrong := q.Wrong(); len(wrong) > 0 {
 		return refuse(problem.InvalidRequest(wrong...))
@@ -32,8 +32,8 @@ func (q *request) refusal() error {
 	return nil
 }
 
-// minOffset reads the position of an event that the answer must cover, as the least "as of" that does; none if none is
-// asked for. With one post, the partition may be left out.
+// minOffset parses the position of an event that the response must cover. It returns the smallest as_of that covers it,
+// or none if none is required. With one post, the partition may be omitted.
 func (q *request) minOffset() []wire.Position {
 	s := q.Value(minOffset)
 	if s == "" || strings.Contains(s, ":") && !strings.Contains(s, ",") {
@@ -47,7 +47,7 @@ func (q *request) minOffset() []wire.Position {
 	return []wire.Position{{Partition: somePartition, Offset: int64(n) + 1}}
 }
 
-// minOffsets is minOffset of several events.
+// minOffsets is minOffset for several events.
 func (q *request) minOffsets() (covered []wire.Position) {
 	s := q.Value(minOffset)
 	if s == "" {
@@ -69,7 +69,7 @@ func (q *request) minOffsets() (covered []wire.Position) {
 	return covered
 }
 
-// readBody reads the body of a POST, up to the first thing that is wrong: the posts, and min_offset.
+// readBody parses the posts and min_offset in the body of a POST, up to the first error.
 func (q *request) readBody(raw []byte) (covered []wire.Position) {
 	fields, wrong := problem.ParseFields(raw, "body", query.PostIDs, minOffset)
 	if wrong != nil {
@@ -83,7 +83,7 @@ func (q *request) readBody(raw []byte) (covered []wire.Position) {
 	return q.readPositions(fields[minOffset])
 }
 
-// readIDs reads a JSON array of ids, each a number or a string; raw is valid JSON.
+// readIDs parses a JSON array of ids, each a number or a string; raw is valid JSON.
 func (q *request) readIDs(raw json.RawMessage) []uint64 {
 	list, isArray := bytes.CutPrefix(raw, []byte("["))
 	if !isArray {
@@ -98,13 +98,13 @@ func (q *request) readIDs(raw json.RawMessage) []uint64 {
 	return q.IDs(q.posts[:0], text, wire.MaxPosts, func(item string) string {
 		item = strings.TrimSpace(item)
 		if n := len(item); n >= 2 && item[0] == '"' && item[n-1] == '"' {
-			item = item[1 : n-1] // a string with a comma in it is no id either, whole or in parts
+			item = item[1 : n-1] // a string with a comma is not an id, whole or in parts
 		}
 		return item
 	})
 }
 
-// readPositions reads a JSON array of positions of events.
+// readPositions parses a JSON array of positions of events.
 func (q *request) readPositions(raw json.RawMessage) []wire.Position {
 	var places []struct {
 		Partition *int32 `json:"partition"`

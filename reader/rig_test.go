@@ -24,7 +24,7 @@ const (
 	overTime = "/v1/analytics/likes"
 )
 
-// rig is an API on fakes. Every request and answer is held against openapi.yaml.
+// rig is an API on fakes. Every request and response is validated against openapi.yaml.
 type rig struct {
 	*api
 	*apikit.Role // for its metrics; it does not run
@@ -62,7 +62,7 @@ func (r *rig) get(target string, headers ...string) apikit.Answer {
 	return r.ask(http.MethodGet, target, "", headers...)
 }
 
-// getGone is get of a client that has gone.
+// getGone is get by a client that has disconnected.
 func (r *rig) getGone(target string) apikit.Answer {
 	r.T.Helper()
 	gone, cancel := context.WithCancel(context.Background())
@@ -87,12 +87,12 @@ func (r *rig) askWithin(
 	return a
 }
 
-// hold holds an exchange against the document. A request that is refused as not valid may break it, any other must not.
+// hold validates an exchange against the document. Only a request that is rejected as invalid may violate it.
 func (r *rig) hold(method, target, body string, header http.Header, a apikit.Answer) {
 	r.T.Helper()
 	var broken error
 	found := false
-	// The router takes a / more for the same path.
+	// The router ignores an additional /.
 	if !strings.Contains(a.Body, "urn:kudos:problem:not-found") {
 		broken, found = r.doc.Hold(a, method, target, body, header)
 	}

@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// codecs are what the fold and those that follow it do for every event.
+// codecs are the operations that the fold and its consumers run for every event.
 func codecs() map[string]func() error {
 	event := Event{PostID: 123456789, UserID: 987654321, Action: Like, TimeMs: 1_700_000_000_123,
 		Region: Region{'U', 'S', '-', 'C', 'A'}}
 	key, inProto := AppendPostKey(nil, event.PostID), AppendEvent(nil, &event)
 	inJSON := []byte(`{"post_id":123456789,"user_id":"987654321","action":"LIKE","time_ms":1700000000123,"region":"US-CA"}`)
-	// A hot post's update: changes in four regions within one minute.
+	// The update of a hot post: changes in four regions within one minute.
 	update := &Update{Seq: 1 << 30, Counts: Counts{1 << 20, 1 << 10}, SourceOffset: 1 << 32}
 	for _, r := range []string{"US-CA", "DE", "JP", "BR"} {
 		region, _ := ParseRegion(r)
@@ -47,7 +47,7 @@ func BenchmarkCodecs(b *testing.B) {
 	}
 }
 
-// An allocation for every event would be felt.
+// An allocation per event would be noticeable.
 func TestCodecsDoNotAllocate(t *testing.T) {
 	for name, do := range codecs() {
 		var err error

@@ -1,9 +1,9 @@
-// Package schema holds the wire contracts of kudos: what an event, an update and a state-table entry look like as
-// bytes, which topics there are, and which partition a post belongs to. Bytes come in and values go out, or the
-// reverse; nothing here does I/O, and the package imports nothing else of kudos.
+// Package schema holds the wire contracts of kudos: the encodings of events, updates and state-table entries, the
+// topics and their settings, and the partitioning of posts. It converts between bytes and values, does no I/O, and
+// imports no other package of kudos.
 //
-// The Protobuf messages are declared in proto/kudos/v1. The hot paths read and write them with protowire directly (no
-// allocation, no reflection); tests hold both against the generated code.
+// The Protobuf messages are declared in proto/kudos/v1. Hot paths read and write them directly with protowire (no
+// allocation, no reflection); tests compare both with the generated code.
 package schema
 
 //go:generate go tool -modfile=../tools/go.mod buf generate

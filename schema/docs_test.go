@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheFunctionOfTheDocs: what docs/reading.md gives to those who look for a post's database finds its partition.
+// TestTheFunctionOfTheDocs checks the function in docs/reading.md that finds the partition, and so the database, of a
+// post.
 func TestTheFunctionOfTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/reading.md")
 	require.NoError(t, err)
@@ -60,7 +61,7 @@ func main() {
 	for _, example := range []struct {
 		post      uint64
 		partition int32
-	}{{42, 4}, {43, 2}} { // as the docs say
+	}{{42, 4}, {43, 2}} { // values from the docs
 		require.Equal(t, example.partition, PartitionFor(example.post, 8))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Action is the state that a user wants for a post: a target, not a flip.
+// Action is the state that a user wants for a post. It sets a state; it does not toggle one.
 type Action uint8
 
 const (
@@ -18,32 +18,31 @@ const (
 	Dislike = Action(kudosv1.Action_DISLIKE)
 )
 
-// String returns the name that the JSON form uses.
+// String returns the name used in JSON.
 func (a Action) String() string { return kudosv1.Action(a).String() }
 
 func (a Action) known() bool { return a == Like || a == Unlike || a == Dislike }
 
-// Event is one record of the likes topic. The Go form of kudosv1.LikeEvent.
+// Event is one record of the topic likes, the Go form of kudosv1.LikeEvent.
 type Event struct {
 	PostID, UserID uint64
-	// TimeMs is the event time in Unix milliseconds; 0 in a decoded event means
-	// that the record's timestamp stands for it.
+	// TimeMs is the event time in Unix milliseconds. 0 in a decoded event means that the record's timestamp applies.
 	TimeMs int64
 	Action Action
 	Region Region
-	// RegionMalformed tells a region that was given but is none (Region is then UnknownRegion), to be counted.
+	// RegionMalformed says that the given region was malformed and replaced by UnknownRegion. Such events are counted.
 	RegionMalformed bool
 }
 
 const (
-	// MaxEventBytes is the largest value of an event that is not poison. A constant
-	// and not a setting: instances must judge alike.
+	// MaxEventBytes bounds the value of a valid event. It is a constant, not a setting, because all instances must
+	// classify alike.
 	MaxEventBytes = 4 << 10
-	// MaxAheadMs is how far an event's time may be ahead of its log-append time.
+	// MaxAheadMs is how far an event time may be ahead of the record's log-append time.
 	MaxAheadMs = 60_000
 )
 
-// PoisonReason says in one word why a record can never be an event.
+// PoisonReason is why a record is not a valid event, in one word.
 type PoisonReason string
 
 const (
@@ -53,14 +52,14 @@ const (
 	UnknownAction PoisonReason = "unknown_action"
 	NegativeTime  PoisonReason = "negative_time"
 	OverSize      PoisonReason = "over_size"
-	// Misplaced is a forwarded event that still is in the wrong partition.
+	// Misplaced is a forwarded event that is misrouted nevertheless.
 	Misplaced PoisonReason = "misplaced"
 )
 
-// PoisonReasons lists all of them, for metrics that start at zero.
+// PoisonReasons lists all reasons, for metrics that start at zero.
 var PoisonReasons = []PoisonReason{Undecodable, KeyMismatch, ZeroID, UnknownAction, NegativeTime, OverSize, Misplaced}
 
-// PoisonError is a record that can never be an event. Field is the part of the event at fault, or "" for the whole.
+// PoisonError says why a record is not a valid event. Field is the invalid field, or "" for the whole event.
 type PoisonError struct {
 	Reason PoisonReason
 	Field  string
@@ -74,14 +73,14 @@ func (e *PoisonError) Error() string {
 	return e.Field + ": " + e.Detail
 }
 
-// poison makes the one error that this file returns. Kept out of line: building it is not part of the hot path.
+// poison builds a PoisonError. It is a separate function to keep this code out of the hot path.
 func poison(reason PoisonReason, field, format string, args ...any) error {
 	return &PoisonError{Reason: reason, Field: field, Detail: fmt.Sprintf(format, args...)}
 }
 
-// DecodeEvent reads a record of the likes topic into e; every error is a *PoisonError. A value that starts with '{' is
-// JSON: no LikeEvent in Protobuf can start with that byte (it would be field 15, a group). A nil key is allowed where
-// the value names the post.
+// DecodeEvent decodes a record of the topic likes into e; every error is a *PoisonError. A value that starts with '{'
+// is JSON: no Protobuf LikeEvent can start with that byte (it would be field 15, a group). The key may be nil if the
+// value has the post id.
 func DecodeEvent(key, value []byte, e *Event) error {
 	*e = Event{Region: UnknownRegion}
 	switch {
@@ -114,7 +113,7 @@ func DecodeEvent(key, value []byte, e *Event) error {
 	return e.Check()
 }
 
-// Check says what keeps e from being an event: a *PoisonError or nil.
+// Check returns a *PoisonError if e is not a valid event, or nil.
 func (e *Event) Check() error {
 	switch {
 	case e.PostID == 0:
@@ -129,8 +128,8 @@ func (e *Event) Check() error {
 	return nil
 }
 
-// ResolveTime settles the event's time against the log-append time of its record:
-// absent, it is that time; more than MaxAheadMs ahead, it is capped there.
+// ResolveTime sets the final event time from the log-append time of the record: a missing time becomes the log-append
+// time, and a time more than MaxAheadMs ahead is capped.
 func (e *Event) ResolveTime(appendMs int64) (capped bool) {
 	if e.TimeMs == 0 {
 		e.TimeMs = appendMs
@@ -186,7 +185,7 @@ func (e *Event) setVarint(num protowire.Number, v uint64) {
 	case fieldUserID:
 		e.UserID = v
 	case fieldAction:
-		// An enum is 32 bits: Protobuf drops what is above.
+		// An enum has 32 bits; Protobuf drops the higher ones.
 		e.Action = Action(min(uint32(v), math.MaxUint8))
 	case fieldTimeMs:
 		e.TimeMs = int64(v)
@@ -211,7 +210,7 @@ func AppendEvent(b []byte, e *Event) []byte {
 	return b
 }
 
-// appendVarint leaves a zero out, as proto3 does.
+// appendVarint omits zero, as proto3 does.
 func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b

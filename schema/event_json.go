@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// eventJSON is the JSON form of an event, with the names of the contract and those
-// of Protobuf's own JSON mapping. Raw, so that what is wrong can be told by field.
+// eventJSON is the JSON form of an event, with the field names of the contract and of Protobuf's JSON mapping. Fields
+// are raw, so that an error can name the invalid one.
 type eventJSON struct {
 	PostID  json.RawMessage `json:"post_id"`
 	PostID2 json.RawMessage `json:"postId"`
@@ -42,7 +42,8 @@ func (e *Event) decodeJSON(b []byte) error {
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
 
-// jsonInt reads an integer given as a number or a string (a browser's numbers end at 2^53), under either of two names.
+// jsonInt decodes an integer given as a number or as a string (numbers in browsers are exact only up to 2^53), under
+// either of two names.
 func jsonInt[T int64 | uint64](field string, parse func(string) (T, error), raws ...json.RawMessage) (v T, err error) {
 	given := false
 	for _, raw := range raws {
@@ -70,8 +71,8 @@ func unquote(raw json.RawMessage) []byte {
 	return raw
 }
 
-// jsonAction reads an action's name, or true and false for LIKE and UNLIKE. What is
-// not known stays 0, which Event.Check names.
+// jsonAction decodes the name of an action, or true and false for LIKE and UNLIKE. Anything else is 0, which
+// Event.Check rejects.
 func jsonAction(raw json.RawMessage) Action {
 	switch string(raw) {
 	case `"LIKE"`, "true":
@@ -84,7 +85,7 @@ func jsonAction(raw json.RawMessage) Action {
 	return 0
 }
 
-// jsonRegion takes anything: a region that is none is not a lost like.
+// jsonRegion accepts any value: a malformed region must not lose the like.
 func jsonRegion(raw json.RawMessage) (r Region, malformed bool) {
 	if absent(raw) {
 		return UnknownRegion, false

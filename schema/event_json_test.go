@@ -106,15 +106,15 @@ func TestEventJSONPoison(t *testing.T) {
 		KeyMismatch, "post_id", "is 7 in the value but 8 in the key")
 }
 
-// A long value is quoted in part only: an error must fit a header.
+// An error quotes only part of a long value, because it must fit a header.
 func TestEventJSONQuotesShortly(t *testing.T) {
 	var e Event
 	err := DecodeEvent(nil, []byte(`{"post_id":"`+strings.Repeat("x", 1000)+`"}`), &e)
 	require.Less(t, len(err.Error()), 120)
 }
 
-// What Protobuf's own JSON mapping writes (apart from the region, which it writes as
-// base64 since it is bytes there) is read alike.
+// The output of Protobuf's JSON mapping decodes to the same event, except for the region, which it writes as base64 of
+// the bytes.
 func TestEventJSONAgainstProtojson(t *testing.T) {
 	for _, names := range []protojson.MarshalOptions{{}, {UseProtoNames: true}} {
 		for _, tt := range eventCases {

@@ -5,17 +5,16 @@ import (
 	"math"
 )
 
-// DecodePlainEvent reads an event from JSON as programs write it: an object of the known names, each once, with
-// unsigned numbers (in quotes or not) and texts without escapes. It takes a tenth of the time that encoding/json does.
+// DecodePlainEvent decodes an event from JSON as programs usually write it: an object with known names, each once,
+// unsigned numbers (quoted or not) and strings without escapes. It takes a tenth of the time of encoding/json.
 //
-// If true, DecodeEvent of the same value without a key gives the same event, and the
-// object has no name that events do not have. False tells nothing, and leaves e
-// undefined: the value may be an event all the same, and DecodeEvent says whether.
+// If it returns true, DecodeEvent of the same value without a key gives the same event, and the object has no unknown
+// names. If it returns false, e is undefined, and the value may still be valid: call DecodeEvent.
 func DecodePlainEvent(value []byte, e *Event) bool {
 	return len(value) <= MaxEventBytes && e.decodePlain(value) && e.Check() == nil
 }
 
-// The names of an event's fields, as bits: which of them an object had.
+// Bits for the fields that an object has.
 const (
 	plainPostID = 1 << iota
 	plainUserID
@@ -24,7 +23,6 @@ const (
 	plainRegion
 )
 
-// plainField is the field of a name; 0 is none.
 func plainField(name []byte) int {
 	switch string(name) {
 	case "post_id", "postId":
@@ -88,10 +86,9 @@ func (e *Event) setPlain(field int, c *plainCursor) (ok bool) {
 	return ok
 }
 
-// plainCursor goes through a JSON value, as far as it is plain.
+// plainCursor scans a JSON value as long as it is plain.
 type plainCursor struct{ rest []byte }
 
-// space passes over what JSON allows between two of its parts.
 func (c *plainCursor) space() {
 	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\t' || c.rest[0] == '\n' || c.rest[0] == '\r') {
 		c.rest = c.rest[1:]
@@ -100,7 +97,7 @@ func (c *plainCursor) space() {
 
 func (c *plainCursor) atEnd() bool { c.space(); return len(c.rest) == 0 }
 
-// take passes over a character, if it is next.
+// take consumes a character if it is next.
 func (c *plainCursor) take(char byte) bool {
 	c.space()
 	if len(c.rest) == 0 || c.rest[0] != char {
@@ -110,7 +107,7 @@ func (c *plainCursor) take(char byte) bool {
 	return true
 }
 
-// text takes a string of printable ASCII without escapes, and returns what is between its quotes.
+// text consumes a string of printable ASCII without escapes, and returns it without its quotes.
 func (c *plainCursor) text() ([]byte, bool) {
 	if !c.take('"') {
 		return nil, false
@@ -129,7 +126,7 @@ func (c *plainCursor) text() ([]byte, bool) {
 	return text, true
 }
 
-// word takes a string with its quotes, true or false; nil is anything else.
+// word consumes a string with its quotes, true, or false; it returns nil for anything else.
 func (c *plainCursor) word() []byte {
 	c.space()
 	start := c.rest
@@ -146,7 +143,7 @@ func (c *plainCursor) word() []byte {
 	return start[:len(text)+len(`""`)]
 }
 
-// number takes an unsigned number, in quotes or not.
+// number consumes an unsigned number, quoted or not.
 func (c *plainCursor) number() (n uint64, ok bool) {
 	quoted := c.take('"')
 	digits := 0
@@ -165,7 +162,7 @@ func (c *plainCursor) number() (n uint64, ok bool) {
 		n = n*10 + d
 	}
 	c.rest = c.rest[digits:]
-	// A quote that closes stands at once behind the digits; take would pass over space.
+	// The closing quote must directly follow the digits; take would skip whitespace.
 	if quoted {
 		if len(c.rest) == 0 || c.rest[0] != '"' {
 			return 0, false

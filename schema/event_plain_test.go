@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// knownNames are what an event's JSON may have where nothing else may be in it.
+// knownNames are the only names that a plain event may have.
 var knownNames = map[string]bool{"post_id": true, "postId": true, "user_id": true, "userId": true, "time_ms": true,
 	"timeMs": true, "action": true, "region": true}
 
-// requirePlain holds what DecodePlainEvent promises of a value that it takes.
+// requirePlain checks what DecodePlainEvent promises about a value that it accepts.
 func requirePlain(t *testing.T, value []byte, plain Event) {
 	t.Helper()
 	read := Event{Region: UnknownRegion}
@@ -44,7 +44,7 @@ func TestDecodePlainEvent(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":"LIKE",}`,
 		`{,"post_id":7,"user_id":9,"action":"LIKE"}`, `{"post_id":7 "user_id":9,"action":"LIKE"}`,
 		`{"post_id":7,"user_id":9,"action":"LIKE"}}`,
-		// What is an event, or may be, and is looked at closely.
+		// Values that are or may be valid, but need the full decoder.
 		`{"POST_ID":7,"user_id":9,"action":"LIKE"}`, `{"post_id":7,"post_id":8,"user_id":9,"action":"LIKE"}`,
 		`{"post_id":7,"postId":7,"user_id":9,"action":"LIKE"}`,
 		`{"post_id":7,"user_id":9,"action":"LIKE","note":1}`, `{"post_id":7,"user_id":9,"action":"LIKE","region":null}`,
@@ -53,7 +53,7 @@ func TestDecodePlainEvent(t *testing.T) {
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":7}`,
 		`{"post_id":7,"user_id":9,"action":"LIKE","region":true}`,
 		`{"post_\u0069d":7,"user_id":9,"action":"LIKE"}`,
-		// What is none.
+		// Invalid values.
 		`{"post_id":0,"user_id":9,"action":"LIKE"}`, `{"post_id":07,"user_id":9,"action":"LIKE"}`,
 		`{"post_id":-7,"user_id":9,"action":"LIKE"}`, `{"post_id":7.0,"user_id":9,"action":"LIKE"}`,
 		`{"post_id":7e1,"user_id":9,"action":"LIKE"}`, `{"post_id":"7 ","user_id":9,"action":"LIKE"}`,
@@ -72,7 +72,7 @@ func TestDecodePlainEvent(t *testing.T) {
 	}
 }
 
-// FuzzDecodePlainEvent: what is read the short way is what encoding/json reads.
+// FuzzDecodePlainEvent compares the fast decoder with encoding/json.
 func FuzzDecodePlainEvent(f *testing.F) {
 	for _, value := range []string{
 		`{"post_id":7,"user_id":"9","action":"LIKE","time_ms":1700000000123,"region":"US-CA"}`,

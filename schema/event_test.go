@@ -20,7 +20,7 @@ func marshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// requirePoison wants a *PoisonError with this reason, field and detail.
+// requirePoison requires a *PoisonError with this reason, field and detail.
 func requirePoison(t *testing.T, err error, reason PoisonReason, field, detail string) {
 	t.Helper()
 	var p *PoisonError
@@ -85,7 +85,7 @@ func bytesField(num protowire.Number, v string) []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)
 }
 
-// laterFields are of a later version of any message.
+// laterFields are fields that a later version of any message may have.
 var laterFields = map[string][]byte{
 	"unknown varint":  varintField(100, 1),
 	"unknown bytes":   bytesField(6, "later"),
@@ -172,7 +172,7 @@ func TestPoison(t *testing.T) {
 	}
 	const malformed = "neither Protobuf nor JSON"
 	huge := `{"post_id":1,"user_id":2,"action":"LIKE","x":"` + strings.Repeat("x", MaxEventBytes) + `"}`
-	seen := map[PoisonReason]bool{Misplaced: true} // judged by the fold, not by a codec
+	seen := map[PoisonReason]bool{Misplaced: true} // detected by the fold, not by a codec
 	for name, tt := range map[string]struct {
 		value         []byte
 		reason        PoisonReason

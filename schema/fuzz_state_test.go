@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDecodeState: what is accepted means the same when it is written again, in the
-// version of now, and takes no more room than numbers can.
+// FuzzDecodeState checks that an accepted value decodes to the same when it is encoded again in the current version,
+// and that its size is bounded.
 func FuzzDecodeState(f *testing.F) {
 	f.Add(AppendPair(nil, &Pair{Reaction: Liked, TimeMs: 1, Offset: 2, SinceMs: 3, Region: Region{'U', 'S'}}))
 	f.Add(AppendCounts(nil, Counts{Likes: 7, Dislikes: -1}))
@@ -37,7 +37,7 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// FuzzParseKey: a key is of one kind at most, and means one thing.
+// FuzzParseKey checks that a key is of at most one kind and round-trips.
 func FuzzParseKey(f *testing.F) {
 	f.Add(AppendPostKey(nil, 42))
 	f.Add([]byte("0042"))
@@ -62,7 +62,7 @@ func FuzzParseKey(f *testing.F) {
 	})
 }
 
-// FuzzParseRegion: what is well-formed is written as it is read; the rest is unknown.
+// FuzzParseRegion checks that a well-formed region round-trips, and that any other is unknown.
 func FuzzParseRegion(f *testing.F) {
 	for _, s := range []string{"us", "US-CA", "", "Mars", "zz", "DE-", "\xff\xff", "GB-ENG"} {
 		f.Add(s)

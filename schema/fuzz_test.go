@@ -12,8 +12,8 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// differsFromGenerated says where a decoded Protobuf event is not what the generated
-// code reads from the same bytes, or "".
+// differsFromGenerated describes how a decoded Protobuf event differs from what the generated code decodes; "" if it
+// does not.
 func differsFromGenerated(value []byte, got *Event) string {
 	var m kudosv1.LikeEvent
 	if err := proto.Unmarshal(value, &m); err != nil {
@@ -28,8 +28,8 @@ func differsFromGenerated(value []byte, got *Event) string {
 	return ""
 }
 
-// FuzzDecodeEvent: no input panics; what is accepted round-trips; and where the
-// generated code accepts, both read the same.
+// FuzzDecodeEvent checks that no input panics, that an accepted event round-trips, and that it decodes to the same as
+// in the generated code if that accepts it.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, tt := range eventCases {
 		f.Add([]byte("7"), marshal(f, tt.proto))
@@ -48,20 +48,20 @@ func FuzzDecodeEvent(f *testing.F) {
 			require.NoError(t, e.Check())
 			var again Event
 			require.NoError(t, DecodeEvent(AppendPostKey(nil, e.PostID), AppendEvent(nil, &e), &again))
-			e.RegionMalformed = false // it is written as the unknown region
+			e.RegionMalformed = false // it is encoded as the unknown region
 			require.Equal(t, e, again)
 		}
 		if len(value) > 0 && value[0] == '{' {
 			return
 		}
 
-		// The bare message, without what DecodeEvent judges beyond it.
+		// The bare message, without the further checks of DecodeEvent.
 		var bare Event
 		bare.Region = UnknownRegion
 		errBare := bare.decodeProto(value)
 		var m kudosv1.LikeEvent
 		if proto.Unmarshal(value, &m) != nil {
-			return // stricter in places (field numbers above the maximum)
+			return // the generated code is stricter in places (field numbers above the maximum)
 		}
 		require.NoError(t, errBare, "generated code accepts it")
 		if m.Action < 0 || m.Action > 254 {
@@ -72,8 +72,8 @@ func FuzzDecodeEvent(f *testing.F) {
 	})
 }
 
-// FuzzDecodeUpdate: as FuzzDecodeEvent, but for a region in a delta that is none,
-// which is an error here: kudos writes none such.
+// FuzzDecodeUpdate is like FuzzDecodeEvent, except that a malformed region in a delta is an error: kudos never writes
+// one.
 func FuzzDecodeUpdate(f *testing.F) {
 	for _, tt := range updateCases {
 		f.Add(marshal(f, tt.proto))
@@ -94,7 +94,7 @@ func FuzzDecodeUpdate(f *testing.F) {
 		}
 		want, regionErr := updateFromGenerated(&m)
 		if regionErr != nil {
-			return // an earlier delta of the same field may have held it too
+			return // an earlier value of the same field may have had it, too
 		}
 		if err != nil {
 			require.ErrorContains(t, err, "is none", "generated code accepts it")

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// ProgressKey is the key of the progress record that ends each transaction in like-updates.
+// ProgressKey is the key of the progress record at the end of each transaction in like-updates.
 const ProgressKey = "_"
 
 // AppendPostKey appends the canonical record key of a post: its id in decimal ASCII.
@@ -16,8 +16,8 @@ func AppendPostKey(dst []byte, postID uint64) []byte {
 	return strconv.AppendUint(dst, postID, 10)
 }
 
-// ParsePostKey reads a record key. It accepts what is not canonical ("007"), since
-// the number is unambiguous: such an event is forwarded to where its post lives.
+// ParsePostKey parses a record key. It accepts non-canonical keys ("007"), because the number is unambiguous; such an
+// event is forwarded to the partition that owns the post.
 func ParsePostKey(key []byte) (uint64, error) {
 	if len(key) == 0 || len(key) > 64 {
 		return 0, fmt.Errorf("key of %d bytes is not a decimal post id", len(key))
@@ -29,8 +29,9 @@ func ParsePostKey(key []byte) (uint64, error) {
 	return id, nil
 }
 
-// ParseLikeKey reads a record key of likes: <post>, or <post>/<bucket> of a post that has buckets (Layout.AppendKey).
-// Which bucket follows from the user, and is not looked at: in the wrong one, an event is forwarded.
+// ParseLikeKey parses a record key of likes: <post>, or <post>/<bucket> for a post with user buckets
+// (Layout.AppendKey). It ignores the bucket number, which follows from the user: an event in the wrong bucket is
+// forwarded.
 func ParseLikeKey(key []byte) (uint64, error) {
 	post, bucket, cut := bytes.Cut(key, []byte("/"))
 	if cut {
@@ -42,7 +43,8 @@ func ParseLikeKey(key []byte) (uint64, error) {
 	return ParsePostKey(post)
 }
 
-// State-table keys: a pair has 16 bytes, a post 8, and what belongs to the program itself any other length.
+// Sizes of state-table keys: 16 bytes for a pair, 8 for a post's counts. The program's own records have keys of any
+// other size.
 const (
 	PairKeySize = 16
 	PostKeySize = 8
@@ -50,8 +52,8 @@ const (
 	StateProgressKey = "_progress"
 )
 
-// AppendPairKey appends the state-table key of (post, user). Big-endian, so that a
-// prefix scan lists the users of a post in order, right behind the post's counts.
+// AppendPairKey appends the state-table key of (post, user). It is big-endian, so that a prefix scan returns the counts
+// of a post and then its users in order.
 func AppendPairKey(dst []byte, postID, userID uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, postID), userID)
 }

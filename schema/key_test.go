@@ -24,7 +24,7 @@ func TestParsePostKey(t *testing.T) {
 	}{
 		{key: "007", want: 7},
 		{key: "00000000000000000000000000000042", want: 42},
-		{key: "0", want: 0}, // a zero id is Event.Check's to refuse
+		{key: "0", want: 0}, // Event.Check rejects a zero id
 		{key: "", err: "key of 0 bytes is not a decimal post id"},
 		{key: "+7", err: `key "+7" is not a decimal post id: invalid syntax`},
 		{key: "-7", err: `key "-7" is not a decimal post id: invalid syntax`},
@@ -56,7 +56,7 @@ func TestStateKeys(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, uint64(1<<40|7), post)
 
-	// Neither takes the other's, nor what belongs to the program itself.
+	// Neither parser accepts keys of the other kind, or of the program's own records.
 	for _, key := range [][]byte{nil, counts[:7], append(bytes.Clone(counts), 0), pair[:15],
 		append(bytes.Clone(pair), 0), []byte(StateProgressKey)} {
 		_, _, isPair := ParsePairKey(key)

@@ -10,24 +10,26 @@ import (
 	"strings"
 )
 
-// Layout says in which partition of likes, and of all that is made of it, a reaction lives. The zero Layout is none.
+// Layout is the partition layout: it determines which partition of likes, and of all topics derived from it, owns a
+// reaction. The zero Layout is invalid.
 type Layout struct {
 	Partitions int32
 	buckets    map[uint64]int32
 }
 
-// UserBuckets are the posts that have outgrown a partition, each with the number of buckets over which its users are
-// dealt: "<post>:<buckets>", in the order of posts, with commas between. A bucket lives in a partition as a post does.
+// UserBuckets lists the posts that have outgrown a partition. The users of such a post are spread over a number of
+// buckets, and each bucket is assigned to a partition as a post is. The format is "<post>:<buckets>", by post id,
+// separated by commas.
 type UserBuckets string
 
 const (
-	// MaxBuckets is how many buckets a post may have.
+	// MaxBuckets bounds the buckets of a post.
 	MaxBuckets = 1024
-	// MaxBucketedPosts bounds the posts: each transaction of the fold names them.
+	// MaxBucketedPosts bounds the posts with buckets, because each transaction of the fold contains the list.
 	MaxBucketedPosts = 100
 )
 
-// ParseUserBuckets reads a list of "<post>:<buckets>".
+// ParseUserBuckets parses a list of "<post>:<buckets>".
 func ParseUserBuckets(list []string) (UserBuckets, error) {
 	buckets, err := parseUserBuckets(list)
 	return formatUserBuckets(buckets), err
@@ -73,7 +75,7 @@ func (u UserBuckets) List() []string {
 
 var errBuckets = errors.New("user buckets are not written as this program writes them")
 
-// NewLayout makes a layout.
+// NewLayout returns the layout with these partitions and user buckets. It accepts only the canonical form of u.
 func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
 	if u == "" {
 		return Layout{Partitions: partitions}, nil
@@ -85,14 +87,14 @@ func NewLayout(partitions int32, u UserBuckets) (Layout, error) {
 	return Layout{partitions, buckets}, nil
 }
 
-// UserBuckets returns the posts that have buckets.
+// UserBuckets returns the posts with buckets.
 func (l Layout) UserBuckets() UserBuckets { return formatUserBuckets(l.buckets) }
 
-// Buckets is over how many buckets a post's users are dealt; 1: all are in one partition.
+// Buckets is the number of buckets of a post; 1 means that all of its users are in one partition.
 func (l Layout) Buckets(post uint64) int32 { return cmp.Or(l.buckets[post], 1) }
 
-// AppendKey appends the key of the records of likes that are about a user's reaction to
-// a post: <post>, or <post>/<bucket>. Kafka's default partitioning of it is Home.
+// AppendKey appends the record key in likes of a user's events about a post: <post>, or <post>/<bucket>. Kafka's
+// default partitioning of this key is Home.
 func (l Layout) AppendKey(b []byte, post, user uint64) []byte {
 	b = AppendPostKey(b, post)
 	if n := l.buckets[post]; n != 0 {
@@ -102,7 +104,7 @@ func (l Layout) AppendKey(b []byte, post, user uint64) []byte {
 	return b
 }
 
-// Home is the partition in which a user's reaction to a post lives.
+// Home is the partition that owns the reaction of a user to a post.
 func (l Layout) Home(post, user uint64) int32 {
 	if len(l.buckets) == 0 {
 		return PartitionFor(post, l.Partitions)
@@ -111,7 +113,7 @@ func (l Layout) Home(post, user uint64) int32 {
 	return KeyPartition(l.AppendKey(key[:0], post, user), l.Partitions)
 }
 
-// Homes returns the partitions in which a post lives, in order: one, unless it has buckets.
+// Homes returns the partitions that own reactions to a post, in order: one, unless it has buckets.
 func (l Layout) Homes(post uint64) []int32 {
 	n := l.buckets[post]
 	if n == 0 {

@@ -46,8 +46,8 @@ func TestUserBuckets(t *testing.T) {
 	}
 }
 
-// TestLayout: any writer that partitions as Kafka does by default finds a reaction's home
-// by the key, and the homes of a post are those of all of its users.
+// TestLayout checks that Kafka's default partitioning of the key finds the partition that owns a reaction, and that the
+// partitions of a post are those of all of its users.
 func TestLayout(t *testing.T) {
 	layout, err := NewLayout(12, "42:5,43:1024")
 	require.NoError(t, err)

@@ -4,25 +4,24 @@ import (
 	"encoding/binary"
 )
 
-// PartitionFor says which of n partitions a post lives in: Kafka's default partitioning of the post's canonical key.
-// Every writer must agree with it, and librdkafka (CRC32) and sarama (FNV-1a) do not by default; the fold forwards what
-// they misplace.
+// PartitionFor returns which of n partitions owns a post: Kafka's default partitioning of the post's canonical key.
+// Every writer should use the same function, but librdkafka (CRC32) and sarama (FNV-1a) have other defaults; the fold
+// forwards misrouted events.
 func PartitionFor(postID uint64, n int32) int32 {
 	var key [20]byte
 	return KeyPartition(AppendPostKey(key[:0], postID), n)
 }
 
-// KeyPartition says which of n partitions a record with a key is written to by Kafka's
-// default partitioning, as rankings are.
+// KeyPartition returns which of n partitions Kafka's default partitioning chooses for a key.
 func KeyPartition(key []byte, n int32) int32 {
 	return int32(toPositive(murmur2(key)) % uint32(n))
 }
 
 func toPositive(h uint32) uint32 { return h & 0x7fffffff }
 
-// murmur2 is the 32-bit MurmurHash2 of Austin Appleby (public domain) with the seed
-// of Kafka's org.apache.kafka.common.utils.Utils.murmur2. franz-go has the same
-// function but does not export it; a test holds them against each other.
+// murmur2 is the 32-bit MurmurHash2 of Austin Appleby (public domain) with the seed of Kafka's
+// org.apache.kafka.common.utils.Utils.murmur2. franz-go has the same function but does not export it; a test compares
+// the two.
 func murmur2(b []byte) uint32 {
 	const (
 		seed = 0x9747b28c

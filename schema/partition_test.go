@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Answers of org.apache.kafka.common.utils.Utils.murmur2, from Kafka's own tests.
+// Results of org.apache.kafka.common.utils.Utils.murmur2, from Kafka's own tests.
 func TestMurmur2KnownAnswers(t *testing.T) {
 	for in, want := range map[string]int32{
 		"21":                         -973932308,
@@ -23,7 +23,7 @@ func TestMurmur2KnownAnswers(t *testing.T) {
 	}
 }
 
-// somePosts are ids of every length of key, the extremes and a seeded sample.
+// somePosts are ids with every key length, the extremes, and a seeded sample.
 func somePosts() []uint64 {
 	posts := []uint64{math.MaxUint64, math.MaxUint64 - 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint32}
 	for id := uint64(1); id < math.MaxUint64/10; id *= 10 {
@@ -56,7 +56,7 @@ func TestKeyPartitionIsKafkasDefault(t *testing.T) {
 	kafka := kgo.StickyKeyPartitioner(nil).ForTopic(TopicTrending)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for length := range 64 {
-		key := make([]byte, length) // an empty key is a key; only none is not
+		key := make([]byte, length) // an empty key is a key, unlike a nil one
 		for i := range key {
 			key[i] = byte(rng.Uint32())
 		}
@@ -68,7 +68,7 @@ func TestKeyPartitionIsKafkasDefault(t *testing.T) {
 }
 
 func TestPartitionForKnownAnswers(t *testing.T) {
-	// Pinned: a change would split posts over two states.
+	// Pinned: a change would split posts over two partitions.
 	got := make([]int32, 0, 8)
 	for post := range uint64(8) {
 		got = append(got, PartitionFor(post+1, 16))

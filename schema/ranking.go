@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Global stands in rankings for all regions together.
+// Global is the region that stands for all regions together in rankings.
 var Global = Region{}
 
-// GlobalName is how Global is written.
+// GlobalName is the name of Global.
 const GlobalName = "global"
 
-// RankingRegion is how a region is written in rankings.
+// RankingRegion is the name of a region in rankings.
 func RankingRegion(r Region) string {
 	if r == Global {
 		return GlobalName
@@ -25,13 +25,13 @@ func RankingRegion(r Region) string {
 	return r.String()
 }
 
-// Names of the two leaderboards, which stand beside the windows.
+// Names of the two leaderboards, used like names of windows.
 const (
-	LeaderboardDay = "day" // the day (UTC) that the watermark is in
+	LeaderboardDay = "day" // the day (UTC) of the watermark
 	LeaderboardAll = "all" // all time
 )
 
-// WindowName is how a window of a size, in whole minutes, is written: 10m, 1h, 1h30m, 24h.
+// WindowName is the name of a window with this size, in whole minutes: 10m, 1h, 1h30m, 24h.
 func WindowName(size time.Duration) string {
 	hours, minutes := size/time.Hour, size%time.Hour/time.Minute
 	switch {
@@ -46,54 +46,55 @@ func WindowName(size time.Duration) string {
 // RankingVersion is the version of Ranking that this program writes.
 const RankingVersion = 1
 
-// Ranking is one record of trending: the posts of a region with the most likes in a window, best first. It is a
-// function of the logs at the positions that it names: docs/trending.md says which.
+// Ranking is one record of the topic trending: the posts with the most likes in a region and window, best first. It is
+// a function of the logs up to the positions that it names; docs/trending.md defines it.
 type Ranking struct {
 	Version int    `json:"version"`
 	Region  string `json:"region"` // ISO 3166 code, or global
 	Window  string `json:"window"` // 10m, 1h, 24h, …; day and all for the leaderboards
 	RankingBasis
 	Posts []RankedPost `json:"posts"`
-	// Score is what posts are ordered by: count or decay.
+	// Score is how posts are scored: count or decay.
 	Score string `json:"score"`
 	// HalfLife is the age at which a like weighs half, for decay: 30m.
 	HalfLife string `json:"half_life,omitempty"`
-	TopN     int    `json:"top_n"`     // posts at most
-	MinLikes int64  `json:"min_likes"` // likes in the window that a post needs
-	// Previous is the basis of the ranking before, which PreviousRank speaks of; nil: this is the first.
+	TopN     int    `json:"top_n"`     // maximum number of posts
+	MinLikes int64  `json:"min_likes"` // likes in the window that a post needs to be ranked
+	// Previous is the basis of the previous ranking, which PreviousRank refers to; nil for the first ranking.
 	Previous *RankingBasis `json:"previous"`
 }
 
-// RankingBasis is what a ranking is made of.
+// RankingBasis is what a ranking was computed from.
 type RankingBasis struct {
-	// From and To bound the event times that count, To excluded; none for all time.
+	// From (inclusive) and To (exclusive) bound the event times; both are absent for all time.
 	From Minute `json:"from"`
 	To   Minute `json:"to"`
-	// Watermark: nothing before it is awaited any more, though it still counts if it is in the window.
+	// Watermark is the time before which no more events are expected. Late events still count if they are in the
+	// window.
 	Watermark Minute `json:"watermark"`
-	// Exclusions is the offset in trending-exclusions up to which (excluded) posts were taken out of the merged list.
+	// Exclusions is the offset in trending-exclusions up to which excluded posts were removed from the merged list.
 	Exclusions int64 `json:"exclusions"`
-	// Positions in like-updates, a partition each, in order.
+	// Positions in like-updates, one per partition, in order.
 	Positions []RankingPosition `json:"positions"`
 }
 
-// RankingPosition is how far one partition of like-updates is covered.
+// RankingPosition is how much of one partition of like-updates a ranking covers.
 type RankingPosition struct {
 	Partition int32 `json:"partition"`
-	// Offset of the next record: those before it are covered.
+	// Offset is the next offset: the records before it are covered.
 	Offset int64 `json:"offset"`
-	// Idle is the time to which the partition's clock was advanced while nothing came; none if it never was.
+	// Idle is the time to which the partition's clock was advanced while no records arrived; absent if it never was.
 	Idle Minute `json:"idle"`
-	// Exclusions is as in RankingBasis, for this partition's own list.
+	// Exclusions is the same as in RankingBasis, for the list of this partition.
 	Exclusions int64 `json:"exclusions"`
 }
 
-// RankedPost is one place of a ranking.
+// RankedPost is one entry of a ranking.
 type RankedPost struct {
 	Rank int `json:"rank"` // from 1
-	// PreviousRank is that in the ranking before; 0: it was not in it.
+	// PreviousRank is the rank in the previous ranking, or 0 if the post was not in it.
 	PreviousRank int    `json:"previous_rank"`
-	PostID       uint64 `json:"post_id,string"` // text: a browser's numbers end at 2^53
+	PostID       uint64 `json:"post_id,string"` // a string, because numbers in browsers are exact only up to 2^53
 	Score        Score  `json:"score"`
 	Likes        int64  `json:"likes"`
 }
@@ -101,7 +102,7 @@ type RankedPost struct {
 // RankingKey is the key of a ranking in trending: <region>/<window>.
 func RankingKey(region, window string) string { return region + "/" + window }
 
-// rankingJSON is a Ranking in the order in which people read: what it is made of comes last.
+// rankingJSON is a Ranking in reading order: the basis comes last.
 type rankingJSON struct {
 	Version    int               `json:"version"`
 	Region     string            `json:"region"`
@@ -119,11 +120,11 @@ type rankingJSON struct {
 	Previous   *RankingBasis     `json:"previous"`
 }
 
-// EncodeRanking is the record's value: JSON in one line.
+// EncodeRanking returns the record's value, JSON on one line.
 func EncodeRanking(r *Ranking) ([]byte, error) {
 	posts := r.Posts
 	if posts == nil {
-		posts = []RankedPost{} // [] and not null
+		posts = []RankedPost{} // encodes as [], not null
 	}
 	value, err := json.Marshal(rankingJSON{
 		r.Version, r.Region, r.Window, r.From, r.To, r.Watermark, posts,
@@ -135,7 +136,7 @@ func EncodeRanking(r *Ranking) ([]byte, error) {
 	return value, nil
 }
 
-// DecodeRanking reads a record's value. A later version is an error that says so.
+// DecodeRanking decodes a record's value. A later version is an error that says so.
 func DecodeRanking(value []byte) (*Ranking, error) {
 	r := &Ranking{}
 	if err := json.Unmarshal(value, r); err != nil {
@@ -148,13 +149,13 @@ func DecodeRanking(value []byte) (*Ranking, error) {
 	return r, nil
 }
 
-// Minute is a time in Unix minutes; in JSON as RFC 3339, UTC, null if there is none.
+// Minute is a time in Unix minutes. In JSON it is RFC 3339 in UTC, or null if there is none.
 type Minute int64
 
-// NoMinute is no time.
+// NoMinute is the absent time.
 const NoMinute Minute = math.MinInt64
 
-// Time is the minute's beginning; the zero time if there is none.
+// Time is the start of the minute, or the zero time for NoMinute.
 func (m Minute) Time() time.Time {
 	if m == NoMinute {
 		return time.Time{}
@@ -189,10 +190,10 @@ func (m *Minute) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Score is a post's score in millionths; in JSON and as text a decimal number.
+// Score is a post's score in millionths. In JSON and as text it is a decimal number.
 type Score int64
 
-// ScoreOne is the score of one like that has not aged.
+// ScoreOne is the score of one like without decay.
 const ScoreOne Score = 1_000_000
 
 func (s Score) String() string {
@@ -218,11 +219,12 @@ func (s *Score) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Exclusion is the value of a record of trending-exclusions, whose key is the post's id in decimal: moderation takes
-// the post out of rankings, or puts it back. A tombstone puts it back, too. JSON, so that a script can write it.
+// Exclusion is the value of a record of trending-exclusions, whose key is the post id in decimal: moderation excludes
+// the post from rankings, or includes it again. A tombstone includes it, too. The value is JSON, so that scripts can
+// write it.
 type Exclusion struct {
 	Excluded bool `json:"excluded"`
-	// Reason is for people.
+	// Reason is free text for operators.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -235,7 +237,7 @@ func AppendExclusion(b []byte, e Exclusion) ([]byte, error) {
 	return append(b, value...), nil
 }
 
-// DecodeExclusion reads a record's value; none (a tombstone) is no exclusion.
+// DecodeExclusion decodes a record's value; a tombstone is not an exclusion.
 func DecodeExclusion(value []byte) (e Exclusion, err error) {
 	if len(value) == 0 {
 		return e, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The golden records are the contract: what readers outside this program rely on.
+// goldenRanking reads a golden record. These are the contract that consumers outside of this program rely on.
 func goldenRanking(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
@@ -20,7 +20,7 @@ func goldenRanking(t *testing.T, name string) []byte {
 	return bytes.TrimSuffix(text, []byte("\n"))
 }
 
-// minuteAt is the minute of an RFC 3339 time.
+// minuteAt parses an RFC 3339 time.
 func minuteAt(t *testing.T, text string) Minute {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
@@ -28,7 +28,7 @@ func minuteAt(t *testing.T, text string) Minute {
 	return Minute(at.Unix() / 60)
 }
 
-// aRanking is what testdata/ranking.json says.
+// aRanking is the content of testdata/ranking.json.
 func aRanking(t *testing.T) *Ranking {
 	return &Ranking{
 		Version: 1, Region: "DE", Window: "1h",
@@ -58,7 +58,7 @@ func aRanking(t *testing.T) *Ranking {
 	}
 }
 
-// aLeaderboard is what testdata/leaderboard.json says: of all time, the first, empty.
+// aLeaderboard is the content of testdata/leaderboard.json: the first all-time leaderboard, empty.
 func aLeaderboard() *Ranking {
 	return &Ranking{
 		Version: 1, Region: GlobalName, Window: LeaderboardAll,

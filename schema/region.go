@@ -1,15 +1,15 @@
 package schema
 
-// Region is an ISO 3166-1 alpha-2 or ISO 3166-2 code in upper case ("US", "US-CA"), padded with zero bytes. An array,
-// so that it is a map key without an allocation. The zero value is not a region; UnknownRegion is.
+// Region is an ISO 3166-1 alpha-2 or ISO 3166-2 code in upper case ("US", "US-CA"), padded with zero bytes. It is an
+// array so that it can be a map key without an allocation. The zero value is not a region; UnknownRegion is.
 type Region [6]byte
 
-// UnknownRegion stands for a region that was not given or not well formed.
+// UnknownRegion replaces a missing or malformed region.
 var UnknownRegion = Region{'Z', 'Z'}
 
-// ParseRegion upper-cases s and checks its form only: two letters, and possibly a
-// hyphen with one to three letters or digits. Nothing given is UnknownRegion and
-// well formed; anything else is UnknownRegion and not, for the caller to count.
+// ParseRegion converts s to upper case and checks only its form: two letters, optionally a hyphen and one to three
+// letters or digits. An empty s is a well-formed UnknownRegion. Anything else is UnknownRegion with wellFormed false,
+// for the caller to count.
 func ParseRegion[T string | []byte](s T) (r Region, wellFormed bool) {
 	if len(s) == 0 {
 		return UnknownRegion, true

@@ -35,9 +35,9 @@ func TestParseRegion(t *testing.T) {
 		{"\x00\x00", "ZZ", false},
 		{"ÜS", "ZZ", false},
 		{"\xff\xfe", "ZZ", false},
-		{"@[", "ZZ", false},    // the neighbours of A and Z
-		{"`{", "ZZ", false},    // of a and z
-		{"US-/:", "ZZ", false}, // of 0 and 9
+		{"@[", "ZZ", false},    // the characters next to A and Z
+		{"`{", "ZZ", false},    // next to a and z
+		{"US-/:", "ZZ", false}, // next to 0 and 9
 	} {
 		region, wellFormed := ParseRegion(tt.in)
 		require.Equal(t, tt.want, region.String(), "%q", tt.in)

@@ -5,17 +5,18 @@ import (
 	"fmt"
 )
 
-// Reaction is what a user has for a post now.
+// Reaction is the current reaction of a user to a post.
 type Reaction uint8
 
 const (
-	// NoReaction is kept as a state: a tombstone, once compacted away, would let a late like come back.
+	// NoReaction is stored as a state. A tombstone would not do: once compacted away, a late like could override the
+	// newer unlike.
 	NoReaction Reaction = iota
 	Liked
 	Disliked
 )
 
-// Reaction returns the reaction that the action asks for.
+// Reaction returns the reaction that the action sets.
 func (a Action) Reaction() Reaction {
 	switch a {
 	case Like:
@@ -26,61 +27,62 @@ func (a Action) Reaction() Reaction {
 	return NoReaction
 }
 
-// Pair is the state of one (post, user): the latest action, and where its reaction is counted.
+// Pair is the stored state of one (post, user): the latest action, and where its reaction is counted.
 type Pair struct {
 	Reaction Reaction
-	// TimeMs (event time) and Offset (in likes) of the latest action; together they order the events of a pair.
+	// TimeMs (event time) and Offset (in likes) of the latest action. Together they order the events of a pair.
 	TimeMs, Offset int64
-	// SinceMs is the event time from which the reaction holds, and Region where it
-	// counts: a withdrawal takes it back there.
+	// SinceMs is the event time since which the reaction is current, and Region is where it counts. A withdrawal
+	// subtracts it there.
 	SinceMs int64
 	Region  Region
 }
 
-// Counts are a post's totals. Signed: a negative one is a defect to be seen.
+// Counts are the totals of a post. They are signed so that a negative one, which is a bug, stays visible.
 type Counts struct{ Likes, Dislikes int64 }
 
-// Plus is the sum of both.
+// Plus returns c + o.
 func (c Counts) Plus(o Counts) Counts { return Counts{c.Likes + o.Likes, c.Dislikes + o.Dislikes} }
 
-// Minus is c without o.
+// Minus returns c - o.
 func (c Counts) Minus(o Counts) Counts { return Counts{c.Likes - o.Likes, c.Dislikes - o.Dislikes} }
 
-// Progress says how far a partition's fold has come, and in which topics: one
-// record per partition, written in every transaction.
+// Progress is how far a partition's fold has come, and in which topics. There is one such record per partition, written
+// in every transaction.
 type Progress struct {
-	// NextOffset is the next offset of likes to fold, LeaderEpoch the epoch of the record before it (-1: none yet).
+	// NextOffset is the next offset of likes to fold, and LeaderEpoch the epoch of the record before it, -1 if there is
+	// none.
 	NextOffset  int64
 	LeaderEpoch int32
-	// NextSeq is the seq of the next record in like-updates.
+	// NextSeq is the sequence number of the next record in like-updates.
 	NextSeq uint64
-	// ClusterID, the topic ids and the partition count tell a re-created cluster or
-	// topic from the one that the offsets speak of.
+	// ClusterID, the topic ids and the number of partitions identify the cluster and topics of the offsets, to detect
+	// recreated ones.
 	ClusterID                    string
 	SourceID, StateID, UpdatesID TopicID
 	Partitions                   int32
-	// UserBuckets and Partitions are the layout (NewLayout), Layouts how many others there were before it.
+	// UserBuckets and Partitions are the layout (NewLayout), and Layouts is the number of earlier layouts.
 	UserBuckets UserBuckets
 	Layouts     uint32
-	// Moving: what lived elsewhere by the layout before is on its way (`kudos topics
-	// repartition`), and nothing is folded meanwhile.
+	// Moving means that reactions are migrating from the previous layout (`kudos topics repartition`). Nothing is
+	// folded meanwhile.
 	Moving bool
 }
 
-// TopicID is Kafka's id of a topic; a topic deleted and created anew has another.
+// TopicID is Kafka's topic id; a recreated topic gets another one.
 type TopicID [16]byte
 
-// Version 2 came with layouts that change; version 1 is written where there is nothing that it could not say.
+// Version 2 added changing layouts. Records without them are still written as version 1.
 const progressVersion1, progressVersion = 1, 2
 
 const progressFixed = 1 + 8 + 4 + 8 + 3*16 + 4
 
-// maxUserBuckets is how long UserBuckets can be: for each post 20 digits, 4 of the number of buckets, colon and comma.
+// maxUserBuckets bounds len(UserBuckets): for each post 20 digits, 4 for the number of buckets, a colon and a comma.
 const maxUserBuckets = MaxBucketedPosts * 26
 
-// AppendProgress appends the value of a progress record: version, next offset,
-// leader epoch, next seq, the three topic ids, partition count; from version 2 on moving
-// (0 or 1), layouts before, length of the user buckets (4 bytes each) and these; cluster id.
+// AppendProgress appends the value of a progress record: version, next offset, leader epoch, next sequence number, the
+// three topic ids, number of partitions; from version 2 moving (0 or 1), number of earlier layouts, length of the user
+// buckets (4 bytes each) and the user buckets; cluster id.
 func AppendProgress(b []byte, p *Progress) []byte {
 	version := byte(progressVersion1)
 	if p.UserBuckets != "" || p.Layouts != 0 || p.Moving {
@@ -136,7 +138,7 @@ func DecodeProgress(b []byte, p *Progress) error {
 		} else {
 			got.UserBuckets = UserBuckets(r.bytes(int(size)))
 		}
-		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Moving // would be of version 1
+		empty := got.UserBuckets == "" && got.Layouts == 0 && !got.Moving // would have been written as version 1
 		if _, err := NewLayout(got.Partitions, got.UserBuckets); err != nil || r.bad || empty {
 			return fmt.Errorf("state table: progress record of version %d has %d bytes, which are not what it says",
 				version, len(b))
@@ -148,10 +150,10 @@ func DecodeProgress(b []byte, p *Progress) error {
 	return nil
 }
 
-// Layout is where reactions live, as of the progress record.
+// Layout is the partition layout of the progress record.
 func (p *Progress) Layout() Layout {
 	l, err := NewLayout(p.Partitions, p.UserBuckets)
-	if err != nil { // DecodeProgress has looked, and so did ParseUserBuckets
+	if err != nil { // DecodeProgress and ParseUserBuckets have validated it
 		panic(err)
 	}
 	return l

@@ -9,26 +9,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The golden bytes of every version of every state value. A line here is never changed: tables written with it exist. A
-// new layout gets a new version and a new line, and the old line must still decode.
+// The golden bytes of every version of every state value. Never change a line: there are tables with these bytes. A new
+// encoding gets a new version and a new line, and the old line must still decode.
 const (
 	goldenPairV1 = "01" + "02" + // version, Disliked
 		"0000018bcfe56800" + "0000000000000007" + // time, offset
 		"0000018bcfe56400" + "55532d434100" // since, US-CA
-	goldenPairV2 = "02" + "16" + // version; Disliked, since is another, six bytes of region
+	goldenPairV2 = "02" + "16" + // version; Disliked, since differs, six-byte region
 		"80d095ffbc31" + "07" + "8010" + // time, offset, 1,024 ms before the time
 		"55532d434100" // US-CA
 	goldenCountsV1 = "01" + "0000000000000102" + "ffffffffffffffff" // 258 likes, -1 dislikes
 	goldenCountsV2 = "02" + "8404" + "01"
 
-	goldenProgressV1 = "01" + "0000000000000309" + "00000004" + "0000000000000203" + // offset, epoch, seq
+	goldenProgressV1 = "01" + "0000000000000309" + "00000004" + "0000000000000203" + // offset, epoch, sequence number
 		"01010101010101010101010101010101" + // topic id of likes
 		"02020202020202020202020202020202" + // of the state table
 		"03030303030303030303030303030303" + // of like-updates
 		"00000010" + "4d6b5533" // partitions, cluster id
 	goldenProgressV2 = "02" + "0000000000000309" + "00000004" + "0000000000000203" +
 		"01010101010101010101010101010101" + "02020202020202020202020202020202" + "03030303030303030303030303030303" +
-		"00000010" + "00000001" + "00000003" + // partitions, moving, layouts before
+		"00000010" + "00000001" + "00000003" + // partitions, moving, earlier layouts
 		"0000000a" + "373a322c34323a313030" + // user buckets: 7:2,42:100
 		"4d6b5533"
 )
@@ -68,7 +68,7 @@ func TestGoldenPair(t *testing.T) {
 	}
 }
 
-// TestPairRegions: a region takes no more than it needs.
+// TestPairRegions checks that a region takes no more bytes than needed.
 func TestPairRegions(t *testing.T) {
 	for _, c := range []struct {
 		region string
@@ -115,12 +115,12 @@ func TestGoldenProgressOfAnotherLayout(t *testing.T) {
 
 	behind := goldenProgressV2[:2*progressFixed]
 	for _, rest := range []string{
-		"00000002" + "00000003" + "00000000", // neither moving nor not
-		"00000000" + "00000000" + "00000000", // nothing that version 1 could not say
-		"00000000" + "00000003" + "000000ff", // longer than it is
+		"00000002" + "00000003" + "00000000", // neither 0 nor 1 for moving
+		"00000000" + "00000000" + "00000000", // nothing that needs version 2
+		"00000000" + "00000003" + "000000ff", // longer than the value
 		"00000000" + "00000003" + "7fffffff",
 		"00000000" + "00000003" + "00000004" + "34323a31",           // 42:1
-		"00000000" + "00000003" + "00000009" + "34323a322c373a3130", // 42:2,7:10, not in order
+		"00000000" + "00000003" + "00000009" + "34323a322c373a3130", // 42:2,7:10, not sorted
 		"00000000" + "00000003" + "00000003" + "782c79",             // x,y
 	} {
 		require.ErrorContains(t, DecodeProgress(unhex(t, behind+rest), &Progress{}), "which are not what it says", rest)
@@ -128,7 +128,7 @@ func TestGoldenProgressOfAnotherLayout(t *testing.T) {
 }
 
 func TestProgressBeforeTheFirstRecord(t *testing.T) {
-	want := Progress{LeaderEpoch: -1, Partitions: 4} // and no cluster id
+	want := Progress{LeaderEpoch: -1, Partitions: 4} // no cluster id either
 	var got Progress
 	require.NoError(t, DecodeProgress(AppendProgress(nil, &want), &got))
 	require.Equal(t, want, got)
@@ -141,7 +141,7 @@ func TestStateAppendsBehindWhatIsThere(t *testing.T) {
 	require.Equal(t, append([]byte("prefix"), unhex(t, goldenProgressV1)...), AppendProgress(prefix, &goldenProgress))
 }
 
-// What a decoder does not know is an error that says what it is, and leaves the caller's value as it was.
+// The error for an unknown value names it, and the caller's value stays unchanged.
 func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 	pair := func(b []byte) error { p := Pair{}; err := DecodePair(b, &p); require.Zero(t, p); return err }
 	counts := func(b []byte) error { c, err := DecodeCounts(b); require.Zero(t, c); return err }
@@ -149,7 +149,7 @@ func TestStateRefusesWhatItDoesNotKnow(t *testing.T) {
 	kinds := []struct {
 		name, golden string
 		decode       func([]byte) error
-		fixed        bool // a longer value is an error too
+		fixed        bool // a longer value is an error, too
 	}{
 		{"pair", goldenPairV1, pair, true},
 		{"pair", goldenPairV2, pair, true},

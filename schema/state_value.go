@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Version bytes, the first of every value in the state table. Version 1, of fixed sizes, is
-// read and not written any more: a pair took 32 bytes where it now takes some 14.
+// Version bytes, the first byte of every value in the state table. Version 1, with fixed sizes, is still read but no
+// longer written: a pair took 32 bytes instead of some 14.
 const (
 	pairVersion1, pairVersion     = 1, 2
 	countsVersion1, countsVersion = 1, 2
@@ -17,17 +17,17 @@ const (
 	countsSize1 = 1 + 8 + 8
 )
 
-// The second byte of a pair: its reaction, and what follows.
+// The second byte of a pair: its reaction, and flags for what follows.
 const (
 	pairReaction    = 0b0000_0011
-	pairMoved       = 0b0000_0100 // since is not the time
+	pairMoved       = 0b0000_0100 // SinceMs differs from TimeMs
 	pairCountry     = 0b0000_1000 // a region of two letters
-	pairSubdivision = 0b0001_0000 // a region of six bytes, zeros at its end
+	pairSubdivision = 0b0001_0000 // a region of six bytes, zero-padded
 	pairUnknown     = 0b1110_0000
 )
 
-// AppendPair appends the value of a pair: version, reaction and flags, time and offset (unsigned varints), how long
-// before the time it is since (signed varint, if it is not the same), region (0, 2 or 6 bytes).
+// AppendPair appends the value of a pair: version, reaction and flags, time and offset (unsigned varints), time minus
+// since (signed varint, if not zero), region (0, 2 or 6 bytes).
 func AppendPair(b []byte, p *Pair) []byte {
 	flags := byte(p.Reaction)
 	if p.SinceMs != p.TimeMs {
@@ -128,7 +128,7 @@ func DecodeCounts(b []byte) (Counts, error) {
 	return c, nil
 }
 
-// checkVersion refuses what is empty or of another version.
+// checkVersion rejects an empty value and any other version.
 func checkVersion(what string, b []byte, version byte) error {
 	switch {
 	case len(b) == 0:
@@ -140,7 +140,6 @@ func checkVersion(what string, b []byte, version byte) error {
 	return nil
 }
 
-// checkState is checkVersion of what has a fixed size.
 func checkState(what string, b []byte, version byte, size int) error {
 	if err := checkVersion(what, b, version); err != nil {
 		return err
@@ -151,7 +150,7 @@ func checkState(what string, b []byte, version byte, size int) error {
 	return nil
 }
 
-// valueReader takes a value apart. What is missing reads as zero, and done tells.
+// valueReader reads the fields of a value. Missing ones read as zero; done reports it.
 type valueReader struct {
 	b   []byte
 	bad bool
@@ -197,7 +196,7 @@ func (r *valueReader) bytes(n int) []byte {
 	return v
 }
 
-// skip goes over what encoding/binary has read: nothing, if it was no number.
+// skip consumes what encoding/binary has read; n <= 0 means that it was not a valid number.
 func (r *valueReader) skip(n int) {
 	if n <= 0 {
 		r.bad = true
@@ -206,5 +205,5 @@ func (r *valueReader) skip(n int) {
 	r.b = r.b[n:]
 }
 
-// done tells whether all was there, and nothing else.
+// done reports whether the value had all fields and nothing else.
 func (r *valueReader) done() bool { return !r.bad && len(r.b) == 0 }

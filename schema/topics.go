@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// The topics. The state table's name is what goka makes of its group's name.
+// The topics. goka derives the name of a state table from the name of its group.
 const (
 	TopicLikes   = "likes"
 	TopicState   = GroupFold + "-table"
@@ -26,25 +26,25 @@ const (
 	GroupApply = "like-count"
 )
 
-// The consumer groups of the ranker role, each named for the topic that it makes; the
-// last one brings rankings to MySQL.
+// The consumer groups of the ranker role. The first two are named after the topic that they produce; the last one
+// writes rankings to MySQL.
 const (
 	GroupTrendingLocal = "trending-local"
 	GroupTrending      = "trending"
 	GroupTrendingMySQL = "trending-mysql"
 )
 
-// Headers of records. A forwarded event names its origin; a dead letter, why and from where it came.
+// Record headers. A forwarded event has its original position, a dead letter its position and the error.
 const (
-	HeaderForwarded    = "kudos.forwarded" // <partition>@<offset>, and /<layouts> once the layout has changed
+	HeaderForwarded    = "kudos.forwarded" // <partition>@<offset>, plus /<layouts> once the layout has changed
 	HeaderDLTError     = "kudos.error"
 	HeaderDLTTopic     = "kudos.topic"
 	HeaderDLTPartition = "kudos.partition"
 	HeaderDLTOffset    = "kudos.offset"
 )
 
-// FoldTransactionalID is the transactional id of a partition's fold. One id per
-// partition, never one per process: initialising it is what fences an earlier owner.
+// FoldTransactionalID is the transactional id of a partition's fold. There must be one id per partition, not one per
+// process: initializing it fences an earlier owner of the partition.
 func FoldTransactionalID(partition int32) string {
 	return TransactionalID(GroupFold, partition)
 }
@@ -54,12 +54,12 @@ func TransactionalID(group string, partition int32) string {
 	return group + "-" + strconv.Itoa(int(partition))
 }
 
-// RepartitionTransactionalID is that of the moves of `kudos topics repartition`, of all partitions: a
-// second one fences the first.
+// RepartitionTransactionalID is used by `kudos topics repartition` for its moves in all partitions, so that a second
+// run fences the first.
 const RepartitionTransactionalID = GroupFold + "-repartition"
 
-// KeepsPartitions tells whether a topic keeps the number of partitions that it was made with while the
-// others grow (`kudos topics repartition`): where a ranking lives has nothing to do with where posts live.
+// KeepsPartitions reports whether a topic keeps its number of partitions while the others grow (`kudos topics
+// repartition`): the partition of a ranking does not depend on those of its posts.
 func KeepsPartitions(topic string) bool {
 	switch topic {
 	case TopicTrending, TopicTrendingLocal, TopicTrendingTable, TopicExclusions:
@@ -68,19 +68,19 @@ func KeepsPartitions(topic string) bool {
 	return false
 }
 
-// Topic is how a topic must be set up.
+// Topic is the required setup of a topic.
 type Topic struct {
 	Name string
-	// Partitions are the same for all topics but trending-exclusions, which has one, until
-	// partitions are added (KeepsPartitions); ReplicationFactor is for all.
+	// Partitions is the same for all topics except trending-exclusions, which has one, until partitions are added
+	// (KeepsPartitions). ReplicationFactor is the same for all.
 	Partitions        int32
 	ReplicationFactor int16
 	Configs           map[string]string
-	// Least names the settings that are lower bounds: an operator may have more.
+	// Least names the settings that are lower bounds: an operator may set higher values.
 	Least []string
 }
 
-// Accepts tells whether a setting of the topic may have a value.
+// Accepts reports whether value is allowed for a setting of the topic.
 func (t Topic) Accepts(config, value string) bool {
 	want := t.Configs[config]
 	if value == want {
@@ -94,11 +94,11 @@ func (t Topic) Accepts(config, value string) bool {
 	return err == nil && (have == unlimited || have > least)
 }
 
-// unlimited is Kafka's -1, which is more than any number.
+// unlimited is Kafka's -1, which is higher than any number.
 const unlimited = -1
 
-// Topics lists every topic with its settings. A minimum of in-sync replicas below
-// the replication factor keeps writes going with a broker down.
+// Topics returns every topic with its settings. min.insync.replicas is below the replication factor, so that writes
+// continue with one broker down.
 func Topics(partitions int32, replicationFactor int16) []Topic {
 	const day = 24 * 60 * 60 * 1000
 	ms := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -129,10 +129,10 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 		topic(TopicDLT, map[string]string{
 			"cleanup.policy": "delete",
 			"retention.ms":   ms(30 * day),
-			// Space for a whole batch of likes, with headers.
+			// Room for a whole batch of likes, with headers.
 			"max.message.bytes": strconv.Itoa(dltMaxMessageBytes),
 		}),
-		// Not deleted: the last ranking of a quiet region may be old, and still holds.
+		// Compacted, not deleted: the last ranking of a quiet region may be old, but is still valid.
 		topic(TopicTrending, map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": ms(7 * day)}),
 		topic(TopicTrendingLocal, map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": ms(day)}),
 		compacted(TopicTrendingLocalTable),
@@ -142,13 +142,13 @@ func Topics(partitions int32, replicationFactor int16) []Topic {
 }
 
 const (
-	// LikesMaxMessageBytes bounds a record batch in likes, as the broker sees it.
+	// LikesMaxMessageBytes bounds a record batch in likes, as the broker measures it.
 	LikesMaxMessageBytes = 64 << 10
 	dltMaxMessageBytes   = 2 * LikesMaxMessageBytes
 )
 
-// BatchMaxBytes is how large a writer's record batches may be for a topic, a little
-// below what the broker takes; 0: as large as Kafka's default.
+// BatchMaxBytes bounds the record batches of a producer for a topic, a little below the broker's limit; 0 means Kafka's
+// default.
 func BatchMaxBytes(topic string) int32 {
 	switch topic {
 	case TopicLikes:

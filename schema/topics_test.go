@@ -16,7 +16,7 @@ func topicsByName(t *testing.T, partitions int32, replication int16) map[string]
 	return byName
 }
 
-// The contract, as it stands in the design. Rankings are history for 7 days, as updates are.
+// The topic settings are a contract. Rankings stay uncompacted for 7 days, like updates.
 func TestTopics(t *testing.T) {
 	topics := topicsByName(t, 12, 3)
 	configs := map[string]map[string]string{
@@ -26,7 +26,7 @@ func TestTopics(t *testing.T) {
 		"like-updates": {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000",
 			"message.timestamp.type": "LogAppendTime"},
 		"likes.dlt": {"cleanup.policy": "delete", "retention.ms": "2592000000",
-			"max.message.bytes": "131072"}, // an oversized original must fit, with its headers
+			"max.message.bytes": "131072"}, // must fit an oversized original with its headers
 		"trending":             {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"},
 		"trending-table":       {"cleanup.policy": "compact"},
 		"trending-local":       {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},

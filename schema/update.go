@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Delta is a net change of one post in one region and minute.
+// Delta is the net change of one post in one region and minute.
 type Delta struct {
 	Region Region
 	// Minute of the event time, in Unix minutes.
@@ -14,34 +14,34 @@ type Delta struct {
 	Likes, Dislikes int64
 }
 
-// Update is one record of like-updates. The Go form of kudosv1.LikeUpdate.
+// Update is one record of like-updates, the Go form of kudosv1.LikeUpdate.
 type Update struct {
 	Seq uint64
 	// Counts of the post after this update.
 	Counts Counts
 	Deltas []Delta
-	// SourceOffset is the exclusive end of the likes that the poll batch covered.
+	// SourceOffset is the end, exclusive, of the offsets in likes that the poll batch covered.
 	SourceOffset int64
-	// Buckets, if above 1 (else nothing is said), is over how many buckets the post's users are dealt: the counts
-	// are of those in this partition, the post's are the sum over all partitions. In a progress
-	// record (ProgressKey): how many layouts there have been, this one included (ProgressUpdate).
+	// Buckets is the number of user buckets of the post if above 1. Then Counts are those in this partition, and the
+	// post's are the sum over all partitions. In a progress record (ProgressKey) it is the number of layouts so far,
+	// including the current one (ProgressUpdate).
 	Buckets int32
-	// Moved: the reactions went to, or came from, the partition Other. Nobody's reaction has changed; over both
-	// partitions the deltas come to nothing. In a progress record: such reactions are on their way.
+	// Moved means that the reactions were moved to or from the partition Other. No user's reaction has changed; the
+	// deltas in both partitions cancel out. In a progress record it means that such a migration is in progress.
 	Moved bool
 	Other int32
 }
 
-// ProgressUpdate is the update that ends a transaction of a partition: layouts were before the present one, and moving
-// tells that reactions are on their way to it.
+// ProgressUpdate is the progress record at the end of a partition's transaction: layouts is the number of earlier
+// layouts, and moving says that reactions are migrating to the current one.
 func ProgressUpdate(layouts uint32, moving bool) Update {
 	return Update{Buckets: int32(layouts) + 1, Moved: moving}
 }
 
-// Layouts is how many layouts there were before the one of a ProgressUpdate.
+// Layouts is the number of earlier layouts in a ProgressUpdate.
 func (u *Update) Layouts() uint32 { return uint32(max(0, u.Buckets-1)) }
 
-// MaxDeltas is how many deltas a record carries; a post with more has more records.
+// MaxDeltas bounds the deltas of a record; a post with more deltas gets several records.
 const MaxDeltas = 1000
 
 // MinuteOf returns the Unix minute of an event time in Unix milliseconds.
@@ -73,7 +73,7 @@ func AppendUpdate(b []byte, u *Update) []byte {
 		d := &u.Deltas[i]
 		b = protowire.AppendTag(b, fieldDeltas, protowire.BytesType)
 		at := len(b)
-		b = append(b, 0) // the length, below 128: a delta has at most 42 bytes
+		b = append(b, 0) // the length, below 128 because a delta has at most 42 bytes
 		b = protowire.AppendTag(b, fieldDeltaRegion, protowire.BytesType)
 		b = protowire.AppendBytes(b, d.Region.bytes())
 		b = appendVarint(b, fieldDeltaMinute, uint64(d.Minute))
@@ -85,13 +85,13 @@ func AppendUpdate(b []byte, u *Update) []byte {
 	if u.Buckets > 1 {
 		b = appendVarint(b, fieldBuckets, uint64(u.Buckets))
 	}
-	if u.Moved { // 0 is a partition
+	if u.Moved { // written even if 0, which is a valid partition
 		b = protowire.AppendVarint(protowire.AppendTag(b, fieldMoved, protowire.VarintType), uint64(u.Other))
 	}
 	return b
 }
 
-// DecodeUpdate reads a record of like-updates into u, whose Deltas are used again.
+// DecodeUpdate decodes a record of like-updates into u. It reuses u.Deltas.
 func DecodeUpdate(b []byte, u *Update) error {
 	*u = Update{Deltas: u.Deltas[:0]}
 	err := eachField(b, func(num protowire.Number, v uint64) {
@@ -145,8 +145,8 @@ func decodeDelta(b []byte, d *Delta) error {
 	})
 }
 
-// eachField calls onVarint and onBytes with a message's fields of these two wire types, for them to pick those they
-// know. Fields of other types, which a later version may bring, are passed over.
+// eachField calls onVarint and onBytes for a message's fields of these wire types; they pick the fields that they know.
+// It skips fields of other types, which a later version may add.
 func eachField(b []byte, onVarint func(protowire.Number, uint64), onBytes func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

@@ -63,7 +63,7 @@ var updateCases = []struct {
 	{"nothing", &kudosv1.LikeUpdate{}, Update{}},
 }
 
-// Nearly all posts are in one partition: nothing is said of that.
+// Nearly all posts are in one partition, so a bucket count of 1 is not encoded.
 func TestOneBucketIsNone(t *testing.T) {
 	require.Equal(t, AppendUpdate(nil, &Update{Seq: 1}), AppendUpdate(nil, &Update{Seq: 1, Buckets: 1}))
 }
@@ -113,7 +113,7 @@ func TestUpdateProtoOddities(t *testing.T) {
 	}
 	t.Run("in a delta", func(t *testing.T) {
 		delta := slices.Concat(marshal(t, updateCases[1].proto.Deltas[0]),
-			bytesField(fieldDeltaLikes, "x"), varintField(fieldDeltaRegion, 1), // known, of another type
+			bytesField(fieldDeltaLikes, "x"), varintField(fieldDeltaRegion, 1), // known, but with another type
 			varintField(77, 1)) // unknown
 		var got Update
 		require.NoError(t, DecodeUpdate(bytesField(fieldDeltas, string(delta)), &got))
@@ -150,7 +150,7 @@ func TestMinuteOf(t *testing.T) {
 	}
 }
 
-// TestProgressUpdate: each number of layouts is told, and the first one takes no bytes.
+// TestProgressUpdate checks that each number of layouts round-trips, and that the first one takes no bytes.
 func TestProgressUpdate(t *testing.T) {
 	plain := AppendUpdate(nil, &Update{Seq: 3})
 	for layouts := range uint32(4) {

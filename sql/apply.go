@@ -20,16 +20,16 @@ type CountDelta struct {
 
 // HourDelta is the net change of one region in one hour over a range.
 type HourDelta struct {
-	Hour            int64  // hours since 1970-01-01 00:00 UTC
-	Region          string // ISO 3166-1 or -2, upper case, ZZ if unknown
+	Hour            int64  // since 1970-01-01 00:00 UTC
+	Region          string // ISO 3166-1 or 3166-2 code, upper case; ZZ if unknown
 	Likes, Dislikes int64
 }
 
-// Apply counts the range [from, to) of a partition, once: one transaction moves the stored position from → to and adds
-// the deltas. It sorts counts and hours in place, and skips deltas of zero; the same key may occur more than once.
+// Apply applies the range [from, to) of a partition exactly once: one transaction moves the stored position from → to
+// and adds the deltas. It sorts counts and hours in place and skips zero deltas. A key may occur more than once.
 //
-// Fails with ErrPositionMoved (nothing changed) and *UnknownOutcomeError (perhaps applied). After either, read Position
-// and go on there. Deadlocks and lock wait timeouts are repeated within Options.Retries.
+// It fails with ErrPositionMoved (nothing changed) or *UnknownOutcomeError (possibly applied). After either, read
+// Position and resume there. Apply retries deadlocks and lock wait timeouts up to Options.Retries times.
 func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to Position,
 	counts []CountDelta, hours []HourDelta,
 ) (err error) {
@@ -40,7 +40,7 @@ func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to
 	if err := s.check(src, partition); err != nil {
 		return err
 	}
-	// The compare-and-swap of an empty range would succeed again and again.
+	// The compare-and-swap does not change the position of an empty range, so it would succeed every time.
 	if from.NextOffset < 0 || to.NextOffset <= from.NextOffset || to.NextSeq < from.NextSeq {
 		return fmt.Errorf("range from offset %d seq %d to offset %d seq %d is empty or runs backwards",
 			from.NextOffset, from.NextSeq, to.NextOffset, to.NextSeq)
@@ -48,7 +48,7 @@ func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to
 	if err := checkHours(hours); err != nil {
 		return err
 	}
-	// All transactions lock rows in the same order, so that two of them wait for one another rather than deadlock.
+	// All transactions lock rows in the same order, so they wait for each other instead of deadlocking.
 	slices.SortFunc(counts, func(a, b CountDelta) int { return cmp.Compare(a.PostID, b.PostID) })
 	slices.SortFunc(hours, func(a, b HourDelta) int {
 		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Region, b.Region))
@@ -71,8 +71,8 @@ func (s *Store) Apply(ctx context.Context, src Source, partition int32, from, to
 	})
 }
 
-// updated_at is left to its default on insert and to the server's clock on update: as a literal in every row it made
-// the whole transaction about a tenth slower (MariaDB 10.11, 1,000 and 50,000 posts).
+// An insert takes the default of updated_at, an update takes the server's clock. A literal in every row made the whole
+// transaction about 10% slower (MariaDB 10.11, 1,000 and 50,000 posts).
 var (
 	countUpsert = statementText{
 		prefix: "INSERT INTO like_count (post_id, `count`, dislike_count) VALUES ",
@@ -105,15 +105,15 @@ func appendHour(partition int32) func([]byte, HourDelta) []byte {
 	}
 }
 
-// hourTime is the beginning of an hour, which is counted from 1970.
+// hourTime is the start of an hour given in hours since 1970.
 func hourTime(hour int64) time.Time { return time.Unix(hour*3600, 0).UTC() }
 
 const (
-	firstHour = -8_502_840 // 1000-01-01 00:00 UTC, where DATETIME begins
-	lastHour  = 70_389_527 // 9999-12-31 23:00 UTC, where it ends
+	firstHour = -8_502_840 // 1000-01-01 00:00 UTC, the start of the DATETIME range
+	lastHour  = 70_389_527 // 9999-12-31 23:00 UTC, the end of it
 )
 
-// checkHours refuses what the table cannot hold, before it could become SQL.
+// checkHours rejects values that the table cannot hold, before they are written into SQL text.
 func checkHours(hours []HourDelta) error {
 	for _, h := range hours {
 		if h.Hour < firstHour || h.Hour > lastHour {
@@ -130,7 +130,7 @@ func isRegion(region string) bool {
 	return isName(region, 6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 }
 
-// isName tells whether a text has 1 to most of the characters, and no others.
+// isName reports whether text is 1 to most bytes long and consists of the given characters only.
 func isName(text string, most int, characters string) bool {
 	return text != "" && len(text) <= most && strings.Trim(text, characters) == ""
 }

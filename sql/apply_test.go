@@ -41,7 +41,7 @@ func TestApplyCountsARangeOnce(t *testing.T) {
 	})
 }
 
-// A DSN may set clientFoundRows either way: the compare-and-swap must not depend on it.
+// A DSN may set clientFoundRows either way; the compare-and-swap must not depend on it.
 func TestApplyUnderBothMeaningsOfRowsAffected(t *testing.T) {
 	for _, option := range []string{"?clientFoundRows=true", "?clientFoundRows=false"} {
 		t.Run(option, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestApplyMustMoveExactlyOneRow(t *testing.T) {
 	})
 }
 
-// The order of statements and rows is the order of locks.
+// Rows are locked in the order of statements and rows.
 func TestApplyLocksPositionThenPostsThenHoursInOrder(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t, func(o *Options) { o.MaxStatementBytes = minStatementBytes })
@@ -105,7 +105,7 @@ func TestApplyLocksPositionThenPostsThenHoursInOrder(t *testing.T) {
 }
 
 func TestApplyRefusesWhatOnlyADefectCanGive(t *testing.T) {
-	s := noServer(t).store(t) // no statement may go out
+	s := noServer(t).store(t) // no statement may be sent
 	ok := likesTopic()
 	for _, c := range []struct {
 		name      string

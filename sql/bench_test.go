@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkApply runs against each real server: batches of random posts out of a million rows, by size of the batch and
-// of the statements. MaxStatementBytes' default comes from here.
+// BenchmarkApply runs on each real server, for several batch and statement sizes: batches of random posts out of 1
+// million rows. The default of MaxStatementBytes comes from here.
 func BenchmarkApply(b *testing.B) {
 	for _, s := range realServers() {
 		b.Run(s.name, func(b *testing.B) { benchmarkApply(b, realDatabase(b, s.dsn(b))) })

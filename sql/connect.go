@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// sqlMode is set, not inherited, so that every server refuses what does not fit instead of clipping it.
+	// sqlMode is set explicitly, so that every server rejects values that don't fit instead of truncating them.
 	sqlMode = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 
-	// connLifetime makes connections follow a DNS name or proxy to its new server, also while they are busy.
+	// connLifetime makes busy connections, too, follow a DNS name or proxy to a new server.
 	connLifetime = 5 * time.Minute
 
-	// packetMargin is kept free below max_allowed_packet for the command byte and what servers count on top.
+	// packetMargin is left free below max_allowed_packet for the command byte and the server's own overhead.
 	packetMargin = 64
 )
 
-// parseDSN never repeats the DSN, nor the driver's words about it: both may hold the password.
+// parseDSN never repeats the DSN or the driver's error in its own errors: both may contain the password.
 func parseDSN(dsn string) (*mysql.Config, error) {
 	const form = "user:password@tcp(host:port)/database"
 	if dsn == "" {
@@ -45,7 +45,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	return config, nil
 }
 
-// serverName tells people which server and database, without user and password.
+// serverName is host:port/database for logs and errors, without user and password.
 func serverName(dsn string) string {
 	config, err := parseDSN(dsn)
 	if err != nil {
@@ -54,7 +54,7 @@ func serverName(dsn string) string {
 	return config.Addr + "/" + config.DBName
 }
 
-// Connector makes connections as stores have them, for whoever looks at the tables by statements of its own.
+// Connector opens connections configured like those of a Store, for callers that run their own statements.
 func (o Options) Connector(log *slog.Logger) (driver.Connector, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
@@ -62,11 +62,11 @@ func (o Options) Connector(log *slog.Logger) (driver.Connector, error) {
 	return newConnector(o, log)
 }
 
-// untimed has no timeouts once connected. Changing a large table may take hours without a sign of life, while the
-// connection that holds the lock idles. The context and TCP keepalive end the wait.
+// untimed disables the read and idle timeouts. Altering a large table can take hours without a response, while the
+// connection that holds the lock is idle. The context and TCP keepalive bound the wait instead.
 func (o Options) untimed() Options {
 	o.IdleTimeout, o.ReadTimeout = 0, 0
-	o.MaxOpenConns = 2 // one holds the lock, the other works or looks
+	o.MaxOpenConns = 2 // one holds the lock, the other runs the statements
 	return o
 }
 
@@ -78,7 +78,7 @@ func newConnector(o Options, log *slog.Logger) (driver.Connector, error) {
 	return mysql.NewConnector(config)
 }
 
-// driverConfig is the DSN plus what exactness needs. What is set here wins over the DSN.
+// driverConfig is the DSN plus the settings that exactness depends on. They override the DSN.
 func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	c, err := parseDSN(o.DSN)
 	if err != nil {
@@ -87,14 +87,14 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = o.ConnectTimeout, o.ReadTimeout, o.WriteTimeout
 	c.Logger = driverLogger{log}
 	c.CheckConnLiveness = true
-	c.RejectReadOnly = true    // after a failover the old primary is read-only: leave it
-	c.InterpolateParams = true // one round trip a statement, no prepared statements
+	c.RejectReadOnly = true    // after a failover the old primary is read-only: drop the connection
+	c.InterpolateParams = true // one round trip per statement, no prepared statements
 	c.MultiStatements = false
 	c.ParseTime, c.Loc = true, time.UTC
-	// clientFoundRows may be either: the compare-and-swap always changes next_offset, so that the row it finds is a
-	// row it changes.
+	// clientFoundRows may be on or off: the compare-and-swap always changes next_offset, so rows found and rows changed
+	// are the same number.
 	if c.ConnectionAttributes == "" {
-		c.ConnectionAttributes = "program_name:kudos" // for whoever looks at the server's process list
+		c.ConnectionAttributes = "program_name:kudos" // shown in the server's process list
 	}
 	if c.Params == nil {
 		c.Params = map[string]string{}
@@ -111,7 +111,7 @@ func driverConfig(o Options, log *slog.Logger) (*mysql.Config, error) {
 	return c, o.secure(c)
 }
 
-// secure has the driver read the TLS files again for each connection.
+// secure makes the driver read the TLS files again for every connection.
 func (o Options) secure(c *mysql.Config) error {
 	if !o.TLS {
 		return nil
@@ -120,11 +120,11 @@ func (o Options) secure(c *mysql.Config) error {
 	if err != nil {
 		return errors.New("mysql.tls is for TCP, and the dsn names a socket: nobody is in between, leave it out")
 	}
-	c.AllowFallbackToPlaintext = false // which the DSN may allow
+	c.AllowFallbackToPlaintext = false // the DSN may have allowed it
 	return c.Apply(mysql.BeforeConnect(o.newTLS(server)))
 }
 
-// newTLS is called before each connection.
+// newTLS returns a hook that the driver calls before it opens a connection.
 func (o Options) newTLS(server string) func(context.Context, *mysql.Config) error {
 	return func(_ context.Context, c *mysql.Config) (err error) {
 		c.TLS, err = o.files().Config(server)
@@ -136,7 +136,7 @@ func (o Options) files() tlsfiles.Files {
 	return tlsfiles.Files{Setting: "mysql.tls", CA: o.TLSCA, Cert: o.TLSCert, Key: o.TLSKey}
 }
 
-// CheckFiles reads the TLS files at the start, where what is wrong with them is better told.
+// CheckFiles reads the TLS files, so that startup reports a bad file rather than the first connection.
 func (o Options) CheckFiles() error {
 	if !o.TLS {
 		return nil
@@ -145,11 +145,11 @@ func (o Options) CheckFiles() error {
 	return err
 }
 
-// connector asks each new connection for max_allowed_packet. So the limit is known before the first statement and
-// again after a failover, without a round trip per transaction.
+// connector reads max_allowed_packet on each new connection. This way the limit is known before the first statement and
+// updated after a failover, without a round trip per transaction.
 type connector struct {
 	driver.Connector
-	timeout time.Duration // of all it takes; the driver's own is for dialling only
+	timeout time.Duration // for Connect as a whole; the driver's own covers dialing only
 	limit   *packetLimit
 }
 
@@ -187,9 +187,9 @@ func maxAllowedPacket(ctx context.Context, conn driver.Conn) (int64, error) {
 	return bytes.Int64, err
 }
 
-// packetLimit bounds the text of a statement, in bytes. server is the smallest max_allowed_packet that any connection
-// has shown, 0 before the first. It only falls: an older connection keeps the smaller limit after somebody raised the
-// server's.
+// packetLimit bounds the text of a statement, in bytes. server is the smallest max_allowed_packet seen on any
+// connection, 0 before the first. It never rises: if somebody raises the server's limit, connections opened earlier
+// keep the lower one.
 type packetLimit struct {
 	ours   int
 	server atomic.Int64
@@ -204,7 +204,7 @@ func (l *packetLimit) lower(bytes int64) {
 	}
 }
 
-// statementBytes is ours or the server's limit, whichever is smaller.
+// statementBytes is the lower of our limit and the server's.
 func (l *packetLimit) statementBytes() int {
 	if server := l.server.Load(); server != 0 {
 		return min(l.ours, int(server)-packetMargin)
@@ -212,7 +212,7 @@ func (l *packetLimit) statementBytes() int {
 	return l.ours
 }
 
-// driverLogger takes the driver's own lines. What they tell also comes as an error, so they are details.
+// driverLogger logs the driver's messages at debug level: each also reaches the caller as an error.
 type driverLogger struct{ log *slog.Logger }
 
 func (l driverLogger) Print(v ...any) { l.log.Debug("mysql driver", "message", fmt.Sprint(v...)) }

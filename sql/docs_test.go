@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// example is what one of the docs' examples gives.
+// example is the expected result of one example query in the docs.
 type example struct {
 	rows []string // regular expressions
-	// sorts: it has to, as its own words say.
+	// sorts: the query has to sort, and the docs say so.
 	sorts bool
 }
 
-// The examples of the docs do what is said there, each as look-ups or ranges of primary keys.
+// The example queries in the docs return what the docs say, using only lookups and ranges of primary keys.
 func TestTheExamplesOfTheDocs(t *testing.T) {
 	for _, page := range []struct {
 		path     string
@@ -44,7 +44,7 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 			{rows: []string{"US 102", "DE 10"}, sorts: true},
 			{rows: []string{`0 10 \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.]?\d* 9\d\d\d`,
 				`1 20 \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.]?\d* \d+`, "2 0 .*", "3 0 .*"}},
-			{}, // TestARowOfZerosMayBeDeleted
+			{}, // covered by TestARowOfZerosMayBeDeleted
 		}},
 	} {
 		queries := queriesOf(t, page.path)
@@ -67,7 +67,7 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 	}
 }
 
-// queriesOf are a page's examples of SQL.
+// queriesOf returns the SQL blocks of a page.
 func queriesOf(t *testing.T, path string) (queries []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -78,7 +78,7 @@ func queriesOf(t *testing.T, path string) (queries []string) {
 	return queries
 }
 
-// Counting goes on from a row that was deleted as from one of zeros; one that counts something stays.
+// A deleted row of zeros counts on from zero; rows with counts are not deleted.
 func TestARowOfZerosMayBeDeleted(t *testing.T) {
 	queries := queriesOf(t, "../docs/reading.md")
 	remove := queries[len(queries)-1]
@@ -103,7 +103,7 @@ func TestARowOfZerosMayBeDeleted(t *testing.T) {
 	})
 }
 
-// prepareTrending has the rankings of docs/trending.md.
+// prepareTrending stores the rankings of docs/trending.md.
 func (d database) prepareTrending(t *testing.T) {
 	s := d.rankedStore(t)
 	rankings := []Ranking{
@@ -111,14 +111,14 @@ func (d database) prepareTrending(t *testing.T) {
 		ranked("US", "1h", 3, 50), ranked("US", "all", 4, 7), ranked("US", "day", 3, 7),
 		ranked("DE", "day", 2, 30), ranked("FR", "day", 2, 31), ranked("global", "all", 9, 7),
 	}
-	for i := range 100 { // beside others, so that scanning would not be the cheapest
+	for i := range 100 { // enough other rankings that a table scan is not the cheapest plan
 		region := fmt.Sprintf("X%c-%d", 'A'+i%26, i)
 		rankings = append(rankings, ranked(region, "1h", 20, 1), ranked(region, "day", 20, 1))
 	}
 	replace(t, s, rankingsTopic(), 0, start, offset(1), rankings...)
 }
 
-// prepareReading has the counts of docs/reading.md, among many others, and the product's own table of posts.
+// prepareReading stores the counts of docs/reading.md among many others, plus the application's own table of posts.
 func (d database) prepareReading(t *testing.T) {
 	s := d.startedStore(t)
 	for partition := range likesTopic().Partitions {
@@ -160,8 +160,8 @@ func (d database) prepareReading(t *testing.T) {
 	}
 }
 
-// requireIndexed wants a query to read primary keys of kudos' tables, and to sort nothing. The embedded server does not
-// tell.
+// requireIndexed requires that a query reads kudos' tables by primary key, and does not sort unless sorts is set. It
+// skips the embedded server, whose EXPLAIN does not tell.
 func (d database) requireIndexed(t testing.TB, raw *sqlx.DB, query string, sorts bool) {
 	t.Helper()
 	if !d.real {
@@ -178,14 +178,14 @@ func (d database) requireIndexed(t testing.TB, raw *sqlx.DB, query string, sorts
 			require.NotRegexp(t, "filesort|temporary", column("Extra"), "%s: %s", query, row)
 		}
 		require.Contains(t, []string{"const", "eq_ref", "ref", "range"}, column("type"), "%s: %s", query, row)
-		if column("table") != "posts" { // the product's own
+		if column("table") != "posts" { // the application's table
 			require.Equal(t, "PRIMARY", column("key"), "%s: %s", query, row)
 		}
 	}
 	require.NoError(t, plan.Err())
 }
 
-// resultText is a result's rows, their columns with spaces between; decimals without trailing zeros.
+// resultText formats rows as columns separated by spaces, and decimals without trailing zeros.
 func resultText(t testing.TB, db *sqlx.DB, query string) (lines []string) {
 	t.Helper()
 	rows, err := db.Query(query)

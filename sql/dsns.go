@@ -2,10 +2,9 @@ package sql
 
 import "fmt"
 
-// maxShards bounds the list.
 const maxShards = 1024
 
-// validateDSNs tells what is wrong with those that are given, and never repeats one.
+// validateDSNs checks the given DSNs. Its errors never contain a DSN.
 func (o Options) validateDSNs(p *problems) {
 	one, several := o.DSN != "", len(o.Shards) > 0
 	migrateOne, migrateSeveral := o.MigrateDSN != "", len(o.MigrateShards) > 0
@@ -25,7 +24,7 @@ func (o Options) validateDSNs(p *problems) {
 	}
 	place := validateShards(p, "shards", o.Shards)
 	validateShards(p, "migrate_shards", o.MigrateShards)
-	// As far as names tell: what is recorded by the one list would be refused by the other.
+	// A mismatch would make the databases reject what the other list recorded. Only server names are compared here.
 	for i, dsn := range o.MigrateShards {
 		name := serverName(dsn)
 		other, known := place[name]
@@ -34,7 +33,7 @@ func (o Options) validateDSNs(p *problems) {
 	}
 }
 
-// validateShards returns the place of each database in the list, by its name.
+// validateShards returns the index of each database in the list, by its name.
 func validateShards(p *problems, key string, dsns []string) (place map[string]int) {
 	if len(dsns) > maxShards {
 		p.add(fmt.Errorf("%s has %d databases; at most %d", key, len(dsns), maxShards))
@@ -54,7 +53,7 @@ func validateShards(p *problems, key string, dsns []string) (place map[string]in
 	return place
 }
 
-// OfMigrations are the options of whoever makes and changes tables: `kudos migrate` and `kudos rebuild`.
+// OfMigrations are the options for commands that create or alter tables: `kudos migrate` and `kudos rebuild`.
 func (o Options) OfMigrations() Options {
 	switch {
 	case o.MigrateDSN != "":
@@ -65,10 +64,10 @@ func (o Options) OfMigrations() Options {
 	return o
 }
 
-// HasServer tells whether any database is named.
+// HasServer reports whether any database is configured.
 func (o Options) HasServer() bool { return o.DSN != "" || len(o.Shards) > 0 }
 
-// Each are the options of each database, in the order of the shards; of the only one, if there is one.
+// Each returns the options of each database, in shard order. A single database yields one element.
 func (o Options) Each() []Options {
 	if len(o.Shards) == 0 {
 		return []Options{o}
@@ -82,7 +81,7 @@ func (o Options) Each() []Options {
 	return each
 }
 
-// server tells people which database DSN is, without user and password; and which shard, where there are several.
+// server names the database for logs and errors, without user and password, plus its shard if there are several.
 func (o Options) server() string {
 	if o.Shard.Count() == 1 {
 		return serverName(o.DSN)

@@ -14,16 +14,16 @@ import (
 )
 
 var (
-	// ErrPositionMoved: the stored position is not the one to move from. Nothing was changed. Read Position again and
-	// go on there.
+	// ErrPositionMoved means that the stored position is not the expected one. Nothing was changed. Read Position again
+	// and resume there.
 	ErrPositionMoved = errors.New("the applied position in MySQL is another one: read it again and go on there")
 
-	// ErrPositionMissing: counts exist, but not the position up to which they count. No rule can repair that.
+	// ErrPositionMissing means that counts exist without the position they reflect. It needs an operator.
 	ErrPositionMissing = errors.New("MySQL holds counts but no applied_offset row for this partition: " +
 		"restore all kudos tables from one backup, or run `kudos rebuild`")
 )
 
-// SourceChangedError: the counts in MySQL come from another log than the one at hand. No rule can repair that.
+// SourceChangedError means that the counts in MySQL come from another log than the given one. It needs an operator.
 type SourceChangedError struct{ Stored, Given Source }
 
 func (e *SourceChangedError) Error() string {
@@ -33,11 +33,11 @@ func (e *SourceChangedError) Error() string {
 		e.Given.Topic, hex.EncodeToString(e.Given.TopicID[:]), e.Given.Partitions)
 }
 
-// ErrShardMissing: the database has no record of which shard it is.
+// ErrShardMissing means that the database has no record of which shard it is.
 var ErrShardMissing = errors.New("the database does not say which shard it is: run `kudos migrate`")
 
-// ShardError: the database is another shard than the settings take it for. With another list of databases, partitions
-// would be counted in two places. No rule can repair that.
+// ShardError means that the database is not the shard that the settings say. With a different list of databases,
+// partitions would be counted in two places. It needs an operator.
 type ShardError struct{ Stored, Given Shard }
 
 func (e *ShardError) Error() string {
@@ -46,11 +46,11 @@ func (e *ShardError) Error() string {
 		e.Stored, e.Given, ShardRemedy)
 }
 
-// ShardRemedy is what a person should do about a ShardError.
+// ShardRemedy is the action for an operator who gets a ShardError.
 const ShardRemedy = "put the list back as it was; to have another number of them, see docs/scaling.md"
 
-// UnknownOutcomeError: the answer to COMMIT was lost, so the range may or may not have been applied. Read Position
-// again: it waits until the server has decided.
+// UnknownOutcomeError means that the answer to COMMIT was lost, so the range may or may not have been applied. Read
+// Position again: it waits until the server has decided.
 type UnknownOutcomeError struct{ Err error }
 
 func (e *UnknownOutcomeError) Error() string {
@@ -59,17 +59,16 @@ func (e *UnknownOutcomeError) Error() string {
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// PositionInDoubt tells the failures after which the position is read again, to go on there: it has moved, or whether
-// it has is not known.
+// PositionInDoubt reports whether the caller must read the position again and resume there: it has moved, or may have.
 func PositionInDoubt(err error) bool {
 	var unknown *UnknownOutcomeError
 	return errors.Is(err, ErrPositionMoved) || errors.As(err, &unknown)
 }
 
-// SchemaError: the tables are not those this program needs.
+// SchemaError means that the tables are not the ones this program needs.
 type SchemaError struct {
-	Have, Need int64 // migrations; Have is 0 on an empty database
-	Err        error // why a table does not serve, nil if the version tells
+	Have, Need int64 // migration versions; Have is 0 for an empty database
+	Err        error // what is wrong with a table; nil if only the version is too old
 }
 
 func (e *SchemaError) Error() string {
@@ -82,9 +81,9 @@ func (e *SchemaError) Error() string {
 
 func (e *SchemaError) Unwrap() error { return e.Err }
 
-// IsTransient tells failures that pass without anybody changing anything in the data or the settings: server away,
-// restarting, read-only, overloaded, a lock held too long. Park and try again. Everything else, ErrPositionMoved
-// included, is false, and so is a context that was cancelled.
+// IsTransient reports whether err clears up without a change to data or settings: the server is unreachable,
+// restarting, read-only or overloaded, or a lock was held too long. The caller parks the partition and retries. It is
+// false for everything else, including ErrPositionMoved and a canceled context.
 func IsTransient(err error) bool {
 	var unknown *UnknownOutcomeError
 	var answer *mysql.MySQLError
@@ -106,7 +105,7 @@ func IsTransient(err error) bool {
 	return errors.As(err, &network)
 }
 
-// Error numbers of the servers: https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html and
+// MySQL and MariaDB error numbers: https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html and
 // https://mariadb.com/kb/en/mariadb-error-codes/.
 const (
 	errLockWaitTimeout = 1205
@@ -122,30 +121,30 @@ func hasNumber(err error, number uint16) bool {
 	return errors.As(err, &answer) && answer.Number == number
 }
 
-// isConflict tells of a lock conflict with another transaction, which passes when this one is done again.
+// isConflict reports a lock conflict with another transaction, which a retry resolves.
 func isConflict(err error) bool {
 	return hasNumber(err, errDeadlock) || hasNumber(err, errLockWaitTimeout)
 }
 
-// transientNumbers tells which answers of a server pass without anybody changing anything.
+// transientNumbers are the server errors that IsTransient accepts.
 var transientNumbers = []uint16{
 	errLockWaitTimeout, errDeadlock,
 	1290, 1792, 1836, // read-only
-	1040, 1203, 1226, // too many connections, or a quota of the user
+	1040, 1203, 1226, // too many connections, or a per-user quota
 	1047,                   // Galera: this node is not ready
-	1053, 1927, 3169, 4031, // shutting down; session killed; ended after idling
-	1158, 1159, 1160, 1161, // network, seen from the server
-	1317, 1969, 3024, // statement killed, or out of its time
-	1021, 1037, 1038, 1041, 1114, 1180, 1135, // out of disk or memory; failed to commit; no thread
+	1053, 1927, 3169, 4031, // shutting down; session killed; session timed out while idle
+	1158, 1159, 1160, 1161, // network errors seen by the server
+	1317, 1969, 3024, // statement killed or timed out
+	1021, 1037, 1038, 1041, 1114, 1180, 1135, // out of disk or memory; commit failed; no thread
 }
 
-// advice says what a person should do about err; empty if waiting, or nothing, helps.
+// advice is what an operator should do about err; empty if they need to do nothing or only wait.
 func advice(err error) string {
 	var schema *SchemaError
 	var answer *mysql.MySQLError
 	switch {
 	case errors.As(err, &schema):
-		return "" // says so itself
+		return "" // its message includes the action
 	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1045, 1142, 1143, 1227, 1698:
@@ -175,7 +174,7 @@ func advice(err error) string {
 	return ""
 }
 
-// describe wraps err once, with what was tried and what to do; nil stays nil.
+// describe wraps err with the failed operation and the advice; nil stays nil.
 func describe(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

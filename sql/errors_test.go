@@ -65,11 +65,11 @@ func TestServerAway(t *testing.T) {
 	}
 }
 
-// A server that takes the connection and then says nothing must not hold anybody up.
+// A server that accepts the connection and then sends nothing must not block the caller.
 func TestServerSilent(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer silent.Close() // the kernel accepts, nobody answers
+	defer silent.Close() // the kernel accepts, but nobody answers
 	o := testOptions("root@tcp(" + silent.Addr().String() + ")/kudos")
 	o.ConnectTimeout, o.ReadTimeout = 50*time.Millisecond, time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)

@@ -11,7 +11,8 @@ import (
 	"kudos/schema"
 )
 
-// granted is db with the users that the docs have, whose names get an end of this test's own. Servers are shared.
+// granted is a database with the users from the docs. Servers are shared, so this test appends its own suffix to user
+// names.
 type granted struct {
 	database
 	end string
@@ -19,7 +20,8 @@ type granted struct {
 
 var docUser = regexp.MustCompile(`'(kudos_\w+)'@'%'`)
 
-// run executes statements of the docs for this database. These servers have no certificates.
+// run executes statements from the docs on this database. It drops REQUIRE SSL, because the test servers have no
+// certificates.
 func (g granted) run(t testing.TB, statements string) {
 	t.Helper()
 	raw := g.raw(t)
@@ -40,14 +42,14 @@ func (g granted) run(t testing.TB, statements string) {
 
 func (d database) name(t testing.TB) string { t.Helper(); return d.scalar(t, "SELECT DATABASE()") }
 
-// as is the database as one of the docs' users sees it.
+// as is the database, connected as one of the docs' users.
 func (g granted) as(t testing.TB, user string) database {
 	t.Helper()
 	return g.with(t, func(c *mysql.Config) { c.User, c.Passwd = "kudos_"+user+g.end, "secret" })
 }
 
-// TestGrantsOfTheDocs: what the roles and commands do, as users with the grants that the docs have for them. None of
-// the roles' users may make or drop a table, or touch those of the others.
+// TestGrantsOfTheDocs runs what roles and commands do, with the grants that the docs give them. Users of the roles must
+// not be able to create or drop tables, or to touch tables of other roles.
 func TestGrantsOfTheDocs(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		g := granted{db, db.name(t)[len("kudos_test"):]}
@@ -85,7 +87,7 @@ func (g granted) ranker(t *testing.T) {
 	d := g.as(t, "ranker")
 	s := d.store(t)
 	requireAt(t, start, (*Store).RankingPosition, s, rankingsTopic(), 0)
-	for i, posts := range []int{3, 2} { // the second time it deletes one
+	for i, posts := range []int{3, 2} { // the second ranking is shorter, which deletes a row
 		replace(t, s, rankingsTopic(), 0, offset(int64(i)), offset(int64(i+1)),
 			ranked("DE", "1h", posts, 42), ranked("DE", "day", posts, 42))
 	}
@@ -131,14 +133,15 @@ func (g granted) rebuild(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
-// processorAgain: grants are of names, and the tables of a rebuild have those of the old ones.
+// processorAgain checks that the grants still apply after a rebuild: they refer to table names, and the rebuilt tables
+// have the old names.
 func (g granted) processorAgain(t *testing.T) {
 	d := g.as(t, "processor")
 	require.NoError(t, d.store(t).Apply(t.Context(), likesTopic(), 0, at(5, 5), at(6, 6), oneLike, nil))
 	d.refused(t, "SELECT * FROM like_count_before_rebuild")
 }
 
-// refused wants the server not to allow statements, whatever they would do.
+// refused requires that the server denies the statements.
 func (d database) refused(t testing.TB, statements ...string) {
 	t.Helper()
 	raw := d.raw(t)

@@ -11,26 +11,25 @@ import (
 	"kudos/schema"
 )
 
-// HourLikes is one hour of like_hourly: the likes and dislikes that were given in it and are current.
+// HourLikes is one hour of like_hourly: the likes and dislikes given in it that are still current.
 type HourLikes struct {
-	Hour            time.Time // its beginning, UTC
+	Hour            time.Time // its start, UTC
 	Likes, Dislikes int64
 }
 
 const (
-	// maxHours bounds what is asked for in one call: more than eleven years.
+	// maxHours bounds one call: more than 11 years.
 	maxHours = 100_000
-	// statementHours is how many hours one statement names, in less than conditionBytes.
+	// statementHours is how many hours fit into one statement of conditionBytes.
 	statementHours = 340
-	// The server's sums are decimals, which CAST makes whole numbers of.
+	// The server returns sums as decimals; CAST turns them into integers.
 	selectHours = "SELECT hour, CAST(SUM(likes) AS SIGNED) AS likes, CAST(SUM(dislikes) AS SIGNED) AS dislikes" +
 		" FROM like_hourly WHERE "
 	groupHours = " GROUP BY hour ORDER BY hour"
 )
 
-// LikesByHour returns the hours from from (included) to to (excluded) in which a region has rows, oldest first;
-// schema.Global is all regions together. It reads what is there at the moment, without a lock, and takes no longer
-// than Options.ReadTimeout.
+// LikesByHour returns the hours in [from, to) in which a region has rows, oldest first; schema.Global adds up all
+// regions. It reads the current rows without a lock, and runs for at most Options.ReadTimeout.
 func (s *Store) LikesByHour(
 	ctx context.Context, region schema.Region, from, to time.Time,
 ) (hours []HourLikes, err error) {
@@ -41,7 +40,7 @@ func (s *Store) LikesByHour(
 	if region != schema.Global && !isRegion(region.String()) {
 		return nil, fmt.Errorf("region %q is not of the form AA or AA-AAA", region.String())
 	}
-	// Behind the ends of DATETIME there are no rows.
+	// DATETIME cannot hold hours outside this range.
 	first, end := max(hourFrom(from), firstHour), min(hourFrom(to), lastHour+1)
 	if first >= end {
 		return nil, nil
@@ -59,7 +58,7 @@ func (s *Store) LikesByHour(
 		err = s.db.SelectContext(ctx, &hours, query, hourTime(first), hourTime(end-1))
 		return hours, err
 	}
-	// Each hour by its name: the rows of all other regions lie between those of two hours, and are not read.
+	// List the hours one by one: a range would also scan the rows of all other regions.
 	var asked []time.Time
 	for hour := first; hour < end; hour++ {
 		asked = append(asked, hourTime(hour))
@@ -78,7 +77,7 @@ func (s *Store) LikesByHour(
 	return hours, nil
 }
 
-// hourFrom is the first whole hour from a time on, in hours since 1970.
+// hourFrom rounds t up to a whole hour, in hours since 1970.
 func hourFrom(t time.Time) int64 {
 	hour := t.Unix() / 3600
 	if hourTime(hour).Before(t) {

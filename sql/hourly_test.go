@@ -12,7 +12,7 @@ import (
 	"kudos/schema"
 )
 
-// hourOf is an hour of these tests' day, in hours since 1970.
+// hourOf is an hour of the test day, in hours since 1970.
 func hourOf(hour int64) int64 { return noon.Unix()/3600 - 12 + hour }
 
 func timeOf(hour int64) time.Time { return time.Unix(hourOf(hour)*3600, 0).UTC() }
@@ -24,7 +24,7 @@ func regionNamed(t testing.TB, name string) schema.Region {
 	return region
 }
 
-// hourlyStore has a day of three regions in two partitions, one of which began later.
+// hourlyStore has a day with three regions in two partitions, one of which starts later.
 func (d database) hourlyStore(t testing.TB, change ...func(*Options)) *Store {
 	t.Helper()
 	s := d.startedStore(t, change...)
@@ -69,7 +69,7 @@ func TestLikesByHour(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		s := db.hourlyStore(t, func(o *Options) {
 			o.ReadTimeout = DefaultOptions().ReadTimeout
-			if !db.real { // it takes seconds for tens of thousands of hours, and more on a busy machine
+			if !db.real { // tens of thousands of hours take seconds, more on a busy machine
 				o.ReadTimeout = 5 * time.Minute
 			}
 		})
@@ -81,7 +81,7 @@ func TestLikesByHour(t *testing.T) {
 	})
 }
 
-// A month of all regions lies around the hours of one: they are not read, nor is anything sorted.
+// A month of all regions surrounds the hours of one; the query must neither read those rows nor sort.
 func TestLikesByHourReadsRangesOfThePrimaryKey(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.startedStore(t)

@@ -19,21 +19,21 @@ import (
 var migrationFiles embed.FS
 
 const (
-	// versionTable is goose's record of what has been applied. Not goose's default name: another application in the
-	// same database may use goose as well.
+	// versionTable is goose's record of applied migrations. It differs from goose's default name because another
+	// application in the same database may use goose, too.
 	versionTable = "kudos_schema_version"
 
-	migrationLock = "kudos.migrate" // per server, not per database: two databases merely take turns
+	migrationLock = "kudos.migrate" // per server, not per database: migrations of two databases take turns
 
-	// How long to wait for another `kudos migrate`. Changing a large table takes long; waiting for ever helps nobody.
+	// migrationLockWait bounds the wait for another `kudos migrate`, which can take long on a large table.
 	migrationLockWait = 15 * time.Minute
 )
 
-// Migrate brings the tables of every database to what this program needs, and says on log what it does. Then each
-// records which shard it is, if it has not yet; one that is another fails with *ShardError. Doing it again changes
-// nothing. Several processes may do it at once: one works, the others wait and find it done.
+// Migrate creates or upgrades the tables of every database and logs its progress. Then each database records which
+// shard it is, unless it already has; a different record fails with *ShardError. Migrate is idempotent, and safe to run
+// in several processes: one works, the others wait and find nothing to do.
 //
-// It needs CREATE and ALTER on the database. Each migration is a single statement, since MySQL cannot undo one.
+// It needs the CREATE and ALTER privileges. Each migration is a single statement, because MySQL cannot roll back DDL.
 func Migrate(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("mysql options: %w", err)
@@ -74,7 +74,7 @@ func migrateOne(ctx context.Context, o Options, log *slog.Logger) (err error) {
 	return checkSchema(ctx, s.db)
 }
 
-// migrations are those of this program, for a database. It does no I/O.
+// migrations returns a provider of the embedded migrations. It does no I/O.
 func migrations(db *sqlx.DB, log *slog.Logger) (*goose.Provider, error) {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -117,8 +117,8 @@ func migrate(ctx context.Context, db *sqlx.DB, log *slog.Logger) error {
 	return nil
 }
 
-// lockMigrations keeps other `kudos migrate` out: goose's own steps are not safe side by side, and MySQL's DDL is
-// not transactional. The lock ends with its connection, so a dead process does not keep it.
+// lockMigrations keeps out other `kudos migrate` processes: goose's steps are not safe to run concurrently, and MySQL's
+// DDL is not transactional. The lock ends with its connection, so a dead process does not keep it.
 func lockMigrations(ctx context.Context, conn *sqlx.Conn, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, migrationLockWait)
 	defer cancel()

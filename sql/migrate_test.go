@@ -39,7 +39,7 @@ func TestMigrateMakesTheTablesOnce(t *testing.T) {
 	})
 }
 
-// A migration whose statement went through, but not the note of it: it must be possible to go on.
+// A migration whose statement succeeded but whose record is missing must be resumable.
 func TestMigrateGoesOnWhereItWasInterrupted(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
@@ -84,7 +84,7 @@ func TestMigrateWaitsForAnother(t *testing.T) {
 			return len(line), nil
 		}))
 		impatient := db.options
-		// GET_LOCK answers after a second only.
+		// GET_LOCK answers only after 1 s.
 		impatient.ReadTimeout, impatient.LockWaitTimeout = 100*time.Millisecond, 0
 		second := inBackground(func() error { return Migrate(t.Context(), impatient, log) })
 		await(t, waits)
@@ -96,7 +96,7 @@ func TestMigrateWaitsForAnother(t *testing.T) {
 	})
 }
 
-// The connection that holds the lock idles as long as the others work.
+// The connection that holds the lock is idle while the others work.
 func TestMigrationSessionsMayIdle(t *testing.T) {
 	for name, o := range map[string]Options{"store": noServer(t).options, "migrate": noServer(t).options.untimed()} {
 		c, err := driverConfig(o, discardLog())
@@ -142,7 +142,7 @@ func TestCheckSchemaLooksAtTheTables(t *testing.T) {
 	})
 }
 
-// Somebody else's like_count is in the database already.
+// The database already has a like_count of another application.
 func TestMigrateRefusesATableOfAnotherShape(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		db.raw(t).MustExec("CREATE TABLE like_count (post_id BIGINT PRIMARY KEY, likes BIGINT)")

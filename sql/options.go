@@ -8,73 +8,72 @@ import (
 	"time"
 )
 
-// Options of the connection to MySQL.
+// Options configure the connections to MySQL.
 type Options struct {
-	// DSN is user:password@tcp(host:port)/database?tls=true, as go-sql-driver/mysql reads it. It holds a password:
+	// DSN is user:password@tcp(host:port)/database?tls=true, as go-sql-driver/mysql parses it. It contains a password:
 	// never print it.
 	DSN string `mapstructure:"dsn"`
-	// DSNFile is a file that holds it, from which config reads it.
+	// DSNFile is a file that contains the DSN; config reads it.
 	DSNFile string `mapstructure:"dsn_file"`
 
-	// MigrateDSN is for whoever makes and changes tables (OfMigrations), so that DSN may be of a user who reads and
-	// writes rows and nothing else. Empty: DSN.
+	// MigrateDSN is for commands that create or alter tables (see OfMigrations), so that the user in DSN needs no more
+	// than read and write access to rows. It defaults to DSN.
 	MigrateDSN     string `mapstructure:"migrate_dsn"`
 	MigrateDSNFile string `mapstructure:"migrate_dsn_file"`
 
-	// Shards, in place of DSN, are the DSNs of several databases that share the partitions: of so many, number i (from
-	// 0) has partition p of each topic if p modulo their number is i. Which and in what order must not change.
-	// ShardsFile has one a line.
+	// Shards replaces DSN when several databases share the partitions. Of n databases, number i (from 0) has partition
+	// p of every topic if p % n == i. The list and its order must not change. ShardsFile has one DSN per line.
 	Shards     []string `mapstructure:"shards"`
 	ShardsFile string   `mapstructure:"shards_file"`
-	// MigrateShards is to Shards what MigrateDSN is to DSN.
+	// MigrateShards corresponds to Shards as MigrateDSN corresponds to DSN.
 	MigrateShards     []string `mapstructure:"migrate_shards"`
 	MigrateShardsFile string   `mapstructure:"migrate_shards_file"`
-	// Shard is the place of DSN among those; Each sets it.
+	// Shard is the index of DSN in Shards; Each sets it.
 	Shard Shard `mapstructure:"-"`
 
-	// TLS has connections encrypted and the server verified, by the certificates in TLSCA, or else by those that the
-	// system trusts, whatever the DSN says. TLSCert and TLSKey are the client's own, for servers that want one. All are
-	// PEM files, and read anew for each connection. Without TLS the DSN's own tls=… holds.
+	// TLS encrypts connections and verifies the server, whatever the DSN says, against the certificates in TLSCA or by
+	// default the system's. TLSCert and TLSKey are the client certificate, for servers that require one. All are PEM
+	// files and are read again for each connection. Without TLS, the tls=… of the DSN applies.
 	TLS     bool   `mapstructure:"tls"`
 	TLSCA   string `mapstructure:"tls_ca"`
 	TLSCert string `mapstructure:"tls_cert"`
 	TLSKey  string `mapstructure:"tls_key"`
 
-	// MaxOpenConns bounds the connections of this process to a server. Each busy partition needs one; the others wait
-	// for it. 1 is allowed, and right for a server without row locks.
+	// MaxOpenConns bounds the connections of this process to one server. Each busy partition needs one; further
+	// partitions wait. 1 is allowed, and the right value for a server without row locks.
 	MaxOpenConns int `mapstructure:"max_open_conns"`
 
-	// ConnectTimeout bounds dialling and logging in, ReadTimeout the wait for any answer of the server, WriteTimeout
-	// any write to it. They, not the context, bound a COMMIT.
+	// ConnectTimeout bounds dialing and authentication, ReadTimeout the wait for any response of the server,
+	// WriteTimeout any write to it. A COMMIT is bounded by them, not by the context.
 	ConnectTimeout time.Duration `mapstructure:"connect_timeout"`
 	ReadTimeout    time.Duration `mapstructure:"read_timeout"`
 	WriteTimeout   time.Duration `mapstructure:"write_timeout"`
 
-	// LockWaitTimeout is innodb_lock_wait_timeout of the sessions, in whole seconds. Below ReadTimeout, or a lock held
-	// by somebody else would look like a dead server. 0 leaves it to the server.
+	// LockWaitTimeout is the innodb_lock_wait_timeout of the sessions, in whole seconds. It must be below ReadTimeout,
+	// or a lock held by somebody else would look like a dead server. 0 keeps the server's default.
 	LockWaitTimeout time.Duration `mapstructure:"lock_wait_timeout"`
 
-	// IdleTimeout is wait_timeout of the sessions, in whole seconds: after that long without a statement the server
-	// ends a session, its transaction and its locks. It bounds how long a paused process can hold the others up.
-	// 0 leaves it to the server.
+	// IdleTimeout is the wait_timeout of the sessions, in whole seconds. After that long without a statement, the
+	// server ends a session with its transaction and locks, so it bounds how long a paused process blocks others. 0
+	// keeps the server's default.
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
 
-	// Retries is how often a transaction is repeated after a deadlock or a lock wait timeout, before the caller gets
-	// the error. The waits between grow from RetryBackoff to RetryBackoffMax, with jitter.
+	// Retries is how often a transaction is retried after a deadlock or a lock wait timeout before the caller gets the
+	// error. The waits between retries grow from RetryBackoff to RetryBackoffMax, with jitter.
 	Retries         int           `mapstructure:"retries"`
 	RetryBackoff    time.Duration `mapstructure:"retry_backoff"`
 	RetryBackoffMax time.Duration `mapstructure:"retry_backoff_max"`
 
-	// MaxStatementBytes bounds the text of one statement. The server's max_allowed_packet bounds it too.
+	// MaxStatementBytes bounds the text of one statement, together with the server's max_allowed_packet.
 	MaxStatementBytes int `mapstructure:"max_statement_bytes"`
 }
 
 const (
 	minStatementBytes = 1 << 10
-	maxStatementBytes = 1<<24 - 1024 // a statement stays within one packet of the protocol
+	maxStatementBytes = 1<<24 - 1024 // a statement must fit into one packet of the protocol
 )
 
-// DefaultOptions are right for a server in the same data centre. Only the DSN, or those of the shards, is missing.
+// DefaultOptions suit a server in the same data center. Only DSN or Shards has to be set.
 func DefaultOptions() Options {
 	return Options{
 		Shards:          []string{},
@@ -88,14 +87,14 @@ func DefaultOptions() Options {
 		Retries:         8,
 		RetryBackoff:    10 * time.Millisecond,
 		RetryBackoffMax: time.Second,
-		// BenchmarkApply, 50,000 posts, MariaDB on the same two cores: the best runs took 232 to 237 ms with 64 to
-		// 512 KiB and 259 ms with 8 KiB; noise between runs was larger than that. So the size is no lever locally.
-		// 256 KiB are some 10,000 posts a round trip, and below the default max_allowed_packet of every server.
+		// BenchmarkApply, 50,000 posts, MariaDB on the same two cores: the best runs took 232 to 237 ms with 64 to 512
+		// KiB, and 259 ms with 8 KiB, less than the noise between runs. So the size hardly matters locally. 256 KiB are
+		// some 10,000 posts per round trip, and below the default max_allowed_packet of every server.
 		MaxStatementBytes: 256 << 10,
 	}
 }
 
-// Validate tells every setting that cannot work, by its name in the configuration.
+// Validate reports every invalid setting, by its name in the configuration.
 func (o Options) Validate() (err error) {
 	if !o.HasServer() {
 		_, err = parseDSN(o.DSN)
@@ -103,7 +102,7 @@ func (o Options) Validate() (err error) {
 	return errors.Join(err, o.ValidateOptional())
 }
 
-// ValidateOptional is Validate where no database need be named.
+// ValidateOptional is Validate for commands that can run without a database.
 func (o Options) ValidateOptional() error {
 	var p problems
 	o.validateDSNs(&p)
@@ -128,7 +127,7 @@ func (o Options) ValidateOptional() error {
 	return errors.Join(p...)
 }
 
-// problems are what is wrong with settings.
+// problems collects validation errors.
 type problems []error
 
 func (p *problems) add(err error) { *p = append(*p, err) }
@@ -139,10 +138,10 @@ func (p *problems) addIf(wrong bool, format string, args ...any) {
 	}
 }
 
-// wholeSeconds: 0, or a positive number of seconds.
+// wholeSeconds accepts 0 as well.
 func wholeSeconds(d time.Duration) bool { return d >= 0 && d%time.Second == 0 }
 
-// LogValue keeps the password out of logs.
+// LogValue omits the password.
 func (o Options) LogValue() slog.Value {
 	var servers []string
 	for _, one := range o.Each() {

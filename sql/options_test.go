@@ -47,7 +47,7 @@ func TestValidateNamesTheSetting(t *testing.T) {
 	}
 }
 
-// The driver's own messages repeat parts of a DSN it cannot read.
+// The driver's own messages repeat parts of a DSN that it cannot parse.
 func TestPasswordsStayOutOfMessages(t *testing.T) {
 	for _, dsn := range []string{"root:hunter2:db:3306/kudos", "root:hunter2@db/kudos", "root:hunter2@tcp(db:3306)/",
 		"root:hunter2/kudos?x=%zz"} {
@@ -73,14 +73,14 @@ func TestPacketLimitIsTheSmallestSeen(t *testing.T) {
 	require.Equal(t, 3000, limit.statementBytes())
 }
 
-// With autocommit off, as a server may have it by default, a pooled connection would look at the past for ever.
+// With autocommit off, which a server may have as its default, a pooled connection would keep reading an old snapshot.
 func TestSessionsCommitStatementsOnTheirOwn(t *testing.T) {
 	config, err := driverConfig(noServer(t).options, discardLog())
 	require.NoError(t, err)
 	require.Equal(t, "1", config.Params["autocommit"])
 }
 
-// ofDSN are options with this DSN and TLS by the files of an authority.
+// ofDSN returns options with this DSN and the TLS files of a test authority.
 func ofDSN(t *testing.T, dsn string) Options {
 	t.Helper()
 	a := stack.NewAuthority(t)
@@ -90,7 +90,7 @@ func ofDSN(t *testing.T, dsn string) Options {
 	return o
 }
 
-// TestTLSWhateverTheDSNSays: what the settings ask for is not given up for what a DSN allows.
+// TestTLSWhateverTheDSNSays checks that a DSN cannot weaken the TLS settings.
 func TestTLSWhateverTheDSNSays(t *testing.T) {
 	for _, tls := range []string{"", "?tls=false", "?tls=skip-verify", "?tls=preferred",
 		"?allowFallbackToPlaintext=true"} {
@@ -127,7 +127,7 @@ func TestTLSOptions(t *testing.T) {
 	require.NoError(t, o.CheckFiles(), "nobody needs it")
 }
 
-// TestTablesAreMadeByAnother: where that is set.
+// TestTablesAreMadeByAnother checks that migrations use MigrateDSN or MigrateShards if set.
 func TestTablesAreMadeByAnother(t *testing.T) {
 	o := testOptions("kudos:secret@tcp(db:3306)/kudos")
 	require.Equal(t, o, o.OfMigrations())

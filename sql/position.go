@@ -10,7 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Source is the log whose updates are applied: a topic under the id its cluster gave it, and its partition count.
+// Source identifies the log whose updates are applied: the topic, its Kafka topic id, and its number of partitions.
 type Source struct {
 	Topic      string
 	TopicID    [16]byte
@@ -31,7 +31,7 @@ func (s Source) same(topicID string, partitions int32) error {
 	return &SourceChangedError{Stored: stored, Given: s}
 }
 
-// check refuses what only a defect of the caller can give.
+// check rejects values that only a bug of the caller can produce.
 func (s Source) check(partition int32) error {
 	switch {
 	case s.Topic == "" || len(s.Topic) > 249:
@@ -54,15 +54,15 @@ func (s *Store) check(src Source, partition int32) error {
 	return nil
 }
 
-// Position is up to where a partition of the log has been applied.
+// Position is the offset up to which a partition of the log has been applied.
 type Position struct {
 	NextOffset int64  `db:"next_offset"` // of the next record to apply
 	NextSeq    uint64 `db:"next_seq"`    // of the next update to apply
-	// LeaderEpoch is that of the last applied record, -1 if unknown. Kafka finds a truncated log by it.
+	// LeaderEpoch is the epoch of the last applied record, -1 if unknown. Kafka uses it to detect a truncated log.
 	LeaderEpoch int32 `db:"leader_epoch"`
 }
 
-// start is the position in a database to which nothing has been applied.
+// start is the position of an empty database.
 var start = Position{LeaderEpoch: -1}
 
 type positionRow struct {
@@ -71,18 +71,18 @@ type positionRow struct {
 	Position
 }
 
-// Position reads where to go on, under the row's lock: it waits for a transaction on this partition whose outcome is
-// still open. In a database to which nothing was ever applied it first inserts the rows of ALL its partitions at offset
-// 0.
+// Position reads where to resume, under the row lock: it waits for a transaction on this partition whose outcome is
+// still unknown. In an empty database it first inserts the rows of ALL its partitions, at offset 0.
 //
-// Fails with ErrPositionMissing, *SourceChangedError and *ShardError, which park the partition.
+// It fails with ErrPositionMissing, *SourceChangedError or *ShardError, each of which parks the partition.
 func (s *Store) Position(ctx context.Context, src Source, partition int32) (position Position, err error) {
 	if err := s.check(src, partition); err != nil {
 		return Position{}, err
 	}
 	err = s.lockPosition(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
-		// First what was there before, then the row. The other way round, a process that starts beside us could insert
-		// the rows and apply to them in between, and its fresh traces would look like traces without a position.
+		// Look for earlier data before looking for the row. In the opposite order, a concurrently starting process
+		// could insert the rows and apply updates in between, and its fresh data would look like data without a
+		// position.
 		refusal, err := startRefusal(ctx, tx, src)
 		if err != nil {
 			return err
@@ -102,8 +102,8 @@ func (s *Store) Position(ctx context.Context, src Source, partition int32) (posi
 	return position, describe(err, "read the applied position of %s/%d in MySQL at %s", src.Topic, partition, s)
 }
 
-// lockPosition runs steps that read a row under its lock, and insert it where it is missing. Another process may insert
-// it at the same time and be first: then they run again, and find it.
+// lockPosition runs steps, which read a row under its lock and insert it if it is missing. If another process inserts
+// the row first, lockPosition runs steps again, which then find it.
 func (s *Store) lockPosition(ctx context.Context, steps func(context.Context, *sqlx.Tx) error) (err error) {
 	for range 2 {
 		err = s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
@@ -119,8 +119,8 @@ func (s *Store) lockPosition(ctx context.Context, steps func(context.Context, *s
 	return err
 }
 
-// PeekPosition reads the position without a lock, for the check while nothing arrives. ErrPositionMissing only tells
-// that there is no row; Position tells an empty database from a damaged one.
+// PeekPosition reads the position without a lock, for the periodic check while the partition is idle. Its
+// ErrPositionMissing only says that there is no row; Position distinguishes an empty database from a damaged one.
 func (s *Store) PeekPosition(ctx context.Context, src Source, partition int32) (Position, error) {
 	if err := s.check(src, partition); err != nil {
 		return Position{}, err
@@ -132,10 +132,10 @@ func (s *Store) PeekPosition(ctx context.Context, src Source, partition int32) (
 	return position, describe(err, "look at the applied position of %s/%d in MySQL at %s", src.Topic, partition, s)
 }
 
-// startRefusal looks for traces of earlier counting, because of which a partition without a row must not start; nil if
-// there are none. The rows of all partitions of a shard are made together, before anything is counted: so one trace
-// beside a missing row is damage. Any row of the topic is a trace even beside empty counts: likes and unlikes may have
-// cancelled out.
+// startRefusal looks for traces of earlier counting and returns why a partition without a row must not start; nil if it
+// may. The rows of all partitions of a shard are inserted together, before anything is counted, so any trace without a
+// row means damage. A row of another partition is a trace even if the counts are empty: likes and unlikes may have
+// canceled out.
 func startRefusal(ctx context.Context, tx *sqlx.Tx, src Source) (refusal, err error) {
 	var counted bool
 	err = tx.GetContext(ctx, &counted, "SELECT EXISTS (SELECT 1 FROM like_count) OR EXISTS (SELECT 1 FROM like_hourly)")
@@ -159,7 +159,7 @@ func startRefusal(ctx context.Context, tx *sqlx.Tx, src Source) (refusal, err er
 	return nil, nil
 }
 
-// selectPosition returns sql.ErrNoRows if there is no row, *SourceChangedError if it is of another log.
+// selectPosition returns sql.ErrNoRows if there is no row, and *SourceChangedError if the row belongs to another log.
 func selectPosition(
 	ctx context.Context, q sqlx.QueryerContext, src Source, partition int32, lock string,
 ) (Position, error) {
@@ -176,8 +176,7 @@ func selectPosition(
 	return row.Position, nil
 }
 
-// insertStart makes the rows of all partitions of the shard from one on, or none. The primary key refuses a second
-// start.
+// insertStart inserts the rows of all partitions of the shard that are >= from. The primary key rejects a second start.
 func insertStart(ctx context.Context, tx *sqlx.Tx, src Source, shard Shard, from int32) error {
 	for partition := from; partition < src.Partitions; partition++ {
 		if !shard.Has(partition) {
@@ -190,7 +189,7 @@ func insertStart(ctx context.Context, tx *sqlx.Tx, src Source, shard Shard, from
 	return nil
 }
 
-// insertPosition inserts a row into applied_offset, or into the table that is to replace it.
+// insertPosition inserts a row into applied_offset, or into its shadow table.
 func insertPosition(ctx context.Context, tx *sqlx.Tx, table string, src Source, partition int32, at Position) error {
 	_, err := tx.ExecContext(ctx,
 		"INSERT INTO "+table+" (topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch)"+
@@ -199,12 +198,12 @@ func insertPosition(ctx context.Context, tx *sqlx.Tx, table string, src Source, 
 	return err
 }
 
-// AddPartitions has the positions of all databases be of a log that partitions were added to: src is the log as it is
-// now. Those of the partitions before stay where they are, the new ones start. A database to which nothing was ever
-// applied stays as it is, and so does one in which this was done before.
+// AddPartitions updates the positions in all databases after partitions were added to the log; src describes the log
+// with them. Existing partitions keep their positions, new ones start at 0. Empty databases, and those updated before,
+// are left alone.
 //
-// Fails with *SourceChangedError, before anything is changed at that database, where positions are of another log,
-// or of one that had more partitions.
+// It fails with *SourceChangedError, before it changes that database, if a position belongs to another log or to one
+// with more partitions.
 func (s *Shards) AddPartitions(ctx context.Context, src Source) error {
 	for _, store := range s.stores {
 		if err := store.addPartitions(ctx, src); err != nil {

@@ -37,7 +37,7 @@ func TestPositionIsWhatWasApplied(t *testing.T) {
 	})
 }
 
-// Each kind of damage leaves traces of earlier counting, but not the row. Starting at 0 would count all of it twice.
+// Each kind of damage leaves traces of earlier counting but not the row. Starting at 0 would count everything twice.
 func TestPositionMissing(t *testing.T) {
 	damages := map[string][]string{
 		"beside counts":        {"DELETE FROM applied_offset"},
@@ -61,7 +61,7 @@ func TestPositionMissing(t *testing.T) {
 	})
 }
 
-// otherLogs are what makes another log of a topic.
+// otherLogs are the changes that turn a topic into another log.
 var otherLogs = map[string]func(*Source){
 	"topic created again": func(s *Source) { s.TopicID[0]++ },
 	"partitions added":    func(s *Source) { s.Partitions = 8 },
@@ -95,8 +95,8 @@ func TestStoredTopicIDIsDamaged(t *testing.T) {
 	require.ErrorContains(t, err, `topic id "cafe"`)
 }
 
-// A process that has seen an empty database stops there, while another one starts, inserts the rows and counts.
-// Wherever it stopped, it must then find the other's position, not call the database damaged nor start again at 0.
+// One process sees an empty database and is paused, while another one starts, inserts the rows and counts. Wherever it
+// was paused, it must then find the other's position; it must neither report damage nor restart at 0.
 func TestTwoProcessesStartAtOnce(t *testing.T) {
 	for _, hold := range []string{
 		"SELECT EXISTS", "SELECT topic_id, partitions, next_offset", "SELECT topic_id, partitions FROM",
@@ -115,7 +115,7 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 					return err
 				})
 				await(t, held)
-				locked := hold == "COMMIT" // the slow one has the row locks: the fast one must wait for it
+				locked := hold == "COMMIT" // the slow one holds the row locks, so the fast one has to wait for it
 				if locked {
 					go release()
 				}
@@ -137,7 +137,7 @@ func TestTwoProcessesStartAtOnce(t *testing.T) {
 // readPosition is Position, PeekPosition or RankingPosition.
 type readPosition func(*Store, context.Context, Source, int32) (Position, error)
 
-// requireAt wants a partition to stand at a position.
+// requireAt requires that read returns the position want.
 func requireAt(t testing.TB, want Position, read readPosition, s *Store, src Source, partition int32) {
 	t.Helper()
 	position, err := read(s, t.Context(), src, partition)
@@ -145,13 +145,13 @@ func requireAt(t testing.TB, want Position, read readPosition, s *Store, src Sou
 	require.Equal(t, want, position)
 }
 
-// follower is one of the two that move a position: that of counts, and that of rankings.
+// follower is a writer that moves a position: the counts, or the rankings.
 type follower struct {
 	src     Source
 	table   string
 	started func(database, testing.TB, ...func(*Options)) *Store
 	read    readPosition
-	// apply has n likes more, or n posts in a ranking.
+	// apply adds n likes, or writes a ranking of n posts.
 	apply func(ctx context.Context, s *Store, src Source, partition int32, from, to Position, n int) error
 	rows  func(database, testing.TB) any
 }
@@ -173,7 +173,7 @@ var followers = map[string]follower{
 	},
 }
 
-// Each case differs from the stored row in one column of the compare-and-swap only, and so must change nothing.
+// Each case differs from the stored row in one column of the compare-and-swap, so it must change nothing.
 func TestApplyComparesEveryColumn(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    func(*Source)
@@ -190,7 +190,7 @@ func TestApplyComparesEveryColumn(t *testing.T) {
 	} {
 		for kind, f := range followers {
 			if name == "next_seq" && kind == "rankings" {
-				continue // they have none
+				continue // rankings have no next_seq
 			}
 			t.Run(name+" of "+kind, func(t *testing.T) {
 				onEachServer(t, func(t *testing.T, db database) {
@@ -211,7 +211,7 @@ func TestApplyComparesEveryColumn(t *testing.T) {
 	}
 }
 
-// A position is read only when a transaction whose outcome is open has ended.
+// Position must wait for a transaction whose outcome is unknown.
 func TestPositionWaitsForAnOpenTransaction(t *testing.T) {
 	for kind, f := range followers {
 		t.Run(kind, func(t *testing.T) {
@@ -241,8 +241,8 @@ func TestPositionWaitsForAnOpenTransaction(t *testing.T) {
 	}
 }
 
-// Many processes at once, unsynchronised, find no positions, or another log's: whatever interleaving comes, each gets
-// the start, without an error, and there is one set of rows.
+// Many unsynchronized processes find no positions, or those of another log. Whatever the interleaving, each gets the
+// start position without an error, and there is one set of rows.
 func TestManyProcessesStartAtOnce(t *testing.T) {
 	for kind, f := range followers {
 		t.Run(kind, func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestManyProcessesStartAtOnce(t *testing.T) {
 	}
 }
 
-// Two partitions write at the same time, rows of their own that lie side by side, and never wait for one another.
+// Two partitions concurrently write their own, adjacent rows and never wait for each other.
 func TestPartitionsApplySideBySide(t *testing.T) {
 	hours := []HourDelta{{Region: "ZZ", Likes: 1}}
 	rankings := func(first, n int) (list []Ranking) {

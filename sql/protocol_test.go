@@ -13,7 +13,7 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// update is one record of the test's log.
+// update is one record of the test log.
 type update struct {
 	post   uint64
 	delta  int64
@@ -21,9 +21,9 @@ type update struct {
 	region string
 }
 
-// TestCountsAreExactWhateverFails runs the way like-count goes (read the position, apply from there, after any failure
-// read the position again) by two workers at once, over connections that break, statements that fail and answers that
-// are lost, in batches of random size. Every schedule must count the log once.
+// TestCountsAreExactWhateverFails runs two concurrent workers that do what like-count does: read the position, apply
+// from there, and read the position again after any failure. Connections break, statements fail, answers are lost, and
+// batch sizes are random. Every schedule must count the log exactly once.
 func TestCountsAreExactWhateverFails(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		seed := rand.Uint64()
@@ -52,7 +52,7 @@ func TestCountsAreExactWhateverFails(t *testing.T) {
 	})
 }
 
-// faults lets one statement in twenty go wrong, in a way of its own.
+// faults makes one statement in 20 fail, in a random way.
 func faults(random *rand.Rand) func(string) mysqlproxy.Verdict {
 	var mu sync.Mutex
 	return func(query string) mysqlproxy.Verdict {
@@ -68,11 +68,11 @@ func faults(random *rand.Rand) func(string) mysqlproxy.Verdict {
 	}
 }
 
-// workOnFaults runs two workers at once over connections that fail, and returns a store on those that work.
+// workOnFaults runs two concurrent workers over faulty connections, and returns a store on working ones.
 func workOnFaults(t *testing.T, db database, seed uint64, work func(*Store, *rand.Rand)) *Store {
 	proxy, faulty := db.migrated(t).through(t)
 	first := faulty.store(t)
-	stores := []*Store{first, first} // one connection: the embedded server cannot take two writers
+	stores := []*Store{first, first} // one connection: the embedded server does not support two writers
 	if db.real {
 		stores[1] = faulty.store(t)
 	}
@@ -86,8 +86,8 @@ func workOnFaults(t *testing.T, db database, seed uint64, work func(*Store, *ran
 	return first
 }
 
-// followLog applies a log from partition 2's position to its end, in ranges of random size. After any failure it reads
-// the position again.
+// followLog applies a log from the position of partition 2 to its end, in ranges of random size. After any failure it
+// reads the position again.
 func followLog(t *testing.T, s *Store, read readPosition, src Source, end int64, random *rand.Rand,
 	apply func(from Position, to int64) error,
 ) {
@@ -115,7 +115,7 @@ func collapse(log []update) (counts []CountDelta, hours []HourDelta) {
 	return counts, hours
 }
 
-// requireLikes wants rows of likes; a key whose changes cancel out may or may not have one.
+// requireLikes compares the rows with the wanted likes; a key whose changes cancel out may or may not have a row.
 func requireLikes(t *testing.T, want map[string]int64, rows map[string]string) {
 	t.Helper()
 	wanted := map[string]string{}

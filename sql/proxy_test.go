@@ -12,7 +12,7 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// wireProxy stands between a store and a server, notes every statement, and can fail exactly one step.
+// wireProxy sits between a store and a server, records every statement, and can make exactly one step fail.
 type wireProxy struct {
 	*mysqlproxy.Proxy
 
@@ -22,7 +22,7 @@ type wireProxy struct {
 	}
 }
 
-// through puts a proxy in front of d, and returns d as seen through it.
+// through puts a proxy in front of d, and returns d as reached through it.
 func (d database) through(t testing.TB) (*wireProxy, database) {
 	t.Helper()
 	p := &wireProxy{}
@@ -37,7 +37,7 @@ func (d database) through(t testing.TB) (*wireProxy, database) {
 	return p, through
 }
 
-// proxied is a started store on d, through a proxy that has seen nothing yet.
+// proxied is a started store on d behind a proxy that has recorded nothing yet.
 func (d database) proxied(t testing.TB, change ...func(*Options)) (*wireProxy, *Store) {
 	t.Helper()
 	p, through := d.through(t)
@@ -46,7 +46,7 @@ func (d database) proxied(t testing.TB, change ...func(*Options)) (*wireProxy, *
 	return p, s
 }
 
-// On sets what happens to the statements from now on; nil lets all pass.
+// On sets what happens to statements from now on; nil passes all.
 func (p *wireProxy) On(judge func(query string) mysqlproxy.Verdict) {
 	p.Proxy.On(func(query string) mysqlproxy.Verdict {
 		p.mu.Lock()
@@ -55,11 +55,11 @@ func (p *wireProxy) On(judge func(query string) mysqlproxy.Verdict) {
 		if judge == nil {
 			return mysqlproxy.Verdict{}
 		}
-		return judge(query) // not under the lock: it may wait
+		return judge(query) // not under the lock: it may block
 	})
 }
 
-// always lets the verdicts happen to every statement that begins with their prefix.
+// always applies the verdicts to every statement with their prefix.
 func (p *wireProxy) always(verdicts map[string]mysqlproxy.Verdict) {
 	p.On(func(query string) mysqlproxy.Verdict {
 		for prefix, v := range verdicts {
@@ -71,10 +71,10 @@ func (p *wireProxy) always(verdicts map[string]mysqlproxy.Verdict) {
 	})
 }
 
-// once lets v happen to the first statement that begins with prefix, and to no other.
+// once applies v to the first statement with the prefix only.
 func (p *wireProxy) once(prefix string, v mysqlproxy.Verdict) { p.inTurn(prefix, v) }
 
-// inTurn lets the verdicts happen to the next statements that begin with prefix, and to no other.
+// inTurn applies the verdicts, one each, to the next statements with the prefix.
 func (p *wireProxy) inTurn(prefix string, verdicts ...mysqlproxy.Verdict) {
 	next := make(chan mysqlproxy.Verdict, len(verdicts))
 	for _, v := range verdicts {
@@ -90,7 +90,7 @@ func (p *wireProxy) inTurn(prefix string, verdicts ...mysqlproxy.Verdict) {
 	})
 }
 
-// each asks judge about the statements that begin with prefix, and lets all others pass.
+// each asks judge about every statement with the prefix and passes all others.
 func (p *wireProxy) each(prefix string, judge func() mysqlproxy.Verdict) {
 	p.On(func(query string) mysqlproxy.Verdict {
 		if strings.HasPrefix(query, prefix) {
@@ -100,7 +100,7 @@ func (p *wireProxy) each(prefix string, judge func() mysqlproxy.Verdict) {
 	})
 }
 
-// hold stops the first statement that begins with prefix until release, or the end of the test.
+// hold blocks the first statement with the prefix until release or the end of the test.
 func (p *wireProxy) hold(t testing.TB, prefix string) (held <-chan struct{}, release func()) {
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	release = sync.OnceFunc(func() { close(goOn) })
@@ -116,7 +116,7 @@ func (p *wireProxy) hold(t testing.TB, prefix string) (held <-chan struct{}, rel
 	return reached, release
 }
 
-// cancelledAt is a context that is cancelled when a statement begins with prefix.
+// cancelledAt is a context that is canceled by a statement with the prefix.
 func (p *wireProxy) cancelledAt(t testing.TB, prefix string) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	p.each(prefix, func() mysqlproxy.Verdict {

@@ -14,28 +14,28 @@ import (
 	"kudos/schema"
 )
 
-// Ranking is all that MySQL has of one region and window: a row for each place.
+// Ranking is the ranking of one region and window; MySQL has one row per rank.
 type Ranking struct {
-	Region string // ISO 3166-1 or -2, upper case, or global
-	// Window is that of trending; schema.LeaderboardDay and LeaderboardAll are the periods of leaderboard.
+	Region string // ISO 3166-1 or 3166-2 code, upper case, or global
+	// Window is a window of trending, or a period of leaderboard: schema.LeaderboardDay or schema.LeaderboardAll.
 	Window string
-	AsOf   time.Time    // watermark; zero: none
-	Posts  []RankedPost // best first; none: the ranking has no rows
+	AsOf   time.Time    // watermark; zero if there is none
+	Posts  []RankedPost // best first; if empty, the ranking has no rows
 }
 
-// RankedPost is one place of a ranking.
+// RankedPost is one entry of a ranking.
 type RankedPost struct {
 	PostID uint64
-	Score  schema.Score // not in leaderboard, which is by likes
+	Score  schema.Score // unused in leaderboard, which ranks by likes
 	Likes  int64
 }
 
-// RankingPosition reads up to where a partition of trending has been brought to MySQL (NextSeq is not used), under the
-// row's lock: it waits for a transaction on this partition whose outcome is still open.
+// RankingPosition reads up to where a partition of trending has been applied to MySQL (NextSeq is unused), under the
+// row lock: it waits for a transaction on this partition whose outcome is still unknown.
 //
-// Unlike counts, rankings are absolute: whoever reads the log once more replaces them by what they are, and nothing can
-// be damaged. So a row that is missing, or of another log, is no reason to stop: the partition restarts at offset 0.
-// What another log has left in the tables goes first, for this one may not have all of its keys.
+// Unlike counts, rankings are absolute values: reading the log again replaces them and does no damage. So if the row is
+// missing or belongs to another log, the partition restarts at offset 0 instead of parking. Rankings of another log are
+// deleted first, because this log may not have all of their keys.
 func (s *Store) RankingPosition(ctx context.Context, src Source, partition int32) (position Position, err error) {
 	if err := s.check(src, partition); err != nil {
 		return Position{}, err
@@ -68,7 +68,7 @@ func (s *Store) RankingPosition(ctx context.Context, src Source, partition int32
 		"read the position of %s/%d in trending_position in MySQL at %s", src.Topic, partition, s)
 }
 
-// deleteRankings happens once for all partitions: the positions of the others go too, so that they find no other log.
+// deleteRankings also deletes the positions of the other partitions, so that it runs once and not once per partition.
 func deleteRankings(ctx context.Context, tx *sqlx.Tx, src Source) error {
 	if _, err := tx.ExecContext(ctx, "DELETE FROM trending_position WHERE topic = ?", src.Topic); err != nil {
 		return err
@@ -81,12 +81,11 @@ func deleteRankings(ctx context.Context, tx *sqlx.Tx, src Source) error {
 	return nil
 }
 
-// ReplaceRankings replaces rankings by those of the range from → to of a partition, each whole: one transaction moves
-// the stored position and makes the rows of each ranking what it says. It sorts rankings in place; each key (region and
-// window) occurs once, as the newest of the range has it. It may move the position back, to have the log read once
-// more.
+// ReplaceRankings replaces each of the rankings as a whole. One transaction moves the stored position of the partition
+// from → to and rewrites the rows. It sorts rankings in place; each key (region and window) must occur once, with its
+// latest value in the range. The position may move back, to read the log again.
 //
-// Fails and retries as Apply does; RankingPosition then says where to go on.
+// It fails and retries like Apply; RankingPosition then says where to resume.
 func (s *Store) ReplaceRankings(
 	ctx context.Context, src Source, partition int32, from, to Position, rankings []Ranking,
 ) (err error) {
@@ -97,7 +96,7 @@ func (s *Store) ReplaceRankings(
 	if err := s.check(src, partition); err != nil {
 		return err
 	}
-	// Without a move the compare-and-swap would succeed again and again.
+	// The compare-and-swap would succeed every time if it did not change the position.
 	if from.NextOffset < 0 || to.NextOffset < 0 || from.NextOffset == to.NextOffset {
 		return fmt.Errorf("range from offset %d to offset %d does not move the position",
 			from.NextOffset, to.NextOffset)
@@ -109,7 +108,7 @@ func (s *Store) ReplaceRankings(
 		return err
 	}
 	return s.transact(ctx, func(ctx context.Context, tx *sqlx.Tx) error {
-		// It also keeps a process that was away from replacing newer rankings by older ones.
+		// This also keeps a process that was paused from replacing newer rankings with older ones.
 		err := compareAndSwap(ctx, tx,
 			"UPDATE trending_position SET next_offset = ?, leader_epoch = ?, updated_at = UTC_TIMESTAMP(3)"+
 				" WHERE topic = ? AND partition_id = ? AND topic_id = ? AND partitions = ? AND next_offset = ?",
@@ -126,7 +125,7 @@ func (s *Store) ReplaceRankings(
 	})
 }
 
-// checkRankings refuses what the tables cannot hold, before it could become SQL. rankings are sorted.
+// checkRankings rejects values that the tables cannot hold, before they are written into SQL text. rankings are sorted.
 func checkRankings(rankings []Ranking) error {
 	for i := range rankings {
 		r := &rankings[i]
@@ -140,7 +139,7 @@ func checkRankings(rankings []Ranking) error {
 	return nil
 }
 
-// Validate tells what the tables cannot hold.
+// Validate reports the first value that the tables cannot hold.
 func (r *Ranking) Validate() error {
 	key, year := schema.RankingKey(r.Region, r.Window), r.AsOf.UTC().Year()
 	switch {

@@ -11,16 +11,16 @@ import (
 	"kudos/schema"
 )
 
-// rankingTable is trending or leaderboard.
+// rankingTable describes the table trending or leaderboard.
 type rankingTable struct {
 	name   string
-	window string // the column
+	window string // its column name
 	holds  func(window string) bool
 	upsert statementText
 	append func([]byte, rankingRow) []byte
 }
 
-// rankingTables are in the order in which they are locked.
+// rankingTables are in locking order.
 var rankingTables = []rankingTable{
 	{
 		name: "trending", window: "`window`",
@@ -66,12 +66,12 @@ func (r rankingRow) asOf() string {
 	return r.AsOf.UTC().Format("'" + time.DateTime + "'")
 }
 
-// conditionBytes bounds a statement with many keys in its condition: of too many the optimizers make nothing, and scan.
+// conditionBytes bounds a statement with many keys in its condition: with too many keys, the optimizers scan the table.
 const conditionBytes = 8 << 10
 
-// replace updates the rows of the rankings that are of this table in place, and deletes those behind the last place.
-// Rows are named by their whole keys and in their order, so that only this partition's are locked: for `rank` > n the
-// next key's first row would be, too, and for many keys in one DELETE the optimizers find it cheaper to scan the table.
+// replace updates the rows of this table's rankings in place, and deletes those beyond the last rank. Its statements
+// list full keys, in order, so that they lock only rows of this partition: a condition `rank` > n would also lock the
+// first row of the next key, and for many keys in one DELETE the optimizers prefer a table scan.
 func (t rankingTable) replace(ctx context.Context, tx *sqlx.Tx, limit int, rankings []Ranking) error {
 	var own []*Ranking
 	var rows []rankingRow
@@ -109,8 +109,8 @@ func (t rankingTable) replace(ctx context.Context, tx *sqlx.Tx, limit int, ranki
 	return nil
 }
 
-// selectPlaces tells how many places the rankings have in the table, by key; those that have none are left out. It
-// takes no lock: nobody but the holder of the position changes these keys.
+// selectPlaces returns how many ranks each ranking has in the table, by key; rankings without rows are absent. It takes
+// no lock: only the holder of the position changes these keys.
 func (t rankingTable) selectPlaces(
 	ctx context.Context, tx *sqlx.Tx, limit int, rankings []*Ranking,
 ) (map[string]int, error) {

@@ -16,12 +16,11 @@ import (
 	"kudos/schema"
 )
 
-// rankingsTopic is the log of these tests.
 func rankingsTopic() Source {
 	return Source{Topic: schema.TopicTrending, TopicID: [16]byte{0xbe, 0xef, 15: 2}, Partitions: 4}
 }
 
-// rankedStore is a migrated database whose partitions stand at the start of rankingsTopic, and a store on it.
+// rankedStore is a store on a migrated database, with every partition at the start of rankingsTopic.
 func (d database) rankedStore(t testing.TB, change ...func(*Options)) *Store {
 	t.Helper()
 	s := d.migrated(t).store(t, change...)
@@ -36,7 +35,7 @@ func offset(next int64) Position { return Position{NextOffset: next, LeaderEpoch
 
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-// ranked is a ranking of n posts; first is the post at the first place.
+// ranked is a ranking of n posts; first is the post with rank 1.
 func ranked(region, window string, n int, first uint64) Ranking {
 	r := Ranking{Region: region, Window: window, AsOf: noon}
 	for i := range n {
@@ -46,7 +45,7 @@ func ranked(region, window string, n int, first uint64) Ranking {
 	return r
 }
 
-// rankings are both tables: by key, the rows in the order of their ranks.
+// rankings returns both tables: by key, the rows in rank order.
 func (d database) rankings(t testing.TB) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -65,7 +64,7 @@ func (d database) rankings(t testing.TB) map[string][]string {
 	return all
 }
 
-// replace replaces rankings by those of a range.
+// replace writes the rankings of a range.
 func replace(t testing.TB, s *Store, src Source, partition int32, from, to Position, rankings ...Ranking) {
 	t.Helper()
 	require.NoError(t, s.ReplaceRankings(t.Context(), src, partition, from, to, rankings))
@@ -88,7 +87,7 @@ func TestRankingsAreReplacedWhole(t *testing.T) {
 		}
 		require.Equal(t, want, db.rankings(t))
 
-		// Longer, shorter, empty, and not there at all.
+		// Rankings that are longer, shorter, empty, and absent.
 		shorter := ranked("US", "1h", 1, 200)
 		shorter.AsOf = noon.Add(time.Minute).In(time.FixedZone("east", 3600))
 		shorter.Posts[0].Score = math.MaxInt64
@@ -101,8 +100,8 @@ func TestRankingsAreReplacedWhole(t *testing.T) {
 	})
 }
 
-// A database that was restored stands at an earlier position, with rankings of then: applied again, they are as they
-// were.
+// A restored database has an earlier position and the rankings of then. Applying the log again must restore the current
+// ones.
 func TestAPositionThatWentBackAppliesAgain(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		s, src := db.rankedStore(t), rankingsTopic()
@@ -119,7 +118,7 @@ func TestAPositionThatWentBackAppliesAgain(t *testing.T) {
 		replace(t, s, src, 0, position, offset(9), ranked("US", "1h", 2, 200), ranked("DE", "all", 3, 1))
 		require.Equal(t, want, db.rankings(t))
 
-		// Back by our own will, to read the log from its beginning.
+		// Move back on purpose, to read the log from its start.
 		replace(t, s, src, 0, offset(9), offset(3))
 		requireAt(t, offset(3), (*Store).RankingPosition, s, src, 0)
 		require.Equal(t, want, db.rankings(t))
@@ -151,8 +150,8 @@ func TestRankingsOfAnotherLogStartAnew(t *testing.T) {
 	})
 }
 
-// Two workers of a partition, over connections that break, each going on where the other is: the rankings are in the
-// end those of the log's end, whoever came last, and however often something was repeated.
+// Two workers of one partition, over faulty connections, each resume where the other is. In the end the rankings must
+// be the last ones of the log, whoever wrote last and however often something was repeated.
 func TestRankingsAreThoseOfTheLogWhateverFails(t *testing.T) {
 	onEachServer(t, func(t *testing.T, db database) {
 		seed := rand.Uint64()
@@ -185,7 +184,7 @@ func TestRankingsAreThoseOfTheLogWhateverFails(t *testing.T) {
 	})
 }
 
-// newestOf are the last rankings of each key.
+// newestOf returns the last ranking of each key.
 func newestOf(log []Ranking) []Ranking {
 	newest := map[string]Ranking{}
 	for _, r := range log {
@@ -194,7 +193,7 @@ func newestOf(log []Ranking) []Ranking {
 	return slices.Collect(maps.Values(newest))
 }
 
-// The order of statements and rows is the order of locks, and what did not shrink needs no DELETE.
+// Rows are locked in the order of statements and rows, and rankings that did not shrink need no DELETE.
 func TestReplaceRankingsLocksItsOwnRowsInOrder(t *testing.T) {
 	proxy, db := embeddedDatabase(t).through(t)
 	s := db.rankedStore(t, func(o *Options) { o.MaxStatementBytes = minStatementBytes })
@@ -234,7 +233,7 @@ func TestReplaceRankingsLocksItsOwnRowsInOrder(t *testing.T) {
 }
 
 func TestReplaceRankingsRefusesWhatOnlyADefectCanGive(t *testing.T) {
-	s := noServer(t).store(t) // no statement may go out
+	s := noServer(t).store(t) // no statement may be sent
 	far := ranked("US", "1h", 1, 1)
 	far.AsOf = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
 	below := ranked("US", "1h", 1, 1)

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What only a real server can show: row locks, timeouts, grants. Other packages may use it at the same time, so nothing
-// here changes the server for them (read_only does not bind the privileged user they log in as).
+// Tests of what only real servers have: row locks, timeouts, grants. Other packages may share the server, so no test
+// here changes it globally (and read_only would not bind their privileged user anyway).
 
 const (
 	waitLimit = 10 * time.Second
-	pollEvery = 150 * time.Millisecond // innodb_trx is a copy, renewed only if nobody has looked at it for 100 ms
+	pollEvery = 150 * time.Millisecond // innodb_trx is a cached copy, refreshed only if nobody read it for 100 ms
 )
 
 // await returns once done is closed.
@@ -42,8 +42,8 @@ func (d database) waitForLockWait(t testing.TB) {
 	}, waitLimit, pollEvery, "nobody waits for a row lock")
 }
 
-// A real deadlock: Apply holds post 1 and waits for post 2; somebody else holds post 2, with more work done, and asks
-// for post 1.
+// A real deadlock: Apply holds post 1 and waits for post 2, while a larger transaction holds post 2 and waits for post
+// 1.
 func TestDeadlockIsRetried(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
@@ -52,7 +52,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 			[]CountDelta{{1, 10, 0}, {2, 10, 0}}, nil))
 
 		other := db.begin(t)
-		for post := range 100 { // InnoDB rolls back whoever has changed less
+		for post := range 100 { // InnoDB rolls back the transaction with fewer changes
 			_, err := other.Exec("INSERT INTO like_count (post_id, `count`, dislike_count) VALUES (?, 0, 0)", 1000+post)
 			require.NoError(t, err)
 		}
@@ -88,7 +88,7 @@ func TestLockWaitTimeoutIsOfTheSession(t *testing.T) {
 	})
 }
 
-// A process that is paused in its transaction holds the row lock; the server must end its session.
+// A process that is paused inside its transaction holds the row lock, so the server has to end its session.
 func TestIdleSessionGivesItsLocksUp(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, through := db.through(t)
@@ -103,12 +103,12 @@ func TestIdleSessionGivesItsLocksUp(t *testing.T) {
 	})
 }
 
-// asUser is d as a new user with these privileges on it sees it.
+// asUser is d, connected as a new user with these privileges.
 func (d database) asUser(t testing.TB, privileges string) database {
 	t.Helper()
 	raw, name := d.raw(t), d.name(t)
-	host := d.scalar(t, "SELECT SUBSTRING_INDEX(USER(), '@', -1)") // as the server sees us
-	user := fmt.Sprintf("'%s'@'%s'", name, host)                   // the database's name is unique
+	host := d.scalar(t, "SELECT SUBSTRING_INDEX(USER(), '@', -1)") // our host as the server sees it
+	user := fmt.Sprintf("'%s'@'%s'", name, host)                   // the database name is unique
 	raw.MustExec("CREATE USER " + user + " IDENTIFIED BY 'secret'")
 	t.Cleanup(func() { raw.MustExec("DROP USER " + user) })
 	if privileges != "" {
@@ -117,7 +117,7 @@ func (d database) asUser(t testing.TB, privileges string) database {
 	return d.with(t, func(c *mysql.Config) { c.User, c.Passwd = name, "secret" })
 }
 
-// What Migrate says that it needs, and what a store does.
+// The privileges that Migrate documents, and those that a store needs.
 func TestGrantsOfMigrate(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		s := db.asUser(t, "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER").startedStore(t)
@@ -146,7 +146,7 @@ func TestReadOnlyServer(t *testing.T) {
 
 func TestMessagesForPeople(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
-		user := db.asUser(t, "") // may log in, nothing else
+		user := db.asUser(t, "") // may log in, but nothing else
 		const noGrants = "check user, password and grants"
 		for name, c := range map[string]struct {
 			database database
@@ -178,7 +178,7 @@ func TestMessagesForPeople(t *testing.T) {
 	})
 }
 
-// posts are every second of n posts, beginning with the first.
+// posts are every second post from first up to n.
 func posts(first, n uint64) (counts []CountDelta) {
 	for id := first; id < n; id += 2 {
 		counts = append(counts, CountDelta{PostID: id, Likes: 1})
@@ -186,7 +186,7 @@ func posts(first, n uint64) (counts []CountDelta) {
 	return counts
 }
 
-// A session of the store has what Options say, whatever the server's defaults are.
+// Sessions have the values in Options, whatever the server's defaults.
 func TestSessionVariables(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		s := db.store(t, func(o *Options) { o.LockWaitTimeout, o.IdleTimeout = 3*time.Second, 40*time.Second })

@@ -8,8 +8,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// CheckSchema tells whether the tables are there as this program needs them: *SchemaError if not. A newer schema than
-// this program knows is accepted if the tables still serve, so that a release can be rolled back.
+// CheckSchema returns *SchemaError unless the tables are as this program needs them. It accepts a schema newer than
+// this program if the tables still fit, so that a release can be rolled back.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	return describe(checkSchema(ctx, s.db), "check the tables in MySQL at %s", s)
 }
@@ -21,8 +21,8 @@ func checkSchema(ctx context.Context, db *sqlx.DB) error {
 	}
 	sources := provider.ListSources()
 	need := sources[len(sources)-1].Version
-	// goose's own check would create its table.
-	var have stdsql.NullInt64 // NULL: none is applied
+	// Not by goose, whose check would create the table.
+	var have stdsql.NullInt64 // NULL if no migration is applied
 	err = db.GetContext(ctx, &have, "SELECT MAX(version_id) FROM "+versionTable+" WHERE is_applied")
 	if err != nil && !hasNumber(err, errNoSuchTable) {
 		return err
@@ -30,7 +30,7 @@ func checkSchema(ctx context.Context, db *sqlx.DB) error {
 	if have.Int64 < need {
 		return &SchemaError{Have: have.Int64, Need: need}
 	}
-	// The version alone proves little: a table may have been there before, or dropped since.
+	// The version is not enough: a table may have existed before the migration, or been dropped since.
 	for _, columns := range []string{
 		"post_id, `count`, dislike_count, updated_at FROM like_count",
 		"topic, partition_id, topic_id, partitions, next_offset, next_seq, leader_epoch, updated_at" +

@@ -25,20 +25,20 @@ import (
 	"kudos/integration/tier"
 )
 
-// serverVariable names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases and
-// users and set global variables. If it is set, tests use that server and start none.
+// serverVariable is the environment variable with the DSN of a MariaDB or MySQL server whose user may create databases
+// and users and set global variables. If it is set, the tests use that server and start none.
 const serverVariable = "KUDOS_TEST_MYSQL_DSN"
 
-// shared are servers of this package's own, each started by the first test that needs it.
+// shared are this package's own servers, each started by the first test that needs it.
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) {
-	logrus.SetOutput(io.Discard) // the embedded server announces itself
+	logrus.SetOutput(io.Discard) // the embedded server logs a banner
 	os.Exit(shared.Main(m))
 }
 
-// rawTimeout bounds each statement that goes past the Store: a server waits a day, or a year, for a transaction that a
-// test has left open on what it drops.
+// rawTimeout bounds each statement that bypasses the Store: a DROP waits a day or a year for a transaction that a test
+// has left open.
 const rawTimeout = time.Minute
 
 // database is an empty database on some server, for one test.
@@ -47,7 +47,7 @@ type database struct {
 	real    bool // has row locks and enforces its limits
 }
 
-// embeddedDatabase is a go-mysql-server in memory. It has no row locks: one writer at a time.
+// embeddedDatabase is an in-memory go-mysql-server. It has no row locks, so it supports only one writer.
 func embeddedDatabase(t testing.TB) database {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,11 +65,11 @@ func embeddedDatabase(t testing.TB) database {
 	})
 	o := testOptions("root@tcp(" + listener.Addr().String() + ")/kudos")
 	o.MaxOpenConns = 1
-	o.LockWaitTimeout = 0 // a global variable there
+	o.LockWaitTimeout = 0 // a global variable on that server
 	return database{options: o}
 }
 
-// realServer is a server to test on. Where it is not installed, dsn skips the test; in CI it fails it.
+// realServer is a server to test on. If it is not installed, dsn skips the test, or fails it in CI.
 type realServer struct {
 	name string
 	dsn  func(testing.TB) string
@@ -104,18 +104,18 @@ func realDatabase(t testing.TB, dsn string) database {
 	return database{options: testOptions(config.FormatDSN()), real: true}
 }
 
-// noServer is where nobody listens.
+// noServer is an address that nobody listens on.
 func noServer(t testing.TB) database {
 	return database{options: testOptions("root:hunter2@unix(" + t.TempDir() + "/mysql.sock)/kudos")}
 }
 
-// onEachServer runs test on an empty database of the embedded server and of each real one.
+// onEachServer runs test on an empty database, on the embedded server and on each real one.
 func onEachServer(t *testing.T, test func(t *testing.T, db database)) {
 	t.Run("embedded", func(t *testing.T) { test(t, embeddedDatabase(t)) })
 	onRealServers(t, test)
 }
 
-// inEachCase is onEachServer for each of the cases.
+// inEachCase runs onEachServer for each case.
 func inEachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T, db database, c C)) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -124,14 +124,14 @@ func inEachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T,
 	}
 }
 
-// onRealServers runs test on an empty database of each real server.
+// onRealServers runs test on an empty database on each real server.
 func onRealServers(t *testing.T, test func(t *testing.T, db database)) {
 	for _, s := range realServers() {
 		t.Run(s.name, func(t *testing.T) { test(t, realDatabase(t, s.dsn(t))) })
 	}
 }
 
-// testOptions wait less, so that a test that fails does not take long.
+// testOptions have shorter timeouts, so that failing tests end soon.
 func testOptions(dsn string) Options {
 	o := DefaultOptions()
 	o.DSN = dsn
@@ -140,7 +140,7 @@ func testOptions(dsn string) Options {
 	return o
 }
 
-// migrated is d with kudos' tables.
+// migrated creates kudos' tables in d.
 func (d database) migrated(t testing.TB) database {
 	t.Helper()
 	require.NoError(t, Migrate(t.Context(), d.options, discardLog()))
@@ -160,7 +160,7 @@ func (d database) store(t testing.TB, change ...func(*Options)) *Store {
 	return s
 }
 
-// with is d by another DSN.
+// with is d under a changed DSN.
 func (d database) with(t testing.TB, change func(*mysql.Config)) database {
 	t.Helper()
 	config, err := mysql.ParseDSN(d.options.DSN)
@@ -170,7 +170,7 @@ func (d database) with(t testing.TB, change func(*mysql.Config)) database {
 	return d
 }
 
-// raw is a connection past the Store, for looking and for breaking things.
+// raw is a connection that bypasses the Store, for inspecting and for breaking things.
 func (d database) raw(t testing.TB) *sqlx.DB {
 	t.Helper()
 	patient := d.with(t, func(c *mysql.Config) { c.ReadTimeout = rawTimeout })
@@ -181,16 +181,16 @@ func (d database) raw(t testing.TB) *sqlx.DB {
 	return db
 }
 
-// begin is a transaction past the Store. It ends with the test, if that has failed before.
+// begin starts a transaction that bypasses the Store. It ends with the test at the latest.
 func (d database) begin(t testing.TB) *sqlx.Tx {
 	t.Helper()
 	tx, err := d.raw(t).Beginx()
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback() }) // most have ended by then
+	t.Cleanup(func() { _ = tx.Rollback() }) // usually ended before
 	return tx
 }
 
-// table is what a query finds, in its columns k and v.
+// table returns the columns k and v of a query.
 func (d database) table(t testing.TB, query string) map[string]string {
 	t.Helper()
 	var rows []struct{ K, V string }
@@ -222,13 +222,13 @@ func (d database) scalar(t testing.TB, query string) string {
 	return value.String
 }
 
-// partitions are those that a table has rows of.
+// partitions lists the partitions that a table has rows of.
 func (d database) partitions(t testing.TB, table string) string {
 	t.Helper()
 	return d.scalar(t, "SELECT GROUP_CONCAT(partition_id ORDER BY partition_id SEPARATOR ' ') FROM "+table)
 }
 
-// offsets are the applied ones, in the order of partitions.
+// offsets are the applied offsets, by partition.
 func (d database) offsets(t testing.TB) string {
 	t.Helper()
 	return d.scalar(t, "SELECT GROUP_CONCAT(next_offset ORDER BY partition_id) FROM applied_offset")
@@ -236,7 +236,6 @@ func (d database) offsets(t testing.TB) string {
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// likesTopic is the log of the tests.
 func likesTopic() Source {
 	return Source{Topic: "like-updates", TopicID: [16]byte{0xca, 0xfe, 15: 1}, Partitions: 4}
 }
@@ -244,16 +243,16 @@ func likesTopic() Source {
 var (
 	oneLike = []CountDelta{{PostID: 1, Likes: 1}}
 	oneHour = []HourDelta{{Region: "ZZ", Likes: 1}}
-	// oneLiked is like_count once oneLike is applied.
+	// oneLiked is like_count after oneLike is applied.
 	oneLiked = map[string]string{"1": "1 0"}
 )
 
-// likeOnce applies one like to a partition that stands at the start.
+// likeOnce applies one like to a partition at its start position.
 func likeOnce(ctx context.Context, s *Store) error {
 	return s.Apply(ctx, likesTopic(), 0, at(0, 0), at(1, 1), oneLike, nil)
 }
 
-// inBackground begins to run f; wait returns its error.
+// inBackground starts f; wait returns its error.
 func inBackground(f func() error) (wait func() error) {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -262,7 +261,7 @@ func inBackground(f func() error) (wait func() error) {
 
 func at(offset int64, seq uint64) Position { return Position{NextOffset: offset, NextSeq: seq} }
 
-// startedStore is a migrated database with its positions at the start, and a store on it.
+// startedStore is a store on a migrated database, with all positions at the start.
 func (d database) startedStore(t testing.TB, change ...func(*Options)) *Store {
 	t.Helper()
 	s := d.migrated(t).store(t, change...)

@@ -14,48 +14,48 @@ import (
 	"github.com/sethvargo/go-retry"
 )
 
-// Shadow builds new tables beside those that are in use, and puts them in their place in one RENAME TABLE.
+// Shadow builds new tables next to the current ones, and replaces all of them with one RENAME TABLE.
 //
 //	NewShadow ──► AddCounts, AddHours, SetPositions ──► Swap ──► Close
 //
-// A RENAME waits for every transaction that has touched one of the tables, and keeps new ones waiting meanwhile. So a
-// transaction of Apply sees the old tables, all of them, or the new ones: one that waits in the middle is made to fail
-// as a deadlock, and is repeated whole, where its compare-and-swap finds another position.
+// RENAME waits for every transaction that has touched one of the tables, and blocks new ones meanwhile. So a
+// transaction of Apply sees either all old tables or all new ones. One that blocks halfway fails as a deadlock and is
+// retried as a whole; its compare-and-swap then finds another position.
 //
-// Whatever ends before Swap leaves only tables named *_rebuild behind, which the next NewShadow drops.
+// A failure before Swap leaves at most tables named *_rebuild, which the next NewShadow drops.
 type Shadow struct {
 	store *Store
-	conn  *sqlx.Conn // holds shadowLock, and does everything: without the lock, nothing can be written
+	conn  *sqlx.Conn // holds shadowLock and runs all writes, so that nothing is written after the lock is lost
 
-	renamePause, writeBackoff time.Duration // before another try
+	renamePause, writeBackoff time.Duration // before the next try
 }
 
-// The tables, in the order in which they are made and renamed.
+// shadowed are the tables to replace, in the order in which they are created and renamed.
 var shadowed = []string{"like_count", "like_hourly", "applied_offset"}
 
 const (
 	shadowSuffix = "_rebuild"
-	// OldSuffix ends the names under which Swap leaves the tables that were in use.
+	// OldSuffix is what Swap appends to the names of the replaced tables.
 	OldSuffix = "_before_rebuild"
 
 	shadowLock = "kudos.rebuild"
-	// shadowRows is how many rows one transaction inserts.
+	// shadowRows bounds the rows of one transaction.
 	shadowRows = 20_000
-	// renameWait is how long one RENAME waits for open transactions. New statements on the tables wait behind it, so
-	// it is short, and tried again.
+	// renameWait bounds how long one RENAME waits for open transactions. New statements on the tables wait behind it,
+	// so it is short, and RENAME is retried.
 	renameWait    = 2 * time.Second
 	renameRetries = 60
 	renamePause   = 500 * time.Millisecond
-	// writeRetries bounds how often rows are sent again after a lock conflict: other rebuilds are kept away, but not
-	// whoever else looks at the tables.
+	// writeRetries bounds retries after a lock conflict. shadowLock keeps out other rebuilds, but not other readers of
+	// the tables.
 	writeRetries = 5
 	writeBackoff = 100 * time.Millisecond
-	// closeTimeout bounds dropping what was not put in place.
+	// closeTimeout bounds dropping the shadow tables that were not swapped in.
 	closeTimeout = 15 * time.Second
 )
 
-// NewShadow makes empty shadow tables; one that an earlier run left is dropped. It refuses while another process has
-// one on this server. It needs CREATE, DROP and ALTER on the database, and connections of its own.
+// NewShadow creates empty shadow tables and drops those of an earlier run. It fails while another process has a Shadow
+// on this server. It needs the CREATE, DROP and ALTER privileges, and opens its own connections.
 func NewShadow(ctx context.Context, o Options, log *slog.Logger) (*Shadow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
@@ -99,7 +99,7 @@ func (h *Shadow) create(ctx context.Context) (err error) {
 	return nil
 }
 
-// String tells people which database it is, without user and password.
+// String names the database, without user and password.
 func (h *Shadow) String() string { return h.store.String() }
 
 func (h *Shadow) exec(ctx context.Context, statement string) error {
@@ -107,7 +107,7 @@ func (h *Shadow) exec(ctx context.Context, statement string) error {
 	return err
 }
 
-// Setting what is there, and not adding to it: rows may be sent again after an unknown outcome.
+// The upserts assign instead of adding, so that rows can be sent again after an unknown outcome.
 var (
 	shadowCount = statementText{
 		prefix: "INSERT INTO like_count" + shadowSuffix + " (post_id, `count`, dislike_count) VALUES ",
@@ -119,12 +119,12 @@ var (
 	}
 )
 
-// AddCounts fills like_count; each post once. In the order of posts it is fastest.
+// AddCounts fills like_count. Each post must occur once; ascending order is fastest.
 func (h *Shadow) AddCounts(ctx context.Context, counts []CountDelta) error {
 	return shadowInsert(ctx, h, shadowCount, counts, appendCount)
 }
 
-// AddHours fills like_hourly with rows of one partition; each hour and region once.
+// AddHours fills like_hourly with the rows of one partition. Each hour and region must occur once.
 func (h *Shadow) AddHours(ctx context.Context, partition int32, hours []HourDelta) error {
 	if err := checkHours(hours); err != nil {
 		return err
@@ -146,8 +146,8 @@ func shadowInsert[R any](ctx context.Context, h *Shadow, around statementText, r
 	return nil
 }
 
-// SetPositions fills applied_offset: up to where what was added counts, for each partition of the log that is of this
-// shard. positions are those of all.
+// SetPositions fills applied_offset for the partitions of this shard. positions has those of all partitions of the log,
+// each up to where the added counts reach.
 func (h *Shadow) SetPositions(ctx context.Context, src Source, positions []Position) error {
 	if len(positions) != int(src.Partitions) {
 		return fmt.Errorf("%d positions for %d partitions", len(positions), src.Partitions)
@@ -169,7 +169,7 @@ func (h *Shadow) SetPositions(ctx context.Context, src Source, positions []Posit
 	})
 }
 
-// write runs steps in a transaction, and all of it again after a lock conflict.
+// write runs steps in a transaction, and retries all of it after a lock conflict.
 func (h *Shadow) write(ctx context.Context, steps func(*sqlx.Tx) error) error {
 	backoff := retry.WithMaxRetries(writeRetries, retry.NewExponential(h.writeBackoff))
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
@@ -190,8 +190,8 @@ func (h *Shadow) write(ctx context.Context, steps func(*sqlx.Tx) error) error {
 	return describe(err, "fill shadow tables in MySQL at %s", h)
 }
 
-// Swap puts the shadow tables in the place of those in use, all in one statement. Those are kept under names with
-// OldSuffix, in the place of what an earlier Swap kept; or dropped.
+// Swap replaces the current tables with the shadow tables, in one statement. With dropOld it drops the replaced tables;
+// otherwise they keep their names plus OldSuffix, replacing those of an earlier Swap.
 func (h *Shadow) Swap(ctx context.Context, dropOld bool) error {
 	err := h.dropOld(ctx)
 	if err == nil {
@@ -225,7 +225,7 @@ func (h *Shadow) rename(ctx context.Context) error {
 	}
 	backoff := retry.WithMaxRetries(renameRetries, retry.NewConstant(h.renamePause))
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
-		// Not cut short by ctx, or nobody would know whether it was done: it takes renameWait and little more.
+		// Not canceled by ctx, which would leave the outcome unknown: it takes little longer than renameWait.
 		ctx = context.WithoutCancel(ctx)
 		err := h.exec(ctx, "RENAME TABLE "+strings.Join(renames, ", "))
 		switch {
@@ -235,7 +235,7 @@ func (h *Shadow) rename(ctx context.Context) error {
 			h.store.log.Info("the tables are busy; trying the RENAME again", "error", err)
 			return retry.RetryableError(err)
 		}
-		// An answer that was lost: it is all done, or nothing of it.
+		// The answer may be lost. RENAME is atomic: all tables are renamed, or none.
 		if h.renamed(ctx) {
 			return nil
 		}
@@ -248,7 +248,7 @@ func (h *Shadow) rename(ctx context.Context) error {
 	return err
 }
 
-// renamed tells, by another connection, whether the shadow tables surely are in place: there is nothing any more under
+// renamed reports, by another connection, whether the shadow tables are certainly in place: they no longer exist under
 // their own names.
 func (h *Shadow) renamed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
@@ -257,8 +257,8 @@ func (h *Shadow) renamed(ctx context.Context) bool {
 	return hasNumber(err, errNoSuchTable)
 }
 
-// Close ends the connection, and with it the lock. Shadow tables that were not put in place are dropped; where the
-// connection was lost they stay, for the next NewShadow to drop.
+// Close ends the connection and with it the lock. It drops shadow tables that were not swapped in; if the connection is
+// lost, the next NewShadow drops them.
 func (h *Shadow) Close() error {
 	if h.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

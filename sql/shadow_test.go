@@ -10,10 +10,10 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// errDenied is what a server answers whose user may not do that: no lock conflict.
+// errDenied is the server's error for missing privileges: not a lock conflict.
 const errDenied = 1142
 
-// newShadow is a Shadow on tables that have counted a like, seen through a proxy. It waits hardly between its tries.
+// newShadow is a Shadow, behind a proxy, on tables that have counted one like. It hardly waits between tries.
 func newShadow(t *testing.T, db database) (*wireProxy, *Shadow) {
 	t.Helper()
 	require.NoError(t, likeOnce(t.Context(), db.startedStore(t)))
@@ -46,7 +46,7 @@ func requireFilled(t *testing.T, db database) {
 	require.Equal(t, "5,6,7,8", db.offsets(t))
 }
 
-// Wherever a lock conflict hits, the rows are sent again, and are there once.
+// Wherever a lock conflict occurs, the rows are sent again and are stored once.
 func TestShadowSendsRowsAgainAfterALockConflict(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, h := newShadow(t, db)
@@ -66,7 +66,7 @@ func TestShadowSendsRowsAgainAfterALockConflict(t *testing.T) {
 	})
 }
 
-// What is no lock conflict is not tried again, and a conflict not for ever: neither rows nor the RENAME.
+// Errors other than lock conflicts are not retried, and conflicts only so often, for rows as well as the RENAME.
 func TestShadowGivesUp(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, h := newShadow(t, db)
@@ -100,7 +100,7 @@ func TestShadowGivesUp(t *testing.T) {
 	})
 }
 
-// While the tables are busy, the RENAME is tried again.
+// While the tables are busy, the RENAME is retried.
 func TestShadowSwapsOnceTheTablesAreFree(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		proxy, h := newShadow(t, db)
@@ -113,8 +113,8 @@ func TestShadowSwapsOnceTheTablesAreFree(t *testing.T) {
 	})
 }
 
-// When the answer to the RENAME is lost, a look at the tables tells whether it was done. Where that fails too, nobody
-// knows, and nothing is claimed to be in place.
+// If the answer to the RENAME is lost, Shadow checks the tables to see whether it happened. If that fails as well, the
+// outcome is unknown, and Swap must not report success.
 func TestShadowLooksWhetherItWasSwapped(t *testing.T) {
 	const look = "SELECT post_id FROM like_count_rebuild"
 	for _, c := range []struct {

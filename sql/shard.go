@@ -12,25 +12,25 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Shard is the place of a database among those that share the partitions: of Shards databases, the one with this Index
-// has partition p of each topic if p modulo Shards is Index. The zero value is the only one.
+// Shard identifies one of the databases that share the partitions: it has partition p of every topic if p % Shards ==
+// Index. The zero value stands for a single database.
 type Shard struct{ Index, Shards int32 }
 
-// Count is how many there are.
+// Count is the number of shards, at least 1.
 func (s Shard) Count() int32 { return max(1, s.Shards) }
 
-// Has tells whether a partition's rows are in this database.
+// Has reports whether the database has the rows of a partition.
 func (s Shard) Has(partition int32) bool { return partition%s.Count() == s.Index }
 
-// String is "shard 1 of 3", from 0 as the partitions are.
+// String is "shard 1 of 3"; shards count from 0, like partitions.
 func (s Shard) String() string { return fmt.Sprintf("shard %d of %d", s.Index, s.Count()) }
 
-// Label names it in metrics.
+// Label is the metric label value.
 func (s Shard) Label() string { return strconv.Itoa(int(s.Index)) }
 
-// checkShard holds what the database says that it is against what the settings take it for. Whoever is about to find
-// out where to go on asks this first, on the same connection: counts would be added in two places otherwise. The row is
-// written once and never changes, so reading it takes no lock.
+// checkShard compares the shard recorded in the database with the one in the settings. Every caller that is about to
+// read a position checks this first, on the same connection: otherwise counts could be added in two databases. The row
+// is written once and never changes, so no lock is needed.
 func checkShard(ctx context.Context, q sqlx.QueryerContext, given Shard) error {
 	var row struct{ Shard, Shards int32 }
 	err := sqlx.GetContext(ctx, q, &row, "SELECT shard, shards FROM kudos_shard WHERE id = 1")
@@ -45,8 +45,8 @@ func checkShard(ctx context.Context, q sqlx.QueryerContext, given Shard) error {
 	return nil
 }
 
-// checkShardOnce is checkShard until it was right, for those who only look: nothing is counted by what comes out, and
-// the dashboard asks often.
+// checkShardOnce runs checkShard until it succeeds once. It is for reads that affect no counts; the dashboard calls it
+// often.
 func (s *Store) checkShardOnce(ctx context.Context) error {
 	if s.isShard.Load() {
 		return nil
@@ -56,8 +56,8 @@ func (s *Store) checkShardOnce(ctx context.Context) error {
 	return err
 }
 
-// record has each database record which shard it is, if it has not before. First all are asked: where the list is
-// wrong in one place, nothing is recorded anywhere.
+// record makes each database record which shard it is, unless it already has. It checks all of them first: if the list
+// is wrong anywhere, nothing is recorded.
 func (s *Shards) record(ctx context.Context, log *slog.Logger) error {
 	if err := s.distinct(ctx); err != nil {
 		return err
@@ -83,19 +83,20 @@ func (s *Shards) record(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// recordShard has a database record which shard it is, if nobody else has done so since it was asked.
+// recordShard inserts the record, or checks the one that another process has inserted meanwhile.
 func (s *Store) recordShard(ctx context.Context) error {
 	shard := s.Shard()
 	insert := "INSERT INTO kudos_shard (id, shard, shards) VALUES (1, ?, ?)"
 	_, err := s.db.ExecContext(ctx, insert, shard.Index, shard.Count())
-	if hasNumber(err, errDuplicateKey) { // another `kudos migrate` was first
+	if hasNumber(err, errDuplicateKey) { // by another `kudos migrate`
 		return checkShard(ctx, s.db, shard)
 	}
 	return err
 }
 
-// distinct refuses a database that is named twice, by two names of its server: a lock whose name nobody else knows is
-// taken in each, and was free. The locks end with the connections, when s is closed.
+// distinct rejects a database that is listed twice, under two names of its server. It takes a lock with a random name
+// in each database; the lock is already held if the database was listed before. The locks end with the connections,
+// when s is closed.
 func (s *Shards) distinct(ctx context.Context) error {
 	lock := rand.Text()
 	for _, store := range s.stores {
@@ -103,7 +104,7 @@ func (s *Shards) distinct(ctx context.Context) error {
 		if err != nil {
 			return describe(err, "ask MySQL at %s which database it is", store)
 		}
-		defer conn.Close() // not before all have been asked: another one must be another connection
+		defer conn.Close() // only after the loop: each lock needs its own connection
 		var free stdsql.NullBool
 		if err := conn.GetContext(ctx, &free, "SELECT GET_LOCK(CONCAT(?, MD5(DATABASE())), 0)", lock); err != nil {
 			return describe(err, "ask MySQL at %s which database it is", store)
@@ -116,8 +117,8 @@ func (s *Shards) distinct(ctx context.Context) error {
 	return nil
 }
 
-// checkUnrecorded is checkShard for a database that may have counted before there was a record: then it is the only
-// one.
+// checkUnrecorded is checkShard for a database that may be older than the record. If such a database has counts, it was
+// the only one, and cannot become one of several shards.
 func (s *Store) checkUnrecorded(ctx context.Context) error {
 	err := checkShard(ctx, s.db, s.Shard())
 	if errors.Is(err, ErrShardMissing) && s.Shard().Count() > 1 {

@@ -15,12 +15,12 @@ import (
 	"kudos/schema"
 )
 
-// Shards are the databases that share the partitions, usually each on a server of its own. With one, that has all. Each
-// has positions of its own: nothing is a transaction over two of them, and one that is away concerns its own
-// partitions.
+// Shards are the databases that share the partitions, usually one per server; a single database has all partitions.
+// Each has its own positions, so no transaction spans two of them, and if one is unavailable only its partitions are
+// affected.
 type Shards struct{ stores []*Store }
 
-// Open makes a store on each server of the options. It does no I/O: the first call that needs a server connects.
+// Open creates a store for each database in the options. It does no I/O: the first call that needs a server connects.
 func Open(o Options, log *slog.Logger) (*Shards, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("mysql options: %w", err)
@@ -36,24 +36,23 @@ func Open(o Options, log *slog.Logger) (*Shards, error) {
 	return s, nil
 }
 
-// NewShards has stores in the order of their shards. It closes them.
+// NewShards combines stores, in shard order. Close closes them.
 func NewShards(stores ...*Store) *Shards { return &Shards{stores} }
 
-// Of is the store that has a partition's rows.
+// Of is the store that has the rows of a partition.
 func (s *Shards) Of(partition int32) *Store { return s.stores[int(partition)%len(s.stores)] }
 
-// All are the stores in the order of their shards.
+// All returns the stores in shard order.
 func (s *Shards) All() []*Store { return s.stores }
 
-// Close ends the connections. Calls still running fail.
+// Close closes the connections. Calls in flight fail.
 func (s *Shards) Close() error { return s.each((*Store).Close) }
 
-// CheckSchema is Store.CheckSchema of all.
+// CheckSchema runs Store.CheckSchema on all databases.
 func (s *Shards) CheckSchema(ctx context.Context) error {
 	return s.each(func(store *Store) error { return store.CheckSchema(ctx) })
 }
 
-// each does something at every database, whatever becomes of it at the others.
 func (s *Shards) each(do func(*Store) error) error {
 	var errs []error
 	for _, store := range s.stores {
@@ -62,9 +61,9 @@ func (s *Shards) each(do func(*Store) error) error {
 	return errors.Join(errs...)
 }
 
-// CheckShards asks each database which shard it is, and fails with *ShardError if one is another than the settings say:
-// their list was changed. A server that does not answer at once, or has no tables yet, is passed over: it is asked
-// again by whoever opens a partition there.
+// CheckShards fails with *ShardError if a database is not the shard that the settings say, which means that their list
+// was changed. It skips a server that does not answer in time or has no tables yet; opening a partition there checks
+// again.
 func (s *Shards) CheckShards(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stores[0].options.ConnectTimeout)
 	defer cancel()
@@ -83,7 +82,8 @@ func (s *Shards) CheckShards(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// LikesByHour is Store.LikesByHour of all together. It fails if any of them does: a part of the sum would be wrong.
+// LikesByHour is the sum of Store.LikesByHour over all databases. It fails if any of them fails: a partial sum would be
+// wrong.
 func (s *Shards) LikesByHour(ctx context.Context, region schema.Region, from, to time.Time) ([]HourLikes, error) {
 	lists := make([][]HourLikes, len(s.stores))
 	g, ctx := errgroup.WithContext(ctx)
@@ -110,7 +110,7 @@ func (s *Shards) LikesByHour(ctx context.Context, region schema.Region, from, to
 	return sums, nil
 }
 
-// Collectors are Prometheus collectors of all.
+// Collectors returns the Prometheus collectors of all stores.
 func (s *Shards) Collectors() []prometheus.Collector {
 	var all []prometheus.Collector
 	for _, store := range s.stores {

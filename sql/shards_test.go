@@ -12,7 +12,7 @@ import (
 	"kudos/schema"
 )
 
-// sharded are options of databases that share the partitions, in this order.
+// sharded are options for databases that share the partitions, in this order.
 func sharded(databases ...database) Options {
 	o := databases[0].options
 	for _, d := range databases {
@@ -31,7 +31,7 @@ func openShards(t testing.TB, o Options) *Shards {
 	return s
 }
 
-// migratedShards are a and b with kudos' tables.
+// migratedShards creates kudos' tables in a and b.
 func migratedShards(t testing.TB, a, b database) *Shards {
 	t.Helper()
 	o := sharded(a, b)
@@ -39,7 +39,7 @@ func migratedShards(t testing.TB, a, b database) *Shards {
 	return openShards(t, o)
 }
 
-// onEachPair runs test on two empty databases of each server.
+// onEachPair runs test on two empty databases on each server.
 func onEachPair(t *testing.T, test func(t *testing.T, a, b database)) {
 	t.Run("embedded", func(t *testing.T) { test(t, embeddedDatabase(t), embeddedDatabase(t)) })
 	for _, s := range realServers() {
@@ -83,7 +83,7 @@ func TestShardsAreNamedOnce(t *testing.T) {
 		shards  []string
 		oneDSN  string
 		migrate []string
-		wants   string // with semicolons between
+		wants   string // separated by semicolons
 	}{
 		"good":             {shards: both},
 		"one":              {shards: []string{a}},
@@ -145,7 +145,7 @@ func TestDatabasesOfMigrations(t *testing.T) {
 	require.Equal(t, "a:3306/kudos", openShards(t, o).Of(7).String())
 }
 
-// Each database records its place once. With any other list nothing is changed, and nothing goes on.
+// Each database records its shard once. Any other list is rejected and changes nothing.
 func TestAnotherListOfShardsIsRefused(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		shards := migratedShards(t, a, b)
@@ -201,7 +201,7 @@ func TestAnotherListOfShardsIsRefused(t *testing.T) {
 	})
 }
 
-// Where the list is wrong in one place, no other database is told its place by it.
+// If the list is wrong in one place, no other database records its shard from it.
 func TestShardsAreToldTogether(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		require.NoError(t, Migrate(t.Context(), a.options, discardLog()))
@@ -221,7 +221,7 @@ func TestShardsAreToldTogether(t *testing.T) {
 	})
 }
 
-// Two names of one database are refused before it is told which one it is: it would be neither.
+// Two names of one database are rejected before anything is recorded.
 func TestADatabaseThatIsNamedTwice(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		twice := a
@@ -239,7 +239,7 @@ func TestADatabaseThatIsNamedTwice(t *testing.T) {
 	})
 }
 
-// A database that counted before there was a record is the only one there is.
+// A database with counts but without a record was the only one, so it cannot become one of several.
 func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
 	for name, used := range map[string][]string{
 		"of positions": {},
@@ -270,7 +270,7 @@ func TestADatabaseFromBeforeThereWereShards(t *testing.T) {
 	}
 }
 
-// Each shard has the positions of its own partitions, and takes nothing of others'.
+// Each shard has only the positions of its own partitions, and rejects others.
 func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		shards := migratedShards(t, a, b)
@@ -308,12 +308,12 @@ func TestAShardHasItsOwnPartitionsOnly(t *testing.T) {
 	})
 }
 
-// A rebuild of a shard sets the positions of its own partitions.
+// A rebuild of a shard sets only the positions of its own partitions.
 func TestShadowOfAShard(t *testing.T) {
 	onRealServers(t, func(t *testing.T, a database) {
 		b := realDatabase(t, a.options.DSN)
 		migratedShards(t, a, b)
-		for _, one := range sharded(a, b).Each() { // on the same server, too
+		for _, one := range sharded(a, b).Each() { // both on the same server
 			h, err := NewShadow(t.Context(), one, discardLog())
 			require.NoError(t, err)
 			require.NoError(t, h.SetPositions(t.Context(), likesTopic(),
@@ -325,7 +325,7 @@ func TestShadowOfAShard(t *testing.T) {
 	})
 }
 
-// What does not answer at the start, or has no tables yet, is no other list.
+// A server that does not answer at startup, or has no tables yet, is not a changed list.
 func TestShardsThatCannotBeAskedArePassedOver(t *testing.T) {
 	a, b := embeddedDatabase(t), embeddedDatabase(t)
 	o := sharded(a, noServer(t), b)
@@ -343,7 +343,7 @@ func TestShardsThatCannotBeAskedArePassedOver(t *testing.T) {
 	require.NotContains(t, strings.ToLower(err.Error()), "mysql.sock")
 }
 
-// Partitions that were added start; those before stay where they are, and go on.
+// Added partitions start at 0; existing ones keep their positions and continue.
 func TestAddPartitions(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b database) {
 		s, src := migratedShards(t, a, b), likesTopic()
@@ -352,11 +352,11 @@ func TestAddPartitions(t *testing.T) {
 		require.NoError(t, s.AddPartitions(t.Context(), more),
 			"to databases that have counted nothing there is nothing to add")
 		require.Equal(t, "0", a.scalar(t, "SELECT COUNT(*) FROM applied_offset"))
-		for _, partition := range []int32{0, 1} { // at both
+		for _, partition := range []int32{0, 1} { // in both databases
 			requireAt(t, start, (*Store).Position, s.Of(partition), src, partition)
 		}
 		require.NoError(t, s.Of(2).Apply(t.Context(), src, 2, at(0, 0), at(10, 5), oneLike, nil))
-		for range 2 { // a run that was stopped does it again
+		for range 2 { // a run that was interrupted is repeated
 			require.NoError(t, s.AddPartitions(t.Context(), more))
 			const moved = "applied_offset WHERE partitions = 7"
 			require.Equal(t, []string{"0 2 4 6", "1 3 5"}, []string{a.partitions(t, moved), b.partitions(t, moved)})

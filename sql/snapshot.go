@@ -9,19 +9,19 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Snapshot is all tables as they were at one moment, whatever is applied meanwhile.
+// Snapshot reads all tables as of one point in time.
 type Snapshot struct {
 	conn *sqlx.Conn
 }
 
-// StoredPosition is a row of applied_offset as it is, whatever log it is of.
+// StoredPosition is a row of applied_offset, whichever log it belongs to.
 type StoredPosition struct {
 	Topic     string `db:"topic"`
 	Partition int32  `db:"partition_id"`
 	positionRow
 }
 
-// Of tells whether the row is of this log; *SourceChangedError says what it is of.
+// Of returns *SourceChangedError unless the row belongs to src.
 func (p StoredPosition) Of(src Source) error {
 	src.Topic = p.Topic
 	return src.same(p.TopicID, p.Partitions)
@@ -42,8 +42,8 @@ type HourCount struct {
 	Likes, Dislikes int64
 }
 
-// Snapshot calls read with a consistent view of the tables, in one read-only transaction that is over when it
-// returns. It holds no row lock, but the server keeps what changes meanwhile: read should only copy.
+// Snapshot calls read with a consistent view of the tables, in one read-only transaction that ends when read returns.
+// It takes no row locks, but the server keeps old row versions until then, so read should only copy.
 func (s *Store) Snapshot(ctx context.Context, read func(*Snapshot) error) (err error) {
 	defer func() { err = describe(err, "read MySQL at %s", s) }()
 	conn, err := s.db.Connx(ctx)
@@ -52,7 +52,7 @@ func (s *Store) Snapshot(ctx context.Context, read func(*Snapshot) error) (err e
 	}
 	ended := false
 	defer func() { release(conn, ended) }()
-	// Not by BeginTx, which cannot ask for the snapshot at the start: without it, InnoDB takes it at the first read.
+	// BeginTx cannot request the snapshot at the start; InnoDB would take it at the first read.
 	for _, statement := range []string{
 		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 		"START TRANSACTION WITH CONSISTENT SNAPSHOT",
@@ -79,7 +79,7 @@ func (v *Snapshot) Positions(ctx context.Context) (rows []StoredPosition, err er
 	return rows, err
 }
 
-// Rows estimates how many rows like_count has; 0 if the server does not tell, for only a progress bar wants it.
+// Rows estimates the number of rows of like_count, for a progress bar. It is 0 if the server does not tell.
 func (v *Snapshot) Rows(ctx context.Context) int64 {
 	var rows stdsql.NullInt64
 	_ = v.conn.GetContext(ctx, &rows, "SELECT table_rows FROM information_schema.tables"+
@@ -87,18 +87,18 @@ func (v *Snapshot) Rows(ctx context.Context) int64 {
 	return rows.Int64
 }
 
-// EachCount calls each with the rows of like_count, in the order of their posts.
+// EachCount calls each for every row of like_count, by post id.
 func (v *Snapshot) EachCount(ctx context.Context, each func(PostCount) error) error {
 	return eachRow(ctx, v.conn, "SELECT post_id, `count`, dislike_count FROM like_count ORDER BY post_id", each)
 }
 
-// EachHour calls each with the rows of like_hourly, in the order of hours.
+// EachHour calls each for every row of like_hourly, by hour, region and partition.
 func (v *Snapshot) EachHour(ctx context.Context, each func(HourCount) error) error {
 	return eachRow(ctx, v.conn, "SELECT hour, region, partition_id, likes, dislikes FROM like_hourly"+
 		" ORDER BY hour, region, partition_id", each)
 }
 
-// eachRow streams a result: the driver keeps one packet of it in memory.
+// eachRow streams a result; the driver buffers one packet.
 func eachRow[R any](ctx context.Context, conn *sqlx.Conn, query string, each func(R) error) (err error) {
 	rows, err := conn.QueryxContext(ctx, query)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// statements are what eachStatement sends.
+// statements are the texts that eachStatement sends.
 func statements[R any](t testing.TB, limit int, around statementText, rows []R,
 	row func([]byte, R) []byte) (sent []string) {
 	send := func(text string) error {
@@ -34,7 +34,7 @@ func TestStatementsAreCutAtTheLimit(t *testing.T) {
 		{len(whole), rows, []string{whole}},
 		{len(whole) - 1, rows, []string{"P (1,1,0),(3,-1,2) S", "P (4,1,0) S"}},
 		{1, rows, []string{"P (1,1,0) S", "P (3,-1,2) S", "P (4,1,0) S"}}, // at least one row
-		{100, rows[1:2], nil}, // nothing to change: no statement
+		{100, rows[1:2], nil}, // nothing to change, so no statement
 		{100, []CountDelta{{1, 0, 0}, {2, 0, 1}}, []string{"P (2,0,1) S"}},
 	} {
 		require.Equal(t, c.want, statements(t, c.limit, testUpsert, c.rows, appendCount), "%+v", c)
@@ -73,7 +73,7 @@ func TestRowsOfExtremes(t *testing.T) {
 		string(appendHour(7)(nil, HourDelta{Hour: -1, Region: "US-CA", Likes: 1, Dislikes: -1})))
 }
 
-// One row, the text around it and the margin must fit even the smallest max_allowed_packet a server can have.
+// One row, the text around it and the margin must fit even the smallest max_allowed_packet that a server can have.
 func TestOneRowAlwaysFits(t *testing.T) {
 	counts := []CountDelta{{math.MaxUint64, math.MinInt64, math.MinInt64}}
 	hours := []HourDelta{{lastHour, "AA-AAA", math.MinInt64, math.MinInt64}}

@@ -11,18 +11,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Store applies ranges of the updates log to one MySQL database. It is safe for concurrent use. One partition should
-// have one caller at a time; two do no harm, the compare-and-swap refuses one of them.
+// Store applies ranges of the updates log to one MySQL database. It is safe for concurrent use. A partition should have
+// one caller at a time, but two do no harm: the compare-and-swap rejects one of them.
 type Store struct {
 	options   Options
 	log       *slog.Logger
 	db        *sqlx.DB
 	packet    *packetLimit
-	conflicts atomic.Uint64 // transactions that are retried
-	isShard   atomic.Bool   // the database has said that it is the shard of the options
+	conflicts atomic.Uint64 // transactions that lost a lock conflict
+	isShard   atomic.Bool   // checkShardOnce has succeeded
 }
 
-// New is for one database; Open for all. It does no I/O: the first call that needs MySQL connects.
+// New creates a store for one database; Open does for all. It does no I/O: the first call that needs MySQL connects.
 func New(o Options, log *slog.Logger) (*Store, error) {
 	connections, err := o.Connector(log)
 	if err != nil {
@@ -31,20 +31,20 @@ func New(o Options, log *slog.Logger) (*Store, error) {
 	return NewOn(connections, o, log), nil
 }
 
-// NewOn makes a store on connections of any kind that answer like MySQL. The options must be valid; what concerns
-// making connections is not used.
+// NewOn creates a store on any connections that behave like MySQL. The options must be valid; those for making
+// connections are ignored.
 func NewOn(connections driver.Connector, o Options, log *slog.Logger) *Store {
 	packet := &packetLimit{ours: o.MaxStatementBytes}
 	pool := stdsql.OpenDB(&connector{Connector: connections, timeout: o.ConnectTimeout, limit: packet})
 	pool.SetMaxOpenConns(o.MaxOpenConns)
 	pool.SetMaxIdleConns(o.MaxOpenConns)
 	pool.SetConnMaxLifetime(connLifetime)
-	// Half of the server's patience: the pool drops an idle connection before the server does.
+	// Half of the server's timeout, so that the pool drops an idle connection before the server does.
 	pool.SetConnMaxIdleTime(o.IdleTimeout / 2)
 	return &Store{options: o, log: log, db: sqlx.NewDb(pool, "mysql"), packet: packet}
 }
 
-// newUntimed is for whoever makes and changes tables.
+// newUntimed creates a store for commands that create or alter tables.
 func newUntimed(o Options, log *slog.Logger) (*Store, error) {
 	o = o.untimed()
 	connections, err := newConnector(o, log)
@@ -54,19 +54,19 @@ func newUntimed(o Options, log *slog.Logger) (*Store, error) {
 	return NewOn(connections, o, log), nil
 }
 
-// String tells people which database it is, without user and password.
+// String names the database, without user and password, and its shard.
 func (s *Store) String() string { return s.options.server() }
 
 // Server is host:port/database.
 func (s *Store) Server() string { return serverName(s.options.DSN) }
 
-// Shard is its place among those that share the partitions, as the options have it.
+// Shard is the shard that the options say.
 func (s *Store) Shard() Shard { return s.options.Shard }
 
-// Close ends the connections. Calls still running fail.
+// Close closes the connections. Calls in flight fail.
 func (s *Store) Close() error { return s.db.Close() }
 
-// collectors are Prometheus collectors of the connections (go_sql_…) and of the retries.
+// collectors are the Prometheus collectors of the connection pool (go_sql_…) and of lock conflicts.
 func (s *Store) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		collectors.NewDBStatsCollector(s.db.DB, s.Server()),

@@ -13,13 +13,14 @@ import (
 	"github.com/sethvargo/go-retry"
 )
 
-// errRollback asks transact to end the transaction without changes and without an error: all has been read.
+// errRollback makes transact roll back and return nil: the steps only had to read.
 var errRollback = errors.New("roll back")
 
-// transact runs steps in one READ COMMITTED transaction, and all of it again after a deadlock or a lock wait timeout:
-// steps may run several times. A COMMIT without a clear answer is *UnknownOutcomeError, and never repeated.
+// transact runs steps in one READ COMMITTED transaction. After a deadlock or a lock wait timeout it retries the whole
+// transaction, so steps may run several times. It never retries a COMMIT without a clear answer, but returns
+// *UnknownOutcomeError.
 func (s *Store) transact(ctx context.Context, steps func(context.Context, *sqlx.Tx) error) error {
-	var wait time.Duration // doubles up to the maximum; each is up to 50 % shorter or longer
+	var wait time.Duration // doubles up to the maximum; jitter makes each wait up to 50% shorter or longer
 	backoff := retry.BackoffFunc(func() (time.Duration, bool) {
 		wait = min(max(2*wait, s.options.RetryBackoff), s.options.RetryBackoffMax)
 		return wait/2 + rand.N(wait), false
@@ -29,7 +30,7 @@ func (s *Store) transact(ctx context.Context, steps func(context.Context, *sqlx.
 	})
 }
 
-// transactOnce marks what transact shall repeat as retry.RetryableError.
+// transactOnce returns retry.RetryableError for failures that transact should retry.
 func (s *Store) transactOnce(ctx context.Context, steps func(context.Context, *sqlx.Tx) error) error {
 	conn, err := s.db.Connx(ctx)
 	if err != nil {
@@ -37,15 +38,15 @@ func (s *Store) transactOnce(ctx context.Context, steps func(context.Context, *s
 	}
 	ended := false
 	defer func() { release(conn, ended) }()
-	// The context ends statements, not the transaction: else database/sql rolls back behind our back, does not tell
-	// whether that worked, and a COMMIT it never sent looks like one without an answer.
+	// The context cancels statements, not the transaction. Otherwise database/sql rolls back in the background without
+	// saying whether it worked, and a COMMIT that was never sent looks like one without an answer.
 	tx, err := conn.BeginTxx(context.WithoutCancel(ctx), &stdsql.TxOptions{Isolation: stdsql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
 	err = steps(ctx, tx)
 	if err == nil {
-		err = ctx.Err() // no COMMIT for a caller that has gone
+		err = ctx.Err() // no COMMIT for a caller that is gone
 	}
 	if err != nil {
 		ended = tx.Rollback() == nil
@@ -64,24 +65,24 @@ func (s *Store) transactOnce(ctx context.Context, steps func(context.Context, *s
 	case err == nil:
 		ended = true
 		return nil
-	case hasNumber(err, errDeadlock): // of a cluster's nodes; it says that the transaction was rolled back
+	case hasNumber(err, errDeadlock): // from a cluster (Galera): the transaction was rolled back
 		s.conflicts.Add(1)
 		return retry.RetryableError(err)
 	}
 	return &UnknownOutcomeError{Err: err}
 }
 
-// release gives a connection back to the pool. If its transaction did not end for certain, the pool must close it: the
-// next START TRANSACTION would commit what is still open.
+// release returns a connection to the pool. If its transaction did not end for certain, the pool has to close it,
+// because the next START TRANSACTION would commit the open one.
 func release(conn *sqlx.Conn, ended bool) {
 	if !ended {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	}
-	_ = conn.Close() // the pool's, or closed already: nothing left to fail
+	_ = conn.Close() // returned to the pool or already closed: no error to handle
 }
 
-// compareAndSwap runs the UPDATE that moves a position, which makes a transaction happen once. It comes first: the row
-// lock that it takes keeps everybody else off this partition until the end.
+// compareAndSwap runs the UPDATE that moves a position, so that a transaction takes effect only once. It comes first:
+// its row lock keeps all others off this partition until the transaction ends.
 func compareAndSwap(ctx context.Context, tx *sqlx.Tx, update string, args ...any) error {
 	result, err := tx.ExecContext(ctx, update, args...)
 	if err != nil {
@@ -97,13 +98,13 @@ func compareAndSwap(ctx context.Context, tx *sqlx.Tx, update string, args ...any
 	return nil
 }
 
-// statementText is what stands around the rows of a statement, and between them (nothing: a comma). Of upserts it is
-// INSERT … ON DUPLICATE KEY UPDATE with VALUES(), deprecated in MySQL, but the only form that MariaDB knows too.
+// statementText is the text around the rows of a statement, and between them (default: a comma). Upserts are INSERT …
+// ON DUPLICATE KEY UPDATE with VALUES(): MySQL deprecates that form, but MariaDB has no other.
 type statementText struct{ prefix, suffix, between string }
 
-// eachStatement calls send with as many statements as limit bytes each need for the rows, of which each has at least
-// one. appendRow appends nothing for a row to skip. Rows go as text, not by placeholders: they are numbers, and names
-// that were checked, so there is nothing to escape.
+// eachStatement calls send with as many statements as needed to keep each within limit bytes; each has at least one
+// row. appendRow appends nothing for a row to skip. Values go into the text, not into placeholders: they are numbers
+// and validated names, so nothing needs escaping.
 func eachStatement[R any](limit int, around statementText, rows []R,
 	appendRow func([]byte, R) []byte, send func(text string) error,
 ) error {

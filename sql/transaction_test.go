@@ -14,7 +14,8 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// Wherever a lock conflict hits, the whole transaction is done again, and counts once. (1205 undoes a statement only.)
+// Wherever a lock conflict occurs, the whole transaction is retried and counts once. (Error 1205 rolls back only a
+// statement.)
 func TestLockConflictsAreRetriedAsAWholeTransaction(t *testing.T) {
 	for _, c := range []struct {
 		statement string
@@ -60,7 +61,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 	require.Equal(t, "0", db.scalar(t, "SELECT next_offset FROM applied_offset WHERE partition_id = 0"), "rolled back")
 }
 
-// The answer to COMMIT is lost. The caller must learn that it may have worked, and Position must tell whether it has.
+// The answer to COMMIT is lost. The caller must learn that it may have worked, and Position must tell whether it did.
 func TestUnknownOutcomeOfCommit(t *testing.T) {
 	type lost struct {
 		cut  mysqlproxy.Verdict
@@ -90,7 +91,7 @@ func requireUnknown(t testing.TB, want bool, err error) {
 	require.Equal(t, want, errors.As(err, &unknown), "%v", err)
 }
 
-// Any other error to COMMIT than a deadlock leaves the outcome open: some servers report one after they committed.
+// Any error at COMMIT other than a deadlock leaves the outcome unknown: some servers report one after they committed.
 func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 	for _, number := range []uint16{1053, 1180, errLockWaitTimeout, 1290, 1317} {
 		proxy, s := embeddedDatabase(t).proxied(t)
@@ -100,7 +101,7 @@ func TestErrorAtCommitIsUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A break before COMMIT is no unknown outcome: nothing can have been counted.
+// A connection lost before COMMIT is not an unknown outcome: nothing can have been counted.
 func TestConnectionLostBeforeCommit(t *testing.T) {
 	for _, cut := range []mysqlproxy.Verdict{mysqlproxy.CutBefore(), mysqlproxy.CutAfter(nil)} {
 		for _, statement := range []string{"START TRANSACTION", "UPDATE applied_offset", "INSERT INTO like_count"} {
@@ -119,7 +120,7 @@ func TestConnectionLostBeforeCommit(t *testing.T) {
 	}
 }
 
-// After a failover the pool may still hold connections to the old primary, which is read-only now.
+// After a failover the pool may still have connections to the old primary, which is read-only now.
 func TestReadOnlyServerIsLeft(t *testing.T) {
 	for _, number := range []uint16{1290, 1792, 1836} {
 		proxy, s := embeddedDatabase(t).proxied(t)
@@ -133,8 +134,8 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 	}
 }
 
-// A transaction that did not end for certain must not stay open on a pooled connection: the next START TRANSACTION
-// would commit it.
+// A transaction that did not end for certain must not stay open on a pooled connection, where the next START
+// TRANSACTION would commit it.
 func TestConnectionIsDroppedWhoseTransactionMayBeOpen(t *testing.T) {
 	inEachCase(t, map[string]map[string]mysqlproxy.Verdict{
 		"ROLLBACK fails": {"INSERT INTO like_hourly": mysqlproxy.Refuse(1264), "ROLLBACK": mysqlproxy.Refuse(1317)},
@@ -166,7 +167,7 @@ func TestCancelledContextEndsApplyWithoutCommit(t *testing.T) {
 	}
 }
 
-// While COMMIT is on its way nobody may interrupt it: that would make a known outcome unknown.
+// Nothing may interrupt a COMMIT in flight: that would make a known outcome unknown.
 func TestCommitIsNotInterruptedByTheContext(t *testing.T) {
 	db := embeddedDatabase(t)
 	proxy, s := db.proxied(t)
@@ -183,7 +184,7 @@ func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
 		switch {
 		case strings.HasPrefix(query, "UPDATE"):
 			v = mysqlproxy.Refuse(errDeadlock)
-		case query == "ROLLBACK": // the wait of 1000 s comes next
+		case query == "ROLLBACK": // the 1000 s wait follows
 			cancel()
 		}
 		return v
@@ -191,7 +192,7 @@ func TestCancelledContextEndsTheWaitBetweenRetries(t *testing.T) {
 	require.ErrorIs(t, likeOnce(ctx, s), context.Canceled)
 }
 
-// cancelledLate is cancelled right after it was asked, once armed.
+// cancelledLate, once armed, is canceled right after its first Err call.
 type cancelledLate struct {
 	context.Context
 	cancel context.CancelFunc
@@ -206,8 +207,8 @@ func (c *cancelledLate) Err() error {
 	return err
 }
 
-// No COMMIT for a caller that has gone. But between our last look at the context and COMMIT, database/sql must not look
-// again: it would send no COMMIT, and that would pass for one without an answer.
+// No COMMIT for a caller that is gone. But between our last check of the context and COMMIT, database/sql must not
+// check again: it would send no COMMIT, which looks like a COMMIT without an answer.
 func TestContextIsAskedOnceBeforeTheCommit(t *testing.T) {
 	for last, want := range map[string]error{"ROLLBACK": context.Canceled, "COMMIT": nil} {
 		proxy, s := embeddedDatabase(t).proxied(t)
@@ -226,7 +227,7 @@ func TestContextIsAskedOnceBeforeTheCommit(t *testing.T) {
 	}
 }
 
-// The pool notices connections that the server has closed meanwhile.
+// The pool detects connections that the server has closed in the meantime.
 func TestConnectionClosedWhileIdle(t *testing.T) {
 	onRealServers(t, func(t *testing.T, db database) {
 		s := db.startedStore(t, func(o *Options) { o.MaxOpenConns = 1 })
@@ -243,8 +244,8 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 	})
 }
 
-// The server's max_allowed_packet holds, not only our own limit. Servers take 1024 bytes at least; here the proxy is
-// the server that refuses more.
+// The server's max_allowed_packet applies, too, not only our own limit. Servers accept at least 1024 bytes, so the
+// proxy plays a server with a lower limit.
 func TestStatementsFitTheServersPacketLimit(t *testing.T) {
 	for _, limit := range []int{1024, 16 << 10} {
 		onEachServer(t, func(t *testing.T, db database) {
@@ -253,7 +254,7 @@ func TestStatementsFitTheServersPacketLimit(t *testing.T) {
 				switch {
 				case query == "SELECT @@max_allowed_packet":
 					v = mysqlproxy.Rewrite(fmt.Sprint("SELECT ", limit))
-				case len(query)+1 > limit: // the command counts too
+				case len(query)+1 > limit: // the command byte counts, too
 					v = mysqlproxy.Refuse(1153)
 				}
 				return v

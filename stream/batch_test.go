@@ -10,15 +10,15 @@ import (
 	"kudos/dev/testkit"
 )
 
-// gate holds workers until it is opened.
+// gate blocks workers until it is opened.
 type gate struct {
-	entered chan int32 // the partition that came to it
+	entered chan int32 // the partition of each worker that reached it
 	open    chan struct{}
 }
 
 func newGate() *gate { return &gate{entered: make(chan int32, 1000), open: make(chan struct{})} }
 
-// gate holds the batches of the lab's workers; ticks pass.
+// gate blocks the batches of the lab's workers; ticks pass.
 func (l *lab) gate() *gate {
 	g := newGate()
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
@@ -50,19 +50,19 @@ func (g *gate) wait(t testing.TB) int32 {
 	}
 }
 
-// TestBatchesGrowWithTheLoad: what arrives while a batch is worked on waits, and is the next batch, as far as it fits.
+// What arrives while a batch is processed forms the next batch, up to MaxBatch.
 func TestBatchesGrowWithTheLoad(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 0)
 	g := l.gate()
-	p, _ := c.run(l, func(o *ProcessorOptions) { o.watchInterval = time.Hour }) // the lag is what was fetched
+	p, _ := c.run(l, func(o *ProcessorOptions) { o.watchInterval = time.Hour }) // the lag counts only what was fetched
 	c.Produce(testkit.Records(input, 0, 0, 1)...)
 	g.wait(t)
 	cl := c.Client()
 	for _, rec := range testkit.Records(input, 0, 1, 130) {
 		require.NoError(t, cl.ProduceSync(testkit.Context(t), rec).FirstErr())
 	}
-	// A full batch is enough: then nothing more is taken from the client.
+	// One full batch may be pending: then nothing more is taken from the client.
 	testkit.WaitFor(t, "a full batch and the one in hand", func() bool {
 		s, _ := p.Status()
 		return len(s) == 1 && s[0].Lag >= 101
@@ -89,8 +89,7 @@ func TestTicksComeWhileNothingArrives(t *testing.T) {
 	l.waitProcessed(1, offsets(0, 14))
 }
 
-// TestSlowPartitionIsBounded: what waits for a slow worker is bounded, and the other
-// partitions are not starved meanwhile.
+// The pending records of a slow worker are bounded, and other partitions do not starve.
 func TestSlowPartitionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -127,8 +126,7 @@ func TestSlowPartitionIsBounded(t *testing.T) {
 	require.Equal(t, offsets(0, many), l.processed(0))
 }
 
-// TestRecordsFitAgain: a fetch of batches of almost the same size uses the memory of the last one, and a small batch
-// does not hold much.
+// A fetch of batches of almost the same size reuses the previous memory, and a small batch does not keep much.
 func TestRecordsFitAgain(t *testing.T) {
 	var p recordPool
 	for n := 1; n < 10_000; n += 1 + n/32 {

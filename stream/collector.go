@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector shows partitions that are worked on as metrics.
+// collector exports partition statuses as metrics.
 type collector []shownGroup
 
 type shownGroup struct {
@@ -14,7 +14,7 @@ type shownGroup struct {
 	status func() ([]PartitionStatus, error)
 }
 
-// NewCollector makes a Prometheus collector of the processors' partitions.
+// NewCollector returns a Prometheus collector of the processors' partitions.
 func NewCollector(processors ...*Processor) prometheus.Collector {
 	var c collector
 	for _, p := range processors {
@@ -23,14 +23,15 @@ func NewCollector(processors ...*Processor) prometheus.Collector {
 	return c
 }
 
-// NewRoleCollector makes one of a role that reads all partitions itself: the same metrics, by the role's name.
+// NewRoleCollector returns one for a role that reads all partitions without a group: the same metrics, by the role's
+// name.
 func NewRoleCollector(name string, status func() ([]PartitionStatus, error)) prometheus.Collector {
 	return collector{{name, status}}
 }
 
 var (
-	// Named as exporters of Kafka's groups name it. It is exact where theirs are not: markers of
-	// transactions at the end of the log are no lag.
+	// The name that exporters of consumer groups use. Those count transaction markers at the end of the log as lag;
+	// this metric does not.
 	lagDesc = prometheus.NewDesc("kafka_consumergroup_lag",
 		"Records behind the position of an assigned partition.", []string{"consumergroup", "topic", "partition"}, nil)
 	standsDesc = prometheus.NewDesc("kudos_position_age_seconds",
@@ -45,12 +46,12 @@ var (
 		"Assigned partitions that wait for their cause to be mended.", []string{"group", "cause"}, nil)
 )
 
-// Describe tells nothing: the roles of one process each have a collector of the same metrics.
+// Describe sends nothing: the roles of one process each have a collector of the same metrics.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range c {
-		statuses, _ := g.status() // none: nothing is assigned
+		statuses, _ := g.status() // after an error there are none: nothing is assigned
 		parked := map[Cause]int{}
 		for _, s := range statuses {
 			if s.State == StateParked {
@@ -65,7 +66,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(positionDesc, float64(s.Position.Offset), g.name, partition)
 			gauge(stateDesc, 1, g.name, partition, s.State)
 		}
-		for _, cause := range causes { // all of them: an alert needs a 0 to come back to
+		for _, cause := range causes { // all of them: an alert needs a 0 to resolve
 			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(parked[cause]), g.name,
 				string(cause))
 		}

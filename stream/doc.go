@@ -1,6 +1,6 @@
-// Package stream follows partitions: those that a group assigns, by goka on franz-go, and all of a topic's, for local
-// copies. It knows batches, positions and bytes, and nothing of likes: what to do with a batch is a Worker's, one for
-// each assigned partition, which a role supplies.
+// Package stream is the partition runtime. It consumes the partitions that a consumer group assigns (goka on franz-go),
+// and, without a group, all partitions of a topic, for local views and standby replicas. It handles batches, positions
+// and bytes and knows nothing about likes: a role supplies a Worker for each partition, which processes the batches.
 //
 //	          ┌───────────────── Processor.Run ─────────────────┐
 //	Kafka ──► │ group (membership, one poll loop)               │

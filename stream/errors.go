@@ -12,30 +12,29 @@ import (
 	"kudos/stream/kafka"
 )
 
-// ParkError is a cause that trying again does not mend: the partition is parked (it stays
-// assigned, nothing is consumed) until it is found mended. The other partitions
-// go on. Reason says what is the matter, Remedy what a person can do.
+// ParkError is a failure that a retry cannot fix. The partition is parked: it stays assigned but consumes nothing until
+// the cause is fixed, while other partitions continue. Reason says what failed, Remedy what the operator can do.
 type ParkError struct {
 	Cause          Cause
 	Reason, Remedy string
 	Err            error
 }
 
-// Cause is the kind of trouble that parks a partition: what an alert goes by.
+// Cause classifies why a partition is parked, for alerts.
 type Cause string
 
-// What parks. CauseUnavailable is all that is tried again by itself.
+// Causes of a parked partition. CauseUnavailable is the only one that retries alone can fix.
 const (
-	CauseUnavailable Cause = "unavailable" // a server is away, or does not do what it is asked
-	CausePermission  Cause = "permission"  // a server refuses this user
-	CauseTopics      Cause = "topics"      // a topic is missing, was made anew, or has other partitions
-	CauseState       Cause = "state"       // the state table is not what it was
-	CauseLoss        Cause = "loss"        // records that were to be read, or had been, are gone
-	CauseMySQL       Cause = "mysql"       // MySQL's position does not fit the updates
-	CauseRecord      Cause = "record"      // a record that this version does not understand
+	CauseUnavailable Cause = "unavailable" // a server is unavailable, or fails requests
+	CausePermission  Cause = "permission"  // a server denies access to this user
+	CauseTopics      Cause = "topics"      // a topic is missing, was recreated, or has another partition count
+	CauseState       Cause = "state"       // the state table is incomplete or inconsistent
+	CauseLoss        Cause = "loss"        // records are lost, before or after they were processed
+	CauseMySQL       Cause = "mysql"       // MySQL's position does not match like-updates
+	CauseRecord      Cause = "record"      // this version cannot decode a record
 )
 
-// Trouble is why a partition is not worked on.
+// Trouble is why a partition is not running.
 type Trouble struct {
 	Cause  Cause  `json:"cause,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -44,7 +43,7 @@ type Trouble struct {
 
 var causes = []Cause{CauseUnavailable, CausePermission, CauseTopics, CauseState, CauseLoss, CauseMySQL, CauseRecord}
 
-// Park makes a ParkError. Of CauseLoss the group knows the remedy (ProcessorOptions.LossRemedy).
+// Park returns a ParkError. For CauseLoss, ProcessorOptions.LossRemedy takes precedence over remedy.
 func Park(cause Cause, remedy, format string, args ...any) *ParkError {
 	err := fmt.Errorf(format, args...)
 	return &ParkError{Cause: cause, Reason: err.Error(), Remedy: remedy, Err: err}
@@ -53,15 +52,15 @@ func Park(cause Cause, remedy, format string, args ...any) *ParkError {
 func (e *ParkError) Error() string { return e.Reason }
 func (e *ParkError) Unwrap() error { return e.Err }
 
-// TroubleOf tells what kind of trouble err is, and what helps.
+// TroubleOf returns the cause of err, its text and what to do about it.
 func TroubleOf(err error) Trouble {
 	return Trouble{Cause: causeOf(err), Reason: err.Error(), Remedy: remedyOf(err)}
 }
 
-// grantAccess is for what Kafka refuses this user, which it asks for again by itself.
+// grantAccess is what to do when Kafka denies access, which kudos retries by itself.
 const grantAccess = "see to this user's password and to its ACLs: docs/security.md has those of each role"
 
-// remedyOf returns what a person can do about err, or "" if nothing is known.
+// remedyOf returns what an operator can do about err, or "" if nothing is known.
 func remedyOf(err error) string {
 	var park *ParkError
 	var setup *kafka.SetupError
@@ -76,7 +75,7 @@ func remedyOf(err error) string {
 	return ""
 }
 
-// causeOf tells what kind of trouble err is.
+// causeOf classifies err.
 func causeOf(err error) Cause {
 	var park *ParkError
 	var setup *kafka.SetupError
@@ -100,7 +99,7 @@ var refusals = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 }
 
-// remedyNote is what stands behind a reason for a person to read.
+// remedyNote formats a remedy as the suffix of a reason.
 func remedyNote(remedy string) string {
 	if remedy == "" {
 		return ""
@@ -108,33 +107,33 @@ func remedyNote(remedy string) string {
 	return " (remedy: " + remedy + ")"
 }
 
-// errReopen tells that nothing is wrong but the position: a Worker may return it
-// (see Reopen) to have its position read again.
+// errReopen means that nothing is wrong except the position: a Worker may return it (see Reopen) to have its position
+// read again.
 var errReopen = errors.New("position has to be read again")
 
-// errMore tells that the topic has other partitions than it had: all of them begin again.
+// errMore means that the topic's partition count has changed: all partitions restart.
 var errMore = errors.New("the number of partitions has changed")
 
-// Reopen makes an error that has the partition opened again at once: position and
-// state are read anew, and nothing is counted as a failure.
+// Reopen returns an error that reopens the partition at once: position and state are read again, and it does not count
+// as a failure.
 func Reopen(why string) error { return fmt.Errorf("%w: %s", errReopen, why) }
 
-// dataLost parks for an unclean election.
+// dataLost parks because of an unclean leader election.
 func dataLost(err error) *ParkError {
 	return Park(CauseLoss, "compare the log with `kudos audit`; the records behind the new end are gone",
 		"data was lost by an unclean leader election: %w", err)
 }
 
-// parks tells whether err is one that another try does not mend.
+// parks reports whether err is one that a retry cannot fix.
 func parks(err error) bool {
 	var park *ParkError
 	var setup *kafka.SetupError
 	return errors.As(err, &park) || errors.As(err, &setup)
 }
 
-// checkTruncation asks the leader where the position's epoch ends in its log. Before
-// the position: an unclean election took records that were read, and others may have
-// their offsets. (KIP-320; the client asks only when it sees a leader change.)
+// checkTruncation asks the leader where the position's epoch ends in its log. If that is before the position, an
+// unclean election discarded records that were read, and others may have their offsets now. (KIP-320; the client asks
+// only when it sees a leader change.)
 func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, pos kafka.Position) error {
 	if pos.Epoch < 0 {
 		return nil
@@ -151,7 +150,7 @@ func checkTruncation(ctx context.Context, cl kmsg.Requestor, topic string, parti
 	return nil
 }
 
-// fetchError says what a partition's fetch error means for it.
+// fetchError turns the fetch errors that a retry cannot fix into ParkErrors.
 func fetchError(err error) error {
 	var loss *kgo.ErrDataLoss
 	switch {
@@ -166,7 +165,7 @@ func fetchError(err error) error {
 	return err
 }
 
-// canceled tells whether err only says that ctx has ended.
+// canceled reports whether err only means that ctx has ended.
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

@@ -15,24 +15,24 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Follower follows the partitions of a topic without a group, each by itself: for what keeps its own position. Where
-// the topic gets other partitions, or is recreated, all start again.
+// Follower consumes the partitions of a topic without a group, each independently, for workers that keep their own
+// position. If the topic is recreated or its partition count changes, all partitions restart.
 type Follower struct {
 	poller
 	newWorker func(Assignment) Worker
-	begun     func([]Worker) // with those of a session by partition, and with nil after it
+	begun     func([]Worker) // with the workers of a session by partition, and with nil after it
 
 	mu struct {
 		sync.Mutex
 		err     error                      // why there is no session
 		wanted  func(partition int32) bool // which partitions are followed
-		session *followerSession           // the present one, or nil
-		running map[int32]*followed        // those being closed included
+		session *followerSession           // nil between sessions
+		running map[int32]*followed        // including those being closed
 	}
-	end context.CancelCauseFunc // of the present session
+	end context.CancelCauseFunc // of the current session
 }
 
-// followerSession is a session with the partitions that its topic has.
+// followerSession is a session with the partition count of its topic.
 type followerSession struct {
 	*session
 	count int32
@@ -46,8 +46,8 @@ type followed struct {
 	ended  chan struct{} // closed when its worker has left
 }
 
-// NewFollower returns a follower of the topic Input, shown in metrics as Group. It calls newWorker for each partition
-// whenever all start, then begun, if not nil, with the workers, and begun with nil when they have ended.
+// NewFollower returns a follower of the topic Input, shown in metrics as Group. For each session it calls newWorker for
+// each partition, then begun, if not nil, with the workers, and begun with nil when they have ended.
 func NewFollower(
 	opts ProcessorOptions, newWorker func(Assignment) Worker, begun func([]Worker), log *slog.Logger,
 ) *Follower {
@@ -79,7 +79,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
-// NotYet has Status say why nothing is followed, before Run.
+// NotYet sets the reason that Status returns before Run.
 func (f *Follower) NotYet(why error) { f.setErr(why) }
 
 func (f *Follower) setErr(err error) {
@@ -88,19 +88,19 @@ func (f *Follower) setErr(err error) {
 	f.mu.err = err
 }
 
-// Err says why there are no partitions.
+// Err returns why there are no partitions.
 func (f *Follower) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mu.err
 }
 
-// runOnce follows the partitions until something concerns all of them.
+// runOnce follows the partitions until an error concerns all of them.
 func (f *Follower) runOnce(ctx context.Context) error {
 	cl, err := f.opts.Kafka.NewClient(f.log,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), // they take offsets, up to the end of the log
-		// Lost data is to be seen and not skipped.
+		kgo.KeepControlRecords(), // they occupy offsets, up to the end of the log
+		// Lost data must be detected, not skipped.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		// A resumed partition waits for the fetch in flight.
 		kgo.FetchMaxWait(250*time.Millisecond),
@@ -150,7 +150,7 @@ func (f *Follower) begin(s *followerSession) {
 	f.begun(workers)
 }
 
-// start starts one partition; it is called with mu held. The partition before it, if any, closes its files first.
+// start starts one partition; it is called with mu held. Its predecessor, if any, closes its files first.
 func (f *Follower) start(s *followerSession, n int32) Worker {
 	before := f.mu.running[n]
 	a := Assignment{Topic: s.topic, Partition: n, Log: s.log, Partitions: s.count}
@@ -172,7 +172,7 @@ func (f *Follower) start(s *followerSession, n int32) Worker {
 	return p.worker
 }
 
-// followWanted changes what is wanted, and starts what is not followed yet.
+// followWanted sets which partitions are wanted and starts those that are not followed yet.
 func (f *Follower) followWanted(wanted func(partition int32) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,7 +188,7 @@ func (f *Follower) followWanted(wanted func(partition int32) bool) {
 	}
 }
 
-// release stops following partitions and waits until they are closed, for so long at most.
+// release stops following partitions and waits, up to patience, until they are closed.
 func (f *Follower) release(ctx context.Context, patience time.Duration, partitions map[int32]*Partition) error {
 	f.mu.Lock()
 	wanted := f.mu.wanted
@@ -220,10 +220,10 @@ func (f *Follower) release(ctx context.Context, patience time.Duration, partitio
 	return nil
 }
 
-// followPartitionBytes is what the broker answers with for a partition.
+// followPartitionBytes bounds a fetch response per partition.
 const followPartitionBytes = 1 << 20
 
-// watchTopic ends the session when the topic was recreated, or has other partitions.
+// watchTopic ends the session when the topic was recreated or its partition count has changed.
 func (f *Follower) watchTopic(ctx context.Context, cl *kgo.Client, id kafka.LogID, partitions int32) {
 	tick := time.NewTicker(topicCheckInterval)
 	defer tick.Stop()
@@ -257,7 +257,7 @@ func sameTopic(ctx context.Context, cl *kgo.Client, topic string, id kafka.LogID
 	return nil
 }
 
-// Status tells how each partition is doing. The error says why there are none.
+// Status returns the status of each partition. The error says why there are none.
 func (f *Follower) Status() ([]PartitionStatus, error) {
 	s := f.present()
 	if s == nil {
@@ -266,7 +266,7 @@ func (f *Follower) Status() ([]PartitionStatus, error) {
 	return s.statuses(), nil
 }
 
-// statuses are in the order of partitions.
+// statuses returns the statuses in partition order.
 func (s *session) statuses() []PartitionStatus {
 	var statuses []PartitionStatus
 	for _, p := range s.partitions() {
@@ -282,5 +282,5 @@ func (f *Follower) startOver(why error) {
 	f.wake()
 }
 
-// rejoin has nothing to ask: no other process takes a partition.
+// rejoin does nothing: no other process takes a follower's partition.
 func (f *Follower) rejoin() {}

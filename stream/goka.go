@@ -18,23 +18,23 @@ import (
 	"kudos/stream/kafka"
 )
 
-// This file is all that there is for goka.
+// This file is the adapter between goka and the partition runtime.
 //
 //	goka.Processor ── DefineGroup: one input, and the table <group>-table, with as many partitions (copartition check)
 //	  │
 //	  ├─ Run ──► gokaGroup.Consume ──► group: membership and poll loop, on franz-go
 //	  │                                  │ assigned: a session
 //	  ├─ Setup ◄─────────────────────────┤ a goroutine for each partition
-//	  ├─ ConsumeClaim ◄── messages ──────┤ one after the other, as often as goka takes one
-//	  │    └► callback ──► Partition.Step: all that is done for a partition is done here
+//	  ├─ ConsumeClaim ◄── messages ──────┤ one at a time, as often as goka takes one
+//	  │    └► callback ──► Partition.Step: all work on a partition happens here
 //	  └─ Cleanup ◄───────────────────────┘ revoked: the goroutines end
 //
-// goka does not read Kafka, keep or recover a table, keep positions or produce: a Worker has transactions, which goka
-// knows nothing of. It takes the table for recovered at once, for the topic manager says that it is empty; the worker
-// opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). What goka
-// 1.1.17 never calls of an interface is not there: the interface is embedded, and nil.
+// goka does not read Kafka, recover or keep a table, keep positions or produce: a Worker uses transactions, which goka
+// does not know. The topic manager says that the table is empty, so goka takes it for recovered at once; the worker
+// opens its store and brings it up to date after it has fenced the partition (see store.Store.CatchUp). Interface
+// methods that goka 1.1.17 never calls are not implemented: the interface is embedded, and nil.
 
-// newGoka makes the goka processor of a group.
+// newGoka returns the goka processor of a group.
 func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
 	o := g.opts
 	tm := topicManager{cl: cl, timeout: o.Kafka.RequestTimeout}
@@ -69,7 +69,7 @@ func newGoka(g *group, cl *kgo.Client) (*goka.Processor, error) {
 	return goka.NewProcessor(o.Kafka.Brokers, goka.DefineGroup(goka.Group(o.Group), edges...), options...)
 }
 
-// tableOf is the topic of a group's state table.
+// tableOf returns the topic of a group's state table.
 func tableOf(group string) string { return string(goka.GroupTable(goka.Group(group))) }
 
 // gokaGroup is goka's sarama.ConsumerGroup.
@@ -78,8 +78,8 @@ type gokaGroup struct {
 	group *group
 }
 
-// Consume returns when ctx has ended, or when something fails that a new session would not mend. (goka would wait 5
-// seconds if it returned at each rebalance.)
+// Consume returns when ctx ends, or at a failure that a new session would not fix. (goka would wait 5 seconds if it
+// returned at each rebalance.)
 func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
 	if len(topics) != 1 {
 		return fmt.Errorf("group %s: one input topic is supported, not %v", g.group.opts.Group, topics)
@@ -90,7 +90,7 @@ func (g gokaGroup) Consume(ctx context.Context, topics []string, h sarama.Consum
 func (gokaGroup) Errors() <-chan error { return nil } // Consume returns its errors
 func (gokaGroup) Close() error         { return nil }
 
-// gokaDriver has goka work on a session.
+// gokaDriver makes goka drive a session.
 type gokaDriver struct{ handler sarama.ConsumerGroupHandler }
 
 func (d gokaDriver) setUp(s *session) error   { return d.handler.Setup(gokaSession{s: s}) }
@@ -116,7 +116,7 @@ func (g gokaSession) Claims() map[string][]int32                { return g.s.cla
 func (g gokaSession) MemberID() string                          { return g.s.member.ID }
 func (g gokaSession) GenerationID() int32                       { return g.s.member.Generation }
 func (g gokaSession) Context() context.Context                  { return g.s.ctx }
-func (gokaSession) MarkOffset(string, int32, int64, string)     {} // positions are the worker's to commit
+func (gokaSession) MarkOffset(string, int32, int64, string)     {} // the worker commits positions
 func (gokaSession) MarkMessage(*sarama.ConsumerMessage, string) {}
 
 // gokaClaim is goka's sarama.ConsumerGroupClaim.
@@ -132,7 +132,7 @@ func (c gokaClaim) InitialOffset() int64                     { return c.p.Status
 func (c gokaClaim) HighWaterMarkOffset() int64               { return c.p.queue.end() }
 func (c gokaClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }
 
-// offer hands goka a message whenever it takes one: the word to step.
+// offer sends goka a message whenever it takes one. Each message triggers a Step.
 func (c gokaClaim) offer(ctx context.Context) {
 	defer close(c.messages)
 	for {
@@ -148,7 +148,7 @@ func (c gokaClaim) offer(ctx context.Context) {
 	}
 }
 
-// partitionCodec is goka's goka.Codec for these messages: the bytes are the partition.
+// partitionCodec is goka's goka.Codec for these messages: the bytes are the partition number.
 type partitionCodec struct{}
 
 func (partitionCodec) Decode(b []byte) (any, error) {
@@ -160,14 +160,14 @@ func (partitionCodec) Decode(b []byte) (any, error) {
 
 func (partitionCodec) Encode(any) ([]byte, error) { return nil, errRefused }
 
-// noConsumer is goka's sarama.Consumer, by which it would recover tables.
+// noConsumer is goka's sarama.Consumer, with which it would recover tables.
 type noConsumer struct{ sarama.Consumer }
 
 func (noConsumer) HighWaterMarks() map[string]map[int32]int64 { return nil }
 func (noConsumer) Close() error                               { return nil }
 
-// topicManager is goka's goka.TopicManager. It verifies and never creates: topics are
-// made by `kudos topics apply`, with the settings that they need.
+// topicManager is goka's goka.TopicManager. It verifies topics and never creates them: `kudos topics apply` does, with
+// the settings that they need.
 type topicManager struct {
 	cl      *kgo.Client
 	timeout time.Duration
@@ -193,7 +193,7 @@ func (m topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string]
 }
 
 func (m topicManager) Partitions(topic string) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), m.timeout) // goka gives none
+	ctx, cancel := context.WithTimeout(context.Background(), m.timeout) // goka passes no context
 	defer cancel()
 	topics, err := kafka.LookUpTopics(ctx, m.cl, topic)
 	if err != nil {
@@ -206,7 +206,7 @@ func (m topicManager) Partitions(topic string) ([]int32, error) {
 	return partitions, nil
 }
 
-// GetOffset says that the table is empty, which goka then takes for recovered.
+// GetOffset says that the table is empty, so that goka takes it for recovered.
 func (topicManager) GetOffset(string, int32, int64) (int64, error) { return 0, nil }
 
 // Close leaves the client to its owner.
@@ -233,8 +233,7 @@ func refused() *goka.Promise {
 
 func (refusingProducer) Close() error { return nil }
 
-// gokaLogger turns goka's lines into structured ones. They are of interest only to
-// who looks into goka itself: what matters is logged here.
+// gokaLogger logs goka's lines at debug level: this package logs what matters.
 type gokaLogger struct{ log *slog.Logger }
 
 func (l gokaLogger) Print(args ...any)   { l.log.Debug("goka: " + fmt.Sprint(args...)) }

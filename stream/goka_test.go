@@ -37,8 +37,8 @@ func TestTopicManager(t *testing.T) {
 	}
 }
 
-// What goka 1.1.17 does that this package must work around. Each test pins the trap,
-// so that a later goka which behaves otherwise is noticed, and the way round it.
+// Behavior of goka 1.1.17 that this package must work around. Each test pins a trap, so that a goka release that
+// changes it is noticed, and the workaround.
 
 // oneShotGroup is a consumer group whose Consume returns at once.
 type oneShotGroup struct {
@@ -54,7 +54,7 @@ func (g *oneShotGroup) Consume(context.Context, []string, sarama.ConsumerGroupHa
 	return g.err
 }
 
-// gokaOn makes a goka processor on this package's other ports.
+// gokaOn returns a goka processor with this package's implementations of goka's other interfaces.
 func (c *cluster) gokaOn(group sarama.ConsumerGroup, edge goka.Edge, opts ...goka.ProcessorOption) *goka.Processor {
 	tm := topicManager{cl: c.Client(), timeout: testkit.Patience}
 	edges := []goka.Edge{goka.Input(input, partitionCodec{}, func(goka.Context, any) {})}
@@ -73,7 +73,7 @@ func (c *cluster) gokaOn(group sarama.ConsumerGroup, edge goka.Edge, opts ...gok
 	return p
 }
 
-// Run is once only: our Processor builds a new one each time.
+// goka's Run can be called once only: our Processor builds a new goka processor each time.
 func TestTrapRunIsOnceOnly(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -83,8 +83,8 @@ func TestTrapRunIsOnceOnly(t *testing.T) {
 	require.ErrorContains(t, p.Run(testkit.Context(t)), "Run can only be called once")
 }
 
-// After each return of Consume goka waits 5 seconds: our Consume stays through
-// rebalances (TestMembersComeAndGo would take that long otherwise).
+// goka waits 5 seconds after each return of Consume: our Consume stays through rebalances (TestMembersComeAndGo would
+// take that long otherwise).
 func TestTrapPauseAfterConsume(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -96,8 +96,8 @@ func TestTrapPauseAfterConsume(t *testing.T) {
 	require.EqualValues(t, 1, g.consumed.Load())
 }
 
-// A decode error ends the processor, at every start anew: our messages are this
-// package's own, so that they always decode.
+// A decode error ends the processor, again after each restart: our messages are this package's own, so they always
+// decode.
 func TestTrapDecodeErrorIsFatal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	claim := gokaClaim{p: newPartition(Assignment{Topic: input, Partition: 1 << 20}, newLab(t).worker, nil, nil,
@@ -116,8 +116,8 @@ func TestTrapDecodeErrorIsFatal(t *testing.T) {
 	require.ErrorIs(t, err, errRefused)
 }
 
-// goka's commits keep only the largest offset, so that an earlier failure is lost if a later message is marked: here a
-// mark only says that the one message under way is done, and the position is the Worker's.
+// goka commits only the largest offset, so a failed message is lost if a later one is marked: here a mark only means
+// that the current message is done, and the Worker keeps the position.
 func TestTrapMarksAreNoPositions(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
 	s := gokaSession{s: &session{}}
@@ -130,7 +130,7 @@ func TestTrapMarksAreNoPositions(t *testing.T) {
 	require.EqualValues(t, 7, (*handed)[0].Next.Offset)
 }
 
-// goka has the producer of each table write: ours refuses, and the refusal reaches whoever emits.
+// goka sends each table write to its producer: ours returns an error, which reaches the caller of Emit.
 func TestTrapProducerRefuses(t *testing.T) {
 	p, err := refuse(nil, "", nil)
 	require.NoError(t, err)
@@ -142,8 +142,8 @@ func TestTrapProducerRefuses(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// goka takes sarama (acks=1, newest, its own connections) wherever a port is not given.
-// The wire would tell, by which TestProcessorWithATable sees that nobody does.
+// goka uses sarama (acks=1, newest, its own connections) for each interface that is not given. sarama's connections
+// show on the wire, by which TestProcessorWithATable checks that there are none.
 func TestTrapDefaultsAreSaramas(t *testing.T) {
 	t.Parallel()
 	w := &testkit.Wire{}
@@ -155,7 +155,7 @@ func TestTrapDefaultsAreSaramas(t *testing.T) {
 	require.NotContains(t, w.Seen(), "kgo")
 }
 
-// setupGroup is a consumer group that is assigned a partition once, and keeps what goka made of it.
+// setupGroup is a consumer group that is assigned a partition once, and keeps the result of goka's Setup.
 type setupGroup struct {
 	oneShotGroup
 	lab   *lab
@@ -171,8 +171,8 @@ func (g *setupGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerG
 	return errors.Join(err, h.Cleanup(s))
 }
 
-// goka's hot standby sets up the copies with what is assigned: a partition waits for those that
-// others own, and fails with them. Ours are followed beside (standby.go).
+// goka's hot standby sets up the replicas together with the assigned partitions: a partition waits for the partitions
+// that others own, and fails with them. Our replicas run separately (standby.go).
 func TestTrapHotStandbyHoldsUpWhatIsOwned(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -12,13 +12,13 @@ import (
 	"kudos/stream/kafka"
 )
 
-// group is a member of a consumer group. It has one session after the other, each with what was assigned.
+// group is a member of a consumer group. It has one session per assignment.
 //
 //	assigned ─► begin ─► session … ─► end ◄─ revoked, lost
 type group struct {
 	poller
 	newWorker func(Assignment) Worker
-	standby   *standby // nil: no copies of what others own
+	standby   *standby // nil: no standby replicas
 }
 
 func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *group {
@@ -27,35 +27,34 @@ func newGroup(opts *ProcessorOptions, newWorker func(Assignment) Worker, log *sl
 
 const (
 	groupMetadataMaxAge = 10 * time.Second
-	// groupPartitionBytes is what the broker answers with for a partition: the records of a fetch take several times as
-	// much memory, for each partition of a process.
+	// groupPartitionBytes bounds a fetch response per partition: its decoded records take several times as much memory,
+	// for each partition of a process.
 	groupPartitionBytes = 1 << 20
 )
 
-// run joins the group and stays through all rebalances until ctx ends or
-// something fails that a new session would not mend.
+// run joins the group and stays through all rebalances, until ctx ends or a failure that a new session would not fix.
 func (g *group) run(ctx context.Context, d driver) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cl, err := g.opts.Kafka.NewClient(g.log,
 		kgo.ConsumerGroup(g.opts.Group),
 		kgo.ConsumeTopics(g.opts.Input),
-		// Eager, and sticky for the sake of the local state.
+		// Eager; sticky keeps partitions where their local state is.
 		kgo.Balancers(kgo.StickyBalancer()),
 		kgo.SessionTimeout(g.opts.SessionTimeout),
 		kgo.HeartbeatInterval(g.opts.heartbeatInterval),
-		// Partitions that were added are found at this pace.
+		// This bounds how long added partitions stay undetected.
 		kgo.MetadataMaxAge(groupMetadataMaxAge),
-		// A revocation waits for the batch in hand.
+		// A revocation waits for the batch in flight.
 		kgo.RebalanceTimeout(g.opts.ShutdownTimeout+30*time.Second),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Control records take offsets; without them the end of the log would never be reached.
+		// Control records occupy offsets; without them the end of the log would never be reached.
 		kgo.KeepControlRecords(),
-		// Lost data is to be seen and not skipped.
+		// Lost data must be detected, not skipped.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// A resumed partition is asked for only when the fetch under way has ended.
+		// A resumed partition waits for the fetch in flight.
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.FetchMaxPartitionBytes(groupPartitionBytes),
 		kgo.FetchMaxBytes(2*groupPartitionBytes),
@@ -84,7 +83,7 @@ func (g *group) run(ctx context.Context, d driver) error {
 
 // begin starts a session. Its partitions open concurrently and stay paused until then.
 func (g *group) begin(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client, partitions []int32, d driver) {
-	g.end(fail) // the client revokes first; this only makes sure
+	g.end(fail) // a safeguard: the client revokes first
 	id, generation := cl.GroupMetadata()
 	s := &session{
 		cl:      cl,
@@ -118,13 +117,13 @@ func (g *group) end(fail context.CancelCauseFunc) {
 		return
 	}
 	s.cancel(context.Canceled)
-	<-s.done // bounded: the batch in hand has ShutdownTimeout
+	<-s.done // bounded: the batch in flight has ShutdownTimeout
 	if s.err != nil {
 		fail(s.err)
 	}
 }
 
-// startPositions returns where the client begins to fetch.
+// startPositions returns the offsets that the client starts to fetch from.
 func (g *group) startPositions() (map[string]map[int32]kgo.Offset, error) {
 	s := g.present()
 	if s == nil {
@@ -142,5 +141,5 @@ func (g *group) rejoin() {
 	}
 }
 
-// startOver is for followers: a group learns of other partitions by itself.
+// startOver does nothing; it is for followers. A group detects added partitions itself.
 func (g *group) startOver(error) {}

@@ -19,14 +19,14 @@ import (
 	"kudos/dev/testkit"
 )
 
-// TestRebalanceWaitsForThePollLoop: between a poll and the end of what is done about it the
-// session stays, so that the client is never told of partitions that are another's.
+// A session does not end while the poll loop works with it, so that the client never gets calls about partitions that
+// another member owns.
 func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 1)
 	first, _ := c.run(l, quick)
 	l.waitProcessed(0, offsets(0, 1))
-	l.waitProcessed(1, offsets(0, 1)) // it has begun to consume
+	l.waitProcessed(1, offsets(0, 1)) // it has started to consume
 	s := first.session()
 	letGo := holdPollLoop(t, first)
 	second, _ := c.run(l, quick)
@@ -36,7 +36,7 @@ func TestRebalanceWaitsForThePollLoop(t *testing.T) {
 	testkit.WaitFor(t, "sharing", func() bool { return assigned(first) == 1 && assigned(second) == 1 })
 }
 
-// holdPollLoop keeps a processor's poll loop where it tells the client what to do, until letGo or the end of the test.
+// holdPollLoop blocks a processor's poll loop in controlFlow, until letGo or the end of the test.
 func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	q := p.partition(0).queue
 	q.mu.Lock()
@@ -49,7 +49,7 @@ func holdPollLoop(t *testing.T, p *Processor) (letGo func()) {
 	return letGo
 }
 
-// rebalanceWaits tells whether a client keeps a rebalance waiting.
+// rebalanceWaits reports whether a client delays a rebalance.
 func rebalanceWaits(t testing.TB) bool {
 	for _, stack := range testkit.Goroutines(t, "kgo.(*consumer).waitAndAddRebalance") {
 		if strings.Contains(stack, "sync.(*Cond).Wait") {
@@ -59,7 +59,7 @@ func rebalanceWaits(t testing.TB) bool {
 	return false
 }
 
-// TestNothingIsFetchedBeforeItIsOpened, neither in the first session nor in a later one.
+// A partition is not fetched before it has opened, neither in the first session nor in a later one.
 func TestNothingIsFetchedBeforeItIsOpened(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 5)
@@ -100,8 +100,8 @@ func (h failingHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.Con
 	return nil
 }
 
-// TestRegressConsumeClaimError: an error of ConsumeClaim ended the process with an index out of
-// range, because all goroutines shared one index.
+// Regression: an error of ConsumeClaim ended the process with an index out of range, because all goroutines shared one
+// index.
 func TestRegressConsumeClaimError(t *testing.T) {
 	t.Parallel()
 	errBroken := errors.New("broken")

@@ -15,12 +15,12 @@ import (
 	"kudos/stream/kafka"
 )
 
-// lab makes fake workers, stands for what they keep (positions, as a database would), and watches what is done to them:
-// one worker at a time for a partition, from Fence to Close; no batch but the one that comes next.
+// lab creates fake workers, keeps their positions (as a database would), and checks how they are called: one worker at
+// a time per partition, from Fence to Close, and batches in order without gaps.
 type lab struct {
 	t testing.TB
 
-	// Each may be nil, and returns before the worker does anything.
+	// Hooks, called before the worker does anything. Each may be nil.
 	fence   func(ctx context.Context, w *fakeWorker) error
 	open    func(ctx context.Context, w *fakeWorker) error
 	process func(ctx context.Context, w *fakeWorker, b *Batch) error
@@ -31,7 +31,7 @@ type lab struct {
 	trouble    []string
 }
 
-// labPartition is what a lab keeps of a partition, and has seen.
+// labPartition is what a lab keeps and has seen of a partition.
 type labPartition struct {
 	position kafka.Position
 	done     []int64 // offsets of the processed records, in order
@@ -52,14 +52,14 @@ func newLab(t testing.TB) *lab {
 	return l
 }
 
-// newInput is a cluster whose input has n records in each partition, and a lab.
+// newInput returns a cluster whose input has n records in each partition, and a lab.
 func newInput(t testing.TB, partitions int32, n int) (*cluster, *lab) {
 	c := newCluster(t)
 	c.Fill(input, partitions, n)
 	return c, newLab(t)
 }
 
-// complain notes what the test fails for in the end. The caller holds mu.
+// complain records an error that fails the test in the end. The caller holds mu.
 func (l *lab) complain(format string, args ...any) {
 	l.trouble = append(l.trouble, fmt.Sprintf(format, args...))
 }
@@ -80,7 +80,7 @@ func (l *lab) worker(a Assignment) Worker {
 	return &fakeWorker{lab: l, a: a, number: l.workers}
 }
 
-// of finds or adds a partition, which begins at its start. The caller holds mu.
+// of finds or adds a partition, which starts at offset 0. The caller holds mu.
 func (l *lab) of(p int32) *labPartition {
 	if l.partitions[p] == nil {
 		l.partitions[p] = &labPartition{position: kafka.Position{Offset: 0, Epoch: -1}}
@@ -88,7 +88,7 @@ func (l *lab) of(p int32) *labPartition {
 	return l.partitions[p]
 }
 
-// call notes a call and refuses a second one beside it.
+// call records a call and rejects concurrent ones.
 func (w *fakeWorker) call(name string) (end func()) {
 	l := w.lab
 	l.mu.Lock()
@@ -191,7 +191,7 @@ func (l *lab) setPosition(p int32, pos kafka.Position) {
 	l.of(p).position = pos
 }
 
-// at is how a partition is now.
+// at returns a copy of the state of a partition.
 func (l *lab) at(p int32) labPartition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *lab) position(p int32) kafka.Position { return l.at(p).position }
 // processed returns the offsets that have been processed.
 func (l *lab) processed(p int32) []int64 { return l.at(p).done }
 
-// count is how often a partition's workers were called so.
+// count returns how often a method was called on a partition's workers.
 func (l *lab) count(p int32, name string) int {
 	return len(slices.DeleteFunc(l.at(p).calls, func(call string) bool { return call != name }))
 }
@@ -242,7 +242,7 @@ func (l *lab) waitProcessed(p int32, want []int64) {
 	require.Equal(l.t, want, l.processed(p), "partition %d", p)
 }
 
-// partition returns one of the present session, or nil if there is none.
+// partition returns a partition of the current session, or nil.
 func (p *Processor) partition(n int32) *Partition {
 	if s := p.session(); s != nil {
 		return s.partitions()[n]
@@ -250,7 +250,7 @@ func (p *Processor) partition(n int32) *Partition {
 	return nil
 }
 
-// session returns the present session, or nil if there is none.
+// session returns the current session, or nil.
 func (p *Processor) session() *session {
 	if g := p.group(); g != nil {
 		return g.present()

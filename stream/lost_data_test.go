@@ -29,7 +29,7 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	}
 	p, _ := c.run(l, func(o *ProcessorOptions) { o.LossRemedy = "accept the loss" })
 	l.waitProcessed(1, offsets(0, 10))
-	var parked error // until the next look, after which it is opened once more
+	var parked error // until the next retry, which opens it again
 	testkit.WaitFor(t, "the park", func() bool {
 		parked = p.Ready()
 		return parked != nil && strings.Contains(parked.Error(), "parked")
@@ -44,8 +44,7 @@ func TestOffsetOutOfRangeParks(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
-// losingData has the leader say, while the result is true, that what was read of an
-// epoch up to end is all that there is of it.
+// losingData makes the leader report, while the result is true, that every epoch ends at end.
 func (c *cluster) losingData(end int64) *atomic.Bool {
 	lost := &atomic.Bool{}
 	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -66,8 +65,7 @@ func waitLost(t *testing.T, p *Processor) {
 	})
 }
 
-// TestLostDataParks: the leader epoch of the position is held against the leader's
-// when a partition is opened, and whenever it is looked at.
+// The leader epoch of the position is compared with the leader's when a partition opens, and at each retry.
 func TestLostDataParks(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 10)
@@ -85,8 +83,8 @@ func TestLostDataParks(t *testing.T) {
 	l.waitProcessed(0, offsets(8, 13))
 }
 
-// TestDataLostWhileConsuming: the client notices at a change of the leader, and stands
-// at the end of the loss then, not where it believes itself to be.
+// The client detects the loss when the leader changes. Its position is then the end of the remaining log, not the one
+// that it believes it has.
 func TestDataLostWhileConsuming(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
@@ -108,8 +106,8 @@ func TestDataLostWhileConsuming(t *testing.T) {
 	require.NotContains(t, p.partition(0).Status().Reason, "came after", "nothing was offered twice")
 }
 
-// TestRegressRecoveryEndsAtListOffsets: what reads to the end of a log ended where the first fetch
-// said that it ends. The high watermark of a new leader may be behind, and a fetch does not tell.
+// Regression: reading to the end of a log ended where the first fetch said that the log ends. The high watermark of a
+// new leader may be behind, and a fetch does not tell.
 func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 	t.Parallel()
 	for name, shape := range testkit.StaleShapes {
@@ -151,7 +149,7 @@ func TestRegressRecoveryEndsAtListOffsets(t *testing.T) {
 	}
 }
 
-// A standby copy is not shown as one that is at the end before it is.
+// A standby replica does not report that it has reached the end before it has.
 func TestRegressStandbyEndsAtListOffsets(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

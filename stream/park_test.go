@@ -19,7 +19,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// failing makes a process hook that fails partition 0 while err is set.
+// failing returns a process hook that fails partition 0 while err is set.
 func failing(err *atomic.Pointer[error]) func(context.Context, *fakeWorker, *Batch) error {
 	return func(_ context.Context, w *fakeWorker, _ *Batch) error {
 		if e := err.Load(); e != nil && w.a.Partition == 0 {
@@ -45,7 +45,7 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	l.process = failing(&trouble)
 	const stallTimeout = 2 * time.Second
 	p, _ := c.run(l, func(o *ProcessorOptions) {
-		o.LossRemedy = "accept the loss" // and nothing is lost
+		o.LossRemedy = "accept the loss" // must not be shown: nothing is lost
 		o.watchInterval, o.stallTimeout = 10*time.Millisecond, stallTimeout
 		o.stalled = func(why string) { t.Errorf("neither is stalled: %s", why) }
 	})
@@ -65,7 +65,7 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	require.Zero(t, got["kudos_parked_partitions loss group"])
 	require.Equal(t, StateRunning, statuses[1].State)
 
-	// It is looked at again, over and over; what comes meanwhile waits in Kafka.
+	// It is retried again and again; what arrives meanwhile waits in Kafka.
 	testkit.WaitFor(t, "another look", func() bool { return l.count(0, "Fence") >= 3 })
 	c.Add(input, 10, 10)
 	l.waitProcessed(1, offsets(0, 20))
@@ -82,13 +82,13 @@ func TestParkedPartitionWaitsWhileOthersGoOn(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
-// TestParkIntervalAndBackoff: a ParkError is looked at again at the park interval; an
-// unknown error at growing delays up to it. Each time starts with Close and Fence.
+// After a ParkError a partition is retried at the park interval; after other errors with growing delays up to it. Each
+// retry starts with Close and Fence.
 func TestParkIntervalAndBackoff(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		err  error
-		want []time.Duration // at least, between the failures and the looks after them
+		want []time.Duration // minimum delays between the failures and their retries
 	}{
 		"park": {Park(CauseState, "none", "no way"), []time.Duration{300 * time.Millisecond, 300 * time.Millisecond}},
 		"unknown error": {errors.New("what is that"),
@@ -146,7 +146,7 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 			c.Produce(testkit.Records(input, 0, 20, 30)...)
 			testkit.WaitFor(t, "the move", moved.Load)
 			c.Produce(testkit.Records(input, 0, 50, 5)...)
-			l.waitProcessed(0, offsets(to, 55)) // the lab refuses anything stale
+			l.waitProcessed(0, offsets(to, 55)) // the lab rejects anything stale
 			require.Equal(t, 2, l.count(0, "Fence"))
 			testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 			partition := p.partition(0)
@@ -156,8 +156,7 @@ func TestReopenReadsThePositionAnew(t *testing.T) {
 	}
 }
 
-// TestFencedPartitionIsGivenUp: no call of Fence follows ErrFenced until the group has
-// made a new assignment, for which it is asked when none comes by itself.
+// After ErrFenced, Fence is not called before the group has made a new assignment, which is requested if none comes.
 func TestFencedPartitionIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 10)
@@ -192,8 +191,7 @@ func TestFencedPartitionIsGivenUp(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
-// TestFailedFenceParks: a partition that could not be fenced at assignment is opened
-// later, at its position, and nothing is fetched for it before.
+// A partition whose Fence failed at assignment is opened later, at its position, and nothing is fetched for it before.
 func TestFailedFenceParks(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 10)
@@ -219,7 +217,7 @@ func TestFailedFenceParks(t *testing.T) {
 	l.waitProcessed(1, offsets(0, 10))
 }
 
-// TestFetchErrorsAreRetried: trouble of the brokers is not the partition's.
+// Transient broker errors do not park the partition.
 func TestFetchErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))

@@ -49,22 +49,22 @@ type Assignment struct {
 	Opening func(next, end int64)
 }
 
-// Batch is what a partition has to offer at one time: everything that arrived while the batch before was worked on, up
-// to the configured maximum. It has no records when it is a tick, which comes at an interval while nothing arrives.
+// Batch holds the records that arrived while the previous batch was processed, up to MaxBatch. A batch without records
+// is a tick, which comes at an interval while nothing arrives.
 type Batch struct {
 	Topic     string
 	Partition int32
-	// Records in offset order, control records left out. Offsets may have holes. They are
-	// the worker's until Process returns; their keys and values for longer.
+	// Records are in offset order, without control records. Offsets may have holes. The worker owns the records until
+	// Process returns; it may keep their keys and values.
 	Records []*kgo.Record
 	// Next is the position after the batch.
 	Next kafka.Position
-	// Reached is behind all that was fetched, of a tick: there may be control records behind Next. Of other batches it
-	// is Next.
+	// Reached, in a tick, is the position after everything fetched: there may be control records after Next. In other
+	// batches it is Next.
 	Reached kafka.Position
 }
 
-// State of a partition, in words for people.
+// States of a partition, as status and metrics show them.
 const (
 	StateStarting = "starting" // opening for the first time
 	StateRunning  = "running"
@@ -109,8 +109,8 @@ type Partition struct {
 	}
 }
 
-// NewPartition returns a partition that its caller drives: with Flow and Deliver, as a poll loop, and with Step. rejoin
-// asks the group for a new assignment.
+// NewPartition returns a partition that its caller drives: like a poll loop with Flow and Deliver, and with Step.
+// rejoin asks the group for a new assignment.
 func NewPartition(
 	a Assignment, newWorker func(Assignment) Worker, opts *ProcessorOptions, cl kmsg.Requestor, rejoin func(),
 	log *slog.Logger,
@@ -268,8 +268,8 @@ func (p *Partition) worked(b *Batch) {
 	p.queue.reuse()
 }
 
-// fail closes the worker and applies the retry policy: a fenced partition waits for a new assignment, a parked one is
-// tried again after the park interval, and any other error with growing delays.
+// fail closes the worker and applies the retry policy: a fenced partition waits for a new assignment; after a ParkError
+// it is retried at the park interval, after any other error with growing delays.
 func (p *Partition) fail(err error) {
 	if w, ok := p.worker.(failedWorker); ok {
 		w.Failed(err)
@@ -300,9 +300,9 @@ func (p *Partition) fail(err error) {
 	p.setState(StateParked, why)
 }
 
-// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group has removed a member that was
-// unavailable. Without one nobody took the partition (a transaction timeout fences too), and it asks the group who owns
-// it.
+// rejoinAfter is how long a fenced partition waits for a rebalance: by then the group has removed an unavailable
+// member. If none comes, nobody took the partition (a transaction timeout fences too), and it asks the group for a new
+// assignment.
 func (p *Partition) rejoinAfter() time.Duration { return 2 * p.opts.SessionTimeout }
 
 const firstBackoff = 50 * time.Millisecond

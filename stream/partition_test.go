@@ -20,7 +20,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// fetchOf is what a poll brings: records at consecutive offsets, or an error.
+// fetchOf is the result of a poll: records at consecutive offsets, or an error.
 func fetchOf(from int64, err error, values ...string) *kgo.FetchPartition {
 	p := &kgo.FetchPartition{Err: err, LastStableOffset: from + int64(len(values)) + 1}
 	for i, v := range values {
@@ -38,14 +38,14 @@ func (l *countingLoop) capacityFreed()  { l.rooms.Add(1) }
 func (l *countingLoop) rejoin()         { l.rejoins.Add(1) }
 func (l *countingLoop) startOver(error) { l.restarts.Add(1) }
 
-// forgetful is a leader that knows of no epoch, which proves nothing.
+// forgetful is a leader that knows no epoch, which proves nothing.
 type forgetful struct{}
 
 func (forgetful) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
 	return refusal.EpochEnd(req, -1), nil
 }
 
-// opened is a partition that runs at an offset, with batches of 2. What it hands over is kept.
+// opened returns a partition that runs at an offset, with batches of 2. handed collects its batches.
 func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *lab, handed *[]Batch) {
 	l, loop, handed = newLab(t), &countingLoop{}, &[]Batch{}
 	l.process = func(_ context.Context, _ *fakeWorker, b *Batch) error { *handed = append(*handed, *b); return nil }
@@ -67,7 +67,7 @@ func opened(t *testing.T, offset int64) (p *Partition, loop *countingLoop, l *la
 	return p, loop, l, handed
 }
 
-// TestMemoryOfABatchIsUsedAgain once it has been worked off; nothing that waits is lost or mixed up by that.
+// The memory of a processed batch is reused, and no pending record is lost or mixed up.
 func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 	p, _, l, _ := opened(t, 5)
 	offset := int64(5)
@@ -76,7 +76,7 @@ func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 	var memory []*kgo.Record
 	l.process = func(_ context.Context, _ *fakeWorker, b *Batch) error {
 		memory = p.queue.handed
-		deliver() // while it is in hand
+		deliver() // while the batch is in flight
 		for _, rec := range b.Records {
 			got = append(got, string(rec.Value))
 		}
@@ -124,7 +124,7 @@ func TestBatchesComeOneAfterTheOther(t *testing.T) {
 	require.False(t, p.Step(t.Context()), "one")
 }
 
-// TestNothingIsBegunAfterTheEnd of a session: neither a batch, nor an opening.
+// After the end of the session, neither a batch nor an opening starts.
 func TestNothingIsBegunAfterTheEnd(t *testing.T) {
 	p, _, l, handed := opened(t, 5)
 	p.Deliver(fetchOf(5, nil, "a"))
@@ -167,8 +167,7 @@ func TestWhatIsStaleIsDropped(t *testing.T) {
 	require.EqualValues(t, 3, p.Status().Position.Offset)
 }
 
-// TestOtherPartitionsRestartAll: when a worker finds that the topic has other partitions, all restart; for other errors
-// none.
+// If a worker finds that the partition count has changed, all partitions restart; other errors restart none.
 func TestOtherPartitionsRestartAll(t *testing.T) {
 	p, loop, _, _ := opened(t, 5)
 	p.fail(Park(CauseState, "", "broken"))
@@ -177,7 +176,7 @@ func TestOtherPartitionsRestartAll(t *testing.T) {
 	require.EqualValues(t, 1, loop.restarts.Load())
 }
 
-// TestOffsetsDoNotGoBack: those below what was read mean that the log is another.
+// Offsets below the position mean that the log is another one.
 func TestOffsetsDoNotGoBack(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
 	p.Deliver(fetchOf(5, nil, "a", "b", "c"))
@@ -203,28 +202,28 @@ func TestFlow(t *testing.T) {
 	has, full := p.queue.capacity(4)
 	require.False(t, has)
 	require.True(t, full)
-	is(false, false, now) // it may make room soon
+	is(false, false, now) // it may free capacity soon
 	is(true, true, now.Add(holdPoll))
-	p.queue.nudgeAt = time.Time{} // the reminder of the first seek is not what this is about
+	p.queue.nudgeAt = time.Time{} // this test is not about the nudge after the first seek
 	is(true, false, now.Add(holdPoll))
 	_, full = p.queue.capacity(4)
 	require.False(t, full, "paused, it gets no more whatever the others do")
 	for range 3 {
 		step()
-		is(true, false, now.Add(holdPoll)) // 6, 4, 2 wait
+		is(true, false, now.Add(holdPoll)) // 6, 4, 2 are pending
 	}
 	wakes := loop.wakes.Load()
 	step()
 	require.Greater(t, loop.wakes.Load(), wakes, "it can be resumed")
 	is(false, true, now)
 
-	// A short time full does not add up.
+	// Short times at the quota do not add up.
 	p.Deliver(fetchOf(8, nil, "0", "1", "2", "3", "4", "5", "6", "7"))
 	is(false, false, now)
 	for range 3 {
 		step()
 	}
-	is(false, false, now.Add(holdPoll)) // 2 wait
+	is(false, false, now.Add(holdPoll)) // 2 are pending
 	p.Deliver(fetchOf(16, nil, "8", "9"))
 	is(false, false, now.Add(holdPoll))
 
@@ -237,7 +236,8 @@ func TestFlow(t *testing.T) {
 	is(true, false, now)
 }
 
-// TestQuotas: one hot partition has all that may wait; the more the others have, the less, down to an equal part.
+// A single hot partition may use the whole bound; the more others have pending, the less it gets, down to an equal
+// share.
 func TestQuotas(t *testing.T) {
 	partitions := map[int32]*Partition{}
 	for n := range int32(4) {
@@ -267,8 +267,7 @@ func TestAFencedPartitionAsksForANewAssignment(t *testing.T) {
 	require.Equal(t, "input/0 fenced: another process owns this partition", p.Status().String())
 }
 
-// TestSettledPosition: control records behind the position count when nothing is left,
-// and a batch covers those that came with it.
+// Control records after the position count when no record is left, and a batch covers those that came with it.
 func TestSettledPosition(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
 	control := kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
@@ -292,9 +291,8 @@ func TestSettledPosition(t *testing.T) {
 	require.Zero(t, p.Status().Lag)
 }
 
-// TestPositionHasTheEpochOfTheMarker: a leader may change between a transaction's records
-// and its marker. A position behind the marker with the epoch of the records would look
-// like lost data: that epoch ends before it. (Found by the simulation.)
+// The leader may change between a transaction's records and its marker. A position after the marker with the epoch of
+// the records would look like lost data: that epoch ends before it. (Found by the simulation.)
 func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
 	p, _, _, handed := opened(t, 5)
 	fetched := fetchOf(5, nil, "a", "marker")
@@ -309,15 +307,14 @@ func TestPositionHasTheEpochOfTheMarker(t *testing.T) {
 	require.Equal(t, kafka.Position{Offset: 8, Epoch: 5}, p.settled())
 }
 
-// TestFlowRemindsAfterASeek: the client, once it has been moved, is told once more to
-// resume, after a while and only then.
+// After a seek, the client is told once more to resume, after nudgeAfter and not before.
 func TestFlowRemindsAfterASeek(t *testing.T) {
 	p, loop, _, _ := opened(t, 5)
 	q := p.queue
-	moved := time.Now() // by opened, at the latest
+	moved := time.Now() // opened did it by now
 	_, changed, _ := q.flow(moved.Add(2*nudgeAfter), 4)
 	require.True(t, changed, "the reminder of the first seek")
-	// opened, not ready, reminded
+	// opened, not confirmed yet, nudged
 	testkit.WaitFor(t, "the timer of the first seek", func() bool { return loop.wakes.Load() >= 3 })
 
 	q.open(kafka.Position{Offset: 5, Epoch: 1})
@@ -339,8 +336,8 @@ func TestFlowRemindsAfterASeek(t *testing.T) {
 	require.False(t, changed, "once")
 }
 
-// TestReopeningDoesNotClearAFailure that only Process finds: the partition shows it, since when it first failed, until
-// a batch has gone well; and it is logged once, not at each look.
+// Reopening alone does not clear a failure that only Process can detect: the status shows it, with the time of the
+// first failure, until a batch succeeds, and it is logged once, not at each retry.
 func TestReopeningDoesNotClearAFailure(t *testing.T) {
 	p, _, _, _ := opened(t, 5)
 	var log bytes.Buffer

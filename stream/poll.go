@@ -26,19 +26,19 @@ type poller struct {
 
 	mu struct {
 		sync.Mutex
-		session *session // the present one; nil between sessions
-		trouble error    // why there is none, as far as the client told
+		session *session // nil between sessions
+		trouble error    // why there is none, if the client reported it
 		woken   bool
-		cancel  context.CancelFunc // ends the poll under way
+		cancel  context.CancelFunc // ends the current poll
 	}
-	freed chan struct{} // capacity 1: look again for room
+	freed chan struct{} // capacity 1: check for capacity again
 }
 
 func newPoller(opts *ProcessorOptions, log *slog.Logger) poller {
 	return poller{opts: opts, log: log, freed: make(chan struct{}, 1)}
 }
 
-// show makes a session the present one, or none, and returns the one before.
+// show replaces the current session (nil: none) and returns the previous one.
 func (l *poller) show(s *session) (before *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *poller) present() *session {
 	return l.mu.session
 }
 
-// noteTrouble keeps the reason for which the client could not stay in the group or join.
+// noteTrouble records why the client could not join the group or stay in it.
 func (l *poller) noteTrouble(fetches kgo.Fetches) {
 	var trouble *kgo.ErrGroupSession
 	for _, f := range fetches.Errors() {
@@ -67,7 +67,7 @@ func (l *poller) noteTrouble(fetches kgo.Fetches) {
 	}
 }
 
-// waiting says why there is no session.
+// waiting returns why there is no session.
 func (l *poller) waiting() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *poller) waiting() error {
 	return errors.New("waits for its group to assign partitions")
 }
 
-// poll is the poll loop.
+// poll runs the poll loop until ctx ends.
 func (l *poller) poll(ctx context.Context, fail context.CancelCauseFunc, cl *kgo.Client) {
 	for ctx.Err() == nil {
 		pollCtx, cancel := l.pollContext(ctx)
@@ -121,7 +121,7 @@ func (l *poller) wake() {
 	l.capacityFreed()
 }
 
-// capacityFreed has the poll loop look whether polling makes sense again.
+// capacityFreed makes the poll loop check whether it should poll again.
 func (l *poller) capacityFreed() {
 	select {
 	case l.freed <- struct{}{}:
@@ -129,11 +129,12 @@ func (l *poller) capacityFreed() {
 	}
 }
 
-// deliver hands what a poll brought to the partitions.
+// deliver passes the result of a poll to the partitions.
 func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		if s.fixed && t.TopicID != s.log.TopicID && t.TopicID != [16]byte{} {
-			// The client looked the topic up after the session did: positions are those of another log.
+			// The topic was recreated between the session's lookup and the client's: the session's positions are of
+			// another log.
 			fail(fmt.Errorf("following %s: %w", s.topic, kafka.ErrRecreated))
 			return
 		}
@@ -141,8 +142,8 @@ func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCau
 			p := s.partitions()[fetched.Partition]
 			switch {
 			case p != nil && errors.Is(fetched.Err, kerr.UnknownTopicID):
-				// This client would never consume the topic again. A new one finds the
-				// new topic, and Open says what is to be done about it.
+				// This client would never consume the topic again. A new client finds the new topic, and Open says what
+				// to do about it.
 				fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
 			case p != nil && t.Topic == s.topic:
 				p.Deliver(&fetched)
@@ -183,7 +184,8 @@ func (l *poller) controlFlow(s *session) {
 	}
 }
 
-// seek moves the client. It ignores a partition that it does not consume yet, which then asks again.
+// seek moves the client's fetch positions. The client ignores a partition that it does not consume yet, which then asks
+// again.
 func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Position) {
 	if s.fixed {
 		s.consumeAt(partitions, to)
@@ -194,8 +196,8 @@ func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Posit
 	for n, at := range to {
 		offsets[n] = kgo.EpochOffset{Offset: at.Offset, Epoch: at.Epoch}
 		if stands[n] == offsets[n] && at.Epoch >= 0 {
-			// The client leaves out what it believes itself to be at, which after a
-			// loss of data it is not. Without the epoch it is another place for it.
+			// The client skips a seek to the position that it believes it has, which is wrong after a loss of data.
+			// Without the epoch, the position differs for it.
 			offsets[n] = kgo.EpochOffset{Epoch: -1, Offset: at.Offset}
 		}
 	}
@@ -208,7 +210,7 @@ func (s *session) seek(partitions map[int32]*Partition, to map[int32]kafka.Posit
 	}
 }
 
-// consumeAt has the client of a follower begin with partitions, or begin again.
+// consumeAt makes a follower's client consume partitions from a position, whether or not it consumed them before.
 func (s *session) consumeAt(partitions map[int32]*Partition, to map[int32]kafka.Position) {
 	offsets := map[int32]kgo.Offset{}
 	for n, at := range to {
@@ -224,13 +226,13 @@ func (s *session) consumeAt(partitions map[int32]*Partition, to map[int32]kafka.
 	}
 }
 
-// consumeNothing comes before the client of a follower is closed. Close ends all fetches, but a metadata update may
-// then begin to consume what was just added, beside the end of the fetch session: a data race (franz-go 1.22.3).
+// consumeNothing must be called before a follower's client is closed. Close ends all fetches, but a metadata update may
+// start to consume what was just added while the fetch session ends: a data race (franz-go 1.22.3).
 func (s *session) consumeNothing() {
 	s.cl.RemoveConsumePartitions(map[string][]int32{s.topic: s.fetched})
 }
 
-// dropReleased has the client of a follower fetch nothing that is not followed any more.
+// dropReleased stops fetching the partitions that a follower has released.
 func (s *session) dropReleased(partitions map[int32]*Partition) {
 	var released []int32
 	s.fetched = slices.DeleteFunc(s.fetched, func(n int32) bool {
@@ -245,17 +247,17 @@ func (s *session) dropReleased(partitions map[int32]*Partition) {
 	}
 }
 
-// stands returns where the client believes itself to be: behind what it was polled.
+// stands returns the client's own view of its positions: after the records that were polled.
 func (s *session) stands() map[int32]kgo.EpochOffset {
 	stands := map[int32]kgo.EpochOffset{}
-	maps.Copy(stands, s.cl.CommittedOffsets()[s.topic]) // as of the start and SetOffsets
+	maps.Copy(stands, s.cl.CommittedOffsets()[s.topic]) // from the start and SetOffsets
 	maps.Copy(stands, s.cl.UncommittedOffsets()[s.topic])
 	return stands
 }
 
-// waitForCapacity holds the poll loop while every running partition has half of its quota waiting (what is not polled
-// stays in the client's own bounded buffer), and for a while if one has all of it: a fast worker makes room soon, a
-// slow one is then paused.
+// waitForCapacity blocks the poll loop while every running partition has at least half of its quota pending; what is
+// not polled stays in the client's own bounded buffer. If only some partition is full, it blocks for holdPoll at most:
+// a fast worker frees capacity soon, and a slow one is paused after that.
 func (l *poller) waitForCapacity(ctx context.Context) {
 	hold := time.NewTimer(holdPoll)
 	defer hold.Stop()
@@ -275,7 +277,7 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 		select {
 		case <-l.freed:
 		case <-held:
-			l.wake() // controlFlow comes before the next poll
+			l.wake() // so that controlFlow runs before the next poll
 			return
 		case <-s.done:
 			return
@@ -285,8 +287,8 @@ func (l *poller) waitForCapacity(ctx context.Context) {
 	}
 }
 
-// quotas says how many records may wait for each partition: what the others leave of the
-// bound, so that one hot post has all of it, but at least an equal part.
+// quotas returns how many records may be pending for each partition: what the others leave of the bound, so that one
+// hot post can use all of it, but at least an equal share.
 func quotas(partitions map[int32]*Partition, maxBatch int) map[int32]int {
 	quotas, all := map[int32]int{}, 0
 	for n, p := range partitions {
@@ -299,8 +301,8 @@ func quotas(partitions map[int32]*Partition, maxBatch int) map[int32]int {
 	return quotas
 }
 
-// room tells whether polling makes sense: some partition has room, or none is running
-// and the poll only waits. full: some partition must not get more.
+// capacity returns whether polling makes sense: some partition has capacity, or none is running and the poll only
+// waits. full: some partition is at its quota.
 func (s *session) capacity(maxBatch int) (has, full bool) {
 	running, partitions := false, s.partitions()
 	quotas := quotas(partitions, maxBatch)

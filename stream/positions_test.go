@@ -14,10 +14,10 @@ import (
 	"kudos/stream/kafka"
 )
 
-// none is no committed offset.
+// none means that there is no committed offset.
 const none = -100
 
-// committedAt is the group's committed offset of a partition of the input, or none.
+// committedAt returns the group's committed offset of a partition of the input, or none.
 func (c *cluster) committedAt(p int32) int64 {
 	g := c.GroupInfo(testGroup)
 	if g == nil {
@@ -30,8 +30,7 @@ func (c *cluster) committedAt(p int32) int64 {
 	return commit.Offset
 }
 
-// TestPositionsAreCommittedForDashboards: up to the end of the log, of which markers
-// and aborted records are a part, so that a group at rest shows no lag.
+// Committed offsets reach the end of the log, markers and aborted records included, so that an idle group shows no lag.
 func TestPositionsAreCommittedForDashboards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -64,8 +63,7 @@ func TestPositionsAreCommittedForDashboards(t *testing.T) {
 	require.GreaterOrEqual(t, c.committedAt(0), l.position(0).Offset, "once more at the end")
 }
 
-// TestParkedPartitionCommitsNothing: a partition that never was opened has no position
-// to show, least of all the log's start.
+// A partition that has never been opened has no position to commit, least of all the start of the log.
 func TestParkedPartitionCommitsNothing(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 5)
@@ -83,7 +81,7 @@ func TestParkedPartitionCommitsNothing(t *testing.T) {
 	require.EqualValues(t, -1, statuses[0].Position.Offset)
 }
 
-// TestIdleGroupIsQuiet: heartbeats and fetches, and nothing else but a look at the ends of the logs now and then.
+// An idle group sends heartbeats and fetches, and otherwise only requests the ends of the logs now and then.
 func TestIdleGroupIsQuiet(t *testing.T) {
 	t.Parallel()
 	for _, commit := range []bool{false, true} {
@@ -101,7 +99,7 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 			heartbeats := func(n int64, counts *testkit.RequestCounts) {
 				testkit.WaitFor(t, "heartbeats", func() bool { return counts.Of(kmsg.Heartbeat) >= n })
 			}
-			// Whatever is under way still; a look at the topics waits for up to MetadataMinAge.
+			// Let requests in flight finish; a metadata request may be delayed by MetadataMinAge.
 			heartbeats(2, c.CountRequests())
 			counts := c.CountRequests()
 			heartbeats(4, counts)
@@ -115,7 +113,7 @@ func TestIdleGroupIsQuiet(t *testing.T) {
 	}
 }
 
-// TestLagIsWhatIsLeft: what waits here, what is in hand, and what the broker has.
+// Lag counts pending records, records in flight, and what only the broker has.
 func TestLagIsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 0)

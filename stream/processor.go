@@ -15,46 +15,47 @@ import (
 	"kudos/stream/store"
 )
 
-// ProcessorOptions describe one goka group.
+// ProcessorOptions configures a goka group or a Follower.
 type ProcessorOptions struct {
-	// Group is the consumer group, Input the topic that it reads.
+	// Group is the consumer group, Input the topic that it consumes.
 	Group, Input string
-	// Table: the group has a state table, the topic <Group>-table.
+	// Table is set if the group has a state table, the topic <Group>-table.
 	Table bool
-	// Standby has copies of the partitions of the table that others own, below the folder that has those of the
-	// workers' own. nil: there are none.
+	// Standby holds standby replicas of the table's partitions that other processes own, below the directory of the
+	// workers' own stores. nil: no replicas.
 	Standby *store.Set
-	// Check is asked before the group is joined; its error keeps the process out of the
-	// group, and is asked for again. nil: nothing is to be checked.
+	// Check runs before the group is joined. While it fails, the process stays out of the group and retries. nil: no
+	// check.
 	Check func(context.Context, *kgo.Client) error
-	// CommitPositions: the group's offsets are committed beside the work, for
-	// dashboards. Otherwise they are the Worker's to commit, or nobody's.
+	// CommitPositions commits the positions as the group's offsets, concurrently with the work and for dashboards only.
+	// Otherwise the Worker commits offsets, or nobody does.
 	CommitPositions bool
-	// LossRemedy is what a person does when records of Input are gone that had not been
-	// worked on, or had been and were cut off.
+	// LossRemedy is what the operator does when records of Input are lost: deleted before they were processed, or
+	// truncated afterward.
 	LossRemedy string
 
 	Kafka    kafka.Options
 	MaxBatch int
-	// TickInterval is how often a partition with nothing to do gets an empty batch.
+	// TickInterval is how often an idle partition gets an empty batch.
 	TickInterval time.Duration
-	// ParkInterval is how often a parked partition is looked at again.
+	// ParkInterval is how often a parked partition is retried.
 	ParkInterval time.Duration
-	// SessionTimeout is how long the group waits for a silent member.
+	// SessionTimeout is how long the group waits for a silent member before it removes it.
 	SessionTimeout time.Duration
-	// ShutdownTimeout bounds the batch in hand when the session ends.
+	// ShutdownTimeout bounds the batch in flight when the session ends.
 	ShutdownTimeout time.Duration
 
-	// Of the watchdog; tests have others. stalled is called when a partition stands still for no known reason.
+	// Settings of the watchdog, which tests change. stalled is called when a partition makes no progress for no known
+	// reason.
 	watchInterval, stallTimeout time.Duration
-	// heartbeatInterval is how soon a member notices a rebalance; a fifth of SessionTimeout. Tests have less, so that a
-	// busy machine still keeps the session.
+	// heartbeatInterval is how soon a member notices a rebalance, by default a fifth of SessionTimeout. Tests set less,
+	// so that a busy machine still keeps the session.
 	heartbeatInterval time.Duration
 	stalled           func(why string)
 }
 
-// Processor runs one goka group until it is told to stop. goka ends a processor at
-// any error and runs it only once; this one is built again then.
+// Processor runs one goka group until its context ends. A goka processor stops at any error and cannot be restarted, so
+// Processor builds a new one then.
 type Processor struct {
 	opts      ProcessorOptions
 	newWorker func(Assignment) Worker
@@ -63,11 +64,11 @@ type Processor struct {
 	mu struct {
 		sync.Mutex
 		group *group
-		err   error // why there is no goka processor at the moment
+		err   error // why no goka processor is running
 	}
 }
 
-// NewProcessor makes a processor; newWorker is called for each assigned partition.
+// NewProcessor returns a processor; it calls newWorker for each assigned partition.
 func NewProcessor(opts ProcessorOptions, newWorker func(Assignment) Worker, log *slog.Logger) *Processor {
 	opts.watchInterval, opts.stallTimeout = cmp.Or(opts.watchInterval, watchInterval),
 		cmp.Or(opts.stallTimeout, stallTimeout)
@@ -85,7 +86,7 @@ const (
 	restartMax = 10 * time.Second
 )
 
-// again runs something until ctx ends, and after an error once more, a while later. failed is told of each.
+// again calls run until ctx ends, with growing delays. failed gets each error and the delay before the next attempt.
 func again(ctx context.Context, run func(context.Context) error, failed func(err error, in time.Duration)) {
 	for backoff := restartMin; ; backoff = min(2*backoff, restartMax) {
 		began := time.Now()
@@ -108,7 +109,7 @@ func again(ctx context.Context, run func(context.Context) error, failed func(err
 	}
 }
 
-// Run blocks until ctx ends; it goes on over all errors of Kafka.
+// Run blocks until ctx ends; it retries after every error.
 func (p *Processor) Run(ctx context.Context) error {
 	again(ctx, p.runOnce, func(err error, in time.Duration) {
 		p.log.Error("the group's processor failed and is started again", "error", err, "remedy", remedyOf(err),
@@ -118,7 +119,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce joins the group with goka, until something fails that a new session would not mend.
+// runOnce joins the group with goka, until a failure that a new session would not fix.
 func (p *Processor) runOnce(ctx context.Context) error {
 	cl, err := p.opts.Kafka.NewClient(p.log)
 	if err != nil {
@@ -148,7 +149,7 @@ func (p *Processor) check(ctx context.Context, cl *kgo.Client) error {
 	return p.opts.Check(ctx, cl)
 }
 
-// NotYet has Ready say why the group is not joined, before Run.
+// NotYet sets the reason that Ready returns before Run.
 func (p *Processor) NotYet(why error) { p.setRunning(nil, why) }
 
 func (p *Processor) setRunning(g *group, err error) {
@@ -157,7 +158,7 @@ func (p *Processor) setRunning(g *group, err error) {
 	p.mu.group, p.mu.err = g, err
 }
 
-// Status tells how each assigned partition is doing, by partition. The error says why there is no assignment.
+// Status returns the status of each assigned partition, in partition order. The error says why nothing is assigned.
 func (p *Processor) Status() ([]PartitionStatus, error) {
 	p.mu.Lock()
 	g, err := p.mu.group, p.mu.err
@@ -172,8 +173,8 @@ func (p *Processor) Status() ([]PartitionStatus, error) {
 	return s.statuses(), nil
 }
 
-// Ready is nil when all assigned partitions are being worked on, and otherwise names
-// those that are not, why, and what helps.
+// Ready returns nil if all assigned partitions are running. Otherwise its error names the others, the reason and the
+// action.
 func (p *Processor) Ready() error {
 	statuses, err := p.Status()
 	if err != nil {

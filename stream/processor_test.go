@@ -17,8 +17,8 @@ import (
 	"kudos/stream/store"
 )
 
-// copier is a whole worker with a state table: it counts the records of its input by
-// value, in a transaction of table, output and position, as a role does.
+// copier is a complete worker with a state table: it counts the records of its input by value, in transactions of
+// table, output and position, as a role does.
 type copier struct {
 	*kafka.Txn
 	c     *cluster
@@ -108,7 +108,7 @@ func copierCluster(t *testing.T, w *testkit.Wire) *cluster {
 	return c
 }
 
-// requireCopied waits until the first n records of each partition have come out once, and are in the state.
+// requireCopied waits until the first n records of each partition are in the output, once each, and in the state.
 func (c *cluster) requireCopied(stores *store.Set, n int) {
 	c.t.Helper()
 	for p := range int32(2) {
@@ -127,8 +127,8 @@ func (c *cluster) requireCopied(stores *store.Set, n int) {
 	}
 }
 
-// TestProcessorWithATable is the whole way: input, goka, transaction, changelog, local
-// state, with restarts on the same folder and on an empty one, and two at a time.
+// The whole path: input, goka, transaction, changelog and local state, with restarts on the same directory and on an
+// empty one, and with two processors.
 func TestProcessorWithATable(t *testing.T) {
 	t.Parallel()
 	w := &testkit.Wire{}
@@ -166,7 +166,7 @@ func TestProcessorWithATable(t *testing.T) {
 	}
 	stop()
 
-	// All of it over franz-go: a connection of sarama would call itself otherwise, or begin without telling.
+	// All traffic is from franz-go: a connection of sarama would give another client name, or none.
 	seen := w.Seen()
 	require.NotEmpty(t, seen)
 	for _, software := range seen {
@@ -174,7 +174,7 @@ func TestProcessorWithATable(t *testing.T) {
 	}
 }
 
-// TestProcessorIsBuiltAnew: goka ends at any error of a partition and runs only once.
+// goka ends at any error of a partition and runs only once, so the Processor builds a new one.
 func TestProcessorIsBuiltAnew(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 5)
@@ -182,7 +182,7 @@ func TestProcessorIsBuiltAnew(t *testing.T) {
 	var seen atomic.Bool
 	l.process = func(_ context.Context, w *fakeWorker, b *Batch) error {
 		if len(b.Records) > 0 && w.a.Partition == 0 && (panics.Add(1) <= 2 || !seen.Load()) {
-			panic("a defect") // which goka turns into its end
+			panic("a defect") // goka ends because of it
 		}
 		return nil
 	}
@@ -210,7 +210,7 @@ func TestProcessorWaitsForItsTopics(t *testing.T) {
 	c.Topic(input, 1)
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 
-	// A table of another partition count would put keys where nobody looks.
+	// A table of another partition count would put keys into the wrong partitions.
 	c.Topic(testkit.Table, 3)
 	c.Topic(output, 1)
 	broken := NewProcessor(ProcessorOptions{

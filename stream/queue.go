@@ -22,11 +22,11 @@ type queue struct {
 	changed chan struct{} // capacity 1: wakes the partition's goroutine
 	paused  atomic.Bool   // as the client has it
 
-	// Of the poll loop.
+	// Used by the poll loop.
 	fullSince time.Time // when pending reached its bound; zero below it
-	nudgeAt   time.Time // when the client is reminded of the partition after a seek; zero: not
+	nudgeAt   time.Time // when to resume the partition once more after a seek; zero: never
 
-	// Of the partition's goroutine: the records in flight and those after them, and the slice to reuse.
+	// Used by the partition's goroutine: the records in flight and those after them, and the slice to reuse.
 	handed, spare []*kgo.Record
 
 	mu struct {
@@ -39,7 +39,7 @@ type queue struct {
 		// leader epoch may be later than that of the records before them. lso is the last stable offset.
 		fetched kafka.Position
 		lso     int64
-		err     error // of a fetch; drops what follows
+		err     error // of a fetch; later records are dropped
 	}
 }
 
@@ -170,8 +170,8 @@ func (q *queue) end() int64 {
 	return q.mu.lso
 }
 
-// endsAt sets the end of the log, as asked when it was known to be before. It may be lower: an unclean election loses
-// records.
+// endsAt sets the end of the log, from a request that was sent when the known end was before. It may be lower: an
+// unclean election loses records.
 func (q *queue) endsAt(end, before int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// quick has members notice a rebalance soon.
+// quick makes members notice a rebalance soon.
 func quick(o *ProcessorOptions) {
 	o.SessionTimeout, o.heartbeatInterval = 10*time.Second, 200*time.Millisecond
 }
@@ -27,8 +27,7 @@ func assigned(p *Processor) int {
 	return len(s)
 }
 
-// TestMembersComeAndGo: each record is processed once, in order, and no partition has
-// two workers at a time (which the lab watches).
+// Each record is processed once, in order, and no partition has two workers at a time (which the lab checks).
 func TestMembersComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -70,7 +69,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return third.Ready() == nil })
 }
 
-// TestGroupWithoutWorkForAMember: a member without partitions stays, ready, and takes over when the other leaves.
+// A member without partitions stays in the group, ready, and takes over when the other one leaves.
 func TestGroupWithoutWorkForAMember(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 0)
@@ -88,7 +87,7 @@ func TestGroupWithoutWorkForAMember(t *testing.T) {
 	l.waitProcessed(0, offsets(0, 10))
 }
 
-// TestSeriesGoWithThePartition: whoever has a partition shows its series, and nobody else.
+// Only the owner of a partition exports its series.
 func TestSeriesGoWithThePartition(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)
@@ -104,7 +103,7 @@ func TestSeriesGoWithThePartition(t *testing.T) {
 			if series >= 3 { // lag, position and state at least
 				partitions = append(partitions, partition)
 			} else if series > 0 {
-				return nil // on its way
+				return nil // not complete yet
 			}
 		}
 		return partitions
@@ -123,7 +122,7 @@ func TestSeriesGoWithThePartition(t *testing.T) {
 	})
 }
 
-// TestLostMembershipComesBack: the group has thrown the member out.
+// A member that the group has removed joins again.
 func TestLostMembershipComesBack(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 5)
@@ -140,7 +139,7 @@ func TestLostMembershipComesBack(t *testing.T) {
 	}
 }
 
-// TestForbiddenGroupSaysSo: without an assignment, Ready tells the client's reason.
+// Without an assignment, Ready returns the client's reason.
 func TestForbiddenGroupSaysSo(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 0)
@@ -157,13 +156,13 @@ func TestForbiddenGroupSaysSo(t *testing.T) {
 	testkit.WaitFor(t, "readiness", func() bool { return p.Ready() == nil })
 }
 
-// TestRebalanceCutsARecoveryShort: a further rebalance does not wait for an Open that takes long, and is no failure.
+// A rebalance does not wait for a long Open, and interrupting it is no failure.
 func TestRebalanceCutsARecoveryShort(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 0)
 	var opens atomic.Int32
 	l.open = func(ctx context.Context, _ *fakeWorker) error {
-		if opens.Add(1) > 2 { // the first member's are endless
+		if opens.Add(1) > 2 { // those of the first member never end
 			return nil
 		}
 		<-ctx.Done()
@@ -185,7 +184,7 @@ func TestShutdownFinishesTheBatchInHand(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 2, 150)
 	g := newGate()
-	var inFlight [2]int // a batch is what its poll brought: a poll is shared by the partitions
+	var inFlight [2]int // a batch is what its poll returned, and partitions share polls
 	l.process = func(ctx context.Context, _ *fakeWorker, b *Batch) error {
 		if len(b.Records) == 0 {
 			return nil
@@ -234,7 +233,7 @@ func TestShutdownCutsABatchThatTakesTooLong(t *testing.T) {
 	require.NotContains(t, calls[3:], "Fence")
 }
 
-// TestStopWhileNobodyIsThere: a broker that is away is waited for, but not at the end.
+// An unavailable broker is waited for, but not when the processor stops.
 func TestStopWhileNobodyIsThere(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

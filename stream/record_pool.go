@@ -7,26 +7,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordPool has the client use the records of worked-off batches again (see recycle):
-// of all that a partition takes in, they are the most memory.
+// recordPool makes the client reuse the records of processed batches (see recycle): they are most of the memory that a
+// partition allocates.
 type recordPool struct{ slabs sync.Pool } // of *[]kgo.Record
 
-// GetRecords returns memory for n records at least. It implements kgo.PoolRecords.
+// GetRecords returns at least n records. It implements kgo.PoolRecords.
 func (p *recordPool) GetRecords(n int) []kgo.Record {
 	if slab, ok := p.slabs.Get().(*[]kgo.Record); ok && cap(*slab) >= n {
 		return *slab
 	}
-	// A slab that is too small is not put back: the next batch would get it, too. Few
-	// sizes make that rare, and waste a fourth at most.
+	// A slab that is too small is not put back: the next batch would get it too. Rounding n up to few sizes makes that
+	// rare and wastes a fourth at most.
 	unit := 1 << max(0, bits.Len(uint(n))-3)
 	return make([]kgo.Record, (n+unit-1)/unit*unit)
 }
 
-// PutRecords takes it back.
+// PutRecords puts a slab back.
 func (p *recordPool) PutRecords(slab []kgo.Record) { p.slabs.Put(&slab) }
 
-// recycle gives the records of a batch back to the client that they came from. Nobody may
-// keep one; keys and values may be kept.
+// recycle returns the records of a batch to their client's pool. Nobody may keep a record; keys and values may be kept.
 func recycle(records []*kgo.Record) {
 	for _, rec := range records {
 		rec.Recycle()

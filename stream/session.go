@@ -17,16 +17,16 @@ import (
 
 // session is one assignment, from the group's callback to its revocation.
 //
-//	assigned ─► release (of standby copies) ─► work (goka: Setup ─► partitions, each by itself ─► Cleanup) ─► revoked
+//	assigned ─► release (of standby replicas) ─► work (goka: Setup ─► partitions, independently ─► Cleanup) ─► revoked
 type session struct {
 	cl      *kgo.Client
 	opts    *ProcessorOptions
 	member  kafka.Member
 	topic   string
-	standby *standby // nil: no copies of what others own
+	standby *standby // nil: no standby replicas
 
-	// Of a Follower's session only, whose partitions no group assigns: fixed is true, log is what is followed, and
-	// fetched are the partitions that the client has been given, which are the poll loop's.
+	// Only in a Follower's session, whose partitions no group assigns: fixed is true, log identifies the topic, and
+	// fetched lists the partitions that the client fetches. Only the poll loop uses fetched.
 	fixed   bool
 	log     kafka.LogID
 	fetched []int32
@@ -38,11 +38,11 @@ type session struct {
 
 	mu struct {
 		sync.Mutex
-		partitions map[int32]*Partition // replaced as a whole
+		partitions map[int32]*Partition // copied on write
 	}
 }
 
-// partitions returns those of now. The map does not change.
+// partitions returns the current partitions, in a map that never changes.
 func (s *session) partitions() map[int32]*Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,15 +62,15 @@ func (s *session) set(n int32, p *Partition) {
 	s.mu.partitions = changed
 }
 
-// driver works on a session: goka does.
+// driver runs the partitions of a session; it is goka.
 type driver interface {
 	setUp(*session) error
-	// consume steps a partition until the session ends, or something fails that concerns all.
+	// consume steps a partition until the session ends or a failure concerns all partitions.
 	consume(*session, *Partition) error
 	cleanUp(*session) error
 }
 
-// run blocks until the session is canceled, or the driver has ended by itself.
+// run blocks until the session is canceled or the driver returns early.
 func (s *session) run(d driver) {
 	defer close(s.done)
 	defer s.closeWorkers()
@@ -92,11 +92,12 @@ func (s *session) run(d driver) {
 	case cleanUpErr != nil:
 		s.err = errors.Join(err, cleanUpErr)
 	default:
-		// What was cut short by a rebalance is no failure.
+		// A rebalance that interrupts the work is not a failure.
 	}
 }
 
-// errEndedItself tells of a session that nobody ended. A new one does not come then unless the group is left.
+// errEndedItself means that a session ended although nobody ended it. The group starts no new one unless the member
+// leaves it.
 var errEndedItself = errors.New("goka stopped working on a partition")
 
 func (s *session) consume(d driver) error {
@@ -105,8 +106,8 @@ func (s *session) consume(d driver) error {
 	errs := make([]error, len(partitions))
 	for i, p := range partitions {
 		wg.Go(func() {
-			// A driver that has ended with one partition cannot go on with the others in
-			// this session either. What the cause is, cleanUp tells.
+			// A driver that has stopped one partition cannot continue the others in this session. cleanUp returns the
+			// cause.
 			defer s.cancel(errEndedItself)
 			if err := d.consume(s, p); err != nil {
 				errs[i] = fmt.Errorf("consuming %s/%d: %w", s.topic, p.assignment.Partition, err)
@@ -125,7 +126,7 @@ func (s *session) consume(d driver) error {
 	return errors.Join(errs...)
 }
 
-// followOthers begins with the standby copies; not before what is owned has been opened.
+// followOthers starts the standby replicas once all owned partitions have been opened.
 func (s *session) followOthers() {
 	for _, p := range s.partitions() {
 		select {
@@ -137,7 +138,7 @@ func (s *session) followOthers() {
 	s.standby.follow(s.partitions())
 }
 
-// commitPositions keeps the group's committed offsets near the positions, for dashboards: nothing in kudos reads them.
+// commitPositions commits the positions as the group's offsets, for dashboards: nothing in kudos reads them.
 func (s *session) commitPositions() {
 	timer := time.NewTicker(time.Second)
 	defer timer.Stop()
@@ -146,7 +147,7 @@ func (s *session) commitPositions() {
 		select {
 		case <-timer.C:
 		case <-s.ctx.Done():
-			ended = true // once more, so that a group at rest shows no lag
+			ended = true // one last time, so that a stopped group shows no lag
 		}
 		moved := map[int32]kgo.EpochOffset{}
 		for n, p := range s.partitions() {
@@ -176,9 +177,9 @@ func (s *session) closeWorkers() {
 	}
 }
 
-// start returns the positions to fetch from. What is not open gets any: it is paused,
-// and moved when it is opened. The leader epochs follow with the first seek: given
-// here, the client would look them up, and not take a seek before it has.
+// start returns the offsets to fetch from. A partition that is not open yet gets any: it is paused, and opening it
+// seeks. Leader epochs come with the first seek: given here, they would make the client look them up, and it ignores
+// seeks until it has.
 func (s *session) start() map[string]map[int32]kgo.Offset {
 	offsets := map[int32]kgo.Offset{}
 	for n, p := range s.partitions() {
@@ -187,7 +188,7 @@ func (s *session) start() map[string]map[int32]kgo.Offset {
 	return map[string]map[int32]kgo.Offset{s.topic: offsets}
 }
 
-// claims are the partitions, as clients have them.
+// claims returns the partitions in the form that the client takes.
 func (s *session) claims() map[string][]int32 {
 	return map[string][]int32{s.topic: slices.Collect(maps.Keys(s.partitions()))}
 }

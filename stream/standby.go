@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// standbyTick is how often a copy where nothing comes is looked after.
+	// standbyTick is how often an idle replica gets a tick.
 	standbyTick = time.Second
-	// standbyPark is how often a failing copy is retried.
+	// standbyPark is how often a failing replica is retried.
 	standbyPark = 5 * time.Second
-	// standbyBatch records are written at a time: a takeover waits for them.
+	// standbyBatch bounds the records of one write: a takeover waits for it.
 	standbyBatch = 10_000
-	// standbyAtATime copies read their backlog or write at a time: they are to take little from the partitions that are
-	// worked on, also when all of them begin at once.
+	// standbyAtATime is how many replicas read their backlog or write concurrently: they must not slow down the owned
+	// partitions, even when all replicas start at once.
 	standbyAtATime = 4
 )
 
-// standby keeps copies of the state table's partitions that this process does not own, so that taking one over reads
-// only what has not been followed yet. A partition's folder has one user at a time:
+// standby keeps standby replicas of the state table's partitions that this process does not own, so that taking one
+// over reads only the rest of its changelog. A partition's directory has one user at a time:
 //
-//	assigned ─► release (the copy is closed) ─► the Worker opens the store … closes it with its session ─► follow
+//	assigned ─► release (the replica is closed) ─► the Worker opens the store … closes it with its session ─► follow
 //
-// goka's own hot standby opens nothing before all copies have recovered, fails the whole processor with a copy that
-// fails, and closes all of them at each rebalance.
+// goka's own hot standby opens no partition before all replicas have recovered, fails the whole processor when one
+// replica fails, and closes all of them at each rebalance.
 type standby struct {
 	*Follower
-	turns    chan struct{} // has one for each copy that reads its backlog or writes
+	turns    chan struct{} // a slot for each replica that reads its backlog or writes
 	patience time.Duration
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-// newStandby follows nothing yet; without Standby it is nil, which never does.
+// newStandby starts without replicas. If opts.Standby is nil, it returns nil, which never has any.
 func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *standby {
 	if opts.Standby == nil {
 		return nil
@@ -50,7 +50,7 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 		TickInterval: standbyTick, ParkInterval: standbyPark, ShutdownTimeout: opts.ShutdownTimeout,
 	}
 	s := &standby{turns: make(chan struct{}, standbyAtATime), patience: opts.ShutdownTimeout, done: make(chan struct{})}
-	// What stands still must not end the process, which works on other partitions.
+	// A stalled replica must not end the process, which has partitions of its own.
 	follow.stalled = func(why string) { s.startOver(errors.New(why)) }
 	s.Follower = NewFollower(follow, func(a Assignment) Worker {
 		return &standbyCopy{a: a, opts: opts, turns: s.turns, log: log.With("topic", a.Topic, "partition", a.Partition)}
@@ -64,8 +64,8 @@ func newStandby(ctx context.Context, opts *ProcessorOptions, log *slog.Logger) *
 	return s
 }
 
-// release ends the copies of what is to be opened by its owner, and returns when their stores are closed. It is cut
-// short by ctx, and bounded: a process whose disk does not answer is not to hold partitions.
+// release ends the replicas of partitions that their owner is about to open, and returns when their stores are closed.
+// It is bounded by ctx and patience: a process whose disk hangs must not hold partitions.
 func (s *standby) release(ctx context.Context, owned map[int32]*Partition) error {
 	if s == nil {
 		return nil
@@ -73,14 +73,14 @@ func (s *standby) release(ctx context.Context, owned map[int32]*Partition) error
 	return s.Follower.release(ctx, s.patience, owned)
 }
 
-// follow begins with the copies of all but the owned partitions; those that are followed already go on.
+// follow starts replicas of all but the owned partitions; running replicas continue.
 func (s *standby) follow(owned map[int32]*Partition) {
 	if s != nil {
 		s.followWanted(func(n int32) bool { return owned[n] == nil })
 	}
 }
 
-// close ends all copies, and waits for them with a bound.
+// close ends all replicas and waits for them, up to patience.
 func (s *standby) close() {
 	if s == nil {
 		return
@@ -93,7 +93,7 @@ func (s *standby) close() {
 	}
 }
 
-// standbyCopy is the Worker of one copy: what fails there harms nobody else.
+// standbyCopy is the Worker of one standby replica. Its failures affect nothing else.
 type standbyCopy struct {
 	a     Assignment
 	opts  *ProcessorOptions
@@ -103,10 +103,10 @@ type standbyCopy struct {
 	store *store.Store
 }
 
-// Fence has nobody to fence: a copy is this process's own.
+// Fence does nothing: only this process writes its replica.
 func (c *standbyCopy) Fence(context.Context) error { return nil }
 
-// Open reads what the copy does not have yet.
+// Open reads the part of the changelog that the replica lacks.
 func (c *standbyCopy) Open(ctx context.Context) (kafka.Position, error) {
 	if err := c.takeTurn(ctx); err != nil {
 		return kafka.Position{}, err
@@ -124,7 +124,7 @@ func (c *standbyCopy) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: next, Epoch: -1}, err
 }
 
-// Process writes what comes.
+// Process writes the batch to the store.
 func (c *standbyCopy) Process(ctx context.Context, b *Batch) error {
 	if err := c.store.Room(); err != nil || len(b.Records) == 0 {
 		return err
@@ -147,7 +147,7 @@ func (c *standbyCopy) takeTurn(ctx context.Context) error {
 
 func (c *standbyCopy) endTurn() { <-c.turns }
 
-// Failed has a copy that is ahead of its log be rebuilt.
+// Failed has the store rebuilt if it is ahead of its log.
 func (c *standbyCopy) Failed(err error) {
 	if c.store != nil && logWentBack(err) {
 		c.store.Distrust(err)
@@ -164,7 +164,7 @@ func (c *standbyCopy) Leave() {
 	}
 }
 
-// What a copy does, for metrics: opening until it has come to the end of its log, failing while it is tried again.
+// States of a replica, for metrics: opening until it reaches the end of its log, failing while it is retried.
 const (
 	standbyOpening   = "opening"
 	standbyFollowing = "following"
@@ -185,7 +185,7 @@ var (
 
 type standbyCollector struct{ p *Processor }
 
-// NewStandbyCollector makes a Prometheus collector of a processor's standby copies.
+// NewStandbyCollector returns a Prometheus collector of a processor's standby replicas.
 func NewStandbyCollector(p *Processor) prometheus.Collector { return standbyCollector{p} }
 
 func (standbyCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -204,7 +204,7 @@ func (c standbyCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(standbyBehindDesc, float64(status.Lag), strconv.Itoa(int(status.Partition)))
 		}
 	}
-	for _, state := range standbyStates { // all of them: an alert needs a 0 to come back to
+	for _, state := range standbyStates { // all of them: an alert needs a 0 to resolve
 		gauge(standbyCopiesDesc, float64(copies[state]), state)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"kudos/stream/store"
 )
 
-// standbyOf follows all partitions of the table, as a member that owns none does.
+// standbyOf starts replicas of all partitions of the table, as a member that owns none does.
 func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *store.Set) {
 	stores := store.NewSet(dir, 8<<20, testkit.Log())
 	c.t.Cleanup(stores.Close)
@@ -33,7 +33,7 @@ func (c *cluster) standbyOf(dir string, change ...func(*standby)) (*standby, *st
 	return s, copies
 }
 
-// states are what the copies do, by partition.
+// states returns the states of the replicas, by partition.
 func (s *standby) states() (states []string) {
 	statuses, _ := s.Status()
 	for _, status := range statuses {
@@ -42,7 +42,7 @@ func (s *standby) states() (states []string) {
 	return states
 }
 
-// ends tells whether the copy of partition 0 is there, and its last offset this one.
+// ends reports whether the replica of partition 0 exists and its last offset is this one.
 func ends(copies *store.Set, last int64) bool {
 	s := copies.Get(testkit.Table, 0)
 	if s == nil {
@@ -52,10 +52,10 @@ func ends(copies *store.Set, last int64) bool {
 	return ok && offset == last
 }
 
-// follows tells whether the only copy does.
+// follows reports whether the only replica does.
 func (s *standby) follows() bool { return slices.Equal(s.states(), []string{standbyFollowing}) }
 
-// content is what a store has; nobody else may be writing.
+// content returns what a store has; nobody else may be writing.
 func content(t testing.TB, s *store.Store) (have []string) {
 	require.NoError(t, store.Scan(s, nil, nil, func(key, value []byte) (bool, error) {
 		have = append(have, string(key)+"="+string(value))
@@ -64,7 +64,7 @@ func content(t testing.TB, s *store.Store) (have []string) {
 	return have
 }
 
-// closed returns what the store of a partition has that nobody uses, and up to where.
+// closed returns the content and the offset of the store of a partition, which nobody may be using.
 func closed(t testing.TB, stores *store.Set, partition int32) (have []string, offset int64) {
 	st := stores.Get(testkit.Table, partition)
 	require.NoError(t, st.Open())
@@ -74,7 +74,7 @@ func closed(t testing.TB, stores *store.Set, partition int32) (have []string, of
 	return content(t, st), offset
 }
 
-// TestStandbyCopiesWhatIsCommitted: what is not is not there, and the copy does not say that it covers it.
+// A replica has committed records only, and its offset covers nothing else.
 func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -84,7 +84,7 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 	s, copies := c.standbyOf(t.TempDir())
 	testkit.WaitFor(t, "what is settled", func() bool { return s.follows() && ends(copies, 3) })
 	c.Transact("c", nil, testkit.Record(testkit.Table, 0, "a", "2"), testkit.Record(testkit.Table, 0, "c", "2"))
-	c.Produce(testkit.Record(testkit.Table, 0, "d", "2")) // behind what is open
+	c.Produce(testkit.Record(testkit.Table, 0, "d", "2")) // after the open transaction
 	counts := c.CountRequests()
 	testkit.WaitFor(t, "two fetches", func() bool { return counts.Of(kmsg.Fetch) >= 2 })
 	s.close()
@@ -93,7 +93,7 @@ func TestStandbyCopiesWhatIsCommitted(t *testing.T) {
 	require.Equal(t, []string{"a=1"}, have)
 }
 
-// TestStandbyThatFails: a copy that cannot be written harms no other, and is followed when it can be.
+// A replica that cannot be written does not affect the others, and is followed once it can be written.
 func TestStandbyThatFails(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -104,7 +104,7 @@ func TestStandbyThatFails(t *testing.T) {
 	dir := t.TempDir()
 	blocked := filepath.Join(dir, testkit.Table, "1")
 	require.NoError(t, os.MkdirAll(filepath.Dir(blocked), 0o755))
-	require.NoError(t, os.WriteFile(blocked, nil, 0o600)) // where the folder would be
+	require.NoError(t, os.WriteFile(blocked, nil, 0o600)) // where the directory would be
 	s, copies := c.standbyOf(dir)
 	testkit.WaitFor(t, "the other copies", func() bool {
 		return slices.Equal(s.states(), []string{standbyFollowing, standbyFailing, standbyFollowing})
@@ -118,7 +118,7 @@ func TestStandbyThatFails(t *testing.T) {
 	require.Len(t, have, 5)
 }
 
-// TestStandbyOfACorruptedStore: it is made again from Kafka.
+// A corrupted replica is rebuilt from Kafka.
 func TestStandbyOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -133,8 +133,8 @@ func TestStandbyOfACorruptedStore(t *testing.T) {
 	require.Len(t, have, 10)
 }
 
-// TestStandbyOfAnotherLog: a folder that a copy of another cluster's log is in, and a topic
-// that is made anew while it is followed, are begun again.
+// A directory with a replica of another cluster's log, and a topic that is recreated while it is followed: the replica
+// is rebuilt.
 func TestStandbyOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -160,7 +160,7 @@ func TestStandbyOfAnotherLog(t *testing.T) {
 	require.NotEqual(t, first, copies.Get(testkit.Table, 0).LogID())
 }
 
-// TestStandbyOfALogThatIsMadeAnewMeanwhile: between the look at what the topic is and the first fetch of it.
+// The topic is recreated between the lookup of its id and the first fetch.
 func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -187,14 +187,14 @@ func TestStandbyOfALogThatIsMadeAnewMeanwhile(t *testing.T) {
 	require.Equal(t, "key-000010=value-10", have[0], "nothing of the log before: %v", have)
 }
 
-// fullOfTurns has all copies wait for theirs.
+// fullOfTurns takes all turns, so that replicas wait for theirs.
 func fullOfTurns(s *standby) {
 	for range standbyAtATime {
 		s.turns <- struct{}{}
 	}
 }
 
-// TestStandbyTakesTurns: however many copies there are, few read at a time.
+// However many replicas there are, few read concurrently.
 func TestStandbyTakesTurns(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -214,8 +214,8 @@ func TestStandbyTakesTurns(t *testing.T) {
 	}
 }
 
-// TestStandbyReleaseIsBounded: a copy whose disk does not answer holds up neither a further
-// rebalance nor, for longer than is said, its own partition; its folder is not used meanwhile.
+// A replica whose disk hangs delays neither another rebalance nor, beyond patience, its own partition; its directory is
+// not used meanwhile.
 func TestStandbyReleaseIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -241,7 +241,7 @@ func TestStandbyReleaseIsBounded(t *testing.T) {
 	require.ErrorContains(t, s.release(testkit.Context(t), owned),
 		"the copy of "+testkit.Table+"/0 was not closed within 10ms")
 
-	// The partition is given up again: a new copy waits for the one that hangs.
+	// The partition is released again: a new replica waits for the one that hangs.
 	s.follow(nil)
 	testkit.WaitFor(t, "the new copy to wait", func() bool {
 		return slices.Equal(s.states(), []string{standbyOpening})

@@ -21,7 +21,7 @@ import (
 	"kudos/stream/store"
 )
 
-// standbyMember is a processor of copiers that keeps standby copies.
+// standbyMember is a processor of copiers with standby replicas.
 type standbyMember struct {
 	*Processor
 	stores, copies *store.Set
@@ -45,7 +45,7 @@ func (c *cluster) runStandby(dir string) *standbyMember {
 	return m
 }
 
-// owned are the partitions that a member works on, all of them running.
+// owned returns the partitions that a member owns, if they are running.
 func (m *standbyMember) owned() (partitions []int32) {
 	statuses, _ := m.Status()
 	for _, s := range statuses {
@@ -56,7 +56,7 @@ func (m *standbyMember) owned() (partitions []int32) {
 	return partitions
 }
 
-// followed are the partitions whose copies are at the end of the log.
+// followed returns the partitions whose replicas are at the end of the log.
 func (m *standbyMember) followed() (partitions []int32) {
 	for _, s := range m.standbyCopies() {
 		if s.State == StateRunning && s.Lag == 0 {
@@ -66,7 +66,7 @@ func (m *standbyMember) followed() (partitions []int32) {
 	return partitions
 }
 
-// covers tells whether the copies of partitions have their logs up to the end.
+// covers reports whether the replicas of partitions have their logs up to the end.
 func (m *standbyMember) covers(c *cluster, partitions []int32) bool {
 	for _, p := range partitions {
 		s := m.copies.Get(testkit.Table, p)
@@ -80,7 +80,7 @@ func (m *standbyMember) covers(c *cluster, partitions []int32) bool {
 	return true
 }
 
-// shares tells whether two members have both partitions between them, and a copy of what the other one has.
+// shares reports whether each of two members owns one partition and follows the other one's.
 func shares(c *cluster, a, b *standbyMember) bool {
 	mine, others := a.owned(), b.owned()
 	return len(mine) == 1 && len(others) == 1 && slices.Equal(a.followed(), others) &&
@@ -88,8 +88,8 @@ func shares(c *cluster, a, b *standbyMember) bool {
 		a.covers(c, others) && b.covers(c, mine)
 }
 
-// TestStandbyTakesOver: what another process owns is followed, and taking it over reads nothing that
-// was; what is given up is followed from then on. No session fails over a folder in use.
+// Partitions of another process are followed, and taking one over reads nothing that was followed; a released partition
+// is followed from then on. No session fails because a directory is in use.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	c := copierCluster(t, &testkit.Wire{})
@@ -129,7 +129,7 @@ func TestStandbyTakesOver(t *testing.T) {
 
 	third := c.runStandby(t.TempDir())
 	testkit.WaitFor(t, "sharing again", func() bool { return shares(c, second, third) })
-	add(500) // what was given up is not what is followed now
+	add(500) // the released partition is another one than the followed one
 	testkit.WaitFor(t, "the copies to follow again", func() bool { return shares(c, second, third) })
 	recovered = second.stores.Replayed()
 	third.stop()
@@ -152,7 +152,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 }
 
-// TestStandbyFailsBesideWhatIsOwned: a process whose copy cannot be written is ready, and works on what it owns.
+// A process whose replica cannot be written is ready, and processes the partitions that it owns.
 func TestStandbyFailsBesideWhatIsOwned(t *testing.T) {
 	t.Parallel()
 	c := copierCluster(t, &testkit.Wire{})
@@ -165,7 +165,7 @@ func TestStandbyFailsBesideWhatIsOwned(t *testing.T) {
 	folder := filepath.Join(dir, testkit.Table, fmt.Sprint(other))
 	require.NoError(t, os.RemoveAll(folder))
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))
-	first.copies.Get(testkit.Table, other).Distrust(errors.New("for a test")) // its next write looks at the disk
+	first.copies.Get(testkit.Table, other).Distrust(errors.New("for a test")) // its next write uses the disk
 	c.Add(input, 0, 5)
 	testkit.WaitFor(t, "the copy to fail", func() bool { return first.standbyCopies()[0].State == StateParked })
 	require.NoError(t, first.Ready())

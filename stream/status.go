@@ -9,10 +9,10 @@ import (
 	"kudos/stream/kafka"
 )
 
-// byItself is told where a person has nothing to do here.
+// byItself is the remedy where retries suffice.
 const byItself = "none: it is tried again until the cause is gone; see to the server that is named"
 
-// Status tells how the partition is doing.
+// Status returns the status of the partition.
 func (p *Partition) Status() PartitionStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,8 +37,8 @@ func (p *Partition) Status() PartitionStatus {
 	return status
 }
 
-// settled returns the offset to show as the group's committed offset: the position,
-// or what follows the control records behind it when nothing is left to do.
+// settled returns the position to commit for dashboards: the position, or, if no record is left, the one after the
+// control records that follow it.
 func (p *Partition) settled() kafka.Position {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,30 +48,30 @@ func (p *Partition) settled() kafka.Position {
 	return p.mu.position
 }
 
-// PartitionStatus tells how one assigned partition is doing.
+// PartitionStatus is the status of one assigned partition.
 type PartitionStatus struct {
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
 	State     string         `json:"state"`
-	Trouble                  // why, of a parked or fenced one
+	Trouble                  // why it is parked or fenced
 	Since     time.Time      `json:"since"`
 	Position  kafka.Position `json:"position"`
-	// Lag counts the records behind the position, as far as fetches and a look every few seconds have told. Control
-	// records that have been fetched are not included; where nothing is fetched they are.
+	// Lag is the consumer lag in records, as of the last fetch or the last request for the log's end (every few
+	// seconds). It excludes control records that were fetched; while nothing is fetched, it includes them.
 	Lag int64 `json:"lag_records"`
-	// Stands is how long the position has not moved although there is a lag.
+	// Stands is how long the position has not moved although there is lag.
 	Stands time.Duration `json:"-"`
 }
 
-// GroupStatus tells how a group's assigned partitions are doing.
+// GroupStatus is the status of a group's assigned partitions.
 type GroupStatus struct {
 	Group      string            `json:"group"`
 	Waits      string            `json:"waits,omitempty"` // why there is no assignment
 	Partitions []PartitionStatus `json:"partitions"`
 }
 
-// ReadyOf is nil if all partitions of a group are being worked on, and otherwise names those that
-// are not, why, and what helps.
+// ReadyOf returns nil if all partitions of a group are running. Otherwise its error names the others, the reason and
+// the action.
 func ReadyOf(group string, statuses []PartitionStatus) error {
 	var not []string
 	for _, s := range statuses {
@@ -85,7 +85,7 @@ func ReadyOf(group string, statuses []PartitionStatus) error {
 	return nil
 }
 
-// Detail tells how groups are doing, for people.
+// Detail returns the status of groups, for people.
 func Detail(processors ...*Processor) []GroupStatus {
 	groups := make([]GroupStatus, 0, len(processors))
 	for _, p := range processors {

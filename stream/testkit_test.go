@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// cluster is a broker in this process, and how to reach it.
+// cluster is an in-process broker with the options to reach it.
 type cluster struct {
 	*testkit.Cluster
 	t     testing.TB

@@ -14,50 +14,49 @@ import (
 	"kudos/stream/store"
 )
 
-// View keeps a local copy of all partitions of a table topic and follows them: goka's
-// view on our own ports. (goka's own follows no partition until all have recovered,
-// stops all when one fails, and cannot be asked for a definite position.)
+// View maintains a materialized view of all partitions of a table topic. It replaces goka's View, which follows no
+// partition until all have recovered, stops all when one fails, and cannot be read at a definite position.
 //
 //	catching up ──► ready ──► following ──┐
-//	     ▲                                │ an error: it is opened again; the copy stays ready,
-//	     └────────────────────────────────┘ unless it is not of this log, or damaged
+//	     ▲                                │ on an error it is reopened; the view stays ready,
+//	     └────────────────────────────────┘ unless the store is damaged or of another log
 type View struct {
 	opts     ViewOptions
 	log      *slog.Logger
 	follower *Follower
-	// maxHeld is how many records wait at most for the rest of their transaction.
+	// maxHeld bounds the records that wait for the rest of their transaction.
 	maxHeld int
 
 	partitions atomic.Pointer[[]*viewPartition] // nil: not known yet
 }
 
-// ViewOptions say what is copied and how. All are needed.
+// ViewOptions configures a View. All fields are required.
 type ViewOptions struct {
 	Kafka  kafka.Options
 	Topic  string
 	Stores *store.Set
-	// Copy makes what lays a partition's records out in its store.
+	// Copy returns the role's part of a partition, which encodes its records into the store.
 	Copy func(partition int32) Copy
 }
 
 // Copy is a role's part of one partition of a View. One goroutine calls it.
 type Copy interface {
-	// Open is called with the store before anything is applied to it, and again whenever it may have changed otherwise:
-	// it may be empty, or have all that was applied before. Nobody reads it then.
+	// Open is called before anything is applied to the store, and again whenever the store may have changed otherwise:
+	// it may be empty, or have everything applied before. Nobody reads it meanwhile.
 	Open(s *store.Store) error
-	// Whole returns how many of the records, which follow those applied last, may be
-	// applied: those behind belong to a transaction of which more is to come.
+	// Whole returns how many of the records, which follow those applied last, may be applied: the rest belongs to a
+	// transaction that is not complete yet.
 	Whole(records []*kgo.Record) int
-	// Apply lays records out. It may read the store, which has none of them yet.
+	// Apply adds the changes of records to w. It may read the store, which has none of them yet.
 	Apply(s *store.Store, w *store.Write, records []*kgo.Record) error
-	// Applied is called when they are written; nothing is pinned meanwhile.
+	// Applied is called when they are written, while no reader pins the store.
 	Applied()
-	// Published is called when anybody can read what was applied last; anew: the
-	// partition could not be read before, so anything may have changed.
+	// Published is called when readers can see what was applied last. anew: the partition was not readable before, so
+	// anything may have changed.
 	Published(anew bool)
 }
 
-// NewView makes a view; it starts nothing.
+// NewView returns a view; Run starts it.
 func NewView(opts ViewOptions, log *slog.Logger) *View {
 	v := &View{opts: opts, log: log.With("topic", opts.Topic), maxHeld: viewMaxHeld}
 	follow := ProcessorOptions{
@@ -68,7 +67,7 @@ func NewView(opts ViewOptions, log *slog.Logger) *View {
 	return v
 }
 
-// begun has the partitions be read, or none.
+// begun makes the partitions of these workers readable; nil: none.
 func (v *View) begun(workers []Worker) {
 	if workers == nil {
 		v.partitions.Store(nil)
@@ -81,13 +80,13 @@ func (v *View) begun(workers []Worker) {
 	v.partitions.Store(&partitions)
 }
 
-// ViewNotReadyError says that a partition cannot be answered from now.
+// ViewNotReadyError means that a partition cannot be read now.
 type ViewNotReadyError struct {
 	Topic     string
-	Partition int32 // -1: not even the number of partitions is known
+	Partition int32 // -1: the partition count is not known
 	// Behind is how many offsets are still to be read; -1: not known.
 	Behind int64
-	// Reason is why, if it is not just that the copy is being made; Remedy what helps.
+	// Reason is set if the partition is not just catching up; Remedy is what to do.
 	Reason, Remedy string
 }
 
@@ -109,21 +108,21 @@ func (e *ViewNotReadyError) Error() string {
 
 const (
 	viewBatch = 50_000
-	// viewMaxHeld is four of the fold's largest transactions, some 100 MB. A larger one (of
-	// a rebuild) is applied as it comes, and the copy is not ready until it is whole.
+	// viewMaxHeld is four of the fold's largest transactions, some 100 MB. A larger one (of a rebuild) is applied as it
+	// arrives, and the partition is not readable until it is complete.
 	viewMaxHeld = 400_000
-	// viewTick is how often a partition where nothing comes is looked after, and one that failed.
+	// viewTick is how often an idle partition gets a tick and a failed one is retried.
 	viewTick     = time.Second
 	viewShutdown = 5 * time.Second
 )
 
-// Run follows the topic until ctx ends. Over Kafka's troubles it does not end.
+// Run follows the topic until ctx ends; it retries after every error.
 func (v *View) Run(ctx context.Context) error { return v.follower.Run(ctx) }
 
-// Status tells how each partition is doing. The error says why there are none.
+// Status returns the status of each partition. The error says why there are none.
 func (v *View) Status() ([]PartitionStatus, error) { return v.follower.Status() }
 
-// Partitions returns how many there are, or a ViewNotReadyError.
+// Partitions returns the partition count, or a ViewNotReadyError.
 func (v *View) Partitions() (int32, error) {
 	if ps := v.partitions.Load(); ps != nil {
 		return int32(len(*ps)), nil
@@ -133,8 +132,8 @@ func (v *View) Partitions() (int32, error) {
 		Remedy: remedyOf(err)}
 }
 
-// Read reads a partition: pin is called while nothing is written, use after it; the
-// store stays open until both are done. Either may be nil.
+// Read reads a partition: it calls pin while nothing is written, and use after that. The store stays open until both
+// return. Either may be nil.
 func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use func() error) error {
 	ps := v.partitions.Load()
 	if ps == nil {
@@ -148,7 +147,7 @@ func (v *View) Read(partition int32, pin func(*store.Store, Copy) error, use fun
 	return (*ps)[partition].read(pin, use)
 }
 
-// Ready is nil when all partitions can be read.
+// Ready returns nil if all partitions can be read.
 func (v *View) Ready() error {
 	n, err := v.Partitions()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"kudos/stream/store"
 )
 
-// testCopy keeps records under their keys; a transaction of its ends with the key "end".
+// testCopy keeps records under their keys; its transactions end with the key "end".
 type testCopy struct {
 	whenApplied atomic.Pointer[func()]
 
@@ -24,12 +24,12 @@ type testCopy struct {
 	seen copySeen
 }
 
-// copySeen is what a copy was told.
+// copySeen is what was called on a testCopy.
 type copySeen struct {
 	opened    int
 	applied   int    // records
-	asked     int    // of how many records it was last asked what is whole
-	published []bool // what Published was called with
+	asked     int    // number of records in the last call of Whole
+	published []bool // arguments of Published
 }
 
 func (c *testCopy) note(f func(*copySeen)) {
@@ -38,7 +38,7 @@ func (c *testCopy) note(f func(*copySeen)) {
 	f(&c.seen)
 }
 
-// now is what it was told so far.
+// now returns a copy of what was called so far.
 func (c *testCopy) now() (now copySeen) {
 	c.note(func(s *copySeen) {
 		now = *s
@@ -82,7 +82,7 @@ func (c *testCopy) Published(anew bool) {
 	c.note(func(s *copySeen) { s.published = append(s.published, anew) })
 }
 
-// testView is a view of table that runs.
+// testView is a running view of table.
 type testView struct {
 	*View
 	t      testing.TB
@@ -144,7 +144,7 @@ func (v *testView) waitValue(key, want string) {
 	})
 }
 
-// waitPartitions waits until the view knows of n partitions, and has all of them.
+// waitPartitions waits until the view has n partitions, all of them ready.
 func (v *testView) waitPartitions(n int32) {
 	v.t.Helper()
 	testkit.WaitFor(v.t, fmt.Sprintf("%d partitions", n), func() bool {
@@ -153,7 +153,7 @@ func (v *testView) waitPartitions(n int32) {
 	})
 }
 
-// viewOfOne is a view that runs, of a topic of one partition in which a is 1.
+// viewOfOne returns a running view of a topic with one partition, in which a is 1.
 func viewOfOne(t *testing.T, change ...func(*View)) (*cluster, *testView) {
 	t.Helper()
 	c := newCluster(t)

@@ -14,32 +14,32 @@ import (
 	"kudos/stream/store"
 )
 
-// viewPartition is the Worker of one partition of a View; everybody else reads.
+// viewPartition is the Worker of one partition of a View, and its only writer.
 type viewPartition struct {
 	view      *View
 	partition int32
-	of        Assignment // has the log, and how many partitions there were when this began
+	of        Assignment // with the log and the partition count as of the start
 	store     *store.Store
 	copy      Copy
 	cl        *kgo.Client // while it is open
 
-	held []*kgo.Record // not applied: they wait for the rest of their transaction
-	lost error         // why the copy is to be rebuilt: it is ahead of its log
+	held []*kgo.Record // pending: they wait for the rest of their transaction
+	lost error         // why the store must be rebuilt: its log was truncated
 
-	// life is held by readers for as long as they read, and by the worker where the store is
-	// opened, emptied or closed, for which ready is false first.
+	// life is the lifecycle lock. Readers hold it while they read. The worker takes it to set ready, and clears ready
+	// before it opens, empties or closes the store.
 	life   sync.RWMutex
 	ready  bool
-	reason error // why it is not, if something went wrong
+	reason error // why it is not ready, after a failure
 
-	// snap is held by readers while they pin what they read, and by the worker while it writes.
+	// snap is the snapshot lock. Readers hold it while they pin what they read, the worker while it writes.
 	snap sync.RWMutex
 
 	behind atomic.Int64 // offsets to the end of the log, while it catches up; -1: not known
 }
 
-// errGiant tells that the rest of a transaction is to be read by catching up, which ends
-// where all transactions are whole.
+// errGiant means that the rest of a transaction must be read by catching up, which ends where every transaction is
+// complete.
 var errGiant = errors.New("a transaction is too large to be held until it is whole")
 
 func newViewPartition(v *View, a Assignment) *viewPartition {
@@ -49,10 +49,11 @@ func newViewPartition(v *View, a Assignment) *viewPartition {
 	return p
 }
 
-// Fence has nobody to fence: a copy is this process's own.
+// Fence does nothing: only this process writes its view.
 func (p *viewPartition) Fence(context.Context) error { return nil }
 
-// Open reads to the last stable offset. A copy that was ready stays so meanwhile, if it can be gone on with.
+// Open reads to the last stable offset. A readable partition stays readable meanwhile, unless its store must be
+// reopened or rebuilt.
 func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	var err error
 	if p.cl, err = p.view.opts.Kafka.NewClient(p.view.log); err != nil {
@@ -90,7 +91,7 @@ func (p *viewPartition) Open(ctx context.Context) (kafka.Position, error) {
 	return kafka.Position{Offset: next, Epoch: -1}, nil
 }
 
-// Process applies what comes.
+// Process applies the complete transactions of the batch.
 func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
 	if err := p.store.Room(); err != nil || len(b.Records) == 0 {
 		return err
@@ -103,7 +104,7 @@ func (p *viewPartition) Process(ctx context.Context, b *Batch) error {
 	return p.take(b.Records, b.Next.Offset)
 }
 
-// Failed notes why: a copy that has more than its log is made anew.
+// Failed records why. A store that is ahead of its truncated log is rebuilt.
 func (p *viewPartition) Failed(err error) {
 	if logWentBack(err) {
 		p.lost = err
@@ -113,7 +114,7 @@ func (p *viewPartition) Failed(err error) {
 	p.reason = err
 }
 
-// Close leaves the copy to those who read it.
+// Close leaves the store open for readers.
 func (p *viewPartition) Close() {
 	if p.cl != nil {
 		p.cl.Close()
@@ -121,32 +122,33 @@ func (p *viewPartition) Close() {
 	}
 }
 
-// Leave closes the copy.
+// Leave closes the store.
 func (p *viewPartition) Leave() {
 	p.shut(nil)
 	store.Leave(p.store)
 }
 
-// logWentBack tells that the log lost what is in the copy, or may have: an unclean
-// election cut it off, and by now it may be as long as before.
+// logWentBack reports whether the log lost, or may have lost, records that the store has: an unclean election truncated
+// it, and it may have grown to the same length since.
 func logWentBack(err error) bool {
 	var loss *kgo.ErrDataLoss
 	return errors.As(err, &loss) || errors.Is(err, kerr.OffsetOutOfRange)
 }
 
-// PartitionsOf may be a Copy's, too: how many partitions the topic has, or is about to have, by records that follow
-// those applied last. What was in one partition may be in one that was added then, and is not to be missed in between.
+// PartitionsOf is an optional method of a Copy. It returns the partition count that the topic has, or is about to have,
+// according to records that follow those applied last. Data may move to partitions that are added then, and must not be
+// missing from the view in between.
 type PartitionsOf interface {
 	PartitionsOf(records []*kgo.Record) int32
 }
 
-// speakOfMore tells whether there may be partitions of which there is no copy.
+// speakOfMore reports whether there may be partitions that the view does not follow.
 func (p *viewPartition) speakOfMore(records []*kgo.Record) bool {
 	c, ok := p.copy.(PartitionsOf)
 	return ok && len(records) > 0 && c.PartitionsOf(records) > p.of.Partitions
 }
 
-// take applies what is whole of the records, which end before next, and of those that are held.
+// take applies the complete transactions of the held records and of these, which end before next.
 func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 	p.held = append(p.held, records...)
 	whole := len(p.held)
@@ -163,11 +165,11 @@ func (p *viewPartition) take(records []*kgo.Record, next int64) error {
 		covered = p.held[whole].Offset - 1
 	}
 	if err := p.apply(p.held[:whole], covered); err != nil {
-		// A copy that stands still while its log goes on is not shown as if it were all.
+		// A stalled partition must not look up to date while its log continues.
 		p.shut(err)
 		return fmt.Errorf("local copy of %s/%d: %w", p.view.opts.Topic, p.partition, err)
 	}
-	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // not the array, which would keep all
+	p.held = append([]*kgo.Record(nil), p.held[whole:]...) // a copy: the old array would keep all of them
 	if giant {
 		return fmt.Errorf("%w: %w", errReopen, errGiant)
 	}
@@ -183,7 +185,7 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 		w.Discard()
 		return err
 	}
-	// Readers wait for the write, but not for what that would wait for.
+	// Readers wait for the write, but not for the compactions that Room waits for.
 	if err := p.store.Room(); err != nil {
 		w.Discard()
 		return err
@@ -197,7 +199,7 @@ func (p *viewPartition) apply(records []*kgo.Record, covered int64) error {
 	return nil
 }
 
-// shut waits for the readers to leave, and lets no other in.
+// shut waits for the readers to leave and admits no others.
 func (p *viewPartition) shut(reason error) {
 	p.life.Lock()
 	defer p.life.Unlock()

@@ -34,7 +34,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 	for _, key := range []string{"a", "b"} {
 		v.requireValue(key, "2", "%s as of the end of the second", key)
 	}
-	// What was held is read again by the next process.
+	// The next process reads the held records again.
 	v.stop()
 	c.put("end=3")
 	v = c.runView(v.dir)
@@ -42,7 +42,7 @@ func TestViewAppliesWholeTransactions(t *testing.T) {
 	v.waitValue("a", "3")
 }
 
-// A transaction too large to be held is applied as it comes, and nobody reads it until it is whole.
+// A transaction too large to be held is applied as it arrives, and nobody reads it before it is complete.
 func TestViewOfAGiantTransaction(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t, func(v *View) { v.follower.opts.MaxBatch, v.maxHeld = 50, 100 })
@@ -72,14 +72,14 @@ func TestViewIsReadWhileKafkaIsAway(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
 	c.Close()
-	// For as long as several polls take.
+	// For the time of several polls.
 	for since := time.Now(); time.Since(since) < 3*viewTick; {
 		v.requireValue("a", "1")
 		require.NoError(t, v.Ready())
 	}
 }
 
-// A copy that does not read right is made anew, while nobody reads it.
+// A corrupted store is rebuilt, while nobody reads it.
 func TestViewOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	_, v := viewOfOne(t)
@@ -92,7 +92,7 @@ func TestViewOfACorruptedStore(t *testing.T) {
 	v.waitValue("a", "1")
 }
 
-// Between the last read and the next one the log went on so far that what follows the copy is gone.
+// While the view was stopped, retention deleted records that it had not read.
 func TestViewOfALogThatWentOn(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
@@ -109,7 +109,7 @@ func TestViewOfAnotherNumberOfPartitions(t *testing.T) {
 	c, v := viewOfOne(t)
 	require.NoError(t, c.DeleteTopic(testkit.Table))
 	c.Topic(testkit.Table, 2)
-	c.put("a=2", "end=2") // as many as the copy has of the old log
+	c.put("a=2", "end=2") // as many as the view has of the old log
 	c.Produce(testkit.Record(testkit.Table, 1, "end", "2"))
 	v.waitPartitions(2)
 	v.waitValue("end", "2")
@@ -136,7 +136,7 @@ func TestViewReaderKeepsItsSnapshot(t *testing.T) {
 	}))
 }
 
-// While a topic is made anew, what is read is of the log that the store names.
+// While a topic is recreated, readers get the content of the log that the store names.
 func TestViewOfATopicMadeAnew(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
@@ -154,7 +154,7 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 	testkit.WaitFor(t, "a record to be held", func() bool { return v.copyOf(0).now().asked == 1 })
 	require.NoError(t, c.DeleteTopic(testkit.Table))
 	c.Topic(testkit.Table, 1)
-	c.put("a=2", "end=2") // as many as the copy has of the old log
+	c.put("a=2", "end=2") // as many as the view has of the old log
 	testkit.WaitFor(t, "the new log", func() bool {
 		id, value, err := read()
 		if err == nil {
@@ -165,7 +165,7 @@ func TestViewOfATopicMadeAnew(t *testing.T) {
 	v.requireValue("held", "", "what was held is of the old log")
 }
 
-// A log that lost its end may have another one by now, as long as before.
+// A truncated log may have grown to its old length again.
 func TestViewOfALogThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.NumBrokers(3))
@@ -192,7 +192,7 @@ func TestViewOfALogThatWasCutOff(t *testing.T) {
 	require.GreaterOrEqual(t, copy.now().applied, 2*4, "all was read again")
 }
 
-// A partition whose folder cannot be opened is no reason for others to answer nothing.
+// A partition whose directory cannot be opened does not affect the others.
 func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -213,7 +213,7 @@ func TestViewOfAFolderThatCannotBeOpened(t *testing.T) {
 	testkit.WaitFor(t, "the other partition", func() bool { return v.Ready() == nil })
 }
 
-// What is written and what the copy knows of it are read together: nobody reads between the two.
+// The store and the state of the Copy are read together: nobody reads between Commit and Applied.
 func TestViewIsNotReadBetweenWriteAndApplied(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
@@ -252,7 +252,7 @@ func TestLogWentBack(t *testing.T) {
 	}
 }
 
-// slowDisk lets no compaction write until there is one in begin.
+// slowDisk blocks the writes of compactions until begin is closed.
 type slowDisk struct {
 	vfs.FS
 	begin   chan struct{}
@@ -271,7 +271,7 @@ func (d *slowDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File
 	return d.FS.Create(name, category)
 }
 
-// TestReadersDoNotWaitForCompactions: while nothing can be written they read what was there before.
+// While nothing can be written, readers read the previous content.
 func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	disk := &slowDisk{FS: vfs.NewMem(), begin: make(chan struct{})}
 	begin := sync.OnceFunc(func() { close(disk.begin) })
@@ -295,7 +295,7 @@ func TestReadersDoNotWaitForCompactions(t *testing.T) {
 	}
 	offset, written := int64(0), make(chan error, 1)
 	write := func(value string) (waits bool) {
-		value += strings.Repeat(" ", 1<<20) // goes to disk by itself
+		value += strings.Repeat(" ", 1<<20) // large enough to be flushed at once
 		go func() {
 			written <- p.take([]*kgo.Record{{Key: []byte("a"), Value: []byte(value), Offset: offset},
 				{Key: []byte("end"), Value: []byte("x"), Offset: offset + 1}}, offset+2)

@@ -15,9 +15,8 @@ import (
 	"kudos/stream/store"
 )
 
-// holdFetches keeps the fetches of a topic waiting at the broker until the test ends.
-// Whoever fetches learns nothing from them: neither records nor that the topic is gone.
-// The result has one for each. A fetch that is there already waits for a record.
+// holdFetches blocks the fetches of a topic at the broker until the test ends: they return neither records nor that the
+// topic is gone. held gets an element for each of them. A fetch that is at the broker already waits for a record.
 func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 	came, freed := make(chan struct{}, 100), make(chan struct{})
 	c.t.Cleanup(func() { close(freed) })
@@ -28,7 +27,7 @@ func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 				return nil, nil, false
 			}
 		}
-		// Of this topic, or of what its session had before: no other is fetched.
+		// Of this topic, or of the topic that its fetch session had before: no other is fetched.
 		came <- struct{}{}
 		c.SleepControl(func() { <-freed })
 		return nil, nil, false
@@ -36,8 +35,7 @@ func (c *cluster) holdFetches(id [16]byte) (held <-chan struct{}) {
 	return came
 }
 
-// A topic that is made anew is noticed though nothing is written to it, and though the
-// client that follows the old one notices nothing.
+// A view detects that its topic was recreated even if nothing is written to it and its client notices nothing.
 func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
@@ -52,7 +50,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	held := c.holdFetches(first.TopicID)
 	c.put("a=2", "end=2")
 	select {
-	case <-held: // the only one that the client has
+	case <-held: // the client's only fetch
 	case <-time.After(testkit.Patience):
 		t.Fatal("the view does not fetch")
 	}
@@ -65,7 +63,7 @@ func TestViewLooksWhetherItsTopicWasMadeAnew(t *testing.T) {
 	v.requireValue("a", "", "what the old log had is not in the copy of the new one")
 }
 
-// Partitions that a topic is given later are noticed too: the others go on as before.
+// A view detects added partitions, too; the others continue as before.
 func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
 	t.Parallel()
 	c, v := viewOfOne(t)
@@ -76,8 +74,8 @@ func TestViewLooksWhetherItsTopicHasMorePartitions(t *testing.T) {
 	v.waitValue("a", "1")
 }
 
-// A topic that is recreated after a session has looked it up, and before its client has: what the new log has behind
-// the position in the old one is not handed to the worker of the old one.
+// The topic is recreated after a session has looked it up and before its client has: records of the new log after the
+// position in the old one do not reach the worker of the old log.
 func TestFollowerOfATopicRecreatedWhileItOpens(t *testing.T) {
 	t.Parallel()
 	c, l := newCluster(t), newLab(t)

@@ -11,17 +11,17 @@ import (
 	"kudos/stream/kafka"
 )
 
-// This file is what a session sees of its partitions from outside: where their logs end, which a
-// client that fetches nothing does not tell, and whether one stands still that should not.
+// This file monitors a session's partitions: where their logs end, which a paused client does not report, and whether a
+// partition has stalled.
 
 const (
 	watchInterval = 5 * time.Second
-	// stallTimeout is longer than a batch can take: Kafka allows a transaction 15 minutes at
-	// most, and a batch on the slowest MySQL must not be ended to begin again, for ever.
+	// stallTimeout is longer than a batch can take. Kafka allows a transaction 15 minutes at most, and aborting a batch
+	// that is slow because of MySQL would repeat it forever.
 	stallTimeout = 20 * time.Minute
 )
 
-// watch looks again and again until the session ends.
+// watch checks the partitions every watchInterval until the session ends.
 func (s *session) watch() {
 	ticker := time.NewTicker(s.opts.watchInterval)
 	defer ticker.Stop()
@@ -40,14 +40,14 @@ func (s *session) watch() {
 
 func (s *session) look(p *Partition) {
 	status := p.Status()
-	// As long as it has been running: before, it may have been parked for hours.
+	// Only the time since it is running counts: before, it may have been parked for hours.
 	if status.State == StateRunning && min(status.Stands, time.Since(status.Since)) > s.opts.stallTimeout {
 		s.opts.stalled(fmt.Sprintf("%s has stood at offset %d for %s, with %d records before it, and nothing says why",
 			status, status.Position.Offset, status.Stands.Round(time.Second), status.Lag))
 	}
 }
 
-// askForEnds asks for the ends of all logs, one request a broker. A broker that does not answer tells nothing new.
+// askForEnds requests the ends of all logs, with one request per broker. If a broker does not answer, its ends stay.
 func (s *session) askForEnds() {
 	if len(s.partitions()) == 0 {
 		return
@@ -65,8 +65,8 @@ func (s *session) askForEnds() {
 	}
 }
 
-// die ends the process with the stacks of all goroutines: a partition that stands still for
-// no reason that is known goes on with another process, and the stacks tell why it did not here.
+// die ends the process with the stacks of all goroutines: a partition that stalled for no known reason continues in
+// another process, and the stacks show why it stalled.
 func die(why string) {
 	debug.SetTraceback("all")
 	panic("watchdog: " + why)

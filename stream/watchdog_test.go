@@ -14,7 +14,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// TestStall: a batch that does not end is told of, and a partition that has nothing to do is not.
+// A batch that does not end is reported, and an idle partition is not.
 func TestStall(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -43,8 +43,7 @@ func TestStall(t *testing.T) {
 	l.waitProcessed(0, offsets(0, 10))
 }
 
-// TestStallBeginsWhenThePartitionRuns: one that was parked for long has not stalled when it
-// goes on, nor has one without a lag.
+// A partition that was parked for long has not stalled when it resumes, nor has one without lag.
 func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
 	c, _, _, _ := opened(t, 5)
 	var stalls int
@@ -62,7 +61,7 @@ func TestStallBeginsWhenThePartitionRuns(t *testing.T) {
 	require.Equal(t, 1, stalls)
 }
 
-// TestStallOfAClientThatFetchesNothing: the partition has nothing to do as far as it was told, and its ticks go well.
+// The client fetches nothing, so the partition seems to be idle, and its ticks succeed.
 func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	t.Parallel()
 	c, l := newInput(t, 1, 10)
@@ -95,7 +94,7 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	deadline := time.After(testkit.Patience)
 	for why := ""; !told.MatchString(why); {
 		select {
-		case why = <-stalls: // the first may be of the start
+		case why = <-stalls: // the first one may be from the start
 		case <-deadline:
 			t.Fatalf("nothing was told of it, but %q", why)
 		}
@@ -107,8 +106,8 @@ func TestStallOfAClientThatFetchesNothing(t *testing.T) {
 	l.waitProcessed(0, offsets(0, 15))
 }
 
-// TestTheEndIsTheLatestToldOf: a question that was under way when a fetch told more says nothing
-// new; one after it does, of a log that was cut short, too.
+// A requested end is ignored if a fetch has returned a later one since; otherwise it counts, even if the log was
+// truncated.
 func TestTheEndIsTheLatestToldOf(t *testing.T) {
 	p, _, _, _ := opened(t, 5)
 	q := p.queue
@@ -121,7 +120,7 @@ func TestTheEndIsTheLatestToldOf(t *testing.T) {
 	require.EqualValues(t, 7, q.end())
 }
 
-// TestTheEndShowsWhy: the process ends with the stacks of all goroutines.
+// The process ends with the stacks of all goroutines.
 func TestTheEndShowsWhy(t *testing.T) {
 	const child = "KUDOS_TEST_WATCHDOG"
 	if os.Getenv(child) != "" {

@@ -1,7 +1,7 @@
 // Package child starts processes that do not outlive this one.
 //
-// A Command becomes a Process whose output is in a file, its lines on demand. It ends by a signal, or with this
-// process, however that ends (on Linux; elsewhere it then stays).
+// Start turns a Command into a Process. Its output goes to a log file and, on demand, line by line to a callback. The
+// child ends on a signal, or with this process however that ends (on Linux; on other systems it then keeps running).
 package child
 
 import (
@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// lineBytes bounds a line that a process prints for Lines.
+	// lineBytes is the longest line that Lines accepts.
 	lineBytes = 1 << 20
-	// logTail is how much of a log an error message shows, in bytes.
+	// logTail is how many bytes of a log an error message shows.
 	logTail = 4000
 )
 
 // Command is a program to start.
 type Command struct {
-	Name string // in messages: "kafka node 0"
+	Name string // in messages, such as "kafka node 0"
 	Path string
 	Args []string
 	Env  []string // added to the environment
 	Dir  string   // working directory, created if it is missing
 	Log  string   // file that stdout and stderr are appended to
-	// Lines gets the lines of stdout, or of stderr if OfStderr, one after another, under the lock of Wait. They are in
-	// the log too. Default: nobody.
+	// Lines, unless nil, is called with each line of stdout, or of stderr if OfStderr is set. The calls are serialized
+	// and hold the lock that Wait uses. The lines go to the log too.
 	Lines    func(line []byte)
 	OfStderr bool
-	// Account changes under whose account it runs. Default: as this process.
+	// Account, unless nil, changes the account that the child runs under.
 	Account func(*syscall.SysProcAttr)
 }
 
@@ -46,14 +46,13 @@ type Command struct {
 type Process struct {
 	command Command
 	os      *os.Process
-	done    chan struct{} // closed by own when the child is gone
-	exit    error         // why it ended; to be read after done
+	done    chan struct{} // closed by own when the child has ended
+	exit    error         // valid once done is closed
 
 	mu   sync.Mutex
-	line chan struct{} // closed after the next line, and replaced
+	line chan struct{} // closed and replaced after each line
 }
 
-// Start starts a command and returns once it runs.
 func Start(c Command) (*Process, error) {
 	p := &Process{command: c, done: make(chan struct{}), line: make(chan struct{})}
 	started := make(chan error, 1)
@@ -64,8 +63,8 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// own starts the child and stays until it is gone. It keeps its thread for all that time: the kernel sends the
-// parent-death signal when the *thread* that started the child ends, and an ordinary goroutine's thread may end early.
+// own starts the child and waits for it, locked to its OS thread: the kernel sends the parent-death signal when the
+// *thread* that started the child ends, and the thread of an ordinary goroutine may end early.
 func (p *Process) own(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -93,7 +92,7 @@ func (p *Process) own(started chan<- error) {
 	p.exit = errors.Join(err, cmd.Wait())
 }
 
-// outputs opens the log, and what Lines are read from. After an error nothing is open.
+// outputs opens the log, and the pipe for Lines if it is set. After an error nothing is open.
 func (c *Command) outputs(cmd *exec.Cmd) (log *os.File, lines io.Reader, err error) {
 	if c.Dir != "" {
 		err = os.MkdirAll(c.Dir, 0o755)
@@ -130,20 +129,20 @@ func (p *Process) read(lines io.Reader, log io.Writer) error {
 		p.line = make(chan struct{})
 		p.mu.Unlock()
 	}
-	_, _ = io.Copy(io.Discard, lines) // after a line that is too long: it must not block
+	_, _ = io.Copy(io.Discard, lines) // drain after a line that is too long, so that the child does not block
 	return scanner.Err()
 }
 
 // PID is the process id.
 func (p *Process) PID() int { return p.os.Pid }
 
-// Signal sends a signal. It is an error if the child is gone.
+// Signal sends a signal. It returns an error if the child has ended.
 func (p *Process) Signal(s os.Signal) error { return p.os.Signal(s) }
 
-// Done is closed when the child is gone and all its lines were read.
+// Done is closed when the child has ended and all its lines have been read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Running tells whether the child is there.
+// Running reports whether the child is still running.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -153,10 +152,11 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Exit is nil if the child ended well, or else how it ended. Only after Done.
+// Exit is nil if the child exited with status 0, otherwise its exit error. Valid once Done is closed.
 func (p *Process) Exit() error { return p.exit }
 
-// Ended says how a child ended that was to stay: ending well is an error, too. Only after Done.
+// Ended is the error of a child that should have kept running: exit status 0 is an error too. Valid once Done is
+// closed.
 func (p *Process) Ended() error {
 	if p.exit != nil {
 		return p.exit
@@ -164,17 +164,17 @@ func (p *Process) Ended() error {
 	return errors.New("exit status 0")
 }
 
-// Kill ends the child and everything in its process group, and returns when the child is gone.
+// Kill kills the child and its process group, and returns when the child has ended.
 func (p *Process) Kill() {
 	if p.Running() {
-		// The group exists at least as long as its leader has not been waited for.
+		// The group exists at least until its leader has been waited for.
 		killGroup(p.os.Pid)
 		_ = p.os.Kill()
 	}
 	<-p.done
 }
 
-// Tail is the path and the end of a log file, for error messages.
+// Tail returns the path and the end of a log file, for error messages.
 func Tail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -182,7 +182,7 @@ func Tail(path string) string {
 	}
 	defer f.Close()
 	cut := ""
-	if at, err := f.Seek(-logTail, io.SeekEnd); err == nil && at > 0 { // fails where the log is shorter
+	if at, err := f.Seek(-logTail, io.SeekEnd); err == nil && at > 0 { // fails if the log is shorter
 		cut = "…"
 	}
 	text, err := io.ReadAll(io.LimitReader(f, logTail))
@@ -192,11 +192,11 @@ func Tail(path string) string {
 	return path + ":\n" + cut + strings.TrimSpace(string(text))
 }
 
-// Wait returns once known says so, which is asked after each line, under the lock of Lines. A child that ends before is
-// an error.
+// Wait returns once known reports true. It calls known after each line, under the lock of Lines. A child that ends
+// first is an error.
 func (p *Process) Wait(ctx context.Context, what string, known func() bool) error {
 	for {
-		running := p.Running() // before known: its last lines may come with its end
+		running := p.Running() // read before known: the last lines may come together with the end
 		p.mu.Lock()
 		ok, line := known(), p.line
 		p.mu.Unlock()
@@ -215,7 +215,7 @@ func (p *Process) Wait(ctx context.Context, what string, known func() bool) erro
 	}
 }
 
-// Poll asks again and again, until it is so or fails. A child that ends before is an error.
+// Poll calls ask periodically until it reports true or fails. A child that ends first is an error.
 func (p *Process) Poll(ctx context.Context, every time.Duration, what string, ask func() (bool, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -237,7 +237,7 @@ func (p *Process) endedByItself() error {
 	return fmt.Errorf("%s ended by itself: %w\n%s", p.command.Name, p.Ended(), p.Tail())
 }
 
-// gaveUp is the error of a wait that took too long, or that somebody wanted to end.
+// gaveUp is the error of a wait that was canceled or timed out.
 func (p *Process) gaveUp(ctx context.Context, what string) error {
 	err := context.Cause(ctx)
 	if errors.Is(err, context.Canceled) {
@@ -246,7 +246,7 @@ func (p *Process) gaveUp(ctx context.Context, what string) error {
 	return fmt.Errorf("waiting for %s of %s: %w\n%s", what, p.command.Name, err, p.Tail())
 }
 
-// Terminate sends SIGTERM and waits. It is an error if the child fails, or takes too long and is killed.
+// Terminate sends SIGTERM and waits. It returns an error if the child fails, or exceeds the timeout and is killed.
 func (p *Process) Terminate(timeout time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.command.Name, err)
@@ -264,5 +264,5 @@ func (p *Process) Terminate(timeout time.Duration) error {
 	return nil
 }
 
-// Tail is the path and the end of the child's log.
+// Tail returns the path and the end of the child's log.
 func (p *Process) Tail() string { return Tail(p.command.Log) }

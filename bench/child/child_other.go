@@ -4,8 +4,8 @@ package child
 
 import "syscall"
 
-// attributes have nothing to say here: a child of a process that is killed stays.
+// attributes sets nothing here: a child whose parent is killed keeps running.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// killGroup has no group to kill here, only the child itself.
+// killGroup does nothing here: there are no process groups, and Kill kills the child itself.
 func killGroup(int) {}

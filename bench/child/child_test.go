@@ -22,7 +22,7 @@ import (
 // patience bounds every wait.
 const patience = 30 * time.Second
 
-// script is a shell script to start, whose log is in a folder of its own.
+// script returns a command that runs a shell script, with its log in a new directory.
 func script(t *testing.T, text string) Command {
 	dir := t.TempDir()
 	return Command{Name: "script", Path: "/bin/sh", Args: []string{"-c", text}, Dir: dir,
@@ -63,7 +63,7 @@ func TestLinesAndLog(t *testing.T) {
 	}
 }
 
-// A line longer than can be handed out neither blocks the child nor goes unnoticed.
+// A line above the limit must neither block the child nor go unnoticed.
 func TestALineThatIsTooLong(t *testing.T) {
 	c := script(t, "head -c "+strconv.Itoa(3*lineBytes)+" /dev/zero")
 	c.Lines = func([]byte) {}
@@ -80,14 +80,13 @@ func TestEndingWell(t *testing.T) {
 	require.EqualError(t, p.Ended(), "exit status 0", "where it was to stay, that is an error")
 }
 
-// On Linux the kernel ends it with its parent.
+// On Linux the kernel kills the child with its parent.
 func TestEndsWithItsParent(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		require.Contains(t, fmt.Sprintf("%+v", *attributes()), "Pdeathsig:killed")
 	}
 }
 
-// Kill ends the children of the child, too.
 func TestKillEndsTheGroup(t *testing.T) {
 	c := script(t, "sleep 1000 & echo $!; wait")
 	grandchild := make(chan int, 1)
@@ -110,7 +109,7 @@ func TestKillEndsTheGroup(t *testing.T) {
 	require.Eventually(t, func() bool { return !alive(pid) }, patience, time.Millisecond)
 }
 
-// alive tells whether a process is there and is not only waiting to be collected.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -120,7 +119,7 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// A child is waited for until its log says so, it answers, or it is gone.
+// Waits end when the log has the line, when the poll succeeds, or when the child has ended.
 func TestWaiting(t *testing.T) {
 	c := script(t, "trap 'echo last; exit 3' TERM; echo first; while :; do sleep 0.05; done")
 	said := map[string]bool{}
@@ -157,7 +156,6 @@ func TestWaiting(t *testing.T) {
 	require.ErrorContains(t, p.Terminate(patience), "stop script: exit status 3", "though it is gone")
 }
 
-// One that does not end is killed.
 func TestTerminateKills(t *testing.T) {
 	c := script(t, "trap '' TERM; echo ready; while :; do sleep 0.05; done")
 	ready := false
@@ -180,7 +178,7 @@ func TestStartFails(t *testing.T) {
 func TestALogThatNobodyWritesToIsClosed(t *testing.T) {
 	c := script(t, "")
 	c.Lines = func([]byte) {}
-	log, _, err := c.outputs(&exec.Cmd{Process: &os.Process{}}) // one that has started gets no pipe
+	log, _, err := c.outputs(&exec.Cmd{Process: &os.Process{}}) // a started command gets no pipe
 	require.ErrorContains(t, err, "after process started")
 	require.ErrorIs(t, log.Close(), os.ErrClosed)
 }

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// attributes put a child into its own process group, so that Ctrl-C reaches only us and we decide in which order things
-// stop. Where the system can (Linux, FreeBSD), it kills the child when the thread that started it ends.
+// attributes puts a child into its own process group: Ctrl-C then reaches only this process, which decides in which
+// order children stop. Where supported (Linux, FreeBSD), the system kills the child when the thread that started it
+// ends.
 func attributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}
 	if signal := reflect.ValueOf(a).Elem().FieldByName("Pdeathsig"); signal.IsValid() {
@@ -17,5 +18,5 @@ func attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// killGroup kills all processes of the group that a child leads; they may be gone.
+// killGroup kills the process group that a child leads. The group may be gone already.
 func killGroup(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) }

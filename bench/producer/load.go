@@ -16,44 +16,46 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// giveUpAfter is how late a request may be, in limits of latency, before its step ends: it will not be carried.
+// giveUpAfter, in multiples of the latency limit, is how late a request may be before its step ends: the rate is not
+// sustainable.
 const giveUpAfter = 4
 
 type load struct {
 	options     *Options
 	likes       *likes
-	lines       int // of a batch; 0: single likes
+	lines       int // per batch; 0: single likes
 	connections int
 }
 
 func (l *load) likesPerRequest() int { return max(1, l.lines) }
 
-// plan is one rate over some time: requests 0 to n-1, each due at its time.
+// plan is one rate over some time: requests 0 to n-1, each with its due time.
 type plan struct {
 	began     time.Time
 	interval  time.Duration
 	n         int64
 	firstUser uint64
-	next      atomic.Int64 // request that no connection has taken
+	next      atomic.Int64 // the next request that no connection has taken
 }
 
-// tally is what came of the requests of one connection.
+// tally counts the results of the requests of one connection.
 type tally struct {
 	accepted        int64
 	refused, failed int
-	failure         string // the first
+	failure         string // the first failure
 	times           []time.Duration
-	last            time.Time // end of the last answer
+	last            time.Time // end of the last response
 }
 
-// hold sends likes at a rate for a while until all are answered. An error is one of the measurement itself.
+// hold sends likes at a rate for a while and waits for all responses. It returns an error only if the measurement
+// itself fails.
 func (l *load) hold(ctx context.Context, likesPerSecond float64, d time.Duration) (Step, error) {
 	interval := max(1, time.Duration(float64(l.likesPerRequest())/likesPerSecond*float64(time.Second)))
 	p := &plan{interval: interval, n: max(1, int64(d/interval))}
 	p.firstUser = l.likes.next
-	l.likes.next += uint64(p.n) * uint64(l.likesPerRequest()) // nobody else gets these; one load at a time
+	l.likes.next += uint64(p.n) * uint64(l.likesPerRequest()) // reserve these users; loads run one after another
 	g, ctx := errgroup.WithContext(ctx)
-	// All connections first: whoever sends many likes has them.
+	// Connect before measuring: real clients keep connections open.
 	connections := make([]*connection, min(int64(l.connections), p.n))
 	for i := range connections {
 		connections[i] = &connection{load: l}
@@ -105,24 +107,24 @@ func (t *tally) note(a answer, err error, due time.Time) {
 	t.failure = cmp.Or(t.failure, a.failure)
 }
 
-// connection is kept from one request to the next, and made anew after an error.
+// connection is one HTTP connection, reused for all requests and reopened after an error.
 type connection struct {
 	*load
 	out, body []byte
 
-	conn net.Conn // nil: none
+	conn net.Conn // nil: not connected
 	in   *bufio.Reader
-	stop func() bool // ends the watch over the context
+	stop func() bool // stops watching the context
 }
 
-// work takes the next request that is due, waits for its time, sends it and reads the answer.
+// work takes the next request, waits until it is due, sends it and reads the response.
 func (c *connection) work(ctx context.Context, p *plan, t *tally) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		i := p.next.Add(1) - 1
 		due := p.began.Add(time.Duration(i) * p.interval)
-		if i >= p.n || time.Since(due) > giveUpAfter*c.options.LatencyLimit { // what comes after is as late
+		if i >= p.n || time.Since(due) > giveUpAfter*c.options.LatencyLimit { // later requests are as late
 			return nil
 		}
 		timer.Reset(time.Until(due))
@@ -139,7 +141,7 @@ func (c *connection) work(ctx context.Context, p *plan, t *tally) error {
 	}
 }
 
-// ask sends the request whose first like is of the user, and reads the answer. Ending ctx ends it.
+// ask sends the request whose first like is by user, and reads the response. Ending ctx aborts it.
 func (c *connection) ask(ctx context.Context, user uint64) (a answer, err error) {
 	if c.conn == nil {
 		if err := c.dial(ctx); err != nil {
@@ -181,19 +183,19 @@ func (c *connection) close() {
 	c.conn = nil
 }
 
-// likes are all different: each user likes one post.
+// likes generates distinct likes: each user likes one post.
 type likes struct {
 	posts uint64
-	next  uint64 // user
+	next  uint64 // the next user
 }
 
-// post is the one that a user likes: users in a row like posts far from each other.
+// post returns the post that a user likes. Consecutive users like distant posts.
 func (l *likes) post(user uint64) uint64 {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 / φ, odd
 	return 1 + user*golden>>32%l.posts
 }
 
-// writeRequest puts the request into out whose first like is of the user.
+// writeRequest encodes into out the request whose first like is by user.
 func (c *connection) writeRequest(user uint64) {
 	if c.lines == 0 {
 		c.out = fmt.Appendf(c.out[:0], "PUT /v1/posts/%d/likes/%d HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\n\r\n",
@@ -208,19 +210,19 @@ func (c *connection) writeRequest(user uint64) {
 		c.body = strconv.AppendUint(c.body, user+i, 10)
 		c.body = append(c.body, `","action":"LIKE"}`+"\n"...)
 	}
-	// A writer of many has use for the lines that went wrong only.
+	// A bulk writer needs the failed lines only.
 	c.out = fmt.Appendf(c.out[:0], "POST /v1/likes:batch?lines=errors HTTP/1.1\r\nHost: %s\r\n"+
 		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", c.options.Addr, len(c.body), c.body)
 }
 
-// maxAnswerBytes bounds what is read of an answer: problems of a whole batch fit.
+// maxAnswerBytes bounds the response body; the errors of a whole batch fit.
 const maxAnswerBytes = 4 << 20
 
 type answer struct {
-	accepted int64 // likes
+	accepted int64 // number of likes
 	refused  bool  // 429
 	failure  string
-	closed   bool // the connection serves no further request
+	closed   bool // the connection takes no further request
 }
 
 func (c *connection) readAnswer() (answer, error) {
@@ -230,7 +232,7 @@ func (c *connection) readAnswer() (answer, error) {
 	}
 	defer response.Body.Close()
 	accepted := response.StatusCode == http.StatusAccepted
-	if accepted && c.lines == 0 { // 202 is all there is to know
+	if accepted && c.lines == 0 { // the status says it all
 		if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)); err != nil {
 			return answer{}, fmt.Errorf("reading an answer: %w", err)
 		}
@@ -240,7 +242,7 @@ func (c *connection) readAnswer() (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("reading an answer: %w", err)
 	}
-	// The members of a batch's answer and of a problem.
+	// The fields of a batch response and of a problem document.
 	var told struct {
 		Accepted         int64
 		Rejected, Failed int

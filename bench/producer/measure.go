@@ -1,14 +1,14 @@
-// Package producer measures how many likes a running `kudos producer` takes over HTTP, and how long each waits: for
-// single likes and for batches the highest rate that the producer carries, and the times at half of it. It only asks by
-// HTTP, so the producer may be anywhere; what it accepts is in its likes topic afterwards.
+// Package producer measures how many likes a running `kudos producer` accepts over HTTP, and its latency: for single
+// likes and for batches it finds the highest sustainable rate, and the latency at half of it. It uses nothing but HTTP,
+// so the producer may run anywhere. The accepted likes stay in its likes topic.
 //
-// search.go goes from one rate to the next, load.go holds one.
+// search.go moves from one rate to the next, load.go holds one.
 //
-// The load is open loop: requests are due at a constant rate, whatever became of those before, and each one's time runs
-// from when it was due, so a producer that stalls cannot hide the requests that a stall delays ("coordinated
-// omission"). Load tools that could do this took more of the machine than what they were to measure: vegeta 12.12 with
-// net/http's client needs some 55 µs of CPU a request, the connections here 20, and a server next to it on two cores
-// answers 14,000 requests a second to the one and 26,000 to the other.
+// The load is open loop: requests are due at a constant rate, whatever happens to earlier ones, and latency counts from
+// the due time, so a stalling producer cannot hide the requests that it delays ("coordinated omission"). Load tools
+// with this feature took more of the machine than the server they measure: vegeta 12.12 with the net/http client needs
+// some 55 µs of CPU per request, the connections here 20; a server next to it on two cores answers 14,000 requests per
+// second with vegeta and 26,000 with these.
 package producer
 
 import (
@@ -19,26 +19,28 @@ import (
 	"time"
 )
 
-// Options say what to measure.
+// Options configure a measurement.
 type Options struct {
 	// Addr is the producer's HTTP address, host:port.
 	Addr string
-	// Connections that single likes share; one carries one request at a time. Requests that are due while all are busy
-	// wait, which counts. BatchConnections are for batches: above max_concurrent_batches they would be refused.
+	// Connections are shared by single likes; each carries one request at a time. Requests that are due while all are
+	// busy wait, and that time counts. BatchConnections are for batches; more than the producer's
+	// max_concurrent_batches would be rejected.
 	Connections, BatchConnections int
-	// Posts that the likes spread over.
+	// Posts is the number of posts that the likes spread over.
 	Posts uint64
-	// FirstUser is the user of the first like; each has another, so that none repeats one of an earlier measurement.
+	// FirstUser is the user of the first like. Every like has another user; none may repeat one of an earlier
+	// measurement.
 	FirstUser uint64
-	// BatchLines is how many likes a batch has.
+	// BatchLines is the number of likes per batch.
 	BatchLines int
-	// StartRate is the first rate that is tried, in likes a second.
+	// StartRate is the first rate to try, in likes per second.
 	StartRate float64
-	// StepFor is how long a rate is held while the highest is looked for; HoldFor how long half of that is.
+	// StepFor is how long each rate is held during the search, HoldFor how long half of the highest rate is held.
 	StepFor, HoldFor time.Duration
-	// LatencyLimit is the p99 up to which a rate is carried.
+	// LatencyLimit is the highest p99 at which a rate counts as sustained.
 	LatencyLimit time.Duration
-	// RequestTimeout bounds one request. Above the producer's ack_timeout, so that the producer's own answer is heard.
+	// RequestTimeout bounds one request. It is above the producer's ack_timeout, to receive the producer's own error.
 	RequestTimeout time.Duration
 	Log            *slog.Logger // of each step
 }
@@ -53,19 +55,19 @@ func DefaultOptions() Options {
 	}
 }
 
-// Result is what came out.
+// Result is the result of a measurement.
 type Result struct {
-	// LatencyLimitMs is the p99 up to which a rate was carried.
+	// LatencyLimitMs is the highest p99 at which a rate counts as sustained.
 	LatencyLimitMs float64 `json:"latency_limit_ms"`
 
 	Single Endpoint `json:"single"`
 	Batch  Endpoint `json:"batch"`
 }
 
-// Endpoints are Single and Batch.
+// Endpoints returns Single and Batch.
 func (r *Result) Endpoints() []*Endpoint { return []*Endpoint{&r.Single, &r.Batch} }
 
-// Accepted is how many likes were accepted, all rates together but for the warm-up.
+// Accepted is how many likes were accepted at all rates, without the warm-up.
 func (r *Result) Accepted() (likes int64) {
 	for _, e := range r.Endpoints() {
 		likes += e.Half.Accepted
@@ -76,34 +78,36 @@ func (r *Result) Accepted() (likes int64) {
 	return likes
 }
 
-// Endpoint is what came out for one endpoint.
+// Endpoint is the result for one endpoint.
 type Endpoint struct {
 	// LikesPerRequest is 1, or the lines of a batch.
 	LikesPerRequest int `json:"likes_per_request"`
 	// Connections that the requests shared.
 	Connections int `json:"connections"`
-	// Capacity is the highest rate that was carried: all likes accepted, p99 within the limit.
+	// Capacity is the highest sustained rate: all likes accepted, p99 within the limit.
 	Capacity Step `json:"capacity"`
-	// Half is half of that, held for longer.
+	// Half is half of that rate, held for longer.
 	Half Step `json:"half"`
-	// Steps are all rates that were tried, in order.
+	// Steps are all rates tried, in order.
 	Steps []Step `json:"steps"`
 }
 
-// Step is one rate, held for a while. Times are those of requests, from when they were due.
+// Step is one rate, held for a while. Latencies are per request, from its due time.
 type Step struct {
-	// PlannedLikesPerSecond is the rate; LikesPerSecond how many were accepted, until the last answer.
+	// PlannedLikesPerSecond is the target; LikesPerSecond are the likes accepted, over the time until the last
+	// response.
 	PlannedLikesPerSecond float64 `json:"planned_likes_per_second"`
 	LikesPerSecond        float64 `json:"likes_per_second"`
 	Carried               bool    `json:"carried"`
 
 	Requests int   `json:"requests"`
 	Accepted int64 `json:"accepted"` // likes
-	// Refused are requests answered 429, Failed those with no answer or another than 202. FirstFailure is of both.
+	// Refused counts requests answered 429, Failed those without a response or with one other than 202. FirstFailure is
+	// the first of both.
 	Refused      int    `json:"refused"`
 	Failed       int    `json:"failed"`
 	FirstFailure string `json:"first_failure,omitempty"`
-	// Unsent are requests that were not sent any more, because by then they were late by several times the limit.
+	// Unsent counts requests that were dropped because they were late by several times the limit.
 	Unsent int `json:"unsent"`
 
 	P50Ms  float64 `json:"p50_ms"`
@@ -112,7 +116,7 @@ type Step struct {
 	MaxMs  float64 `json:"max_ms"`
 }
 
-// Measure finds what the producer carries, and its times at half of that: single likes first, then batches.
+// Measure finds the highest sustained rate and the latency at half of it: for single likes first, then for batches.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	result := &Result{LatencyLimitMs: milliseconds(o.LatencyLimit)}
 	likes := &likes{next: o.FirstUser, posts: o.Posts}
@@ -133,14 +137,15 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Percentiles sorts times, and returns percentiles of them in milliseconds. 0 if there are none.
+// Percentiles sorts times and returns percentiles in milliseconds, 0 if there are none.
 func Percentiles(times []time.Duration) (p50, p99, p999, longest float64) {
 	slices.Sort(times)
 	of := func(perMille int) float64 { return milliseconds(percentile(times, perMille)) }
 	return of(500), of(990), of(999), of(1000)
 }
 
-// percentile of sorted times by nearest rank: the smallest that at least so many of them do not exceed. 0 for none.
+// percentile returns a percentile of sorted times by nearest rank: the smallest time that at least that share does not
+// exceed. 0 if there are none.
 func percentile(sorted []time.Duration, perMille int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -55,7 +55,7 @@ func startProducer(t *testing.T, kafka *stack.Kafka) string {
 	return addr
 }
 
-// likesOf reads n events of likes, and wants them to be all: how often each user is there.
+// likesOf reads likes, which must have n events, and returns the number of events per user.
 func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
@@ -83,13 +83,13 @@ func likesOf(t *testing.T, brokers []string, n int64) map[uint64]int {
 	return users
 }
 
-// The load arrives exactly: every like that was accepted is in the topic, once.
+// The measurement must not miscount: every accepted like is in the topic, once.
 func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	tier.Verify(t)
 	kafka := shared.Kafka(t)
 	addr := startProducer(t, kafka)
 	o := DefaultOptions()
-	o.Addr, o.LatencyLimit = addr, time.Minute // so that none is given up, however slow the machine is
+	o.Addr, o.LatencyLimit = addr, time.Minute // no request is dropped, however slow the machine is
 	likes := &likes{next: 1, posts: o.Posts}
 	single := &load{options: &o, likes: likes, connections: 32}
 	batch := &load{options: &o, likes: likes, lines: 100, connections: 8}
@@ -108,10 +108,10 @@ func TestEveryAcceptedLikeIsInTheTopicOnce(t *testing.T) {
 	}
 }
 
-// model is a producer that carries up to a rate.
+// model is a producer that sustains rates up to a limit.
 type model struct {
 	capacity float64
-	hiccups  map[int]bool // calls that go wrong whatever the rate is
+	hiccups  map[int]bool // calls that fail at any rate
 	calls    int
 	rates    []float64
 	lasted   []time.Duration
@@ -198,7 +198,6 @@ func TestPercentile(t *testing.T) {
 
 const accepted = `{"partition":3,"offset":1017}`
 
-// loadOn is a load on a server that answers as told.
 func loadOn(t *testing.T, lines int, answer http.HandlerFunc) *load {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -241,7 +240,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 	}
 }
 
-// Requests that are due while the server stalls count from when they were due, though they could be sent only later.
+// Requests that are due while the server stalls are timed from their due time, though they are sent later.
 func TestTimesRunFromThePlan(t *testing.T) {
 	const stall = 400 * time.Millisecond
 	var first sync.Once
@@ -251,20 +250,20 @@ func TestTimesRunFromThePlan(t *testing.T) {
 		_, _ = io.WriteString(w, accepted)
 	})
 	l.connections = 1
-	l.options.LatencyLimit = time.Minute // none is given up, however slow the machine
+	l.options.LatencyLimit = time.Minute // no request is dropped, however slow the machine is
 	got, err := l.hold(t.Context(), 100, time.Second)
 	require.NoError(t, err)
 	require.EqualValues(t, 100, got.Accepted)
-	// Request 1 is due after 10 ms and answered after 400 at the earliest, and so on.
+	// Request 1 is due after 10 ms and answered after at least 400 ms, and so on.
 	require.GreaterOrEqual(t, got.P99Ms, 389.0)
 	require.GreaterOrEqual(t, got.MaxMs, 399.0)
 }
 
-// A server that does not answer holds the measurement up for a bounded time only.
+// A server that does not respond stalls the measurement for a bounded time only.
 func TestAHopelessRateIsGivenUp(t *testing.T) {
 	over := make(chan struct{})
 	l := loadOn(t, 0, func(http.ResponseWriter, *http.Request) { <-over })
-	t.Cleanup(func() { close(over) }) // before the server closes, which waits
+	t.Cleanup(func() { close(over) }) // before the server closes, which waits for its handlers
 	l.connections = 2
 	l.options.LatencyLimit = 10 * time.Millisecond
 	l.options.RequestTimeout = 100 * time.Millisecond

@@ -10,24 +10,25 @@ import (
 )
 
 const (
-	// maxRate and minRate end the search, in likes a second.
+	// maxRate and minRate, in likes per second, bound the search.
 	maxRate = 10_000_000.0
 	minRate = 1.0
-	// narrowings halve, on a scale of ratios, the factor of 2 within which the capacity lies: to 2^(1/8), 9 % of it.
+	// narrowings is how often the bracket, a factor of 2, is halved on a logarithmic scale: down to 2^(1/8), 9 % of the
+	// capacity.
 	narrowings = 3
 )
 
 type search struct {
 	options *Options
 	log     *slog.Logger
-	// at holds a rate of likes a second for a while; load.hold.
+	// at holds a rate for a while; load.hold outside of tests.
 	at    func(ctx context.Context, likesPerSecond float64, d time.Duration) (Step, error)
 	found *Endpoint
 }
 
-// run doubles the rate until it is not carried, narrows that down, and holds half of what is carried.
+// run doubles the rate until it is not sustained, narrows the bracket, and holds half of the highest sustained rate.
 func (s *search) run(ctx context.Context) error {
-	// Connections are made, and Kafka's JVM compiles what it runs most.
+	// The warm-up opens connections and lets Kafka's JVM compile its hot paths.
 	if _, err := s.hold(ctx, "warm-up", s.options.StartRate, s.options.StepFor); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (s *search) run(ctx context.Context) error {
 	return err
 }
 
-// bracket returns a rate that is carried, and twice that, which is not.
+// bracket returns a rate that is sustained, and twice that rate, which is not.
 func (s *search) bracket(ctx context.Context) (low, high float64, err error) {
 	rate := s.options.StartRate
 	for low == 0 || high == 0 {
@@ -83,8 +84,8 @@ func (s *search) noCapacity() error {
 		minRate, maxRate, what)
 }
 
-// try tells whether a rate is carried. A second look is taken at one that is not: a moment in which the machine does
-// something else is no limit of the producer's.
+// try reports whether a rate is sustained. It retries a failed rate once, since the machine may have been busy with
+// something else.
 func (s *search) try(ctx context.Context, rate float64) (carried bool, err error) {
 	for range 2 {
 		step, err := s.hold(ctx, "step", rate, s.options.StepFor)

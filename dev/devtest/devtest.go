@@ -1,7 +1,7 @@
 //go:build !nodev
 
-// Package devtest gives tests an embedded broker each, and a database each in one
-// embedded server. Only _test files import it.
+// Package devtest gives each test its own embedded broker, and its own database in one embedded server. Only _test
+// files import it.
 package devtest
 
 import (
@@ -25,20 +25,20 @@ import (
 	"kudos/stream/kafka"
 )
 
-// RealServer names the environment variable with the DSN of a MariaDB or MySQL, of a user
-// who may create databases. Without it the embedded database serves.
+// RealServer names the environment variable with the DSN of a MariaDB or MySQL whose user may create databases. If it
+// is not set, the embedded database is used.
 const RealServer = "KUDOS_TEST_MYSQL_DSN"
 
-// embedded is the database server in this process. There is one for all tests, which run
-// concurrently: go-mysql-server cannot be started twice at the same time.
+// embedded is the database server in this process. All tests, which run concurrently, share it: go-mysql-server cannot
+// be started twice at the same time.
 var embedded struct {
 	dsn string
-	// migrating is held by one test at a time. GET_LOCK would do the same, but there
-	// it blocks all other statements while it waits.
+	// migrating is held by one test at a time. GET_LOCK would do the same, but in the embedded server it blocks all
+	// other statements while it waits.
 	migrating sync.Mutex
 }
 
-// Main runs the tests of a package beside the database server, and returns their exit code.
+// Main starts the database server, runs the tests of a package and returns their exit code.
 func Main(m *testing.M) int {
 	database, err := dev.StartDatabase("127.0.0.1:0")
 	if err != nil {
@@ -58,15 +58,15 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Log is that of testkit.
+// Log returns the logger of testkit.
 func Log() *slog.Logger { return testkit.Log() }
 
-// Broker starts an empty broker for this test alone.
+// Broker starts an empty broker for this test.
 func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
 	broker, err := kfake.NewCluster(append(opts,
 		kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(time.Second),
-		// kfake compacts uncommitted records, too: it must never compact.
+		// kfake compacts uncommitted records too: it must never compact.
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "100000000000"}))...)
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
@@ -75,8 +75,8 @@ func Broker(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, kafka.Options) {
 	return broker, kafka
 }
 
-// Database creates an empty database for this test alone; Migrate creates its tables. The
-// connection is for the test to look at it, and to break it.
+// Database creates an empty database for this test; Migrate creates its tables. The test inspects and breaks it through
+// the returned connection.
 func Database(t testing.TB) (sql.Options, *sqlx.DB) {
 	o := sql.DefaultOptions()
 	dsn := os.Getenv(RealServer)
@@ -85,7 +85,7 @@ func Database(t testing.TB) (sql.Options, *sqlx.DB) {
 	}
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err, RealServer)
-	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for a transaction that was left open
+	config.DBName, config.ReadTimeout = "", time.Minute // a server may wait a day for an open transaction
 	admin, err := sqlx.Connect("mysql", config.FormatDSN())
 	require.NoError(t, err, RealServer)
 	config.DBName = fmt.Sprintf("kudos_test_%08x", rand.Uint32())
@@ -109,11 +109,12 @@ func Migrate(t testing.TB, o sql.Options) {
 	require.NoError(t, sql.Migrate(t.Context(), o, Log()))
 }
 
-// Patience is how long nothing may change of what a test waits for.
+// Patience is how long a WaitFor may see no change before it fails.
 const Patience = 60 * time.Second
 
-// WaitFor waits until a condition holds. With it the condition returns how things are: while that changes the wait
-// continues, up to ten times Patience, since a busy machine is slow and not stuck. more is logged before it fails.
+// WaitFor waits until condition holds. The condition also returns the current state: while it changes, the wait
+// continues, up to ten times Patience, since a busy machine is slow and not stuck. more is logged before the test
+// fails.
 func WaitFor(t testing.TB, what string, condition func() (ok bool, now any), more func() string) {
 	t.Helper()
 	began := time.Now()

@@ -14,12 +14,12 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Kafka is a broker for one test alone, and what the test writes and reads there.
+// Kafka is a broker for one test, with helpers to write and read.
 type Kafka struct {
 	t       testing.TB
 	Broker  *kfake.Cluster
 	Options kafka.Options
-	Client  *kgo.Client // its records name their partition
+	Client  *kgo.Client // records choose their partition
 }
 
 // NewKafka starts an empty broker.
@@ -30,7 +30,7 @@ func NewKafka(t testing.TB, opts ...kfake.Opt) *Kafka {
 	return k
 }
 
-// NewClient makes a client, which the test's end closes.
+// NewClient returns a client that is closed at the end of the test.
 func (k *Kafka) NewClient(opts ...kgo.Opt) *kgo.Client {
 	cl, err := k.Options.NewClient(Log(), opts...)
 	require.NoError(k.t, err)
@@ -44,7 +44,7 @@ func (k *Kafka) Write(records ...*kgo.Record) {
 	require.NoError(k.t, k.Client.ProduceSync(k.t.Context(), records...).FirstErr())
 }
 
-// Records reads the committed records of a partition that there are.
+// Records returns the committed records of a partition.
 func (k *Kafka) Records(topic string, partition int32) (records []*kgo.Record) {
 	k.t.Helper()
 	from, to, err := kafka.Bounds(k.t.Context(), k.Client, topic, partition)
@@ -73,17 +73,17 @@ func (k *Kafka) Set(topic, name, value string) {
 	require.NoError(k.t, responses[0].Err)
 }
 
-// PairRecord is of the state table.
+// PairRecord returns a record of the state table with the reaction of one user on one post.
 func PairRecord(partition int32, post, user uint64, p schema.Pair) *kgo.Record {
 	return stateRecord(partition, schema.AppendPairKey(nil, post, user), schema.AppendPair(nil, &p))
 }
 
-// CountsRecord is of the state table.
+// CountsRecord returns a record of the state table with the counts of a post.
 func CountsRecord(partition int32, post uint64, c schema.Counts) *kgo.Record {
 	return stateRecord(partition, schema.AppendCountsKey(nil, post), schema.AppendCounts(nil, c))
 }
 
-// ProgressRecord is of the state table.
+// ProgressRecord returns a progress record of the state table.
 func ProgressRecord(partition int32, p schema.Progress) *kgo.Record {
 	return stateRecord(partition, []byte(schema.StateProgressKey), schema.AppendProgress(nil, &p))
 }
@@ -92,7 +92,7 @@ func stateRecord(partition int32, key, value []byte) *kgo.Record {
 	return &kgo.Record{Topic: schema.TopicState, Partition: partition, Key: key, Value: value}
 }
 
-// UpdateRecord is of like-updates; post 0 is none, as in a schema.ProgressUpdate.
+// UpdateRecord returns a record of like-updates. Post 0 means none, as in a schema.ProgressUpdate.
 func UpdateRecord(partition int32, post uint64, u schema.Update) *kgo.Record {
 	key := []byte(schema.ProgressKey)
 	if post != 0 {

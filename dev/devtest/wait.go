@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// WaitReadiness waits until readiness says all of the words.
+// WaitReadiness waits until the readiness error contains all words.
 func WaitReadiness(t testing.TB, ready func() error, words ...string) {
 	t.Helper()
 	WaitFor(t, "readiness to say "+strings.Join(words, ", "), func() (bool, any) {
@@ -19,7 +19,7 @@ func WaitReadiness(t testing.TB, ready func() error, words ...string) {
 	}, func() string { return "" })
 }
 
-// WaitReady waits until readiness has nothing to say.
+// WaitReady waits until ready returns nil.
 func WaitReady(t testing.TB, ready func() error) {
 	t.Helper()
 	WaitFor(t, "readiness", func() (bool, any) { err := ready(); return err == nil, err }, func() string { return "" })

@@ -1,6 +1,6 @@
-// Package regex replaces github.com/dolthub/go-icu-regex, with which go-mysql-server matches regular expressions: ICU
-// as WebAssembly, and a runtime that compiles it, in every build of kudos. kudos has no such statements. For a MySQL
-// client these are Go's expressions: without back-references and look-around, and `^` matches where the search begins.
+// Package regex replaces github.com/dolthub/go-icu-regex, which go-mysql-server uses for regular expressions: ICU as
+// WebAssembly, with a runtime that compiles it, in every build of kudos. kudos has no such statements. MySQL clients
+// get Go's expressions: no back-references and look-around, and `^` matches where the search begins.
 package regex
 
 import (
@@ -14,7 +14,7 @@ type RegexFlags uint32
 
 const (
 	RegexFlags_None             RegexFlags = 0
-	RegexFlags_Unix_Lines       RegexFlags = 1 // Go always reads lines so
+	RegexFlags_Unix_Lines       RegexFlags = 1 // Go's default
 	RegexFlags_Case_Insensitive RegexFlags = 2
 	RegexFlags_Multiline        RegexFlags = 8
 	RegexFlags_Dot_All          RegexFlags = 32
@@ -45,7 +45,7 @@ func (e *expression) SetRegexString(_ context.Context, pattern string, flags Reg
 	return err
 }
 
-// find returns the matches from start, by the indices of their groups: one of them, or all for occurrence 0.
+// find returns the submatch indices of the matches from start on: of one occurrence, or of all for occurrence 0.
 func (e *expression) find(start, occurrence int) [][]int {
 	text := []rune(e.text)
 	at := len(string(text[:min(start-1, len(text))]))
@@ -65,7 +65,7 @@ func (e *expression) Matches(context.Context, int, int) (bool, error) {
 	return e.re.MatchString(e.text), nil
 }
 
-// IndexOf returns where a match begins or ends, and 0 without a match.
+// IndexOf returns the start or the end of a match, or 0 without a match.
 func (e *expression) IndexOf(_ context.Context, start, occurrence int, end bool) (int, error) {
 	found := e.find(start, max(occurrence, 1))
 	if len(found) == 0 {
@@ -86,7 +86,7 @@ func (e *expression) Substring(_ context.Context, start, occurrence int) (string
 	return e.text[found[0][0]:found[0][1]], true, nil
 }
 
-// group is a reference to a group. Go takes letters behind it for a part of it.
+// group matches a reference to a group. Without braces Go would take letters after it as part of the name.
 var group = regexp.MustCompile(`\$(\d)`)
 
 func (e *expression) Replace(_ context.Context, with string, start, occurrence int) (string, error) {

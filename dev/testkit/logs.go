@@ -11,16 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Table is the topic that the logs here are of.
+// Table is the topic of the logs in this file.
 const Table = "group-table"
 
-// LogShape is a log, as the steps that write it, and the table that a reader comes to.
+// LogShape is a log, given as the steps that write it, and the table that a reader must build from it.
 //
 //	plain a=1 b    records without a transaction: a value, and a tombstone
-//	commit a=1     a transaction; likewise abort, and open, which does not end
-//	delete 5       the records before this offset; -1: all
+//	commit a=1     a committed transaction; likewise abort, and open, which does not end
+//	delete 5       deletes the records before this offset; -1: all
 type LogShape struct {
-	steps string // with "; " between
+	steps string // separated by "; "
 	Want  []string
 }
 
@@ -54,8 +54,8 @@ func (s LogShape) Write(c *Cluster) {
 	}
 }
 
-// LogShapes are the ends that a state Table's log can have. Reading up to the last data record, or waiting for the high
-// watermark, goes wrong with some of them.
+// LogShapes are the possible ends of a state table's log. Reading up to the last data record, or waiting for the high
+// watermark, fails with some of them.
 var LogShapes = map[string]LogShape{
 	"empty":                             {"", nil},
 	"plain records":                     {"plain a=1 b=1 a=2", []string{"a=2", "b=1"}},
@@ -69,7 +69,7 @@ var LogShapes = map[string]LogShape{
 	"all deleted":                       {"commit k0=0 k1=1 k2=2 k3=3 k4=4; delete -1", nil},
 }
 
-// StaleShapes are logs of which a new leader shows the first record only, or none.
+// StaleShapes are logs of which a new leader shows only the first record, or none.
 var StaleShapes = map[string]LogShape{
 	"records":                           {"plain a=2; plain b=2", []string{"a=2", "b=2"}},
 	"commit markers at the end":         {"commit a=2; commit b=2", []string{"a=2", "b=2"}},
@@ -78,15 +78,15 @@ var StaleShapes = map[string]LogShape{
 	"an open transaction at the end":    {"commit a=2; open a=3", []string{"a=2"}},
 }
 
-// StaleLeader answers the next plain fetches of a table's partition 0 like a new leader whose high
-// watermark is behind (KIP-207): with what is below upTo, as if the log ended there.
+// StaleLeader answers the next plain fetches of Table's partition 0 like a new leader whose high watermark is behind
+// (KIP-207): the log seems to end at upTo.
 type StaleLeader struct {
-	Answers atomic.Int64 // how many are still to come
+	Answers atomic.Int64 // how many are left
 	upTo    int64
 	batches []byte
 }
 
-// StaleLeader has the broker answer so.
+// StaleLeader makes the broker give such answers.
 func (c *Cluster) StaleLeader(upTo, answers int64) *StaleLeader {
 	s := &StaleLeader{upTo: upTo}
 	req := kmsg.NewPtrFetchRequest()

@@ -1,5 +1,5 @@
-// Package testkit is what the tests of package stream and of those below it share: an embedded broker each, which they
-// fill and disturb, waits with a bound, and a look for goroutines that were left behind. Only _test files import it.
+// Package testkit has helpers for the tests of package stream and the packages below it: embedded brokers that tests
+// fill and disturb, bounded waits, and a check for leaked goroutines. Only _test files import it.
 package testkit
 
 import (
@@ -26,7 +26,7 @@ import (
 // Patience bounds every wait of these tests.
 const Patience = 20 * time.Second
 
-// Log discards what is logged, or writes it to stderr if KUDOS_TEST_LOG is set.
+// Log discards log output, or writes it to stderr if KUDOS_TEST_LOG is set.
 func Log() *slog.Logger {
 	if os.Getenv("KUDOS_TEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -41,7 +41,7 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// WaitFor waits for a condition that holds at the latest after Patience.
+// WaitFor waits for a condition, for Patience at most.
 func WaitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
@@ -52,13 +52,13 @@ func WaitFor(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// Label marks this goroutine and all that come from it as this test's, for Goroutines.
+// Label labels this goroutine and all that it starts with the test's name, for Goroutines.
 func Label(t testing.TB) {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", name)))
 }
 
-// LeavesNothing fails the test if goroutines of it are left after it and its other clean-ups.
+// LeavesNothing fails the test if it leaks goroutines past its other cleanups.
 func LeavesNothing(t testing.TB) {
 	t.Cleanup(func() {
 		if left := remaining(func() []string { return Goroutines(t, ours...) }); len(left) > 0 {
@@ -67,7 +67,7 @@ func LeavesNothing(t testing.TB) {
 	})
 }
 
-// remaining returns what is left in the end: goroutines get some time to end by themselves.
+// remaining returns the goroutines left in the end; they get some time to finish.
 func remaining(goroutines func() []string) []string {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -78,12 +78,12 @@ func remaining(goroutines func() []string) []string {
 	}
 }
 
-// ours are words in the stacks of the goroutines that tests here start.
+// ours identify, by their stacks, the goroutines that these tests start.
 var ours = []string{
 	"kudos/stream.(", "kudos/stream/kafka.(", "kudos/stream/store.(", "lovoo/goka", "franz-go/pkg/kgo.(",
 }
 
-// Goroutines returns the stacks of this test's goroutines that name one of the words, as in "pkg.(*type).method+".
+// Goroutines returns the stacks of this test's goroutines that contain one of the words, as in "pkg.(*type).method+".
 func Goroutines(t testing.TB, words ...string) []string {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	return goroutinesWith(fmt.Sprintf("%q:%q", "test", name), words...)
@@ -100,7 +100,7 @@ func goroutinesWith(label string, words ...string) []string {
 			continue
 		}
 		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(stack, w) }) {
-			// One text stands for all goroutines with the same stack.
+			// One entry represents all goroutines with the same stack.
 			count, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine profile: "), " @ ")
 			n, err := strconv.Atoi(count[strings.LastIndex(count, "\n")+1:])
 			if err != nil {
@@ -112,10 +112,11 @@ func goroutinesWith(label string, words ...string) []string {
 	return found
 }
 
-// Main runs a package's tests, and looks once more when all are over: what a timer has started bears no test's name.
+// Main runs a package's tests and checks for leaked goroutines at the end, because goroutines started by timers have no
+// test's label.
 func Main(m *testing.M) int {
 	code := m.Run()
-	// What a client that is closed still does ends by itself.
+	// What a closed client still does ends by itself.
 	if left := remaining(func() []string { return goroutinesWith("", ours...) }); code == 0 && len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "%d goroutines are left:\n\n%s\n", len(left), strings.Join(left, "\n\n"))
 		code = 1
@@ -125,13 +126,13 @@ func Main(m *testing.M) int {
 
 const requestTimeout = 10 * time.Second
 
-// Cluster is a broker in this process.
+// Cluster is an embedded broker.
 type Cluster struct {
 	*kfake.Cluster
 	t testing.TB
 }
 
-// NewCluster starts an empty one, for as long as the test runs.
+// NewCluster starts an empty broker that is closed at the end of the test.
 func NewCluster(t testing.TB, opts ...kfake.Opt) *Cluster {
 	opts = append([]kfake.Opt{
 		kfake.NumBrokers(1),
@@ -152,7 +153,7 @@ func (c *Cluster) Topic(name string, partitions int32) {
 	require.NoError(c.t, c.CreateTopic(name, partitions, nil))
 }
 
-// Client makes a client, which the test's end closes.
+// Client returns a client that is closed at the end of the test.
 func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -163,7 +164,7 @@ func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// Produce writes records without a transaction, all in one batch a partition.
+// Produce writes records without a transaction, in one batch per partition.
 func (c *Cluster) Produce(records ...*kgo.Record) {
 	cl := c.Client(kgo.ManualFlushing(), kgo.MaxBufferedRecords(len(records)+1))
 	defer cl.Close()
@@ -183,7 +184,7 @@ func (c *Cluster) Fill(topic string, partitions int32, n int) {
 	}
 }
 
-// Add writes n Records, numbered from a number on, to each partition of a topic.
+// Add writes n Records, numbered starting at from, to each partition of a topic.
 func (c *Cluster) Add(topic string, from, n int) {
 	var all []*kgo.Record
 	for p := range c.PartitionInfos(topic) {
@@ -192,7 +193,7 @@ func (c *Cluster) Add(topic string, from, n int) {
 	c.Produce(all...)
 }
 
-// Join makes a real member of a group that consumes a topic, which stays until leave.
+// Join adds a real member, which consumes the topic, to a group, until leave is called.
 func (c *Cluster) Join(group, topic string) (id string, generation int32, leave func()) {
 	joined := make(chan struct{}, 10)
 	cl := c.Client(
@@ -208,7 +209,7 @@ func (c *Cluster) Join(group, topic string) (id string, generation int32, leave 
 	return id, generation, cl.Close
 }
 
-// Transact writes records in a transaction and ends it; end nil leaves it open.
+// Transact writes records in a transaction and ends it; nil leaves it open.
 func (c *Cluster) Transact(id string, end *kgo.TransactionEndTry, records ...*kgo.Record) {
 	ctx := Context(c.t)
 	cl := c.Client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
@@ -219,16 +220,16 @@ func (c *Cluster) Transact(id string, end *kgo.TransactionEndTry, records ...*kg
 	}
 }
 
-// Commit and Abort are how Transact ends.
+// Commit and Abort are values for Transact's end.
 func Commit() *kgo.TransactionEndTry { end := kgo.TryCommit; return &end }
 func Abort() *kgo.TransactionEndTry  { end := kgo.TryAbort; return &end }
 
-// Record makes one.
+// Record returns a record.
 func Record(topic string, partition int32, key, value string) *kgo.Record {
 	return &kgo.Record{Topic: topic, Partition: partition, Key: []byte(key), Value: []byte(value)}
 }
 
-// Records makes n records with keys and values that tell their number.
+// Records returns n records whose keys and values contain their number.
 func Records(topic string, partition int32, from, n int) []*kgo.Record {
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
@@ -242,7 +243,7 @@ func (c *Cluster) End(topic string, partition int32) int64 {
 	return c.PartitionInfo(topic, partition).HighWatermark
 }
 
-// CountRequests counts what arrives, by key.
+// CountRequests counts the broker's requests by key.
 func (c *Cluster) CountRequests() *RequestCounts {
 	counts := &RequestCounts{}
 	c.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -255,7 +256,7 @@ func (c *Cluster) CountRequests() *RequestCounts {
 	return counts
 }
 
-// RequestCounts are numbers of requests.
+// RequestCounts are numbers of requests by key.
 type RequestCounts struct{ n [100]atomic.Int64 }
 
 // Of is the number of requests with these keys.
@@ -266,7 +267,7 @@ func (r *RequestCounts) Of(keys ...kmsg.Key) (sum int64) {
 	return sum
 }
 
-// Gauges are what a collector shows, by name and labels.
+// Gauges returns a collector's values, by name and label values.
 func Gauges(t testing.TB, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()

@@ -10,16 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Wire is what a broker's connections pass: it keeps what each client called itself, and can lose answers.
+// Wire observes a broker's connections: it records the software name of each client, and can drop responses.
 type Wire struct {
-	Cut  atomic.Bool // the next answer is lost with its connection
-	Mute atomic.Bool // answers are lost, connections stay
+	Cut  atomic.Bool // drop the next response and close its connection
+	Mute atomic.Bool // drop all responses; connections stay open
 
 	mu       sync.Mutex
-	software []string // what each connection's client called itself, in order
+	software []string // the clients' software names, in order of connection
 }
 
-// Option has a cluster listen through the wire.
+// Option makes a cluster listen through the wire.
 func (w *Wire) Option() kfake.Opt {
 	return kfake.ListenFn(func(network, address string) (net.Listener, error) {
 		l, err := net.Listen(network, address)
@@ -27,7 +27,7 @@ func (w *Wire) Option() kfake.Opt {
 	})
 }
 
-// Seen returns what the clients so far called themselves.
+// Seen returns the software names of the clients so far.
 func (w *Wire) Seen() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,7 @@ func (l wireListener) Accept() (net.Conn, error) {
 type wireConn struct {
 	net.Conn
 	w     *Wire
-	first []byte // of the client's bytes, until its first request is whole
+	first []byte // the client's bytes until its first request is complete
 	told  bool
 }
 
@@ -79,12 +79,12 @@ func (c *wireConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// softwareName returns the name in a connection's first request: clients that tell it do so in an ApiVersions request.
+// softwareName returns the name in a connection's first request: clients that send it do so in an ApiVersions request.
 func softwareName(b []byte) (name string, whole bool) {
 	if len(b) < 4 || len(b)-4 < int(binary.BigEndian.Uint32(b)) {
 		return "", false
 	}
-	// size, key, version, correlation, client id; then tags and the request.
+	// Layout: size, key, version, correlation id, client id; then tags and the request.
 	key, version := int16(binary.BigEndian.Uint16(b[4:])), int16(binary.BigEndian.Uint16(b[6:]))
 	if key != int16(kmsg.ApiVersions) || version < 3 {
 		return "no ApiVersions request", true

@@ -10,11 +10,11 @@ import (
 	"net/http"
 )
 
-// maxAnswer bounds what is read of an answer: the reasons of some hundred partitions.
+// maxAnswer bounds what is read of a response. The reasons of some hundred partitions fit.
 const maxAnswer = 1 << 20
 
-// Ask asks the admin server that listens on addr (as Options.Addr has it) whether its
-// process is ready. The error says what is not, or that nobody answers.
+// Ask asks the admin server that listens on addr (as in Options.Addr) whether its process is ready. The error says
+// which checks fail, or that the server does not answer.
 func Ask(ctx context.Context, addr string) error {
 	target, err := dialable(addr)
 	if err != nil {
@@ -25,7 +25,7 @@ func Ask(ctx context.Context, addr string) error {
 	if err != nil {
 		return fmt.Errorf("admin.addr: %w", err)
 	}
-	// Straight to the address: a proxy of the environment is not for this.
+	// Connect directly: proxy settings in the environment must not apply.
 	transport := &http.Transport{DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
@@ -53,7 +53,7 @@ func Ask(ctx context.Context, addr string) error {
 	return errors.Join(errs...)
 }
 
-// dialable is where to reach a server on this machine that listens on addr.
+// dialable returns the address of a server on this machine that listens on addr.
 func dialable(addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	switch {
@@ -62,7 +62,7 @@ func dialable(addr string) (string, error) {
 	case port == "0":
 		return "", fmt.Errorf("admin.addr: %s is any free port; give the one that the server's log names", addr)
 	}
-	// A server on all addresses answers on the loopback one.
+	// A server on all addresses also listens on loopback.
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 		if ip != nil && ip.To4() != nil {

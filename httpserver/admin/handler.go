@@ -10,16 +10,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Check is one condition of being ready.
+// Check is one readiness condition.
 type Check struct {
 	Name string
-	// Ready answers at once, from what its owner already knows, with nil or with what is wrong and what helps.
+	// Ready returns nil, or an error with the reason and the action. It returns at once, from what its owner already
+	// knows.
 	Ready func() error
-	// Detail is what /readyz?verbose shows besides; nil: nothing.
+	// Detail, if not nil, returns what /readyz?verbose shows in addition.
 	Detail func() any
 }
 
-// readiness is the answer of /readyz.
+// readiness is the body of /readyz.
 type readiness struct {
 	Ready  bool          `json:"ready"`
 	Checks []checkResult `json:"checks"`
@@ -65,7 +66,7 @@ func newHandler(opts Options, reg *prometheus.Registry, checks []Check) http.Han
 func text(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = fmt.Fprint(w, body) // a client that left needs no answer
+		_, _ = fmt.Fprint(w, body) // the client may be gone
 	}
 }
 
@@ -89,6 +90,6 @@ func readyz(checks []Check) http.HandlerFunc {
 		if !answer.Ready {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		_ = json.NewEncoder(w).Encode(answer) // a client that left needs no answer
+		_ = json.NewEncoder(w).Encode(answer) // the client may be gone
 	}
 }

@@ -1,6 +1,6 @@
-// Package admin is the HTTP server beside every role, for those who operate it: /livez (the process answers), /readyz
-// (each check by name, and why it fails), /metrics (Prometheus) and, on request, /debug/pprof. Nothing here belongs to
-// a role, and no user of the service sees it.
+// Package admin is the HTTP server for operators that runs with every role: /livez (the process answers), /readyz (each
+// check by name, and why it fails), /metrics (Prometheus) and, if enabled, /debug/pprof. Nothing here is specific to a
+// role, and users of the service never see it.
 package admin
 
 import (
@@ -19,23 +19,23 @@ import (
 	"kudos/httpserver"
 )
 
-// Options of the admin server.
+// Options configure the admin server.
 type Options struct {
-	// Addr is where it listens, host:port; port 0 takes a free one. There is no authentication, so it belongs on a
+	// Addr is the address to listen on, host:port; port 0 picks a free one. There is no authentication, so use a
 	// private address.
 	Addr string `mapstructure:"addr"`
-	// Profiles: /debug/pprof is served. A profile costs CPU time for as long as it is taken.
+	// Profiles enables /debug/pprof. Taking a profile costs CPU time.
 	Profiles bool `mapstructure:"profiles"`
-	// ShutdownTimeout bounds the answers in flight when it stops.
+	// ShutdownTimeout bounds the responses in flight at shutdown.
 	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout"`
 }
 
-// DefaultOptions listen on this machine only.
+// DefaultOptions listen on loopback only.
 func DefaultOptions() Options {
 	return Options{Addr: "127.0.0.1:9090", ShutdownTimeout: 2 * time.Second}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns everything that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
 	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
@@ -47,27 +47,27 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Limits of every request. Constants: no workload asks for others.
+// Limits of every request; constants, because no workload needs others.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
-	writeTimeout      = 90 * time.Second // a CPU profile of a minute
+	writeTimeout      = 90 * time.Second // allows a CPU profile of one minute
 	idleTimeout       = time.Minute
-	answerTimeout     = 10 * time.Second // of probes and a scrape
+	answerTimeout     = 10 * time.Second // of probes and scrapes
 	maxHeaderBytes    = 16 << 10
 	maxConnections    = 64
 	maxScrapes        = 4
 )
 
-// Server is one admin server. Make it with New, then Run it once.
+// Server is an admin server. Create it with New, then call Run once.
 type Server struct {
 	opts Options
 	log  *slog.Logger
 	*httpserver.Server
 }
 
-// NewRegistry returns the registry that a process gives to its roles and to its
-// admin server; it has the collectors of the Go runtime and of the process.
+// NewRegistry returns the registry that a process passes to its roles and its admin server. It already has the
+// collectors of the Go runtime and of the process.
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
@@ -78,7 +78,7 @@ func NewRegistry() *prometheus.Registry {
 	return reg
 }
 
-// New makes a server that serves the registry's metrics and the checks. It does not listen yet.
+// New returns a server for the registry's metrics and the checks. It does not listen yet.
 func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logger) *Server {
 	log = log.With("component", "admin")
 	return &Server{opts, log, httpserver.NewServer(httpserver.Config{
@@ -95,8 +95,8 @@ func New(opts Options, reg *prometheus.Registry, checks []Check, log *slog.Logge
 	}, log)}
 }
 
-// Run serves until ctx ends, and then finishes the answers in flight, but waits no longer than the timeout for them: a
-// profile that is still being taken is no reason to stay.
+// Run serves until ctx ends, then waits for the responses in flight, at most ShutdownTimeout. It logs responses that
+// exceed it, such as a long profile, and returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	ln, err := s.Listen(ctx)
 	if err != nil {

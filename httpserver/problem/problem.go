@@ -1,6 +1,6 @@
-// Package problem is how the roles that serve HTTP say no: problem details (RFC 9457), and what finds in one way what
-// is wrong with a request (request.go). The type of a problem tells the cases of a status apart for a program, its
-// detail tells a person what happened; the OpenAPI document of a role lists the types that it has.
+// Package problem builds the error responses of the roles that serve HTTP, as problem details (RFC 9457), and has the
+// request checks that they share (request.go). Programs distinguish problems by type; people read the detail. The
+// OpenAPI document of each role lists its types.
 package problem
 
 import (
@@ -16,38 +16,38 @@ import (
 	"kudos/schema"
 )
 
-// Problem is an answer that is not a success. A role that has more to say embeds it.
+// Problem is the body of an error response. A role that has more to say embeds it.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Errors name the parts of the request at fault.
+	// Errors lists the parts of the request at fault.
 	Errors []FieldError `json:"errors,omitempty"`
 }
 
-// FieldError is what is wrong with one part of a request. Reason is one word for a
-// program, Detail a sentence for a person.
+// FieldError is what is wrong with one part of a request. Reason is one word for programs, Detail a sentence for
+// people.
 type FieldError struct {
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason"`
 	Detail string `json:"detail"`
 }
 
-// Reasons beyond those for which schema rejects an event.
+// Reasons in addition to those for which schema rejects an event.
 const (
 	UnknownField = "unknown_field"
 	UnknownValue = "unknown_value"
 	Empty        = "empty"
 )
 
-// New makes a problem whose type is the slug.
+// New returns a problem of type urn:kudos:problem:slug.
 func New(status int, slug, title, format string, args ...any) *Problem {
 	detail := fmt.Sprintf(format, args...)
 	return &Problem{Type: "urn:kudos:problem:" + slug, Title: title, Status: status, Detail: detail}
 }
 
-// InvalidRequest has one error or more.
+// InvalidRequest is a 400 problem with at least one error.
 func InvalidRequest(errs ...FieldError) *Problem {
 	first := errs[0]
 	p := New(http.StatusBadRequest, "invalid-request", "The request is not valid", "%s: %s", first.Field, first.Detail)
@@ -55,28 +55,28 @@ func InvalidRequest(errs ...FieldError) *Problem {
 	return p
 }
 
-// TooLarge is a request above a limit, which the detail names.
+// TooLarge is a 413 problem: the request exceeds a limit, which the detail names.
 func TooLarge(format string, args ...any) *Problem {
 	return New(http.StatusRequestEntityTooLarge, "too-large", "The request is too large", format, args...)
 }
 
-// TooManyRequests rejects a request above a number of concurrent ones.
+// TooManyRequests is a 429 problem: too many concurrent requests.
 func TooManyRequests(format string, args ...any) *Problem {
 	return New(http.StatusTooManyRequests, "too-many-requests", "Too many requests at a time", format, args...)
 }
 
-// NotFound is a path that no route has.
+// NotFound is a 404 problem: no route has the path.
 func NotFound(path string) *Problem {
 	return New(http.StatusNotFound, "not-found", "There is nothing here", "no route has the path %.200q", path)
 }
 
-// MethodNotAllowed is a route that has other methods.
+// MethodNotAllowed is a 405 problem; allow lists the methods of the route.
 func MethodNotAllowed(method, allow string) *Problem {
 	return New(http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed here",
 		"%.20s is not allowed here; %s is", method, allow)
 }
 
-// FieldErrorOf tells a poison error by field; whole stands for the event itself.
+// FieldErrorOf converts a schema.PoisonError. whole names the event, for an error that belongs to no single field.
 func FieldErrorOf(err error, whole string) FieldError {
 	var poison *schema.PoisonError
 	if !errors.As(err, &poison) {
@@ -85,15 +85,15 @@ func FieldErrorOf(err error, whole string) FieldError {
 	return FieldError{cmp.Or(poison.Field, whole), string(poison.Reason), poison.Detail}
 }
 
-// Write answers with a problem.
+// Write writes a problem as the response.
 func Write(w http.ResponseWriter, p *Problem) { WriteBody(w, p.Status, p) }
 
-// WriteBody answers with a body that has a problem's members and more.
+// WriteBody writes a body that embeds a Problem.
 func WriteBody(w http.ResponseWriter, status int, body any) {
 	writeJSON(w, status, "application/problem+json", body)
 }
 
-// Answer writes a success that is for this request only.
+// Answer writes a JSON response that must not be cached.
 func Answer(w http.ResponseWriter, status int, body any) {
 	writeJSON(w, status, "application/json", body)
 }
@@ -102,11 +102,11 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a client that left needs no answer
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
-// ByMethod calls the method's handler, that of GET also for HEAD; without methods there is nothing at the path.
-// ServeMux could do that, but answers in plain text what it does not know.
+// ByMethod dispatches on the method; GET also serves HEAD. Without methods, it answers 404. ServeMux could do that, but
+// with errors in plain text.
 func ByMethod(methods map[string]http.HandlerFunc) http.HandlerFunc {
 	all := maps.Clone(methods)
 	if get, ok := all[http.MethodGet]; ok {

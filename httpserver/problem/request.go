@@ -15,7 +15,7 @@ import (
 	"kudos/schema"
 )
 
-// ParseID reads an id of a path or query: decimal, above 0, of 64 bits.
+// ParseID parses an id in a path or query: decimal, above 0, 64 bits.
 func ParseID(field, s string) (uint64, *FieldError) {
 	id, err := strconv.ParseUint(s, 10, 64)
 	switch {
@@ -27,12 +27,12 @@ func ParseID(field, s string) (uint64, *FieldError) {
 	return id, nil
 }
 
-// NotANumber is a text that is not the number which was wanted.
+// NotANumber says that a field's value is not a whole number in range.
 func NotANumber(field, s string) *FieldError {
 	return &FieldError{field, string(schema.Undecodable), fmt.Sprintf("%.40q is not a whole number in range", s)}
 }
 
-// RequireMediaType says what keeps the body from being read as one of the types.
+// RequireMediaType returns a 415 problem if the body is compressed or has none of the types.
 func RequireMediaType(r *http.Request, types ...string) *Problem {
 	const slug, title = "unsupported-media-type", "The body has an unsupported form"
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -47,7 +47,7 @@ func RequireMediaType(r *http.Request, types ...string) *Problem {
 		"Content-Type is %.80q; send %s", given, strings.Join(types, " or "))
 }
 
-// UnreadBody is the answer to a body of at most limit bytes that could not be read.
+// UnreadBody returns the problem of a body that could not be read; limit is its maximum size in bytes.
 func UnreadBody(err error, limit int64) *Problem {
 	var tooMuch *http.MaxBytesError
 	switch {
@@ -60,8 +60,7 @@ func UnreadBody(err error, limit int64) *Problem {
 	return InvalidRequest(FieldError{"body", string(schema.Undecodable), "ended early"})
 }
 
-// ParseFields reads a JSON object and refuses a field that is not known: a misspelled name would otherwise silently
-// have no effect.
+// ParseFields decodes a JSON object and rejects unknown fields: a misspelled name would silently have no effect.
 func ParseFields(raw []byte, whole string, known ...string) (map[string]json.RawMessage, *FieldError) {
 	if len(raw) == 0 {
 		return nil, &FieldError{whole, Empty, "is empty"}
@@ -75,7 +74,7 @@ func ParseFields(raw []byte, whole string, known ...string) (map[string]json.Raw
 	case err != nil:
 		return nil, &FieldError{whole, string(schema.Undecodable), fmt.Sprintf("is not JSON: %v", err)}
 	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) { // always the same one is told
+	for _, name := range slices.Sorted(maps.Keys(fields)) { // so that it always reports the same one
 		if !slices.Contains(known, name) {
 			return nil, Unknown(name, known...)
 		}
@@ -83,7 +82,7 @@ func ParseFields(raw []byte, whole string, known ...string) (map[string]json.Raw
 	return fields, nil
 }
 
-// Unknown is a name that means nothing where others do.
+// Unknown says that a field or parameter does not exist; known are those that do.
 func Unknown(name string, known ...string) *FieldError {
 	detail := "is not known here; known are " + strings.Join(known, ", ")
 	if len(known) == 0 {

@@ -1,7 +1,5 @@
-// Package tlsfiles makes the TLS configuration of a client's connection from PEM files. They are read for each
-// connection, so that certificates can be replaced while the program runs.
-//
-// In come the names of files; out comes a configuration that verifies the server, or what is wrong with which file.
+// Package tlsfiles makes the TLS configuration of client connections from PEM files. The files are read for each
+// connection, so certificates can be replaced while the program runs.
 package tlsfiles
 
 import (
@@ -12,19 +10,19 @@ import (
 	"os"
 )
 
-// Files are what connections are made with. All may be empty.
+// Files are the PEM files of client connections. All may be empty.
 type Files struct {
-	// Setting is the setting by which TLS is used at all, for messages: kafka.tls stands beside kafka.tls_ca,
-	// kafka.tls_cert and kafka.tls_key.
+	// Setting is the name of the setting that enables TLS, for messages. The others are named after it: kafka.tls,
+	// kafka.tls_ca, kafka.tls_cert and kafka.tls_key.
 	Setting string
-	// CA holds the certificates that servers are verified by. Empty: those that the system trusts.
+	// CA has the certificates to verify servers with. Empty: the system's.
 	CA string
-	// Cert and Key are the client's own, for servers that ask who it is. Cert may be followed by those that lead to
-	// the CA.
+	// Cert and Key are the client's own, for servers that require a client certificate. Cert may also have the
+	// intermediate certificates up to the CA.
 	Cert, Key string
 }
 
-// Validate says what does not fit together, all of it; it does not look at the files. used: TLS is used at all.
+// Validate returns everything that does not fit together; it does not read the files. used says whether TLS is enabled.
 func (f Files) Validate(used bool) error {
 	var errs []error
 	if !used && f.CA+f.Cert+f.Key != "" {
@@ -37,7 +35,8 @@ func (f Files) Validate(used bool) error {
 	return errors.Join(errs...)
 }
 
-// Config reads the files as they are now. server is the name or address that the server's certificate must be for.
+// Config reads the files and returns the configuration. server is the name or address that the server's certificate
+// must be valid for.
 func (f Files) Config(server string) (*tls.Config, error) {
 	config := &tls.Config{ServerName: server, MinVersion: tls.VersionTLS12}
 	if f.CA != "" {

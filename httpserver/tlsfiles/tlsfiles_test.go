@@ -15,7 +15,7 @@ import (
 	"kudos/integration/stack"
 )
 
-// server listens with a certificate of an authority, and wants clients to have one of it, too.
+// server listens with a certificate of an authority, and requires client certificates of the same authority.
 func server(t *testing.T, a *stack.Authority) net.Listener {
 	t.Helper()
 	own := a.IssueForTest(t, "server")
@@ -39,12 +39,12 @@ func answerAll(l net.Listener) {
 		if err != nil {
 			return
 		}
-		_, _ = conn.Write([]byte{1}) // handshakes first; refused clients notice by themselves
+		_, _ = conn.Write([]byte{1}) // this does the handshake; rejected clients notice by themselves
 		_ = conn.Close()
 	}
 }
 
-// greet connects, as a client does for each connection, and waits for the server's word.
+// greet connects like a client does for each connection, and waits for the server's byte.
 func greet(f tlsfiles.Files, l net.Listener) error {
 	config, err := f.Config("127.0.0.1")
 	if err != nil {
@@ -54,7 +54,7 @@ func greet(f tlsfiles.Files, l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	_, err = conn.Read(make([]byte, 1)) // a refusal of our certificate comes after the handshake (TLS 1.3)
+	_, err = conn.Read(make([]byte, 1)) // with TLS 1.3, our certificate is rejected only after the handshake
 	return errors.Join(err, conn.Close())
 }
 
@@ -70,8 +70,8 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, read(t, from), 0o600))
 }
 
-// TestCertificatesAreReadForEachConnection: both sides change their authority, and the client needs new files for that
-// and nothing else.
+// TestCertificatesAreReadForEachConnection checks that after both sides change their authority, the client only needs
+// new files.
 func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	before, after := stack.NewAuthority(t), stack.NewAuthority(t)
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	require.Error(t, greet(f, fresh), "the server wants to know who the client is")
 }
 
-// TestServersAreVerifiedByName: a certificate for another address is none.
+// TestServersAreVerifiedByName checks that a certificate for another address is rejected.
 func TestServersAreVerifiedByName(t *testing.T) {
 	a := stack.NewAuthority(t)
 	own := a.IssueForTest(t, "client")
@@ -108,7 +108,7 @@ func TestServersAreVerifiedByName(t *testing.T) {
 	require.ErrorAs(t, err, &other)
 }
 
-// TestWhatIsWrongWithAFileIsSaid: by the setting and the file.
+// TestWhatIsWrongWithAFileIsSaid checks that errors name the setting and the file.
 func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
 	a := stack.NewAuthority(t)
 	one, other := a.IssueForTest(t, "one"), a.IssueForTest(t, "other")
@@ -129,7 +129,7 @@ func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
 		"kafka.tls_cert", one.Cert, "kafka.tls_key", other.Key, "does not match")
 }
 
-// TestFilesThatDoNotBelongTogether are refused without a look at them.
+// TestFilesThatDoNotBelongTogether checks that they are rejected without being read.
 func TestFilesThatDoNotBelongTogether(t *testing.T) {
 	const unused, apart = "kafka.tls is false", "kafka.tls_cert and kafka.tls_key belong together"
 	for _, c := range []struct {

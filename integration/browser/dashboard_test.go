@@ -26,7 +26,7 @@ const (
 	testsWithin   = 10 * time.Minute
 )
 
-// TestDashboard runs dashboard.test.mjs against a system of its own.
+// TestDashboard runs dashboard.test.mjs against a complete system.
 func TestDashboard(t *testing.T) {
 	tier.Test(t)
 	s := newSystem(t)
@@ -37,7 +37,7 @@ func TestDashboard(t *testing.T) {
 		"--test", "--test-reporter=spec", "dashboard.test.mjs")
 }
 
-// TestLockFileNamesNoRegistry: whoever installs uses the registry that they have.
+// TestLockFileNamesNoRegistry: npm must use the registry that the user has configured.
 func TestLockFileNamesNoRegistry(t *testing.T) {
 	lock, err := os.ReadFile("package-lock.json")
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestLockFileNamesNoRegistry(t *testing.T) {
 	require.Contains(t, string(lock), `"integrity"`)
 }
 
-// control is what the script in the browser cannot do by itself: the reader's crash and its return.
+// control does what the script in the browser cannot: kill the reader and start it again.
 func (s *system) control(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch r.Method + " " + r.URL.Path {
@@ -62,12 +62,12 @@ func (s *system) control(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// install fetches what package.json names: the browser's driver and axe.
+// install installs the packages in package.json: the browser driver and axe.
 func install(t testing.TB) {
 	run(t, installWithin, nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
 }
 
-// node runs a script of this folder with addresses in its environment.
+// node runs a script of this directory with addresses in its environment.
 func node(t testing.TB, environment []string, args ...string) {
 	chromium, err := stack.Chromium()
 	require.NoError(t, err)
@@ -79,17 +79,17 @@ func run(t testing.TB, within time.Duration, environment []string, name string, 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), environment...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its browser
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets it close its browser
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	require.NoError(t, cmd.Run(), "%s (within %v)", cmd, within)
 }
 
-// screenshotsVariable names the folder that the pictures of the README go to.
+// screenshotsVariable names the directory for the README's screenshots.
 const screenshotsVariable = "KUDOS_TEST_SCREENSHOTS"
 
-// TestScreenshots is `make screenshots`: `kudos dev` as a newcomer starts it, and a browser that looks at it for a few
-// minutes.
+// TestScreenshots is `make screenshots`: it starts `kudos dev` with defaults and takes screenshots in a browser for a
+// few minutes.
 func TestScreenshots(t *testing.T) {
 	folder := os.Getenv(screenshotsVariable)
 	if folder == "" {
@@ -114,12 +114,11 @@ func TestScreenshots(t *testing.T) {
 		screenshotsVariable + "=" + folder}, "screenshots.mjs")
 }
 
-// shared are the servers that the tests of this package have in common.
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// system is all of kudos, as processes, on the shared servers.
+// system is all of kudos, running as processes on the shared servers.
 type system struct {
 	t            testing.TB
 	program      string
@@ -129,7 +128,7 @@ type system struct {
 	reader       *stack.Server
 }
 
-// newSystem starts it, and returns when the reader answers.
+// newSystem starts a system, and returns when the reader answers.
 func newSystem(t testing.TB) *system {
 	stack.Require(t, stack.NeedBrowser)
 	kafka := shared.Kafka(t)
@@ -145,7 +144,7 @@ func newSystem(t testing.TB) *system {
 	s.command("migrate", "--mysql-dsn", s.dsn)
 
 	s.start("processor", nil, "--mysql-dsn", s.dsn)
-	// A like is to show in rankings at once, though nothing else happens here.
+	// Makes likes appear in rankings at once, although nothing else happens here.
 	s.start("ranker", nil, "--mysql-dsn", s.dsn, "--set", "ranker.allowed_lateness=0s", "--set", "ranker.idle_after=1s",
 		"--set", "ranker.emit_interval=50ms")
 	s.start("producer", dials(producerAt), "--set", "producer.http_addr="+producerAt,
@@ -155,7 +154,6 @@ func newSystem(t testing.TB) *system {
 	return s
 }
 
-// command runs the program to its end.
 func (s *system) command(args ...string) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
@@ -163,7 +161,7 @@ func (s *system) command(args ...string) {
 	require.NoError(s.t, err, "kudos %s\n%s", args, out)
 }
 
-// start runs a role until the end of the test. Its state folder is a setting of its role.
+// start runs a role until the end of the test, with its own state directory.
 func (s *system) start(role string, probe func(context.Context) error, args ...string) *stack.Server {
 	dir := s.t.TempDir()
 	args = append([]string{role, "--brokers", s.brokers, "--set", "admin.addr=127.0.0.1:0"}, args...)
@@ -176,7 +174,7 @@ func (s *system) start(role string, probe func(context.Context) error, args ...s
 	return p
 }
 
-// dials tells whether something listens at an address.
+// dials returns a probe that checks whether something listens at an address.
 func dials(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -187,7 +185,7 @@ func dials(address string) func(context.Context) error {
 	}
 }
 
-// readerAnswers tells whether the reader has caught up in every partition.
+// readerAnswers checks that the reader has caught up in every partition.
 func (s *system) readerAnswers(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.readerURL+"/v1/stats", nil)
 	if err != nil {

@@ -19,20 +19,20 @@ import (
 	"kudos/integration/tier"
 )
 
-// shortKinds are one of each sort, and those that nothing else in the suite does. `make chaos` has all of them.
+// shortKinds are one kind of each sort, and those that no other test covers. `make chaos` runs all kinds.
 var shortKinds = []string{
 	"processor-kill", "state-deleted", "broker-kill-coordinator", "mysql-failover", "mysql-reply-lost",
 	"kafka-reset", "events-poison", "events-misrouted",
 }
 
-// TestCountsAreExactUnderFaults is the short form of make chaos. At its end the remedy for a transaction that Kafka
-// tore is tried, and then the database is tampered with, to see that a difference would have been found.
+// TestCountsAreExactUnderFaults is the short form of make chaos. At the end it runs the action for torn transactions,
+// and then changes the database, to verify that the oracle detects a difference.
 func TestCountsAreExactUnderFaults(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
 	o := DefaultOptions()
 	o.Kinds, o.Faults, o.FaultsPerEpisode, o.Rate = shortKinds, len(shortKinds), len(shortKinds), 4000
-	o.For = 45 * time.Second // a fault that does not come about is tried again only until then
+	o.For = 45 * time.Second // missed faults are retried only until then
 	o.Dir = t.TempDir()
 	openUp(t, o.Dir)
 	o.Out, o.Log = t.Output(), slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -63,14 +63,14 @@ func TestCountsAreExactUnderFaults(t *testing.T) {
 	requireSeen(ctx, t, r)
 }
 
-// openUp lets the database's account into a directory of the test.
+// openUp lets the database's account enter a directory of the test.
 func openUp(t *testing.T, dir string) {
 	for ; strings.HasPrefix(dir, os.TempDir()) && dir != os.TempDir(); dir = filepath.Dir(dir) {
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
 }
 
-// requireSeen takes the counts for right, and then makes them wrong: an oracle that finds nothing then proves nothing.
+// requireSeen checks that the counts are right, and then that the oracle detects wrong ones.
 func requireSeen(ctx context.Context, t *testing.T, r *run) {
 	db := r.sys.database.Load().direct
 	o := r.oracle
@@ -127,7 +127,7 @@ func TestDeck(t *testing.T) {
 	require.Equal(t, allKinds[7].name, d.deal(1)[0].kind.name, "what did not come about comes again")
 }
 
-// TestPauseLeavesNothingPaused: where one cannot be paused, the others resume at once, and that one is left alone.
+// TestPauseLeavesNothingPaused: if one server cannot be paused, the others resume at once, and that one is left alone.
 func TestPauseLeavesNothingPaused(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells what a process does")
@@ -147,17 +147,17 @@ func TestPauseLeavesNothingPaused(t *testing.T) {
 	}, time.Minute, time.Millisecond, "it is still paused")
 }
 
-// TestMarkers has the marks of the transaction that Kafka 4.2.1 tore when chaos found out about it.
+// TestMarkers has the markers of a real transaction that Kafka 4.2.1 tore in a chaos run.
 func TestMarkers(t *testing.T) {
 	abort, commit := []byte{0, 0, 0, 0}, []byte{0, 0, 0, 1}
 	m := markers{}
 	for _, rec := range []*kgo.Record{
 		{Partition: 4, Offset: 129342, ProducerID: 2001, ProducerEpoch: 635, Key: commit},
 		{Partition: 4, Offset: 129863, ProducerID: 2001, ProducerEpoch: 636, Key: commit},
-		{Partition: 3, Offset: 129864, ProducerID: 2001, ProducerEpoch: 636, Key: abort}, // of another partition
-		{Partition: 4, Offset: 129864, ProducerID: 2002, ProducerEpoch: 636, Key: abort}, // of another producer
-		{Partition: 4, Offset: 129865, ProducerID: 2001, ProducerEpoch: 637, Key: abort}, // of another transaction
-		{Partition: 4, Offset: 129866, Key: []byte{0, 0}},                                // no end of a transaction
+		{Partition: 3, Offset: 129864, ProducerID: 2001, ProducerEpoch: 636, Key: abort}, // another partition
+		{Partition: 4, Offset: 129864, ProducerID: 2002, ProducerEpoch: 636, Key: abort}, // another producer
+		{Partition: 4, Offset: 129865, ProducerID: 2001, ProducerEpoch: 637, Key: abort}, // another transaction
+		{Partition: 4, Offset: 129866, Key: []byte{0, 0}},                                // not the end of one
 	} {
 		_, twice := m.add(rec)
 		require.False(t, twice, "offset %d", rec.Offset)

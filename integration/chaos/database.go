@@ -12,14 +12,13 @@ import (
 	"kudos/integration/stack"
 )
 
-// databaseName is the database of the system.
 const databaseName = "kudos"
 
-// database is MariaDB: a primary, which counts are in, and its replica. They change places at each failover, which is
-// another database then.
+// database is MariaDB: a primary, which has the counts, and its replica. A failover swaps them and creates a new
+// database value.
 type database struct {
 	primary, replica *stack.Database
-	direct           *sql.DB // to the primary, past all proxies
+	direct           *sql.DB // to the primary, bypassing all proxies
 	failovers        int
 }
 
@@ -51,7 +50,7 @@ func (s *system) startDatabase(ctx context.Context) error {
 	return nil
 }
 
-// open makes a pool of connections that do not wait for ever.
+// open returns a connection pool with bounded timeouts.
 func open(server *stack.Database) (*sql.DB, error) {
 	config, err := mysql.ParseDSN(server.DSN(databaseName))
 	if err != nil {
@@ -66,7 +65,6 @@ func open(server *stack.Database) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// turnOver makes the replica the primary.
 func (s *system) turnOver(ctx context.Context) error {
 	was := s.database.Load()
 	if err := was.replica.Promote(ctx); err != nil {
@@ -89,8 +87,8 @@ func sumOfSeq(ctx context.Context, db *sql.DB) (sum uint64, err error) {
 	return sum, err
 }
 
-// failOver lets the replica fall behind, kills the primary, and has the replica take over without what it missed. The
-// old primary comes back as the new one's replica. It returns how many applied updates were lost.
+// failOver lets the replica fall behind, kills the primary, and promotes the replica without the commits that it
+// missed. The old primary becomes the replica of the new one. failOver returns how many applied updates were lost.
 func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost uint64, err error) {
 	d := s.database.Load()
 	if err := d.replica.StopReplicating(ctx); err != nil {
@@ -106,7 +104,7 @@ func (s *system) failOver(ctx context.Context, meanwhile time.Duration) (lost ui
 		return 0, err
 	}
 	had := has
-	// Not before something is there to be lost; but others may have the system stand still.
+	// Wait until there is something to lose, up to a limit: other faults may have stalled the system.
 	for end := time.Now().Add(meanwhile + 10*time.Second); time.Now().Before(end); {
 		if had, err = sumOfSeq(ctx, d.direct); err != nil {
 			return 0, err

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is a small file system in memory that a process keeps its state on, so that it can be full. It is not mounted
-// anywhere: processes reach it through this process's descriptor, and it goes when this process ends, however it ends.
+// disk is a small in-memory file system for a process's state, so that it can be full. It is not mounted anywhere:
+// processes reach it through this process's descriptor, and it disappears when this process ends, however that happens.
 type disk struct{ root *os.File }
 
-// newDisk makes one. It takes root's rights.
+// newDisk creates a disk. It requires root.
 func newDisk(bytes int64) (*disk, error) {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -4,7 +4,7 @@ package chaos
 
 import "errors"
 
-// disk is a file system of its own, which only Linux has an easy way to make.
+// disk is not available: only Linux has an easy way to create one.
 type disk struct{}
 
 func newDisk(int64) (*disk, error) {

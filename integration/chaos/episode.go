@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// strikeTimeout bounds one fault with its end.
+	// strikeTimeout bounds one fault, its end included.
 	strikeTimeout = 4 * time.Minute
 	// checkTimeout bounds the oracle's reading.
 	checkTimeout = 5 * time.Minute
-	// tornPatience is how long a drain takes at most, if nothing is wrong.
+	// tornPatience is how long a drain takes at most, if no transaction is torn.
 	tornPatience = 40 * time.Second
 )
 
-// episode is what happens between two checks.
+// episode is the period between two checks.
 type episode struct {
 	number  int
 	faults  []*fault
 	missed  []*fault
 	events  int64 // folded, over all episodes so far
 	stall   time.Duration
-	drained time.Duration // how long the drain took
+	drained time.Duration // duration of the drain
 	took    time.Duration
 	torn    string // transactions that Kafka tore
 	diffs   oracle.Differences
 }
 
-// run is a run under way.
 type run struct {
 	opts   Options
 	begin  time.Time
@@ -44,7 +43,7 @@ type run struct {
 	acked  int64
 }
 
-// episode runs the load, has faults strike, waits until the lag is 0 and checks.
+// episode runs the load, injects faults, waits until the lag is 0, and checks.
 func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episode, error) {
 	e := &episode{number: number}
 	begin := time.Now()
@@ -67,7 +66,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	e.drained = time.Since(ended)
 	stall, backwards, sightings := r.watch.end()
 	e.stall = stall
-	if left != "" { // nothing can be compared then
+	if left != "" { // no comparison is possible
 		e.diffs.Add("L", "the lag did not go back to 0 within %v: %s", r.opts.DrainTimeout, left)
 		return e, nil
 	}
@@ -79,7 +78,7 @@ func (r *run) episode(ctx context.Context, number int, faults []*fault) (*episod
 	return e, err
 }
 
-// strike has the faults of each lane strike one after the other, all lanes at the same time.
+// strike injects the faults of each lane sequentially, with all lanes running concurrently.
 func (r *run) strike(ctx context.Context, e *episode, faults []*fault) error {
 	lanes := map[lane][]*fault{}
 	for _, f := range faults {
@@ -91,7 +90,7 @@ func (r *run) strike(ctx context.Context, e *episode, faults []*fault) error {
 		work.Go(func() {
 			for _, f := range lane {
 				if f.err = r.strikeOne(ctx, f); f.err != nil && !errors.Is(f.err, errMissed) {
-					return // and the episode counts for nothing
+					return // the episode is void
 				}
 			}
 		})
@@ -122,7 +121,7 @@ func (r *run) strikeOne(ctx context.Context, f *fault) error {
 	return err
 }
 
-// drainOrMend drains; if something stands still because Kafka tore a transaction, the named remedy mends it.
+// drainOrMend drains. If the system stalls because Kafka tore a transaction, it runs the action that kudos names.
 func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err error) {
 	left, err = r.drain(ctx, min(r.opts.DrainTimeout, tornPatience))
 	if err != nil || left == "" {
@@ -140,7 +139,7 @@ func (r *run) drainOrMend(ctx context.Context, e *episode) (left string, err err
 	return r.drain(ctx, r.opts.DrainTimeout)
 }
 
-// drain waits until all events are folded and all updates applied, and says what is left if time is up.
+// drain waits until all events are folded and all updates applied, and says what is left after the timeout.
 func (r *run) drain(ctx context.Context, timeout time.Duration) (left string, err error) {
 	for end := time.Now().Add(timeout); ; {
 		db := r.sys.database.Load().direct

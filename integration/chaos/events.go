@@ -17,7 +17,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// shape of the load: few people who change their minds about few posts, since what is to be tried is the changing.
+// shape of the load: few users who often change their reactions to few posts, since changes are what the run tests.
 func shape() dev.Shape {
 	s := dev.DefaultShape()
 	s.Posts, s.Users, s.NewUsersRate = 1500, 400, 0
@@ -27,7 +27,7 @@ func shape() dev.Shape {
 	return s
 }
 
-// generator makes the events of one writer.
+// generator generates the events of one client.
 type generator struct {
 	random     *rand.Rand
 	events     *dev.Generator
@@ -43,7 +43,7 @@ func newGenerator(o Options, stream uint64) *generator {
 	}
 }
 
-// next is the event that arrives at now. Now and then two contradict each other at the same time.
+// next returns the event that arrives at now. Occasionally it makes two contradictory events with the same time.
 func (g *generator) next(now time.Time) oracle.Event {
 	if n := len(g.again); n > 0 {
 		e := g.again[n-1]
@@ -61,14 +61,14 @@ func (g *generator) next(now time.Time) oracle.Event {
 	return e
 }
 
-// record is an event as it is written to likes, in one form or the other.
+// record encodes an event in one of its forms.
 func (g *generator) record(e oracle.Event) *kgo.Record {
 	rec := &kgo.Record{Key: strconv.AppendUint(nil, e.Post, 10)}
 	if g.random.IntN(10) == 0 {
 		rec.Value = eventJSON(e)
 		return rec
 	}
-	// cannot fail
+	// Marshal cannot fail.
 	rec.Value, _ = proto.Marshal(&kudosv1.LikeEvent{PostId: e.Post, UserId: e.User, Action: e.Action, TimeMs: e.TimeMs,
 		Region: []byte(e.Region)})
 	return rec
@@ -79,7 +79,6 @@ func eventJSON(e oracle.Event) []byte {
 		e.Action, e.TimeMs, strings.ToLower(e.Region))
 }
 
-// malformed makes records that can be no events, in all the ways there are.
 func (g *generator) malformed() *kgo.Record {
 	e := g.next(time.Now())
 	rec := g.record(e)
@@ -89,7 +88,7 @@ func (g *generator) malformed() *kgo.Record {
 	case 1:
 		rec.Value = []byte("{\"user_id\": 7, \"action\": \"LI")
 	case 2:
-		rec.Value = []byte{0x08, 0x80} // a number that is cut off
+		rec.Value = []byte{0x08, 0x80} // a truncated varint
 	case 3:
 		rec.Key = []byte("post")
 	case 4:
@@ -105,13 +104,13 @@ func (g *generator) malformed() *kgo.Record {
 	case 8:
 		rec.Value = fmt.Appendf(nil, `{"user_id":%q,"action":"LIKE"}`, "somebody")
 	case 9:
-		rec.Value = bytes.Repeat([]byte{0xff}, 1+g.random.IntN(64)) // no tag of Protobuf
+		rec.Value = bytes.Repeat([]byte{0xff}, 1+g.random.IntN(64)) // no valid Protobuf tag
 	}
 	return rec
 }
 
-// oversized makes records that are too large for an event; some are larger than a record batch may be, and get past the
-// broker because they are compressed.
+// oversized makes records that are too large for an event. Some exceed even the size limit of a record batch, which the
+// broker does not notice because they are compressed.
 func (g *generator) oversized() *kgo.Record {
 	rec := g.record(g.next(time.Now()))
 	size := 4097 + g.random.IntN(40_000)
@@ -123,14 +122,14 @@ func (g *generator) oversized() *kgo.Record {
 	return rec
 }
 
-// future makes events with times that have not come.
+// future makes events with a time in the future.
 func (g *generator) future() *kgo.Record {
 	e := g.next(time.Now())
 	e.TimeMs += []int64{61_000, 3_600_000, 86_400_000 * 365, math.MaxInt64 - e.TimeMs}[g.random.IntN(4)]
 	return g.record(e)
 }
 
-// astray makes a record for a partition that its post does not live in. Some pretend to have been forwarded already.
+// astray makes a misrouted record. Some claim to have been forwarded already.
 func (g *generator) astray() *kgo.Record {
 	e := g.next(time.Now())
 	rec := g.record(e)

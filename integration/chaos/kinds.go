@@ -10,15 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// kind is a kind of fault.
 type kind struct {
 	name string
-	// lane: faults of one lane strike one after the other, those of different lanes at the same time.
+	// lane: faults of one lane strike sequentially, those of different lanes concurrently.
 	lane lane
-	// strike does it, and undoes it. An error of missed is a fault that did not come about.
+	// strike injects the fault and undoes it. An error of missed means that the fault could not be injected.
 	strike func(context.Context, *fault) error
 	what   string // for the report
-	// possible is nil, or says whether this machine can do it.
+	// possible, unless nil, reports whether this machine supports the kind.
 	possible func(*system) bool
 }
 
@@ -32,7 +31,6 @@ const (
 	laneLoad
 )
 
-// fault is one fault of a kind.
 type fault struct {
 	kind   *kind
 	number int // seeds random
@@ -41,23 +39,21 @@ type fault struct {
 	load   *load
 
 	victim string           // for the log
-	shown  map[string]int64 // evidence, by what it is evidence of
+	shown  map[string]int64 // evidence of effects, counted by description
 	err    error            // of strike
 }
 
-// errMissed is a fault that could not be brought about, and is tried again later.
+// errMissed means that a fault could not be injected; it is tried again later.
 var errMissed = errors.New("the fault did not come about")
 
 func missed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errMissed, fmt.Sprintf(format, args...))
 }
 
-// between is a random time.
 func (f *fault) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(f.random.Int64N(int64(high-low)))
 }
 
-// on names the victim.
 func (f *fault) on(format string, args ...any) {
 	f.victim = fmt.Sprintf(format, args...)
 	f.sys.log.Info("fault", "kind", f.kind.name, "number", f.number, "on", f.victim)
@@ -66,7 +62,6 @@ func (f *fault) on(format string, args ...any) {
 // show adds evidence.
 func (f *fault) show(what string, n int64) { f.shown[what] += n }
 
-// allKinds are all kinds of fault.
 var allKinds = []*kind{
 	{"processor-kill", laneProcessors, onProcessor(killProcessor), "SIGKILL of a processor", nil},
 	{"processor-kill-all", laneProcessors, killAllProcessors, "SIGKILL of all processors at once", nil},
@@ -127,7 +122,7 @@ var allKinds = []*kind{
 		"a burst of events with times that have not come", nil},
 }
 
-// Kinds are the names of all kinds of fault.
+// Kinds returns the names of all kinds of fault.
 func Kinds() []string {
 	var names []string
 	for _, k := range allKinds {
@@ -136,8 +131,8 @@ func Kinds() []string {
 	return names
 }
 
-// deck deals the kinds of fault: each of them once, in random order, and then all of them again. So no kind comes much
-// more often than another, however few faults there are.
+// deck deals the kinds of fault: all of them once in random order, then all of them again. So each kind comes about
+// equally often, even with few faults.
 type deck struct {
 	random *rand.Rand
 	kinds  []*kind
@@ -149,7 +144,6 @@ func newDeck(seed uint64, kinds []*kind) *deck {
 	return &deck{random: rand.New(rand.NewPCG(seed, 0)), kinds: kinds}
 }
 
-// deal gives the next n faults.
 func (d *deck) deal(n int) []*fault {
 	var faults []*fault
 	for range n {
@@ -166,7 +160,7 @@ func (d *deck) deal(n int) []*fault {
 	return faults
 }
 
-// giveBack puts a fault that did not come about among the next ones.
+// giveBack puts the kind of a missed fault back into the deck.
 func (d *deck) giveBack(k *kind) {
 	d.left = append(d.left, k)
 	i := d.random.IntN(len(d.left))

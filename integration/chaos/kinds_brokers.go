@@ -13,10 +13,10 @@ import (
 	"kudos/schema"
 )
 
-// inSyncTimeout bounds the wait for all replicas to be back after a broker's fault.
+// inSyncTimeout bounds the wait for all replicas to be in sync after a broker fault.
 const inSyncTimeout = 2 * time.Minute
 
-// part is a part that a node can have: what it is called, and who has it at the moment for a partition of likes.
+// part is a role that a node can have: its name, and which node has it for a partition of likes.
 type part struct {
 	what   string
 	holder func(ctx context.Context, s *system, partition int32) (node int32, err error)
@@ -28,7 +28,7 @@ var (
 	controller  = part{"controllers", controllerOf}
 )
 
-// brokerFault does something to the node that has a certain part at the moment.
+// brokerFault applies do to the node that currently has a role.
 func brokerFault(do func(context.Context, *fault, *stack.Server) error, has part) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		partition := f.random.Int32N(f.sys.opts.Partitions)
@@ -76,7 +76,7 @@ func coordinatorOf(ctx context.Context, s *system, partition int32) (int32, erro
 	return c.NodeID, c.Err
 }
 
-// controllerOf asks for the leader of the metadata quorum: what clients are told is any broker.
+// controllerOf asks for the leader of the metadata quorum: the controller that clients see may be any broker.
 func controllerOf(ctx context.Context, s *system, _ int32) (int32, error) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	t := kmsg.NewDescribeQuorumRequestTopic()
@@ -99,13 +99,13 @@ func killNode(ctx context.Context, f *fault, node *stack.Server) error {
 	if err := node.Kill(); err != nil {
 		return err
 	}
-	// See torn.go. With all brokers killed nobody could take over; there it is left to chance.
+	// See torn.go. If all brokers are killed, no other can take over, and tearing is left to chance.
 	err := waitUntil(ctx, inSyncTimeout, "others to take over from "+node.String(),
 		func() bool { return !f.sys.leads(ctx, node) })
 	return errors.Join(err, wait(ctx, f.between(0, 2*time.Second)), node.Start(ctx))
 }
 
-// leads tells whether a node leads anything, as the others see it, or whether they cannot be asked.
+// leads reports whether a node leads any partition, according to the others. It is true if they cannot be asked.
 func (s *system) leads(ctx context.Context, node *stack.Server) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -120,7 +120,7 @@ func (s *system) leads(ctx context.Context, node *stack.Server) bool {
 	return found
 }
 
-// pauseNode lasts now less, now longer than the broker's session, after which others take its place.
+// pauseNode pauses a node, shorter or longer than its broker session; when that expires, others replace it.
 func pauseNode(ctx context.Context, f *fault, node *stack.Server) error {
 	d := f.between(500*time.Millisecond, 9*time.Second)
 	f.on("%v for %v", node, d.Round(time.Millisecond))

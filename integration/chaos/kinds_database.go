@@ -41,7 +41,7 @@ func failover(ctx context.Context, f *fault) error {
 	return nil
 }
 
-// lockRows holds locks as a forgotten session would: on the counts of popular posts, or on positions.
+// lockRows holds locks like a forgotten session: on the counts of popular posts, or on positions.
 func lockRows(ctx context.Context, f *fault) error {
 	db := f.sys.database.Load().direct
 	query := "SELECT post_id FROM like_count WHERE post_id <= 200 FOR UPDATE"
@@ -65,7 +65,7 @@ func lockRows(ctx context.Context, f *fault) error {
 		err := db.QueryRowContext(asking,
 			"SELECT COUNT(DISTINCT requesting_trx_id) FROM information_schema.innodb_lock_waits").Scan(&n)
 		cancel()
-		if err == nil { // otherwise it is down meanwhile
+		if err == nil { // otherwise MySQL is down
 			waited = max(waited, n)
 		}
 		if err := wait(ctx, 100*time.Millisecond); err != nil {
@@ -79,8 +79,8 @@ func lockRows(ctx context.Context, f *fault) error {
 	return nil
 }
 
-// loseReplies breaks connections at the worst of moments: the server has committed and has answered, and the processor
-// does not know.
+// loseReplies breaks connections at the worst moment: the server has committed and replied, and the processor does not
+// know it.
 func loseReplies(ctx context.Context, f *fault) error {
 	n := 1 + f.random.Int64N(4)
 	f.on("%d COMMITs", n)
@@ -90,7 +90,7 @@ func loseReplies(ctx context.Context, f *fault) error {
 			return mysqlproxy.Verdict{}
 		}
 		return mysqlproxy.CutAfter(func(ok bool) {
-			if ok { // otherwise it is just a connection that breaks
+			if ok { // otherwise the connection just breaks
 				lost.Add(1)
 			}
 		})

@@ -15,11 +15,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// weather is what a network may do: toxics, for how long, and what shows that it does.
+// weather is a network disturbance: toxics, their duration, and how to recognize their effect.
 type weather struct {
 	toxics []toxic
 	d      time.Duration
-	// slow is how long an answer takes at least; never: there is none. Both 0: connections are cut.
+	// slow is the minimum response time; never: there is no response. Both zero: connections are closed.
 	slow  time.Duration
 	never bool
 }
@@ -33,7 +33,7 @@ func latency(f *fault) weather {
 	}
 }
 
-// reset ends connections, at once or after some more bytes: in the middle of a message, most of the time.
+// reset ends connections, immediately or after some more bytes: mostly in the middle of a message.
 func reset(f *fault) weather {
 	t := toxic{Type: "reset_peer", Stream: f.direction(), Attributes: map[string]any{"timeout": f.random.IntN(300)}}
 	if f.random.IntN(2) == 0 {
@@ -43,7 +43,7 @@ func reset(f *fault) weather {
 	return weather{toxics: []toxic{t}, d: f.between(700*time.Millisecond, 3*time.Second)}
 }
 
-// silence loses what is sent in one direction, or in both.
+// silence drops what is sent in one direction, or in both.
 func silence(f *fault) weather {
 	lost := func(stream string) toxic {
 		return toxic{Type: "timeout", Stream: stream, Attributes: map[string]any{"timeout": 0}}
@@ -68,7 +68,7 @@ func mysqlNetwork(make func(*fault) weather) func(context.Context, *fault) error
 	}
 }
 
-// kafkaNetwork strikes one broker's connections, or those of all.
+// kafkaNetwork disturbs the connections of one broker, or of all.
 func kafkaNetwork(make func(*fault) weather) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		brokers := f.sys.network.brokers
@@ -80,8 +80,8 @@ func kafkaNetwork(make func(*fault) weather) func(context.Context, *fault) error
 	}
 }
 
-// weather disturbs connections that are there, and looks whether they are disturbed: they are gone, or an answer that
-// takes the same way is late or does not come.
+// weather disturbs existing connections and verifies the effect: they are closed, or a response on the same path is
+// late or missing.
 func (f *fault) weather(
 	ctx context.Context, w weather, ask func(context.Context, string) error, proxies ...*toxiproxy.Proxy,
 ) error {
@@ -141,7 +141,7 @@ func hasSockets(*system) bool {
 	return err == nil
 }
 
-// connectedTo are the clients that are connected to an address of this machine, by their ports.
+// connectedTo returns the clients connected to a local address, by port.
 func connectedTo(address string) (map[string]bool, error) {
 	server, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -163,7 +163,6 @@ func connectedTo(address string) (map[string]bool, error) {
 	return clients, nil
 }
 
-// askBroker waits for the answer to a question.
 func askBroker(ctx context.Context, address string) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.DisableClientMetrics(), kgo.RequestRetries(0))
 	if err != nil {
@@ -173,8 +172,8 @@ func askBroker(ctx context.Context, address string) error {
 	return cl.Ping(ctx)
 }
 
-// askMySQL waits for a server's greeting, with which each connection begins; upstream nothing goes before that, so it
-// sends something that is no answer, and waits for the complaint.
+// askMySQL waits for the server's greeting, which starts each connection. The client sends nothing before it, so to
+// test the upstream direction askMySQL then sends an invalid reply and waits for the error.
 func askMySQL(ctx context.Context, address string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)

@@ -13,11 +13,11 @@ import (
 	"kudos/schema"
 )
 
-// atWorkTimeout bounds the wait for a processor that was started to have partitions: one that has none would hardly
-// notice what is done to it.
+// atWorkTimeout bounds the wait for a started processor to have partitions: without any, a fault would hardly affect
+// it.
 const atWorkTimeout = 25 * time.Second
 
-// onProcessor strikes one of the processors, which is at work, and which nobody else disturbs meanwhile.
+// onProcessor strikes a processor that has partitions, and locks out other faults meanwhile.
 func onProcessor(strike func(context.Context, *fault, *unit) error) func(context.Context, *fault) error {
 	return func(ctx context.Context, f *fault) error {
 		u := f.sys.processors[f.random.IntN(len(f.sys.processors))]
@@ -94,7 +94,7 @@ func stopProcessor(ctx context.Context, f *fault, u *unit) error {
 	return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
 }
 
-// rebalanceStorm has guests come and go before the group has settled.
+// rebalanceStorm starts and ends guests before the group has settled.
 func rebalanceStorm(ctx context.Context, f *fault) error {
 	n := 2 + f.random.IntN(4)
 	f.on("%d comings and goings of guests", n)
@@ -128,7 +128,7 @@ func rebalanceStorm(ctx context.Context, f *fault) error {
 	return nil
 }
 
-// assignments is how often processors were assigned partitions so far.
+// assignments is how often processors have been assigned partitions.
 func (s *system) assignments() (n int) {
 	for _, u := range slices.Concat(s.processors, s.guests) {
 		n += strings.Count(u.logSince(0), assigned)
@@ -138,13 +138,13 @@ func (s *system) assignments() (n int) {
 
 const (
 	zombieTries = 60
-	// fencedSoon bounds the time until a zombie that was woken gives its partition up.
+	// fencedSoon bounds the time until a resumed zombie gives up its partition.
 	fencedSoon = 20 * time.Second
 	gaveUp     = "gave the partition up"
 )
 
-// zombie stops a processor within a transaction, leaves it until somebody else has taken that transaction's partition
-// over, and lets it go on: what it then sends must be refused, and its log must say so.
+// zombie pauses a processor within a transaction until another owns the transaction's partition, and resumes it: what
+// it then sends must be rejected, and its log must say so.
 func zombie(ctx context.Context, f *fault, u *unit) error {
 	var id string
 	for try := 0; id == ""; try++ {
@@ -180,7 +180,7 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 	if err != nil {
 		return missed("%v", err)
 	}
-	// Refused in the very transaction in which it was stopped: Kafka, not the group, told it.
+	// It must be rejected in the very transaction in which it was paused: then Kafka fenced it, not the group.
 	inIt := "in a transaction of " + id
 	refusal := func() string {
 		for line := range strings.Lines(u.logSince(size)) {
@@ -201,13 +201,13 @@ func zombie(ctx context.Context, f *fault, u *unit) error {
 	return nil
 }
 
-// producerState is a transactional id's producer on the broker.
+// producerState is the broker's producer state of a transactional id.
 type producerState struct {
 	id    int64
 	epoch int16
 }
 
-// epoch is what a new owner of a transactional id changes.
+// epoch returns what changes when a transactional id gets a new owner.
 func (s *system) epoch(ctx context.Context, id string) (producerState, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -219,7 +219,7 @@ func (s *system) epoch(ctx context.Context, id string) (producerState, error) {
 	return producerState{t.ProducerID, t.ProducerEpoch}, t.Err
 }
 
-// openFor finds a transaction of the fold that stays open, without any progress, for a while: "" if there is none.
+// openFor finds a transaction of the fold that stays open for a duration, "" if there is none.
 func (s *system) openFor(ctx context.Context, d time.Duration) (string, error) {
 	first, err := s.open(ctx)
 	if err != nil || len(first) == 0 {
@@ -237,7 +237,7 @@ func (s *system) openFor(ctx context.Context, d time.Duration) (string, error) {
 	return "", err
 }
 
-// open are the fold's transactions that are under way, and since when.
+// open returns the fold's open transactions, with their start times.
 func (s *system) open(ctx context.Context) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -16,8 +16,8 @@ func hasDisks(s *system) bool {
 	return !slices.ContainsFunc(s.processors, func(u *unit) bool { return u.disk == nil })
 }
 
-// fillDisk leaves no space for a processor's state. Guests come and go meanwhile, so that stores are closed, which
-// writes, and opened.
+// fillDisk fills the disk of a processor's state. A guest starts and dies meanwhile, so that stores are closed, which
+// writes to disk, and opened.
 func fillDisk(ctx context.Context, f *fault, u *unit) error {
 	d := f.between(2*time.Second, 6*time.Second)
 	f.on("%v for %v", u, d.Round(time.Millisecond))
@@ -42,10 +42,9 @@ func fillDisk(ctx context.Context, f *fault, u *unit) error {
 	return nil
 }
 
-// noticeTimeout bounds the wait for a processor to notice what was done to its state.
+// noticeTimeout bounds the wait for a processor to notice the damage to its state.
 const noticeTimeout = 6 * time.Second
 
-// fill writes until there is no space left.
 func fill(path string) (written int64, err error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -56,7 +55,7 @@ func fill(path string) (written int64, err error) {
 		n, err := file.Write(block)
 		written += int64(n)
 		if err != nil {
-			block = block[:len(block)/2] // the last bytes, too
+			block = block[:len(block)/2] // down to the last byte
 		}
 	}
 	if written == 0 {
@@ -65,19 +64,19 @@ func fill(path string) (written int64, err error) {
 	return written, nil
 }
 
-// stateFiles are a processor's files of local state; only those of tables if tables is set, which hold the data.
+// stateFiles lists the files of a processor's local state; with tables only the tables, which contain the data.
 func (u *unit) stateFiles(tables bool) (files []string) {
 	_ = filepath.WalkDir(u.state, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() && e.Name() != "LOCK" && (!tables || filepath.Ext(path) == ".sst") {
 			files = append(files, path)
 		}
-		return nil // what went away while we looked is not there
+		return nil // ignore what disappeared meanwhile
 	})
 	return files
 }
 
-// corruptState overwrites bytes in a processor's files, or cuts them off: of one that was stopped in order, so that all
-// is in the files, or of one that runs.
+// corruptState overwrites or truncates a processor's files: of a running processor, or of one that was shut down
+// gracefully, so that the files are complete.
 func corruptState(ctx context.Context, f *fault, u *unit) error {
 	running := f.random.IntN(3) == 0
 	if !running {
@@ -101,8 +100,8 @@ func corruptState(ctx context.Context, f *fault, u *unit) error {
 	return f.noticed(ctx, u, running, size)
 }
 
-// noticed has a processor find out what was done to its files: it says so in its log. One that runs may not look at
-// them; then it has to start again.
+// noticed waits until a processor logs that it has detected the damage. A running processor may not read the files;
+// then it is restarted.
 func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) error {
 	texts := []string{"local state is not usable", "local state is corrupted", "corrupted local state", "local state: ",
 		"local state is opened again", "local state in"}
@@ -121,7 +120,7 @@ func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) 
 		if err := u.tells(ctx, u.begin.Load(), atWorkTimeout, assigned); err != nil {
 			return missed("%v", err)
 		}
-		if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may be others now
+		if err := u.tells(ctx, size, noticeTimeout, texts...); err != nil { // its partitions may have changed
 			return missed("%v", err)
 		}
 	}
@@ -129,7 +128,7 @@ func (f *fault) noticed(ctx context.Context, u *unit, running bool, size int64) 
 	return nil
 }
 
-// damage overwrites a few places in a file, or cuts its end off.
+// damage overwrites a few places in a file, or truncates it.
 func (f *fault) damage(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -159,7 +158,7 @@ func (f *fault) damage(path string) error {
 	return nil
 }
 
-// deleteState takes a processor's files away: all of them or some, while it is dead or runs.
+// deleteState deletes a processor's files: all or some, while it is stopped or running.
 func deleteState(ctx context.Context, f *fault, u *unit) error {
 	running, all := f.random.IntN(3) == 0, f.random.IntN(2) == 0
 	f.on("%v, running: %v, all: %v", u, running, all)
@@ -179,7 +178,7 @@ func deleteState(ctx context.Context, f *fault, u *unit) error {
 			struck++
 		}
 	}
-	if all { // what a running processor makes as we go may stay
+	if all { // files that a running processor has just created may stay
 		if err := os.RemoveAll(u.state); err != nil && !running {
 			return err
 		}
@@ -188,7 +187,7 @@ func deleteState(ctx context.Context, f *fault, u *unit) error {
 	switch {
 	case struck == 0:
 		return errors.Join(u.restore(ctx), missed("there were no files"))
-	case all && !running: // nothing is there to be noticed
+	case all && !running: // nothing is left to notice
 		return errors.Join(wait(ctx, f.between(0, 2*time.Second)), u.Start(ctx))
 	}
 	return f.noticed(ctx, u, running, size)

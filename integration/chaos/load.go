@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// flushTimeout bounds the wait for what is on its way to Kafka when the load stops.
+	// flushTimeout bounds the wait for records in flight when the load stops.
 	flushTimeout = 90 * time.Second
-	// httpShare is one in so many events that come over HTTP, httpBatch how many at a time.
+	// httpShare: one in this many events is sent over HTTP, in batches of httpBatch.
 	httpShare = 10
 	httpBatch = 100
-	// beat is how often writers write.
+	// beat is the write interval.
 	beat = 20 * time.Millisecond
 )
 
-// load are the writers: an upstream service that writes to Kafka, and a client of the producer. They remember what they
-// were told Kafka has.
+// load consists of the writers: an upstream service that writes to Kafka, and a client of the producer. They record
+// what was acknowledged to them.
 type load struct {
 	s      *system
 	direct *generator
@@ -36,8 +36,8 @@ type load struct {
 	client *kgo.Client
 	http   *http.Client
 
-	failed  atomic.Int64 // events that were not acknowledged; they may be in the log or not
-	refused atomic.Int64 // HTTP requests that were not answered well so far
+	failed  atomic.Int64 // events without an acknowledgment, which may or may not be in the log
+	refused atomic.Int64 // failed HTTP requests so far
 	mu      struct {
 		sync.Mutex
 		acks []oracle.Ack
@@ -50,7 +50,7 @@ func newLoad(s *system) (*load, error) {
 		http: &http.Client{Timeout: 15 * time.Second}}, err
 }
 
-// writer makes a client that writes to likes past the proxies, as any franz-go client would.
+// writer returns a client that writes to likes, bypassing the proxies, with franz-go's defaults.
 func (s *system) writer(batchBytes int32, opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(s.kafka.Brokers()...), kgo.DefaultProduceTopic("likes"), kgo.DisableClientMetrics(),
@@ -64,7 +64,7 @@ func (l *load) close() {
 	l.http.CloseIdleConnections()
 }
 
-// run writes until ctx ends, and returns when the fate of all that was written is known.
+// run writes until ctx ends, and returns when the outcome of every write is known.
 func (l *load) run(ctx context.Context) error {
 	var writers sync.WaitGroup
 	writers.Go(func() { l.writeDirect(ctx) })
@@ -78,7 +78,7 @@ func (l *load) run(ctx context.Context) error {
 	return nil
 }
 
-// writeDirect writes at the set rate; what Kafka does not take in time comes later, but never in one heap.
+// writeDirect writes at the configured rate. It catches up on what Kafka blocked, but never more than a second's worth.
 func (l *load) writeDirect(ctx context.Context) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
@@ -98,8 +98,7 @@ func (l *load) writeDirect(ctx context.Context) {
 	}
 }
 
-// produce hands a record to a client. It waits for room with ctx, but then for the outcome without: a record whose
-// context ends may still be on its way.
+// produce passes a record to a client, without ctx: a record whose context ends may still be in flight.
 func (l *load) produce(ctx context.Context, cl *kgo.Client, rec *kgo.Record) {
 	cl.Produce(context.WithoutCancel(ctx), rec, func(rec *kgo.Record, err error) {
 		if err != nil {
@@ -110,7 +109,7 @@ func (l *load) produce(ctx context.Context, cl *kgo.Client, rec *kgo.Record) {
 	})
 }
 
-// burst writes n records of a special kind, and returns how many of them Kafka has.
+// burst writes n special records, and returns how many of them Kafka acknowledged.
 func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts ...kgo.Opt) (int, error) {
 	cl, err := l.s.writer(900_000, opts...)
 	if err != nil {
@@ -131,7 +130,7 @@ func (l *load) burst(ctx context.Context, n int, next func() *kgo.Record, opts .
 			taken++
 			l.acknowledge(ackOf(rec))
 		})
-		if len(rec.Value) > 4096 { // batches of these are not to be too large for the topic
+		if len(rec.Value) > 4096 { // otherwise a batch of these might exceed the topic's limit
 			if err := cl.Flush(ctx); err != nil {
 				return taken, err
 			}
@@ -158,7 +157,7 @@ func (l *load) acknowledge(acks ...oracle.Ack) {
 	l.mu.acks = append(l.mu.acks, acks...)
 }
 
-// writeHTTP sends batches to the producer, one after the other.
+// writeHTTP sends batches to the producer, one after another.
 func (l *load) writeHTTP(ctx context.Context) {
 	every := time.Duration(float64(time.Second) * httpBatch * httpShare / float64(l.s.opts.Rate))
 	tick := time.NewTicker(every)
@@ -187,7 +186,7 @@ func (l *load) writeHTTP(ctx context.Context) {
 	}
 }
 
-// post sends a batch; the lines that the answer gives a place are acknowledged, whatever it says of the others.
+// post sends a batch. The lines that the response gives an offset are acknowledged, whatever it says about the others.
 func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, error) {
 	var body bytes.Buffer
 	for _, e := range events {
@@ -206,7 +205,7 @@ func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, e
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, err // an answer that is cut off acknowledges nothing
+		return nil, err // a truncated response acknowledges nothing
 	}
 	var answer struct {
 		Lines []struct {
@@ -231,7 +230,7 @@ func (l *load) post(ctx context.Context, events []oracle.Event) ([]oracle.Ack, e
 	return acks, nil
 }
 
-// acknowledged hands over what was acknowledged since the last call.
+// acknowledged returns what was acknowledged since the last call.
 func (l *load) acknowledged() []oracle.Ack {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +242,7 @@ func (l *load) acknowledged() []oracle.Ack {
 // burstTimeout bounds the writing of a burst; brokers may be down meanwhile.
 const burstTimeout = time.Minute
 
-// loadFault has the load bring a burst of records of a special kind: at least some, and fewer than so many more.
+// loadFault writes a burst of at least `least`, and fewer than `least+more`, special records.
 func loadFault(
 	what string, least, more int, next func(*generator) *kgo.Record, opts ...kgo.Opt,
 ) func(context.Context, *fault) error {

@@ -18,8 +18,8 @@ import (
 // healTimeout bounds the removal of a toxic from a proxy.
 const healTimeout = 30 * time.Second
 
-// network is what lies between our processes and the servers: a proxy in front of each broker, and two in front of
-// MySQL: the first can lose the reply to a COMMIT, the second follows the primary.
+// network is the network between kudos and the servers: a proxy in front of each broker, and two in front of MySQL: the
+// first can lose the reply to a COMMIT, the second follows the primary.
 //
 //	kudos ──► toxiproxy ──► broker             kudos ──► mysqlproxy ──► toxiproxy ──► primary
 type network struct {
@@ -28,7 +28,7 @@ type network struct {
 	commits *mysqlproxy.Proxy
 }
 
-// start starts the proxies, those of MySQL at addresses that reserve gives. close it after an error, too.
+// start starts the proxies, those of MySQL at addresses from reserve. Call close even after an error.
 func (n *network) start(fronts []stack.Front, primary string, reserve func() (string, error)) error {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	for _, f := range fronts {
@@ -56,7 +56,6 @@ func (n *network) start(fronts []stack.Front, primary string, reserve func() (st
 	return nil
 }
 
-// brokerList is where our processes find Kafka.
 func (n *network) brokerList() []string {
 	var list []string
 	for _, p := range n.brokers {
@@ -65,7 +64,7 @@ func (n *network) brokerList() []string {
 	return list
 }
 
-// pointMySQLTo cuts all connections to the old primary; new ones go to the new one.
+// pointMySQLTo closes all connections to the old primary; later ones go to the new primary.
 func (n *network) pointMySQLTo(primary string) error {
 	return n.mysql.Update(&toxiproxy.Proxy{Listen: n.mysql.Listen, Upstream: primary, Enabled: true})
 }
@@ -83,7 +82,7 @@ func (n *network) close() error {
 	return nil
 }
 
-// toxic is one way to disturb a connection, as toxiproxy takes it.
+// toxic is a disturbance of connections, in toxiproxy's format.
 type toxic struct {
 	Type       string         `json:"type"`
 	Name       string         `json:"name"`
@@ -93,8 +92,8 @@ type toxic struct {
 
 func (t toxic) String() string { return fmt.Sprintf("%s %s %v", t.Type, t.Stream, t.Attributes) }
 
-// disturb adds toxics to proxies; heal takes them out again. Connections that lost bytes are cut then: they would never
-// come to an end by themselves.
+// disturb adds toxics to proxies; heal removes them. heal also closes all connections: those that lost bytes would hang
+// forever.
 func disturb(proxies []*toxiproxy.Proxy, toxics ...toxic) (heal func() error, err error) {
 	heal = func() error {
 		var errs []error
@@ -118,10 +117,10 @@ func disturb(proxies []*toxiproxy.Proxy, toxics ...toxic) (heal func() error, er
 	return heal, nil
 }
 
-// healProxy cuts all connections, takes all toxics out and goes on.
+// healProxy closes all connections, removes all toxics and restarts the proxy.
 func healProxy(p *toxiproxy.Proxy) error {
 	done := make(chan error, 1)
-	go func() { // ends at the latest when the proxy's connections have
+	go func() { // ends once the proxy's connections have ended
 		p.Stop()
 		p.Toxics.ResetToxics(context.Background())
 		done <- p.Start()

@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// Report is what a run came to.
+// Report is the result of a run.
 type Report struct {
 	Seed     uint64 `json:"seed"`
 	Faults   int    `json:"faults"`
 	Episodes int    `json:"episodes"`
-	// Events are the records of likes that were folded and compared, Acknowledged those of them that writers had been
-	// told Kafka has, Unanswered those whose writers got no answer or an error.
+	// Events are the records of likes that were folded and compared. Acknowledged are those that Kafka acknowledged to
+	// the writers; Unanswered are the writes that got no response or an error.
 	Events       int64 `json:"events"`
 	Acknowledged int64 `json:"acknowledged"`
 	Unanswered   int64 `json:"unanswered"`
 	Differences  int   `json:"differences"`
-	// Told are the first of the differences, in words.
+	// Told are the first differences, in words.
 	Told []string `json:"told,omitempty"`
-	// LongestStallSeconds is the longest time that a partition's counts in MySQL stood still while events came in, the
-	// fault's own time included. LongestDrainSeconds is the longest time from the last event to lag 0.
+	// LongestStallSeconds is the longest time without progress of a partition's counts in MySQL while events arrived,
+	// including the duration of the fault. LongestDrainSeconds is the longest time from the last event to lag 0.
 	LongestStallSeconds float64      `json:"longest_stall_seconds"`
 	LongestDrainSeconds float64      `json:"longest_drain_seconds"`
 	Kinds               []KindReport `json:"kinds"`
-	// Evidence is what the faults did, counted.
+	// Evidence counts the effects of the faults.
 	Evidence map[string]int64 `json:"evidence"`
 	// Torn are transactions that Kafka itself committed in one partition and aborted in another. The partition parked,
-	// and was mended by the remedy that it named.
+	// and was repaired by the action that kudos named.
 	Torn []string `json:"torn_by_kafka,omitempty"`
-	// UnexpectedExits are processes of kudos that ended though nobody ended them.
+	// UnexpectedExits are the kudos processes that exited by themselves.
 	UnexpectedExits int     `json:"unexpected_exits"`
 	Seconds         float64 `json:"seconds"`
 	// What ran.
@@ -41,14 +41,14 @@ type Report struct {
 	Partitions int32 `json:"partitions"`
 }
 
-// KindReport is a kind of fault in it.
+// KindReport is the report of one kind of fault.
 type KindReport struct {
 	Name   string `json:"name"`
 	What   string `json:"what"`
 	Faults int    `json:"faults"`
-	// Missed did not come about, and do not count.
+	// Missed faults could not be injected, and do not count.
 	Missed int `json:"missed"`
-	// LongestStallSeconds is that of the episodes in which it struck, beside other faults.
+	// LongestStallSeconds is that of the kind's episodes, which have other faults too.
 	LongestStallSeconds float64 `json:"longest_stall_seconds"`
 }
 
@@ -61,7 +61,6 @@ func newReport(o Options, chosen []*kind) *Report {
 	return r
 }
 
-// add takes an episode in.
 func (r *Report) add(e *episode) {
 	r.Episodes++
 	r.Events = max(r.Events, e.events)
@@ -86,7 +85,7 @@ func (r *Report) add(e *episode) {
 	}
 }
 
-// finish takes in what is counted over the whole run.
+// finish sets what is counted over the whole run.
 func (r *Report) finish(run *run) {
 	r.Unanswered = run.load.failed.Load()
 	r.Acknowledged = run.acked
@@ -100,12 +99,12 @@ func (r *Report) kind(f *fault) *KindReport {
 	return &r.Kinds[i]
 }
 
-// Line is the run in one line.
+// Line is a one-line summary.
 func (r *Report) Line() string {
 	return fmt.Sprintf("faults %d events %d differences %d", r.Faults, r.Events, r.Differences)
 }
 
-// WriteTable writes the report for people, in Markdown.
+// WriteTable writes the report in Markdown.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | what | faults | longest stall |\n|---|---|---:|---:|\n")

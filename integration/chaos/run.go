@@ -1,13 +1,13 @@
-// Package chaos runs the whole system on real servers and breaks them: three Kafka brokers (replication 3, two in
-// sync), MariaDB with a replica, several `kudos processor` and a `kudos producer`, with proxies between, and writers
-// that remember what was acknowledged to them.
+// Package chaos runs the whole system on real servers and injects faults: three Kafka brokers (replication factor 3,
+// min.insync.replicas 2), MariaDB with a replica, several `kudos processor` and a `kudos producer`, proxies between
+// them, and writers that record what was acknowledged.
 //
-// In go how many faults and a seed; out comes a Report. The run is made of episodes: load runs, faults of several kinds
-// strike and end, the load stops, the lag goes back to 0, and package oracle compares. The servers live through all of
-// the episodes. Which faults strike, in which order and with which victims follows from the seed; when exactly, and how
-// the parts meet it, does not: these are real processes.
+// Given the number of faults and a seed, Run returns a Report. A run consists of episodes: the load runs, faults of
+// several kinds strike and end, the load stops, the lag drops to 0, and package oracle compares. The servers keep
+// running through all episodes. The seed determines which faults strike, in which order and on which victims; the exact
+// timing and interleaving vary, since these are real processes.
 //
-// Run goes from episode to episode (episode.go); kinds.go lists what strikes, and kinds_*.go is what each does.
+// run.go and episode.go control the run; kinds.go lists the kinds of fault, which kinds_*.go implement.
 package chaos
 
 import (
@@ -24,34 +24,34 @@ import (
 	"kudos/integration/oracle"
 )
 
-// Options of a run.
+// Options configure a run.
 type Options struct {
 	// Program is the path of the kudos binary.
 	Program string
-	// Faults is how many must have struck before the run ends.
+	// Faults is how many faults must have struck before the run ends.
 	Faults int
-	// For is after how long the run ends even so, with the episode that is under way; 0: never.
+	// For ends the run earlier, after the episode in which it elapses; 0: no limit.
 	For time.Duration
-	// Enough, if not nil, ends the run with the episode that is under way when it is closed.
+	// Enough, if not nil, ends the run after the current episode when it is closed.
 	Enough <-chan struct{}
-	// Seed decides which faults strike, and on whom.
+	// Seed determines the faults and their victims.
 	Seed uint64
-	// Kinds are the kinds of fault to take; none: all that this machine can do.
+	// Kinds are the kinds of fault to inject; none: all that this machine supports.
 	Kinds []string
-	// FaultsPerEpisode are dealt between two checks.
+	// FaultsPerEpisode is how many faults strike between two checks.
 	FaultsPerEpisode int
-	// Rate of the load, in events a second.
+	// Rate of the load, in events per second.
 	Rate int
-	// Partitions of the topics, Processors that share them.
+	// Partitions of the topics, and Processors that share them.
 	Partitions int32
 	Processors int
-	// DrainTimeout bounds the wait for the lag to go back to 0.
+	// DrainTimeout bounds the wait for the lag to drop to 0.
 	DrainTimeout time.Duration
-	// Dir is where data and logs go; it must exist. They stay there if the run fails.
+	// Dir is the directory of data and logs; it must exist. They are kept if the run fails.
 	Dir string
-	// Progress, if not nil, gets the report as it is after each episode.
+	// Progress, if not nil, is called with the report after each episode.
 	Progress func(*Report) error
-	// Out gets a line an episode, Log what happens in between.
+	// Out gets a line per episode, Log the events in between.
 	Out io.Writer
 	Log *slog.Logger
 }
@@ -64,7 +64,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns all errors in the options.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Program == "" || o.Dir == "" {
@@ -83,13 +83,13 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Run starts everything, has faults strike until there were enough of them, and ends everything. Differences are in the
-// report, not an error; after an episode that has some, the run ends. An error is a run that could not go on.
+// Run starts everything, injects faults until there are enough, and shuts everything down. Differences are in the
+// report and not an error; an episode with differences is the last one. An error means that the run could not continue.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	begin := time.Now() // servers take their time, too
+	begin := time.Now() // including the start of the servers
 	sys, err := startSystem(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
@@ -132,10 +132,9 @@ func (r *run) all(ctx context.Context) (_ *Report, err error) {
 	return report, nil
 }
 
-// enough tells whether the run is to end.
 func (r *run) enough(report *Report) bool {
 	select {
-	case <-r.opts.Enough: // never, if nil
+	case <-r.opts.Enough: // blocks forever if nil
 		return true
 	default:
 		late := r.opts.For > 0 && time.Since(r.begin) >= r.opts.For
@@ -143,7 +142,7 @@ func (r *run) enough(report *Report) bool {
 	}
 }
 
-// next runs an episode and takes it into the report; one that could not be finished counts for nothing.
+// next runs an episode and adds it to the report, unless it fails.
 func (r *run) next(ctx context.Context, report *Report) error {
 	n := min(r.opts.FaultsPerEpisode, r.opts.Faults-report.Faults)
 	e, err := r.episode(ctx, report.Episodes+1, r.deck.deal(n))
@@ -165,7 +164,6 @@ func (r *run) next(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// chosen are the kinds of fault to deal.
 func (r *run) chosen() []*kind {
 	var chosen []*kind
 	for _, k := range allKinds {
@@ -180,7 +178,6 @@ func (r *run) chosen() []*kind {
 	return chosen
 }
 
-// line tells of an episode.
 func (e *episode) line() string {
 	var names []string
 	for _, f := range e.faults {

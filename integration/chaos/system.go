@@ -20,19 +20,18 @@ import (
 )
 
 const (
-	// sessionTimeout is how soon the group misses a processor, transactionTimeout how long Kafka keeps a transaction
-	// whose owner is gone without a successor.
+	// sessionTimeout is the processors' session timeout in the group; transactionTimeout is when Kafka aborts a
+	// transaction whose owner died without a successor.
 	sessionTimeout     = 3 * time.Second
 	transactionTimeout = 10 * time.Second
-	// diskBytes is more than the state ever takes, and little enough to be filled at once.
+	// diskBytes exceeds the size of any state, and is small enough to be filled quickly.
 	diskBytes = 512 << 20
 	// startTimeout bounds the first start of the processors.
 	startTimeout = time.Minute
-	// guests are the processors that come and go in a rebalance storm.
+	// guests is the number of processors that come and go in a rebalance storm.
 	guests = 2
 )
 
-// system is everything that runs.
 type system struct {
 	opts       Options
 	log        *slog.Logger
@@ -44,12 +43,12 @@ type system struct {
 	producer   *unit
 	http       string
 
-	client *kgo.Client // past all proxies
+	client *kgo.Client // bypasses all proxies
 	admin  *kadm.Client
-	ends   []func() error // of what was started, in that order
+	ends   []func() error // cleanup, in order of the starts
 }
 
-// startSystem starts all but the load.
+// startSystem starts everything except the load.
 func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	s := &system{opts: o, log: o.Log}
 	defer func() {
@@ -93,7 +92,7 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
-	for _, u := range s.processors { // or the first faults would strike nothing
+	for _, u := range s.processors { // otherwise the first faults would have no effect
 		if err := u.tells(ctx, 0, startTimeout, assigned); err != nil {
 			return nil, err
 		}
@@ -101,14 +100,13 @@ func startSystem(ctx context.Context, o Options) (_ *system, err error) {
 	return s, nil
 }
 
-// prepare makes topics and tables.
 func (s *system) prepare(ctx context.Context, primary *stack.Database) error {
 	err := s.kudos(ctx, "topics", "apply", "--brokers", strings.Join(s.kafka.Brokers(), ","),
 		"--set", fmt.Sprintf("topics.partitions=%d", s.opts.Partitions), "--set", "topics.replication_factor=3")
 	if err != nil {
 		return err
 	}
-	// So that the state table is compacted while all this goes on, and reading it again stays quick.
+	// Lets the state table be compacted during the run, so that reading it again stays fast.
 	set := func(name, value string) kadm.AlterConfig {
 		return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(value)}
 	}
@@ -149,7 +147,7 @@ func (s *system) startPrograms(ctx context.Context) error {
 	return s.producer.Start(ctx)
 }
 
-// newProcessor makes a processor process; those beyond the first are guests, which have no disk of their own.
+// newProcessor returns a processor process. Those beyond opts.Processors are guests, without a disk.
 func (s *system) newProcessor(i int) (*unit, error) {
 	name := fmt.Sprintf("processor-%d", i)
 	u := &unit{state: filepath.Join(s.opts.Dir, name, "state")}
@@ -175,7 +173,7 @@ func (s *system) newProcessor(i int) (*unit, error) {
 		"--set", "mysql.lock_wait_timeout=1s", "--set", "mysql.idle_timeout=5s")
 }
 
-// program gives a unit a process of ours that reaches Kafka through the proxies.
+// program gives a unit a kudos process that reaches Kafka through the proxies.
 func (s *system) program(u *unit, name string, args ...string) error {
 	admin, err := s.reserve()
 	if err != nil {
@@ -208,10 +206,10 @@ func (s *system) reserve() (string, error) {
 	return r.Address(), nil
 }
 
-// ours are the processes that nobody but a fault ends; guests are not among them.
+// ours are the processes that only faults end; guests are not among them.
 func (s *system) ours() []*unit { return slices.Concat(s.processors, []*unit{s.producer}) }
 
-// lookAfter starts our processes again when they end by themselves, until ctx ends.
+// lookAfter restarts processes that exit by themselves, until ctx ends.
 func (s *system) lookAfter(ctx context.Context) {
 	for wait(ctx, 250*time.Millisecond) == nil {
 		for _, u := range s.ours() {
@@ -224,7 +222,7 @@ func (s *system) lookAfter(ctx context.Context) {
 	}
 }
 
-// exits is how often processes of ours ended by themselves.
+// exits is how often kudos processes exited by themselves.
 func (s *system) exits() (n int) {
 	for _, u := range slices.Concat(s.ours(), s.guests) {
 		n += int(u.exits.Load())
@@ -232,10 +230,9 @@ func (s *system) exits() (n int) {
 	return n
 }
 
-// atEnd has close call a function.
 func (s *system) atEnd(end func() error) { s.ends = append(s.ends, end) }
 
-// close ends everything, the latest first. Data and logs stay in the directory.
+// close shuts everything down, in reverse order. Data and logs stay in the directory.
 func (s *system) close() error {
 	var errs []error
 	for _, end := range slices.Backward(s.ends) {
@@ -244,7 +241,6 @@ func (s *system) close() error {
 	return errors.Join(errs...)
 }
 
-// wait waits for a while, or for ctx to end.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -256,7 +252,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pause has servers stand still for a while. If one cannot be paused, those that were resume at once.
+// pause pauses servers for a duration. If one cannot be paused, the others resume at once.
 func pause(ctx context.Context, d time.Duration, servers ...*stack.Server) (err error) {
 	for _, s := range servers {
 		if err := s.Pause(); err != nil {
@@ -267,7 +263,6 @@ func pause(ctx context.Context, d time.Duration, servers ...*stack.Server) (err 
 	return wait(ctx, d)
 }
 
-// waitUntil waits, for at most the given while, until condition holds.
 func waitUntil(ctx context.Context, within time.Duration, what string, condition func() bool) error {
 	for end := time.Now().Add(within); !condition(); {
 		if time.Now().After(end) {

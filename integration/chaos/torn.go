@@ -15,19 +15,20 @@ import (
 	"kudos/schema"
 )
 
-// Kafka 4.2.1 can tear a transaction. A broker that is killed and started again while its old session still holds takes
-// itself for the leader that it was. If it was a transaction coordinator and the last thing in its log is a decision
-// that no other broker has, it acts on it: it sends COMMIT to the transaction's partitions. Then its session ends,
-// another broker becomes the coordinator, does not know of that decision, and sends ABORT. What got COMMIT first is
-// committed there, and nowhere else.
+// Kafka 4.2.1 can tear a transaction. A broker that is killed and restarted within its old session believes that it
+// still has its leaderships. If it was a transaction coordinator, and the end of its log is a decision that no other
+// broker has, it acts on that decision: it sends COMMIT to the transaction's partitions. Then its session expires,
+// another broker becomes the coordinator, does not know of the decision, and sends ABORT. The partitions that got
+// COMMIT first have committed the transaction, the others have aborted it.
 //
-// No client can do anything about that, but it must not count wrong: kudos parks the partition. So it is told from a
-// difference by its marks in the log, reported, and mended by the named remedy.
+// No client can prevent that, but kudos must not count wrong: it parks the partition. So the run recognizes torn
+// transactions by their markers in the log, distinguishes them from differences, reports them, and repairs them with
+// the action that kudos names.
 
-// tornWithin is how far back from the end of a log the marks are looked for.
+// tornWithin is how far back from the end of a log markers are searched.
 const tornWithin = 50_000
 
-// markers are the places of COMMITs. Each end of a transaction has an epoch of its own (transaction.version 2).
+// markers are the offsets of commit markers. Each end of a transaction has its own epoch (transaction.version 2).
 type markers map[marker]int64
 
 type marker struct {
@@ -36,12 +37,12 @@ type marker struct {
 	epoch     int16
 }
 
-// add takes a control record in, and tells whether it aborts what was committed at another place.
+// add adds a control record, and reports whether it aborts a transaction that was committed at another offset.
 func (m markers) add(rec *kgo.Record) (committed int64, twice bool) {
 	if len(rec.Key) < 4 {
 		return 0, false
 	}
-	const commit = 1 // behind two bytes for the version
+	const commit = 1 // after two bytes of version
 	key := marker{rec.Partition, rec.ProducerID, rec.ProducerEpoch}
 	if binary.BigEndian.Uint16(rec.Key[2:]) == commit {
 		m[key] = rec.Offset
@@ -51,7 +52,7 @@ func (m markers) add(rec *kgo.Record) (committed int64, twice bool) {
 	return committed, twice
 }
 
-// torn looks for the marks of a transaction that was ended in two ways, and says where they are.
+// torn searches for transactions that were both committed and aborted, and says where they are.
 func (s *system) torn(ctx context.Context) (string, error) {
 	var all []string
 	for _, topic := range []string{schema.TopicState, schema.TopicUpdates} {
@@ -110,11 +111,11 @@ func (s *system) tornIn(ctx context.Context, topic string) (found []string, err 
 	return found, nil
 }
 
-// remedyTimeout bounds the remedy.
 const remedyTimeout = 10 * time.Minute
 
-// remedy is what kudos names where Kafka tore a transaction, and likes has its start: stop the processors, `kudos
-// rebuild --from-events`. It does for a committed offset that alone is behind, too, for which `--offsets` is named.
+// remedy runs the action that kudos names for a torn transaction while likes is complete from its start: stop the
+// processors, then `kudos rebuild --from-events`. It also repairs a committed offset that is behind, for which kudos
+// names `--offsets`.
 func (r *run) remedy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remedyTimeout)
 	defer cancel()
@@ -140,8 +141,8 @@ func (r *run) remedy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rebuild makes the state table anew. It refuses for as long as the group misses nobody: a guest that was killed is a
-// member until its session is over.
+// rebuild rebuilds the state table. The command refuses while the group has members, and a killed guest is a member
+// until its session expires.
 func (s *system) rebuild(ctx context.Context) (err error) {
 	primary := s.database.Load().primary
 	for end := time.Now().Add(10 * sessionTimeout); ; {
@@ -156,7 +157,6 @@ func (s *system) rebuild(ctx context.Context) (err error) {
 	}
 }
 
-// kudos runs a command of the program.
 func (s *system) kudos(ctx context.Context, args ...string) error {
 	out, err := exec.CommandContext(ctx, s.opts.Program, args...).CombinedOutput()
 	s.log.Info("ran", "command", "kudos "+strings.Join(args, " "), "error", err, "output", string(out))

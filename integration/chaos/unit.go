@@ -13,15 +13,15 @@ import (
 	"kudos/integration/stack"
 )
 
-// unit is a process that faults strike. Who disturbs it holds it for that time, so that two faults do not undo each
-// other's work; a process that ends while nobody holds it has ended by itself.
+// unit is a process that faults strike. A fault locks it for its duration, so that two faults do not undo each other's
+// work. A process that ends while the lock is free has exited by itself.
 type unit struct {
 	*stack.Server
-	state string // the folder of a processor's local state
-	disk  *disk  // that it is on; nil for a guest, and where this machine cannot make one
+	state string // the directory of a processor's local state
+	disk  *disk  // for the state; nil for guests, and if this machine cannot create one
 	held  sync.Mutex
-	exits atomic.Int64 // ends that nobody caused
-	// begin is where the log of the process that runs now begins.
+	exits atomic.Int64 // exits without a fault
+	// begin is where the current process's log begins.
 	begin atomic.Int64
 }
 
@@ -31,7 +31,7 @@ func (u *unit) Start(ctx context.Context) error {
 	return u.Server.Start(ctx)
 }
 
-// restore leaves the unit running, whatever a fault did to it.
+// restore makes the unit run again after any fault.
 func (u *unit) restore(ctx context.Context) error {
 	if u.Running() {
 		return u.Resume()
@@ -39,7 +39,7 @@ func (u *unit) restore(ctx context.Context) error {
 	return u.Start(ctx)
 }
 
-// lookAfter starts the process again if it ended by itself, as a supervisor would.
+// lookAfter restarts the process if it exited by itself, as a supervisor would.
 func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 	if !u.held.TryLock() {
 		return false, nil
@@ -55,10 +55,10 @@ func (u *unit) lookAfter(ctx context.Context) (exited bool, err error) {
 // assigned is what a processor logs when it gets partitions.
 const assigned = `"msg":"partitions assigned","group":"latest-like-action"`
 
-// atWork tells whether a processor has had partitions since it was started.
+// atWork reports whether a processor has had partitions since its start.
 func (u *unit) atWork() bool { return strings.Contains(u.logSince(u.begin.Load()), assigned) }
 
-// logSize is how long the log is by now: logSince reads what came after.
+// logSize is the current size of the log; logSince reads from there.
 func (u *unit) logSize() int64 {
 	info, err := os.Stat(u.LogPath())
 	if err != nil {
@@ -77,7 +77,7 @@ func (u *unit) logSince(size int64) string {
 	return string(text)
 }
 
-// tells waits until the log has, behind a place, one of some texts.
+// tells waits until the log contains one of the texts after an offset.
 func (u *unit) tells(ctx context.Context, since int64, within time.Duration, texts ...string) error {
 	return waitUntil(ctx, within, "the log of "+u.String()+" to say: "+strings.Join(texts, ", or: "), func() bool {
 		have := u.logSince(since)

@@ -22,8 +22,8 @@ type sighting struct {
 	at        oracle.Position
 }
 
-// watch looks at the positions in MySQL all the time: they must not go back but by a failover, and for how long they
-// stood still is the system's longest stall.
+// watch polls the positions in MySQL. They must not go back, except by a failover. The longest time that one does not
+// move is the system's longest stall.
 type watch struct {
 	sys       *system
 	regressed atomic.Int64 // how often a failover moved a partition back
@@ -33,7 +33,7 @@ type watch struct {
 		last       map[int32]oracle.Position
 		moved      map[int32]time.Time
 		generation int
-		stall      time.Duration // the longest since begin
+		stall      time.Duration // the longest one since begin
 		backwards  []string
 		sightings  []sighting
 	}
@@ -45,7 +45,6 @@ func newWatch(s *system) *watch {
 	return w
 }
 
-// run looks until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	for wait(ctx, watchEvery) == nil {
 		d := w.sys.database.Load()
@@ -62,7 +61,7 @@ func (w *watch) note(positions map[int32]oracle.Position, generation int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if generation < w.mu.generation {
-		return // the answer of a primary that was failed over from
+		return // response of the primary before the failover
 	}
 	now := time.Now()
 	for p, at := range positions {
@@ -87,14 +86,14 @@ func (w *watch) note(positions map[int32]oracle.Position, generation int) {
 	w.mu.generation = generation
 }
 
-// settle takes the time that a partition stood still into account; mu is held.
+// settle records how long a partition did not move; mu is held.
 func (w *watch) settle(p int32, now time.Time) {
 	if since, ok := w.mu.moved[p]; ok {
 		w.mu.stall = max(w.mu.stall, now.Sub(since))
 	}
 }
 
-// begin starts to take the time: from now on there is work to do in all partitions.
+// begin starts timing stalls: from now on there is work in all partitions.
 func (w *watch) begin(partitions int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +103,7 @@ func (w *watch) begin(partitions int32) {
 	}
 }
 
-// end returns the longest time that a partition stood still while there was work for it, and what is for the oracle.
+// end returns the longest stall, and the findings for the oracle.
 func (w *watch) end() (stall time.Duration, backwards []string, sightings []sighting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +113,7 @@ func (w *watch) end() (stall time.Duration, backwards []string, sightings []sigh
 	return stall, backwards, sightings
 }
 
-// rebuilt forgets the positions: MySQL starts over.
+// rebuilt resets the positions: MySQL starts over.
 func (w *watch) rebuilt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

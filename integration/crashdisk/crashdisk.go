@@ -1,4 +1,4 @@
-// Package crashdisk has a disk in memory, for tests, that can be looked at as a crash would leave it.
+// Package crashdisk provides an in-memory disk for tests that can be cloned in a state that a crash would leave.
 package crashdisk
 
 import (
@@ -8,10 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Disk is Pebble's file system in memory, kept from a deadlock of v2.1.7 (mended by
-// github.com/cockroachdb/pebble/pull/5993, which no release has): Link, ReuseForWrite and
-// Lock take the same read lock twice, and wait for themselves if CrashClone asks for the
-// write lock in between. So none of them begins while another one of them runs.
+// Disk is Pebble's in-memory file system, with a workaround for a deadlock in v2.1.7 (fixed by
+// github.com/cockroachdb/pebble/pull/5993, not released yet): Link, ReuseForWrite and Lock take the same read lock
+// twice, and deadlock if CrashClone requests the write lock in between. So Disk serializes these calls.
 type Disk struct {
 	*vfs.MemFS
 	mu sync.Mutex
@@ -20,7 +19,7 @@ type Disk struct {
 // New returns an empty disk.
 func New() *Disk { return &Disk{MemFS: vfs.NewCrashableMem()} }
 
-// CrashClone returns what a crash at this moment may leave.
+// CrashClone returns a state that a crash at this moment may leave.
 func (d *Disk) CrashClone(cfg vfs.CrashCloneCfg) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()

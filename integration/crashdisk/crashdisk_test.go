@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNobodyWaitsForHimself changes names on a disk while crashes are looked at.
+// TestNobodyWaitsForHimself renames files while crashes are simulated.
 func TestNobodyWaitsForHimself(t *testing.T) {
 	const times = 2000
 	works := map[string]func(d *Disk, i int) error{
@@ -38,7 +38,7 @@ func TestNobodyWaitsForHimself(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, f.Close())
 			done := make(chan struct{})
-			go func() { // which only a deadlock leaves behind
+			go func() { // leaks only if there is a deadlock
 				defer close(done)
 				var both sync.WaitGroup
 				both.Go(func() {

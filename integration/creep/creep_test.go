@@ -16,13 +16,13 @@ import (
 
 const recordFile = "record.json"
 
-// countTimeout bounds the building and counting, which take a minute.
+// countTimeout bounds building and counting, which take a minute.
 const countTimeout = 10 * time.Minute
 
 var anew = flag.Bool("record", false, "write what is counted to "+recordFile+", whatever it was before")
 
-// An event costs about as many instructions and allocations as when they were recorded.
-// Where that is meant to change, `make creep` records them anew.
+// The instructions and allocations per event must be about the recorded ones. `make creep` updates the record for
+// intended changes.
 func TestNoCreep(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedValgrind)

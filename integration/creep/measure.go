@@ -15,15 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// parallel is how many workloads are counted at a time.
 const parallel = 2
 
-// Program is integration/cmd/creep, built as the product is: without the race detector,
-// and without Go's build tag "valgrind", which would have the allocator talk to valgrind
-// and all of Go's library compiled anew. Valgrind counts a plain program as well.
+// Program is integration/cmd/creep, built like the product: without the race detector, and without Go's build tag
+// "valgrind", which would make the allocator talk to valgrind and require recompiling the standard library. Valgrind
+// can count a plain program just as well.
 type Program struct{ path string }
 
-// Build builds the program in a folder.
+// Build builds the program in a directory.
 func Build(ctx context.Context, dir string) (*Program, error) {
 	p := &Program{filepath.Join(dir, "creep")}
 	cmd := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-o", p.path, "kudos/integration/cmd/creep")
@@ -56,8 +55,8 @@ func (p *Program) Count(ctx context.Context) (map[string]Figures, error) {
 	return counted, err
 }
 
-// run runs the program, or one that runs it, where nothing depends on time: one thread
-// for Go code, no garbage collection, and no goroutine is stopped because it runs long.
+// run runs the program, or a program that runs it, such that nothing depends on time: one thread for Go code, no
+// garbage collection, and no preemption of goroutines.
 func (p *Program) run(ctx context.Context, name string, args ...string) (stdout, stderr []byte, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
@@ -80,8 +79,8 @@ func (p *Program) allocations(ctx context.Context) (perRepetition map[string]flo
 	return perRepetition, nil
 }
 
-// instructions counts those of an event: what twice as many repetitions take more. The
-// start of the process, and whatever happens once, falls out.
+// instructions counts the instructions per event: the difference between twice as many repetitions and once, so that
+// the start of the process and other one-time costs cancel out.
 func (p *Program) instructions(ctx context.Context, w Workload) (float64, error) {
 	once, err := p.total(ctx, w, w.Repetitions)
 	if err != nil {
@@ -94,12 +93,12 @@ func (p *Program) instructions(ctx context.Context, w Workload) (float64, error)
 	return float64(twice-once) / float64(w.Repetitions*w.Events), nil
 }
 
-// instructionCount is in what cachegrind prints: "I   refs:      54,947,587".
+// instructionCount matches cachegrind's output: "I   refs:      54,947,587".
 var instructionCount = regexp.MustCompile(`(?m)\bI\s+refs:\s+([\d,]+)\s*$`)
 
-// total is how many instructions a process executes at least. The runtime's own threads wake by the clock, more often
-// in a process that runs longer on a busy machine, and only add: one of the counts of fold/1000_posts was half above
-// the others. So the least of two counts.
+// total is the minimum number of instructions that a process executes. The runtime's own threads wake up by the clock,
+// more often in a process that runs longer on a busy machine, and only add to the count: one count of fold/1000_posts
+// was 50 % above the others. So it is the lower of two counts.
 func (p *Program) total(ctx context.Context, w Workload, repetitions int) (int64, error) {
 	first, err := p.count(ctx, w, repetitions)
 	if err != nil {
@@ -109,7 +108,7 @@ func (p *Program) total(ctx context.Context, w Workload, repetitions int) (int64
 	return min(first, second), err
 }
 
-// count is how many instructions a process executes in all.
+// count is how many instructions a process executes.
 func (p *Program) count(ctx context.Context, w Workload, repetitions int) (int64, error) {
 	_, report, err := p.run(ctx, "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
 		p.path, "run", w.Name, strconv.Itoa(repetitions))

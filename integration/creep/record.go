@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// moreAllowed is how much above the record an event may cost. Counts of one program are
-	// within 1 % of each other, and 6 % for writes to a store.
+	// moreAllowed is how much more than the record an event may cost. Repeated counts of one program are within 1 % of
+	// each other, and within 6 % for writes to a store.
 	moreAllowed = 0.10
-	// lessAllowed is how much below. A record far above what is true would let that much come back unnoticed.
+	// lessAllowed is how much less. A record far above the actual cost would let that much creep back unnoticed.
 	lessAllowed = 0.15
-	// allocationsAllowed in a repetition are no creep: a buffer more, or a map that grew.
+	// allocationsAllowed per repetition are noise: an additional buffer, or a map that grew.
 	allocationsAllowed = 2.0
 )
 
-// Figures are what an event costs in one workload.
+// Figures are the cost of an event in one workload.
 type Figures struct {
 	InstructionsPerEvent     float64 `json:"instructions_per_event"`
 	AllocationsPer1000Events float64 `json:"allocations_per_1000_events"`
 }
 
-// Record is what was counted last, and by which Go.
+// Record has the last figures, and the Go version that they are for.
 type Record struct {
 	Go        string             `json:"go"`
 	Arch      string             `json:"arch"`
 	Workloads map[string]Figures `json:"workloads"`
 }
 
-// NewRecord is of this process's Go.
+// NewRecord returns a record for this process's Go version.
 func NewRecord(counted map[string]Figures) *Record {
 	rounded := map[string]Figures{}
 	for name, f := range counted {
@@ -43,10 +43,10 @@ func NewRecord(counted map[string]Figures) *Record {
 	return &Record{Go: runtime.Version(), Arch: runtime.GOARCH, Workloads: rounded}
 }
 
-// round keeps what the figures are good for: tenths.
+// round rounds to tenths, which is the useful precision of the figures.
 func round(f float64) float64 { return math.Round(f*10) / 10 }
 
-// ReadRecord reads a record that WriteFile has written.
+// ReadRecord reads a record written by WriteFile.
 func ReadRecord(path string) (*Record, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *Record) WriteFile(path string) error {
 	return nil
 }
 
-// Compare lists what differs too much from the record, in sentences.
+// Compare describes the figures that differ too much from the record.
 func (r *Record) Compare(now *Record, workloads []Workload) (creep []string) {
 	names := map[string]bool{}
 	for _, w := range workloads {
@@ -86,7 +86,7 @@ func (r *Record) Compare(now *Record, workloads []Workload) (creep []string) {
 		is := now.Workloads[w.Name]
 		creep = append(creep, judge(w.Name, "instructions an event", before.InstructionsPerEvent,
 			is.InstructionsPerEvent, 1)...)
-		// In a figure of 1,000 events, as many as allocationsAllowed in a repetition.
+		// allocationsAllowed per repetition, converted to 1,000 events.
 		slack := allocationsAllowed / float64(w.Events) * 1000
 		creep = append(creep, judge(w.Name, "allocations per 1,000 events", before.AllocationsPer1000Events,
 			is.AllocationsPer1000Events, slack)...)
@@ -99,7 +99,7 @@ func (r *Record) Compare(now *Record, workloads []Workload) (creep []string) {
 	return creep
 }
 
-// judge says what is wrong with a figure, if anything. A difference up to slack never is.
+// judge says what is wrong with a figure, if anything. A difference up to slack is always accepted.
 func judge(workload, unit string, before, now, slack float64) []string {
 	switch {
 	case math.Abs(now-before) <= slack:
@@ -114,7 +114,7 @@ func judge(workload, unit string, before, now, slack float64) []string {
 	return nil
 }
 
-// Advice is what to do about differences.
+// Advice says what to do about differences.
 func (r *Record) Advice(now *Record) string {
 	advice := "If this is meant: make creep, and commit integration/creep/record.json with the reason."
 	if r.Go != now.Go {

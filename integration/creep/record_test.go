@@ -15,7 +15,7 @@ func TestCompare(t *testing.T) {
 	list := []Workload{{Name: "w", Events: 10_000}}
 	for _, c := range []struct {
 		before, now *Record
-		want        string // "": nothing is wrong
+		want        string // "": no error
 	}{
 		{record(1000, 0.2), record(1000, 0.2), ""},
 		{record(1000, 0.2), record(1099, 0.2), ""},
@@ -72,7 +72,6 @@ func TestRecordFile(t *testing.T) {
 	require.ErrorContains(t, err, "unknown field")
 }
 
-// Each workload does what it says, again and again.
 func TestWorkloadsRun(t *testing.T) {
 	for _, w := range Workloads() {
 		require.NoError(t, Run(w.Name, 3), w.Name)

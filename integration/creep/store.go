@@ -16,16 +16,16 @@ import (
 const (
 	storePairs = 10_000 // in the store; every second user of each post
 	storePosts = 100
-	storeBatch = 1000 // keys that are looked up or written together
+	storeBatch = 1000 // keys looked up or written together
 	storeCache = 64 << 20
 )
 
-// storeBuffer is the memory of a buffered store, a fourth of which goes to Pebble at a time: so little that
-// the writes of a workload fill it several times.
+// storeBuffer is the memory of a buffered store, a fourth of which is flushed to Pebble at a time: so small that the
+// writes of a workload fill it several times.
 const storeBuffer = 4 << 20
 
-// stores are the two kinds: Pebble alone, which readers of many goroutines have, and with
-// a buffer before it, which the fold has.
+// stores are the two kinds: Pebble alone, used by concurrent readers, and with a write buffer in front, used by the
+// fold.
 func stores() []Workload {
 	known := func(s *store.Store, batch [][]byte) error { return lookUp(s, batch, len(batch)) }
 	unknown := func(s *store.Store, batch [][]byte) error { return lookUp(s, batch, 0) }
@@ -66,9 +66,9 @@ func write(s *store.Store, batch [][]byte) error {
 	return w.Commit(1)
 }
 
-// inStore does something to one batch of keys after the other in a store on disk, all of it flushed. The keys' users
-// are even, and thereby known, plus off. The repetitions make what is counted large beside the filling of the store,
-// which differs from time to time: skiplists throw dice.
+// inStore applies do to one batch of keys after another, in a store that is flushed to disk. The keys' users are even,
+// and so exist in the store, plus off. The repetitions make the measured work large compared to filling the store,
+// whose cost varies: skiplists are randomized.
 func inStore(
 	name string, bufferBytes uint64, repetitions int, do func(*store.Store, [][]byte) error, off uint64,
 ) Workload {
@@ -90,7 +90,7 @@ func inStore(
 		}}
 }
 
-// filled opens a store that has all pairs in files, and the files' blocks in the cache.
+// filled opens a store with all pairs in files, and the files' blocks in the cache.
 func filled(stores *store.Set) (*store.Store, error) {
 	s := stores.New(schema.TopicState, 0)
 	if err := s.Open(); err != nil {
@@ -102,15 +102,15 @@ func filled(stores *store.Set) (*store.Store, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	// Closing brings what is in memory to files.
+	// Close flushes memory to files.
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
 	if err := s.Open(); err != nil {
 		return nil, err
 	}
-	// A buffered store reads its keys into a filter, in a goroutine. With GOMAXPROCS=1 that
-	// one runs now, for 10 ms a time, which is not much under valgrind.
+	// A buffered store reads its keys into a filter, in a goroutine. With GOMAXPROCS=1 that goroutine runs now, for 10
+	// ms at a time, which is not much under valgrind.
 	for range 100 {
 		runtime.Gosched()
 	}
@@ -122,7 +122,7 @@ func filled(stores *store.Set) (*store.Store, error) {
 	return s, nil
 }
 
-// batchesOf makes sorted batches of keys. No key is in two of them.
+// batchesOf returns sorted batches of distinct keys.
 func batchesOf(off uint64) [][][]byte {
 	var batches [][][]byte
 	for chunk := range slices.Chunk(seeded().Perm(storePairs), storeBatch) {

@@ -12,18 +12,18 @@ import (
 	"kudos/schema"
 )
 
-// Workload is a part of the program with something to do.
+// Workload is a part of the program and work for it.
 type Workload struct {
 	Name string
-	// Events that one repetition works on; figures are of one of them.
+	// Events per repetition; figures are per event.
 	Events int
 	// Repetitions that are counted, after as many that are not.
 	Repetitions int
-	// Prepare makes what one repetition needs, and close gives it back.
+	// Prepare sets up what one repetition needs; close releases it.
 	Prepare func() (repeat func() error, close func() error, err error)
 }
 
-// Workloads are all that is held.
+// Workloads are all measured workloads.
 func Workloads() []Workload {
 	list := []Workload{
 		foldOf("fold/hot", 1),
@@ -34,13 +34,13 @@ func Workloads() []Workload {
 	return append(list, stores()...)
 }
 
-// foldBatch is the events of a batch, as under load.
+// foldBatch is the number of events per batch under load.
 const foldBatch = 10_000
 
 // seeded gives the same numbers each time.
 func seeded() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
 
-// events makes likes and, one in ten, unlikes, spread over posts.
+// events makes likes, one in ten an unlike, spread over posts.
 func events(n int, posts uint64) []schema.Event {
 	r := seeded()
 	list := make([]schema.Event, n)
@@ -54,7 +54,7 @@ func events(n int, posts uint64) []schema.Event {
 	return list
 }
 
-// halfKnown is a state that has every second user's reaction, and no cost of its own.
+// halfKnown is a state that has every second user's reaction, at no cost.
 type halfKnown struct{}
 
 func (halfKnown) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
@@ -88,11 +88,11 @@ func foldOf(name string, posts uint64) Workload {
 
 func nothing() error { return nil }
 
-// codecEvents is how many values one repetition of a codec works on, all different.
+// codecEvents is how many distinct values one repetition of a codec works on.
 const codecEvents = 1000
 
-// codec is a workload that does the same to each of many values. The cheaper that is, the
-// more repetitions make it large beside the start of the process.
+// codec is a workload that applies one operation to each of many values. The cheaper the operation, the more
+// repetitions it takes to dominate the start of the process.
 func codec(name string, repetitions int, prepare func() (one func(i int) error)) Workload {
 	return Workload{Name: name, Events: codecEvents, Repetitions: repetitions,
 		Prepare: func() (func() error, func() error, error) {
@@ -154,7 +154,7 @@ func codecs() []Workload {
 	}
 }
 
-// decodeEvents decodes events with their keys, as encode has written them.
+// decodeEvents decodes events with their keys, as encoded by encode.
 func decodeEvents(encode func(*schema.Event) []byte) func(int) error {
 	list := events(codecEvents, 1<<40)
 	keys, values := make([][]byte, len(list)), make([][]byte, len(list))
@@ -165,7 +165,7 @@ func decodeEvents(encode func(*schema.Event) []byte) func(int) error {
 	return func(i int) error { return schema.DecodeEvent(keys[i], values[i], e) }
 }
 
-// update is one of a busy post: one to four regions changed.
+// update returns an update of a busy post, with changes in one to four regions.
 func update(i int) *schema.Update {
 	u := &schema.Update{Seq: 1<<30 + uint64(i), Counts: schema.Counts{Likes: 1<<20 + int64(i), Dislikes: 1 << 10},
 		SourceOffset: 1<<32 + int64(i)}
@@ -181,7 +181,7 @@ func pair(i int) *schema.Pair {
 		Region: schema.Region{'D', 'E'}}
 }
 
-// Run does a workload a number of times.
+// Run runs a workload a number of times.
 func Run(name string, repetitions int) error {
 	list := Workloads()
 	i := slices.IndexFunc(list, func(w Workload) bool { return w.Name == name })
@@ -209,12 +209,12 @@ func (w *Workload) run(do func(repeat func() error) error) error {
 	return nil
 }
 
-// Allocations counts the allocations of a repetition of each workload, by name.
+// Allocations counts the allocations per repetition of each workload, by name.
 func Allocations() (map[string]float64, error) {
 	counts := map[string]float64{}
 	for _, w := range Workloads() {
 		err := w.run(func(repeat func() error) error {
-			if err := repeat(); err != nil { // buffers grow
+			if err := repeat(); err != nil { // lets buffers grow
 				return err
 			}
 			before := mallocs()

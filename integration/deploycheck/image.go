@@ -18,7 +18,7 @@ import (
 	"github.com/tonistiigi/fsutil"
 )
 
-// image is what a Dockerfile says of how its last stage is run.
+// image is how a Dockerfile's last stage is run.
 type image struct {
 	Base       string            `json:"base"`
 	User       string            `json:"user"`
@@ -27,10 +27,10 @@ type image struct {
 	Env        map[string]string `json:"env"`
 	Entrypoint []string          `json:"entrypoint"`
 	Ports      []string          `json:"ports"`
-	Runs       []string          `json:"runs"` // of all stages, in the form for a shell
+	Runs       []string          `json:"runs"` // of all stages, in shell form
 }
 
-// readDockerfile takes BuildKit's warnings for errors.
+// readDockerfile treats BuildKit's warnings as errors.
 func readDockerfile(text []byte) (json.RawMessage, error) {
 	parsed, err := parser.Parse(bytes.NewReader(text))
 	if err != nil {
@@ -78,7 +78,7 @@ func readDockerfile(text []byte) (json.RawMessage, error) {
 	return asJSON, errors.Join(append(errs, err)...)
 }
 
-// readContext lists the files beside a .dockerignore that an image is built from: those that it lets through.
+// readContext lists the files of the build context of an image: those next to .dockerignore that it does not exclude.
 func readContext(path string) ([]json.RawMessage, error) {
 	file, err := os.Open(path)
 	if err != nil {

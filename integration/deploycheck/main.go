@@ -1,12 +1,11 @@
-// Command deploycheck reads what is shipped to deploy kudos as those do that it is for: it builds kustomizations as
-// kubectl does, takes each object as Kubernetes' API server would, with all that this says of it, holds pods against
-// the Pod Security Standard that their namespace enforces, and parses a Dockerfile as BuildKit does, and what an image
-// is built from. It prints what it has read as JSON: a list for each argument, by its path. What would be refused is an
-// error, with its place.
+// Command deploycheck reads deployment files like the tools that they are for: it builds kustomizations like kubectl,
+// validates each object like the Kubernetes API server, checks pods against the Pod Security Standard that their
+// namespace enforces, parses a Dockerfile like BuildKit, and lists an image's build context. It prints the result as
+// JSON: a list for each argument, by path. Whatever the tools would reject is an error, with its location.
 //
 //	deploycheck deploy/kubernetes/overlays/production rule.yaml deploy/Dockerfile .dockerignore
 //
-// It is a module of its own: the code of Kubernetes and BuildKit is for this, and not for the program.
+// It is a separate module, to keep the dependencies on Kubernetes and BuildKit out of the program.
 package main
 
 import (
@@ -46,7 +45,7 @@ func main() {
 	}
 }
 
-// load builds a folder, or reads a file: a Dockerfile, a .dockerignore, or one object as it is.
+// load builds a directory, or reads a file: a Dockerfile, a .dockerignore, or a single object.
 func load(path string) ([]json.RawMessage, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -73,7 +72,7 @@ func load(path string) ([]json.RawMessage, error) {
 	return []json.RawMessage{o.json}, nil
 }
 
-// build tells everything that is wrong with a kustomization, and not only the first of it.
+// build reports all errors of a kustomization, not only the first.
 func build(dir string) ([]json.RawMessage, error) {
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
@@ -97,13 +96,13 @@ func build(dir string) ([]json.RawMessage, error) {
 	return texts, errors.Join(append(errs, checkSecurity(objects))...)
 }
 
-// object is one that the API server would take.
+// object is an object that the API server would accept.
 type object struct {
-	json  json.RawMessage // as it was written
-	typed runtime.Object  // of Kubernetes' own kinds: with its defaults
+	json  json.RawMessage // as written
+	typed runtime.Object  // built-in kinds only, with defaults applied
 }
 
-// strict refuses fields that a type does not know, and those that stand twice.
+// strict rejects unknown and duplicate fields.
 var strict = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
 func readObject(text []byte) (*object, error) {

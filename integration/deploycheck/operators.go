@@ -2,8 +2,8 @@ package main
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// operatorKinds are what we use of the kinds of Strimzi and of the Prometheus operator, by version and kind: their own
-// types would bring all of their operators along.
+// operatorKinds are the kinds of Strimzi and of the Prometheus operator, by version and kind, with the fields that
+// kudos uses: the original types would pull in the whole operators as dependencies.
 var operatorKinds = map[string]func() any{
 	"kafka.strimzi.io/v1 KafkaTopic":          custom[kafkaTopic],
 	"kafka.strimzi.io/v1 KafkaUser":           custom[kafkaUser],
@@ -11,7 +11,7 @@ var operatorKinds = map[string]func() any{
 	"monitoring.coreos.com/v1 PrometheusRule": custom[prometheusRule],
 }
 
-// custom makes an object with a spec of its kind's own.
+// custom returns an object with a spec of its kind.
 func custom[Spec any]() any {
 	return &struct {
 		metav1.TypeMeta   `json:",inline"`

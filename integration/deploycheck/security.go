@@ -11,7 +11,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// checkSecurity holds every pod against the Pod Security Standard that its namespace enforces.
+// checkSecurity checks every pod against the Pod Security Standard that its namespace enforces.
 func checkSecurity(objects []*object) error {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func checkSecurity(objects []*object) error {
 	return errors.Join(errs...)
 }
 
-// podsOf is what the pods of a workload are made of, nil if the object is none.
+// podsOf returns the pod template of a workload, nil if the object is not a workload.
 func podsOf(o *object) (name, namespace string, pod *corev1.PodTemplateSpec) {
 	switch w := o.typed.(type) {
 	case *appsv1.Deployment:

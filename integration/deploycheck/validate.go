@@ -28,7 +28,7 @@ import (
 	validatepolicy "k8s.io/kubernetes/pkg/apis/policy/validation"
 )
 
-// validate is what the API server does with an object that is to be made.
+// validate validates an object like the API server does on creation.
 func validate(o runtime.Object) error {
 	pods := podutil.GetValidationOptionsFromPodTemplate(nil, nil)
 	var wrong field.ErrorList
@@ -40,7 +40,7 @@ func validate(o runtime.Object) error {
 	case *core.Secret:
 		wrong = validatecore.ValidateSecret(o)
 	case *core.Service:
-		if o.Spec.ClusterIP == core.ClusterIPNone { // what the server gives one without an address
+		if o.Spec.ClusterIP == core.ClusterIPNone { // set by the server if there is no address
 			o.Spec.ClusterIPs = []string{core.ClusterIPNone}
 		}
 		wrong = validatecore.ValidateServiceCreate(o)
@@ -67,7 +67,7 @@ func validate(o runtime.Object) error {
 	return wrong.ToAggregate()
 }
 
-// selectOwn gives a job the selector that the server gives it.
+// selectOwn sets a job's selector like the server does.
 func selectOwn(j *batch.Job) {
 	const uid = "00000000-0000-0000-0000-000000000000"
 	labels := map[string]string{}

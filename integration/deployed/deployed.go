@@ -1,5 +1,5 @@
-// Package deployed has tests read what is shipped to deploy kudos as those read it that it is for. In goes a path; out
-// come the objects, image or files that integration/deploycheck reads there, which refuses what they would refuse.
+// Package deployed lets tests read deployment files like the tools that they are for. Given a path, it returns the
+// objects, image or files that integration/deploycheck reads there; whatever the tools would reject fails the test.
 package deployed
 
 import (
@@ -18,11 +18,12 @@ import (
 )
 
 var (
-	reads       sync.Map       // by path: what deploycheck prints, once for all tests
-	environment = os.Environ() // before a test puts an image's in its place
+	reads       sync.Map       // by path: output of deploycheck, cached for all tests
+	environment = os.Environ() // before a test replaces it with an image's
 )
 
-// Read is for tests of `make verify` in folders at the module's root, which a relative path starts from.
+// Read reads a path relative to the module's root. It is for tests of `make verify` in directories directly below the
+// root.
 func Read[T any](t testing.TB, path string) []T {
 	t.Helper()
 	tier.Verify(t)
@@ -45,7 +46,7 @@ func Read[T any](t testing.TB, path string) []T {
 }
 
 func deploycheck(path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // compiling takes minutes, the first time
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first time, compiling takes minutes
 	defer cancel()
 	var stderr bytes.Buffer
 	check := exec.CommandContext(ctx, "go", "run", ".", path)

@@ -1,9 +1,9 @@
-// Package mysqlproxy stands between a program and its MySQL server, for tests: it reads every statement that goes by,
-// and can let exactly one step go wrong.
+// Package mysqlproxy is a test proxy between a program and its MySQL server: it reads every statement and can make
+// exactly one step fail.
 //
-// In come connections (Start says where) and, for each statement, a Verdict from the function that the test has set by
-// On. Out goes the statement as it came, or what the verdict makes of it: a connection that breaks before or after the
-// server did it, an error instead of an answer, another statement. SetAway keeps the server away altogether.
+// For each statement of the proxied connections, it calls the function set by On, and does what the returned Verdict
+// says: pass the statement on, close the connection before or after the server executes it, return an error instead of
+// the response, or send another statement. SetAway makes the server unavailable.
 //
 // Protocol: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html
 package mysqlproxy
@@ -18,11 +18,11 @@ import (
 	"sync/atomic"
 )
 
-// Proxy passes connections on to one server. Its methods may be called at any time, from any goroutine.
+// Proxy forwards connections to one server. Its methods are safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	server   string
-	ctx      context.Context // of connecting to the server
+	ctx      context.Context // for connecting to the server
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 
@@ -36,7 +36,7 @@ type Proxy struct {
 	}
 }
 
-// Start listens, and passes on what comes to the server, until Close.
+// Start listens and forwards connections to the server until Close.
 func Start(listen, server string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -49,18 +49,18 @@ func Start(listen, server string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where it listens.
+// Addr is the listen address.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// On has judge decide on each statement from now on; nil lets all pass. Statements of different connections are judged
-// at the same time. judge may wait, which holds its connection, but not beyond Close.
+// On makes judge decide about each statement from now on; nil lets all pass. Calls for different connections are
+// concurrent. judge may block, which blocks its connection, but it must return before Close.
 func (p *Proxy) On(judge func(query string) Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.judge = judge
 }
 
-// SetAway cuts all connections and lets no new ones through, until it is set back.
+// SetAway(true) closes all connections and lets no new ones through until SetAway(false).
 func (p *Proxy) SetAway(away bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,14 +70,14 @@ func (p *Proxy) SetAway(away bool) {
 	}
 }
 
-// Connections is how many have been passed on so far.
+// Connections is how many connections have been forwarded so far.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.connections
 }
 
-// Close cuts all connections and returns when nothing is left running.
+// Close closes all connections and returns when nothing is left running.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.mu.closed = true
@@ -122,7 +122,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// track keeps a connection to be cut; it closes one that must not be.
+// track registers a connection for closing. It closes a connection that is not allowed now, and returns false.
 func (p *Proxy) track(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,22 +150,22 @@ func (p *Proxy) judge(query string) Verdict {
 	if judge == nil {
 		return Verdict{}
 	}
-	return judge(query) // not under the lock: it may wait
+	return judge(query) // without the lock: judge may block
 }
 
 // Verdict is what happens to a statement. The zero value lets it pass.
 type Verdict struct {
-	// act returns what the server gets in place of the packet, which may be nothing; false ends the connection.
+	// act returns what to send to the server instead of the packet, possibly nothing; false closes the connection.
 	act func(l *link, packet []byte) (next []byte, ok bool)
 }
 
-// CutBefore breaks the connection; the server never sees the statement.
+// CutBefore closes the connection; the server never sees the statement.
 func CutBefore() Verdict {
 	return Verdict{func(*link, []byte) ([]byte, bool) { return nil, false }}
 }
 
-// CutAfter breaks the connection once the server has done the statement and answered. then, if not nil, is told whether
-// the answer was OK, which is what COMMIT gets when it has committed.
+// CutAfter closes the connection once the server has executed the statement and responded. then, if not nil, is called
+// with whether the response was OK, as for a COMMIT that has committed.
 func CutAfter(then func(ok bool)) Verdict {
 	if then == nil {
 		then = func(bool) {}
@@ -176,7 +176,7 @@ func CutAfter(then func(ok bool)) Verdict {
 	}}
 }
 
-// Refuse has the client get an error with this number; the server never sees the statement.
+// Refuse returns an error with this number to the client; the server never sees the statement.
 func Refuse(number uint16) Verdict {
 	return Verdict{func(l *link, _ []byte) ([]byte, bool) {
 		_, err := l.client.Write(errorPacket(number))
@@ -184,7 +184,7 @@ func Refuse(number uint16) Verdict {
 	}}
 }
 
-// Rewrite has the server get another statement.
+// Rewrite sends another statement to the server.
 func Rewrite(query string) Verdict {
 	return Verdict{func(*link, []byte) ([]byte, bool) { return queryPacket(query), true }}
 }
@@ -193,10 +193,10 @@ func Rewrite(query string) Verdict {
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
-	cut            atomic.Pointer[func(ok bool)] // gets the server's next answer, which is not passed on
+	cut            atomic.Pointer[func(ok bool)] // is called with the server's next response, which is not forwarded
 }
 
-// toServer passes on packet by packet, to see the statements go by.
+// toServer forwards packet by packet, to see the statements.
 func (l *link) toServer() {
 	defer l.proxy.drop(l.client, l.server)
 	for {
@@ -237,13 +237,12 @@ func (l *link) toClient() {
 
 const (
 	headerLen     = 4         // three bytes of size, one of sequence
-	maxPacketSize = 1<<24 - 1 // of the size; another packet of the same statement follows
+	maxPacketSize = 1<<24 - 1 // limit of the size; larger statements continue in another packet
 	commandQuery  = 0x03
 	answerOK      = 0x00
 	answerError   = 0xff
 )
 
-// readPacket reads one packet, header included.
 func readPacket(r io.Reader) ([]byte, error) {
 	header := make([]byte, headerLen)
 	if _, err := io.ReadFull(r, header); err != nil {
@@ -258,10 +257,10 @@ func packetSize(header []byte) int {
 	return int(header[0]) | int(header[1])<<8 | int(header[2])<<16
 }
 
-// queryOf returns the statement in a packet, if there is one. Those of 16 MB and more, which take several packets, pass
-// without a verdict.
+// queryOf returns the statement in a packet, if there is one. Statements of 16 MB and more, which take several packets,
+// always pass.
 func queryOf(packet []byte) (query string, ok bool) {
-	begins := packet[3] == 0 // sequence 0 begins a command
+	begins := packet[3] == 0 // sequence 0 starts a command
 	if !begins || len(packet) == headerLen || packet[headerLen] != commandQuery || packetSize(packet) == maxPacketSize {
 		return "", false
 	}

@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds every wait of a test.
 const patience = 30 * time.Second
 
-// server answers OK to each statement, and an error to those that begin with BAD.
+// server responds OK to each statement, and with an error to those that start with BAD.
 type server struct {
 	listener net.Listener
 	work     sync.WaitGroup
@@ -40,7 +39,7 @@ func newServer(t *testing.T) *server {
 	})
 	t.Cleanup(func() {
 		listener.Close()
-		s.work.Wait() // the proxy, closed before, has ended the connections
+		s.work.Wait() // the proxy, closed before, has closed the connections
 	})
 	return s
 }
@@ -66,7 +65,7 @@ func (s *server) answer(c net.Conn) {
 	}
 }
 
-// done is what has come to the server.
+// done returns the statements that the server has received.
 func (s *server) done() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +80,7 @@ func startProxy(t *testing.T) (*Proxy, *server) {
 	return p, s
 }
 
-// connect opens a connection. What it returns sends a statement, and has the body of the answer.
+// connect opens a connection. The returned function sends a statement and returns the body of the response.
 func connect(t *testing.T, p *Proxy) (ask func(query string) ([]byte, error)) {
 	c, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
@@ -99,10 +98,9 @@ func connect(t *testing.T, p *Proxy) (ask func(query string) ([]byte, error)) {
 	}
 }
 
-// ask sends a statement over a connection of its own.
 func ask(t *testing.T, p *Proxy, query string) ([]byte, error) { return connect(t, p)(query) }
 
-// requireBroken is for a connection that broke, whichever side noticed first.
+// requireBroken requires a broken connection, whichever side noticed first.
 func requireBroken(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err)

@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// snapshot is what MySQL says at one moment.
+// snapshot is the contents of MySQL at one moment.
 type snapshot struct {
 	positions map[int32]Position
 	posts     map[uint64]Count
 	hours     map[Hour]Count
 }
 
-// readSnapshot reads everything, of each database in one consistent snapshot. What two of them have adds up.
+// readSnapshot reads each database in one consistent snapshot, and adds up counts that are in several.
 func readSnapshot(ctx context.Context, dbs []*sql.DB) (*snapshot, error) {
 	s := &snapshot{positions: map[int32]Position{}, posts: map[uint64]Count{}, hours: map[Hour]Count{}}
 	for _, db := range dbs {
@@ -77,7 +77,7 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Positions are where the partitions stand in MySQL.
+// Positions returns the positions of the partitions in MySQL.
 func Positions(ctx context.Context, db queryer) (map[int32]Position, error) {
 	positions := map[int32]Position{}
 	err := each(ctx, db, "SELECT partition_id, next_offset, next_seq FROM applied_offset", func(rows *sql.Rows) error {

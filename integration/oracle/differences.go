@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// shown is how many differences of one kind are told in words.
+// shown is how many differences of one rule are reported in words.
 const shown = 10
 
-// Differences are what was found wrong: all are counted, the first of each kind told.
+// Differences are the violations found. All are counted, the first ones of each rule are reported in words.
 type Differences struct {
 	Total int
-	// Told is what there is to read, a line each.
+	// Told are the reported differences, one per line.
 	Told []string
 
 	byRule map[string]int
 }
 
-// Add notes a difference: which rule it breaks, and how.
+// Add adds a difference: the rule that it violates, and how.
 func (d *Differences) Add(rule, format string, args ...any) {
 	if d.byRule == nil {
 		d.byRule = map[string]int{}
@@ -29,10 +29,10 @@ func (d *Differences) Add(rule, format string, args ...any) {
 	}
 }
 
-// Of is how many were found of one rule.
+// Of is the number of differences of one rule.
 func (d *Differences) Of(rule string) int { return d.byRule[rule] }
 
-// String is all that there is to read.
+// String returns the number of differences and all reported ones.
 func (d *Differences) String() string {
 	if d.Total == 0 {
 		return "no differences"
@@ -40,7 +40,7 @@ func (d *Differences) String() string {
 	return fmt.Sprintf("%d differences, of which:\n  %s", d.Total, strings.Join(d.Told, "\n  "))
 }
 
-// Compare notes how two maps differ; a key that is missing stands for the zero value.
+// Compare adds the differences between two maps; a missing key means the zero value.
 func Compare[K, V comparable](d *Differences, rule, what string, want, have map[K]V) {
 	var zero V
 	var lines []string

@@ -17,7 +17,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Event is what a record of likes says.
+// Event is a decoded record of likes.
 type Event struct {
 	Post, User uint64
 	Action     kudosv1.Action
@@ -25,10 +25,10 @@ type Event struct {
 	Region     string
 }
 
-// Digest stands for all that an event says, or for the bytes of a record that says nothing.
+// Digest is a hash of an event, or of the bytes of an invalid record.
 type Digest uint64
 
-// Digest of an event that a writer handed in; its region must be well formed.
+// Digest returns the hash of an event from a client; its region must be well formed.
 func (e Event) Digest() Digest {
 	return digest(fmt.Appendf(nil, "%d %d %d %d %s", e.Post, e.User, e.Action, e.TimeMs, e.Region))
 }
@@ -42,7 +42,7 @@ func digest(b ...[]byte) Digest {
 	return Digest(h.Sum64())
 }
 
-// DigestOf a record as it is written to likes.
+// DigestOf returns the hash of a record as written to likes.
 func DigestOf(key, value []byte) Digest {
 	e, poison := Decode(key, value)
 	if poison != "" {
@@ -51,14 +51,14 @@ func DigestOf(key, value []byte) Digest {
 	return e.Digest()
 }
 
-// limits of the contract, in the oracle's own words.
+// limits of the contract, defined here again because the oracle shares no code with the program.
 const (
 	maxEventBytes = 4096
 	maxAheadMs    = 60_000
 	unknownRegion = "ZZ"
 )
 
-// Decode reads a record; poison says why it can never be an event.
+// Decode decodes a record. poison is the reason if it is invalid.
 func Decode(key, value []byte) (e Event, poison string) {
 	switch {
 	case len(value) > maxEventBytes:
@@ -77,7 +77,7 @@ func Decode(key, value []byte) (e Event, poison string) {
 		e = Event{Post: m.PostId, User: m.UserId, Action: m.Action, TimeMs: m.TimeMs, Region: region(m.Region)}
 	}
 	if len(key) > 0 {
-		id, _, _ := strings.Cut(string(key), "/") // behind it, a user bucket
+		id, _, _ := strings.Cut(string(key), "/") // a user bucket may follow
 		post, err := strconv.ParseUint(id, 10, 64)
 		if err != nil || len(key) > 64 || e.Post != 0 && e.Post != post {
 			return e, "key_mismatch"
@@ -108,7 +108,7 @@ func decodeJSON(value []byte) (e Event, poison string) {
 	if d.Decode(&j) != nil || d.More() {
 		return e, "undecodable"
 	}
-	number := func(v any) string { // also of a string; what else there is does not parse
+	number := func(v any) string { // strings too; other types do not parse
 		if v == nil {
 			return "0"
 		}
@@ -144,17 +144,17 @@ func region(b []byte) string {
 	return strings.ToUpper(string(b))
 }
 
-// Settle gives an event its time: its own, or when it was appended, and never more than a minute after that.
+// Settle sets the event time: the event's own time or else the append time, at most one minute after the append time.
 func (e *Event) Settle(appendMs int64) {
 	e.TimeMs = min(cmp.Or(e.TimeMs, appendMs), appendMs+maxAheadMs)
 }
 
-// home is the partition that a post lives in: what franz-go's default partitioner makes of the key.
+// home returns a post's partition, as franz-go's default partitioner chooses it by the key.
 func home(post uint64, partitions int32) int32 {
 	return int32(partition(strconv.FormatUint(post, 10), int(partitions)))
 }
 
-// partition is the one that Kafka's clients choose by default, of n.
+// partition returns the partition, of n, that Kafka's clients choose by default.
 func partition(key string, n int) int {
 	return kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: []byte(key)}, n)
 }

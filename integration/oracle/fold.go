@@ -8,12 +8,12 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Count is likes and dislikes.
+// Count is a number of likes and dislikes.
 type Count struct{ Likes, Dislikes int64 }
 
 func (c Count) plus(more Count) Count { return Count{c.Likes + more.Likes, c.Dislikes + more.Dislikes} }
 
-// Cell is where a reaction counts.
+// Cell is what a reaction counts for.
 type Cell struct {
 	Post   uint64
 	Region string
@@ -22,15 +22,15 @@ type Cell struct {
 
 // Hour is a row of like_hourly.
 type Hour struct {
-	Hour      int64 // since 1970
+	Hour      int64 // hours since 1970
 	Region    string
 	Partition int32
 }
 
-// PairKey is somebody's reaction to a post.
+// PairKey identifies the reaction of one user on one post.
 type PairKey struct{ Post, User uint64 }
 
-// Pair is that reaction as of now: the latest event, and since when and in which region the reaction holds.
+// Pair is that reaction: the latest event, and since when and in which region the reaction holds.
 type Pair struct {
 	Action         kudosv1.Action
 	TimeMs, Offset int64
@@ -38,7 +38,7 @@ type Pair struct {
 	Region         string
 }
 
-// count is what the reaction adds to the counts of its post.
+// count returns what the reaction adds to the counts of its post.
 func (p Pair) count() (c Count) {
 	switch p.Action {
 	case kudosv1.Action_LIKE:
@@ -49,21 +49,21 @@ func (p Pair) count() (c Count) {
 	return c
 }
 
-// Fold is who likes what, by the log up to a position.
+// Fold holds the current reactions, folded from the log up to a position.
 type Fold struct {
 	partitions int32
-	buckets    map[uint64]int  // of posts whose users are dealt over so many
+	buckets    map[uint64]int  // number of user buckets, by post
 	next       map[int32]int64 // the position
 	Pairs      map[PairKey]Pair
 	homes      map[uint64]int32
 }
 
-// NewFold is the fold of an empty log.
+// NewFold returns the fold of an empty log.
 func NewFold(partitions int32) *Fold {
 	return &Fold{partitions: partitions, next: map[int32]int64{}, Pairs: map[PairKey]Pair{}, homes: map[uint64]int32{}}
 }
 
-// homeOf is the partition of a user's reaction to a post.
+// homeOf returns the partition of a user's reaction to a post.
 func (f *Fold) homeOf(post, user uint64) int32 {
 	n := f.buckets[post]
 	if n == 0 {
@@ -73,7 +73,7 @@ func (f *Fold) homeOf(post, user uint64) int32 {
 	return int32(partition(fmt.Sprintf("%d/%d", post, bucket), int(f.partitions)))
 }
 
-// Home is the partition of a post without user buckets.
+// Home returns the partition of a post without user buckets.
 func (f *Fold) Home(post uint64) int32 {
 	p, ok := f.homes[post]
 	if !ok {
@@ -83,7 +83,7 @@ func (f *Fold) Home(post uint64) int32 {
 	return p
 }
 
-// Add folds an event: the latest by time, then by offset, decides.
+// Add folds an event: last writer wins, by event time, then by offset.
 func (f *Fold) Add(e Event, offset int64) {
 	k := PairKey{e.Post, e.User}
 	p, known := f.Pairs[k]
@@ -97,14 +97,14 @@ func (f *Fold) Add(e Event, offset int64) {
 	f.Pairs[k] = p
 }
 
-// Sums are the counts that follow from who likes what.
+// Sums are the counts derived from the reactions.
 type Sums struct {
 	Posts map[uint64]Count
 	Cells map[Cell]Count
 	Hours map[Hour]Count
 }
 
-// Sums works them out.
+// Sums computes them.
 func (f *Fold) Sums() Sums {
 	s := Sums{Posts: map[uint64]Count{}, Cells: map[Cell]Count{}, Hours: map[Hour]Count{}}
 	for k, p := range f.Pairs {
@@ -116,7 +116,7 @@ func (f *Fold) Sums() Sums {
 	return s
 }
 
-// Add adds to a count, and keeps no zeros.
+// Add adds to a count, and removes zeros.
 func Add[K comparable](m map[K]Count, k K, c Count) {
 	put(m, k, m[k].plus(c))
 }

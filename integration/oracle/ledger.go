@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// place is a record's in likes.
+// place is a position in likes.
 type place struct {
 	partition int32
 	offset    int64
@@ -15,20 +15,20 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%d@%d", p.partition, p.offset) }
 
-// Ack is an event that a writer was told Kafka has.
+// Ack is an event that Kafka acknowledged to a client.
 type Ack struct {
 	Partition int32
 	Offset    int64
 	Digest    Digest
 }
 
-// ledger keeps what must be found in the log, until it is.
+// ledger holds what must be in the log and has not been found yet.
 type ledger struct {
 	acked   map[place]Digest
-	poison  map[place]string // not in likes.dlt yet, with why
-	dead    map[place]int    // in likes.dlt, and not yet known to be poison
-	moved   map[string]Event // misplaced, without a copy yet
-	copies  map[string]Event // copies without an original yet
+	poison  map[place]string // not in likes.dlt yet, with the reason
+	dead    map[place]int    // in likes.dlt, but not found in likes yet
+	moved   map[string]Event // misrouted, without a forwarded copy yet
+	copies  map[string]Event // forwarded copies without an original yet
 	nextDLT map[int32]int64
 }
 
@@ -37,12 +37,12 @@ func newLedger() *ledger {
 		moved: map[string]Event{}, copies: map[string]Event{}, nextDLT: map[int32]int64{}}
 }
 
-// found compares a record with what a writer was told of its place.
+// found compares a record with the acknowledgment of its position.
 func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
 	at := place{rec.Partition, rec.Offset}
 	want, ok := l.acked[at]
 	if !ok {
-		return // nobody was told: its answer was lost
+		return // no acknowledgment: its response was lost
 	}
 	delete(l.acked, at)
 	if have != want {
@@ -50,7 +50,7 @@ func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
 	}
 }
 
-// misplaced notes an event that must have a copy in its right partition, and forwarded the copy.
+// misplaced adds a misrouted event, which must have a copy in its right partition; forwarded adds the copy.
 func (l *ledger) misplaced(at place, e Event, d *Differences) {
 	pairUp(l.moved, l.copies, at.String(), e, d)
 }
@@ -74,7 +74,7 @@ func pairUp(here, there map[string]Event, origin string, e Event, d *Differences
 	}
 }
 
-// buried notes a dead letter.
+// buried adds a dead letter.
 func (l *ledger) buried(rec *kgo.Record, d *Differences) {
 	header := map[string]string{}
 	for _, h := range rec.Headers {
@@ -89,7 +89,7 @@ func (l *ledger) buried(rec *kgo.Record, d *Differences) {
 	l.dead[place{int32(partition), offset}]++
 }
 
-// settle strikes out what has been found, and tells what has not.
+// settle removes what has been found, and reports what is missing.
 func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 	for at, n := range l.dead {
 		why, ok := l.poison[at]

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The topics, as the contract names them.
+// The topics of the contract.
 const (
 	topicLikes   = "likes"
 	topicUpdates = "like-updates"
@@ -19,9 +19,8 @@ const (
 	topicDLT     = "likes.dlt"
 )
 
-// read reads committed records of some partitions, each from an offset on, until done says so for the partition.
-// Control records come too: they take offsets. It never leaves anything out: what is not in the log any more is an
-// error.
+// read reads committed records of the given partitions, each from an offset until done returns true for it. Control
+// records are included: they occupy offsets. Records that are no longer in the log are an error, never skipped.
 func (o *Oracle) read(
 	ctx context.Context, topic string, from map[int32]int64, each func(*kgo.Record) (done bool),
 ) error {
@@ -31,7 +30,7 @@ func (o *Oracle) read(
 	offsets := map[int32]kgo.Offset{}
 	for p, at := range from {
 		offsets[p] = kgo.NewOffset().At(at)
-		if at == 0 { // a compacted topic need not begin at 0
+		if at == 0 { // a compacted topic need not start at 0
 			offsets[p] = kgo.NewOffset().AtStart()
 		}
 	}
@@ -59,8 +58,8 @@ func (o *Oracle) read(
 	return nil
 }
 
-// readTo reads each partition from what was read before up to an end, exclusive, which must be just behind a record. It
-// moves next as it goes, so that it may be called again after an error.
+// readTo reads each partition from next up to an end, exclusive, which must be right after a record. It advances next
+// as it reads, so that it can be called again after an error.
 func (o *Oracle) readTo(ctx context.Context, topic string, next, ends map[int32]int64, each func(*kgo.Record)) error {
 	from := map[int32]int64{}
 	for p, end := range ends {
@@ -82,7 +81,7 @@ func (o *Oracle) readTo(ctx context.Context, topic string, next, ends map[int32]
 	})
 }
 
-// ReadAll reads a topic from its beginning to its end as of now, and returns that end. Each data record is told of.
+// ReadAll reads a topic from its start to its current end, and returns the end. It calls each with every data record.
 func (o *Oracle) ReadAll(ctx context.Context, topic string, each func(*kgo.Record)) (ends map[int32]int64, err error) {
 	if ends, err = o.ends(ctx, topic); err != nil {
 		return nil, err
@@ -90,7 +89,7 @@ func (o *Oracle) ReadAll(ctx context.Context, topic string, each func(*kgo.Recor
 	return ends, o.readTo(ctx, topic, map[int32]int64{}, ends, each)
 }
 
-// ends are the last stable offsets of a topic's partitions.
+// ends returns the last stable offsets of a topic's partitions.
 func (o *Oracle) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	return bounds(ctx, topic, o.admin.ListCommittedOffsets)
 }
@@ -112,8 +111,8 @@ func bounds(
 	return offsets, errors.Join(errs...)
 }
 
-// LastRecords returns the last committed data record of each partition that has one: from the end backwards, for most
-// of a long log need not be read for it.
+// LastRecords returns the last committed data record of each partition that has one. It searches from the end, to avoid
+// reading a whole long log.
 func (o *Oracle) LastRecords(ctx context.Context, topic string) (map[int32]*kgo.Record, error) {
 	ends, err := o.ends(ctx, topic)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Oracle knows what was in the topics up to its last check. One goroutine uses it.
+// Oracle holds what was in the topics at the last check. Not safe for concurrent use.
 type Oracle struct {
 	brokers []string
 	cl      *kgo.Client
 	admin   *kadm.Client
 
-	// UserBuckets are the posts whose users are dealt over so many buckets; set before the first check.
+	// UserBuckets is the number of user buckets by post. Set it before the first check.
 	UserBuckets map[uint64]int
 
 	fold   *Fold // nil before the first check
@@ -32,7 +32,7 @@ type Oracle struct {
 	events int64
 }
 
-// New makes an oracle of the system on these brokers. It connects when it is asked; Close it.
+// New returns an oracle of the system on these brokers. It connects on demand; call Close in the end.
 func New(brokers []string) (*Oracle, error) {
 	o := &Oracle{brokers: brokers, out: newPublished(), table: newTable(), ledger: newLedger()}
 	var err error
@@ -43,7 +43,7 @@ func New(brokers []string) (*Oracle, error) {
 	return o, nil
 }
 
-// Close gives its connections up.
+// Close closes the connections.
 func (o *Oracle) Close() { o.cl.Close() }
 
 func (o *Oracle) client(opts ...kgo.Opt) (*kgo.Client, error) {
@@ -54,19 +54,19 @@ func (o *Oracle) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// Acknowledged tells what writers were told Kafka has; the next check looks for it.
+// Acknowledged adds events that Kafka acknowledged to clients; the next check looks for them.
 func (o *Oracle) Acknowledged(acks []Ack) {
 	for _, a := range acks {
 		o.ledger.acked[place{a.Partition, a.Offset}] = a.Digest
 	}
 }
 
-// Saw tells a position that MySQL was seen at; the next check holds it against the log.
+// Saw adds a position that MySQL was seen at; the next check compares it with the log.
 func (o *Oracle) Saw(partition int32, at Position) { o.out.saw(partition, at) }
 
-// Left says what is not folded or not applied yet, "" if nothing is. It asks the log and the databases, not the
-// program; and the updates before the events: what it finds folded then is all there is, forwarded events included,
-// since they come in one transaction with the update.
+// Left says what is not folded or applied yet, "" if nothing is. It reads the log and the databases, not the program,
+// and the updates before the events: if everything it finds is folded, nothing is left, not even forwarded events,
+// since these are written in the same transaction as the update.
 func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 	updates, err := o.LastRecords(ctx, topicUpdates)
 	if err != nil {
@@ -103,16 +103,16 @@ func (o *Oracle) Left(ctx context.Context, dbs ...*sql.DB) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// Verdict is what a check found.
+// Verdict is the result of a check.
 type Verdict struct {
-	// Events are the records of likes folded so far, over all checks; Pairs and Posts the people and posts in them.
+	// Events are the records of likes folded so far, in all checks; Pairs and Posts are the distinct ones in them.
 	Events       int64
 	Pairs, Posts int
 	Differences  Differences
 }
 
-// Check reads what is new in the topics, up to where MySQL stands, and compares. Nothing may be under way: all that is
-// in the log is folded and applied (Left says ""), and nobody writes.
+// Check reads what is new in the topics, up to MySQL's position, and compares. Nothing may be in flight: everything in
+// the log is folded and applied (Left returns ""), and nobody writes.
 func (o *Oracle) Check(ctx context.Context, dbs ...*sql.DB) (*Verdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (o *Oracle) begin(ctx context.Context) error {
 	return nil
 }
 
-// advance reads all topics up to where MySQL stands.
+// advance reads all topics up to MySQL's position.
 func (o *Oracle) advance(ctx context.Context, have *snapshot, d *Differences) error {
 	applied := map[int32]int64{}
 	for p, at := range have.positions {
@@ -219,8 +219,8 @@ func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 	o.fold.Add(e, rec.Offset)
 }
 
-// readTable reads the state table up to the transaction that brought it to where likes are folded: its progress record
-// is the last of the transaction in that topic.
+// readTable reads the state table up to the transaction whose progress equals the folded position of likes. Its
+// progress record is the last one that the transaction writes to that topic.
 func (o *Oracle) readTable(ctx context.Context, folded map[int32]int64, d *Differences) error {
 	from := map[int32]int64{}
 	for p, source := range folded {

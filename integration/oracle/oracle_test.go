@@ -13,7 +13,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// told is what the differences say of one rule.
+// told requires the reported differences.
 func told(t *testing.T, d Differences, want ...string) {
 	t.Helper()
 	require.Len(t, d.Told, len(want), "%s", d.String())
@@ -31,7 +31,7 @@ func TestFold(t *testing.T) {
 		{Post: 1, User: 2, Action: dislike, TimeMs: 200_000, Region: "BR"},
 		{Post: 1, User: 2, Action: like, TimeMs: 100_000, Region: "BR"}, // late
 		{Post: 1, User: 3, Action: like, TimeMs: 100, Region: "US"},
-		{Post: 1, User: 3, Action: unlike, TimeMs: 100, Region: "US"}, // at the same time: the later one in the log
+		{Post: 1, User: 3, Action: unlike, TimeMs: 100, Region: "US"}, // at the same time: the later offset wins
 	} {
 		f.Add(e, int64(offset))
 	}
@@ -87,7 +87,7 @@ func TestUpdates(t *testing.T) {
 	var d Differences
 	u := newPublished()
 	u.saw(0, Position{Offset: 3, Seq: 2})
-	u.saw(0, Position{Offset: 4, Seq: 4}) // never was
+	u.saw(0, Position{Offset: 4, Seq: 4}) // never existed
 	u.add(update(t, 0, 0, 10, 5, Count{1, 0}), &d)
 	u.add(update(t, 1, 1, 10, 0, Count{}), &d)
 	require.True(t, u.part(0).whole)
@@ -110,7 +110,7 @@ func TestTable(t *testing.T) {
 	table := newTable()
 	number := binary.BigEndian.AppendUint64
 	pairKeyBytes := number(number(nil, 9), 4)
-	// LIKE, since is given, two letters; 500, 77, 100 before (zigzag: 200).
+	// LIKE, with since, two letters; time 500, offset 77, since 100 ms earlier (zigzag: 200).
 	table.add(&kgo.Record{Key: pairKeyBytes, Value: append([]byte{2, 1 | 4 | 8, 0xf4, 3, 77, 0xc8, 1}, "DE"...)}, &d)
 	table.add(&kgo.Record{Key: number(nil, 9), Value: []byte{2, 2, 0}}, &d)
 	require.Zero(t, d.Total, "%s", d.String())
@@ -145,7 +145,7 @@ func TestLedger(t *testing.T) {
 	l := newLedger()
 	l.acked[place{0, 1}], l.acked[place{0, 2}], l.acked[place{0, 3}] = e.Digest(), e.Digest(), e.Digest()
 	l.found(&kgo.Record{Offset: 1}, e.Digest(), &d)
-	l.found(&kgo.Record{Offset: 7}, e.Digest(), &d) // its answer was lost
+	l.found(&kgo.Record{Offset: 7}, e.Digest(), &d) // the response was lost
 	require.Zero(t, d.Total)
 	l.found(&kgo.Record{Offset: 2}, other.Digest(), &d)
 	l.settle(map[int32]int64{0: 8}, &d)

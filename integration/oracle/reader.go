@@ -16,8 +16,8 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// ReaderLeft says what the reader at an address (http://host:port) has not got yet, "" if it has all that is in likes.
-// As Left it asks for what is folded before it asks for the end of the log.
+// ReaderLeft says what the reader at base (http://host:port) has not read yet, "" if it has read all of likes. Like
+// Left, it asks for what is folded before it asks for the end of the log.
 func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	a := newAsker(base)
 	defer a.close()
@@ -46,25 +46,24 @@ func (o *Oracle) ReaderLeft(ctx context.Context, base string) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// ReaderVerdict is what was found of a reader.
+// ReaderVerdict is the result of a check of a reader.
 type ReaderVerdict struct {
-	// Answers that were compared, and the places in likes that they were as of.
+	// Answers that were compared, and the distinct as_of positions in likes among them.
 	Answers, Places int
 	Differences     Differences
 }
 
-// Depth is how much a reader is asked. All have the counts of every post, and a sample of everything.
+// Depth is how much is checked. The counts of every post are checked at every depth.
 type Depth int
 
-// Depths of a comparison.
 const (
 	Everything Depth = iota // the likers of every post
-	Sample                  // the likers of some
-	CountsOnly              // of a reader that keeps no more: who likes what must be refused
+	Sample                  // the likers of some posts
+	CountsOnly              // the reader keeps only counts, and must reject queries for reactions
 )
 
-// Reader reads what is new in likes, up to its end, and compares what the reader at an address says. Nothing may be
-// under way: ReaderLeft says "", and nobody writes.
+// Reader reads what is new in likes, up to its end, and compares what the reader at base says. Nothing may be in
+// flight: ReaderLeft returns "", and nobody writes.
 func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderVerdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -90,17 +89,17 @@ func (o *Oracle) Reader(ctx context.Context, base string, depth Depth) (*ReaderV
 	return v, c.run(ctx, depth)
 }
 
-// span is where a reader may stand that has everything: behind the last event, and, since markers take offsets, not
-// behind the end.
+// span are the possible positions of a reader that has read everything: after the last event, and not after the end,
+// since markers occupy offsets.
 type span struct{ from, to int64 }
 
-// comparison asks a reader for everything, at rest.
+// comparison compares everything that a reader says, at rest.
 type comparison struct {
 	asker   *asker
 	fold    *Fold
 	want    map[uint64]*expected
 	posts   []uint64       // in order
-	covered map[int32]span // by partition; a partition without events stands at 0
+	covered map[int32]span // by partition; 0 for one without events
 
 	mu struct {
 		sync.Mutex
@@ -117,8 +116,8 @@ func newComparison(base string, f *Fold, v *ReaderVerdict) *comparison {
 }
 
 const (
-	askers     = 4   // requests at a time
-	sampled    = 400 // pairs of each kind that are asked for
+	askers     = 4   // concurrent requests
+	sampled    = 400 // pairs of each kind
 	neverLiked = 1 << 62
 )
 
@@ -161,7 +160,7 @@ func (c *comparison) run(ctx context.Context, depth Depth) error {
 	return g.Wait()
 }
 
-// pageSize differs from post to post.
+// pageSize varies between posts.
 func pageSize(post uint64) int { return []int{1000, 100, 20, 3}[post%4] }
 
 func (c *comparison) single(ctx context.Context, post uint64) error {
@@ -169,7 +168,7 @@ func (c *comparison) single(ctx context.Context, post uint64) error {
 	return c.take(ans, err, true)
 }
 
-// take judges an answer. Of a reader that does not keep what it was asked for, only a refusal is right.
+// take checks an answer. A reader that does not keep the data must reject the request.
 func (c *comparison) take(ans *answer, err error, kept bool) error {
 	switch {
 	case kept && err == nil:
@@ -183,18 +182,18 @@ func (c *comparison) take(ans *answer, err error, kept bool) error {
 	return err
 }
 
-// likers goes through the pages of a post.
+// likers reads all pages of a post's likers.
 func (c *comparison) likers(ctx context.Context, post uint64, size int, kept bool) error {
 	token, after := "", uint64(0)
 	listed := 0
 	want := c.wanted(post)
-	for range len(want.reactions) + 1 { // each page but the last looks at one at least
+	for range len(want.reactions) + 1 { // each page except the last has at least one
 		ans, next, err := c.asker.likers(ctx, post, size, token, after)
 		if err := c.take(ans, err, kept); err != nil || !kept {
 			return err
 		}
 		if ans.page.wrong(want.likers) != "" {
-			return nil // and told
+			return nil // judge reports it
 		}
 		if n := len(ans.page.likers); n > 0 {
 			after = ans.page.likers[n-1].user
@@ -212,7 +211,7 @@ func (c *comparison) likers(ctx context.Context, post uint64, size int, kept boo
 	return nil
 }
 
-// pairs are a sample of the reactions that stand and of those withdrawn, and of people who never said anything.
+// pairs returns a sample of current reactions, of withdrawn ones, and of users without any.
 func (c *comparison) pairs() []PairKey {
 	byAction := map[kudosv1.Action][]PairKey{}
 	for _, post := range c.posts {
@@ -236,7 +235,7 @@ func (c *comparison) pairs() []PairKey {
 	return append(sample, PairKey{neverLiked, 1})
 }
 
-// totals compares what is said of all posts together.
+// totals compares the totals over all posts.
 func (c *comparison) totals(ctx context.Context) error {
 	have, err := c.asker.stats(ctx)
 	if err != nil {
@@ -277,7 +276,7 @@ func (c *comparison) wanted(post uint64) *expected {
 	return &expected{}
 }
 
-// misplaced says why an answer cannot be as of a place, "" if it can.
+// misplaced says why the position of an answer is impossible, "" if it is possible.
 func (c *comparison) misplaced(partition int32, asOf position) string {
 	may := c.covered[partition]
 	if asOf.Partition == partition && asOf.Offset >= may.from && asOf.Offset <= may.to {

@@ -8,21 +8,21 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// answer is what a reader said of a post: its counts, a user's reaction, or a page of likers.
+// answer is what a reader said about a post: its counts, a user's reaction, or a page of likers.
 type answer struct {
-	path     string // what was asked
+	path     string // the request
 	post     uint64
 	asOf     position
 	counts   *Count
 	reaction *reaction
 	page     *page
-	broken   string // why it can be right of no log at all
+	broken   string // why no log can give this answer
 
-	listing  *listing // that the page is of
-	streamed bool     // it came on a stream
+	listing  *listing // list that the page belongs to
+	streamed bool     // it came from a stream
 }
 
-// about notes of which post the answer says that it is.
+// about checks the post that the answer names.
 func (a *answer) about(post uint64) {
 	if post != a.post && a.broken == "" {
 		a.broken = fmt.Sprintf("answers of post %d", post)
@@ -42,21 +42,21 @@ type liker struct {
 	region  string
 }
 
-// page is a part of the list of likers, behind a user who was listed before.
+// page is a part of the list of likers, starting after an already listed user.
 type page struct {
 	likers      []liker
 	after       uint64
 	first, last bool
 }
 
-// expected is what a reader must say of a post.
+// expected is what a reader must say about a post.
 type expected struct {
 	counts    Count
 	reactions map[uint64]Pair
 	likers    []liker // in order of users
 }
 
-// expected works out what must be said of each post, as of now.
+// expected computes what must be said about each post.
 func (f *Fold) expected() map[uint64]*expected {
 	posts := map[uint64]*expected{}
 	for k, p := range f.Pairs {
@@ -94,7 +94,7 @@ func (a *answer) wrong(want *expected) string {
 	return ""
 }
 
-// reactionOf is what must be said of a user: whoever has none has no since and region either.
+// reactionOf returns the expected reaction of a user. Without a reaction there is neither since nor region.
 func (e *expected) reactionOf(user uint64) reaction {
 	p := e.reactions[user]
 	if p.count() == (Count{}) {
@@ -103,8 +103,8 @@ func (e *expected) reactionOf(user uint64) reaction {
 	return reaction{user, p.Action, p.SinceMs, p.Region}
 }
 
-// wrong compares a page with all likers as of the same place. Where a page begins is the token's secret; but the
-// first begins with the first liker, the last ends with the last one, and none leaves out one between two that it has.
+// wrong compares a page with all likers at the same position. The start of a page is hidden in its token, but the first
+// page must start with the first liker, the last must end with the last one, and none may have gaps.
 func (p *page) wrong(all []liker) string {
 	at := 0
 	switch {
@@ -117,7 +117,7 @@ func (p *page) wrong(all []liker) string {
 			return cmp.Compare(l.user, user)
 		})
 	case !p.first:
-		return "" // nobody, behind a place that is not known
+		return "" // empty, after an unknown start
 	}
 	if p.first && at > 0 {
 		return fmt.Sprintf("leaves out %+v", all[0])

@@ -15,14 +15,14 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// What bounds an asker.
+// Limits of an asker.
 const (
 	askTimeout = 30 * time.Second
 	askBytes   = 16 << 20
 	askBatch   = 1000 // posts in one request
 )
 
-// asker asks a reader over HTTP, as anybody would, and takes nothing that the API does not know.
+// asker queries a reader over HTTP, as any client would, and rejects fields that are not part of the API.
 type asker struct {
 	base   string
 	client http.Client
@@ -35,10 +35,9 @@ func newAsker(base string) *asker {
 
 func (a *asker) close() { a.client.CloseIdleConnections() }
 
-// errCut says that an answer broke off.
+// errCut means that a response was cut short.
 var errCut = errors.New("the answer breaks off")
 
-// refusal is an answer that is not a success.
 type refusal struct {
 	status int
 	kind   string
@@ -47,7 +46,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s: %s", r.status, r.kind, r.detail) }
 
-// refused tells whether an answer was a refusal of that kind.
+// refused reports whether err is an error response of that kind.
 func refused(err error, status int, kind string) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.status == status && r.kind == "urn:kudos:problem:"+kind
@@ -81,14 +80,15 @@ func (a *asker) ask(ctx context.Context, method, path string, body []byte, into 
 	return nil
 }
 
-// strictly decodes JSON, and takes no field that is not known.
+// strictly decodes JSON, and rejects unknown fields.
 func strictly(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
 
-// position is a place in likes as the API writes it; as "as of", all before the offset are in and none from it on.
+// position is a position in likes, as the API encodes it. An as_of includes all records below the offset, and no
+// others.
 type position struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
@@ -120,7 +120,6 @@ func (a *asker) counts(ctx context.Context, post uint64) (*answer, error) {
 	return ans, nil
 }
 
-// manyCounts asks for up to 1,000 posts at once.
 func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64) int32) ([]*answer, error) {
 	request, err := json.Marshal(map[string]any{"post_ids": idsOf(posts)})
 	if err != nil {
@@ -162,7 +161,7 @@ func (a *asker) manyCounts(ctx context.Context, posts []uint64, home func(uint64
 	return answers, nil
 }
 
-// idsOf are posts as the API writes them.
+// idsOf formats post ids for the API.
 func idsOf(posts []uint64) []string {
 	ids := make([]string, len(posts))
 	for i, post := range posts {
@@ -206,7 +205,7 @@ func (a *asker) reaction(ctx context.Context, post, user uint64) (*answer, error
 	return ans, nil
 }
 
-// likers asks for a page. after is the last user who was listed on the pages before.
+// likers requests a page. after is the last user of the previous pages.
 func (a *asker) likers(
 	ctx context.Context, post uint64, size int, token string, after uint64,
 ) (ans *answer, next string, err error) {
@@ -239,7 +238,6 @@ func (a *asker) likers(
 	return ans, body.Next, nil
 }
 
-// stats is the answer of /v1/stats.
 type stats struct {
 	Posts      int64 `json:"posts"`
 	Likes      int64 `json:"likes"`

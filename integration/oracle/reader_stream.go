@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// followEvery is how often a reader that is away is asked for a stream again.
+// followEvery is the retry interval for a stream while the reader is unavailable.
 const followEvery = 50 * time.Millisecond
 
-// Follow follows a stream (Server-Sent Events) of posts, from one reader to the next of those at some addresses each
-// time that it breaks off, and on from the event that it has, until done says so of the newest counts. The readers may
-// end and come again all the while; any other failure is an error.
+// Follow follows a stream (Server-Sent Events) of posts until done returns true for the newest counts. Whenever the
+// stream breaks off, it resumes after the last event at the next of the addresses. Readers may stop and restart all the
+// time; any other failure is an error.
 func Follow(
 	ctx context.Context, bases []string, posts []uint64, done func(newest map[uint64]Count) bool,
 ) (*Watched, error) {
@@ -51,7 +51,7 @@ type follower struct {
 // stream reads one connection's events to its end.
 func (f *follower) stream(ctx context.Context, base string) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // the connection goes too
+	defer cancel() // closes the connection
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+f.path, nil)
 	if err != nil {
 		return false, fmt.Errorf("GET %s: %w", f.path, err)
@@ -76,7 +76,7 @@ func (f *follower) stream(ctx context.Context, base string) (ended bool, err err
 	return f.events(resp.Body)
 }
 
-// events takes in one event after the other; https://html.spec.whatwg.org/multipage/server-sent-events.html.
+// events handles events one by one; https://html.spec.whatwg.org/multipage/server-sent-events.html.
 func (f *follower) events(body io.Reader) (ended bool, err error) {
 	var id, event, data string
 	lines := bufio.NewScanner(body)
@@ -91,7 +91,7 @@ func (f *follower) events(body io.Reader) (ended bool, err error) {
 		case "data":
 			data += value
 		case "":
-			if lines.Text() != "" || data == "" { // a comment, or nothing to tell
+			if lines.Text() != "" || data == "" { // a comment, or an empty event
 				continue
 			}
 			if err := f.take(id, event, data); err != nil {

@@ -20,23 +20,22 @@ import (
 
 const fakePartitions = 2
 
-// fakeReader answers as a reader does, from a fold of its own, and then spoils the answer.
+// fakeReader responds like a reader, from its own fold, and then corrupts the response.
 type fakeReader struct {
 	t      testing.TB
-	counts bool // counts only
+	counts bool // keeps counts only
 	spoil  func(path string, body object)
-	before func() // called with the lock held, before each answer
+	before func() // called with the lock held, before each response
 
 	mu struct {
 		sync.Mutex
 		fold *Fold
-		want map[uint64]*expected // nil: the fold has moved on
+		want map[uint64]*expected // nil: the fold has changed
 	}
 }
 
 type object = map[string]any
 
-// serve starts it and returns its address.
 func (f *fakeReader) serve() (base string) {
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]func(*http.Request) object{
@@ -73,7 +72,7 @@ func (f *fakeReader) serve() (base string) {
 	return server.URL
 }
 
-// of is what there is to say of a post.
+// of returns what to say about a post.
 func (f *fakeReader) of(id string) (uint64, *expected) {
 	post, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -137,7 +136,7 @@ func (f *fakeReader) stats(*http.Request) object {
 		"lag_ms": 5, "partitions": partitions}
 }
 
-// page is one of likers; a token is the user before.
+// page returns a page of likers; a token is the previous user.
 func (f *fakeReader) page(r *http.Request) object {
 	_, e := f.of(r.PathValue("post"))
 	size, _ := strconv.Atoi(r.URL.Query().Get("page_size"))
@@ -158,7 +157,7 @@ func (f *fakeReader) page(r *http.Request) object {
 	return body
 }
 
-// fakeLog has 20 users who like five posts, of whom some withdraw it and others dislike.
+// fakeLog has 20 users who like five posts; some of them withdraw, others dislike.
 func fakeLog() []Event {
 	var log []Event
 	for _, post := range []uint64{1, 2, 3, 4, 8} {
@@ -209,12 +208,12 @@ func TestReaderAtRest(t *testing.T) {
 	require.ErrorContains(t, err, "is answered by a reader that keeps counts only")
 }
 
-// change is how an answer is spoilt.
+// change corrupts a response.
 type change func(object)
 
 func set(field string, value any) change { return func(b object) { b[field] = value } }
 
-// within changes an object in an answer, inFirst the first one of a list, and listed the list itself.
+// within changes an object in a response, inFirst the first object of a list, and listed the list itself.
 func within(field string, do change) change { return func(b object) { do(b[field].(object)) } }
 func inFirst(list string, do change) change {
 	return func(b object) { do(b[list].([]any)[0].(object)) }
@@ -229,7 +228,7 @@ func reversed(list []any) []any {
 	return list
 }
 
-// liked makes a reaction a like since a time, from Germany.
+// liked turns a reaction into a like since a time, from Germany.
 func liked(sinceMs int64) change {
 	return func(b object) { b["reaction"], b["since"], b["region"] = "LIKE", time.UnixMilli(sinceMs), "DE" }
 }
@@ -240,7 +239,7 @@ func TestEachWrongAnswerIsSeen(t *testing.T) {
 	const like, withdrawn, dislike = "/v1/posts/2/likes/14", "/v1/posts/2/likes/12", "/v1/posts/2/likes/2"
 	never := fmt.Sprintf("/v1/posts/%d/likes", neverLiked)
 	type spoilt struct {
-		path   string // that the answers have which are spoilt
+		path   string // of the responses to corrupt
 		change change
 		want   string
 	}

@@ -15,27 +15,27 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Watched is what a reader said while things were moving, in the order in which it was asked.
+// Watched records what a reader said while events arrived, in order.
 type Watched struct {
 	answers []*answer
-	// Away counts the requests that nobody answered, or only that it is not ready.
+	// Away counts the requests that were not answered, or answered with not ready.
 	Away int
-	// Streams that were opened, by Follow.
+	// Streams opened by Follow.
 	Streams int
 }
 
-// Answers is how many there are.
+// Answers is the number of answers.
 func (w *Watched) Answers() int { return len(w.answers) }
 
-// watchEvery is how often a watched reader is asked a round of questions, and watchMost bounds what is remembered.
+// watchEvery is the interval between rounds of queries, and watchMost bounds the number of recorded answers.
 const (
 	watchEvery = 5 * time.Millisecond
 	watchMost  = 500_000
 )
 
-// Watch asks the reader at an address about posts, and about users' reactions to them, until ctx ends: for counts one
-// by one and together, for reactions, and for likers, page by page. The reader may end and come again all the while;
-// any other failure is an error.
+// Watch queries the reader at base about posts, and users' reactions to them, until ctx ends: for single counts, many
+// counts, reactions, and likers, page by page. The reader may stop and restart all the time; any other failure is an
+// error.
 func (o *Oracle) Watch(ctx context.Context, base string, posts, users []uint64) (*Watched, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func watch(ctx context.Context, base string, posts, users []uint64, partitions i
 		len(w.answers))
 }
 
-// away tells a reader that is down, or not ready yet, from one that errs.
+// away reports whether err means that the reader is down or not ready, and not that it failed.
 func away(err error) bool {
 	var broken net.Error
 	return errors.As(err, &broken) && !broken.Timeout() || refused(err, http.StatusServiceUnavailable, "not-ready") ||
@@ -100,18 +100,18 @@ func (w *Watched) round(ctx context.Context, a *asker, posts []uint64, i int, us
 	return nil
 }
 
-// listing is a list of likers whose pages are asked for one by one.
+// listing is a list of likers, read page by page.
 type listing struct {
 	token  string
 	after  uint64
 	listed map[uint64]bool
-	// standing, while it is judged, are those who have liked the post since the first page.
+	// standing, while the list is checked, are the users who have liked the post continuously since the first page.
 	standing map[uint64]bool
 }
 
 const watchedPage = 20
 
-// turn asks for the next page of a list, the first if it is nil.
+// turn requests the next page of a list, the first one if it is nil.
 func (w *Watched) turn(ctx context.Context, a *asker, post uint64, at **listing) error {
 	l := *at
 	if l == nil {
@@ -133,7 +133,7 @@ func (w *Watched) turn(ctx context.Context, a *asker, post uint64, at **listing)
 	return nil
 }
 
-// Judge compares each answer with the fold of exactly that part of the log that it says to be as of.
+// Judge compares each answer with the fold of exactly the part of the log that its as_of names.
 func (o *Oracle) Judge(ctx context.Context, w *Watched) (*ReaderVerdict, error) {
 	if err := o.begin(ctx); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (o *Oracle) Judge(ctx context.Context, w *Watched) (*ReaderVerdict, error) 
 	return v, nil
 }
 
-// replay folds what concerns the posts that were asked about, and judges each answer when the log is where it says.
+// replay folds the events of the queried posts, and checks each answer when the log reaches its as_of.
 type replay struct {
 	partitions int32
 	pending    map[int32][]*answer // by partition, in order of as_of
@@ -168,11 +168,11 @@ type replay struct {
 
 type replayed struct {
 	fold     *Fold
-	want     *expected // nil: it is to be worked out again
+	want     *expected // nil: to be recomputed
 	listings map[*listing]bool
 }
 
-// subject is what never goes back: whoever asks goes forward in a partition, and a stream in each of its posts.
+// subject is what positions must not go back in: for queries a partition, for a stream each of its posts.
 type subject struct {
 	partition int32
 	post      uint64
@@ -206,7 +206,7 @@ func newReplay(answers []*answer, partitions int32, v *ReaderVerdict) *replay {
 	return r
 }
 
-// reach judges the answers that are as of an offset or of one before: all before it is folded.
+// reach checks the answers with an as_of at or below offset: everything before it is folded.
 func (r *replay) reach(partition int32, offset int64) {
 	list := r.pending[partition]
 	for len(list) > 0 && list[0].asOf.Offset <= offset {
@@ -254,7 +254,7 @@ func (r *replay) judge(a *answer) {
 	}
 }
 
-// follow keeps who likes the post from the first page of a list to the last, and wants each of them listed.
+// follow tracks who likes the post from the first page of a list to the last, and requires each of them to be listed.
 func (p *replayed) follow(a *answer, d *Differences) {
 	l := a.listing
 	if a.page.first {

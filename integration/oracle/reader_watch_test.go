@@ -14,7 +14,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// judged holds answers against a log.
+// judged checks answers against a log.
 func judged(answers []*answer, partitions int32, log []Event) *ReaderVerdict {
 	v := &ReaderVerdict{}
 	r, f := newReplay(answers, partitions, v), NewFold(partitions)
@@ -28,7 +28,7 @@ func judged(answers []*answer, partitions int32, log []Event) *ReaderVerdict {
 	return v
 }
 
-// watchedWhile watches a fake reader that takes in one event of the log before each answer, and judges what it said.
+// watchedWhile watches a fake reader that folds one event of the log before each response, and checks what it said.
 func watchedWhile(t *testing.T, spoil func(path string, body object)) *ReaderVerdict {
 	t.Helper()
 	log := fakeLog()
@@ -101,7 +101,7 @@ func TestReaderWhileThingsMove(t *testing.T) {
 	}
 }
 
-// A stream that breaks off is gone on with elsewhere, from the last event on, and does not go back.
+// A stream that breaks off resumes elsewhere, after the last event, and does not go back.
 func TestFollow(t *testing.T) {
 	const newer, older = `{"post_id":"1","likes":2,"dislikes":0,"as_of":{"partition":0,"offset":2}}`,
 		`{"post_id":"1","likes":1,"dislikes":0,"as_of":{"partition":0,"offset":1}}`
@@ -145,7 +145,7 @@ func TestFollow(t *testing.T) {
 	require.ErrorContains(t, err, "is no news of likes")
 }
 
-// Who likes a post all the while is listed, and once, though the pages are of different times.
+// A user who likes a post continuously is listed exactly once, although the pages are from different times.
 func TestPagesWhileThingsMove(t *testing.T) {
 	const like, unlike = kudosv1.Action_LIKE, kudosv1.Action_UNLIKE
 	log := []Event{

@@ -11,7 +11,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// table is the state table as its topic has it.
+// table is the state table, read from its topic.
 type table struct {
 	next   map[int32]int64 // offsets
 	source map[int32]int64 // progress: the next offset of likes
@@ -25,13 +25,13 @@ func newTable() *table {
 		pairs: map[PairKey]Pair{}, counts: map[share]Count{}}
 }
 
-// share is what a partition has of a post: all of it, unless its users are dealt over buckets.
+// share identifies a partition's part of a post: all of it, unless the post has user buckets.
 type share struct {
 	partition int32
 	post      uint64
 }
 
-// sumOver sums up what the partitions have of each post.
+// sumOver adds up the partitions' parts of each post.
 func sumOver(shares map[share]Count) map[uint64]Count {
 	sums := map[uint64]Count{}
 	for s, c := range shares {
@@ -40,8 +40,8 @@ func sumOver(shares map[share]Count) map[uint64]Count {
 	return sums
 }
 
-// add takes a record in. The layout of values is that of schema/state_value.go (pairs and counts, version 2: varints)
-// and schema/state.go (progress, version 1: integers of 8 bytes, big-endian), behind a byte for the version.
+// add decodes a record. The format of values is that of schema/state_value.go (pairs and counts, version 2: varints)
+// and schema/state.go (progress, version 1: integers of 8 bytes, big-endian), after a version byte.
 func (t *table) add(rec *kgo.Record, d *Differences) {
 	if err := t.read(rec); err != nil {
 		d.Add("I2", "state table, partition %d offset %d: %v", rec.Partition, rec.Offset, err)
@@ -52,7 +52,7 @@ var reactions = map[byte]kudosv1.Action{0: kudosv1.Action_UNLIKE, 1: kudosv1.Act
 
 func (t *table) read(rec *kgo.Record) error {
 	v := rec.Value
-	if v == nil { // only `kudos rebuild` takes something out; what should have stayed is missing then
+	if v == nil { // only `kudos rebuild` deletes; a wrong deletion is found as missing data
 		switch len(rec.Key) {
 		case 16:
 			delete(t.pairs, PairKey{binary.BigEndian.Uint64(rec.Key), binary.BigEndian.Uint64(rec.Key[8:])})
@@ -63,7 +63,7 @@ func (t *table) read(rec *kgo.Record) error {
 	}
 	switch {
 	case string(rec.Key) == "_progress":
-		if len(v) < 21 || v[0] != 1 && v[0] != 2 { // what they begin with is the same
+		if len(v) < 21 || v[0] != 1 && v[0] != 2 { // both versions start alike
 			return errors.New("no progress of version 1 or 2")
 		}
 		t.source[rec.Partition] = int64(binary.BigEndian.Uint64(v[1:]))
@@ -88,8 +88,8 @@ func (t *table) read(rec *kgo.Record) error {
 	return nil
 }
 
-// readPair reads version 2: reaction in the low bits of the second byte, and above them whether the time since is given
-// (4), and a region of two (8) or six bytes (16).
+// readPair decodes version 2. The low bits of the second byte are the reaction; above them are flags for an explicit
+// since time (4), and for a region of two (8) or six bytes (16).
 func readPair(v []byte) (p Pair, err error) {
 	if len(v) < 4 || v[0] != 2 {
 		return p, errors.New("no pair of version 2")
@@ -111,7 +111,7 @@ func readPair(v []byte) (p Pair, err error) {
 		}
 		rest = rest[n:]
 	}
-	before := int64(got[2] >> 1) // a signed varint: its sign is the last bit
+	before := int64(got[2] >> 1) // a signed varint: the lowest bit is the sign
 	if got[2]&1 != 0 {
 		before = ^before
 	}

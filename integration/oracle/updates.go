@@ -11,7 +11,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// Position is where a partition stands in like-updates: the next offset and the next seq.
+// Position is a position in a partition of like-updates: the next offset and the next seq.
 type Position struct {
 	Offset int64
 	Seq    uint64
@@ -22,15 +22,15 @@ type published struct {
 	next  map[int32]int64 // offsets
 	parts map[int32]*publishedPart
 	cells map[Cell]Count
-	// posts are the counts that each post's last update carries, in each partition.
+	// posts are the counts in each post's last update, per partition.
 	posts map[share]Count
 }
 
 type publishedPart struct {
 	seq    uint64 // of the next record
-	source int64  // up to where likes are folded in what was read
+	source int64  // next offset of likes, by the records read
 	whole  bool   // the last record read ends a transaction
-	// seen are positions that MySQL was seen at, to be held against the log, in order.
+	// seen are positions that MySQL was seen at, in order, to be compared with the log.
 	seen []Position
 }
 
@@ -46,7 +46,7 @@ func (u *published) part(p int32) *publishedPart {
 	return u.parts[p]
 }
 
-// add takes a record in; what is wrong with it is a difference.
+// add decodes a record, and reports what is wrong with it.
 func (u *published) add(rec *kgo.Record, d *Differences) {
 	part := u.part(rec.Partition)
 	var m kudosv1.LikeUpdate
@@ -81,7 +81,7 @@ func (u *published) add(rec *kgo.Record, d *Differences) {
 	put(u.posts, share{rec.Partition, post}, Count{m.LikeCount, m.DislikeCount})
 }
 
-// hold compares a position that MySQL was seen at with what the log says: the first record from there on has its seq.
+// hold compares a position that MySQL was seen at with the log: the first record at or after it must have its seq.
 func (p *publishedPart) hold(partition int32, seen Position, d *Differences) {
 	if seen.Seq != p.seq {
 		d.Add("I3", "MySQL was seen at offset %d seq %d of like-updates/%d, where seq %d is next", seen.Offset,
@@ -89,7 +89,7 @@ func (p *publishedPart) hold(partition int32, seen Position, d *Differences) {
 	}
 }
 
-// saw notes a position that MySQL was seen at and that is not behind what was read.
+// saw adds a position that MySQL was seen at, unless it is before what has been read.
 func (u *published) saw(p int32, at Position) {
 	part := u.part(p)
 	i, found := slices.BinarySearchFunc(part.seen, at, func(a, b Position) int { return int(a.Offset - b.Offset) })

@@ -1,9 +1,9 @@
-// Command promcheck reads alert rules and dashboards as Prometheus does, and prints the names
-// of the metrics that they ask for, one a line. What cannot be read is an error, with its place.
+// Command promcheck parses alert rules and dashboards like Prometheus, and prints the names of the metrics that they
+// query, one per line. A parse error is reported with its location.
 //
 //	promcheck kudos.rules.yaml kudos.json
 //
-// It is a module of its own: Prometheus' code is for this, and not for the program.
+// It is a separate module, to keep the dependency on Prometheus out of the program.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// expression is one that somebody, an alert or a panel, asks for.
+// expression is a query of an alert or a panel.
 type expression struct{ who, text string }
 
 func main() {
@@ -75,7 +75,7 @@ func ruleExpressions(path string) (all []expression, err error) {
 	return all, nil
 }
 
-// dashboardExpressions are those of Grafana's JSON.
+// dashboardExpressions returns the queries in Grafana's JSON.
 func dashboardExpressions(path string) (all []expression, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func dashboardExpressions(path string) (all []expression, err error) {
 	err = json.Unmarshal(text, &dashboard)
 	for _, p := range dashboard.Panels {
 		for _, t := range p.Targets {
-			// Grafana fills it in with a duration.
+			// Grafana replaces the variable with a duration.
 			all = append(all, expression{p.Title, strings.ReplaceAll(t.Expr, "$__rate_interval", "5m")})
 		}
 	}

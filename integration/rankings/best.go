@@ -11,29 +11,27 @@ import (
 type place struct {
 	post         uint64
 	score, likes int64
-	// reached says when the score was reached: the newest bucket with likes in the window, or for all time the append
-	// time since which the count is what it is.
+	// reached is when the score was reached: the newest bucket with likes in the window; for all time, the append time
+	// since which the count has been unchanged.
 	reached int64
-	// shared: other partitions have likes of the post, too.
+	// shared: other partitions have likes of the post too.
 	shared bool
 }
 
-// compare puts the better one first.
 func (a place) compare(b place) int {
 	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.reached, b.reached), cmp.Compare(a.post, b.post))
 }
 
-// top keeps the best n places.
 type top struct {
 	n      int
 	places []place
-	best   int // so many of places are in order, and the best of those that were there
-	// shared are sums over the partitions so far, of posts that are in several.
+	best   int // this many leading places are sorted, and are the best of those added until then
+	// shared are sums, over the partitions merged so far, of posts in several partitions.
 	shared   map[uint64]place
 	minLikes int64
 }
 
-// add takes a place in. They are put in order when they have become too many, and by sorted.
+// add adds a place. Places are sorted when there are too many, and by sorted.
 func (t *top) add(p place) {
 	if t.best == t.n && p.compare(t.places[t.best-1]) > 0 {
 		return
@@ -43,7 +41,6 @@ func (t *top) add(p place) {
 	}
 }
 
-// sorted are the best n, the best one first.
 func (t *top) sorted() []place {
 	slices.SortFunc(t.places, place.compare)
 	t.places = t.places[:min(t.n, len(t.places))]
@@ -51,7 +48,7 @@ func (t *top) sorted() []place {
 	return t.places
 }
 
-// finish is sorted, when all partitions' lists were merged.
+// finish is sorted, after all partitions' lists have been merged.
 func (t *top) finish() []place {
 	for _, p := range t.shared {
 		if p.likes >= t.minLikes && p.score > 0 {
@@ -62,7 +59,7 @@ func (t *top) finish() []place {
 	return t.sorted()
 }
 
-// merge takes a partition's list in, without those excluded.
+// merge adds a partition's list, without excluded posts.
 func (t *top) merge(list []place, excluded map[uint64]bool) {
 	if t.shared == nil {
 		t.shared = map[uint64]place{}
@@ -91,7 +88,7 @@ type question struct {
 
 func (p *partition) best(q question) []place {
 	t := top{n: q.top}
-	var shared []place // all of them, excluded ones as well: who has little here may have much elsewhere
+	var shared []place // all, even excluded ones and those with few likes here
 	take := func(post int32, score, likes, reached int64) {
 		if p.shared[post] {
 			if likes > 0 {
@@ -124,15 +121,15 @@ func (p *partition) best(q question) []place {
 	return append(t.sorted(), shared...)
 }
 
-// sum adds the buckets of a window up; its memory is used again.
+// sum adds up the buckets of a window; its memory is reused.
 type sum struct {
 	all   []summed // by post
-	posts []int32  // that were summed up
+	posts []int32  // posts in all
 }
 
 type summed struct {
 	score, likes int64
-	newest       int64 // bucket with likes
+	newest       int64 // newest bucket with likes
 	in           bool  // the post is in posts
 }
 

@@ -12,7 +12,7 @@ import (
 	"kudos/schema"
 )
 
-// Verdict is what a check found.
+// Verdict is the result of a check.
 type Verdict struct {
 	Updates, Rankings int
 	Differences       oracle.Differences
@@ -28,13 +28,13 @@ type check struct {
 
 	all  []*published
 	last map[string]*published // by key
-	// parts are the partitions as of the end of the log, faults what is wrong with them.
+	// parts are the partitions at the end of the log, faults their errors.
 	parts  []*partition
 	faults [][]string
 }
 
-// Check holds every ranking against what follows from the log at the positions that it names; and if end is not nil,
-// the last ones against the whole log.
+// Check compares every ranking with what follows from the log at the positions that it names and, if end is not nil,
+// the last rankings with the whole log.
 func Check(log *Log, config Config, end *End) (*Verdict, error) {
 	v := &Verdict{}
 	c := &check{
@@ -75,7 +75,7 @@ func Check(log *Log, config Config, end *End) (*Verdict, error) {
 	return v, nil
 }
 
-// replay reads a partition once, and works out on the way what rankings say of it.
+// replay reads a partition once, and computes what it contributes to each ranking.
 func (c *check) replay(i int) {
 	todo := slices.DeleteFunc(slices.Clone(c.all), func(p *published) bool { return !p.sound })
 	slices.SortStableFunc(todo, func(a, b *published) int {
@@ -97,7 +97,7 @@ func (c *check) replay(i int) {
 	c.parts[i] = part
 }
 
-// workOut adds to a ranking what a partition, which is at the position named, has for it.
+// workOut adds to a ranking the contribution of a partition, which is at the named position.
 func (c *check) workOut(part *partition, i int, p *published) {
 	p.clocks[i] = part.clock
 	list := part.best(question{
@@ -112,7 +112,7 @@ func (c *check) workOut(part *partition, i int, p *published) {
 	p.want.merge(list, c.exclusions.before(p.Exclusions))
 }
 
-// time holds bounds and watermark against the clocks.
+// time checks bounds and watermark against the clocks.
 func (c *check) time(p *published) {
 	if !p.sound {
 		return
@@ -133,7 +133,8 @@ func (c *check) time(p *published) {
 	}
 }
 
-// advanced are clocks with idle advance. A partition that never had a record has no clock, however long it was idle.
+// advanced returns the clocks after idle advance. A partition without any record has no clock, however long it was
+// idle.
 func advanced(clocks []int64, idle func(i int) schema.Minute) []int64 {
 	clocks = slices.Clone(clocks)
 	for i := range clocks {
@@ -152,7 +153,7 @@ func minutes(clocks []int64) string {
 	return fmt.Sprint(text)
 }
 
-// posts compares who is ranked with what was worked out.
+// posts compares the ranked posts with the computed ones.
 func (c *check) posts(p *published) {
 	if !p.sound {
 		return
@@ -167,7 +168,7 @@ func (c *check) posts(p *published) {
 	}
 }
 
-// ranked is what rankings say of a post; the zero value is none.
+// ranked is what a ranking says of a post; the zero value means none.
 type ranked struct {
 	there bool
 	post  uint64
@@ -182,7 +183,7 @@ func (r ranked) String() string {
 	return fmt.Sprintf("post %d with score %v and %d likes", r.post, r.score, r.likes)
 }
 
-// compare says how posts differ from what they should be, "" if they do not: the first rank that does.
+// compare returns the first difference of two lists of posts, "" if they are equal.
 func compare(want []place, have []schema.RankedPost) string {
 	first, wrong, all := "", 0, max(len(want), len(have))
 	for i := range all {
@@ -206,14 +207,14 @@ func compare(want []place, have []schema.RankedPost) string {
 	return fmt.Sprintf("%s (%d of %d ranks differ)", first, wrong, all)
 }
 
-// End says that the log has ended and all of it was ranked: nothing is under way, and the time for which changes wait
-// to be written is over.
+// End says that the log has ended and is ranked completely: nothing is in flight, and the delay of publishing changes
+// has elapsed.
 type End struct {
-	// Idle is a time to which the clock of every partition surely was advanced; schema.NoMinute: none.
+	// Idle is a time up to which the clock of every partition has certainly been advanced; schema.NoMinute: none.
 	Idle schema.Minute
 }
 
-// end looks at the last ranking of each key: it is that of the whole log, or there is nothing to rank.
+// end checks the last ranking of each key: it must cover the whole log, unless there is nothing to rank.
 func (c *check) end(end *End) {
 	regions := map[string]bool{schema.GlobalName: true}
 	for _, part := range c.parts {
@@ -232,14 +233,14 @@ func (c *check) endOf(end *End, region string, k *kind) {
 	key := schema.RankingKey(region, k.name)
 	last := c.last[key]
 	if last != nil && !last.sound {
-		return // said already
+		return // already reported
 	}
 	from, to := schema.NoMinute, schema.NoMinute
 	clocks := c.clocksAtEnd(end, last)
 	if k.size > 0 {
 		largest, ok := k.align(clocks, c.lateness)
 		if !ok || last != nil && schema.Minute(largest) < last.To {
-			return // nothing came, or a partition has fallen behind: then nothing more is published
+			return // no likes, or a partition has fallen behind: then nothing more is published
 		}
 		from, to = schema.Minute(largest-k.size), schema.Minute(largest)
 	}
@@ -258,7 +259,7 @@ func (c *check) endOf(end *End, region string, k *kind) {
 	}
 }
 
-// clocksAtEnd are the clocks as of the end of the log, advanced by what is known of idle time.
+// clocksAtEnd returns the clocks at the end of the log, after the known idle advance.
 func (c *check) clocksAtEnd(end *End, last *published) []int64 {
 	clocks := make([]int64, len(c.parts))
 	for i, part := range c.parts {
@@ -272,8 +273,8 @@ func (c *check) clocksAtEnd(end *End, last *published) []int64 {
 	})
 }
 
-// wholeLog is what the whole log makes of a window; but a partition that has gone on to later ones is covered only up
-// to where it did, which the last ranking names.
+// wholeLog ranks the whole log in a window. A partition that has moved on to later windows counts only up to where it
+// did, which the last ranking names.
 func (c *check) wholeLog(region string, k *kind, from, to schema.Minute, clocks []int64, last *published) []place {
 	excluded := c.exclusions.atEnd()
 	merged := top{n: c.config.TopN, minLikes: c.config.MinLikes}

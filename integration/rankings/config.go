@@ -11,12 +11,12 @@ import (
 	"kudos/schema"
 )
 
-// Config are the settings of the ranker that rankings depend on.
+// Config are the ranker settings that rankings depend on.
 type Config struct {
 	Windows  []time.Duration
-	Lateness time.Duration // by which a watermark is behind its clock
-	Score    string        // count or decay
-	HalfLife time.Duration // of decay
+	Lateness time.Duration // of the watermark behind the clock
+	Score    string        // "count" or "decay"
+	HalfLife time.Duration // for decay
 	TopN     int
 	MinLikes int64
 }
@@ -25,16 +25,16 @@ type Config struct {
 type kind struct {
 	name      string
 	size, hop int64 // 0: all time
-	bucket    int64 // in which likes have one age
+	bucket    int64 // likes of one bucket have the same age
 
-	weights         []int64 // of a like by its age in buckets
-	score, halfLife string  // as rankings write them
+	weights         []int64 // of a like, by age in buckets
+	score, halfLife string  // in the format of rankings
 }
 
 const (
 	minutesOfHour = 60
 	minutesOfDay  = 24 * minutesOfHour
-	// longWindow is from where on windows hop by the hour.
+	// longWindow is the size from which windows hop by the hour.
 	longWindow = 12 * minutesOfHour
 
 	scoreCount = "count"
@@ -63,7 +63,7 @@ func (c *Config) kinds() []*kind {
 	return kinds
 }
 
-// written is how rankings write a duration of whole minutes: 10m, 1h, 1h30m.
+// written formats a duration of whole minutes as in rankings: 10m, 1h, 1h30m.
 func written(d time.Duration) string {
 	text := strings.TrimSuffix(d.String(), "0s")
 	if strings.HasSuffix(text, "h0m") {
@@ -72,13 +72,12 @@ func written(d time.Duration) string {
 	return text
 }
 
-// boundsOf are those of the window for a watermark.
 func (k *kind) boundsOf(watermark int64) (from, to int64) {
 	to = floor(watermark, k.hop)*k.hop + k.hop
 	return to - k.size, to
 }
 
-// isWindow says what keeps from and to from being bounds of this kind, "" if nothing does.
+// isWindow says why from and to cannot be bounds of this kind, "" if they can.
 func (k *kind) isWindow(from, to schema.Minute) string {
 	switch {
 	case k.size == 0 && (from != schema.NoMinute || to != schema.NoMinute):
@@ -104,8 +103,8 @@ func floor(a, b int64) int64 {
 	return q
 }
 
-// align finds the largest end of a window that every partition has reached, leaving aside those with nothing in the
-// window. Clocks are in minutes, schema.NoMinute for a partition without one. ok: there is one.
+// align finds the largest end of a window that every partition has reached, ignoring partitions with nothing in the
+// window. Clocks are in minutes, schema.NoMinute if a partition has none. ok: there is such an end.
 func (k *kind) align(clocks []int64, lateness int64) (largest int64, ok bool) {
 	for _, clock := range clocks {
 		to := k.own(clock, lateness)
@@ -116,12 +115,12 @@ func (k *kind) align(clocks []int64, lateness int64) (largest int64, ok bool) {
 	return largest, ok
 }
 
-// stands tells whether the window of some partition ends at to.
+// stands reports whether some partition's window ends at to.
 func (k *kind) stands(to int64, clocks []int64, lateness int64) bool {
 	return slices.ContainsFunc(clocks, func(clock int64) bool { return k.own(clock, lateness) == to })
 }
 
-// own is where the window of a partition with a clock ends; schema.NoMinute without one.
+// own returns the end of the window of a partition with a clock; schema.NoMinute without one.
 func (k *kind) own(clock, lateness int64) int64 {
 	if clock == int64(schema.NoMinute) {
 		return clock
@@ -130,7 +129,7 @@ func (k *kind) own(clock, lateness int64) int64 {
 	return to
 }
 
-// reached tells whether every partition that has something in the window has come to its end.
+// reached reports whether every partition with something in the window has reached its end.
 func (k *kind) reached(to int64, clocks []int64, lateness int64) bool {
 	for _, clock := range clocks {
 		if clock != int64(schema.NoMinute) && clock >= to-k.size && k.own(clock, lateness) < to {
@@ -140,7 +139,7 @@ func (k *kind) reached(to int64, clocks []int64, lateness int64) bool {
 	return true
 }
 
-// watermark is the least of the partitions that are not before the window.
+// watermark returns the lowest watermark of the partitions that are not before the window.
 func (k *kind) watermark(from schema.Minute, clocks []int64, lateness int64) schema.Minute {
 	least := schema.NoMinute
 	for _, clock := range clocks {
@@ -154,10 +153,10 @@ func (k *kind) watermark(from schema.Minute, clocks []int64, lateness int64) sch
 	return least
 }
 
-const one = 1_000_000 // what a like weighs that has not aged
+const one = 1_000_000 // the weight of a like that has not aged
 
-// weight is what a like weighs at an age, in millionths: the largest whole w that is at most 10^6 · 2^(−age/halfLife).
-// With both sides to the power of halfLife these are whole numbers: w^halfLife · 2^age ≤ 10^(6·halfLife).
+// weight returns the weight of a like at an age, in millionths: the largest integer w that is at most 10^6 ·
+// 2^(−age/halfLife). Raised to the power of halfLife, both sides are integers: w^halfLife · 2^age ≤ 10^(6·halfLife).
 func weight(age, halfLife int64) int64 {
 	if age > 20*halfLife {
 		return 0 // 2^20 > 10^6

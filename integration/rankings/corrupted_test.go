@@ -9,7 +9,7 @@ import (
 	"kudos/schema"
 )
 
-// threeRankings is a log of two partitions, and three rankings of a key, all of them right.
+// threeRankings returns a log of two partitions, and three rankings of a key, all of them right.
 func threeRankings(t *testing.T) (*diary, []*schema.Ranking) {
 	d := newDiary(t, 2)
 	d.update(0, 1, delta{"DE", 990, 4})
@@ -83,7 +83,7 @@ func TestCorruptedRankingsAreSeen(t *testing.T) {
 	} {
 		seen(name, second.rule, func(_ *diary, rankings []*schema.Ranking) []*schema.Ranking {
 			r := rankings[1]
-			previous := *r.Previous // it is the first one's own
+			previous := *r.Previous // it is shared with the first ranking
 			previous.Positions = slices.Clone(previous.Positions)
 			r.Previous = &previous
 			second.corrupt(r)
@@ -152,12 +152,12 @@ func TestLogThatIsNotWhole(t *testing.T) {
 	require.ErrorContains(t, err, "trending-exclusions offset 0")
 }
 
-// Every key that has something to rank at the end of the log must have a last ranking that says so.
+// Every key that has something to rank at the end of the log must have a last ranking with it.
 func TestEnd(t *testing.T) {
 	d, right := threeRankings(t)
 	d.config.Windows = d.config.Windows[:1]
 	none := &End{Idle: schema.NoMinute}
-	// What the keys besides DE/10m must have, all of them at the end.
+	// The last rankings of all keys other than DE/10m.
 	end := positions(idle(7, 1003), at(4))
 	others := func() []*schema.Ranking {
 		list := []*schema.Ranking{
@@ -178,13 +178,13 @@ func TestEnd(t *testing.T) {
 	for i := len(right); i < len(all); i++ {
 		d.seen(d.check(none, slices.Delete(slices.Clone(all), i, i+1)...), "missing")
 	}
-	d.seen(d.check(none, slices.Delete(slices.Clone(all), 2, 3)...), "missing") // the window has moved on
-	d.seen(d.check(&End{Idle: 1010}, all...), "missing")                        // and farther with time
+	d.seen(d.check(none, slices.Delete(slices.Clone(all), 2, 3)...), "missing") // the window has moved
+	d.seen(d.check(&End{Idle: 1010}, all...), "missing")                        // and moves further with time
 	d.exclude(5, `{"excluded":true}`)
 	d.seen(d.check(none, all...), "missing")
 }
 
-// A window that time has closed ends empty; a partition that has fallen behind holds it up.
+// When time closes a window, its ranking ends empty; a partition that has fallen behind prevents that.
 func TestEndOfAnIdleTopic(t *testing.T) {
 	d := newDiary(t, 2)
 	d.config.Windows = d.config.Windows[:1]
@@ -212,10 +212,10 @@ func TestEndOfAnIdleTopic(t *testing.T) {
 	open := d.ten("DE", positions(at(2), at(0)), post(1, 1))
 	closed := d.ranking("DE", "10m", 999, 1009, 1008, positions(idle(2, 1010), at(0)))
 	d.faultless(&End{Idle: 1010}, only(open, closed)...)
-	d.faultless(&End{Idle: 1020}, only(open, closed)...) // nothing after nothing
+	d.faultless(&End{Idle: 1020}, only(open, closed)...) // an empty ranking is not repeated
 	d.seen(d.check(&End{Idle: 1010}, only(open)...), "missing")
 
-	d.update(1, 2, delta{"DE", 990, 1}) // in the window, whose end its partition has not reached
+	d.update(1, 2, delta{"DE", 990, 1}) // in the window, whose end the partition has not reached
 	found := d.check(&End{Idle: schema.NoMinute}, only(open)...)
 	for _, line := range found.Told {
 		require.NotContains(t, line, "10m")

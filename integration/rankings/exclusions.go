@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// exclusions are the records of trending-exclusions: their offsets, and the posts excluded by so many of them.
+// exclusions are the records of trending-exclusions: their offsets, and the set of excluded posts after each.
 type exclusions struct {
 	offsets []int64
 	sets    []map[uint64]bool
@@ -36,11 +36,11 @@ func readExclusions(records []Record) (*exclusions, error) {
 	return x, nil
 }
 
-// before are the posts that are excluded by the records before an offset.
+// before returns the posts excluded by the records below an offset.
 func (x *exclusions) before(offset int64) map[uint64]bool {
 	n, _ := slices.BinarySearch(x.offsets, offset)
 	return x.sets[n]
 }
 
-// atEnd are the posts that are excluded by all records.
+// atEnd returns the posts excluded by all records.
 func (x *exclusions) atEnd() map[uint64]bool { return x.sets[len(x.offsets)] }

@@ -11,17 +11,17 @@ import (
 	"kudos/integration/oracle"
 )
 
-// Log is all that a check looks at.
+// Log is the input of a check.
 type Log struct {
 	// Updates are the partitions of like-updates.
 	Updates []*Tape
 	// Exclusions are the records of trending-exclusions.
 	Exclusions []Record
-	// Rankings are the records of trending; those of one key in their order.
+	// Rankings are the records of trending, in order for each key.
 	Rankings []Record
 }
 
-// Record is a record of a topic. Those of a Tape lie in its memory and are not to be changed.
+// Record is a record of a topic. Records of a Tape share its memory and must not be changed.
 type Record struct {
 	Offset int64
 	// TimeMs is the append time.
@@ -29,7 +29,7 @@ type Record struct {
 	Key, Value []byte
 }
 
-// Tape keeps the records of a partition in little memory: some 10 bytes more than keys and values have.
+// Tape stores the records of a partition compactly: some 10 bytes more than keys and values.
 type Tape struct {
 	chunks  [][]byte
 	records int
@@ -38,7 +38,7 @@ type Tape struct {
 
 const chunkBytes = 1 << 20
 
-// Add appends a copy of a record. Offsets grow, but may leave some out, as control records do.
+// Add appends a copy of a record. Offsets increase, with gaps for control records.
 func (t *Tape) Add(r Record) {
 	if r.Offset < t.end {
 		panic(fmt.Sprintf("a record with offset %d on a tape that ends at %d", r.Offset, t.end))
@@ -59,16 +59,16 @@ func (t *Tape) Add(r Record) {
 	t.end = r.Offset + 1
 }
 
-// EndAt moves the end of the log, where control records follow the last record.
+// EndAt moves the end of the log, past control records after the last record.
 func (t *Tape) EndAt(offset int64) { t.end = max(t.end, offset) }
 
-// End is the offset behind the last record.
+// End is the end offset of the log.
 func (t *Tape) End() int64 { return t.end }
 
-// Len is how many records there are.
+// Len is the number of records.
 func (t *Tape) Len() int { return t.records }
 
-// All are the records in order.
+// All yields the records in order.
 func (t *Tape) All() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for _, b := range t.chunks {
@@ -94,15 +94,15 @@ func (t *Tape) All() iter.Seq[Record] {
 	}
 }
 
-// The topics, as the contract names them.
+// The topics of the contract.
 const (
 	topicUpdates    = "like-updates"
 	topicExclusions = "trending-exclusions"
 	topicTrending   = "trending"
 )
 
-// Read reads what is committed in the topics. Rankings come first, so that all which they name is there when it is
-// read; the system may be running.
+// Read reads the committed records of the topics. It reads the rankings first, so that everything they name exists when
+// it is read; the system may be running.
 func Read(ctx context.Context, brokers []string) (*Log, error) {
 	o, err := oracle.New(brokers)
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// partition is like-updates of one partition up to a position: each like where it counts.
+// partition is one partition of like-updates up to a position, with likes by post, region and bucket.
 type partition struct {
 	seq     uint64 // of the next record
-	clock   int64  // the largest minute of any delta; schema.NoMinute before the first
+	clock   int64  // the latest minute of any delta; schema.NoMinute before the first
 	posts   []uint64
 	index   map[uint64]int32 // into posts
 	regions map[string]*region
-	total   []standing // by post: the count that the last update carries
+	total   []standing // by post: the count in the last update
 	shared  []bool     // by post: it is in several partitions
 	sum     sum
-	moved   map[*region]int64 // by the record in hand
+	moved   map[*region]int64 // by the current record
 }
 
 // region has the likes of one region, by post and bucket.
@@ -30,14 +30,14 @@ type region struct {
 	total          []standing // by post: the sum of all deltas
 }
 
-// bucket has the likes of a minute or an hour: likes[slot[post]], for the posts that had some there.
+// bucket has the likes of a minute or an hour: likes[slot[post]], for posts that have any.
 type bucket struct {
 	slot  map[int32]int32
 	posts []int32
 	likes []int64
 }
 
-// standing is a count, and the append time since which it has been that.
+// standing is a count, and the append time of its last change.
 type standing struct{ likes, since int64 }
 
 func newPartition() *partition {
@@ -47,7 +47,7 @@ func newPartition() *partition {
 
 const unknownRegion = "ZZ"
 
-// add takes a record in; fault says what is wrong with it.
+// add adds a record; fault says what is wrong with it.
 func (p *partition) add(rec Record) (fault string) {
 	var m kudosv1.LikeUpdate
 	if err := proto.Unmarshal(rec.Value, &m); err != nil {
@@ -120,7 +120,7 @@ func add(buckets map[int64]*bucket, at int64, post int32, likes int64) {
 	b.likes[slot] += likes
 }
 
-// move changes a count; since then it is what it is.
+// move changes a count and its time of change.
 func (s *standing) move(by, at int64) {
 	if by != 0 {
 		s.likes += by
@@ -128,7 +128,6 @@ func (s *standing) move(by, at int64) {
 	}
 }
 
-// longer is s with at least n elements.
 func longer[T any](s []T, n int) []T {
 	if len(s) < n {
 		s = append(s, make([]T, n-len(s))...)

@@ -8,24 +8,23 @@ import (
 	"kudos/schema"
 )
 
-// published is a ranking as it was published.
 type published struct {
 	*schema.Ranking
-	name string // for people: key, and which one of the key
+	name string // in messages: key, and number within the key
 	kind *kind
-	last *published // the one before, of the same key
-	// sound: its positions and bounds are such that it can be worked out.
+	last *published // the previous one with the same key
+	// sound: its positions and bounds are valid, so it can be recomputed.
 	sound bool
 
 	clocks []int64 // of the partitions at its positions by the log, without idle advance
-	// lists are the partitions' own, for the last ranking of a key.
+	// lists are the partitions' lists, for the last ranking of a key.
 	lists [][]place
 
 	mu   sync.Mutex
-	want top // what was worked out
+	want top // the computed ranking
 }
 
-// read decodes all rankings, in order, and remembers the last one of each key.
+// read decodes all rankings, in order, and sets the last one of each key.
 func (c *check) read(records []Record) {
 	count := map[string]int{}
 	for _, rec := range records {
@@ -54,7 +53,7 @@ func (c *check) read(records []Record) {
 	}
 }
 
-// header looks at key, version and settings; false: there is no such ranking.
+// header checks key, version and settings, and returns false if there cannot be such a ranking.
 func (c *check) header(p *published, key string) bool {
 	if own := p.Region + "/" + p.Window; own != key {
 		c.d.Add("record", "%s is of %s", p.name, own)
@@ -81,7 +80,7 @@ func (c *check) header(p *published, key string) bool {
 	return true
 }
 
-// positions looks at the positions by themselves, and at those of the ranking before.
+// positions checks the positions themselves, and against those of the previous ranking.
 func (c *check) positions(p *published) {
 	if len(p.Positions) != len(c.log.Updates) {
 		c.d.Add("positions", "%s names %d partitions of %d", p.name, len(p.Positions), len(c.log.Updates))
@@ -118,7 +117,7 @@ func (c *check) positions(p *published) {
 	}
 }
 
-// previous holds what is said of the ranking before against it.
+// previous checks the reference to the previous ranking.
 func (c *check) previous(p *published) {
 	ranks := map[uint64]int{}
 	switch {
@@ -148,7 +147,7 @@ func sameBasis(a, b *schema.RankingBasis) bool {
 		slices.Equal(a.Positions, b.Positions)
 }
 
-// needless looks whether anything has changed since the ranking before.
+// needless checks that something has changed since the previous ranking.
 func (c *check) needless(p *published) {
 	if len(p.Posts) == 0 && (p.last == nil || len(p.last.Posts) == 0) {
 		c.d.Add("needless", "%s is empty, and there was nothing before", p.name)

@@ -14,8 +14,7 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// diary writes a log by hand. Times are in minutes; the append time of the record at an offset is a second per offset,
-// plus what after says.
+// diary writes a log by hand. Times are in minutes; the append time of a record is its offset in seconds.
 type diary struct {
 	t        *testing.T
 	config   Config
@@ -53,7 +52,6 @@ func (d *diary) update(partition int, post uint64, deltas ...delta) {
 	d.write(partition, strconv.FormatUint(post, 10), post, m)
 }
 
-// dislike writes a record without any likes.
 func (d *diary) dislike(partition int, post uint64, region string, minute int64) {
 	d.dislikes[post]++
 	d.write(partition, strconv.FormatUint(post, 10), post,
@@ -77,17 +75,17 @@ func (d *diary) exclude(post uint64, value string) {
 		Record{Offset: int64(len(d.log.Exclusions)), Key: []byte(strconv.FormatUint(post, 10)), Value: []byte(value)})
 }
 
-// at is a position without idle advance and exclusions.
+// at returns a position without idle advance and exclusions.
 func at(offset int64) schema.RankingPosition {
 	return schema.RankingPosition{Offset: offset, Idle: schema.NoMinute}
 }
 
-// idle is a position with a clock that was advanced.
+// idle returns a position with idle advance.
 func idle(offset int64, to schema.Minute) schema.RankingPosition {
 	return schema.RankingPosition{Offset: offset, Idle: to}
 }
 
-// post is a place with a count as its score, scored one with any.
+// post returns a ranked post whose score is its count, scored one with any score.
 func post(id uint64, likes int64) schema.RankedPost {
 	return scored(id, likes, schema.Score(likes)*schema.ScoreOne)
 }
@@ -95,7 +93,7 @@ func scored(id uint64, likes int64, score schema.Score) schema.RankedPost {
 	return schema.RankedPost{PostID: id, Likes: likes, Score: score}
 }
 
-// ten is a ranking of the window 10m that ends at 999, and allTime one of all time.
+// ten returns a ranking of the 10m window that ends at 999, and allTime one of all time.
 func (d *diary) ten(region string, at []schema.RankingPosition, posts ...schema.RankedPost) *schema.Ranking {
 	return d.ranking(region, "10m", 989, 999, 998, at, posts...)
 }
@@ -105,7 +103,7 @@ func (d *diary) allTime(
 	return d.ranking(region, "all", schema.NoMinute, schema.NoMinute, watermark, at, posts...)
 }
 
-// ranking makes one as the settings have it; ranks and positions are numbered.
+// ranking returns a ranking with the configured settings; ranks and positions are numbered.
 func (d *diary) ranking(
 	region, window string, from, to, watermark schema.Minute, positions []schema.RankingPosition,
 	posts ...schema.RankedPost,
@@ -130,7 +128,7 @@ func (d *diary) ranking(
 	return r
 }
 
-// after says of a ranking that another one was before it.
+// after makes last the previous ranking of r.
 func after(r, last *schema.Ranking) *schema.Ranking {
 	r.Previous = &last.RankingBasis
 	for i := range r.Posts {
@@ -159,14 +157,14 @@ func (d *diary) check(end *End, rankings ...*schema.Ranking) oracle.Differences 
 	return v.Differences
 }
 
-// faultless expects that nothing is wrong with rankings.
+// faultless requires that rankings have no differences.
 func (d *diary) faultless(end *End, rankings ...*schema.Ranking) {
 	d.t.Helper()
 	found := d.check(end, rankings...)
 	require.Zero(d.t, found.Total, found.String())
 }
 
-// right expects that a ranking is right, and that it is not with other posts, which a likely mistake would lead to.
+// right requires that a ranking is right, and is wrong with other posts, the result of a likely mistake.
 func (d *diary) right(r *schema.Ranking, mistake ...schema.RankedPost) {
 	d.t.Helper()
 	d.faultless(nil, r)
@@ -202,7 +200,7 @@ func TestTape(t *testing.T) {
 	require.Panics(t, func() { tape.Add(Record{Offset: 13}) })
 }
 
-// The expected weights are from Python's decimal with 60 digits.
+// The expected weights are from Python's decimal module with 60 digits.
 func TestWeight(t *testing.T) {
 	for _, c := range []struct{ age, halfLife, want int64 }{
 		{0, 30, 1_000_000}, {1, 30, 977_159}, {29, 30, 511_686}, {30, 30, 500_000}, {31, 30, 488_579},

@@ -1,5 +1,5 @@
-// Package refusal has the answers of a Kafka that says no, for tests that give them to an
-// embedded broker (kfake's ControlKey): in comes a request, out goes its refusal.
+// Package refusal builds Kafka's error responses, for tests that return them from an embedded broker (kfake's
+// ControlKey).
 package refusal
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Produce refuses each partition of a Produce request.
+// Produce returns an error for each partition of a Produce request.
 func Produce(request kmsg.Request, why *kerr.Error) kmsg.Response {
 	answer := request.ResponseKind().(*kmsg.ProduceResponse)
 	for _, topic := range request.(*kmsg.ProduceRequest).Topics {
@@ -23,8 +23,8 @@ func Produce(request kmsg.Request, why *kerr.Error) kmsg.Response {
 	return answer
 }
 
-// EpochEnd says of each partition of an OffsetForLeaderEpoch request that what was read of its epoch up to end is all
-// that there is of it; below zero, that the epoch is not known.
+// EpochEnd answers an OffsetForLeaderEpoch request: for each partition, the requested epoch ends at end; if end is
+// negative, the epoch is unknown.
 func EpochEnd(request kmsg.Request, end int64) kmsg.Response {
 	answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	for _, topic := range request.(*kmsg.OffsetForLeaderEpochRequest).Topics {

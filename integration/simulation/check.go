@@ -15,8 +15,8 @@ import (
 	"kudos/stream/store"
 )
 
-// checkTransaction looks at a transaction of the fold as it is committed: its progress must follow on what was
-// committed before, and go with the group's offset.
+// checkTransaction checks a transaction of the fold when it commits: its progress must continue from the committed
+// progress and match the group's offset.
 func (c *cluster) checkTransaction(co *coordinator) {
 	w, t := c.w, co.txn
 	p := int32(slices.IndexFunc(c.topics[schema.TopicState].parts, func(l *partitionLog) bool {
@@ -53,7 +53,7 @@ func (c *cluster) checkTransaction(co *coordinator) {
 	}
 }
 
-// progress is the last committed progress record of a partition.
+// progress returns the last committed progress record of a partition.
 func (w *world) progress(p int32) (progress schema.Progress, ok bool) {
 	l := w.kafka.log(schema.TopicState, p)
 	for o := l.end() - 1; o >= l.start; o-- {
@@ -65,7 +65,7 @@ func (w *world) progress(p int32) (progress schema.Progress, ok bool) {
 	return progress, false
 }
 
-// checkCommit looks at a commit of MySQL: a position only goes forward, and over each update once.
+// checkCommit checks a MySQL commit: a position only moves forward, and over each update once.
 func (db *database) checkCommit(c *conn) {
 	w := db.w
 	for p := range w.plan.partitions {
@@ -87,8 +87,8 @@ func (db *database) checkCommit(c *conn) {
 	}
 }
 
-// truth is what one partition of likes comes to, as package oracle reads and folds it: that shares the wire format with
-// the program (generated code), and nothing else.
+// truth is the expected result of one partition of likes, read and folded by package oracle, which shares only the wire
+// format (generated code) with the program.
 type truth struct {
 	*oracle.Fold
 	oracle.Sums
@@ -96,7 +96,6 @@ type truth struct {
 	dead     map[int64]bool          // offsets of dead letters
 }
 
-// fold reads all of a partition.
 func (w *world) fold(p int32) truth {
 	t := truth{Fold: oracle.NewFold(w.plan.partitions), forwards: map[string]oracle.Event{}, dead: map[int64]bool{}}
 	for o, e := range w.kafka.log(schema.TopicLikes, p).entries {
@@ -117,7 +116,7 @@ func (w *world) fold(p int32) truth {
 	return t
 }
 
-// understand decodes an event; false: it can never be one.
+// understand decodes an event. It returns false if the record is not a valid event.
 func understand(e *entry) (oracle.Event, bool) {
 	event, poison := oracle.Decode(e.key, e.value)
 	event.Settle(e.time)
@@ -132,7 +131,6 @@ func compare[K, V comparable](w *world, rule, what string, want, have map[K]V) {
 	}
 }
 
-// verdict compares everything with the oracle.
 func (w *world) verdict() {
 	truths := make([]truth, w.plan.partitions)
 	for p := range truths {
@@ -166,14 +164,14 @@ func (w *world) verdict() {
 	compare(w, "I1", "MySQL", want, have)
 }
 
-// table is a state table: keys and values as they are stored.
+// table is a state table with encoded keys and values.
 type table map[stored]stored
 
 type stored string
 
 func (s stored) String() string { return fmt.Sprintf("%x", string(s)) }
 
-// table is the compacted state table of a partition.
+// table returns the compacted state table of a partition.
 func (w *world) table(p int32) table {
 	have := table{}
 	for _, e := range w.kafka.log(schema.TopicState, p).entries {
@@ -188,7 +186,7 @@ func (w *world) table(p int32) table {
 	return have
 }
 
-// checkState is I2: the state table and the owner's copy of it equal the fold.
+// checkState checks I2: the state table and its owner's local copy equal the fold.
 func (w *world) checkState(p int32, t truth) {
 	want, have := table{}, w.table(p)
 	for k, r := range t.Pairs {
@@ -197,7 +195,7 @@ func (w *world) checkState(p int32, t truth) {
 			SinceMs: r.SinceMs, Region: region}
 		want[stored(schema.AppendPairKey(nil, k.Post, k.User))] = stored(schema.AppendPair(nil, &pair))
 		key, n := stored(schema.AppendCountsKey(nil, k.Post)), schema.Counts(t.Posts[k.Post])
-		if _, ok := have[key]; ok || n != (schema.Counts{}) { // a post that never had any may have no counts
+		if _, ok := have[key]; ok || n != (schema.Counts{}) { // a post that never had a reaction may have no counts
 			want[key] = stored(schema.AppendCounts(nil, n))
 		}
 	}
@@ -220,7 +218,7 @@ func (w *world) checkState(p int32, t truth) {
 	}
 }
 
-// checkUpdates is I3 and I5: seq has no gap, and the deltas sum to the counts.
+// checkUpdates checks I3 and I5: seq has no gap, and the deltas sum to the counts.
 func (w *world) checkUpdates(p int32, t truth) {
 	cells, counts := map[oracle.Cell]oracle.Count{}, map[uint64]oracle.Count{}
 	seq, source := uint64(0), int64(0)
@@ -254,7 +252,7 @@ func (w *world) checkUpdates(p int32, t truth) {
 	compare(w, "I5", fmt.Sprintf("deltas of partition %d", p), t.Cells, cells)
 }
 
-// checkOutput: each dead letter and each forwarded event is there once, and no other.
+// checkOutput checks that there is exactly one record for each expected dead letter and forwarded event, and no other.
 func (w *world) checkOutput(p int32, t truth, truths []truth) {
 	dead := map[int64]bool{}
 	for _, e := range w.kafka.log(schema.TopicDLT, p).entries {
@@ -275,7 +273,7 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 	for o := range w.kafka.log(schema.TopicLikes, p).entries {
 		e := &w.kafka.log(schema.TopicLikes, p).entries[o]
 		if e.txn == nil || !e.data() {
-			continue // not the fold's
+			continue // not written by the fold
 		}
 		w.tally["forwarded"]++
 		origin := string(e.headers[0].Value)
@@ -283,10 +281,10 @@ func (w *world) checkOutput(p int32, t truth, truths []truth) {
 		var from int32
 		_, _ = fmt.Sscanf(origin, "%d@", &from)
 		if w.excused[likes(from)] {
-			continue // damaged since
+			continue // damaged since then
 		}
 		want := truths[from].forwards[origin]
-		want.Settle(e.time) // by the clock of its new log: an event like any other
+		want.Settle(e.time) // by the clock of its new log, like any event
 		if !ok || e.header(schema.HeaderForwarded) == "" || have != want || seen[origin] {
 			w.fail("likes/%d offset %d: %s was forwarded as %v, not %v (again: %v)", p, o, origin, have, want,
 				seen[origin])

@@ -1,23 +1,23 @@
 // Package simulation runs the program's own workers (fold, transactions, claims, local stores, MySQL store) against
-// models of Kafka, MySQL, time and the scheduler: all in one process, one step at a time, in an order that a seed
-// decides. In goes a seed; out comes nothing, or a violation of what the design promises, which the same seed shows
-// again. A schedule that fails is reduced to a short script, which can be kept (testdata/*.txt).
+// models of Kafka, MySQL, time and the scheduler: in one process, one step at a time, in an order that a seed
+// determines. A run passes, or reports a violation of what the design promises, which the same seed reproduces. A
+// failing schedule is reduced to a short script that can be kept (testdata/*.txt).
 //
-//	schedule.go   a schedule: setup, faults, calm, drain, verdict
+//	schedule.go   a schedule: setup, faults, calm, drain, final check
 //	world.go      actors (a partition's worker is one) and the scheduler
-//	faults.go     what can happen: crashes, zombies, lost answers, failover, compaction …
-//	draw.go       which of it happens next, and to whom, if a seed decides
+//	faults.go     what can happen: crashes, zombies, lost responses, failover, compaction …
+//	draw.go       which fault happens next, and to what, if a seed decides
 //	script.go     a schedule as a list of what happens, and as text
-//	record.go     writes the script of a seed, and plays scripts
-//	reduce.go     makes a failing script short
+//	record.go     records the script of a seed, and plays scripts
+//	reduce.go     shortens a failing script
 //	group.go      consumer groups: members, assignments, zombies
 //	process.go    a process with its local stores, and the work on one partition
 //	kafka_*.go    logs, transactions and requests of a Kafka cluster
 //	mysql_*.go    rows, locks, transactions and statements of a MySQL server
-//	events.go     what writers write
-//	check.go      what must hold in the end, by the fold of package oracle, and what at every commit
-//	parks.go      damage that no rule repairs: its partition must park, the others go on
+//	events.go     the events that clients write
+//	check.go      what must hold at every commit, and in the end by the fold of package oracle
+//	parks.go      damage that the program cannot repair: its partition must park, the others continue
 //
-// Between two steps only one actor runs, and each call into a model is a step: so a crash
-// or a pause can fall before and after every one of them.
+// Only one actor runs at a time, and each call into a model is a step, so a crash or a pause can happen before and
+// after each call.
 package simulation

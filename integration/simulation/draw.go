@@ -10,8 +10,8 @@ import (
 	"kudos/schema"
 )
 
-// The draws of a schedule choose what happens next from what is possible now. A line has
-// all that is needed to repeat it.
+// The draw functions choose what happens next from what is possible now. A line contains all that is needed to repeat
+// it.
 
 const howLost = "lost"
 
@@ -34,7 +34,7 @@ func always(*world) []line { return only(line{}) }
 
 func (w *world) partition() int32 { return w.rng.Int32N(w.plan.partitions) }
 
-// partitionOf is the number of the partition that a line names.
+// partitionOf returns the number of the partition that a line names.
 func partitionOf(l line) (p int32) {
 	_, _ = fmt.Sscanf(l.who[strings.LastIndexByte(l.who, '/')+1:], "%d", &p)
 	return p
@@ -51,7 +51,7 @@ func (w *world) drawTimePasses() []line {
 
 func (w *world) drawRebalance() []line { return only(line{who: pick(w, w.groups...).name}) }
 
-// drawProcess draws one of the processes that fit; nil: any.
+// drawProcess draws a process that fits; nil: any process.
 func drawProcess(fits func(*process) bool) func(*world) []line {
 	return func(w *world) []line {
 		list := w.processes

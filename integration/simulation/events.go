@@ -12,19 +12,19 @@ import (
 	"kudos/schema/kudosv1"
 )
 
-// event is a record in likes, as all kinds of writers write it.
+// event is a record in likes, in any of the forms that clients write.
 type event struct {
 	key, post, user uint64
 	action          string
 	time            int64 // in milliseconds since the schedule began
 	timed           bool
 	region          string
-	form            string // encoding, or what is wrong with it
+	form            string // encoding, or what is invalid
 	forwarded       bool   // has the header of a forwarded event, misrouted or not
-	twice           bool   // the writer retries it
+	twice           bool   // the client retries it
 }
 
-// Forms of an event; poisoned has the others.
+// Forms of a valid event, and two of the invalid forms in poisoned.
 const (
 	formProto  = "proto"
 	formJSON   = "json"
@@ -32,12 +32,11 @@ const (
 	formEmpty  = "empty"
 )
 
-// poisoned are the forms of invalid events.
 var poisoned = []string{
 	formBroken, formEmpty, "another post", "no user", "unknown action", "negative time", "too large",
 }
 
-// write appends an event to a partition (likes/0).
+// write appends an event to a partition, given as likes/0.
 func (w *world) write(to string, ev *event) {
 	l := w.kafka.named(to)
 	if l == nil {
@@ -109,7 +108,7 @@ func (w *world) drawEvents(n int) (lines []line) {
 			ev.action = pick(w, "LIKE", "LIKE", "UNLIKE", "DISLIKE")
 			ev.region = pick(w, "DE", "US-CA", "de", "", "Atlantis", "\xff\xfe")
 			if w.rng.IntN(3) == 0 {
-				ev.post = 0 // the key tells
+				ev.post = 0 // the key has the post
 			}
 		}
 		ev.forwarded = w.rng.IntN(1000) < w.plan.poison
@@ -119,7 +118,7 @@ func (w *world) drawEvents(n int) (lines []line) {
 	return lines
 }
 
-// drawTime: absent, late, equal to that of others, or far ahead.
+// drawTime draws an event time: absent, late, equal to another event's, or far in the future.
 func (w *world) drawTime(ev *event) {
 	passed := now() - w.plan.began
 	switch w.rng.IntN(8) {
@@ -153,7 +152,6 @@ func (ev *event) String() string {
 	return text
 }
 
-// parseEvent reads what String writes.
 func parseEvent(words []string) (*event, error) {
 	ev := &event{form: formProto}
 	for _, word := range words {

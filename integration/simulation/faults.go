@@ -10,16 +10,16 @@ import (
 	"kudos/integration/crashdisk"
 )
 
-// fault is something that happens around the workers, as often as its weight in the plan.
+// fault is something that can happen to the workers, with a frequency by its weight in the plan.
 type fault struct {
 	name string
-	draw func(*world) []line // what happens; nil: nothing can happen now
+	draw func(*world) []line // draws what happens; nil: impossible now
 	do   func(*world, line) bool
-	// mends: it ends what another fault began.
+	// mends: it ends another fault.
 	mends bool
 }
 
-// faults in the order of plan.weights. The first two are no faults, and always happen.
+// faults are in the order of plan.weights. The first two are not faults, and always occur.
 var faults = []fault{
 	{"events written", func(w *world) []line { return w.drawEvents(1 + w.rng.IntN(5)) }, nil, false},
 	{"time passes", (*world).drawTimePasses, (*world).passTime, false},
@@ -56,7 +56,7 @@ func (w *world) wantRebalance(l line) bool {
 	return true
 }
 
-// ofProcess does something to the process that a line names, if there is one.
+// ofProcess applies do to the process that a line names, if it exists.
 func ofProcess(do func(*world, *process, line) bool) func(*world, line) bool {
 	return func(w *world, l line) bool {
 		p := w.inSlot(l.who)
@@ -66,14 +66,14 @@ func ofProcess(do func(*world, *process, line) bool) func(*world, line) bool {
 
 func (w *world) noticeLoss(p *process, l line) bool { return w.group(l.how).notice(p) }
 
-// What a crash does to the disk. By default nothing that was written is lost.
+// What a crash does to the disk. By default no write is lost.
 const (
 	diskUnsynced = "unsynced data lost"
 	diskLost     = "disk lost"
 	diskOld      = "disk restored from an old copy"
 )
 
-// crash ends a process in the middle of whatever it does.
+// crash kills a process, whatever it is doing.
 func (w *world) crash(p *process, l line) bool {
 	w.note("%s crashes", p.name)
 	var disk *crashdisk.Disk
@@ -94,13 +94,12 @@ func (w *world) crash(p *process, l line) bool {
 	return true
 }
 
-// copyDisk is what is left of a disk after a crash: all of what had not been synced, or
-// nothing of it. (The dice that the file system asks for have no say in either.)
+// copyDisk returns the disk after a crash: with all unsynced data (100 %) or without it (0 %). The random numbers that
+// the file system requires affect neither.
 func copyDisk(disk *crashdisk.Disk, unsynced int) *crashdisk.Disk {
 	return disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(0, 0))})
 }
 
-// halt ends a process at once.
 func (w *world) halt(p *process) {
 	p.dead = true
 	for _, c := range slices.Clone(w.mysql.conns) {
@@ -128,7 +127,7 @@ func (w *world) halt(p *process) {
 	p.end()
 }
 
-// startMissing starts processes in the place of those that are gone.
+// startMissing starts up to n processes to replace dead ones.
 func (w *world) startMissing(n int) (any bool) {
 	for ; n > 0 && len(w.processes) < w.plan.processes; n-- {
 		disk := crashdisk.New()
@@ -145,7 +144,6 @@ func (w *world) startMissing(n int) (any bool) {
 	return any
 }
 
-// setPaused has a process stand still, or go on.
 func setPaused(paused bool) func(*world, *process, line) bool {
 	return func(w *world, p *process, _ line) bool {
 		if p.paused == paused {
@@ -169,7 +167,7 @@ func ofCoordinator(do func(*cluster, *coordinator) bool) func(*world, line) bool
 	}
 }
 
-// lateOffset shows the readers of a partition's committed offset what it is now.
+// lateOffset makes a partition's last committed offset visible to readers.
 func (w *world) lateOffset(l line) bool {
 	p := partitionOf(l)
 	return p < w.plan.partitions && w.kafka.materialize(p)
@@ -180,7 +178,7 @@ func (w *world) failOver(l line) bool {
 	return true
 }
 
-// arriveLate has a request arrive, or get lost, that its sender has given up.
+// arriveLate delivers, or drops, a late request whose sender has given up on it.
 func (w *world) arriveLate(l line) bool {
 	k := len(w.kafka.late)
 	if k == 0 {
@@ -195,7 +193,7 @@ func (w *world) arriveLate(l line) bool {
 	return true
 }
 
-// ofLog does something to the partition that a line names, if there is one.
+// ofLog applies do to the partition that a line names, if it exists.
 func ofLog(do func(*world, *partitionLog, line) bool) func(*world, line) bool {
 	return func(w *world, l line) bool {
 		log := w.kafka.named(l.who)
@@ -203,7 +201,7 @@ func ofLog(do func(*world, *partitionLog, line) bool) func(*world, line) bool {
 	}
 }
 
-// elect has another broker lead a partition, whose clock is another one.
+// elect makes another broker, with another clock, the leader of a partition.
 func (w *world) elect(log *partitionLog, l line) bool {
 	log.elect(log.end())
 	log.clock = l.n
@@ -212,8 +210,8 @@ func (w *world) elect(log *partitionLog, l line) bool {
 
 func (w *world) compactState(log *partitionLog, l line) bool { return log.compact(min(l.n, log.end())) }
 
-// compactUpdates keeps its distance from what may still be needed, as the compaction lag of 7 days does: by MySQL after
-// a failover, or by a process that has stood still.
+// compactUpdates keeps what may still be needed by MySQL after a failover, or by a process that was paused, as the
+// compaction lag of 7 days does.
 func (w *world) compactUpdates(log *partitionLog, l line) bool {
 	below := w.mysql.floor(positionKey(partitionOf(l))).number(colOffset)
 	for _, c := range w.claims() {
@@ -224,7 +222,7 @@ func (w *world) compactUpdates(log *partitionLog, l line) bool {
 	return log.compact(below)
 }
 
-// trimLikes deletes the start of likes: only what has been folded.
+// trimLikes deletes the start of likes, but only what has been folded.
 func (w *world) trimLikes(log *partitionLog, l line) bool {
 	progress, ok := w.progress(partitionOf(l))
 	before := log.start

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// group is a consumer group: who is a member, and who owns which partition. A member that is away or slow keeps working
-// as a zombie until it learns that it is none any more.
+// group is a consumer group: its members, and the owners of partitions. A member that is paused or slow keeps working
+// as a zombie until it learns that it has lost its membership.
 type group struct {
 	w           *world
 	index       int // in world.groups and process.sessions
@@ -19,8 +19,8 @@ type group struct {
 	members     map[string]*session
 	names       int
 
-	joining []*process // those a rebalance waits for; nil: none is under way
-	wanted  bool       // somebody asked for a rebalance
+	joining []*process // processes that a rebalance waits for; nil: no rebalance
+	wanted  bool       // a rebalance was requested
 }
 
 func (w *world) group(name string) *group {
@@ -54,8 +54,8 @@ func (w *world) heartbeat(req *kmsg.HeartbeatRequest) *kmsg.HeartbeatResponse {
 	return resp
 }
 
-// rebalance begins: whoever takes part ends its session first. Others go on as they are,
-// and are not members any more when it ends.
+// rebalance starts a rebalance. Processes that take part end their sessions first. Others keep working, and have lost
+// their membership when it ends.
 func (g *group) rebalance() {
 	g.wanted = false
 	g.joining = []*process{}
@@ -71,7 +71,7 @@ func (g *group) rebalance() {
 	g.w.note("%s: rebalance of %d processes", g.name, len(g.joining))
 }
 
-// settle ends a rebalance when everybody has joined, or has been waited for long enough.
+// settle ends a rebalance when every process has joined, or the wait has been long enough.
 func (g *group) settle() {
 	if g.joining == nil {
 		if g.wanted {
@@ -126,7 +126,7 @@ func (g *group) assign(joined []*process) [][]int32 {
 	return shares
 }
 
-// notice has a process see that its session is past, and join anew.
+// notice makes a process notice that it has lost its membership, and rejoin.
 func (g *group) notice(p *process) bool {
 	s := p.sessions[g.index]
 	if p.dead || p.paused || s != nil && g.member(s.member, s.generation) == nil {

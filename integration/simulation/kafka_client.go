@@ -15,11 +15,11 @@ import (
 
 var (
 	errLost   = errors.New("connection reset by peer")
-	errDead   = kerr.SaslAuthenticationFailed // nobody tries again after it
+	errDead   = kerr.SaslAuthenticationFailed // not retriable
 	errClosed = kgo.ErrClientClosed
 )
 
-// clients is kafka.Clients of one process.
+// clients implements kafka.Clients for one process.
 type clients struct{ proc *process }
 
 func (k clients) Connect(*slog.Logger) (kafka.Client, error) {
@@ -41,7 +41,7 @@ type client struct {
 
 func (c *client) Close() { c.closed = true }
 
-// sent is a step before a request arrives: it may get lost, or the process may end or give up meanwhile.
+// sent is a step before a request arrives. Meanwhile the request may get lost, or the process may crash or give up.
 func (c *client) sent(ctx context.Context, what string) error {
 	if !c.w.step("kafka: %s", what) {
 		return errDead
@@ -57,7 +57,7 @@ func (c *client) sent(ctx context.Context, what string) error {
 	return nil
 }
 
-// answered is a step after a request was worked off: the answer may get lost.
+// answered is a step after a request was handled. The response may get lost.
 func (c *client) answered(what string) error {
 	if !c.w.step("kafka answers: %s", what) {
 		return errDead
@@ -75,11 +75,11 @@ type txnClient struct {
 	epoch    int16
 	ready    bool
 	produced bool
-	topic    string // of the last record, to step between topics
+	topic    string // of the last record, to take a step between topics
 	broken   error
 }
 
-// ProducerID initialises the transactional id at its first call.
+// ProducerID initializes the transactional id at the first call.
 func (c *txnClient) ProducerID(ctx context.Context) (int64, int16, error) {
 	if c.ready {
 		return c.pid, c.epoch, c.broken
@@ -99,7 +99,7 @@ func (c *txnClient) ProducerID(ctx context.Context) (int64, int16, error) {
 	return c.pid, c.epoch, nil
 }
 
-// settled waits for the markers of the transaction before, as the client does by itself.
+// settled waits for the markers of the last transaction, as the real client does.
 func (c *txnClient) settled(ctx context.Context) error {
 	for tries := 0; c.co.txn != nil && c.co.txn.decided(); tries++ {
 		if tries == 3 || c.w.calm {
@@ -121,7 +121,7 @@ func (c *txnClient) BeginTransaction() error {
 	return nil
 }
 
-// Produce writes a record at once; between two topics, and now and then, is a step.
+// Produce writes a record immediately. Between two topics, and randomly in between, it takes a step.
 func (c *txnClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*kgo.Record, error)) {
 	if c.broken == nil {
 		c.broken = c.produce(ctx, rec)
@@ -131,7 +131,7 @@ func (c *txnClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*
 
 func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	w := c.w
-	if _, _, err := c.ProducerID(ctx); err != nil { // if nobody has asked for it before
+	if _, _, err := c.ProducerID(ctx); err != nil { // unless it was called before
 		return err
 	}
 	stepped := rec.Topic != c.topic || w.chance("kafka: a step before the next record", 100)
@@ -148,7 +148,7 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 		return err
 	}
 	l := w.kafka.log(rec.Topic, rec.Partition)
-	// As the network does: the record's memory is the caller's again after this.
+	// As with a real network, the caller may reuse the record's memory after this.
 	rec.Offset = l.append(entry{key: bytes.Clone(rec.Key), value: bytes.Clone(rec.Value),
 		headers: slices.Clone(rec.Headers), txn: w.kafka.join(c.co)})
 	c.produced = true
@@ -158,10 +158,10 @@ func (c *txnClient) produce(ctx context.Context, rec *kgo.Record) error {
 	return nil
 }
 
-// PartitionLeader: partitions are known from the beginning.
+// PartitionLeader always knows the leader: all partitions exist from the start.
 func (c *txnClient) PartitionLeader(string, int32) (leader, epoch int32, err error) { return 0, 0, nil }
 
-// EndTransaction drops a transaction without records silently, as kgo does.
+// EndTransaction silently drops a transaction without records, as kgo does.
 func (c *txnClient) EndTransaction(ctx context.Context, end kgo.TransactionEndTry) error {
 	if c.broken != nil {
 		return c.broken

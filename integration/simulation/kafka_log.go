@@ -10,15 +10,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// partitionLog is one partition of a topic. Entries stay where they are: what retention
-// or compaction takes is only hidden from readers, so that the oracle still sees it.
+// partitionLog is one partition of a topic. Entries are never deleted: retention and compaction only hide them from
+// readers, so that the oracle still sees them.
 type partitionLog struct {
 	name    string  // likes/0
 	entries []entry // by offset
-	start   int64   // first offset that is there
+	start   int64   // log start offset
 	epochs  []epochStart
-	open    []*txn // transactions without their marker here
-	clock   int64  // of its leader, in milliseconds off
+	open    []*txn // transactions without a marker in this log
+	clock   int64  // offset of the leader's clock, in milliseconds
 }
 
 type epochStart struct {
@@ -30,9 +30,9 @@ type entry struct {
 	key, value []byte
 	headers    []kgo.RecordHeader
 	time       int64 // log-append time
-	epoch      int32 // of the leader
-	txn        *txn  // nil: written without one
-	marker     bool  // a control record that ends txn
+	epoch      int32 // leader epoch
+	txn        *txn  // nil: not transactional
+	marker     bool  // control record that ends txn
 	removed    bool  // by compaction
 }
 
@@ -40,7 +40,7 @@ type txn struct {
 	pid    int64
 	state  txnState
 	first  map[*partitionLog]int64 // first offset in each log that it wrote to
-	offset map[int32]int64         // the group's positions, by partition
+	offset map[int32]int64         // offsets it commits for the group, by partition
 	began  int64
 }
 
@@ -88,12 +88,11 @@ func (l *partitionLog) append(e entry) int64 {
 	return offset
 }
 
-// data tells whether an entry is a record that counts: committed, and no marker.
+// data reports whether an entry is a committed data record.
 func (e *entry) data() bool {
 	return !e.marker && (e.txn == nil || e.txn.state == txnCommitted)
 }
 
-// header is the value of a header, "" without it.
 func (e *entry) header(key string) string {
 	i := slices.IndexFunc(e.headers, func(h kgo.RecordHeader) bool { return h.Key == key })
 	if i < 0 {
@@ -102,7 +101,7 @@ func (e *entry) header(key string) string {
 	return string(e.headers[i].Value)
 }
 
-// lastData is the offset behind the last committed record, or from.
+// lastData returns the offset after the last committed record at or above from, or from if there is none.
 func (l *partitionLog) lastData(from int64) int64 {
 	for o := l.end() - 1; o >= from; o-- {
 		if l.entries[o].data() && !l.entries[o].removed {
@@ -112,7 +111,7 @@ func (l *partitionLog) lastData(from int64) int64 {
 	return from
 }
 
-// epochEnd is where a leader epoch ends, or -1 if it is not known.
+// epochEnd returns the end of a leader epoch, or -1 if the epoch is unknown.
 func (l *partitionLog) epochEnd(epoch int32) int64 {
 	switch later := slices.IndexFunc(l.epochs, func(e epochStart) bool { return e.epoch > epoch }); later {
 	case -1:
@@ -124,7 +123,7 @@ func (l *partitionLog) epochEnd(epoch int32) int64 {
 	}
 }
 
-// elect begins a new leader epoch; unclean loses the entries from an offset on.
+// elect starts a new leader epoch, without the entries at from and above. An unclean election loses entries.
 func (l *partitionLog) elect(from int64) {
 	l.entries = l.entries[:from]
 	for i := range l.epochs {
@@ -133,8 +132,8 @@ func (l *partitionLog) elect(from int64) {
 	l.epochs = append(l.epochs, epochStart{l.epochs[len(l.epochs)-1].epoch + 1, from})
 }
 
-// compact hides all but the last record of each key below an offset, and the markers of
-// transactions of which nothing is left. It tells whether it hid anything.
+// compact hides all but the last record of each key below an offset, and the markers of transactions without remaining
+// records. It reports whether it hid anything.
 func (l *partitionLog) compact(below int64) (any bool) {
 	below = min(below, l.stable())
 	seen := map[string]bool{}
@@ -159,8 +158,8 @@ func (l *partitionLog) compact(below int64) (any bool) {
 	return any
 }
 
-// fetch answers a Fetch request with at most n batches. One that compaction has emptied is
-// gone, unless it is the last of the log.
+// fetch answers a Fetch request with at most n batches. Batches that compaction has emptied are left out, except the
+// last one of the log.
 func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.FetchResponseTopicPartition) {
 	rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = l.end(), l.stable(), l.start
 	end := rp.HighWatermark
@@ -185,7 +184,7 @@ func (l *partitionLog) fetch(from int64, n int, readCommitted bool, rp *kmsg.Fet
 	}
 }
 
-// batchEnd returns the offset behind the batch that begins at an offset.
+// batchEnd returns the end offset of the batch that starts at an offset.
 func (l *partitionLog) batchEnd(at, end int64) int64 {
 	first := &l.entries[at]
 	last := at + 1
@@ -206,7 +205,7 @@ const (
 	attrControl       = 1 << 5
 )
 
-// appendBatch writes [from, to) as one record batch, as it goes over the wire.
+// appendBatch encodes [from, to) as one record batch in the wire format.
 func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
 	first := &l.entries[from]
 	b := kmsg.RecordBatch{
@@ -232,7 +231,7 @@ func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
 			r.Headers = append(r.Headers, kmsg.Header{Key: h.Key, Value: h.Value})
 		}
 		buf = r.AppendTo(buf[:0])
-		// Length is a varint of one byte in buf: zero, as it was not known.
+		// Length is a one-byte varint in buf: zero, because it was not known yet.
 		r.Length = int32(len(buf) - 1)
 		b.Records = r.AppendTo(b.Records)
 		b.NumRecords++
@@ -244,7 +243,7 @@ func (l *partitionLog) appendBatch(dst []byte, from, to int64) []byte {
 	return dst
 }
 
-// finish writes the markers of a decided transaction: control records, whose key has the version 0, and what they are.
+// finish writes the markers of a decided transaction: control records whose key contains version 0 and the type.
 func (t *txn) finish(logs []*partitionLog) {
 	key := []byte{0, 0, 0, 0}
 	if t.commits() {

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Request answers the requests that workers send by themselves, and no others.
+// Request handles exactly the requests that the workers send.
 func (c *client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	what := kmsg.NameForKey(req.Key())
 	if err := c.sent(ctx, what); err != nil {
@@ -97,7 +97,7 @@ func (k *cluster) offsetFetch(req *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchRes
 	rp.Partition, rp.Offset = p, k.committed[p].offset
 	if req.RequireStable && k.unstable(p) {
 		rp.ErrorCode = kerr.UnstableOffsetCommit.Code
-		k.materialize(p) // by the next try
+		k.materialize(p) // visible at the next try
 	}
 	t := kmsg.OffsetFetchResponseGroupTopic{Topic: rg.Topics[0].Topic, Partitions: only(rp)}
 	resp.Groups = []kmsg.OffsetFetchResponseGroup{{Group: rg.Group, Topics: only(t)}}
@@ -116,7 +116,7 @@ func (k *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 	case k.w.chance("kafka: fetch refused", 20):
 		rp.ErrorCode = kerr.NotLeaderForPartition.Code
 	case from < l.stable() && k.w.chance("kafka: stale end", 50):
-		// A new leader shows what is below its high watermark, which is behind for a moment.
+		// A new leader's high watermark may lag behind for a moment; it serves only what is below.
 		rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = from, from, l.start
 		k.w.count("kafka: high watermark behind")
 	default:
@@ -130,7 +130,7 @@ func (k *cluster) fetch(req *kmsg.FetchRequest) *kmsg.FetchResponse {
 	return resp
 }
 
-// txnOffsetCommit checks producer and member, as the group's coordinator does.
+// txnOffsetCommit checks producer and member, as the group coordinator does.
 func (k *cluster) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOffsetCommitResponse {
 	resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
 	rt := &req.Topics[0]

@@ -15,9 +15,9 @@ type cluster struct {
 	topics       map[string]*topic
 	logs         []*partitionLog // of all topics, in order
 	coordinators []*coordinator
-	committed    []committed // of the fold's group, by partition
+	committed    []committed // offsets of the fold's group, by partition
 	pids         int64
-	// late are requests that were given up and still are under way.
+	// late are requests in flight whose sender has given up on them.
 	late []func()
 }
 
@@ -27,7 +27,7 @@ type topic struct {
 	parts []*partitionLog
 }
 
-// coordinator keeps one transactional id.
+// coordinator is the state of one transactional id.
 type coordinator struct {
 	id    string
 	pid   int64
@@ -35,10 +35,10 @@ type coordinator struct {
 	txn   *txn // open or waiting for its markers; nil: none
 }
 
-// committed is a group's offset in a partition: what readers see may be late.
+// committed is a group's offset in a partition. A committed offset may become visible late.
 type committed struct {
 	offset int64 // -1: none
-	next   int64 // decided, and not to be seen yet; -1: none
+	next   int64 // committed, but not visible yet; -1: none
 }
 
 func newCluster(w *world, partitions int32) *cluster {
@@ -61,7 +61,7 @@ func newCluster(w *world, partitions int32) *cluster {
 
 func (c *cluster) log(topic string, p int32) *partitionLog { return c.topics[topic].parts[p] }
 
-// named is a partition's log by its name (likes/0), or nil.
+// named returns a partition's log by its name (likes/0), or nil.
 func (c *cluster) named(name string) *partitionLog {
 	if i := slices.IndexFunc(c.logs, func(l *partitionLog) bool { return l.name == name }); i >= 0 {
 		return c.logs[i]
@@ -80,7 +80,7 @@ func (c *cluster) coordinator(id string) *coordinator {
 	return co
 }
 
-// init is InitProducerId: it closes what an earlier owner left open.
+// init handles InitProducerId: it aborts the open transaction of an earlier owner.
 func (c *cluster) init(co *coordinator) {
 	if co.txn != nil && !co.txn.decided() {
 		c.w.count("kafka: open transaction fenced")
@@ -94,7 +94,7 @@ func (c *cluster) init(co *coordinator) {
 	co.epoch++
 }
 
-// join has a transaction take part in what is written next.
+// join returns the open transaction, or begins one.
 func (c *cluster) join(co *coordinator) *txn {
 	if co.txn == nil {
 		co.txn = &txn{pid: co.pid, first: map[*partitionLog]int64{}, offset: map[int32]int64{}, began: now()}
@@ -102,7 +102,7 @@ func (c *cluster) join(co *coordinator) *txn {
 	return co.txn
 }
 
-// decide ends the open transaction; its markers are still to be written.
+// decide commits or aborts the open transaction; its markers are still to be written.
 func (c *cluster) decide(co *coordinator, commit bool) {
 	if commit {
 		c.w.tally["kafka: transaction committed"]++
@@ -111,7 +111,7 @@ func (c *cluster) decide(co *coordinator, commit bool) {
 	} else {
 		co.txn.state = txnAborting
 	}
-	co.epoch++ // transaction.version 2: an epoch lasts one transaction
+	co.epoch++ // transaction.version 2: each transaction has its own epoch
 	c.w.note("%s: transaction decided, commit %v", co.id, commit)
 }
 
@@ -135,7 +135,7 @@ func (c *cluster) mark(co *coordinator) bool {
 	return true
 }
 
-// materialize lets the readers of committed offsets see what is decided.
+// materialize makes a committed offset visible.
 func (c *cluster) materialize(p int32) bool {
 	if c.committed[p].next < 0 {
 		return false
@@ -144,7 +144,7 @@ func (c *cluster) materialize(p int32) bool {
 	return true
 }
 
-// unstable tells whether a committed offset may change by what has been sent.
+// unstable reports whether a transaction that is not finished may change a committed offset.
 func (c *cluster) unstable(p int32) bool {
 	return c.committed[p].next >= 0 || slices.ContainsFunc(c.coordinators, func(co *coordinator) bool {
 		if co.txn == nil {
@@ -155,7 +155,7 @@ func (c *cluster) unstable(p int32) bool {
 	})
 }
 
-// timeOut gives an open transaction up, and fences its owner.
+// timeOut aborts an open transaction and fences its owner.
 func (c *cluster) timeOut(co *coordinator) bool {
 	if co.txn == nil || co.txn.decided() {
 		return false
@@ -165,7 +165,7 @@ func (c *cluster) timeOut(co *coordinator) bool {
 	return true
 }
 
-// timeOutOld gives up the transactions that have been open for too long.
+// timeOutOld aborts the transactions that have exceeded their timeout.
 func (c *cluster) timeOutOld() {
 	for _, co := range c.coordinators {
 		if co.txn != nil && now()-co.txn.began > 31_000 {
@@ -174,7 +174,7 @@ func (c *cluster) timeOutOld() {
 	}
 }
 
-// fence refuses who comes with an epoch that is past.
+// fence rejects requests with an old producer epoch.
 func (c *cluster) fence(co *coordinator, pid int64, epoch int16) error {
 	if pid == co.pid && epoch == co.epoch {
 		return nil

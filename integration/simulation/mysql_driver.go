@@ -11,7 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// connector is database/sql's way to the model, for one process.
+// connector connects database/sql to the model, for one process.
 type connector struct{ proc *process }
 
 func (k connector) Driver() driver.Driver { return nil }
@@ -42,7 +42,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) (err error) {
 	return err
 }
 
-// Close may come from any goroutine, since the pool closes what is old: the server sees it at the next step.
+// Close may be called from any goroutine, since the pool closes old connections. The server notices at the next step.
 func (c *conn) Close() error {
 	c.db.closing.Lock()
 	defer c.db.closing.Unlock()
@@ -50,8 +50,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// reap ends the sessions of closed connections, but for a COMMIT that is under way. That a
-// process is gone the server finds out by itself, see halt.
+// reap ends the sessions of closed connections, except those with a COMMIT in flight. The server notices a dead process
+// by itself, see halt.
 func (db *database) reap() {
 	db.closing.Lock()
 	defer db.closing.Unlock()
@@ -64,7 +64,7 @@ func (db *database) reap() {
 	db.closing.conns = db.closing.conns[:0]
 }
 
-// BeginTx begins what is READ COMMITTED, whatever is asked for.
+// BeginTx begins a READ COMMITTED transaction, whatever the options.
 func (c *conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	if err := c.arrive("mysql: START TRANSACTION"); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (t tx) Rollback() error {
 	return nil
 }
 
-// Commit may be done or not when its answer does not come, or be done later.
+// Commit may or may not have committed if its response is lost, or may commit later.
 func (t tx) Commit() error {
 	c, w := t.c, t.c.db.w
 	if !w.step("mysql: COMMIT") || c.broken {
@@ -111,7 +111,7 @@ func (t tx) Commit() error {
 	return nil
 }
 
-// resolve decides a COMMIT that was under way.
+// resolve decides the outcome of a COMMIT in flight.
 func (db *database) resolve(c *conn, done bool) {
 	db.late = remove(db.late, c)
 	if done && !c.gone {
@@ -123,7 +123,6 @@ func (db *database) resolve(c *conn, done bool) {
 	}
 }
 
-// answer is a result set.
 type answer struct {
 	columns []string
 	rows    [][]driver.Value

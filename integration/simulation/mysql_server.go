@@ -9,26 +9,26 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// database is a MySQL server with the three tables: row locks, READ COMMITTED, and a
-// replica that may lack the last commits.
+// database is a MySQL server with the three tables: row locks, READ COMMITTED, and a replica that may lack the last
+// commits.
 type database struct {
 	w     *world
 	rows  map[string]row
 	locks map[string]*conn
 	conns []*conn
 	away  bool
-	// undo are the rows before the last commits, the newest last: what a failover may lose.
+	// undo are the rows before each of the last commits, the newest last: what a failover may lose.
 	undo []map[string]row
-	// late are commits that were given up by the client and still are under way.
+	// late are commits in flight whose client has given up on them.
 	late []*conn
-	// closing are connections whose client has closed them.
+	// closing are connections that their clients have closed.
 	closing struct {
 		sync.Mutex
 		conns []*conn
 	}
 }
 
-// row is a row of any of the tables, by column; nil: there is none. Its key names table and primary key.
+// row is a row of any table, by column; nil: no row. The row's key consists of table and primary key.
 type row map[string]driver.Value
 
 const (
@@ -38,13 +38,12 @@ const (
 	colDislikes = "dislikes"
 )
 
-// number is a number in a row, 0 if there is none.
 func (r row) number(column string) int64 {
 	n, _ := r[column].(int64)
 	return n
 }
 
-// keptCommits is how far a failover may go back.
+// keptCommits is the largest number of commits that a failover loses.
 const keptCommits = 4
 
 const (
@@ -57,13 +56,13 @@ const (
 type conn struct {
 	db     *database
 	proc   *process
-	broken bool // for the client
-	gone   bool // for the server
+	broken bool // closed for the client
+	gone   bool // closed for the server
 	writes map[string]row
 	waits  *conn
 }
 
-// read returns a row as the session sees it; what is written is to be a clone.
+// read returns a row as the session sees it. Callers clone it before they change it.
 func (c *conn) read(key string) row {
 	if r, ok := c.writes[key]; ok {
 		return r
@@ -71,7 +70,7 @@ func (c *conn) read(key string) row {
 	return c.db.rows[key]
 }
 
-// lock waits for a row, for a while.
+// lock waits for a row lock, up to a timeout.
 func (c *conn) lock(key string) error {
 	const patience = 25 // steps
 	for tries := 0; ; tries++ {
@@ -114,7 +113,6 @@ func (c *conn) arrive(what string) error {
 	return nil
 }
 
-// breakOff ends a connection on both sides.
 func (c *conn) breakOff() {
 	c.broken = true
 	c.leave()
@@ -127,14 +125,13 @@ func (c *conn) leave() {
 	c.db.conns = remove(c.db.conns, c)
 }
 
-// end ends the transaction: what is not committed is rolled back.
+// end ends the transaction and rolls back what is not committed.
 func (c *conn) end() {
 	clear(c.writes)
 	c.waits = nil
 	maps.DeleteFunc(c.db.locks, func(_ string, holder *conn) bool { return holder == c })
 }
 
-// commit makes the session's writes those of the database.
 func (c *conn) commit() {
 	if len(c.writes) > 0 {
 		c.db.w.tally["mysql: transaction committed"]++
@@ -176,7 +173,7 @@ func (db *database) cut() {
 	}
 }
 
-// applied is the next offset of a partition of like-updates.
+// applied returns the next offset of a partition of like-updates.
 func (w *world) applied(p int32) int64 { return w.mysql.rows[positionKey(p)].number(colOffset) }
 
 // floor returns a partition's position in the oldest state that a failover can lead to.

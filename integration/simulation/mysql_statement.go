@@ -12,8 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The statements of package sql, and no others. They are read and not only recognised,
-// so that a condition that is left out does what it would do on a server.
+// Only the statements of package sql are supported. They are parsed, not just recognized, so that a missing condition
+// has the same effect as on a real server.
 
 func (c *conn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if query == "SELECT @@max_allowed_packet" {
@@ -84,13 +84,12 @@ func (c *conn) ExecContext(_ context.Context, query string, args []driver.NamedV
 	return nil, fmt.Errorf("%w: %s", errNotUsed, query)
 }
 
-// equation is column = value.
 type equation struct {
 	column string
 	value  driver.Value
 }
 
-// equations reads "a = ?, b = ?" with the arguments in order, and leaves out what has none.
+// equations parses "a = ?, b = ?" with the arguments in order, and skips columns without an argument.
 func equations(text, separator string, args []driver.NamedValue) []equation {
 	var list []equation
 	for part := range strings.SplitSeq(text, separator) {
@@ -105,7 +104,7 @@ func equations(text, separator string, args []driver.NamedValue) []equation {
 
 func positionKey(partition int32) string { return "p" + strconv.Itoa(int(partition)) }
 
-// positionKeys lists the rows that conditions may mean: one, or all.
+// positionKeys returns the keys of rows that conditions may match: one, or all.
 func (c *conn) positionKeys(conditions []equation) []string {
 	var keys []string
 	for p := range c.db.w.plan.partitions {
@@ -119,7 +118,7 @@ func (c *conn) positionKeys(conditions []equation) []string {
 	return keys
 }
 
-// column is a value of a row, which must have it.
+// column returns a value of a row, and panics if the column does not exist.
 func (r row) column(name string) driver.Value {
 	v, ok := r[name]
 	if !ok {
@@ -128,7 +127,7 @@ func (r row) column(name string) driver.Value {
 	return v
 }
 
-// fits tells whether there is a row, and the conditions hold for it.
+// fits reports whether the row exists and meets the conditions.
 func (r row) fits(conditions []equation) bool {
 	return r != nil && !slices.ContainsFunc(conditions, func(e equation) bool { return r.column(e.column) != e.value })
 }
@@ -177,8 +176,8 @@ func (c *conn) insertPosition(query string, args []driver.NamedValue) (driver.Re
 	return driver.RowsAffected(1), nil
 }
 
-// upsert adds rows like (1,2,3) or ('2000-01-01 00:00:00','DE',0,2,3) to those there are:
-// the last two values are added, those before are the key.
+// upsert inserts rows like (1,2,3) or ('2000-01-01 00:00:00','DE',0,2,3), or adds their last two values to those of
+// existing rows; the other values are the key.
 func (c *conn) upsert(table, query string) (driver.Result, error) {
 	_, list, _ := strings.Cut(query, " VALUES (")
 	list, update, _ := strings.Cut(list, ") ON DUPLICATE KEY UPDATE ")

@@ -10,18 +10,18 @@ import (
 	"kudos/stream"
 )
 
-// damage is what no rule repairs. It is done after a schedule has drained; then the
-// partitions that it concerns must park, for the reason that fits, and the others must go
-// on. do returns which park and why, or nothing if the damage cannot be done here.
+// damage is what the program cannot repair. It is done after a schedule has drained. Then the damaged partitions must
+// park with the right reason, and the others must continue. do returns which partitions must park and why, or nil if
+// the damage is not possible here.
 type damage struct {
 	name string
 	do   func(w *world, p int32) parks
-	// live: found out without a restart. What goes by the identity of topics and clusters is found out when a partition
+	// live: it is detected without a restart. Changed identities of topics and clusters are detected when a partition
 	// is opened.
 	live bool
 }
 
-// parks are reasons, or parts of them, by partition (topic/number).
+// parks are expected reasons, or parts of them, by partition (topic/number).
 type parks map[string]string
 
 func likes(p int32) string   { return fmt.Sprintf("%s/%d", schema.TopicLikes, p) }
@@ -51,7 +51,6 @@ func damageNamed(name string) *damage {
 	return nil
 }
 
-// suffer does the damage, and looks at what comes of it.
 func (w *world) suffer() {
 	p, restart := w.drawDamage()
 	w.note("# damage to partition %d: %s", p, w.plan.damage.name)
@@ -73,8 +72,7 @@ func (w *world) suffer() {
 	}
 }
 
-// drawDamage returns the partition that is damaged, and whether the processes are
-// restarted whether they need it or not.
+// drawDamage returns the partition to damage, and whether to restart the processes even if detection does not need it.
 func (w *world) drawDamage() (p int32, restart bool) {
 	w.passed = w.passed[:0]
 	if w.rng == nil {
@@ -104,7 +102,7 @@ func (w *world) restart() {
 	w.startMissing(w.plan.processes)
 }
 
-// writeHome writes events for each partition that lives.
+// writeHome writes valid events, each to its own partition.
 func (w *world) writeHome() {
 	for _, l := range w.plan.rest {
 		if l.verb == verbEvent {
@@ -136,7 +134,7 @@ func (w *world) mustPark(name, reason string) {
 	}
 }
 
-// foldOnly has something folded while MySQL is away.
+// foldOnly has events folded while MySQL is unavailable.
 func (w *world) foldOnly(p int32) {
 	w.mysql.away = true
 	w.mysql.cut()
@@ -150,7 +148,7 @@ func (w *world) foldOnly(p int32) {
 	w.mysql.away = false
 }
 
-// append writes an event that changes a count of a post of the partition, if it has one.
+// append writes an event that changes the count of a post in the partition.
 func (w *world) append(p int32) {
 	l := w.kafka.log(schema.TopicLikes, p)
 	for post := uint64(1); post < 1000; post++ {
@@ -183,7 +181,7 @@ func repeatedUpdates(w *world, p int32) parks {
 	}
 	e := l.entries[at]
 	l.append(entry{key: e.key, value: e.value})
-	w.excused[likes(p)] = true // whose updates are not what the oracle expects any more
+	w.excused[likes(p)] = true // its updates no longer match the oracle
 	return parks{updates(p): "where"}
 }
 
@@ -211,7 +209,7 @@ func recreate(name string) func(*world, int32) parks {
 			t.parts[p] = newLog(name, int(p))
 			w.kafka.logs[i] = t.parts[p]
 			if name != schema.TopicUpdates {
-				w.excused[updates(p)] = true // nothing comes any more, and nothing is to be compared
+				w.excused[updates(p)] = true // gets no updates any more, and is not compared
 			} else if w.mysql.rows[positionKey(p)] != nil {
 				want[updates(p)] = "the counts in MySQL come from topic id"
 			}
@@ -220,7 +218,7 @@ func recreate(name string) func(*world, int32) parks {
 	}
 }
 
-// stateWentBack: an unclean election took the last transactions of the state table.
+// stateWentBack simulates an unclean election that loses the last transactions of the state table.
 func stateWentBack(w *world, p int32) parks {
 	w.append(p)
 	w.drain()
@@ -259,7 +257,7 @@ func morePartitions(w *world, _ int32) parks {
 	return w.allPark("partitions, the state table was made for")
 }
 
-// allPark: every partition of likes does, for one reason.
+// allPark expects every partition of likes to park for the same reason.
 func (w *world) allPark(reason string) parks {
 	want := parks{}
 	for p := range w.plan.partitions {
@@ -292,7 +290,7 @@ func likesLost(w *world, p int32) parks {
 	return parks{likes(p): "data was lost by an unclean leader election"}
 }
 
-// rowDeleted leaves counts without their position.
+// rowDeleted leaves counts without a position.
 func rowDeleted(w *world, p int32) parks {
 	if w.mysql.rows[positionKey(p)] == nil || len(w.mysql.rows) < 2 {
 		return nil

@@ -21,20 +21,20 @@ import (
 // process is one run of the processor role, from its start to its end or crash.
 type process struct {
 	w      *world
-	slot   int    // whose place it takes, from 1 on
-	name   string // of its slot, and which life that is
+	slot   int    // reused by its replacement; from 1
+	name   string // of its slot, and which run of it
 	disk   *crashdisk.Disk
-	old    *crashdisk.Disk // the disk as it was some time ago; nil: not kept
+	old    *crashdisk.Disk // an older copy of the disk; nil: none
 	stores *store.Set
 	db     *sql.Shards
 
 	workers  *processor.Workers
 	sessions [2]*session // by group; nil: none
-	paused   bool        // stands still, and does not know it
+	paused   bool        // does not run, and does not know it
 	dead     bool
 }
 
-// session is a process's time as a member with one generation.
+// session is a process's membership in one generation.
 type session struct {
 	g          *group
 	proc       *process
@@ -46,19 +46,18 @@ type session struct {
 	working    int // claims that have not ended
 }
 
-// claim is the work on one partition in a session.
 type claim struct {
 	session   *session
 	partition int32
 	actor     *actor
 	stream    *stream.Partition
 	open      bool           // can be polled
-	at        kafka.Position // where the client stands
+	at        kafka.Position // the client's position
 	zombie    bool           // has worked after its membership was lost
-	state     string         // as of the last turn
+	state     string         // at the last turn
 }
 
-// Thresholds are half a millisecond off what time passes by, so that no comparison of times is ever a close one.
+// Thresholds are half a millisecond off the grid of virtual time, so that comparisons of times are never close.
 const (
 	offGrid      = 500 * time.Microsecond
 	tickInterval = time.Second + offGrid
@@ -75,7 +74,6 @@ func (w *world) options() processor.Options {
 	return o
 }
 
-// start begins a process on a disk.
 func (w *world) start(disk *crashdisk.Disk) *process {
 	p := &process{w: w, slot: 1, disk: disk}
 	for w.inSlot(p.ref()) != nil {
@@ -86,14 +84,14 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 		p.name = fmt.Sprintf("%s.%d", p.ref(), w.lives[p.slot])
 	}
 	p.stores = store.NewSetOn(disk, "state", 1<<20, w.log)
-	p.stores.BufferBytes = 2048 // goes to disk every few batches
+	p.stores.BufferBytes = 2048 // spills to disk every few batches
 	o := sql.DefaultOptions()
 	o.DSN = "simulated@tcp(mysql:3306)/kudos"
 	o.Retries, o.RetryBackoff, o.RetryBackoffMax = 2, time.Microsecond, time.Microsecond
 	p.db = sql.NewShards(sql.NewOn(connector{p}, o, w.log))
 	p.workers = processor.NewWorkers(w.options(), clients{p}, p.stores, p.db, w.log, nil)
-	p.workers.FoldAtATime = 3 // most batches are of several parts
-	// In one goroutine, so that the same seed is the same schedule.
+	p.workers.FoldAtATime = 3 // so that most batches have several chunks
+	// Run in the same goroutine, so that a seed always gives the same schedule.
 	p.workers.Beside = func(f func()) func() { f(); return func() {} }
 	w.processes = append(w.processes, p)
 	return p
@@ -102,7 +100,6 @@ func (w *world) start(disk *crashdisk.Disk) *process {
 // ref names a process in scripts.
 func (p *process) ref() string { return fmt.Sprintf("p%d", p.slot) }
 
-// inSlot is the process that a script names, or nil.
 func (w *world) inSlot(ref string) *process {
 	for _, p := range w.processes {
 		if p.ref() == ref {
@@ -112,7 +109,7 @@ func (w *world) inSlot(ref string) *process {
 	return nil
 }
 
-// end gives up what a process holds in this one. All its actors have ended.
+// end releases what a process holds in the simulation. All its actors have ended.
 func (p *process) end() {
 	_ = p.db.Close()
 	p.stores.Close()
@@ -145,20 +142,20 @@ func (g *group) begin(p *process, member string, partitions []int32) {
 	g.w.note("%s: generation %d, %s gets %v", g.name, g.generation, member, partitions)
 }
 
-// stop ends a session: what is in hand is finished.
+// stop ends a session; work in flight is finished.
 func (s *session) stop() {
 	s.cancel()
 	s.ended()
 }
 
-// ended forgets a session when its last claim has ended.
+// ended removes a session when its last claim has ended.
 func (s *session) ended() {
 	if s.working == 0 && s.ctx.Err() != nil && s.proc.sessions[s.g.index] == s {
 		s.proc.sessions[s.g.index] = nil
 	}
 }
 
-// run is a partition's time in a session, as package stream's session and group have it.
+// run is the life of a partition in a session, like the session and group of package stream.
 func (c *claim) run() {
 	s := c.session
 	defer func() {
@@ -166,7 +163,7 @@ func (c *claim) run() {
 		s.working--
 		s.ended()
 	}()
-	defer c.stream.Close() // the local state with it
+	defer c.stream.Close() // with the local state
 	c.stream.Step(s.ctx)   // opens
 	c.open = true
 	for s.ctx.Err() == nil {
@@ -176,7 +173,7 @@ func (c *claim) run() {
 	}
 }
 
-// poll is the poll loop's turn: it may come while the worker is busy. It fetches so many batches, if that is written.
+// poll is a turn of the poll loop, possibly while the worker is busy. A script may give the number of batches to fetch.
 func (c *claim) poll(batches int) {
 	if !c.open {
 		return
@@ -216,7 +213,7 @@ func (c *claim) poll(batches int) {
 	c.actor.idle = false
 }
 
-// check looks whether a claim parks that has no cause to.
+// check fails if a claim parks without a cause.
 func (c *claim) check() {
 	w := c.session.g.w
 	st := c.stream.Status()
@@ -228,17 +225,17 @@ func (c *claim) check() {
 		return
 	}
 	if st.Cause == stream.CausePermission {
-		return // Kafka refused, as it does here; it is asked again without anybody's help
+		return // rejected by Kafka, as can happen here; retried without an operator
 	}
 	s := c.session
 	if s.g.member(s.member, s.generation) != nil &&
 		strings.Contains(st.Reason, "the position is not in the log any more") {
-		return // of one that has been taken over, while nobody has told it
+		return // a zombie that does not know yet that it was replaced
 	}
 	w.fail("%s parks without a cause: %s", c.name(), st)
 }
 
-// tell counts what becomes of a claim.
+// tell counts the states of a claim.
 func (c *claim) tell(st *stream.PartitionStatus) {
 	s, w := c.session, c.session.g.w
 	if !c.zombie && s.g.member(s.member, s.generation) != nil {

@@ -2,5 +2,5 @@
 
 package simulation
 
-// The race detector makes a schedule some ten times as slow; `make verify` runs the full number without it.
+// The race detector makes schedules some ten times slower; `make verify` runs the full number without it.
 func defaultSchedules() int { return 500 }

@@ -8,7 +8,7 @@ import (
 // decision is a choice that a model makes while a worker runs: who asks, what may happen, and to which request.
 type decision struct{ who, what, of string }
 
-// how is a decision in a line.
+// how returns a decision as it appears in a line.
 func (d decision) how() string {
 	if d.of == "" {
 		return d.what
@@ -16,13 +16,13 @@ func (d decision) how() string {
 	return d.what + ": " + d.of
 }
 
-// recorder writes the script of a drawn schedule, and keeps the decisions of a played one.
+// recorder records the script of a drawn schedule, and holds the decisions of a played one.
 type recorder struct {
 	script Script
-	inLine bool                  // the last line runs
-	passed []passedBy            // decisions since the last line that came out as no
-	chosen *line                 // the last decision that came out as yes
-	armed  map[string][]line     // decisions to come, by who and how
+	inLine bool                  // the last line is running
+	passed []passedBy            // decisions since the last line that were no
+	chosen *line                 // the last decision that was yes
+	armed  map[string][]line     // scripted decisions still to come, by who and how
 	owners map[string][][]string // owners of partitions in the next rebalances, by group
 }
 
@@ -31,7 +31,6 @@ type passedBy struct {
 	n int64
 }
 
-// asked returns who asks a model now.
 func (w *world) asked() string {
 	if w.current != nil {
 		return w.current.ref
@@ -39,7 +38,7 @@ func (w *world) asked() string {
 	return "scheduler"
 }
 
-// decide makes a decision: as the script says, or by a draw.
+// decide makes a decision: by the script or by a draw.
 func (w *world) decide(d decision, draw func() bool) bool {
 	r := &w.recorder
 	if w.rng == nil {
@@ -59,7 +58,7 @@ func (w *world) decide(d decision, draw func() bool) bool {
 	return true
 }
 
-// chance is true n times in a thousand, and never in the calm.
+// chance is true n times in a thousand, and never during the calm.
 func (w *world) chance(what string, n int) bool {
 	return w.chanceOf(decision{who: w.asked(), what: what}, n)
 }
@@ -68,10 +67,10 @@ func (w *world) chanceOf(d decision, n int) bool {
 	return !w.calm && w.decide(d, func() bool { return n > 0 && w.rng.IntN(1000) < n })
 }
 
-// happens is chance, and counts what does.
+// happens is chance, and counts when it is true.
 func (w *world) happens(what string, n int) bool { return w.counted(what, w.chance(what, n)) }
 
-// lost tells whether a request, or its answer, gets lost.
+// lost reports whether a request, or its response, gets lost.
 func (w *world) lost(what, request string) bool {
 	return w.counted(what, w.chanceOf(decision{w.asked(), what, request}, w.plan.lost))
 }
@@ -83,7 +82,7 @@ func (w *world) counted(what string, happens bool) bool {
 	return happens
 }
 
-// amount is a number that belongs to the decision just made.
+// amount returns a number that belongs to the decision just made.
 func (w *world) amount(draw func() int) int {
 	if w.rng != nil {
 		w.chosen.n = int64(draw())
@@ -91,7 +90,7 @@ func (w *world) amount(draw func() int) int {
 	return max(1, int(w.chosen.n))
 }
 
-// before records a line in front of the one that runs.
+// before records a line in front of the running one.
 func (r *recorder) before(l line) *line {
 	at := len(r.script.lines)
 	if r.inLine {
@@ -171,7 +170,6 @@ func (w *world) play(lines []line) (rest []line) {
 	return nil
 }
 
-// runOne lets a worker run until its next step.
 func (w *world) runOne(ref string) {
 	i := slices.IndexFunc(w.actors, func(a *actor) bool { return a.ref == ref })
 	if i >= 0 && !w.actors[i].proc.paused {
@@ -188,7 +186,7 @@ func (w *world) pollOne(ref string, batches int) {
 	}
 }
 
-// work gives all workers turns until they are idle, or for a while.
+// work gives all workers turns until they are idle, up to a limit.
 func (w *world) work() {
 	for range 500 {
 		w.settle()
@@ -198,7 +196,7 @@ func (w *world) work() {
 	}
 }
 
-// batches is how many batches a poll fetches: as drawn, as written, or 1 to 6 in turn.
+// batches returns how many batches a poll fetches: as drawn, as scripted, or 1 to 6 in rotation.
 func (w *world) batches(written int) int {
 	if !w.calm && w.rng != nil {
 		n := 1 + w.rng.IntN(6)

@@ -9,17 +9,17 @@ import (
 	"kudos/schema"
 )
 
-// reducer searches for a shorter script that still fails, by delta debugging over its lines
-// (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002) and by
-// simplifying single lines. Every change that it keeps makes the script simpler, so it ends.
+// reducer searches for a shorter script that still fails, by delta debugging of its lines (Zeller and Hildebrandt,
+// Simplifying and Isolating Failure-Inducing Input, 2002) and by simplifying single lines. Every change that it keeps
+// makes the script simpler, so it terminates.
 type reducer struct {
 	fails func(*Script) bool
-	more  func() bool // there is time for another try
+	more  func() bool // reports whether there is time for another try
 	best  *Script
 	tries int
 }
 
-// reduce returns the simplest failing script that it finds, and how many it tried.
+// reduce returns the simplest failing script it finds, and how many it tried.
 func reduce(s *Script, fails func(*Script) bool, more func() bool) (*Script, int) {
 	r := &reducer{fails: fails, more: more, best: s.merged()}
 	for changed := true; changed && more(); {
@@ -72,7 +72,7 @@ func (r *reducer) shrinkHead() (changed bool) {
 	return r.best.MaxBatch < unbounded && r.try(func(s *Script) { s.MaxBatch = unbounded }) || changed
 }
 
-// fewerProcesses tries without the last process, and with another in its role.
+// fewerProcesses tries to remove the last process; another one may take over its lines.
 func (r *reducer) fewerProcesses() bool {
 	last := r.best.Processes
 	for i := last; i > 0; i-- {
@@ -83,7 +83,6 @@ func (r *reducer) fewerProcesses() bool {
 	return false
 }
 
-// onePartition moves everything to the first partition.
 func (s *Script) onePartition() {
 	for p := range s.Partitions {
 		s.rename(fmt.Sprintf("/%d", p), "/0")
@@ -99,14 +98,14 @@ func (s *Script) rename(from, to string) {
 	}
 }
 
-// isStep tells whether a line only lets workers run.
+// isStep reports whether a line does no more than let workers run.
 func (l *line) isStep() bool {
 	return l.verb == verbRun || l.verb == verbPoll || l.verb == verbSettle || l.verb == verbWork
 }
 
-// letWork replaces steps by "work", which spells out no order.
+// letWork replaces steps by "work", which prescribes no order.
 func (r *reducer) letWork() (changed bool) {
-	const few = 16 // lines, of which each part is tried
+	const few = 16 // lines up to which each part is tried
 	for at := len(r.best.lines) - 1; at >= 0; at-- {
 		if at >= len(r.best.lines) || !r.best.lines[at].isStep() {
 			continue
@@ -199,7 +198,7 @@ func (r *reducer) tryLine(i int, change func(*line)) bool {
 	return l.String() != r.best.lines[i].String() && r.try(func(s *Script) { s.lines[i] = l })
 }
 
-// shrinkNumber lowers the number in a line as far as it can.
+// shrinkNumber lowers the number in a line as far as possible.
 func (r *reducer) shrinkNumber(i int) (changed bool) {
 	if i >= len(r.best.lines) || !slices.Contains([]string{verbRun, verbNext, "mysql: failover"},
 		r.best.lines[i].verb) {

@@ -12,33 +12,33 @@ import (
 	"kudos/stream"
 )
 
-// plan is what a seed decides before anything happens.
+// plan is what a seed determines up front.
 type plan struct {
 	partitions          int32
 	posts, users        int
 	processes, maxBatch int
 	steps               int // of the storm
-	peace               int // one in so many of them is a fault
+	peace               int // one in this many steps is a fault
 	began               int64
-	// In a thousand: requests or answers that get lost, commits without a clear outcome,
-	// events in the wrong partition, records that can never be events.
+	// Per thousand: lost requests or responses, commits with an unknown outcome, events in the wrong partition, invalid
+	// records.
 	lost, unclear, misplaced, poison int
 	weights                          []int // of faults
-	weight                           int   // their sum
+	weight                           int   // sum of weights
 	damage                           *damage
 	wipe                             bool              // processes start with an empty disk
 	disks                            []*crashdisk.Disk // of crashed processes
-	rest                             []line            // of a script: damage, and what comes after it
+	rest                             []line            // of a script: damage, and the lines after it
 }
 
-// untaken counts decisions in a script that nobody asked for.
+// untaken counts scripted decisions that never came up.
 const untaken = "script: decision that was never to be taken"
 
 // Tally counts what happened in schedules, by name.
 type Tally map[string]int
 
-// Run runs the schedule of a seed and returns it as a script, and what it violates. It must be called in a bubble of
-// testing/synctest, whose time it passes. trace gets a line for each step; it may be nil.
+// Run runs the schedule of a seed and returns its script and its violation, if any. It must be called in a bubble of
+// testing/synctest, whose time it advances. trace gets a line for each step; it may be nil.
 func Run(seed uint64, trace func(format string, args ...any)) (Tally, *Script, error) {
 	w := newWorld(trace)
 	w.rng = rand.New(rand.NewPCG(seed, 0x6b75646f73))
@@ -53,7 +53,7 @@ func Run(seed uint64, trace func(format string, args ...any)) (Tally, *Script, e
 	return w.tally, &w.script, w.failure
 }
 
-// Run runs a script, as Run does a seed.
+// Run runs a script; like Run for a seed.
 func (s *Script) Run(trace func(format string, args ...any)) (Tally, error) {
 	w := newWorld(trace)
 	w.plan = plan{partitions: s.Partitions, processes: s.Processes, maxBatch: s.MaxBatch, began: now()}
@@ -94,7 +94,7 @@ func (w *world) run(storm func()) {
 	w.tearDown()
 }
 
-// traceWriter puts the program's own log into the trace.
+// traceWriter writes the program's own log to the trace.
 type traceWriter struct{ w *world }
 
 func (t traceWriter) Write(b []byte) (int, error) {
@@ -123,7 +123,7 @@ func (w *world) makePlan() {
 	p.weights = []int{12, 6}
 	for _, f := range faults[2:] {
 		n := pick(w, 0, 0, 1, 2, 4)
-		if f.mends { // or else most of the time nobody is there to be hit
+		if f.mends { // otherwise there is mostly nothing left to hit
 			n = pick(w, 1, 2, 4, 8)
 		}
 		p.weights = append(p.weights, n)
@@ -137,7 +137,7 @@ func (w *world) makePlan() {
 	}
 }
 
-// setUp makes topics with their first progress records, as `kudos topics apply` does, and starts the processes.
+// setUp creates topics with their first progress records, as `kudos topics apply` does, and starts the processes.
 func (w *world) setUp() {
 	w.kafka = newCluster(w, w.plan.partitions)
 	w.mysql = &database{w: w, rows: map[string]row{}, locks: map[string]*conn{}}
@@ -153,7 +153,7 @@ func (w *world) setUp() {
 	w.startMissing(w.plan.processes)
 }
 
-// storm is the time of faults: what happens is drawn.
+// storm is the phase of faults, which are drawn.
 func (w *world) storm() {
 	for range w.plan.steps {
 		if w.failure != nil {
@@ -207,7 +207,7 @@ func (w *world) claims() []*claim {
 	return list
 }
 
-// subside ends the faults: what was decided late is decided now, who was away is back.
+// subside ends the faults: late decisions are made, and unavailable parts recover.
 func (w *world) subside() {
 	w.note("# calm")
 	w.calm = true
@@ -242,14 +242,14 @@ func (w *world) subside() {
 	w.startMissing(w.plan.processes)
 }
 
-// Bounds of the drain: steps of each actor, and virtual seconds.
+// Limits of the drain: rounds, and virtual seconds.
 const (
 	drainRounds  = 5000
 	drainSeconds = 300
 )
 
-// drain lets everybody work until all is done, and time has passed since: what only a
-// timer finds out is found out then.
+// drain lets all workers run until everything is done, and then lets time pass, so that timers detect what only timers
+// can.
 func (w *world) drain() {
 	quiet := 0
 	for seconds, round := 0, 0; w.failure == nil; round++ {
@@ -272,7 +272,7 @@ func (w *world) drain() {
 	}
 }
 
-// round gives everybody a turn, and tells whether anybody had something to do.
+// round gives every worker a turn, and reports whether any was busy.
 func (w *world) round() (busy bool) {
 	w.settle()
 	for _, g := range w.groups {
@@ -283,7 +283,7 @@ func (w *world) round() (busy bool) {
 	return w.turn()
 }
 
-// turn has everybody poll and run who does not stand still.
+// turn lets all workers poll and run, except in paused processes.
 func (w *world) turn() (busy bool) {
 	for _, c := range w.claims() {
 		if !c.session.proc.paused {

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Script is a schedule without random draws: what happens, in order. Running a seed writes one. Lines can be left out:
-// a line whose target does not exist does nothing, and where no line decides, nothing goes wrong.
+// Script is a schedule without random draws: what happens, in order. Running a seed records one. Lines can be removed:
+// a line whose target does not exist does nothing, and without a line for a decision nothing goes wrong.
 //
 // As text it has a head and numbered lines, each a verb and its target:
 //
-//	event P …    a record is written to a partition of likes
+//	event P …    writes a record to a partition of likes
 //	run W n      a worker (process:partition) runs n steps, each to its next call of a model
 //	poll W n     a worker's poll loop fetches n batches
 //	work         all workers poll and run until they are idle
-//	settle       groups start and finish rebalances; so do all steps and faults first
-//	next W "d"   the next time that W faces decision d, it happens; "after n": n times later
+//	settle       groups start and finish rebalances; all steps and faults do this first too
+//	next W "d"   the next time that W faces decision d, it is yes; "after n": n times later
 //	assign G "…" the owners of the partitions, in order, in a group's next rebalance
-//	damage P "d" what no rule repairs, after the drain; then events, if any
+//	damage P "d" unrepairable damage, after the drain; then events, if any
 //	…            any of the faults, by name
 //
 // After the last line, or before damage, everything drains.
@@ -32,13 +32,13 @@ type Script struct {
 	lines      []line
 }
 
-// line is one thing that happens. The verb decides which fields are used.
+// line is one thing that happens. The verb determines which fields are used.
 type line struct {
 	verb  string
 	who   string
 	n     int64
 	how   string
-	after int64 // of next
+	after int64 // for verbNext
 	event *event
 }
 
@@ -64,7 +64,7 @@ func verbs() []string {
 	return list
 }
 
-// String writes a script as ParseScript reads it.
+// String formats a script for ParseScript.
 func (s *Script) String() string {
 	var b strings.Builder
 	for _, c := range s.Comments {
@@ -97,7 +97,7 @@ func (l *line) String() string {
 	return text
 }
 
-// ParseScript reads what String writes.
+// ParseScript parses the output of String.
 func ParseScript(text string) (*Script, error) {
 	s := &Script{}
 	for row := range strings.Lines(text) {
@@ -137,7 +137,7 @@ func (s *Script) parseHead(row string) error {
 	return nil
 }
 
-// wordForm is a word, in which quoted text may have spaces.
+// wordForm matches a word, which may contain quoted text with spaces.
 var wordForm = regexp.MustCompile(`([^ "]|"([^"\\]|\\.)*")+`)
 
 func parseLine(row string) (line, error) {
@@ -222,7 +222,7 @@ func (s *Script) summary() string {
 		len(s.lines), events, faults, steps, s.Partitions, s.Processes)
 }
 
-// merged is the script with consecutive steps of one worker on one line.
+// merged returns the script with consecutive runs of one worker on one line.
 func (s *Script) merged() *Script {
 	m := *s
 	m.lines = nil

@@ -21,8 +21,8 @@ func playInBubble(t *testing.T, s *Script, trace tracer) (tally Tally, err error
 	return tally, err
 }
 
-// TestASeedReplaysIdentically: the same script, with a trace or without; and the script, in text as in memory, is the
-// same steps in the same order.
+// TestASeedReplaysIdentically: a seed gives the same script with and without a trace; and a script, as text or in
+// memory, gives the same steps in the same order.
 func TestASeedReplaysIdentically(t *testing.T) {
 	for n := range uint64(max(20, *schedules/100)) {
 		seed := *firstSeed + n
@@ -61,8 +61,8 @@ var (
 		"spend so long on reducing the first schedule that fails; 0: do not")
 )
 
-// TestScripts plays the scripts in testdata. Each failed with a clause of the rules taken
-// out, and must hold with it. What a script says must also happen, or it tests nothing.
+// TestScripts plays the scripts in testdata. Each one failed with a mutant that removed a clause of the rules, and must
+// pass with the clause. All that a script contains must happen, otherwise it tests nothing.
 func TestScripts(t *testing.T) {
 	if *scriptFile != "" {
 		_, err := playInBubble(t, readScript(t, *scriptFile), printLine)
@@ -97,8 +97,8 @@ func readScript(t *testing.T, file string) *Script {
 	return s
 }
 
-// TestAScriptCanBeCut: the program stands a script without some of its lines, or with
-// simpler ones. So a violation in a reduced script is never the reducer's doing.
+// TestAScriptCanBeCut: the program tolerates a script with lines removed or simplified. So a violation in a reduced
+// script is never caused by the reduction.
 func TestAScriptCanBeCut(t *testing.T) {
 	for n := range uint64(max(10, *schedules/1000)) {
 		_, s, err := inBubble(t, *firstSeed+n, nil)
@@ -113,7 +113,7 @@ func TestAScriptCanBeCut(t *testing.T) {
 	}
 }
 
-// TestReduceFindsTheShortestScript of those that fail, and ends in time.
+// TestReduceFindsTheShortestScript also checks that the reduction terminates.
 func TestReduceFindsTheShortestScript(t *testing.T) {
 	_, s, err := inBubble(t, 3, nil)
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestParseScriptRejectsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// shorten reduces a failing script for a limited time, and reports the result.
+// shorten reduces a failing script within a time limit, and reports the result.
 func shorten(ctx context.Context, t *testing.T, s *Script, err error) string {
 	const most = 10
 	again := func(s *Script, times int) (failed int) {
@@ -170,8 +170,8 @@ func shorten(ctx context.Context, t *testing.T, s *Script, err error) string {
 	if failed == 0 {
 		return fmt.Sprintf("its script did not fail in %d replays, and is not reduced (%s)\n%s", most, s.summary(), s)
 	}
-	// Only the goroutines of libraries (Pebble's) are not under control. Where they matter, a
-	// candidate passes only after several replays, so that chance does not keep a line in.
+	// Only goroutines of libraries (Pebble's) are not under control. If they affect the outcome, a candidate is
+	// replayed several times, so that chance does not keep a line.
 	times := 1
 	if failed < most {
 		times = min(most, 3*most/failed)

@@ -31,12 +31,12 @@ var (
 	tallies   = flag.Bool("tally", false, "print what happened, how often")
 )
 
-// lastLine is what TestMain ends with, when schedules have run.
+// lastLine is the last line of TestMain's output, if schedules have run.
 var lastLine atomic.Value
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	debug.SetGCPercent(400) // many short lives
+	debug.SetGCPercent(400) // many short-lived objects
 	code := m.Run()
 	if text := lastLine.Load(); text != nil {
 		fmt.Println(text)
@@ -47,13 +47,12 @@ func TestMain(m *testing.M) {
 // tracer gets a line for each step.
 type tracer func(format string, args ...any)
 
-// inBubble runs one schedule in virtual time.
 func inBubble(t *testing.T, seed uint64, trace tracer) (tally Tally, s *Script, err error) {
 	synctest.Test(t, func(*testing.T) { tally, s, err = Run(seed, trace) })
 	return tally, s, err
 }
 
-// TestSchedules runs schedules on all cores. `make simulate` is this with more of them.
+// TestSchedules runs schedules on all cores. `make simulate` runs it with more of them.
 func TestSchedules(t *testing.T) {
 	if *replay {
 		_, _, err := inBubble(t, *firstSeed, printLine)
@@ -79,9 +78,9 @@ func TestSchedules(t *testing.T) {
 	r.report(t)
 }
 
-// runner hands out seeds and collects what comes back.
+// runner hands out seeds and collects results.
 type runner struct {
-	ctx   context.Context // ends early when somebody interrupts
+	ctx   context.Context // canceled by an interrupt
 	began time.Time
 	phase *progress.Phase
 
@@ -137,10 +136,10 @@ func (r *runner) report(t *testing.T) {
 	lastLine.Store(fmt.Sprintf("schedules %d violations %d", r.done, r.violations))
 }
 
-// enough schedules for everything to happen in.
+// enough is a number of schedules in which everything must happen.
 const enough = 10_000
 
-// everythingHappened holds the schedules against what they are for.
+// everythingHappened checks that every kind of event has occurred.
 func (r *runner) everythingHappened(t *testing.T) {
 	want := []string{
 		"kafka: request lost", "kafka: answer lost", "kafka: open transaction fenced",

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// world is everything in one schedule. One goroutine at a time uses it: an actor's
-// between two steps, and the scheduler's otherwise.
+// world is the state of one schedule. One goroutine at a time uses it: an actor's between two steps, otherwise the
+// scheduler's.
 type world struct {
 	rng   *rand.Rand // nil: a script is played
 	plan  plan
-	trace func(format string, args ...any) // nil: nobody reads it
+	trace func(format string, args ...any) // may be nil
 	log   *slog.Logger
 
 	kafka     *cluster
@@ -23,12 +23,12 @@ type world struct {
 	groups    []*group
 
 	actors  []*actor
-	current *actor        // who runs; nil: the scheduler
-	back    chan struct{} // an actor gives control back
+	current *actor        // running actor; nil: the scheduler
+	back    chan struct{} // an actor returns control
 
-	calm    bool // no faults any more
+	calm    bool // no more faults
 	polls   int
-	lives   map[int]int // of processes, by slot
+	lives   map[int]int // started processes, by slot
 	failure error
 	excused map[string]bool // partitions that may park, see parks.go
 	tally   Tally
@@ -41,7 +41,7 @@ type actor struct {
 	ref    string // in scripts
 	proc   *process
 	resume chan struct{}
-	idle   bool // had nothing to do the last time
+	idle   bool // had nothing to do in its last turn
 	done   bool
 }
 
@@ -63,7 +63,6 @@ func (w *world) count(what string) {
 // now is the virtual time in Unix milliseconds.
 func now() int64 { return time.Now().UnixMilli() }
 
-// fail keeps the first violation.
 func (w *world) fail(format string, args ...any) {
 	if w.failure == nil {
 		w.failure = fmt.Errorf(format, args...)
@@ -71,7 +70,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// spawn makes an actor, which waits to be picked.
+// spawn creates an actor, which waits for the scheduler.
 func (w *world) spawn(name, ref string, proc *process, run func()) *actor {
 	a := &actor{name: name, ref: ref, proc: proc, resume: make(chan struct{})}
 	w.actors = append(w.actors, a)
@@ -103,12 +102,12 @@ func remove[T comparable](list []T, x T) []T {
 	return list
 }
 
-// step is called by the models before and after what they do: others may run here. It
-// tells whether the process that asks is still alive.
+// step is called by the models before and after each operation: other actors may run here. It reports whether the
+// calling process is still alive.
 func (w *world) step(format string, args ...any) (alive bool) {
 	a := w.current
 	if a == nil {
-		return true // the scheduler itself asks
+		return true // called by the scheduler itself
 	}
 	if a.proc.dead {
 		return false
@@ -134,7 +133,7 @@ func (w *world) rest(idle bool) {
 	<-a.resume
 }
 
-// runnable picks an actor: those with something to do more often.
+// runnable picks an actor at random; busy ones are more likely.
 func (w *world) runnable() (fit *actor) {
 	weight := 0
 	for _, a := range w.actors {
@@ -153,7 +152,7 @@ func (w *world) runnable() (fit *actor) {
 	return fit
 }
 
-// advance lets virtual time pass. Timeouts fire meanwhile.
+// advance advances virtual time; timeouts fire.
 func (w *world) advance(d time.Duration) {
 	w.note("time passes: %v", d)
 	time.Sleep(d)

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// sessionTimeout is processor.session_timeout as it is by default.
+// sessionTimeout is the default of processor.session_timeout.
 const sessionTimeout = 10 * time.Second
 
-// seeds of the simulated hours.
+// seeds is the number of simulated hours.
 const seeds = 5
 
-// Worst is the worst of some simulated hours.
+// Worst returns the worst values of some simulated hours.
 func Worst(p Plan) Outcome {
 	var worst Outcome
 	for seed := range uint64(seeds) {
@@ -26,7 +26,7 @@ func Worst(p Plan) Outcome {
 	return worst
 }
 
-// WriteMarkdown writes a plan as it stands in docs/scaling.md.
+// WriteMarkdown writes a plan in the format of docs/scaling.md.
 func WriteMarkdown(w io.Writer, p Plan) error {
 	var t table
 	l, c := p.Load, p.Choices
@@ -71,12 +71,12 @@ type table struct{ bytes.Buffer }
 
 func (t *table) head(what string) { fmt.Fprintf(t, "\n| %s |  |\n|---|---|\n", what) }
 
-// row has a format in both cells, one after the other in args.
+// row writes a row; args fill the formats of both cells, in order.
 func (t *table) row(what, value string, args ...any) {
 	fmt.Fprintf(t, "| "+what+" | "+value+" |\n", args...)
 }
 
-// big is a number as people say it.
+// big formats a number in words such as million.
 func big(n float64) string { return scaled(n, "", " thousand", " million", " billion", " trillion") }
 
 func size(n float64) string { return scaled(n, " B", " KB", " MB", " GB", " TB", " PB") }
@@ -89,7 +89,7 @@ func scaled(n float64, units ...string) string {
 	return fmt.Sprintf("%.3g%s", n, units[i])
 }
 
-// WriteUnits writes where the figures come from.
+// WriteUnits writes the measured figures and their sources.
 func WriteUnits(w io.Writer, u Units) error {
 	t := bytes.NewBufferString("\n| measured | | in |\n|---|---:|---|\n")
 	for _, unit := range u.All() {

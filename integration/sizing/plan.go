@@ -9,26 +9,26 @@ import (
 	"kudos/schema"
 )
 
-// Load is what has to be carried.
+// Load is the load to plan for.
 type Load struct {
 	Posts, Users float64
-	// LikesAUser are the pairs that a user has in the end, LikesADay what a user sends.
+	// LikesAUser are the pairs that a user has in the end, LikesADay the likes that a user sends per day.
 	LikesAUser, LikesADay float64
-	// Peak is how many times the day's average the busiest hour has.
+	// Peak is the rate of the busiest hour as a multiple of the day's average.
 	Peak float64
-	// Hot likes a second of a single post, on top of all else; Buckets are its user buckets.
+	// Hot is the likes per second of a single post, on top of the rest; Buckets is its number of user buckets.
 	Hot     float64
 	Buckets int
-	// Reads of counts a second, a page of 50 posts counting as 50.
+	// Reads is the counts read per second; a page of 50 posts counts as 50.
 	Reads float64
 }
 
-// Largest is the load that the design speaks of.
+// Largest is the largest load that the design is for.
 func Largest() Load {
 	return Load{Posts: 1e9, Users: 1e8, LikesAUser: 300, LikesADay: 10, Peak: 5, Hot: 1e5, Buckets: 256, Reads: 1e8}
 }
 
-// Validate says what is wrong with a load.
+// Validate returns an error if the load is invalid.
 func (l Load) Validate() error {
 	if min(l.Posts, l.Users, l.LikesAUser, l.LikesADay, l.Reads) < 1 || l.Peak < 1 || l.Hot < 0 || l.Posts > 1e15 ||
 		l.Users > 1e15 {
@@ -40,7 +40,7 @@ func (l Load) Validate() error {
 	return nil
 }
 
-// Validate says what is wrong with choices.
+// Validate returns an error if the choices are invalid.
 func (c Choices) Validate() error {
 	if c.Cores < 1 || c.Utilization <= 0 || c.Utilization > 1 {
 		return errors.New("a machine has 1 core at least, of which more than 0 and at most 1 is used")
@@ -48,22 +48,22 @@ func (c Choices) Validate() error {
 	return nil
 }
 
-// Choices are the machines, and how much of them is planned to be used.
+// Choices are the machines, and their planned utilization.
 type Choices struct {
 	Cores       int     // of a processor's machine
-	Utilization float64 // of its cores in the busiest hour, and of a partition's rate
-	// StateADisk is the state that one processor holds at most, in bytes, before what compactions take.
+	Utilization float64 // of its cores in the busiest hour, and of a partition's maximum rate
+	// StateADisk is the most state that one processor holds, in bytes, without the space for compactions.
 	StateADisk float64
-	// Outage is how long counts of a partition may stand when the machine of its processor is lost with its disk; with
-	// copies (processor.standby) only what is not followed yet has to be read.
+	// Outage is how long the counts of a partition may stall when the machine of its processor is lost with its disk.
+	// With standby replicas (processor.standby), only what they are behind has to be read.
 	Outage      time.Duration
-	Replicas    float64 // of Kafka's records
+	Replicas    float64 // replicas of Kafka's records
 	LikesKept   time.Duration
-	RowsADB     float64 // of like_count that one server holds
+	RowsADB     float64 // rows of like_count per server
 	ReaderCores int
 }
 
-// Usual are those of the plan in docs/scaling.md.
+// Usual are the choices of the plan in docs/scaling.md.
 func Usual() Choices {
 	return Choices{
 		Cores: 8, Utilization: 0.5, StateADisk: 100e9, Outage: 5 * time.Minute, Replicas: 3,
@@ -71,24 +71,24 @@ func Usual() Choices {
 	}
 }
 
-// Plan is what that takes.
+// Plan is what a load requires.
 type Plan struct {
 	Load    Load
 	Choices Choices
 	Units   Units
 
-	Average, Peak       float64 // events a second, of all posts; the hot one comes on top
+	Average, Peak       float64 // events per second, of all posts; the hot post's come on top
 	Pairs, StateBytes   float64
 	Processors          int
 	Partitions          int
 	PairsAPartition     float64
-	StateADisk          float64       // bytes, with what compactions take
+	StateADisk          float64       // bytes, with the space for compactions
 	Memory              float64       // of a processor
 	Recovery            time.Duration // of one processor's partitions, by the others
 	RecoveryAlone       time.Duration // of one partition
-	KafkaCores          float64       // of brokers and databases together
-	Kafka               float64       // bytes of its disks
-	KafkaNetwork        float64       // bytes a second in, at the peak, replicas included
+	KafkaCores          float64       // brokers and databases together
+	Kafka               float64       // bytes on disk
+	KafkaNetwork        float64       // bytes per second in, at the peak, replicas included
 	Databases           int
 	DatabaseBytes       float64 // of like_count on each
 	RowsASecond         float64 // on each
@@ -98,11 +98,11 @@ type Plan struct {
 	ReaderMemory        float64
 	CoresTotal          float64
 	PartitionsAProcess  int
-	HotAPartition       float64 // events a second of the hot post in one of its partitions
+	HotAPartition       float64 // events per second of the hot post in one of its partitions
 	PartitionsOfHotPost int
 }
 
-// New makes the plan.
+// New computes the plan.
 func New(l Load, c Choices, u Units) Plan {
 	p := Plan{Load: l, Choices: c, Units: u}
 	p.Average = l.Users * l.LikesADay / (24 * 3600)
@@ -113,10 +113,11 @@ func New(l Load, c Choices, u Units) Plan {
 	byCPU := p.Peak * u.OwnCPU.Value / 1e6 / (float64(c.Cores) * c.Utilization)
 	byDisk := p.StateBytes / c.StateADisk
 	p.Processors = up(math.Max(byCPU, byDisk))
-	// A lost processor's state is read by all others, each its part.
+	// The other processors share the recovery of a lost processor's state.
 	lost := p.Pairs / float64(p.Processors)
 	p.Processors = max(2, p.Processors, up(lost/(u.Recovery.Value*c.Outage.Seconds()))+1)
-	// Some partitions each, so that those of one that is lost go to several, and a power of two beyond.
+	// Several partitions per processor, so that those of a lost one are spread over others, rounded up to a power of
+	// two.
 	p.Partitions = 1 << up(math.Log2(float64(8*p.Processors)))
 	p.PartitionsAProcess = up(float64(p.Partitions) / float64(p.Processors))
 	p.PairsAPartition = p.Pairs / float64(p.Partitions)

@@ -9,10 +9,10 @@ import (
 	"kudos/schema"
 )
 
-// hotPost is the one that all the world likes.
+// hotPost is the post that gets the hot load.
 const hotPost = 42
 
-// layoutOf is where reactions live by a plan.
+// layoutOf returns the partition layout of a plan.
 func layoutOf(p Plan) schema.Layout {
 	var hot []string
 	if p.Load.Buckets > 1 {
@@ -21,18 +21,17 @@ func layoutOf(p Plan) schema.Layout {
 	buckets, err := schema.ParseUserBuckets(hot)
 	layout, errLayout := schema.NewLayout(int32(p.Partitions), buckets)
 	if err := errors.Join(err, errLayout); err != nil {
-		panic(err) // of a plan's own making
+		panic(err) // a bug in the plan
 	}
 	return layout
 }
 
-// Outcome is what a simulated busiest hour came to.
+// Outcome is the result of a simulated busiest hour.
 type Outcome struct {
-	// Busiest is the largest share of its cores that a processor needed before the loss, and the largest share of what
-	// a partition can do.
+	// The highest utilization of a processor's cores, and of a partition's maximum rate, before the loss.
 	BusiestProcessor, BusiestPartition float64
-	// Worst is how old the oldest like was that was not counted yet; Caught how long after the loss nothing waited
-	// longer than a second.
+	// Worst is the age of the oldest like not counted yet; Caught is how long after the loss no like waited longer than
+	// a second.
 	Worst, Caught time.Duration
 	// Over: at the end of the hour likes wait longer than a second.
 	Over bool
@@ -44,10 +43,10 @@ const (
 	draws = 300_000
 )
 
-// Simulate has likes come for an hour at the peak's rate: of posts by Zipf's law, each in its partition, and of the hot
-// post from users by chance, each in its bucket's. Processors take what waits, a partition no more than one can, and
-// all of a process no more than its cores. After ten minutes one dies with its disk; its partitions wait for as long as
-// the others read their state, and for the session timeout before.
+// Simulate generates an hour of likes at the peak rate: for posts by Zipf's law, each in its partition, and for the hot
+// post from random users, each in the partition of its bucket. Processors take waiting events, limited by a partition's
+// maximum rate and by their cores. After ten minutes one processor dies with its disk; its partitions wait for the
+// session timeout, and then until the others have recovered their state.
 func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
 	arrivals := arrive(p, seed)
 	owner := make([]int, p.Partitions)
@@ -87,12 +86,12 @@ func Simulate(p Plan, seed uint64, session time.Duration) Outcome {
 	return o
 }
 
-// arrive is the events a second of each partition.
+// arrive returns the events per second of each partition.
 func arrive(p Plan, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	layout := layoutOf(p)
 	arrivals := make([]float64, p.Partitions)
-	// Of a thousand million posts few are ever drawn; an exponent just above 1 has one post take some percent of all.
+	// Few of a billion posts are ever drawn; with an exponent just above 1, one post gets a few percent of all likes.
 	zipf := rand.NewZipf(r, 1.05, 1, uint64(p.Load.Posts)-1)
 	for range draws {
 		arrivals[layout.Home(1000+zipf.Uint64(), 1)] += (p.Peak - p.Load.Hot) / draws
@@ -115,7 +114,7 @@ func busiest(p Plan, arrivals []float64, owner []int, capacity float64) (process
 	return processor, partition
 }
 
-// step is a second: what arrives, and what is taken. lost: those that the dead one had are not taken yet.
+// step simulates a second: events arrive and are taken. lost: those of the dead processor are not taken yet.
 func step(p Plan, arrivals, waits []float64, owner []int, capacity float64, lost bool) {
 	left := make([]float64, p.Processors)
 	for i := range left {

@@ -17,7 +17,7 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Whoever measures anew puts the new figures into Measured, and the new plan into the page.
+// After new measurements, update Measured and the plan in the page.
 func TestUnitsStandInTheDocs(t *testing.T) {
 	for _, u := range Measured().All() {
 		require.Contains(t, page(t, u.Source), u.Quote, "%s, of %s", u.What, u.Source)
@@ -32,7 +32,7 @@ func TestThePageHasThePlan(t *testing.T) {
 	require.Contains(t, page(t, "scaling.md"), b.String(), "go run ./integration/cmd/sizing has the new one")
 }
 
-// The plan keeps what it promises in the simulated hours.
+// The plan holds in the simulated hours.
 func TestThePlanHolds(t *testing.T) {
 	p := New(Largest(), Usual(), Measured())
 	o := Worst(p)
@@ -44,7 +44,7 @@ func TestThePlanHolds(t *testing.T) {
 	require.LessOrEqual(t, p.Recovery, p.Choices.Outage)
 }
 
-// Plans that do not hold are found out.
+// The simulation detects plans that do not hold.
 func TestPlansThatDoNotHold(t *testing.T) {
 	for name, change := range map[string]func(*Plan){
 		"a post that outgrows its partition": func(p *Plan) { p.Load.Hot, p.Peak, p.Load.Buckets = 5e5, p.Peak+4e5, 1 },

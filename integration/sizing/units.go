@@ -1,19 +1,19 @@
 package sizing
 
-// Unit is a figure that was measured.
+// Unit is a measured figure.
 type Unit struct {
 	What  string
 	Value float64
 	Of    string // its unit
-	// Source is the page of docs/ that has it, and Quote how it stands there.
+	// Source is the page of docs/ that has it, and Quote the text there.
 	Source, Quote string
 }
 
-// Units are what the plan is made from. All were measured on a machine of 2 cores (2.5 GHz) that ran Kafka and MariaDB
-// as well.
+// Units are the figures that plans are based on. All were measured on a machine with 2 cores (2.5 GHz) that also ran
+// Kafka and MariaDB.
 type Units struct {
-	OwnCPU       Unit // of a processor, each event
-	OthersCPU    Unit // of Kafka and MariaDB
+	OwnCPU       Unit // of a processor, per event
+	OthersCPU    Unit // of Kafka and MariaDB, per event
 	HotRate      Unit // of one partition
 	BytesAPair   Unit
 	FilterBytes  Unit
@@ -29,7 +29,7 @@ type Units struct {
 	Accepted     Unit
 }
 
-// Measured are the figures of docs/benchmarks.md and docs/performance.md; those of the slower of the machines.
+// Measured are the figures of docs/benchmarks.md and docs/performance.md, from the slower machine.
 func Measured() Units {
 	return Units{
 		OwnCPU: Unit{"processor, CPU time of a million events (1,000,000 posts, Zipf)", 4.39, "s", "benchmarks.md",
@@ -61,5 +61,5 @@ func Measured() Units {
 	}
 }
 
-// cores of the machine that the units are of.
+// cores of the machine of the measurements.
 const cores = 2

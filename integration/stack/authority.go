@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Authority is a certificate authority of a test's own. What it issues is for 127.0.0.1, for servers and clients alike,
-// and lies in files that every account may read: databases run under another one.
+// Authority is a test's own certificate authority. Its certificates are for 127.0.0.1, for servers and clients alike,
+// in files that every account can read: databases run under another one.
 type Authority struct {
 	dir         string
 	certificate *x509.Certificate
@@ -30,13 +30,13 @@ type Authority struct {
 // Certificate are the PEM files of one holder.
 type Certificate struct {
 	Cert, Key string
-	Both      string // in one file, as Kafka takes them
+	Both      string // both in one file, as Kafka requires
 }
 
 // certificateLife is longer than any test.
 const certificateLife = 24 * time.Hour
 
-// NewAuthority makes one whose files are removed at the test's end.
+// NewAuthority returns an authority whose files are removed at the end of the test.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	dir, err := makeDir("", "kudos-authority-")
@@ -67,7 +67,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// sign makes a key and a certificate of it; set says what it may be used for. The first one is the authority's own.
+// sign creates a key and a certificate for it; set defines its uses. The first certificate is the authority's own.
 func (a *Authority) sign(name string, set func(*x509.Certificate)) (der []byte, key *ecdsa.PrivateKey, err error) {
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, nil, err
@@ -88,7 +88,7 @@ func (a *Authority) sign(name string, set func(*x509.Certificate)) (der []byte, 
 // CA is the file with the authority's own certificate.
 func (a *Authority) CA() string { return filepath.Join(a.dir, "ca.pem") }
 
-// Issue writes a certificate for a holder. One that has been issued to the same name before is overwritten.
+// Issue writes a certificate for a holder. It overwrites an earlier one with the same name.
 func (a *Authority) Issue(name string) (c Certificate, err error) {
 	der, key, err := a.sign(name, func(c *x509.Certificate) {
 		c.KeyUsage = x509.KeyUsageDigitalSignature
@@ -110,7 +110,7 @@ func (a *Authority) Issue(name string) (c Certificate, err error) {
 		os.WriteFile(c.Both, slices.Concat(keyPEM, certPEM), 0o644))
 }
 
-// IssueForTest is Issue that may not fail.
+// IssueForTest calls Issue, and fails the test on an error.
 func (a *Authority) IssueForTest(t testing.TB, name string) Certificate {
 	t.Helper()
 	c, err := a.Issue(name)

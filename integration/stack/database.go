@@ -18,30 +18,29 @@ import (
 	"kudos/bench/child"
 )
 
-// DatabaseOptions describe a MariaDB or MySQL server. The zero value is a server with the defaults below.
+// DatabaseOptions configure a MariaDB or MySQL server. The zero value means the defaults below.
 type DatabaseOptions struct {
-	// Dir is where the server makes its data directory, which Close removes. When this process is root, the account
-	// that the server runs under must be able to enter it. Default: the system's temporary directory.
+	// Dir is where the data directory is created; Close removes it. If this process runs as root, the account of the
+	// server must be able to enter Dir. Default: the system's temporary directory.
 	Dir string
-	// Keep leaves the data and logs in place after Close.
+	// Keep keeps data and logs after Close.
 	Keep bool
-	// ExtraArgs are added to the server's command line and win over what this package sets.
+	// ExtraArgs are added to the server's command line and override this package's settings.
 	ExtraArgs []string
-	// Log tells of starts and ends. Default: nothing.
+	// Log logs starts and ends. Default: none.
 	Log *slog.Logger
 }
 
-// Database is one SQL server with data of its own. Its user is root, without a password, reached from this machine
-// only.
+// Database is one SQL server with its own data. Its only user is root, without a password, from this machine only.
 type Database struct {
-	single                 // data/, init.log and server.log
-	databases atomic.Int64 // that NewDatabase made: numbers their names
+	single                 // directory: data/, init.log and server.log
+	databases atomic.Int64 // created by NewDatabase; numbers their names
 }
 
-// engine is what differs between the kinds of server: the commands that create the data directory and that serve it.
-// Both are run in the data directory.
+// engine is the difference between the kinds of server: the commands that create the data directory and serve it. Both
+// run in the data directory.
 type engine struct {
-	name       string // "mariadb"
+	name       string // such as "mariadb"
 	initialise func(data string) (path string, args []string)
 	serve      func(data string) (path string, args []string)
 }
@@ -69,7 +68,7 @@ func startDatabase(ctx context.Context, e engine, o DatabaseOptions) (_ *Databas
 	return d, nil
 }
 
-// prepare makes the data directory, under the account that will serve it.
+// prepare creates the data directory, under the account of the server.
 func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) error {
 	var err error
 	if d.port, err = Reserve(); err != nil {
@@ -79,7 +78,7 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	if err != nil {
 		return err
 	}
-	// Each has a temporary directory of its own: a server that starts deletes the temporary tables that it finds there.
+	// Each server has its own temporary directory: on its start it deletes all temporary tables there.
 	data, temporary := filepath.Join(d.dir, "data"), filepath.Join(d.dir, "tmp")
 	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(data, 0o700), os.Mkdir(temporary, 0o700)); err != nil {
 		return err
@@ -109,13 +108,13 @@ func (d *Database) prepare(ctx context.Context, e engine, o DatabaseOptions) err
 	return nil
 }
 
-// arguments are the settings that MariaDB and MySQL share: as durable as a production server, so that what a test sees
-// after a kill is what an operator would see, and with the binary log that a replica reads.
+// arguments are the settings for both MariaDB and MySQL: as durable as in production, so that a test sees after a kill
+// what an operator would see, and with the binary log that replicas read.
 func (d *Database) arguments() []string {
 	return []string{
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--port=%d", d.port.number),
-		"--socket=server.sock", // in the data directory; a full path may be longer than a socket's name can be
+		"--socket=server.sock", // relative to the data directory: a full path may exceed the limit of socket names
 		"--pid-file=server.pid",
 		"--character-set-server=utf8mb4",
 		"--innodb-flush-log-at-trx-commit=1",
@@ -123,11 +122,11 @@ func (d *Database) arguments() []string {
 		"--server-id=1",
 		"--log-bin=binlog",
 		"--binlog-format=ROW",
-		"--secure-file-priv=" + d.dir, // whoever connects cannot write files elsewhere
+		"--secure-file-priv=" + d.dir, // clients cannot write files elsewhere
 	}
 }
 
-// answers checks that the server on our port is the one on our data.
+// answers checks that the server on the port serves this data directory.
 func (d *Database) answers(ctx context.Context, data string) error {
 	return d.session(ctx, func(c *sqlx.Conn) error {
 		var serving string
@@ -141,7 +140,6 @@ func (d *Database) answers(ctx context.Context, data string) error {
 	})
 }
 
-// session does something on a connection of its own.
 func (d *Database) session(ctx context.Context, do func(*sqlx.Conn) error) error {
 	c, err := mysql.NewConnector(d.config(""))
 	if err != nil {
@@ -160,19 +158,19 @@ func (d *Database) session(ctx context.Context, do func(*sqlx.Conn) error) error
 func (d *Database) config(database string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", d.Address(), database
-	c.Logger = &mysql.NopLogger{} // failing to connect is an everyday thing here
+	c.Logger = &mysql.NopLogger{} // failing connections are normal here
 	return c
 }
 
-// DSN is the data source name of a database on this server for go-sql-driver/mysql, or of none if database is empty.
+// DSN is the data source name for go-sql-driver/mysql of a database on this server, or of none if database is empty.
 func (d *Database) DSN(database string) string { return d.config(database).FormatDSN() }
 
-// CreateDatabase creates an empty database; that it exists already is an error.
+// CreateDatabase creates an empty database, and fails if it exists.
 func (d *Database) CreateDatabase(ctx context.Context, name string) error {
 	return d.execute(ctx, "CREATE DATABASE", name)
 }
 
-// DropDatabase drops a database with all that is in it.
+// DropDatabase drops a database with all its contents.
 func (d *Database) DropDatabase(ctx context.Context, name string) error {
 	return d.execute(ctx, "DROP DATABASE", name)
 }
@@ -188,8 +186,8 @@ func (d *Database) execute(ctx context.Context, verb, name string) error {
 	return nil
 }
 
-// StartMariaDB starts the MariaDB server that is installed on this machine, on an empty data directory, and returns
-// once it answers. ctx bounds the start only.
+// StartMariaDB starts this machine's MariaDB server on an empty data directory, and returns once it answers. ctx bounds
+// the start only.
 func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, error) {
 	server, install, err := findMariaDB()
 	if err != nil {
@@ -199,10 +197,10 @@ func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, erro
 		name: "mariadb",
 		initialise: func(data string) (string, []string) {
 			return install, []string{
-				// first, or it is not understood; the machine's own configuration is for another server
+				// Ignores the machine's configuration; it must be the first option.
 				"--no-defaults",
 				"--datadir=" + data,
-				"--auth-root-authentication-method=normal", // a password, empty, not the name of the system's account
+				"--auth-root-authentication-method=normal", // by password (empty), not by system account
 				"--skip-name-resolve", "--force",           // needs no name service
 				"--skip-test-db",
 			}
@@ -213,7 +211,7 @@ func StartMariaDB(ctx context.Context, options DatabaseOptions) (*Database, erro
 	}, options)
 }
 
-// findMariaDB are the paths of the server, and of what makes its data directory.
+// findMariaDB returns the paths of the server, and of the program that creates its data directory.
 func findMariaDB() (server, install string, err error) {
 	if server, err = find("mariadbd", "MariaDB"); err == nil {
 		install, err = find("mariadb-install-db", "what makes MariaDB's data directory")
@@ -222,8 +220,8 @@ func findMariaDB() (server, install string, err error) {
 }
 
 // StartMySQL starts Oracle's MySQL server, on an empty data directory, and returns once it answers. ctx bounds the
-// start only. The server comes from this machine's cache, where deps.sh puts it: it is too large to be fetched by
-// surprise.
+// start only. The server must be in this machine's cache, where deps.sh puts it: it is too large for an implicit
+// download.
 func StartMySQL(ctx context.Context, options DatabaseOptions) (*Database, error) {
 	base, err := findMySQL()
 	if err != nil {
@@ -236,13 +234,12 @@ func StartMySQL(ctx context.Context, options DatabaseOptions) (*Database, error)
 			return server, []string{"--no-defaults", "--basedir=" + base, "--datadir=" + data, "--initialize-insecure"}
 		},
 		serve: func(data string) (string, []string) {
-			// Name resolution stays on: root may come from "localhost", which is what it makes of 127.0.0.1.
+			// Name resolution stays on: root's account is for "localhost", to which 127.0.0.1 resolves.
 			return server, []string{"--no-defaults", "--basedir=" + base, "--datadir=" + data, "--mysqlx=OFF"}
 		},
 	}, options)
 }
 
-// findMySQL is the directory that it is installed in.
 func findMySQL() (base string, err error) {
 	a, err := mysqlArtifact()
 	if err != nil {

@@ -20,8 +20,7 @@ var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// requireGone checks that no process has this id any more; one that is dead and waits to be reaped by its new parent
-// counts as gone.
+// requireGone checks that a process no longer exists; a zombie that waits for its new parent counts as gone.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -60,7 +59,7 @@ func TestMySQL(t *testing.T) {
 	testDatabase(t, stack.MySQLForTest(t, stack.DatabaseOptions{ExtraArgs: []string{"--innodb-lock-wait-timeout=7"}}))
 }
 
-// Committed rows are there after a crash, others are not; a paused server answers nothing; Close leaves nothing.
+// Committed rows survive a crash, others do not; a paused server does not respond; Close leaves nothing behind.
 func testDatabase(t *testing.T, d *stack.Database) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -101,7 +100,7 @@ func testDatabase(t *testing.T, d *stack.Database) {
 	require.NoError(t, d.Close(), "a second Close")
 }
 
-// requireSettings checks that the server is as durable as production's, and that extra arguments reach it.
+// requireSettings checks that the server is as durable as in production, and that extra arguments reach it.
 func requireSettings(ctx context.Context, t *testing.T, db *sql.DB) {
 	t.Helper()
 	var flush, sync, binlog, wait int
@@ -112,7 +111,7 @@ func requireSettings(ctx context.Context, t *testing.T, db *sql.DB) {
 		"flush at commit, sync binlog, binlog on, lock wait timeout")
 }
 
-// Each test gets a database of its own on the shared server, and a server that a test left down is started again.
+// Each test gets its own database on the shared server, and a server that a test left down is restarted.
 func TestSharedDatabase(t *testing.T) {
 	tier.Verify(t)
 	d := shared.MariaDB(t)
@@ -132,7 +131,7 @@ func TestSharedDatabase(t *testing.T) {
 	require.Error(t, openDatabase(t, first).PingContext(t.Context()), "the first test's database is dropped")
 }
 
-// A replica has what its primary committed, misses what came after it was stopped, and the old primary can follow the
+// A replica has what its primary committed, and misses what comes after StopReplicating. The old primary can follow the
 // promoted one.
 func TestFailover(t *testing.T) {
 	tier.Verify(t)

@@ -1,13 +1,13 @@
-// Package stack runs real servers for tests: Apache Kafka in KRaft mode, MariaDB and MySQL, each on free loopback ports
-// with its data in a temporary directory.
+// Package stack runs real servers for tests: Apache Kafka in KRaft mode, MariaDB and MySQL, on free loopback ports and
+// with data in temporary directories.
 //
-// In goes a description (KafkaOptions, DatabaseOptions); out comes a running server that answers, with the address to
-// reach it by. A test may kill, stop, pause and start it again on the same data and ports, through Server. Nothing is
-// shared with servers that run on this machine already, and nothing stays: Close kills the processes and removes their
-// data, and if the test dies before Close, the kernel kills them.
+// Start functions take options (KafkaOptions, DatabaseOptions) and return a server that is ready, with its address.
+// Through Server, a test can kill, stop and pause it, and start it again on the same data and ports. Nothing is shared
+// with other servers on this machine, and nothing is left behind: Close kills the processes and removes their data, and
+// if the test dies first, the kernel kills them.
 //
-// The tests of a test binary share servers (Shared). Require says what is not installed; Maven brings Kafka and MySQL,
-// once per machine. Any other program, such as kudos itself, runs under the same control (NewProgram).
+// The tests of a test binary share servers (Shared). Require reports missing software; Maven downloads Kafka and MySQL,
+// once per machine. NewProgram runs any other program, such as kudos itself, in the same way.
 //
-// Linux is what it is made for; on other Unixes children are not killed with a parent that died without Close.
+// The package is made for Linux. On other Unixes, servers outlive a test that dies without Close.
 package stack

@@ -11,12 +11,12 @@ import (
 	"kudos/bench/child"
 )
 
-// freezeTimeout bounds how long a process may take to stop all its threads once it was told to: microseconds, but for a
-// thread that waits for a disk.
+// freezeTimeout bounds how long a process may take to stop all its threads: microseconds, unless a thread waits for a
+// disk.
 const freezeTimeout = 10 * time.Second
 
-// freeze stops all threads of the child and returns when they stand: the signal alone returns while they still run, and
-// a quick request would still be answered.
+// freeze stops all threads of the child, and returns when they have stopped. The signal alone returns earlier, and the
+// child could still answer a fast request.
 func freeze(p *child.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -26,8 +26,7 @@ func freeze(p *child.Process) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		// WSTOPPED alone does not touch the status at exit, which is the child's owner's to collect. Zero: nothing to
-		// report yet.
+		// With WSTOPPED alone, Waitid leaves the exit status to the child's owner. Zero: nothing to report yet.
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PID, p.PID(), &info, unix.WSTOPPED|unix.WNOHANG, nil)
 		if err == nil && info.Signo != 0 {

@@ -8,5 +8,5 @@ import (
 	"kudos/bench/child"
 )
 
-// freeze tells the child to stop. Whether it has yet, only Linux tells.
+// freeze stops the child without waiting for it: only Linux reports when it has stopped.
 func freeze(p *child.Process) error { return p.Signal(syscall.SIGSTOP) }

@@ -16,27 +16,26 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// KafkaOptions describe a cluster. The zero value is one node with the defaults below.
+// KafkaOptions configure a cluster. The zero value is one node with the defaults below.
 type KafkaOptions struct {
-	// Dir is where the cluster makes its data directory, which Close removes. Default: the system's temporary
-	// directory.
+	// Dir is where the data directory is created; Close removes it. Default: the system's temporary directory.
 	Dir string
-	// Keep leaves the data and logs in place after Close.
+	// Keep keeps data and logs after Close.
 	Keep bool
-	// Nodes is 1 or 3, each of them broker and controller. Default: 1.
+	// Nodes is 1 or 3; each is broker and controller. Default: 1.
 	Nodes int
-	// Fronted gives each node a second listener, whose clients are told to come by way of another address: see Fronts.
+	// Fronted gives each node a second listener, with the address of a proxy as its advertised listener: see Fronts.
 	Fronted bool
-	// Secure gives each node another listener, for clients with certificates of this authority, who log in by SCRAM and
-	// may do what ACLs allow: see Kafka.Secure. Not together with Fronted.
+	// Secure gives each node another listener, for clients with certificates of this authority, SCRAM authentication
+	// and ACLs: see Kafka.Secure. It cannot be combined with Fronted.
 	Secure *Authority
-	// ExtraProperties are added to each node's server.properties and win over what this package sets.
+	// ExtraProperties are added to each node's server.properties and override this package's settings.
 	ExtraProperties map[string]string
-	// Log tells of starts and ends. Default: nothing.
+	// Log logs starts and ends. Default: none.
 	Log *slog.Logger
 }
 
-// Validate says what is wrong with the options.
+// Validate returns an error if the options are invalid.
 func (o KafkaOptions) Validate() error {
 	switch {
 	case o.Nodes != 0 && o.Nodes != 1 && o.Nodes != 3:
@@ -52,18 +51,18 @@ func (o KafkaOptions) Validate() error {
 	return nil
 }
 
-// Kafka is a cluster with ids, ports and data of its own.
+// Kafka is a cluster with its own ids, ports and data.
 type Kafka struct {
 	options   KafkaOptions
 	clusterID string
 	dir       string
-	java      string // the path of the program
+	java      string // path of the program
 	classpath string
 	nodes     []*kafkaNode
 }
 
-// StartKafka formats and starts a new, empty cluster, and returns once every node answers, knows all the others and has
-// transaction.version 2 finalized. ctx bounds the start only. Jars that this machine does not have yet are fetched.
+// StartKafka formats and starts a new, empty cluster. It returns once every node answers, knows all others and has
+// finalized transaction.version 2. ctx bounds the start only. Missing jars are downloaded.
 func StartKafka(ctx context.Context, o KafkaOptions) (_ *Kafka, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -142,7 +141,7 @@ func (k *Kafka) prepare() error {
 	return nil
 }
 
-// ofNodes is something of each node, ordered by broker id.
+// ofNodes returns of for each node, ordered by broker id.
 func ofNodes[T any](k *Kafka, of func(*kafkaNode) T) []T {
 	var list []T
 	for _, n := range k.nodes {
@@ -151,14 +150,14 @@ func ofNodes[T any](k *Kafka, of func(*kafkaNode) T) []T {
 	return list
 }
 
-// initialControllers is the first voter set of the metadata quorum, as kafka-storage takes it (KIP-853).
+// initialControllers is the first voter set of the metadata quorum, in the format of kafka-storage (KIP-853).
 func (k *Kafka) initialControllers() string {
 	return strings.Join(ofNodes(k, func(n *kafkaNode) string {
 		return fmt.Sprintf("%d@%s:%s", n.id, n.controller.Address(), n.directoryID)
 	}), ",")
 }
 
-// eachNode does something to all nodes at once: a node of three answers only when another one runs, too.
+// eachNode runs do for all nodes concurrently: one node of three answers only if another one runs too.
 func (k *Kafka) eachNode(do func(*kafkaNode) error) error {
 	var group errgroup.Group
 	for _, n := range k.nodes {
@@ -167,7 +166,7 @@ func (k *Kafka) eachNode(do func(*kafkaNode) error) error {
 	return group.Wait()
 }
 
-// Start starts every node that is down and returns once each of them answers.
+// Start starts every node that is down, and returns once all of them answer.
 func (k *Kafka) Start(ctx context.Context) error {
 	return k.eachNode(func(n *kafkaNode) error {
 		if n.Running() {
@@ -177,7 +176,7 @@ func (k *Kafka) Start(ctx context.Context) error {
 	})
 }
 
-// Kill kills every node that runs, as Server.Kill does.
+// Kill kills every running node, like Server.Kill.
 func (k *Kafka) Kill() error {
 	return k.eachNode(func(n *kafkaNode) error {
 		if !n.Running() {
@@ -192,30 +191,30 @@ func (k *Kafka) Brokers() []string {
 	return ofNodes(k, func(n *kafkaNode) string { return n.broker.Address() })
 }
 
-// Front is where a proxy is to stand: it listens at Address, which is free, and brings what comes to the broker's
-// second listener, Behind. Clients that come through it are told of the other brokers' fronts, and of nothing else.
+// Front is where to run a proxy: it listens on Address, which is free, and forwards to Behind, the broker's second
+// listener. Its clients see only the addresses of the fronts.
 type Front struct {
 	Node            int
 	Address, Behind string
 }
 
-// Fronts are the places for proxies in front of a cluster that was started with Fronted.
+// Fronts are the proxy addresses of a cluster that was started with Fronted.
 func (k *Kafka) Fronts() []Front {
 	return ofNodes(k, func(n *kafkaNode) Front {
 		return Front{Node: n.id, Address: n.front.Address(), Behind: n.behind.Address()}
 	})
 }
 
-// Node is the node with that broker id; ids count from 0.
+// Node returns the node with that broker id; ids start at 0.
 func (k *Kafka) Node(id int) *Server { return k.nodes[id].Server }
 
-// Nodes are all nodes, ordered by broker id.
+// Nodes returns all nodes, ordered by broker id.
 func (k *Kafka) Nodes() []*Server { return ofNodes(k, func(n *kafkaNode) *Server { return n.Server }) }
 
-// ClusterID is the id that this cluster, and no other, was formatted with.
+// ClusterID is the cluster's unique id.
 func (k *Kafka) ClusterID() string { return k.clusterID }
 
-// Dir is where data and logs are: node-<id>/data and node-<id>/server.log.
+// Dir is the directory of data and logs: node-<id>/data and node-<id>/server.log.
 func (k *Kafka) Dir() string { return k.dir }
 
 // Close kills all nodes and removes their data. It may be called more than once.
@@ -235,22 +234,22 @@ func (k *Kafka) Close() error {
 	return errors.Join(errs...)
 }
 
-// kafkaUUID is a random id in Kafka's form: 16 bytes in URL-safe base64.
+// kafkaUUID returns a random id in Kafka's format: 16 bytes in URL-safe base64.
 func kafkaUUID() string {
 	for {
 		var id [16]byte
 		rand.Read(id[:]) // never fails (crypto/rand)
-		// One that begins with a dash would be taken for an option on a command line.
+		// With a leading dash it would be taken for a command-line option.
 		if text := base64.RawURLEncoding.EncodeToString(id[:]); text[0] != '-' {
 			return text
 		}
 	}
 }
 
-// javaRelease is the oldest Java that Kafka 4 brokers run on.
+// javaRelease is the oldest Java release that Kafka 4 brokers support.
 const javaRelease = 17
 
-// findJava returns the java to use: JAVA_HOME's, else the one in PATH.
+// findJava returns the java of JAVA_HOME, or else of PATH.
 func findJava(ctx context.Context) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
@@ -265,7 +264,7 @@ func findJava(ctx context.Context) (string, error) {
 	}
 	_, version, _ := strings.Cut(string(out), `version "`)
 	var release int
-	_, _ = fmt.Sscanf(version, "%d", &release) // zero if it does not say
+	_, _ = fmt.Sscanf(version, "%d", &release) // zero if unknown
 	if release < javaRelease {
 		return "", fmt.Errorf("java %d or later is what Kafka needs, %s says %q; %s",
 			javaRelease, java, strings.TrimSpace(string(out)), installHint)

@@ -20,12 +20,12 @@ import (
 	"kudos/bench/child"
 )
 
-// transactionVersion is the finalized feature level that makes transactions safe against late messages of an earlier
-// one (KIP-890).
+// transactionVersion is the finalized feature level that protects transactions from late messages of an earlier one
+// (KIP-890).
 const transactionVersion = 2
 
-// log4j2Properties sends the log to standard output, which is the node's log file, so that a crash of the JVM stands in
-// the same place. The line-by-line listing of every configuration would bury the rest.
+// log4j2Properties logs to standard output, which is the node's log file, so that a crash of the JVM appears in the
+// same file. The line-by-line dumps of every configuration are off: they would drown out the rest.
 const log4j2Properties = `status = warn
 appender.stdout.type = Console
 appender.stdout.name = stdout
@@ -38,13 +38,13 @@ logger.configuration.name = org.apache.kafka.common.config.AbstractConfig
 logger.configuration.level = warn
 `
 
-// authorizerProperties has the log tell what was allowed to whom; without it, it tells only what was not.
+// authorizerProperties logs what is allowed to whom; by default only denials are logged.
 const authorizerProperties = `logger.authorizer.name = kafka.authorizer.logger
 logger.authorizer.level = debug
 `
 
-// kafkaNode is one broker and controller. Its directory holds the configuration, the log and, under data, what it
-// stores.
+// kafkaNode is one broker and controller. Its directory contains the configuration, the log and, under data, its
+// storage.
 type kafkaNode struct {
 	*Server
 	cluster     *Kafka
@@ -53,8 +53,8 @@ type kafkaNode struct {
 	directoryID string
 	broker      *Reservation
 	controller  *Reservation
-	secure      *Reservation // with an authority, the listener whose clients it vouches for; else nil
-	// With a front, the node's second listener and the address that its clients are told; else nil.
+	secure      *Reservation // listener for the authority's clients; nil without an authority
+	// The node's second listener and its advertised address; nil without a front.
 	behind, front *Reservation
 }
 
@@ -81,8 +81,8 @@ func (n *kafkaNode) writeConfiguration() error {
 	return os.WriteFile(filepath.Join(n.dir, "server.properties"), text.Bytes(), 0o644)
 }
 
-// properties is the node's server.properties: production's rules of replication as far as the number of nodes allows,
-// and small enough for several on a laptop.
+// properties is the node's server.properties: replication as in production, as far as the number of nodes allows, and
+// small enough for several nodes on a laptop.
 func (n *kafkaNode) properties() map[string]string {
 	replicas := n.cluster.options.Nodes
 	inSync, plain := max(1, replicas-1), "PLAINTEXT://"+n.broker.Address()
@@ -102,15 +102,15 @@ func (n *kafkaNode) properties() map[string]string {
 		"offsets.topic.replication.factor":         strconv.Itoa(replicas),
 		"transaction.state.log.replication.factor": strconv.Itoa(replicas),
 		"transaction.state.log.min.isr":            strconv.Itoa(inSync),
-		// 50 partitions each by default: most of the time that the first group or transaction takes.
+		// The default of 50 partitions each is most of the start-up time of the first group or transaction.
 		"offsets.topic.num.partitions":         "5",
 		"transaction.state.log.num.partitions": "5",
-		// A broker that was killed is let in again only after its old session has run out: 9 s by default. Much less,
-		// and a broker on a busy machine misses its heartbeats.
+		// A killed broker can register again only after its old session has expired: 9 s by default. With much less, a
+		// broker on a busy machine misses its heartbeats.
 		"broker.session.timeout.ms": "6000",
-		// A group's first member waits 3 s for others by default.
+		// By default a group's first member waits 3 s for others.
 		"group.initial.rebalance.delay.ms": "0",
-		// The broker sizes these for a machine of its own; the cleaner's buffer is a quarter of our heap by default.
+		// The defaults assume a dedicated machine; the cleaner's buffer would take a quarter of the heap.
 		"log.cleaner.dedupe.buffer.size": strconv.Itoa(16 << 20),
 		"num.network.threads":            "2",
 		"num.io.threads":                 "4",
@@ -124,14 +124,14 @@ func (n *kafkaNode) properties() map[string]string {
 	return properties
 }
 
-// format writes the node's identity and the features that the cluster begins with, as kafka-storage does.
+// format writes the node's identity and the cluster's initial features, like kafka-storage.
 func (n *kafkaNode) format(ctx context.Context, initialControllers string) error {
 	return run(ctx, n.javaCommand(fmt.Sprintf("kafka-storage format of node %d", n.id), "format.log",
 		"kafka.tools.StorageTool", "format", "--cluster-id", n.cluster.clusterID,
 		"--initial-controllers", initialControllers, "--config", "server.properties"))
 }
 
-// javaCommand runs a Java program of Kafka in the node's directory.
+// javaCommand is a command that runs a Java program of Kafka in the node's directory.
 func (n *kafkaNode) javaCommand(name, log, class string, args ...string) child.Command {
 	heap := "512m"
 	if n.cluster.options.Nodes > 1 {
@@ -139,11 +139,11 @@ func (n *kafkaNode) javaCommand(name, log, class string, args ...string) child.C
 	}
 	flags := []string{
 		"-Xmx" + heap,
-		// The quick compiler only. A node starts with 2 s of CPU instead of 3.3, and in the minutes that a test lasts
-		// the optimizing one does not earn its cost: some 1.2 million records a second either way, for less CPU without
-		// it.
+		// Use the quick compiler only. A node then starts with 2 s of CPU instead of 3.3, and the optimizing compiler
+		// does not pay off in the minutes of a test: the rate is some 1.2 million records per second either way, with
+		// less CPU without it.
 		"-XX:TieredStopAtLevel=1",
-		"-XX:+UseSerialGC", // cheapest to start and smallest, and pauses of such a heap are short
+		"-XX:+UseSerialGC", // the fastest to start and the smallest; pauses are short with such a heap
 		"-XX:-UsePerfData", // no statistics file in the system's temporary directory
 		"-XX:+ExitOnOutOfMemoryError",
 		"-Djava.awt.headless=true",
@@ -154,7 +154,7 @@ func (n *kafkaNode) javaCommand(name, log, class string, args ...string) child.C
 		Log: filepath.Join(n.dir, log)}
 }
 
-// alone does something by a client that has this node only.
+// alone calls do with a client of only this node.
 func (n *kafkaNode) alone(do func(*kgo.Broker) error) error {
 	client, err := connect(n.broker.Address())
 	if err != nil {
@@ -164,8 +164,8 @@ func (n *kafkaNode) alone(do func(*kgo.Broker) error) error {
 	return do(client.SeedBrokers()[0])
 }
 
-// answers asks this node, and no other, for its features and for the cluster as it sees it. A node that lists itself
-// has been let in by the controller, with all its partitions recovered.
+// answers asks this node, and no other, for its features and its view of the cluster. A node that lists itself has been
+// registered by the controller, and has recovered all its partitions.
 func (n *kafkaNode) answers(ctx context.Context) error {
 	return n.alone(func(self *kgo.Broker) error {
 		features := kmsg.NewPtrApiVersionsRequest()
@@ -198,12 +198,11 @@ func (n *kafkaNode) answers(ctx context.Context) error {
 	})
 }
 
-// connect makes a client of some brokers.
 func connect(brokers ...string) (*kgo.Client, error) {
 	return kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
 }
 
-// requestMetadata asks one broker what it knows; topics nil means all of them, empty none.
+// requestMetadata requests metadata from one broker; topics nil means all topics, empty none.
 func requestMetadata(
 	ctx context.Context, broker *kgo.Broker, topics []kmsg.MetadataRequestTopic,
 ) (*kmsg.MetadataResponse, error) {
@@ -212,8 +211,8 @@ func requestMetadata(
 	return request.RequestWith(ctx, broker)
 }
 
-// addSecure gives a node a listener that takes clients with certificates of the authority, by SASL, and allows nothing
-// but what an ACL allows. The plain one stays, for whoever sets the cluster up: there everybody is the super user.
+// addSecure gives a node a listener for SASL clients with certificates of the authority, which may do only what ACLs
+// allow. The plain listener stays, for setting up the cluster: all its clients are super users.
 func (n *kafkaNode) addSecure(properties map[string]string) error {
 	own, err := n.cluster.options.Secure.Issue(fmt.Sprintf("kafka-%d", n.id))
 	if err != nil {
@@ -236,17 +235,17 @@ func (n *kafkaNode) addSecure(properties map[string]string) error {
 		"scram-sha-256.sasl.jaas.config": scram,
 		"scram-sha-512.sasl.jaas.config": scram,
 	} {
-		properties["listener.name.secure."+name] = value // in lower case, whatever the listener's name is in
+		properties["listener.name.secure."+name] = value // in lower case, unlike the listener's name
 	}
 	return nil
 }
 
-// Secure are the addresses of the listeners that ask who is there, of a cluster that was started with Secure.
+// Secure are the addresses of the secure listeners, if the cluster was started with Secure.
 func (k *Kafka) Secure() []string {
 	return ofNodes(k, func(n *kafkaNode) string { return n.secure.Address() })
 }
 
-// AddUsers makes users for SCRAM-SHA-512 by their passwords. It takes a moment until they can log in.
+// AddUsers creates users for SCRAM-SHA-512 with their passwords. It takes a moment until they can log in.
 func (k *Kafka) AddUsers(ctx context.Context, passwords map[string]string) error {
 	client, err := connect(k.Brokers()...)
 	if err != nil {

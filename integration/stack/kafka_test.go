@@ -16,7 +16,7 @@ import (
 	"kudos/integration/tier"
 )
 
-// patience bounds every wait of these tests for a server, on a machine that may be busy with other tests.
+// patience bounds every wait for a server, on a machine that may be busy with other tests.
 const patience = 2 * time.Minute
 
 func newClient(t *testing.T, brokers []string, options ...kgo.Opt) *kgo.Client {
@@ -34,7 +34,7 @@ func createTopic(ctx context.Context, t *testing.T, client *kgo.Client, topic st
 	require.NoError(t, err)
 }
 
-// inTransaction writes the values in one transaction and commits it, or aborts it.
+// inTransaction writes values in one transaction and commits or aborts it.
 func inTransaction(
 	ctx context.Context, t *testing.T, client *kgo.Client, topic string, end kgo.TransactionEndTry, values ...string,
 ) {
@@ -60,8 +60,8 @@ func readCommitted(ctx context.Context, t *testing.T, brokers []string, topic st
 	return values
 }
 
-// What was committed is there after a crash and after an orderly stop, and what was aborted is not; a cluster is new,
-// and ends with Close.
+// Committed records survive a crash and a graceful stop, aborted ones do not reappear; a cluster starts empty, and
+// Close removes it.
 func TestKafkaLivesThroughKillAndStop(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -103,12 +103,12 @@ func TestKafkaLivesThroughKillAndStop(t *testing.T) {
 	require.NoError(t, k.Close(), "a second Close")
 }
 
-// abortMany aborts the transactions of several producers at once and returns when Kafka has acknowledged that, but has
-// perhaps not yet written all the markers. The check, after a crash, lets each producer commit another transaction: the
-// aborted records must not come back with it, as they do now and then where Kafka has KAFKA-20734 (see kafka/pom.xml).
+// abortMany aborts the transactions of several producers at once, and returns when Kafka has acknowledged that,
+// possibly before it has written all markers. After a crash, check lets each producer commit another transaction: the
+// aborted records must not reappear with it, as they sometimes do with KAFKA-20734 (see kafka/pom.xml).
 func abortMany(ctx context.Context, t *testing.T, brokers []string) (check func()) {
 	t.Helper()
-	const producers = 10 // and as many partitions, each producer's its own
+	const producers = 10 // and as many partitions, one for each
 	_, err := kadm.NewClient(newClient(t, brokers)).CreateTopic(ctx, producers, 1, nil, "aborts")
 	require.NoError(t, err)
 	var clients []*kgo.Client
@@ -136,13 +136,13 @@ func abortMany(ctx context.Context, t *testing.T, brokers []string) (check func(
 			require.NoError(t, clients[i].EndTransaction(ctx, kgo.TryCommit))
 			want = append(want, "committed")
 		}
-		// An aborted record would be read in place of a committed one: in its partition it comes first.
+		// An aborted record would be read instead of a committed one, because it comes first in its partition.
 		got := readCommitted(ctx, t, brokers, "aborts", producers)
 		require.Equal(t, want, got[:producers], "records of transactions that were aborted before the crash")
 	}
 }
 
-// A paused broker keeps its connections and answers nothing; resumed, it serves them again.
+// A paused broker keeps its connections without responding; once resumed, it serves them again.
 func TestKafkaPause(t *testing.T) {
 	tier.Verify(t)
 	var paused *stack.Kafka
@@ -166,14 +166,14 @@ func TestKafkaPause(t *testing.T) {
 	require.NoError(t, client.ProduceSync(ctx, &kgo.Record{Topic: "paused", Value: []byte("after")}).FirstErr())
 }
 
-// Tests that run at the same time never share a cluster; one that has ended hands its cluster on.
+// Concurrent tests never share a cluster; a finished test passes its cluster on.
 func TestKafkaIsLeased(t *testing.T) {
 	tier.Verify(t)
 	first, second := shared.Kafka(t), shared.Kafka(t)
 	require.NotSame(t, first, second)
 }
 
-// Reset leaves neither topics nor groups, and what is created next under an old name is new.
+// Reset leaves neither topics nor groups; a recreated topic is new.
 func TestKafkaReset(t *testing.T) {
 	tier.Verify(t)
 	k := shared.Kafka(t)
@@ -206,7 +206,7 @@ func TestKafkaReset(t *testing.T) {
 	require.Equal(t, []string{"new"}, readCommitted(ctx, t, k.Brokers(), "one", 1))
 }
 
-// Three nodes keep what was acknowledged while any one of them is away, and refuse to acknowledge when two are.
+// Three nodes keep acknowledged records while any one of them is down, and do not acknowledge records while two are.
 func TestKafkaThreeNodes(t *testing.T) {
 	tier.Verify(t)
 	t.Parallel()
@@ -243,7 +243,7 @@ func leaderOf(ctx context.Context, t *testing.T, client *kgo.Client, topic strin
 	return int(leader)
 }
 
-// A property that a test gives wins, and a server that cannot start says why.
+// A property from a test overrides the default, and a server that cannot start says why.
 func TestKafkaThatCannotStart(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka)

@@ -24,14 +24,14 @@ var kafkaPOM []byte
 //go:embed mysql/pom.xml
 var mysqlPOM []byte
 
-// lockRetry is how often a fetch that waits for another process's fetch looks again.
+// lockRetry is the polling interval while another process downloads.
 const lockRetry = 100 * time.Millisecond
 
-// artifact is software that Maven fetches and that stays in the cache directory of this machine, in a directory named
-// after its version. It is there whole or not at all.
+// artifact is software that Maven downloads into this machine's cache directory, in a directory named after its
+// version. The directory appears atomically.
 type artifact struct {
-	name    string // "kafka"
-	version string // the version of its pom file
+	name    string // such as "kafka"
+	version string // the version in its POM
 	pom     []byte
 	args    []string // goal and properties for mvn
 }
@@ -61,7 +61,7 @@ func newArtifact(name string, pom []byte, args ...string) (artifact, error) {
 
 func (a artifact) String() string { return a.name + "-" + a.version }
 
-// dir is where the artifact is, or is going to be, and whether it is there.
+// dir returns the artifact's directory, and whether it exists.
 func (a artifact) dir() (path string, cached bool, err error) {
 	root, err := cacheRoot()
 	if err != nil {
@@ -75,8 +75,8 @@ func (a artifact) dir() (path string, cached bool, err error) {
 	return path, err == nil, err
 }
 
-// cacheRoot is the user's cache directory; for root it is the system's, because servers that root starts run under an
-// unprivileged account, which cannot enter root's home.
+// cacheRoot is the user's cache directory; for root it is the system's, because root's servers run under an
+// unprivileged account that cannot enter root's home.
 func cacheRoot() (string, error) {
 	if os.Geteuid() == 0 && runtime.GOOS == "linux" {
 		return "/var/cache/kudos", nil
@@ -88,8 +88,8 @@ func cacheRoot() (string, error) {
 	return filepath.Join(user, "kudos"), nil
 }
 
-// fetch returns the artifact's directory, and fetches it before if this machine does not have it yet. Processes that
-// fetch at the same time wait for the first one.
+// fetch returns the artifact's directory, and downloads it first if it is missing. Concurrent processes wait for the
+// first one.
 func (a artifact) fetch(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, cached, err := a.dir()
 	if err != nil || cached {
@@ -115,9 +115,9 @@ func (a artifact) fetch(ctx context.Context, log *slog.Logger) (string, error) {
 	return dir, nil
 }
 
-// download has Maven fill a directory beside the final one and renames it into place. The caller holds the lock.
+// download lets Maven fill a partial directory and renames it into place. The caller holds the lock.
 func (a artifact) download(ctx context.Context, dir string) error {
-	partial := dir + ".partial" // an earlier one was left by a process that died with the lock
+	partial := dir + ".partial" // may exist: left by a process that died with the lock
 	if err := os.RemoveAll(partial); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (a artifact) download(ctx context.Context, dir string) error {
 	err = run(ctx, child.Command{
 		Name: "mvn",
 		Path: mvn,
-		// -C: an artifact whose checksum is wrong is refused, not merely warned of.
+		// -C: a wrong checksum is an error, not a warning.
 		Args: append([]string{"-B", "-ntp", "-C", "-f", "pom.xml", "-DoutputDirectory=" + files}, a.args...),
 		Dir:  partial,
 		Log:  filepath.Join(partial, "mvn.log"),

@@ -15,7 +15,7 @@ import (
 	"kudos/integration/tier"
 )
 
-// What a person does about missing software.
+// What to do about missing software.
 const (
 	installHint      = "run `make deps` (integration/deps.sh)"
 	installMySQLHint = "run integration/deps.sh mysql"
@@ -24,7 +24,7 @@ const (
 // Software is something that tests need on this machine.
 type Software int
 
-// What this package can start, or tests run themselves.
+// Software that this package starts, or that tests run themselves.
 const (
 	NeedKafka Software = iota
 	NeedMariaDB
@@ -34,7 +34,7 @@ const (
 	NeedRedis
 )
 
-// Missing says what of the named software this machine lacks, and what to do about it; nil if it has all.
+// Missing reports which of the software is missing and how to install it; nil if everything is installed.
 func Missing(ctx context.Context, needs ...Software) error {
 	var errs []error
 	for _, need := range needs {
@@ -75,10 +75,10 @@ func missingKafka(ctx context.Context) error {
 	return err
 }
 
-// lowestNode is the first release of Node that the browser's driver runs on.
+// lowestNode is the first release of Node.js that the browser driver supports.
 const lowestNode = 20
 
-// Chromium finds the browser, under the names that systems have for it.
+// Chromium returns the path of the browser, which has several names.
 func Chromium() (path string, err error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err = findProgram(name); err == nil {
@@ -107,7 +107,7 @@ func missingBrowser(ctx context.Context) error {
 	return nil
 }
 
-// find is the path of a program, or an error that says what to do.
+// find returns the path of a program, or an error that says what to do.
 func find(program, what string) (string, error) {
 	path, err := findProgram(program)
 	if err != nil {
@@ -116,7 +116,7 @@ func find(program, what string) (string, error) {
 	return path, nil
 }
 
-// findProgram looks a program up in PATH and where a distribution puts servers, which a user's PATH may lack.
+// findProgram looks up a program in PATH, and in directories for servers that a user's PATH may lack.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
@@ -130,8 +130,8 @@ func findProgram(name string) (string, error) {
 	return "", err
 }
 
-// Require lets a test go on only where its software is installed. Elsewhere the test is skipped, but in CI (the
-// environment has CI=true) it fails: there a skipped test would pass for one that ran.
+// Require skips the test if software that it needs is missing. In CI (the environment has CI=true) it fails the test
+// instead: there a skipped test would go unnoticed.
 func Require(t testing.TB, needs ...Software) {
 	t.Helper()
 	if err := tier.RealServers(); err != nil {
@@ -147,8 +147,7 @@ func Require(t testing.TB, needs ...Software) {
 	t.Skipf("needs real servers: %v", err)
 }
 
-// Fetch brings the parts of the named software that come through Maven into this machine's cache, if they are not
-// there.
+// Fetch downloads the parts of the software that come from Maven, unless they are in this machine's cache.
 func Fetch(ctx context.Context, log *slog.Logger, needs ...Software) error {
 	for _, need := range needs {
 		var a artifact

@@ -12,7 +12,7 @@ import (
 	"kudos/integration/tier"
 )
 
-// verdict is a test that notes how it ends.
+// verdict is a test that records its outcome.
 type verdict struct {
 	testing.TB
 	ctx             context.Context
@@ -30,7 +30,7 @@ func (v *verdict) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// requireSoftware runs stack.Require as a test of its own would.
+// requireSoftware runs stack.Require as a separate test.
 func requireSoftware(t *testing.T, need stack.Software) *verdict {
 	v := &verdict{ctx: t.Context()}
 	done := make(chan struct{})
@@ -42,8 +42,8 @@ func requireSoftware(t *testing.T, need stack.Software) *verdict {
 	return v
 }
 
-// Without Java, a test of Kafka is skipped on a laptop and fails in CI, and either says what to do. So with
-// a browser and valgrind.
+// Without Java, a test that needs Kafka is skipped on a laptop and fails in CI, with a hint what to do. The same
+// applies to a browser and valgrind.
 func TestRequire(t *testing.T) {
 	t.Setenv(tier.Variable, "")
 	t.Setenv("PATH", t.TempDir())

@@ -7,23 +7,25 @@ import (
 	"net"
 )
 
-// Ports are taken from below 32768, where Linux begins to give out ports to outgoing connections. A port from up there
-// could be taken by any connection while its server is down, and a client that dials a dead server on loopback could
-// even be connected to itself.
+// Ports are below 32768, where Linux starts allocating ports to outgoing connections. A higher port could be taken by
+// any connection while its server is down, and a client that dials a dead server on loopback could even connect to
+// itself.
 const (
 	lowestPort  = 15000
 	highestPort = 32000
 	portTries   = 200
 )
 
-// Reservation is a TCP port of 127.0.0.1 that is ours while its server is down, too: as a sign for other processes that
-// use this package we hold the UDP port of the same number, which no server here wants. The kernel frees it at our end.
+// Reservation is a TCP port of 127.0.0.1 that stays reserved while its server is down: the UDP port of the same number,
+// which no server here uses, is held as a marker for other processes that use this package. The kernel releases it when
+// this process ends.
 type Reservation struct {
 	number int
 	sign   net.PacketConn
 }
 
-// Reserve takes a free port, until Release. Its server may be the caller's own, such as a proxy, and go and come back.
+// Reserve reserves a free port until Release. The server on it may be the caller's own, such as a proxy, and may
+// restart.
 func Reserve() (*Reservation, error) {
 	var last error
 	for range portTries {
@@ -33,7 +35,7 @@ func Reserve() (*Reservation, error) {
 			last = err
 			continue
 		}
-		l, err := net.Listen("tcp4", r.Address()) // does a stranger listen there?
+		l, err := net.Listen("tcp4", r.Address()) // fails if another program listens there
 		if err == nil {
 			l.Close()
 			return r, nil
@@ -47,7 +49,7 @@ func Reserve() (*Reservation, error) {
 // Address is host:port.
 func (r *Reservation) Address() string { return fmt.Sprintf("127.0.0.1:%d", r.number) }
 
-// Release gives the port up, if there is one; twice is as good as once.
+// Release releases the port, if there is one. It may be called more than once.
 func (r *Reservation) Release() error {
 	if r == nil || r.sign == nil {
 		return nil

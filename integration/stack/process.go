@@ -12,7 +12,7 @@ import (
 	"kudos/bench/child"
 )
 
-// run starts a command that ends by itself and waits for it; if ctx is done first, it is killed.
+// run runs a command to its end; if ctx is done first, it is killed.
 func run(ctx context.Context, c child.Command) error {
 	p, err := child.Start(c)
 	if err != nil {
@@ -30,8 +30,8 @@ func run(ctx context.Context, c child.Command) error {
 	return nil
 }
 
-// account is the unprivileged account that a server runs under when we are root: MariaDB and MySQL refuse to run as
-// root, and rightly so, since whoever reaches their port may write files with their rights.
+// account is the unprivileged account of a server if this process runs as root: MariaDB and MySQL refuse to run as
+// root, because anyone who reaches their port may write files with their privileges.
 type account struct {
 	name     string
 	uid, gid uint32
@@ -57,14 +57,14 @@ func unprivileged() (*account, error) {
 		"database under: run as another user")
 }
 
-// runs has a child run under the account.
+// runs makes a child run under the account.
 func (a *account) runs(attributes *syscall.SysProcAttr) {
 	if a != nil {
 		attributes.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
 	}
 }
 
-// own gives a directory to the account, and makes sure that the account can get there.
+// own makes the account the owner of a directory, and checks that it can reach the directory.
 func (a *account) own(dir string) error {
 	if a == nil {
 		return nil

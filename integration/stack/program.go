@@ -15,17 +15,17 @@ import (
 )
 
 // ProgramVariable is the environment variable with the path of a program that all test packages of a run share: `make
-// test` builds it once. Without it each package builds its own.
+// test` builds it once. Without it, each package builds its own.
 const ProgramVariable = "KUDOS_TEST_PROGRAM"
 
-// ForTests are the flags to build the program with where nothing is measured: those that the tests are compiled with,
-// so that all packages are compiled once. With default.pgo they would be compiled again, for this program alone.
+// ForTests are the build flags for programs that are not measured. They are those of the tests, so that all packages
+// are compiled once; default.pgo would compile them again, just for this program.
 func ForTests() []string { return []string{"-pgo=off", "-ldflags=-w"} }
 
-// AsShipped are the flags that `make build` builds the program with.
+// AsShipped are the build flags of `make build`.
 func AsShipped() []string { return []string{"-trimpath"} }
 
-// BuildKudos builds the program from its source in a directory, and returns its path.
+// BuildKudos builds the program in a directory and returns its path.
 func BuildKudos(ctx context.Context, dir string, flags []string) (string, error) {
 	path := filepath.Join(dir, "kudos")
 	build := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", path, "kudos"})...)
@@ -36,7 +36,7 @@ func BuildKudos(ctx context.Context, dir string, flags []string) (string, error)
 	return path, nil
 }
 
-// buildKudos is the whole run's program, or else one in a directory of its own, which remove removes.
+// buildKudos returns the shared program of the run, or builds one in a new directory; remove deletes the directory.
 func buildKudos(ctx context.Context) (path string, remove func() error, err error) {
 	if path := os.Getenv(ProgramVariable); path != "" {
 		return path, func() error { return nil }, nil
@@ -48,24 +48,24 @@ func buildKudos(ctx context.Context) (path string, remove func() error, err erro
 	return path, func() error { return os.RemoveAll(dir) }, err
 }
 
-// ProgramOptions describe a program that is neither Kafka nor a database.
+// ProgramOptions configure a program other than Kafka or a database.
 type ProgramOptions struct {
-	Name string // in messages and of its log file
+	Name string // in messages, and of the log file
 	Path string
 	Args []string
-	Dir  string // working directory, where the log file goes too
-	// Account changes under whose account it runs. Default: as this process.
+	Dir  string // working directory, also of the log file
+	// Account, unless nil, changes the account that the program runs under.
 	Account func(*syscall.SysProcAttr)
-	// Probe tells whether it answers; nil: as soon as it runs.
+	// Probe checks whether the program is ready; nil: it is ready once it runs.
 	Probe func(context.Context) error
-	// Log tells of starts and ends. Default: nothing.
+	// Log logs starts and ends. Default: none.
 	Log *slog.Logger
 }
 
-// orSilent is a log, or one that tells nothing.
+// orSilent returns log, or a logger that discards everything.
 func orSilent(log *slog.Logger) *slog.Logger { return cmp.Or(log, slog.New(slog.DiscardHandler)) }
 
-// NewProgram makes a Server of any program, which Start starts. Kill it at the end.
+// NewProgram returns a Server for any program; Start starts it. Kill it in the end.
 func NewProgram(o ProgramOptions) *Server {
 	if o.Probe == nil {
 		o.Probe = func(context.Context) error { return nil }

@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// RedisOptions describe a Redis server. The zero value keeps everything in memory only.
+// RedisOptions configure a Redis server. The zero value keeps everything in memory.
 type RedisOptions struct {
-	// Dir is where the server makes its directory, which Close removes. Default: the system's temporary directory.
+	// Dir is where the server's directory is created; Close removes it. Default: the system's temporary directory.
 	Dir string
-	// AppendOnly writes every change to an append-only file that is synchronized once a second.
+	// AppendOnly writes every change to an append-only file, which is synced once per second.
 	AppendOnly bool
-	// Log tells of starts and ends. Default: nothing.
+	// Log logs starts and ends. Default: none.
 	Log *slog.Logger
 }
 
-// Redis is one Redis server with data of its own.
+// Redis is one Redis server with its own data.
 type Redis struct{ single }
 
-// StartRedis starts the Redis server that is installed on this machine, without any data, and returns once it answers.
-// ctx bounds the start only.
+// StartRedis starts this machine's Redis server, without data, and returns once it answers. ctx bounds the start only.
 func StartRedis(ctx context.Context, o RedisOptions) (_ *Redis, err error) {
 	path, err := find("redis-server", "Redis")
 	if err != nil {
@@ -57,7 +56,7 @@ func StartRedis(ctx context.Context, o RedisOptions) (_ *Redis, err error) {
 	return r, r.Start(ctx)
 }
 
-// answers checks that the server has loaded what it had.
+// answers checks that the server has loaded its data.
 func (r *Redis) answers(ctx context.Context) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.Address())
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Follow makes this MariaDB server a replica of another one: it drops the database here, copies it as it is there, and
-// has everything that is committed there from then on sent over, without the primary waiting for it (asynchronous
-// replication, MariaDB's default). What this server held of that database is gone, so that a primary which was failed
-// over from can come back so. Both need a server id of their own.
+// Follow makes this MariaDB server a replica of another one: it replaces the database here with a copy of the
+// primary's, and replicates every later commit asynchronously (MariaDB's default). Whatever this server had in that
+// database is lost, so an old primary can become a replica after a failover. Each server needs its own server id.
 func (d *Database) Follow(ctx context.Context, primary *Database, database string) error {
 	err := d.session(ctx, func(to *sqlx.Conn) error {
 		err := executeAll(ctx, to, "STOP SLAVE", "RESET SLAVE ALL", "SET SESSION sql_log_bin = 0",
@@ -43,12 +42,12 @@ func (d *Database) Follow(ctx context.Context, primary *Database, database strin
 	return nil
 }
 
-// StopReplicating has a replica stand still where it is: it takes no more from its primary.
+// StopReplicating stops a replica at its current position.
 func (d *Database) StopReplicating(ctx context.Context) error {
 	return d.replication(ctx, "STOP SLAVE")
 }
 
-// Promote makes a replica a server of its own.
+// Promote makes a replica an independent server.
 func (d *Database) Promote(ctx context.Context) error {
 	return d.replication(ctx, "STOP SLAVE", "RESET SLAVE ALL")
 }
@@ -70,7 +69,7 @@ func executeAll(ctx context.Context, c *sqlx.Conn, statements ...string) error {
 	return nil
 }
 
-// copyDatabase copies all tables while nobody can write, and returns the position (GTID) that they stand at.
+// copyDatabase copies all tables under a read lock, and returns their position (GTID).
 func copyDatabase(ctx context.Context, from, to *sqlx.Conn, database string) (position string, err error) {
 	if _, err := from.ExecContext(ctx, "FLUSH TABLES WITH READ LOCK"); err != nil {
 		return "", fmt.Errorf("lock the primary: %w", err)
@@ -147,7 +146,7 @@ func copyTable(ctx context.Context, from, to *sqlx.Conn, table string) error {
 func (d *Database) waitReplicating(ctx context.Context) error {
 	err := eventually(ctx, startTimeout, func(ctx context.Context) error {
 		return d.session(ctx, func(c *sqlx.Conn) error {
-			status := map[string]any{} // []byte
+			status := map[string]any{} // values are []byte
 			if err := c.QueryRowxContext(ctx, "SHOW SLAVE STATUS").MapScan(status); err != nil {
 				return err
 			}

@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	probeEvery   = 20 * time.Millisecond // between two looks whether a starting server answers
-	probeTimeout = 2 * time.Second       // for one such look
+	probeEvery   = 20 * time.Millisecond // interval between probes of a starting server
+	probeTimeout = 2 * time.Second       // for one probe
 
-	// startTimeout bounds how long a server may take until it answers. It takes seconds; three nodes on a machine that
-	// is busy with other tests have been seen to take most of a minute.
+	// startTimeout bounds the start of a server. It takes seconds; three nodes on a machine busy with other tests have
+	// taken most of a minute.
 	startTimeout = 2 * time.Minute
 	// stopTimeout bounds how long a server may take to end after SIGTERM.
 	stopTimeout = time.Minute
 )
 
-// Server is one server process. It can be ended and started again, on the same data and the same ports, any number of
-// times. Its methods may be called from any goroutine.
+// Server is one server process. It can be ended and started again, on the same data and ports, any number of times. Its
+// methods are safe for concurrent use.
 type Server struct {
 	command child.Command
-	probe   func(context.Context) error // nil: it answers
+	probe   func(context.Context) error // returns nil when it answers
 	log     *slog.Logger
 
 	launching sync.Mutex
 	latest    atomic.Pointer[child.Process] // nil before the first start
 }
 
-// Start starts a server that is down and returns once it answers. If it does not within the start timeout or before ctx
-// is done, it is killed, and the error shows the end of its log.
+// Start starts a server that is down, and returns once it answers. If it does not answer before the start timeout or
+// the end of ctx, it is killed, and the error shows the end of its log.
 func (s *Server) Start(ctx context.Context) error {
 	begin := time.Now()
 	p, err := s.launch()
@@ -67,7 +67,6 @@ func (s *Server) launch() (*child.Process, error) {
 	return p, err
 }
 
-// await waits until the process answers.
 func (s *Server) await(ctx context.Context, p *child.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no answer for %v", startTimeout))
 	defer cancel()
@@ -95,8 +94,8 @@ func (s *Server) await(ctx context.Context, p *child.Process) error {
 	}
 }
 
-// Kill ends the server by SIGKILL, as a crash would, and returns when it is gone. What it had handed to the operating
-// system stays: this is the death of a process, not of a machine.
+// Kill kills the server with SIGKILL, like a crash, and returns when it is gone. Data already passed to the operating
+// system survives: this simulates the crash of a process, not of a machine.
 func (s *Server) Kill() error {
 	p, err := s.current("kill")
 	if err != nil {
@@ -107,14 +106,14 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Stop asks the server to end (SIGTERM) and returns when it is gone. A paused one is resumed for that. If it takes
-// longer than the stop timeout, it is killed, which is an error.
+// Stop sends SIGTERM to the server and returns when it is gone. A paused server is resumed for that. A server that
+// exceeds the stop timeout is killed, which is an error.
 func (s *Server) Stop() error {
 	p, err := s.current("stop")
 	if err != nil {
 		return err
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} { // it may be gone before the second
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} { // it may be gone before the second signal
 		if err := p.Signal(sig); err != nil && p.Running() && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("stop %s: %w", s.command.Name, err)
 		}
@@ -130,12 +129,12 @@ func (s *Server) Stop() error {
 	}
 }
 
-// Pause freezes the server (SIGSTOP) and returns when it stands still: its connections stay open and answer nothing.
+// Pause freezes the server (SIGSTOP) and returns when it has stopped: its connections stay open without any response.
 func (s *Server) Pause() error {
 	return s.do("pause", freeze)
 }
 
-// Resume lets a paused server go on (SIGCONT); one that was not paused does not notice.
+// Resume resumes a paused server (SIGCONT). It has no effect on a running one.
 func (s *Server) Resume() error {
 	return s.do("resume", func(p *child.Process) error { return p.Signal(syscall.SIGCONT) })
 }
@@ -152,7 +151,7 @@ func (s *Server) do(verb string, act func(*child.Process) error) error {
 	return nil
 }
 
-// revive leaves the server running, whatever state it was in.
+// revive makes the server run again from any state.
 func (s *Server) revive(ctx context.Context) error {
 	if s.Running() {
 		return s.Resume()
@@ -160,7 +159,7 @@ func (s *Server) revive(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// current is the running process, or an error for the person who wanted to do something to it.
+// current returns the running process, or an error that names verb.
 func (s *Server) current(verb string) (*child.Process, error) {
 	p := s.latest.Load()
 	if p == nil {
@@ -180,8 +179,7 @@ func (s *Server) PID() int {
 	return 0
 }
 
-// Exit is nil if the process ended well (exit code 0), or else how it ended. It is an error, too, while the server
-// runs.
+// Exit is nil if the process exited with status 0, otherwise its exit error. It is also an error while the server runs.
 func (s *Server) Exit() error {
 	p := s.latest.Load()
 	switch {
@@ -193,10 +191,10 @@ func (s *Server) Exit() error {
 	return p.Exit()
 }
 
-// Running tells whether the process is there; a paused one is.
+// Running reports whether the process exists; a paused one does.
 func (s *Server) Running() bool { return s.PID() != 0 }
 
-// Done is closed when the process that runs now is gone. While the server is down, it is closed already.
+// Done is closed when the current process has ended. While the server is down, it is closed already.
 func (s *Server) Done() <-chan struct{} {
 	if p := s.latest.Load(); p != nil {
 		return p.Done()
@@ -206,26 +204,24 @@ func (s *Server) Done() <-chan struct{} {
 	return gone
 }
 
-// LogPath is the file that the server's log and output go to.
+// LogPath is the file of the server's log and output.
 func (s *Server) LogPath() string { return s.command.Log }
 
-// LogTail is the path and the end of that file, for error messages.
+// LogTail returns the path and the end of that file, for error messages.
 func (s *Server) LogTail() string { return child.Tail(s.command.Log) }
 
-// String is the server's name: "kafka node 0".
+// String returns the server's name, such as "kafka node 0".
 func (s *Server) String() string { return s.command.Name }
 
-// end kills the process if there is one.
 func (s *Server) end() {
 	if p := s.latest.Load(); p != nil {
 		p.Kill()
 	}
 }
 
-// single is a server with a port and a directory of its own.
 type single struct {
 	*Server
-	dir  string // holds the data and the logs
+	dir  string // has the data and the logs
 	keep bool
 	port *Reservation
 }
@@ -233,7 +229,7 @@ type single struct {
 // Address is host:port.
 func (s *single) Address() string { return s.port.Address() }
 
-// Dir is where the data and logs are.
+// Dir is the directory of data and logs.
 func (s *single) Dir() string { return s.dir }
 
 // Close kills the server and removes its data. It may be called more than once.
@@ -248,8 +244,8 @@ func (s *single) Close() error {
 	return err
 }
 
-// makeDir makes a new directory in parent, or in the system's temporary directory, and returns its absolute path:
-// servers work in a directory of their own.
+// makeDir creates a directory in parent, or in the system's temporary directory, and returns its absolute path, because
+// servers run in other working directories.
 func makeDir(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"kudos/integration/stack"
 )
 
-// sleeper is a program that needs nothing on this machine.
+// sleeper is a program that every machine has.
 var sleeper = stack.ProgramOptions{Name: "sleep", Path: "/bin/sleep", Args: []string{"600"}}
 
-// A server that was asked to end while paused ends in order, and so does one that runs.
+// Stop ends a server gracefully, running or paused.
 func TestServerStop(t *testing.T) {
 	p := stack.ProgramForTest(t, sleeper)
 	require.ErrorContains(t, p.Stop(), "never started")
@@ -33,7 +33,7 @@ func TestServerStop(t *testing.T) {
 	}
 }
 
-// The thread that starts a server may end, as threads do; the server must not take that for the end of the process.
+// The thread that starts a server may end at any time; that must not kill the server.
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	p := stack.ProgramForTest(t, sleeper)
 	started := make(chan error)
@@ -42,7 +42,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	start = func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		if thread = syscall.Gettid(); thread == os.Getpid() {
-			go start() // the main thread does not
+			go start() // the main thread never ends
 			return
 		}
 		started <- p.Start(t.Context())
@@ -60,7 +60,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	}
 }
 
-// orphanVariable makes this test binary start a server, say its process id, and wait to be killed.
+// orphanVariable makes this test binary start a server, print its process id, and wait to be killed.
 const orphanVariable = "KUDOS_TEST_ORPHAN"
 
 func init() {
@@ -75,11 +75,11 @@ func init() {
 		os.Exit(1)
 	}
 	fmt.Println(p.PID())
-	<-p.Done() // for ever, as far as this process is concerned
+	<-p.Done() // never, while this process lives
 	os.Exit(1)
 }
 
-// A process that is killed, and so cannot close anything, takes its servers with it.
+// A killed process cannot close anything, but its servers die with it.
 func TestServersDieWithTheirParent(t *testing.T) {
 	parent := exec.CommandContext(t.Context(), os.Args[0])
 	parent.Env = append(os.Environ(), orphanVariable+"="+t.TempDir())

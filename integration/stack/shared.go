@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// dropTimeout bounds dropping a test's database. A transaction that the test left open holds it up.
+// dropTimeout bounds dropping a test's database. A transaction that the test left open blocks it.
 const dropTimeout = 20 * time.Second
 
-// KeepVariable is the environment variable that, when not empty, makes tests leave the data and logs of their servers.
+// KeepVariable is the environment variable that, if not empty, makes tests keep the data and logs of their servers.
 const KeepVariable = "KUDOS_TEST_KEEP"
 
-// KafkaForTest starts a cluster for one test and closes it at the test's end. See Require for where that is impossible.
+// KafkaForTest starts a cluster for one test and closes it at the end. See Require for missing software.
 func KafkaForTest(t testing.TB, o KafkaOptions) *Kafka {
 	t.Helper()
 	Require(t, NeedKafka)
@@ -30,13 +30,13 @@ func KafkaForTest(t testing.TB, o KafkaOptions) *Kafka {
 	return own(t, k, err)
 }
 
-// MariaDBForTest starts a server for one test and closes it at the test's end.
+// MariaDBForTest starts a server for one test and closes it at the end.
 func MariaDBForTest(t testing.TB, o DatabaseOptions) *Database {
 	t.Helper()
 	return databaseForTest(t, NeedMariaDB, StartMariaDB, o)
 }
 
-// MySQLForTest starts a server for one test and closes it at the test's end.
+// MySQLForTest starts a server for one test and closes it at the end.
 func MySQLForTest(t testing.TB, o DatabaseOptions) *Database {
 	t.Helper()
 	return databaseForTest(t, NeedMySQL, StartMySQL, o)
@@ -52,7 +52,6 @@ func databaseForTest(t testing.TB, need Software, start startDatabaseFunc, o Dat
 	return own(t, d, err)
 }
 
-// own hands a server to a test, which closes it.
 func own[S io.Closer](t testing.TB, server S, err error) S {
 	t.Helper()
 	if err != nil {
@@ -70,9 +69,9 @@ func keep(wanted bool) bool { return wanted || os.Getenv(KeepVariable) != "" }
 
 func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// ProgramForTest makes a program for one test, in a directory of its own unless one is given. At the test's end it is
-// stopped and not killed: kudos' groups would have to wait for a dead member in the next test. If the test has failed,
-// its log is told.
+// ProgramForTest returns a program for one test, in a new directory unless one is given. At the end it is stopped and
+// not killed, since the next test would have to wait for the session timeout of a dead group member. Its log is printed
+// if the test has failed.
 func ProgramForTest(t testing.TB, o ProgramOptions) *Server {
 	t.Helper()
 	if o.Dir == "" {
@@ -92,7 +91,7 @@ func ProgramForTest(t testing.TB, o ProgramOptions) *Server {
 	return p
 }
 
-// ReserveForTest takes an address, host:port, for a server of a test that may go and come back, until the test's end.
+// ReserveForTest reserves an address, host:port, for a server that may restart, until the end of the test.
 func ReserveForTest(t testing.TB) string {
 	t.Helper()
 	r, err := Reserve()
@@ -107,8 +106,8 @@ func ReserveForTest(t testing.TB) string {
 	return r.Address()
 }
 
-// Shared is one set of servers, and the program, for all the tests of a test binary. Each is started, or built, by the
-// first test that asks for it:
+// Shared is a set of servers, and the program, shared by all tests of a test binary. Each is started, or built, by the
+// first test that needs it:
 //
 //	var servers = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 //
@@ -117,27 +116,27 @@ func ReserveForTest(t testing.TB) string {
 //	func TestIt(t *testing.T) {
 //		brokers, dsn := servers.Kafka(t).Brokers(), servers.MariaDB(t).NewDatabase(t)
 //
-// Tests that run in parallel each get a Kafka cluster to themselves, and share the database servers: a test that stops
-// a database server starts one of its own. Topic names are fixed, so a test on a cluster that others used calls Reset.
-// A server that an earlier test left down or paused runs again when the next one gets it.
+// Parallel tests each get a Kafka cluster of their own, and share the database servers: a test that stops a database
+// server starts its own. Topic names are fixed, so a test on a cluster that others have used calls Reset. A server that
+// an earlier test left down or paused is restarted or resumed for the next one.
 type Shared struct {
 	kafkaOptions KafkaOptions
 	kudos        func() (string, error)
 	mariaDB      func() (*Database, error)
 	mySQL        func() (*Database, error)
-	revival      sync.Mutex  // one test at a time looks whether a database server runs
-	idle         chan *Kafka // the one that was idle for longest first: its groups' sessions are over
+	revival      sync.Mutex  // serializes the checks whether a database server runs
+	idle         chan *Kafka // the longest idle one first: its groups' sessions have expired
 
 	mu struct {
 		sync.Mutex
-		ends []func() error // of what was started
+		ends []func() error // cleanup of what was started
 	}
 }
 
-// mostClusters is far more than are ever started: one for each test that runs in parallel.
+// mostClusters is far above the number of parallel tests, each of which uses one cluster.
 const mostClusters = 100
 
-// NewShared makes a set that starts nothing yet.
+// NewShared returns a set in which nothing is started yet.
 func NewShared(kafka KafkaOptions, database DatabaseOptions) *Shared {
 	kafka.Keep, database.Keep = keep(kafka.Keep), keep(database.Keep)
 	s := &Shared{kafkaOptions: kafka, idle: make(chan *Kafka, mostClusters)}
@@ -146,7 +145,7 @@ func NewShared(kafka KafkaOptions, database DatabaseOptions) *Shared {
 		s.atEnd(remove)
 		return path, err
 	})
-	// A failed start is not tried again: the next tests would each wait as long.
+	// Do not retry a failed start: every other test would wait as long.
 	once := func(start startDatabaseFunc) func() (*Database, error) {
 		return sync.OnceValues(func() (*Database, error) {
 			d, err := start(context.Background(), database)
@@ -160,14 +159,13 @@ func NewShared(kafka KafkaOptions, database DatabaseOptions) *Shared {
 	return s
 }
 
-// atEnd has Close call a function.
 func (s *Shared) atEnd(end func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.ends = append(s.mu.ends, end)
 }
 
-// atATime is how many tests with servers run in parallel at most. They compute more than other tests.
+// atATime limits the parallel tests of a package with servers, which take more CPU than other tests.
 const atATime = 4
 
 // Main runs the tests, closes what they started and returns the exit code for TestMain.
@@ -175,7 +173,7 @@ func (s *Shared) Main(m interface{ Run() int }) int {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f != nil {
 		if n, err := strconv.Atoi(f.Value.String()); err == nil && n > atATime {
-			_ = f.Value.Set(strconv.Itoa(atATime)) // as go test -parallel
+			_ = f.Value.Set(strconv.Itoa(atATime)) // like go test -parallel
 		}
 	}
 	code := m.Run()
@@ -186,7 +184,7 @@ func (s *Shared) Main(m interface{ Run() int }) int {
 	return code
 }
 
-// Close kills every server that was started and removes its data, and the program.
+// Close kills every started server and removes its data, and the program.
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +195,7 @@ func (s *Shared) Close() error {
 	return errors.Join(errs...)
 }
 
-// Kudos is the path of the program.
+// Kudos returns the path of the program.
 func (s *Shared) Kudos(t testing.TB) string {
 	t.Helper()
 	path, err := s.kudos()
@@ -207,7 +205,7 @@ func (s *Shared) Kudos(t testing.TB) string {
 	return path
 }
 
-// Kafka is a cluster, with all its nodes up, that no other test uses until this one ends.
+// Kafka returns a cluster, with all nodes running, that no other test uses until this one ends.
 func (s *Shared) Kafka(t testing.TB) *Kafka {
 	t.Helper()
 	Require(t, NeedKafka)
@@ -228,13 +226,13 @@ func (s *Shared) Kafka(t testing.TB) *Kafka {
 	return k
 }
 
-// MariaDB is the shared MariaDB server, up.
+// MariaDB returns the shared MariaDB server, running.
 func (s *Shared) MariaDB(t testing.TB) *Database {
 	t.Helper()
 	return s.database(t, NeedMariaDB, s.mariaDB)
 }
 
-// MySQL is the shared MySQL server, up.
+// MySQL returns the shared MySQL server, running.
 func (s *Shared) MySQL(t testing.TB) *Database {
 	t.Helper()
 	return s.database(t, NeedMySQL, s.mySQL)
@@ -255,8 +253,8 @@ func (s *Shared) database(t testing.TB, need Software, start func() (*Database, 
 	return d
 }
 
-// NewDatabase creates an empty database for one test and returns its DSN. The database is dropped at the test's end if
-// the server runs then.
+// NewDatabase creates an empty database for one test and returns its DSN. The database is dropped at the end if the
+// server runs then.
 func (d *Database) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", d.databases.Add(1))

@@ -13,13 +13,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// clusterTimeout bounds a wait for the cluster as a whole, beside the caller's context.
+// clusterTimeout bounds a wait for the whole cluster, in addition to the caller's context.
 const clusterTimeout = 2 * time.Minute
 
-// Reset deletes every topic but Kafka's own and every consumer group, and returns once no running node knows any of
-// them. Groups that still have members, for which a member that died counts until its session times out, are waited
-// for. Transactional ids stay known to Kafka, which has no way to delete them: their next producer is given a higher
-// epoch.
+// Reset deletes every consumer group and every topic except Kafka's own, and returns once no running node knows any of
+// them. It waits for groups that still have members; a dead member counts until its session expires. Transactional ids
+// remain, since Kafka cannot delete them: their next producer gets a higher epoch.
 func (k *Kafka) Reset(ctx context.Context) error {
 	client, err := connect(k.Brokers()...)
 	if err == nil {
@@ -32,7 +31,7 @@ func (k *Kafka) Reset(ctx context.Context) error {
 	return nil
 }
 
-// deleteAll asks for everything to be deleted, and is nil when there was nothing left to delete on any broker.
+// deleteAll deletes everything, and returns nil once nothing was left to delete on any broker.
 func deleteAll(ctx context.Context, client *kgo.Client) error {
 	admin := kadm.NewClient(client)
 	groups, err := admin.ListGroups(ctx)
@@ -59,8 +58,8 @@ func deleteAll(ctx context.Context, client *kgo.Client) error {
 	return errors.Join(errs...)
 }
 
-// listTopicsEverywhere lists the topics that any broker knows: each learns of a deletion in its own time, and a topic
-// made again too early would be confused with the old one.
+// listTopicsEverywhere lists the topics that any broker knows: brokers learn of a deletion at different times, and a
+// topic recreated too early would be confused with the old one.
 func listTopicsEverywhere(ctx context.Context, client *kgo.Client) ([]string, error) {
 	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
 	if err != nil {
@@ -82,8 +81,8 @@ func listTopicsEverywhere(ctx context.Context, client *kgo.Client) ([]string, er
 	return slices.Compact(names), nil
 }
 
-// WaitInSync returns once every partition has a leader and all its replicas in sync, on a cluster whose nodes all run:
-// what a test waits for between two failures, lest the second one takes the last good copy.
+// WaitInSync returns once every partition has a leader and all its replicas are in sync; all nodes must run. A test
+// calls it between two failures, so that the second one does not destroy the last good replica.
 func (k *Kafka) WaitInSync(ctx context.Context) error {
 	err := k.waitNodes(ctx, nil, func(id int, m *kmsg.MetadataResponse) error {
 		for _, t := range m.Topics {
@@ -102,7 +101,6 @@ func (k *Kafka) WaitInSync(ctx context.Context) error {
 	return nil
 }
 
-// waitComplete returns once every node knows all nodes.
 func (k *Kafka) waitComplete(ctx context.Context) error {
 	err := k.waitNodes(ctx, []kmsg.MetadataRequestTopic{}, func(id int, m *kmsg.MetadataResponse) error {
 		if len(m.Brokers) < len(k.nodes) {
@@ -116,7 +114,7 @@ func (k *Kafka) waitComplete(ctx context.Context) error {
 	return nil
 }
 
-// waitNodes waits until what each node, asked by itself, says of the topics is right.
+// waitNodes waits until check accepts what each node, asked individually, says about the topics.
 func (k *Kafka) waitNodes(
 	ctx context.Context, topics []kmsg.MetadataRequestTopic, check func(id int, m *kmsg.MetadataResponse) error,
 ) error {
@@ -137,7 +135,7 @@ func (k *Kafka) waitNodes(
 	})
 }
 
-// eventually tries until there is no error; the last one is returned when time is up.
+// eventually retries until there is no error; after the timeout it returns the last one.
 func eventually(ctx context.Context, within time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -150,7 +148,7 @@ func eventually(ctx context.Context, within time.Duration, try func(context.Cont
 			return nil
 		}
 		if ctx.Err() == nil {
-			last = err // not the mere echo of our own deadline
+			last = err // skip errors that the deadline itself caused
 		}
 		select {
 		case <-tick.C:

@@ -1,6 +1,4 @@
-// Package testrun has a test run what runs until its context ends, and look at it.
-//
-// In goes a Run method; out comes what stops it: the test's own end at the latest.
+// Package testrun lets a test run something until its context ends, and inspect its metrics.
 package testrun
 
 import (
@@ -19,8 +17,8 @@ import (
 	"kudos/integration/mysqlproxy"
 )
 
-// Start runs something until stop is called, which also happens at the end of the test. It has to end within
-// patience then, and without an error.
+// Start runs something until stop is called, at the latest at the end of the test. It must then return within patience
+// and without an error.
 func Start(t testing.TB, what string, patience time.Duration, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,7 +37,7 @@ func Start(t testing.TB, what string, patience time.Duration, run func(context.C
 	return stop
 }
 
-// Series are those of a metric that have all of these label values.
+// Series returns the series of a metric that have all of these label values.
 func Series(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (found []*dto.Metric) {
 	t.Helper()
 	families, err := from.Gather()
@@ -57,7 +55,7 @@ func Series(t testing.TB, from prometheus.Gatherer, name string, labels ...strin
 	})
 }
 
-// Metric is what counters, gauges, and how much histograms have seen, come to over those series.
+// Metric sums up those series: counters, gauges, and the sample counts of histograms.
 func Metric(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
 	t.Helper()
 	for _, m := range Series(t, from, name, labels...) {
@@ -66,7 +64,7 @@ func Metric(t testing.TB, from prometheus.Gatherer, name string, labels ...strin
 	return sum
 }
 
-// ProxyMySQL starts a proxy for as long as the test runs, and has the DSN go through it.
+// ProxyMySQL starts a proxy for the duration of the test, and changes the DSN to go through it.
 func ProxyMySQL(t testing.TB, dsn *string) *mysqlproxy.Proxy {
 	t.Helper()
 	config, err := mysql.ParseDSN(*dsn)

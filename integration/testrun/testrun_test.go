@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder is a test that notes what it is told.
+// recorder is a test that records its calls.
 type recorder struct {
 	testing.TB
 	errors   []string
@@ -48,7 +48,7 @@ func TestStart(t *testing.T) {
 			stop := Start(r, "the thing", c.patience, c.run)
 			stop()
 			require.Len(t, r.cleanups, 1)
-			r.cleanups[0]() // it has been stopped
+			r.cleanups[0]() // already stopped
 			if c.says == "" {
 				require.Empty(t, r.errors)
 				return

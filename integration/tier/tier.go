@@ -1,9 +1,9 @@
-// Package tier says which tests belong to which of the project's commands: `make check`, `make test`, `make verify`
-// and `make nightly`. Each tier runs everything that the tiers before it run.
+// Package tier assigns tests to the project's commands: `make check`, `make test`, `make verify` and `make nightly`.
+// Each tier also runs everything of the tiers before it.
 //
-// A test that needs neither real servers nor minutes says nothing and belongs to check. Every other test begins with
-// Test, Verify or Nightly. The environment variable KUDOS_TEST_TIER names the tier that runs; without it, as in a plain
-// `go test -run TestX ./pkg`, all tests but the nightly ones run.
+// A test that needs neither real servers nor minutes belongs to check, without a call. Every other test starts with a
+// call of Test, Verify or Nightly. The environment variable KUDOS_TEST_TIER selects the tier to run; without it, as in
+// a plain `go test -run TestX ./pkg`, all tests except the nightly ones run.
 package tier
 
 import (
@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// Variable is the environment variable that names the tier that runs.
+// Variable is the environment variable that selects the tier to run.
 const Variable = "KUDOS_TEST_TIER"
 
-// The values of Variable. Adds is verify without what test runs: CI runs test first.
+// The values of Variable. adds is verify without the tests of test, which CI runs before.
 const (
 	check   = "check"
 	test    = "test"
@@ -38,7 +38,7 @@ func Test(t testing.TB) {
 	skipUnless(t, test)
 }
 
-// Verify marks a test for `make verify`: what takes longer than a contributor should wait for.
+// Verify marks a test for `make verify`: one that takes longer than a contributor should have to wait.
 func Verify(t testing.TB) {
 	t.Helper()
 	skipUnless(t, verify)
@@ -50,7 +50,7 @@ func Nightly(t testing.TB) {
 	skipUnless(t, nightly)
 }
 
-// Size is how large a test is made that runs in `make check` or `make test` and, larger, in `make verify`.
+// Size selects the size of a test that runs in `make check` or `make test` and, larger, in `make verify`.
 func Size(inTest, inVerify int) int {
 	if running := current(); running == check || running == test {
 		return inTest
@@ -58,7 +58,7 @@ func Size(inTest, inVerify int) int {
 	return inVerify
 }
 
-// RealServers is an error where the running tier has no real servers, so that a test cannot use them unmarked.
+// RealServers returns an error if the running tier has no real servers, so that unmarked tests cannot use them.
 func RealServers() error {
 	if current() == check {
 		return fmt.Errorf("`make check` has no real servers: begin the test with tier.Test(t) or tier.Verify(t)")
@@ -73,7 +73,7 @@ func skipUnless(t testing.TB, tier string) {
 	}
 }
 
-// current is the tier that runs. A misspelled one must not pass for a run of everything.
+// current returns the tier that runs. A misspelled one panics, instead of running everything.
 func current() string {
 	switch name := os.Getenv(Variable); name {
 	case "", check, test, adds, verify, nightly:

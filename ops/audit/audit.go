@@ -1,20 +1,20 @@
-// Package audit compares MySQL with the stream while everything runs.
+// Package audit compares MySQL with the stream while all roles keep running.
 //
 //	MySQL, snapshots ────────► like_count, like_hourly ─┐
 //	                     └──► applied_offset            ├─► ledger (on disk, by post) ─► Report
 //	                              │ as of this position │
-//	like-updates ────────────► the last counts of each ─┤  plain
+//	like-updates ────────────► last counts per post ────┤  plain
 //	state table ─► pairs, recounted, minus later updates┘  deep
 //
-// The snapshot says up to which update MySQL has counted, so what the stream says is worked out as of the same update.
-// Plain, that is the counts in the last update of each post before it. Deep, it is what the pairs of the state table
-// come to (which is somewhat further) without what the updates since have changed: there nothing is taken on trust but
-// who likes what.
+// The snapshot includes the position up to which MySQL has counted, and the stream is evaluated as of the same update.
+// A plain audit takes the counts in the last update of each post before that position. A deep audit recounts the pairs
+// of the state table, which is somewhat ahead, and subtracts the updates since that position; it trusts nothing but the
+// users' reactions.
 //
-// Each shard has a snapshot of its own, which says so of its own partitions; what is in
-// one and belongs to another is a difference.
+// Each shard has its own snapshot, with the positions of its own partitions. A row in the wrong shard is reported as a
+// difference.
 //
-// Nothing is written but temporary files; memory does not grow with the number of posts.
+// An audit writes only temporary files. Its memory does not grow with the number of posts.
 package audit
 
 import (
@@ -38,14 +38,14 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Options of a comparison.
+// Options of an audit.
 type Options struct {
-	// Deep recounts from the state table, like_hourly included, instead of taking the counts that the updates carry.
+	// Deep recounts from the state table, including like_hourly, instead of using the counts in the updates.
 	Deep bool
-	// Limit is how many rows of each kind the report shows.
+	// Limit bounds the rows of each kind in the report.
 	Limit int
-	// TempDir is where temporary files go, some 40 bytes a post; in a deep comparison also the state of as many
-	// partitions as are read concurrently.
+	// TempDir is the directory for temporary files: some 40 bytes per post. A deep audit also stores the state of the
+	// partitions that are read concurrently.
 	TempDir string
 	// Parallel is how many partitions are read concurrently.
 	Parallel int
@@ -57,7 +57,7 @@ func DefaultOptions() Options {
 	return Options{Limit: 20, TempDir: os.TempDir(), Parallel: 4}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate reports every invalid option.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Limit < 0 {
@@ -69,7 +69,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Run compares MySQL with the stream and reports, without stopping or changing anything.
+// Run compares MySQL with the stream, without stopping or changing anything.
 func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (_ *Report, err error) {
 	c, err := Compare(ctx, o, kafka, db, log)
 	if err != nil {
@@ -79,10 +79,10 @@ func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, lo
 	return c.Report, nil
 }
 
-// Comparison is of MySQL, as of one snapshot of each shard, and the stream. Close removes its temporary files.
+// Comparison compares MySQL, as of one snapshot per shard, with the stream. Close removes its temporary files.
 type Comparison struct {
 	Report *Report
-	// Source is like-updates, as Kafka has it now.
+	// Source is like-updates, as it is in Kafka now.
 	Source sql.Source
 
 	opts          Options
@@ -93,28 +93,28 @@ type Comparison struct {
 	cl            *kgo.Client
 	topics        kafka.Topics
 	compactionLag time.Duration
-	layout        schema.Layout // of the state table, as it said at the beginning
-	layouts       uint32        // how many layouts there were before
+	layout        schema.Layout // of the state table, as read at the start
+	layouts       uint32        // number of earlier layouts
 	parts         []*part
 
 	mu sync.Mutex // guards Report while partitions are read concurrently
 }
 
-// part is one partition's share.
+// part is one partition.
 type part struct {
 	id      int32
-	applied sql.Position // MySQL's
-	// placed: applied is a position in this like-updates, so that there is something to compare with.
+	applied sql.Position // in MySQL
+	// placed means that applied is a valid position in this like-updates, so the partition can be compared.
 	placed bool
-	// progress is that of the state table, in a deep comparison; nil: it has none.
+	// progress is the progress record in the state table, in a deep audit; nil if there is none.
 	progress *schema.Progress
-	// layout is the one by which what the stream says was read.
+	// layout is the one in effect when the stream was read.
 	layout layout
-	// totals of MySQL's two tables; they are the same where nothing is wrong.
+	// totals of MySQL's two tables, which must be equal
 	posts, hours schema.Counts
 }
 
-// Compare compares, by options that are valid. ctx bounds all of it; each single wait is bounded, too.
+// Compare runs the comparison. The options must be valid. ctx bounds all of it; each single wait is bounded as well.
 func Compare(
 	ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger,
 ) (_ *Comparison, err error) {
@@ -172,7 +172,7 @@ func (c *Comparison) Close() (err error) {
 	return err
 }
 
-// lookUp asks Kafka which topics there are, and how soon like-updates may be compacted.
+// lookUp reads the topics and the compaction lag of like-updates.
 func (c *Comparison) lookUp(ctx context.Context) (err error) {
 	if c.topics, err = kafka.LookUpTopics(ctx, c.cl, schema.TopicState, schema.TopicUpdates); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (c *Comparison) lookUp(ctx context.Context) (err error) {
 	c.layout = schema.Layout{Partitions: t.Partitions}
 	if progress != nil {
 		c.layouts, c.layout = progress.Layouts, progress.Layout()
-		c.layout.Partitions = t.Partitions // if they differ, the partitions say so
+		c.layout.Partitions = t.Partitions // if they differ, it is reported per partition
 	}
 	configs, err := kafka.TopicConfigs(ctx, c.cl, schema.TopicUpdates)
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *Comparison) lookUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// readStream writes down what the stream says, partition by partition.
+// readStream writes what the stream says to the ledger, partition by partition.
 func (c *Comparison) readStream(ctx context.Context) error {
 	if c.opts.Deep {
 		phase := c.opts.Progress.Begin("reading the state table", "offsets", c.offsets(ctx, schema.TopicState, false))
@@ -229,7 +229,7 @@ func (c *Comparison) readStream(ctx context.Context) error {
 	})
 }
 
-// offsets is how many offsets there are to read of a topic, for a progress bar.
+// offsets is the number of offsets to read from a topic, for a progress bar.
 func (c *Comparison) offsets(ctx context.Context, topic string, fromApplied bool) (n int64) {
 	for _, p := range c.parts {
 		start, end, err := kafka.Bounds(ctx, c.cl, topic, p.id)
@@ -244,8 +244,9 @@ func (c *Comparison) offsets(ctx context.Context, topic string, fromApplied bool
 	return n
 }
 
-// finding keeps a partition from being compared, and is reported: it is no failure. A problem is that MySQL's position
-// and the log do not belong together. It is unknown what the log does not have any more, which is no difference.
+// finding excludes a partition from the comparison and is reported; it is not a failure of the audit. A problem means
+// that MySQL's position and the log do not match. An unknown means that the log no longer has the data, which is not a
+// difference.
 type finding struct {
 	text    string
 	unknown bool
@@ -256,7 +257,7 @@ func (f finding) Error() string { return f.text }
 func problemf(format string, args ...any) error { return finding{text: fmt.Sprintf(format, args...)} }
 func unknownf(format string, args ...any) error { return finding{fmt.Sprintf(format, args...), true} }
 
-// eachPart does something for the partitions, a few concurrently. After a finding the partition is not compared.
+// eachPart calls do for every partition, several concurrently. A finding excludes the partition from the comparison.
 func (c *Comparison) eachPart(ctx context.Context, do func(context.Context, *part) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.opts.Parallel)
@@ -281,7 +282,7 @@ func (c *Comparison) eachPart(ctx context.Context, do func(context.Context, *par
 	return g.Wait()
 }
 
-// problem reports something that is wrong, but not with a row.
+// problem reports a problem that does not concern a row.
 func (c *Comparison) problem(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

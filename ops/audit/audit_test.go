@@ -37,7 +37,7 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	for p := range int32(partitions) {
 		w.like(p, time.Now())
 		w.apply(p)
-		w.like(p, time.Now()) // not applied yet: no difference
+		w.like(p, time.Now()) // not applied yet, so not a difference
 	}
 	for _, deep := range []bool{false, true} {
 		r := w.requireEqual(deep)
@@ -64,13 +64,13 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	require.Contains(t, text(t, r), "2 differences")
 }
 
-// MySQL is behind: the counts at its position are those of the last update of each post before it, and compaction may
-// have taken that one for a later.
+// If MySQL is behind, the counts at its position are in each post's last update before it. Compaction may have removed
+// that one in favor of a later one.
 func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 	t.Parallel()
 	const lag = 7 * 24 * time.Hour
 	for name, c := range map[string]struct {
-		age    time.Duration // of what MySQL has not applied
+		age    time.Duration // of the updates that MySQL has not applied
 		behind bool
 		known  bool
 	}{
@@ -84,7 +84,7 @@ func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 			w.like(0, time.Now().Add(-c.age))
 			w.apply(0)
 			w.like(0, time.Now().Add(-c.age))
-			w.like(0, time.Now()) // how old the first is that MySQL has not, counts
+			w.like(0, time.Now()) // the age of the first one that MySQL has not applied counts
 			if !c.behind {
 				w.apply(0)
 			}
@@ -98,12 +98,12 @@ func TestCountsThatMayBeCompactedAreUnknown(t *testing.T) {
 				require.Contains(t, text(t, r), "no difference as far as can be known")
 				require.Contains(t, text(t, r), "next: `kudos audit --deep`")
 			}
-			w.requireEqual(true) // the state table has the counts
+			w.requireEqual(true) // a deep audit uses the state table
 		})
 	}
 }
 
-// A shorter min.compaction.lag.ms holds as it is set on the topic.
+// A lower min.compaction.lag.ms on the topic is respected.
 func TestTheTopicSaysWhenItIsCompacted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -122,12 +122,12 @@ func TestUpdatesThatWereDeletedAreUnknown(t *testing.T) {
 	require.NoError(t, w.Broker.DeleteRecords(schema.TopicUpdates, 0, 2))
 	w.requireUnknown("like-updates/0 begins at offset 2")
 	require.True(t, w.audit(true).Equal)
-	// What is before MySQL's position is not asked for.
+	// Records before MySQL's position are not needed.
 	require.NoError(t, w.Broker.DeleteRecords(schema.TopicUpdates, 0, w.parts[0].applied.NextOffset))
 	w.requireEqual(true)
 }
 
-// A position that does not fit its log is a difference, and not a count that is unknown.
+// A position that does not fit its log is a difference, not an unknown.
 func TestPositionsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	const otherID = "the counts in MySQL come from topic id 000000000000000000000000000000aa"
@@ -160,7 +160,7 @@ func TestPositionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// A deep audit takes nothing of the state table on trust but the pairs.
+// A deep audit trusts only the pairs of the state table.
 func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -182,7 +182,7 @@ func TestDeepAuditRecountsTheStateTable(t *testing.T) {
 	require.Equal(t, []int32{1}, compared(r))
 }
 
-// What stands in the way of a comparison is an error, or a difference of its own.
+// Whatever prevents a comparison is an error or a difference.
 func TestRowsThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -195,7 +195,7 @@ func TestRowsThatNobodyKnows(t *testing.T) {
 	require.ErrorContains(t, err, "like_hourly")
 }
 
-// A snapshot that is taken again forgets the one before.
+// A retried snapshot discards the previous one.
 func TestSnapshotsAreTakenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -214,7 +214,7 @@ func TestSnapshotsAreTakenAgain(t *testing.T) {
 	require.Zero(t, rows())
 }
 
-// TestProgressIsOfAllThatIsRead: what is told of the work comes to what there is.
+// TestProgressIsOfAllThatIsRead checks that the reported progress adds up to the total.
 func TestProgressIsOfAllThatIsRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -234,7 +234,7 @@ func TestProgressIsOfAllThatIsRead(t *testing.T) {
 	require.Zero(t, c.offsets(t.Context(), schema.TopicState, false), "nobody knows")
 }
 
-// A table that was repartitioned is compared as it is by now.
+// A repartitioned table is compared by its current layout.
 func TestAuditOfALaterLayout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,13 +247,13 @@ func TestAuditOfALaterLayout(t *testing.T) {
 	w.requireEqual(true)
 }
 
-// A post that changed in very many minutes has several records in a transaction, each with the counts after them all.
-// MySQL may stand between them.
+// A post that changes in very many minutes has several records in one transaction, each with the counts after all of
+// them. MySQL's position may be between them.
 func TestMySQLStandsBetweenTheRecordsOfAPost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		sources [3]int64 // of the records
-		likes   int64    // of MySQL
+		sources [3]int64 // source offsets of the records
+		likes   int64    // in MySQL
 	}{
 		"of one transaction":       {[3]int64{1, 1, 1}, 1},
 		"the third is of another":  {[3]int64{1, 1, 2}, 2},
@@ -297,7 +297,7 @@ func TestUpdatesThatEndWithinATransaction(t *testing.T) {
 	require.Equal(t, []string{says}, w.audit(false).Problems)
 }
 
-// What the state table counts as published and like-updates does not have is a difference, once it had time to come.
+// Updates that the state table counts as published but like-updates does not have are a difference, after a timeout.
 func TestUpdatesThatNeverCome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -316,7 +316,7 @@ func TestUpdatesThatNeverCome(t *testing.T) {
 	require.ErrorContains(t, err, "like-updates/0 has no update with seq 4, which the state table counts as published")
 }
 
-// TestLocate finds each update, also one that can be read only later.
+// TestLocate finds every update, even one that becomes readable later.
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -336,7 +336,7 @@ func TestLocate(t *testing.T) {
 	requireAt(8)
 }
 
-// TestReadWaitsForTheTable to come to what MySQL has applied.
+// TestReadWaitsForTheTable checks that Read waits until the table covers what MySQL has applied.
 func TestReadWaitsForTheTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

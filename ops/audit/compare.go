@@ -8,7 +8,6 @@ import (
 	"kudos/sql"
 )
 
-// compare goes through the ledger, and reports what differs.
 func (c *Comparison) compare(context.Context) error {
 	c.checkLayouts()
 	if err := c.comparePosts(); err != nil {
@@ -25,7 +24,7 @@ func (c *Comparison) comparePosts() error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		post, shard := decodeCount(suffix)
 		homes := c.layout.Homes(post)
-		var p *part // the first of those at the shard that the post is in
+		var p *part // the first partition in that shard that owns the post
 		for _, home := range homes {
 			if c.shardOf(home) != shard {
 				continue
@@ -37,7 +36,7 @@ func (c *Comparison) comparePosts() error {
 				p = c.parts[home]
 			}
 		}
-		if p == nil { // it has moved away from here, or never belonged here, which is reported otherwise
+		if p == nil { // the post has moved out of this shard, or never belonged here, which is reported separately
 			p = c.parts[homes[0]]
 			if !c.allPlaced(shard) {
 				return nil
@@ -67,18 +66,18 @@ func (c *Comparison) compareHours() error {
 	}, mysqlHour, streamHour, laterHour)
 }
 
-// pairOf is of what MySQL has, what the stream says, and what of that MySQL has not applied yet.
+// pairOf takes MySQL's counts, the stream's, and the part of the stream's that MySQL has not applied yet.
 func pairOf(sums []schema.Counts) (pair Pair, differ bool) {
 	have, want := sums[0], sums[1].Minus(sums[2])
 	return Pair{CountsReport(have), CountsReport(want)}, have != want || negative(have)
 }
 
-// negative: no count can be, whatever the stream says.
+// negative counts are always wrong, whatever the stream says.
 func negative(c schema.Counts) bool { return c.Likes < 0 || c.Dislikes < 0 }
 
-// compareTotals is what can be said of like_hourly without the state table: each reaction that counts for a post counts
-// in some hour. That holds in each partition; but where a post is in several, or reactions have moved, what was counted
-// in one may be taken back in another one's rows, though of the same database.
+// compareTotals checks what can be known about like_hourly without the state table: every reaction counted for a post
+// is also counted in some hour. That holds per partition, unless a post is in several partitions or reactions have
+// moved: then a reaction counted in rows of one partition may be subtracted in rows of another, in the same database.
 func (c *Comparison) compareTotals() {
 	const differ = "like_hourly comes to %s in all, like_count to %s (likes / dislikes); " +
 		"`kudos audit --deep` names the rows"
@@ -103,20 +102,19 @@ func (c *Comparison) compareTotals() {
 	}
 }
 
-// shardOf is the shard that counts a partition.
 func (c *Comparison) shardOf(partition int32) int32 { return c.db.Of(partition).Shard().Index }
 
-// allPlaced tells whether there is something to compare with for all partitions of a shard.
+// allPlaced reports whether all partitions of a shard can be compared.
 func (c *Comparison) allPlaced(shard int32) bool {
 	return !slices.ContainsFunc(c.parts, func(p *part) bool { return c.shardOf(p.id) == shard && !p.placed })
 }
 
-// cellOf is where like-count adds what happened in this minute.
+// cellOf is where like-count adds the deltas of a minute and region.
 func (c *Comparison) cellOf(partition int32, minute int64, region schema.Region) cell {
 	return cell{c.hoursOf(partition), minute / 60 * 3600, region}
 }
 
-// hoursOf is under which partition a partition's hours are compared: see cell.
+// hoursOf is the partition under which the hours of a partition are compared; see cell.
 func (c *Comparison) hoursOf(partition int32) int32 {
 	if c.layouts == 0 {
 		return partition
@@ -124,11 +122,10 @@ func (c *Comparison) hoursOf(partition int32) int32 {
 	return c.shardOf(partition)
 }
 
-// State is the progress record of a partition's state table, after a deep comparison; nil: it has none.
+// State is the progress record of a partition in the state table, after a deep comparison; nil if there is none.
 func (c *Comparison) State(partition int32) *schema.Progress { return c.parts[partition].progress }
 
-// EachCount calls each with what the state table came to, post by post in their order, and the shard that this belongs
-// to; posts without any reaction are left out.
+// EachCount calls each with the recounted state of every post with a reaction, in order of post and shard.
 func (c *Comparison) EachCount(each func(shard int32, d sql.CountDelta) error) error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		post, shard := decodeCount(suffix)
@@ -136,7 +133,7 @@ func (c *Comparison) EachCount(each func(shard int32, d sql.CountDelta) error) e
 	}, streamCount)
 }
 
-// EachHour calls each with what the state table came to, partition by partition, hour by hour.
+// EachHour calls each with the recounted hours, by partition and hour.
 func (c *Comparison) EachHour(each func(partition int32, h sql.HourDelta) error) error {
 	return c.ledger.walk(func(suffix []byte, sums []schema.Counts) error {
 		at := decodeCell(suffix)

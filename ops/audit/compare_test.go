@@ -13,10 +13,10 @@ import (
 	"kudos/sql"
 )
 
-// newComparison has all partitions compared, and nothing laid down yet.
+// newComparison has all partitions placed and an empty ledger.
 func newComparison(t *testing.T) *Comparison {
 	o := sql.DefaultOptions()
-	o.DSN = "user@tcp(127.0.0.1:1)/none" // nobody asks it
+	o.DSN = "user@tcp(127.0.0.1:1)/none" // never contacted
 	db, err := sql.Open(o, devtest.Log())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -33,13 +33,13 @@ func newComparison(t *testing.T) *Comparison {
 	return c
 }
 
-// side is what one side says of something, if it does.
+// side is the counts that one side has of something; empty if none.
 type side []schema.Counts
 
 func says(likes, dislikes int64) side { return side{{Likes: likes, Dislikes: dislikes}} }
 
-// comparisons are what MySQL has, what the stream says, what of it MySQL has not applied
-// yet, and whether that is a difference.
+// comparisons are MySQL's counts, the stream's, the part of these that MySQL has not applied yet, and whether this is a
+// difference.
 var comparisons = []struct {
 	name                 string
 	mysql, stream, later side
@@ -101,7 +101,7 @@ func TestCompare(t *testing.T) {
 					require.NoError(t, page.flush())
 					require.NoError(t, c.compare(t.Context()))
 					want := newReport(true)
-					if placed { // or else its position is not in this log
+					if placed { // otherwise its position is not in this log
 						sum := func(s side) schema.Counts { return slices.Concat(s, side{{}})[0] }
 						have, stream := sum(test.mysql), sum(test.stream).Minus(sum(test.later))
 						pair := Pair{CountsReport(have), CountsReport(stream)}
@@ -114,7 +114,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Without the state table, like_hourly is held against like_count by its totals.
+// Without the state table, only the totals of like_hourly and like_count are compared.
 func TestCompareTotals(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -137,7 +137,7 @@ func TestCompareTotals(t *testing.T) {
 	}
 }
 
-// A ledger walks through all that any side has, in order, and adds up what was added.
+// A ledger returns everything that any side has, in order, with the sums added up.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	c := newComparison(t)
@@ -146,7 +146,7 @@ func TestLedger(t *testing.T) {
 	for _, post := range []uint64{5, 1 << 40, 2} {
 		require.NoError(t, page.set(mysqlCount, appendCount(nil, post, 0), 0, schema.Counts{Likes: int64(post)}))
 	}
-	for i := range int32(4) { // two of them in one partition
+	for i := range int32(4) { // two in each partition
 		require.NoError(t, page.add(streamCount, appendCount(nil, 5, 0), i/2, schema.Counts{Likes: 2, Dislikes: -1}))
 		require.NoError(t, page.flush())
 	}

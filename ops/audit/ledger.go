@@ -15,37 +15,37 @@ import (
 	"kudos/schema"
 )
 
-// ledger holds what MySQL has and what the stream says, side by side: on disk, in the order of posts, so that memory
-// does not grow with their number. All of it is sums of likes and dislikes. A key is what they are of (a suffix), the
-// partition that they were found in, and whose they are.
+// ledger stores MySQL's counts next to the stream's. It is on disk and sorted by post, so that memory does not grow
+// with the number of posts. Its values are sums of likes and dislikes. A key is a kind, a suffix (what the sum is of),
+// and the partition in which it was found.
 type ledger struct {
 	db    *pebble.DB
 	cache *pebble.Cache
-	// torn are the partitions of which not all was read: what the stream says of them is left out.
+	// torn are the partitions that were read only in part; walk ignores what the stream says about them.
 	torn sync.Map
 }
 
-// kind is of what a sum is (the first byte of its key, before the suffix), and whose (the last one).
+// kind is the table of a sum (the first byte of its key), and the side it is from (the last byte).
 type kind struct{ table, side byte }
 
 var (
-	mysqlCount = kind{'c', 'm'} // what like_count holds
-	mysqlHour  = kind{'h', 'm'} // what like_hourly holds
-	// What the stream says; in a deep audit the state table, from which the updates that MySQL has not applied yet
-	// are to be subtracted.
+	mysqlCount = kind{'c', 'm'} // from like_count
+	mysqlHour  = kind{'h', 'm'} // from like_hourly
+	// From the stream. In a deep audit: from the state table, and the updates that MySQL has not applied yet, to be
+	// subtracted.
 	streamCount = kind{'c', 's'}
 	streamHour  = kind{'h', 's'}
 	laterCount  = kind{'c', 'l'}
 	laterHour   = kind{'h', 'l'}
 )
 
-const ledgerCache, ledgerMemtable = 64 << 20, 32 << 20 // bytes
+const ledgerCache, ledgerMemtable = 64 << 20, 32 << 20 // in bytes
 
 func openLedger(dir string) (*ledger, error) {
 	cache := pebble.NewCache(ledgerCache)
 	db, err := pebble.Open(dir, &pebble.Options{
 		Cache:                       cache,
-		DisableWAL:                  true, // it goes with the process
+		DisableWAL:                  true, // a crash may lose it
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                ledgerMemtable,
 		MemTableStopWritesThreshold: 4,
@@ -65,7 +65,6 @@ func (l *ledger) close() error {
 	return err
 }
 
-// clear removes everything.
 func (l *ledger) clear() error {
 	if err := l.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.NoSync); err != nil {
 		return fmt.Errorf("writing temporary files: %w", err)
@@ -73,20 +72,20 @@ func (l *ledger) clear() error {
 	return nil
 }
 
-// page collects writes to the ledger; one goroutine uses it.
+// page buffers writes to the ledger. It is not safe for concurrent use.
 type page struct {
 	b    *pebble.Batch
 	adds map[string]schema.Counts // by key
 	key  []byte
 }
 
-const pageBytes, pageAdds = 1 << 20, 100_000 // how much a page collects before it is written
+const pageBytes, pageAdds = 1 << 20, 100_000 // limits of the buffer
 
 func (l *ledger) newPage() *page {
 	return &page{b: l.db.NewBatch(), adds: map[string]schema.Counts{}}
 }
 
-// set replaces a sum.
+// set sets a sum.
 func (p *page) set(k kind, suffix []byte, partition int32, c schema.Counts) error {
 	if err := p.b.Set(p.keyOf(k, suffix, partition), appendSum(nil, c), nil); err != nil {
 		return fmt.Errorf("writing temporary files: %w", err)
@@ -116,7 +115,6 @@ func (p *page) keyOf(k kind, suffix []byte, partition int32) []byte {
 	return p.key
 }
 
-// flush writes what was collected.
 func (p *page) flush() error {
 	for key, c := range p.adds {
 		if err := p.b.Merge([]byte(key), appendSum(nil, c), nil); err != nil {
@@ -133,8 +131,9 @@ func (p *page) flush() error {
 
 func (p *page) close() { _ = p.b.Close() }
 
-// walk calls each for every suffix that MySQL has, or the stream has a sum of, in order, with the sums of kinds of one
-// table over all partitions; zero where a kind has none. suffix is valid during the call only.
+// walk calls each for every suffix, in order, with the sums of the given kinds of one table over all partitions, zero
+// where there is none. It skips suffixes that MySQL does not have and whose other sums are zero. suffix is valid during
+// the call only.
 func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kinds ...kind) (err error) {
 	table := kinds[0].table
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
@@ -177,8 +176,8 @@ func (l *ledger) walk(each func(suffix []byte, sums []schema.Counts) error, kind
 	return nil
 }
 
-// appendCount appends the suffix of a post's counts at a shard: a post that is in several partitions has a row in each
-// shard that has one of them.
+// appendCount appends the suffix of a post's counts in a shard: a post in several partitions has a row in each of their
+// shards.
 func appendCount(b []byte, post uint64, shard int32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, post), uint32(shard))
 }
@@ -187,12 +186,12 @@ func decodeCount(b []byte) (post uint64, shard int32) {
 	return binary.BigEndian.Uint64(b), int32(binary.BigEndian.Uint32(b[8:]))
 }
 
-// cell is a row of like_hourly. Once reactions have moved, it is all rows of the hour and region in a database, and
-// Partition the first that the database has: what was counted in one partition stays in its row, and is taken back in
-// another one's.
+// cell is a row of like_hourly. Once reactions have moved, it is all rows of an hour and region in a database, and
+// Partition is the database's first partition: a reaction counted in the row of one partition is subtracted in the row
+// of another.
 type cell struct {
 	Partition int32
-	Unix      int64 // of the hour's beginning
+	Unix      int64 // start of the hour
 	Region    schema.Region
 }
 
@@ -202,7 +201,7 @@ const cellSize = 4 + 8 + len(schema.Region{})
 
 func appendCell(b []byte, c cell) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(c.Partition))
-	b = binary.BigEndian.AppendUint64(b, uint64(c.Unix)^1<<63) // negative ones first
+	b = binary.BigEndian.AppendUint64(b, uint64(c.Unix)^1<<63) // sorts negative values first
 	return append(b, c.Region[:]...)
 }
 
@@ -225,7 +224,7 @@ func decodeSum(b []byte) schema.Counts {
 	return schema.Counts{Likes: int64(binary.BigEndian.Uint64(b)), Dislikes: int64(binary.BigEndian.Uint64(b[8:]))}
 }
 
-// sum is Pebble's merge of two values: addition.
+// sum is the Pebble merge operator: addition.
 type sum struct{ c schema.Counts }
 
 func newSum(_, value []byte) (pebble.ValueMerger, error) {
@@ -245,11 +244,11 @@ func (s *sum) MergeOlder(value []byte) error { return s.MergeNewer(value) }
 
 func (s *sum) Finish(bool) ([]byte, io.Closer, error) { return appendSum(nil, s.c), nil, nil }
 
-// silent drops what Pebble says of its daily work; what fails comes back as an error.
+// silent drops Pebble's log; failures are returned as errors.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
 func (silent) Errorf(string, ...any) {}
 func (silent) Fatalf(format string, args ...any) {
-	panic("temporary files: " + fmt.Sprintf(format, args...)) // Pebble cannot go on
+	panic("temporary files: " + fmt.Sprintf(format, args...)) // Pebble cannot continue
 }

@@ -17,8 +17,8 @@ const (
 	snapshotBackoff = 200 * time.Millisecond
 )
 
-// copyMySQL writes down what MySQL holds, of each shard as of one moment. Its snapshot is held for as long as the
-// copying takes, and no longer.
+// copyMySQL copies MySQL's rows to the ledger, from one snapshot per shard. Each snapshot is held only while it is
+// copied.
 func (c *Comparison) copyMySQL(ctx context.Context) error {
 	backoff := retry.WithMaxRetries(snapshotRetries, retry.NewExponential(snapshotBackoff))
 	return retry.Do(ctx, backoff, func(ctx context.Context) error {
@@ -30,7 +30,7 @@ func (c *Comparison) copyMySQL(ctx context.Context) error {
 	})
 }
 
-// copySnapshots forgets what an earlier try has copied.
+// copySnapshots first discards what an earlier try has copied.
 func (c *Comparison) copySnapshots(ctx context.Context) error {
 	if err := c.ledger.clear(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *Comparison) copyCount(page *page, store *sql.Store, row sql.PostCount) 
 	c.Report.Strays.Compared++
 	at := slices.IndexFunc(homes, store.Shard().Has)
 	if at < 0 {
-		if counts != (schema.Counts{}) { // or else it has moved away from here
+		if counts != (schema.Counts{}) { // zeros remain when the post has moved out of this shard
 			c.stray(store, "like_count", fmt.Sprintf("post %d", row.PostID), homes[0], counts)
 		}
 		return nil
@@ -109,11 +109,11 @@ func (c *Comparison) copyHour(page *page, store *sql.Store, row sql.HourCount) e
 	p := c.parts[row.Partition]
 	p.hours = p.hours.Plus(counts)
 	at := cell{Partition: c.hoursOf(row.Partition), Unix: row.Hour.Unix()}
-	copy(at.Region[:], row.Region) // VARCHAR(6)
+	copy(at.Region[:], row.Region) // a VARCHAR(6)
 	return page.add(mysqlHour, appendCell(nil, at), p.id, counts)
 }
 
-// stray reports a row of a partition that another shard has.
+// stray reports a row of a partition that belongs to another shard.
 func (c *Comparison) stray(store *sql.Store, table, row string, partition int32, counts schema.Counts) {
 	c.Report.Strays.found(StrayRow{
 		Table: table, Row: row, Partition: partition,
@@ -121,7 +121,7 @@ func (c *Comparison) stray(store *sql.Store, table, row string, partition int32,
 	}, c.opts.Limit)
 }
 
-// place finds the position of each partition of a shard. counted: it holds counts.
+// place sets the position of each partition of a shard. counted says whether the shard has any counts.
 func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted bool) {
 	has := map[int32]bool{}
 	for _, row := range rows {
@@ -151,7 +151,7 @@ func (c *Comparison) place(store *sql.Store, rows []sql.StoredPosition, counted 
 	for _, p := range c.parts {
 		switch {
 		case has[p.id], !store.Shard().Has(p.id):
-		case len(has) == 0 && !counted: // nothing was ever applied: that is the start
+		case len(has) == 0 && !counted: // nothing was ever applied, so this is the start
 			p.placed = true
 		default:
 			c.problem("applied_offset has no row for partition %d, though MySQL has counted: "+

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Report is what an audit found.
+// Report is the result of an audit.
 type Report struct {
-	// Equal: everything that was compared is the same, and nothing else is wrong.
+	// Equal means that everything compared is the same and nothing else is wrong.
 	Equal bool `json:"equal"`
-	// Deep: the counts were recounted from the state table.
+	// Deep means that the counts were recounted from the state table.
 	Deep       bool              `json:"deep"`
 	Partitions []PartitionReport `json:"partitions"`
 	Posts      Section[PostRow]  `json:"posts"`
 	Hours      Section[HourRow]  `json:"hours"`
-	// State is about the state table itself: posts whose record of the counts is not what their pairs come to.
+	// State is about the state table itself: posts whose stored counts differ from the sum of their pairs.
 	State Section[StateRow] `json:"state"`
-	// Strays are rows in another shard than that of their partition. Nothing adds to them, and nobody should read them.
+	// Strays are rows of a partition that belongs to another shard. Nothing updates them, and nobody should read them.
 	Strays Section[StrayRow] `json:"strays"`
-	// Problems are differences that are not of a row.
+	// Problems are differences that do not concern a row.
 	Problems []string `json:"problems"`
-	// Unknown is what could not be compared, and why.
+	// Unknown lists what could not be compared, and why.
 	Unknown []string `json:"unknown"`
 	Seconds float64  `json:"seconds"`
 }
 
-// newReport has empty lists where JSON would otherwise have null.
+// newReport sets empty lists, which would otherwise be null in JSON.
 func newReport(deep bool) *Report {
 	return &Report{
 		Deep: deep, Partitions: []PartitionReport{}, Problems: []string{}, Unknown: []string{},
@@ -37,35 +37,35 @@ func newReport(deep bool) *Report {
 	}
 }
 
-// Section is one kind of rows: how many there are, how many differ, and the first of those.
+// Section is one kind of rows: how many were compared, how many differ, and the first of those.
 type Section[R any] struct {
 	Compared  int64 `json:"compared"`
 	Different int64 `json:"different"`
 	Rows      []R   `json:"rows"`
 }
 
-// PartitionReport says as of when a partition was compared.
+// PartitionReport says as of which position a partition was compared.
 type PartitionReport struct {
 	Partition int32 `json:"partition"`
-	// Shard has its counts.
+	// Shard is the shard with its counts.
 	Shard int32 `json:"shard"`
-	// Compared is false where a problem or an unknown stood in the way.
+	// Compared is false if a problem or an unknown prevented the comparison.
 	Compared bool `json:"compared"`
 	// NextOffset and NextSeq are MySQL's position in like-updates.
 	NextOffset int64  `json:"next_offset"`
 	NextSeq    uint64 `json:"next_seq"`
-	// StateSeq is where the state table stood, in a deep audit.
+	// StateSeq is the next sequence number of the state table, in a deep audit.
 	StateSeq uint64 `json:"state_seq,omitempty"`
 }
 
-// PostRow is a post whose counts differ, or are negative.
+// PostRow is a post whose counts differ or are negative.
 type PostRow struct {
 	PostID    uint64 `json:"post_id,string"`
 	Partition int32  `json:"partition"`
 	Pair
 }
 
-// HourRow is a row of like_hourly that differs, or is negative.
+// HourRow is a row of like_hourly that differs or is negative.
 type HourRow struct {
 	Hour      time.Time `json:"hour"`
 	Region    string    `json:"region"`
@@ -73,7 +73,7 @@ type HourRow struct {
 	Pair
 }
 
-// StateRow is a post whose record in the state table is not what its pairs come to.
+// StateRow is a post whose counts in the state table differ from the sum of its pairs.
 type StateRow struct {
 	PostID    uint64       `json:"post_id,string"`
 	Partition int32        `json:"partition"`
@@ -81,10 +81,10 @@ type StateRow struct {
 	Pairs     CountsReport `json:"pairs"`
 }
 
-// StrayRow is a row that belongs to another shard.
+// StrayRow is a row of a partition that belongs to another shard.
 type StrayRow struct {
 	Table string `json:"table"`
-	// Row says which: its post, or its hour and region.
+	// Row identifies the row: its post, or its hour and region.
 	Row       string       `json:"row"`
 	Partition int32        `json:"partition"`
 	Shard     int32        `json:"shard"`
@@ -92,13 +92,13 @@ type StrayRow struct {
 	MySQL     CountsReport `json:"mysql"`
 }
 
-// Pair is two counts that should be the same.
+// Pair is two counts that should be equal.
 type Pair struct {
 	MySQL  CountsReport `json:"mysql"`
 	Stream CountsReport `json:"stream"`
 }
 
-// CountsReport is schema.Counts for readers of JSON.
+// CountsReport is schema.Counts in JSON.
 type CountsReport struct {
 	Likes    int64 `json:"likes"`
 	Dislikes int64 `json:"dislikes"`
@@ -106,7 +106,7 @@ type CountsReport struct {
 
 func (c CountsReport) String() string { return fmt.Sprintf("%d / %d", c.Likes, c.Dislikes) }
 
-// difference is how far MySQL is off, as it would be told to a person.
+// difference describes how far MySQL is off.
 func (p Pair) difference() string {
 	off := fmt.Sprintf("%+d / %+d", p.MySQL.Likes-p.Stream.Likes, p.MySQL.Dislikes-p.Stream.Dislikes)
 	if p.MySQL.Likes < 0 || p.MySQL.Dislikes < 0 || p.Stream.Likes < 0 || p.Stream.Dislikes < 0 {
@@ -115,7 +115,7 @@ func (p Pair) difference() string {
 	return off
 }
 
-// found adds a row that differs; limit bounds what is kept.
+// found adds a row that differs; limit bounds the rows kept.
 func (s *Section[R]) found(row R, limit int) {
 	s.Different++
 	if len(s.Rows) < limit {
@@ -123,7 +123,7 @@ func (s *Section[R]) found(row R, limit int) {
 	}
 }
 
-// writeText prints a table of the rows that differ; title says how many, columns are separated by tabs.
+// writeText prints a table of the rows that differ. title has their number; columns are separated by tabs.
 func (s *Section[R]) writeText(t io.Writer, title, columns string, cells func(R) []any) {
 	if s.Different == 0 {
 		return
@@ -138,12 +138,12 @@ func (s *Section[R]) writeText(t io.Writer, title, columns string, cells func(R)
 	}
 }
 
-// Differences is how many were found in all.
+// Differences is the total number of differences.
 func (r *Report) Differences() int64 {
 	return r.Posts.Different + r.Hours.Different + r.State.Different + r.Strays.Different + int64(len(r.Problems))
 }
 
-// WriteText prints the report for a person, and what to do next.
+// WriteText prints the report as text, and what to do next.
 func (r *Report) WriteText(w io.Writer) error {
 	err := r.WriteFindings(w)
 	if next := r.next(); err == nil && next != "" {
@@ -154,7 +154,7 @@ func (r *Report) WriteText(w io.Writer) error {
 
 const hourFormat = "2006-01-02 15:04"
 
-// WriteFindings prints the report alone.
+// WriteFindings prints the report without what to do next.
 func (r *Report) WriteFindings(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	r.Posts.writeText(t, fmt.Sprintf("%d of %d posts differ", r.Posts.Different, r.Posts.Compared),
@@ -211,7 +211,7 @@ func (r *Report) summary() string {
 	return fmt.Sprintf("%d differences: %s compared in %s", r.Differences(), what, took)
 }
 
-// next is what a person should do next.
+// next is the next step for an operator.
 func (r *Report) next() string {
 	switch {
 	case r.State.Different > 0:

@@ -23,7 +23,7 @@ import (
 // Table is a temporary copy of one partition of the state table.
 type Table struct {
 	*store.Store
-	// Progress is the partition's progress record; nil: it has none.
+	// Progress is the partition's progress record, or nil.
 	Progress *schema.Progress
 
 	partition int32
@@ -32,11 +32,11 @@ type Table struct {
 }
 
 const (
-	tableCacheBytes  = 8 << 20  // block cache of a temporary copy: it is read once, in order
-	tableBufferBytes = 16 << 20 // of a copy are held in memory before they go to disk
+	tableCacheBytes  = 8 << 20  // block cache of a copy, which is read once and in order
+	tableBufferBytes = 16 << 20 // write buffer of a copy
 )
 
-// NewTable makes an empty copy below dir. Close removes it.
+// NewTable creates an empty copy in a directory below dir. Close removes it.
 func NewTable(dir string, partition int32, log *slog.Logger) (*Table, error) {
 	t := &Table{partition: partition}
 	var err error
@@ -63,13 +63,13 @@ func (t *Table) Close() error {
 	return errors.Join(err, os.RemoveAll(t.dir))
 }
 
-// visibleTimeout is how long a transaction may be seen in one topic and not yet in the other: its markers come to each
-// in their own time. Tests of what never comes have less.
+// visibleTimeout bounds how long a transaction may be visible in one topic but not yet in the other: each topic gets
+// its markers in its own time. Tests of markers that never come use a shorter timeout.
 var visibleTimeout = 30 * time.Second
 
-// Read copies the log up to a fetch that ends at its own last stable offset: whatever compaction has taken has a newer
-// record before that. It reads on until the table covers at least the updates below seq (what MySQL has applied is in
-// it, but may be seen later); if it does not come to that in time, Progress tells where it stands. read is told of the
+// Read copies the log until a fetch ends at its last stable offset: records removed by compaction have a newer record
+// before that. It continues until the table covers the updates below seq; MySQL has applied those, but they may become
+// visible here later. If that takes too long, Progress shows how far the table got. It calls read with the number of
 // offsets read.
 func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(offsets int64)) error {
 	next, _, err := kafka.Bounds(ctx, cl, schema.TopicState, t.partition)
@@ -102,17 +102,17 @@ func (t *Table) Read(ctx context.Context, cl *kgo.Client, seq uint64, read func(
 	})
 }
 
-// Post is what the state table says of a post: its own record of the counts, and what its pairs come to. They are the
-// same unless something is wrong.
+// Post is what the state table has of a post: the stored counts, and the sum of its pairs. They are equal unless
+// something is wrong.
 type Post struct {
 	ID              uint64
 	Stored, Counted schema.Counts
 }
 
-// EachPost goes through the table in the order of posts: pair is called for each pair of a post that has a reaction,
-// and then post. pair may be nil.
+// EachPost scans the table in post order. For each post it calls pair for each pair with a reaction, and then post.
+// pair may be nil.
 func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func(Post) error) error {
-	var now Post // its id is zero: none yet
+	var now Post // the current post; id 0 means none yet
 	turn := func(id uint64) error {
 		before := now
 		if id == before.ID {
@@ -136,7 +136,7 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 		}
 		id, user, ok := schema.ParsePairKey(key)
 		if !ok {
-			return true, nil // the program's own
+			return true, nil // a record of the program itself
 		}
 		var p schema.Pair
 		if err := schema.DecodePair(value, &p); err != nil {
@@ -157,7 +157,7 @@ func (t *Table) EachPost(pair func(post uint64, p *schema.Pair) error, post func
 	return turn(0)
 }
 
-// One is what a single pair with this reaction counts.
+// One is the counts of a single pair with this reaction.
 func One(r schema.Reaction) schema.Counts {
 	switch r {
 	case schema.Liked:
@@ -168,7 +168,7 @@ func One(r schema.Reaction) schema.Counts {
 	return schema.Counts{}
 }
 
-// Cells are what pairs come to, by the minutes and regions that they count in.
+// Cells are counts of pairs by the minute and region in which they count.
 type Cells map[minuteRegion]schema.Counts
 
 type minuteRegion struct {
@@ -176,7 +176,7 @@ type minuteRegion struct {
 	region schema.Region
 }
 
-// Add counts one pair more.
+// Add adds one pair.
 func (c Cells) Add(p *schema.Pair) {
 	if one := One(p.Reaction); one != (schema.Counts{}) {
 		at := minuteRegion{schema.MinuteOf(p.SinceMs), p.Region}
@@ -184,7 +184,7 @@ func (c Cells) Add(p *schema.Pair) {
 	}
 }
 
-// Sum is what all cells come to.
+// Sum is the sum of all cells.
 func (c Cells) Sum() (sum schema.Counts) {
 	for _, n := range c {
 		sum = sum.Plus(n)
@@ -192,7 +192,7 @@ func (c Cells) Sum() (sum schema.Counts) {
 	return sum
 }
 
-// Deltas are the cells times sign, in the order in which the fold writes them.
+// Deltas are the cells times sign, in the order in which the fold writes deltas.
 func (c Cells) Deltas(sign int64) []schema.Delta {
 	deltas := make([]schema.Delta, 0, len(c))
 	for at, n := range c {
@@ -206,7 +206,7 @@ func (c Cells) Deltas(sign int64) []schema.Delta {
 	return deltas
 }
 
-// recount counts the pairs of a partition of the state table, and compares the table's own counts with that.
+// recount counts the pairs of a partition of the state table, and compares them with the counts stored there.
 func (c *Comparison) recount(ctx context.Context, p *part, phase *progress.Phase) (err error) {
 	table, err := NewTable(c.dir, p.id, c.log)
 	if err != nil {
@@ -260,7 +260,7 @@ func (c *Comparison) sumUp(table *Table, p *part) error {
 	return page.flush()
 }
 
-// checkPost compares a post's own record with its pairs.
+// checkPost compares the stored counts of a post with its pairs.
 func (c *Comparison) checkPost(p *part, post Post) {
 	homes := c.layout.Homes(post.ID)
 	c.mu.Lock()

@@ -25,7 +25,7 @@ func DecodeUpdate(rec *kgo.Record, u *schema.Update) (post uint64, err error) {
 	return post, nil
 }
 
-// lastCounts writes down each post's counts as of MySQL's position: those that its last update before it carries.
+// lastCounts stores each post's counts as of MySQL's position: those in the last update before it.
 func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *progress.Phase) error {
 	start, end, err := kafka.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *progress.Ph
 			}
 		}
 		phase.Add(int64(len(chunk.Records)))
-		// What is behind the position is read, too: how old it is, and whether it is of the same transaction. But it is
-		// not waited for.
+		// Also read past the position, for the age of the next record and whether it belongs to the same transaction.
+		// But don't wait for one.
 		if r.inside && chunk.Next >= chunk.End && time.Since(began) > visibleTimeout {
 			return false, problemf("%s/%d ends within a transaction, which kudos does not write",
 				schema.TopicUpdates, p.id)
@@ -68,7 +68,7 @@ func (c *Comparison) lastCounts(ctx context.Context, p *part, phase *progress.Ph
 	return r.page.flush()
 }
 
-// lastReader reads the updates before MySQL's position, and of those behind it as many as it takes.
+// lastReader reads the updates before MySQL's position, and as many after it as needed.
 type lastReader struct {
 	c    *Comparison
 	p    *part
@@ -76,15 +76,15 @@ type lastReader struct {
 
 	u schema.Update
 	// of the last record before the position:
-	nextSeq uint64 // that follows it
+	nextSeq uint64 // sequence number after it
 	post    uint64
 	source  int64
-	inside  bool // its transaction goes on behind it
+	inside  bool // its transaction continues after it
 
-	behind bool // a record behind the position was read
+	behind bool // a record at or after the position was read
 }
 
-// read takes a record; more is false when no other is needed.
+// read handles one record; more is false when no further one is needed.
 func (r *lastReader) read(rec *kgo.Record) (more bool, err error) {
 	post, err := DecodeUpdate(rec, &r.u)
 	if err != nil {
@@ -101,9 +101,9 @@ func (r *lastReader) read(rec *kgo.Record) (more bool, err error) {
 	return true, r.page.set(streamCount, appendCount(nil, post, r.c.shardOf(r.p.id)), r.p.id, r.u.Counts)
 }
 
-// readBehind takes a record at or behind the position. A batch that changed a post in very many regions and minutes has
-// more than one record of it, each with the counts after them all; if MySQL stands between those, the rest has to be
-// subtracted.
+// readBehind handles a record at or after the position. A batch that changes a post in very many regions and minutes
+// writes several records for it, each with the counts after all of them. If MySQL's position is between those, the rest
+// has to be subtracted.
 func (r *lastReader) readBehind(rec *kgo.Record, post uint64) (more bool, err error) {
 	if !r.behind {
 		r.behind = true
@@ -124,14 +124,14 @@ func (r *lastReader) readBehind(rec *kgo.Record, post uint64) (more bool, err er
 	return true, r.page.add(laterCount, appendCount(nil, post, r.c.shardOf(r.p.id)), r.p.id, sumOf(r.u.Deltas))
 }
 
-// layout is the one that reactions were in, or moving to.
+// layout is the layout that reactions were in or migrating to.
 type layout struct {
 	number uint32
 	moving bool
 }
 
-// checkLayouts leaves the comparison to later where partitions are not all of one layout: a reaction that is moving
-// from one to another would be in both, or in none.
+// checkLayouts postpones the comparison if the partitions are not all in one layout: a reaction that is migrating would
+// be in two partitions or in none.
 func (c *Comparison) checkLayouts() {
 	for _, p := range c.parts {
 		if p.placed && p.layout != (layout{number: c.layouts}) {
@@ -153,8 +153,8 @@ func sumOf(deltas []schema.Delta) (c schema.Counts) {
 	return c
 }
 
-// laterDeltas writes down what the updates from MySQL's position up to the state table's have changed: the state table
-// has it, MySQL has not.
+// laterDeltas stores the changes of the updates between MySQL's position and the state table's: the state table has
+// them, MySQL does not.
 func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *progress.Phase) error {
 	seq, to := p.applied.NextSeq, p.progress.NextSeq
 	start, end, err := kafka.Bounds(ctx, c.cl, schema.TopicUpdates, p.id)
@@ -186,7 +186,7 @@ func (c *Comparison) laterDeltas(ctx context.Context, p *part, phase *progress.P
 			seq++
 			phase.Add(1)
 			if post == 0 || u.Moved && c.db.Of(p.id) == c.db.Of(u.Other) {
-				continue // like-count passes over what has moved within its database, too
+				continue // like-count, too, skips moves within its database
 			}
 			if err := c.addLater(page, p.id, post, u.Deltas); err != nil {
 				return false, err
@@ -221,7 +221,7 @@ func (c *Comparison) addLater(page *page, partition int32, post uint64, deltas [
 	return nil
 }
 
-// checkBefore compares seq with the records before the position, where there is none behind it.
+// checkBefore compares seq with the records before the position if there are none after it.
 func (c *Comparison) checkBefore(ctx context.Context, p *part, start int64) error {
 	if p.applied.NextSeq == 0 || p.applied.NextOffset <= start {
 		return nil
@@ -238,8 +238,8 @@ func (c *Comparison) checkBefore(ctx context.Context, p *part, start int64) erro
 	return nil
 }
 
-// Locate finds the position in like-updates right behind the update before seq: where a state that comes to that seq
-// continues. It reads backwards from the end, since that is where it is.
+// Locate finds the position in like-updates after the update before seq, where a state with that next sequence number
+// continues. It searches backward from the end, because the position is near it.
 func Locate(ctx context.Context, cl *kgo.Client, partition int32, seq uint64) (sql.Position, error) {
 	start, end, err := kafka.Bounds(ctx, cl, schema.TopicUpdates, partition)
 	if err != nil {
@@ -283,9 +283,9 @@ func locateFrom(
 			}
 		}
 		if !before && !first {
-			return false, nil // the window begins behind it
+			return false, nil // the window starts after it
 		}
-		// It may come yet: its transaction was seen in the state table first.
+		// It may still come: its transaction was visible in the state table first.
 		return chunk.Next < chunk.End || time.Since(began) < visibleTimeout, nil
 	})
 	return at, found, err

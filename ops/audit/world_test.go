@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(devtest.Main(m))
 }
 
-// world is a broker and a database, with what a fold and a like-count have written there.
+// world is a broker and a database with the output of a fold and a like-count.
 type world struct {
 	*devtest.Kafka
 	t      *testing.T
@@ -35,15 +35,15 @@ type world struct {
 	parts  [partitions]published
 }
 
-// published is a partition of like-updates.
+// published is the state of one partition of like-updates.
 type published struct {
 	progress schema.Progress
-	likes    int64   // of its post
-	batches  []batch // that MySQL has not applied
+	likes    int64   // of its only post
+	batches  []batch // not yet applied to MySQL
 	applied  sql.Position
 }
 
-// batch is what a transaction of the fold did to MySQL.
+// batch is the changes to MySQL by one transaction of the fold.
 type batch struct {
 	to     sql.Position
 	counts []sql.CountDelta
@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{Kafka: devtest.NewKafka(t), t: t}
 	_, err := topics.Apply(t.Context(), w.Options, schema.Layout{Partitions: partitions}, 1, devtest.Log())
 	require.NoError(t, err)
-	// The tests say how old a record is.
+	// Tests set the age of records.
 	w.Set(schema.TopicUpdates, "message.timestamp.type", "CreateTime")
 	var o sql.Options
 	o, w.db = devtest.Database(t)
@@ -74,13 +74,13 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// likedAt is when all reactions of these tests happen, us where.
+// likedAt is the time of all reactions in these tests, and us their region.
 var (
 	likedAt = time.Date(2024, 5, 1, 12, 34, 0, 0, time.UTC)
 	us      = schema.Region{'U', 'S'}
 )
 
-// like publishes one more like of a partition's post, at a time of day of the broker.
+// like publishes one more like of a partition's post, with this timestamp.
 func (w *world) like(partition int32, at time.Time) {
 	p, post := &w.parts[partition], postIn(partition)
 	p.likes++
@@ -108,13 +108,13 @@ func (w *world) like(partition int32, at time.Time) {
 	})
 }
 
-// likeAndApply has MySQL count a like of partition 0.
+// likeAndApply also applies a like of partition 0 to MySQL.
 func (w *world) likeAndApply() {
 	w.like(0, time.Now())
 	w.apply(0)
 }
 
-// likeLater publishes a like once somebody reads at the end of a topic's partition 0; wait returns when it has.
+// likeLater publishes a like once a consumer reads at the end of a topic's partition 0; wait returns when it is done.
 func (w *world) likeLater(topic string) (wait func()) {
 	end, liked := w.End(topic, 0), make(chan struct{})
 	like := sync.OnceFunc(func() {
@@ -155,7 +155,7 @@ func (w *world) audit(deep bool) *Report {
 	return r
 }
 
-// requireEqual audits, and finds all partitions to be equal.
+// requireEqual runs an audit and requires that all partitions are equal.
 func (w *world) requireEqual(deep bool) *Report {
 	r := w.audit(deep)
 	require.True(w.t, r.Equal, text(w.t, r))
@@ -164,7 +164,7 @@ func (w *world) requireEqual(deep bool) *Report {
 	return r
 }
 
-// requireUnknown audits, and finds one thing to be unknown of partition 0, and no difference.
+// requireUnknown runs an audit and requires one unknown in partition 0 and no difference.
 func (w *world) requireUnknown(says string) *Report {
 	r := w.audit(false)
 	require.True(w.t, r.Equal, text(w.t, r))
@@ -174,7 +174,7 @@ func (w *world) requireUnknown(says string) *Report {
 	return r
 }
 
-// compare is an audit whose comparison stays open.
+// compare runs an audit and leaves its comparison open.
 func (w *world) compare(o Options) *Comparison {
 	c, err := Compare(w.t.Context(), o, w.Options, w.shards, devtest.Log())
 	require.NoError(w.t, err)

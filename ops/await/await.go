@@ -1,4 +1,4 @@
-// Package await waits for what Kafka shows later than it acknowledges it.
+// Package await waits for changes that Kafka acknowledges before it shows them.
 package await
 
 import (
@@ -16,7 +16,7 @@ const (
 	pause   = 20 * time.Millisecond
 )
 
-// Until waits until a condition holds, for a minute at most; an error ends it.
+// Until polls condition until it is true or fails, for at most 1 min.
 func Until(ctx context.Context, what string, condition func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -32,8 +32,8 @@ func Until(ctx context.Context, what string, condition func(context.Context) (bo
 	}
 }
 
-// Visible waits until what was committed to a partition up to an offset can be read: Kafka answers a commit before its
-// markers are in the logs, and a reader of committed data ends before them.
+// Visible waits until what was committed to a partition, up to the offset last, can be read. Kafka acknowledges a
+// commit before its markers are in the logs, and read_committed consumers stop before them.
 func Visible(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, last int64) error {
 	what := fmt.Sprintf("what was committed to %s/%d to be readable", topic, partition)
 	return Until(ctx, what, func(ctx context.Context) (bool, error) {

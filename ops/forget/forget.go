@@ -1,13 +1,13 @@
-// Package forget withdraws the reactions to posts, or those of users, through the log, and says what remains of them
-// and where.
+// Package forget withdraws all reactions to given posts, or of given users, through the log, and reports what remains
+// of them and where.
 //
-//	state table ──► who reacts (of those asked for) ──► bulk.Sender: UNLIKE ──► likes
-//	     ▲                                                                       │
-//	     └──────────────────────────── processors ◄──────────────────────────────┘
+//	state table ──► matching reactions ──► bulk.Sender: UNLIKE ──► likes
+//	     ▲                                                           │
+//	     └────────────────────── processors ◄────────────────────────┘
 //
-// It decides nothing itself: it sends events as any other, which the fold counts; so counts, rankings and copies follow
-// as they follow any withdrawal, and doing it again does no harm. Then it reads on in the state table until the fold
-// has come to its own events, and looks whether anything is left.
+// It writes nothing but ordinary events, which the fold counts. Counts, rankings and local views therefore follow as
+// after any withdrawal, and running it again does no harm. It then continues to read the state table until the fold has
+// reached its events, and checks whether anything is left.
 package forget
 
 import (
@@ -30,7 +30,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Kind is what the ids are of.
+// Kind is the kind of the ids.
 type Kind string
 
 const (
@@ -44,20 +44,20 @@ type Options struct {
 	IDs  []uint64
 	// DryRun only counts what would be withdrawn.
 	DryRun bool
-	// Layout is that of likes.
+	// Layout is the partition layout of likes.
 	Layout schema.Layout
 	// Timeout bounds each wait for the processors to fold what was sent.
 	Timeout time.Duration
-	// Begin shows a step of the work, of so many units (0: nobody knows how many).
+	// Begin shows the progress of a step with total units of work, or 0 if unknown.
 	Begin func(what, unit string, total int64) *progress.Phase
 }
 
-// DefaultOptions lack kind and ids.
+// DefaultOptions lack Kind and IDs.
 func DefaultOptions() Options {
 	return Options{Timeout: 5 * time.Minute, Begin: progress.Printer{}.Begin}
 }
 
-// Validate says what is wrong with the options.
+// Validate reports invalid options.
 func (o Options) Validate() error {
 	if o.Timeout <= 0 {
 		return errors.New("timeout must be above zero")
@@ -66,7 +66,7 @@ func (o Options) Validate() error {
 }
 
 const (
-	// maxRounds is how often reactions are withdrawn that came while the last ones were.
+	// maxRounds bounds how often reactions are withdrawn that arrived during the previous round.
 	maxRounds = 5
 	// parallel is how many partitions are read concurrently.
 	parallel = 4
@@ -89,25 +89,24 @@ func (r *Reactions) add(reaction schema.Reaction) {
 	}
 }
 
-// Report is how it went.
+// Report is the outcome of a run.
 type Report struct {
 	Kind   Kind     `json:"kind"`
-	IDs    []string `json:"ids"` // text: a browser's numbers end at 2^53
+	IDs    []string `json:"ids"` // strings, because numbers in browsers are exact only up to 2^53
 	DryRun bool     `json:"dry_run"`
-	// Withdrawn counts the withdrawals that Kafka has.
+	// Withdrawn counts the withdrawals that Kafka has acknowledged.
 	Withdrawn Reactions `json:"withdrawn"`
-	// Left are the current reactions, as far as the state table was read. After a dry run: what would be withdrawn.
+	// Left are the current reactions in the state table as read so far; in a dry run, what would be withdrawn.
 	Left Reactions `json:"left"`
-	// Rounds is how often withdrawals were sent: more than once if reactions came meanwhile.
+	// Rounds is how often withdrawals were sent; above 1 if reactions arrived meanwhile.
 	Rounds int `json:"rounds"`
-	// Complete says that nothing is left, and that the fold has come to all that was sent.
+	// Complete means that nothing is left, and that the fold has reached everything that was sent.
 	Complete bool `json:"complete"`
-	// Remains is what there still is, and where; empty if it did not come to that.
+	// Remains is what still exists, and where; empty if the run ended earlier.
 	Remains []Remain `json:"remains"`
 	Seconds float64  `json:"seconds"`
 }
 
-// forget is one run.
 type forget struct {
 	opts  Options
 	kafka kafka.Options
@@ -115,11 +114,11 @@ type forget struct {
 
 	cl     *kgo.Client
 	topics map[string]kafka.TopicInfo
-	parts  []*part // those of the state table that matter
+	parts  []*part // the relevant partitions of the state table
 }
 
-// Run withdraws the reactions, by options that are valid. The report is true in any case; the error says why something
-// may be left. It may be stopped by ctx at any point, and run again.
+// Run withdraws the reactions. The options must be valid. The report is accurate even on an error, which says why
+// something may be left. Run may be stopped by ctx at any point, and run again.
 func Run(ctx context.Context, o Options, kafka kafka.Options, log *slog.Logger) (*Report, error) {
 	began := time.Now()
 	f := &forget{opts: o, kafka: kafka, log: log.With("component", "forget")}
@@ -157,7 +156,7 @@ func (f *forget) run(ctx context.Context, r *Report) (err error) {
 	return err
 }
 
-// lookUpTopics finds out where the posts live.
+// lookUpTopics looks up the topics and the partitions that own the posts.
 func (f *forget) lookUpTopics(ctx context.Context) error {
 	f.topics = map[string]kafka.TopicInfo{}
 	for _, name := range []string{schema.TopicLikes, schema.TopicState, schema.TopicDLT} {
@@ -178,7 +177,7 @@ func (f *forget) lookUpTopics(ctx context.Context) error {
 	}
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	layout := f.opts.Layout
-	layout.Partitions = n // as they are
+	layout.Partitions = n // the actual number
 	for p := range n {
 		concerned := func(post uint64) bool { return slices.Contains(layout.Homes(post), p) }
 		if f.opts.Kind == User || slices.ContainsFunc(f.opts.IDs, concerned) {
@@ -188,7 +187,7 @@ func (f *forget) lookUpTopics(ctx context.Context) error {
 	return nil
 }
 
-// scan reads the state table up to its end as of now.
+// scan reads the state table up to its current end.
 func (f *forget) scan(ctx context.Context) error {
 	var total int64
 	for _, p := range f.parts {
@@ -213,8 +212,8 @@ func (f *forget) scan(ctx context.Context) error {
 	})
 }
 
-// withdrawAll withdraws what there is, waits until the fold has come to it, and looks again: reactions may have come
-// meanwhile.
+// withdrawAll withdraws the reactions, waits until the fold has reached the withdrawals, and repeats if reactions have
+// arrived meanwhile.
 func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 	for {
 		if err := f.withdraw(ctx, r); err != nil {
@@ -233,7 +232,6 @@ func (f *forget) withdrawAll(ctx context.Context, r *Report) error {
 	}
 }
 
-// left are the current reactions.
 func (f *forget) left() (r Reactions) {
 	for _, p := range f.parts {
 		for _, k := range p.pairs {
@@ -247,7 +245,7 @@ func (f *forget) left() (r Reactions) {
 func (f *forget) withdraw(ctx context.Context, r *Report) error {
 	total := f.left().sum()
 	if total == 0 {
-		return nil // perhaps there are likes that are not folded yet
+		return nil // there may be likes that are not folded yet
 	}
 	r.Rounds++
 	sender, err := bulk.Connect(ctx, f.kafka, f.opts.Layout, f.log)
@@ -257,7 +255,7 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 	defer sender.Close()
 	phase := f.opts.Begin("withdrawing", "reactions", total)
 	defer phase.End()
-	var mu sync.Mutex // of the counts in r and of the parts' want, while answers come
+	var mu sync.Mutex // guards the counts in r and each part's want against concurrent acknowledgments
 	for _, p := range f.parts {
 		for key, k := range p.pairs {
 			if ctx.Err() != nil || sender.Failure() != nil {
@@ -291,8 +289,8 @@ func (f *forget) withdraw(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// withdrawal is the event that takes a reaction back. It is later than the reaction's own, whose time may be ahead of
-// this machine's clock. Its region is not given: the record that stays needs none.
+// withdrawal is the event that withdraws a reaction. It is later than the reaction, whose time may be ahead of this
+// machine's clock. It has no region, which the remaining record does not need.
 func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
 	return schema.Event{
 		PostID: key.post, UserID: key.user, Action: schema.Unlike,
@@ -302,7 +300,8 @@ func withdrawal(key pairKey, reactionMs, nowMs int64) schema.Event {
 
 var errPatience = errors.New("the time for the wait is over")
 
-// waitFolded reads on in the state table until it has all that was sent, and all that was in likes when this run began.
+// waitFolded reads the state table until it covers everything that was sent, and everything that was in likes when this
+// run started.
 func (f *forget) waitFolded(ctx context.Context) error {
 	var total int64
 	for _, p := range f.parts {
@@ -325,10 +324,9 @@ func (f *forget) waitFolded(ctx context.Context) error {
 				f.opts.Timeout, schema.TopicLikes, p.number, p.progress.NextOffset, p.want)
 		}
 	}
-	return err // the end of the log was not reached: Kafka itself is away
+	return err // the end of the log was not reached: Kafka itself is unavailable
 }
 
-// eachPart does something for the partitions, a few concurrently.
 func (f *forget) eachPart(ctx context.Context, do func(context.Context, *part) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)

@@ -23,7 +23,7 @@ import (
 
 const big = uint64(math.MaxUint64)
 
-// populate has users 1 to 5 like posts 1 to 6, but for some.
+// populate makes users 1 to 5 like posts 1 to 6, with some exceptions.
 func (w *world) populate() {
 	then := time.Now().Add(-time.Hour).UnixMilli()
 	for post := range uint64(6) {
@@ -37,7 +37,7 @@ func (w *world) populate() {
 		eventRecord(big, 2, schema.Like, then))
 }
 
-// at does something when a step of the work begins.
+// at runs do when the given step starts.
 func at(step string, do func()) func(what, unit string, total int64) *progress.Phase {
 	return func(what, _ string, _ int64) *progress.Phase {
 		if what == step {
@@ -47,7 +47,7 @@ func at(step string, do func()) func(what, unit string, total int64) *progress.P
 	}
 }
 
-// populateAndFold returns when the state table has all that populate writes.
+// populateAndFold waits until the state table has everything that populate writes.
 func (w *world) populateAndFold() (stop func()) {
 	w.populate()
 	stop = w.fold()
@@ -110,8 +110,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// Clients may be ahead of this machine: their likes have to be withdrawn all the same,
-// also if the reaction's place in an earlier likes was further on.
+// The clock of a client may be ahead of this machine's. Its likes must be withdrawn nevertheless, even if their offset,
+// from an earlier likes topic, is higher.
 func TestAWithdrawalIsLaterThanTheReaction(t *testing.T) {
 	unlike := schema.Event{PostID: 1, UserID: 2, Action: schema.Unlike, TimeMs: 1000, Region: schema.UnknownRegion}
 	require.Equal(t, unlike, withdrawal(pairKey{1, 2}, 999, 1000))
@@ -127,8 +127,8 @@ func TestAWithdrawalIsLaterThanTheReaction(t *testing.T) {
 	require.Empty(t, standing(w.reactions()))
 }
 
-// What was in likes when it began is withdrawn as well, though nobody has folded it yet,
-// and a marker behind the last event is not waited for.
+// Events that were in likes at the start are withdrawn even if they are not folded yet. A control record after the last
+// event is not waited for.
 func TestWhatIsNotFoldedYet(t *testing.T) {
 	for name, ids := range map[string]Options{"post": options(Post, 2), "user": options(User, 4)} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestWhatIsNotFoldedYet(t *testing.T) {
 			for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 				require.NoError(t, txn.BeginTransaction())
 				for p := range int32(testPartitions) {
-					rec := eventRecord(100, 9, schema.Like, 1) // wherever it belongs
+					rec := eventRecord(100, 9, schema.Like, 1) // possibly misrouted
 					rec.Partition = p
 					require.NoError(t, txn.ProduceSync(t.Context(), rec).FirstErr())
 				}
@@ -156,8 +156,8 @@ func TestWhatIsNotFoldedYet(t *testing.T) {
 	}
 }
 
-// Whoever goes on writing is withdrawn again, but not for ever. (Here from a clock that is
-// ahead: the reaction stands, though the withdrawal is behind it in the log.)
+// Reactions that keep coming are withdrawn again, but not forever. (Here their clock is ahead, so they outlive the
+// withdrawal although it is later in the log.)
 func TestReactionsThatComeMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct{ again, rounds int }{
 		"twice":    {2, 3},
@@ -301,8 +301,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.NoError(t, DefaultOptions().Validate())
 }
 
-// A post with user buckets is in several partitions, all of which are looked through; the
-// setting must be that of the state table, or withdrawals would be looked for elsewhere.
+// A post with user buckets is in several partitions, and all are read. The setting must match the state table;
+// otherwise the wrong partitions would be read.
 func TestForgetAPostWithUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(testPartitions, "7:64")
 	require.NoError(t, err)

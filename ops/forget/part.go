@@ -13,7 +13,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// asked tells whether a reaction is to be forgotten.
+// asked reports whether a reaction is to be withdrawn.
 type asked func(post, user uint64) bool
 
 func newAsked(kind Kind, ids []uint64) asked {
@@ -29,24 +29,24 @@ func newAsked(kind Kind, ids []uint64) asked {
 
 type pairKey struct{ post, user uint64 }
 
-// known is what is kept of a pair.
+// known is the part of a pair kept in memory.
 type known struct {
 	timeMs   int64
 	reaction schema.Reaction
 }
 
-// part is what one partition of the state table says of those who are asked for: some 60 bytes for each pair that ever
-// was. One goroutine at a time uses it.
+// part is one partition of the state table: its matching pairs, some 60 bytes for each that ever existed. It is not
+// safe for concurrent use.
 type part struct {
 	number int32
 	asked  asked
 	pairs  map[pairKey]known
 
-	next, end int64           // in the state table: where to read on, and its end when this run began
-	progress  schema.Progress // the zero one: the partition has none
+	next, end int64           // in the state table: the next offset to read, and the end when this run started
+	progress  schema.Progress // zero if the partition has none
 
-	// want is the offset in likes up to which the fold is waited for; backlog, the end of likes when this run began:
-	// what follows it in likes is not waited for.
+	// want is the offset in likes that the fold must reach. backlog is the end of likes when this run started: later
+	// events are not waited for.
 	want, backlog int64
 }
 
@@ -58,7 +58,7 @@ func (p *part) findBounds(ctx context.Context, cl *kgo.Client) (err error) {
 	return err
 }
 
-// read reads on in the state table until enough says so, which is told how many offsets were read.
+// read continues reading the state table until enough returns true; read is the number of offsets read.
 func (p *part) read(
 	ctx context.Context, cl *kgo.Client, enough func(c kafka.LogChunk, read int64) (bool, error),
 ) error {
@@ -75,7 +75,7 @@ func (p *part) read(
 	})
 }
 
-// keep takes a record in; the last one of a key counts.
+// keep stores a record; the last one of a key wins.
 func (p *part) keep(key, value []byte) error {
 	if string(key) == schema.StateProgressKey {
 		return schema.DecodeProgress(value, &p.progress)
@@ -84,7 +84,7 @@ func (p *part) keep(key, value []byte) error {
 	if !ok || !p.asked(post, user) {
 		return nil
 	}
-	if value == nil { // only a rebuild of the state table takes a pair out
+	if value == nil { // only a rebuild of the state table deletes a pair
 		delete(p.pairs, pairKey{post, user})
 		return nil
 	}
@@ -96,7 +96,7 @@ func (p *part) keep(key, value []byte) error {
 	return nil
 }
 
-// checkProgress refuses what no waiting helps against.
+// checkProgress rejects states that waiting cannot resolve.
 func (p *part) checkProgress(likes schema.TopicID, buckets schema.UserBuckets) error {
 	switch {
 	case p.progress == schema.Progress{}:
@@ -114,7 +114,7 @@ func (p *part) checkProgress(likes schema.TopicID, buckets schema.UserBuckets) e
 	return nil
 }
 
-// awaitFold reads on until the fold has come to want and to whatever there was of the backlog.
+// awaitFold reads until the fold has reached want and the backlog.
 func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, phase *progress.Phase) error {
 	if done, err := p.folded(ctx, cl); done || err != nil {
 		return err
@@ -130,8 +130,8 @@ func (p *part) awaitFold(ctx context.Context, cl *kgo.Client, phase *progress.Ph
 	})
 }
 
-// folded tells whether it has. Behind the last event of a backlog there may be markers, which the fold does not step
-// over until something follows them: so it looks for the next event.
+// folded reports whether the fold has reached want and the backlog. After the last event of the backlog there may be
+// control records, which the fold does not pass until another event follows; therefore it looks for the next event.
 func (p *part) folded(ctx context.Context, cl *kgo.Client) (bool, error) {
 	next := p.progress.NextOffset
 	if next < p.want {

@@ -13,19 +13,19 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Remain is something that there still is.
+// Remain is data that still exists.
 type Remain struct {
 	Where string `json:"where"`
 	What  string `json:"what"`
-	// UserIDs: ids of users are in it.
+	// UserIDs means that it includes user ids.
 	UserIDs bool `json:"user_ids"`
-	// Records, where they were counted.
+	// Records is the number of records, if counted.
 	Records *int64 `json:"records,omitempty"`
-	// Kept says for how long, in words: "for good", say.
+	// Kept is for how long, in words, such as "for good".
 	Kept string `json:"kept"`
 }
 
-// remains says what there still is, and where.
+// remains lists what still exists, and where.
 func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 	likesKept, err := f.retention(ctx, schema.TopicLikes, "from now")
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *forget) remains(ctx context.Context) ([]Remain, error) {
 	}, nil
 }
 
-// retention says how long a topic's records are kept; from is since when.
+// retention describes how long the records of a topic are kept; from is the start of that period.
 func (f *forget) retention(ctx context.Context, topic, from string) (string, error) {
 	configs, err := kafka.TopicConfigs(ctx, f.cl, topic)
 	if err != nil {
@@ -83,7 +83,7 @@ func (f *forget) retention(ctx context.Context, topic, from string) (string, err
 	return keptFor(ms, from)
 }
 
-// keptFor says it in words. Kafka deletes whole segments: the last of a segment's records has to be that old.
+// keptFor describes a retention.ms. Kafka deletes whole segments: the last record of a segment must be that old.
 func keptFor(retentionMs, from string) (string, error) {
 	ms, err := strconv.ParseInt(retentionMs, 10, 64)
 	switch {
@@ -100,8 +100,8 @@ func keptFor(retentionMs, from string) (string, error) {
 	return fmt.Sprintf("for %s %s (retention.ms), and until Kafka deletes the segment", text, from), nil
 }
 
-// deadLetters counts those that name what is to be forgotten. Of many nobody can tell: that they could not be read is
-// why they are there.
+// deadLetters counts those that name a post or user to forget. It misses some: many are dead letters because they
+// cannot be decoded.
 func (f *forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	asked := newAsked(f.opts.Kind, f.opts.IDs)
 	type span struct{ from, to int64 }
@@ -142,10 +142,10 @@ func (f *forget) deadLetters(ctx context.Context) (n int64, _ error) {
 	return n, nil
 }
 
-// names tells whether a dead letter names what is asked for, in its key or its value.
+// names reports whether the key or value of a dead letter has a matching post or user.
 func names(rec *kgo.Record, asked asked) bool {
 	var e schema.Event
-	_ = schema.DecodeEvent(rec.Key, rec.Value, &e) // fails as it must; what it could read is in e
+	_ = schema.DecodeEvent(rec.Key, rec.Value, &e) // fails as expected; e has the fields decoded before the error
 	if asked(e.PostID, e.UserID) {
 		return true
 	}

@@ -20,7 +20,7 @@ const (
 	patience       = 20 * time.Second
 )
 
-// world is a broker with the topics, and what stands for the processors.
+// world is a broker with the topics, and a stand-in for the processors.
 type world struct {
 	*devtest.Kafka
 	t       *testing.T
@@ -68,7 +68,7 @@ func (w *world) events() (events []schema.Event) {
 	return events
 }
 
-// reactions are those that the state table has, "no reaction" included.
+// reactions are the pairs in the state table, including "no reaction".
 func (w *world) reactions() map[pairKey]schema.Pair {
 	pairs := map[pairKey]schema.Pair{}
 	for _, rec := range w.records(schema.TopicState) {
@@ -81,7 +81,7 @@ func (w *world) reactions() map[pairKey]schema.Pair {
 	return pairs
 }
 
-// standing leaves out who has no reaction.
+// standing returns the pairs that have a reaction.
 func standing(pairs map[pairKey]schema.Pair) map[pairKey]schema.Reaction {
 	s := map[pairKey]schema.Reaction{}
 	for k, p := range pairs {
@@ -92,8 +92,8 @@ func standing(pairs map[pairKey]schema.Pair) map[pairKey]schema.Reaction {
 	return s
 }
 
-// fold stands for the processors: it folds likes into the state table, an event after the other, from where that was
-// left until stop.
+// fold stands in for the processors: it folds likes into the state table, one event at a time, from where it was
+// stopped, until stop.
 func (w *world) fold() (stop func()) {
 	pairs := w.reactions()
 	next := map[int32]kgo.Offset{}

@@ -1,4 +1,4 @@
-// Package progress shows a person how far long work has come: a bar on a terminal, a line now and then elsewhere.
+// Package progress shows the progress of long-running commands: a bar on a terminal, an occasional line elsewhere.
 package progress
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Printer shows the phases of a command's work, one after the other.
+// Printer shows the phases of a command, one after the other.
 type Printer struct {
-	// Name of the command, which begins each line.
+	// Name of the command, the prefix of each line.
 	Name string
-	// Out is where it goes; nil: nowhere.
+	// Out receives the output; nil disables it.
 	Out io.Writer
-	// Terminal: a person looks at Out.
+	// Terminal means that Out is a terminal.
 	Terminal bool
 }
 
@@ -26,23 +26,23 @@ const (
 	lineInterval = 5 * time.Second
 )
 
-// Phase counts what is done of one phase; any goroutine may. The zero Phase shows nothing.
+// Phase counts the work done in one phase. It is safe for concurrent use. The zero Phase shows nothing.
 type Phase struct {
 	done atomic.Int64
 	stop func()
 }
 
-// Add counts n more.
+// Add adds n units of work.
 func (p *Phase) Add(n int64) { p.done.Add(n) }
 
-// End shows the last of it and waits for that.
+// End shows the final state and waits until it is written.
 func (p *Phase) End() {
 	if p.stop != nil {
 		p.stop()
 	}
 }
 
-// Begin starts a phase of so many units of work; 0: nobody knows.
+// Begin starts a phase with total units of work, or 0 if unknown.
 func (p Printer) Begin(what, unit string, total int64) *Phase {
 	phase := &Phase{}
 	if p.Out == nil {
@@ -104,18 +104,18 @@ func (p Printer) bar(phase *Phase, what, unit string, total int64) (show, end fu
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionThrottle(barInterval/2),
 		progressbar.OptionSetPredictTime(total > 0),
-		progressbar.OptionSetSpinnerChangeInterval(0), // no goroutine of its own
+		progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine
 	)
 	show = func() {
 		done := phase.done.Load()
 		if total > 0 {
-			done = min(done, total) // the log grows meanwhile
+			done = min(done, total) // the log may have grown in the meantime
 		}
-		_ = bar.Set64(done) // a terminal that is gone is no reason to stop
+		_ = bar.Set64(done) // a lost terminal must not stop the command
 	}
 	end = func() {
 		show()
-		_, _ = fmt.Fprintln(p.Out) // what comes next stands below the bar
+		_, _ = fmt.Fprintln(p.Out) // continue on the line below the bar
 	}
 	return show, end, barInterval
 }

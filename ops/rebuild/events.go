@@ -20,8 +20,8 @@ import (
 	"kudos/stream/store"
 )
 
-// planEvents finds out whether likes still has all events, and up to where they were folded: only up to there were
-// events forwarded and dead-lettered.
+// planEvents checks whether likes still has all events, and finds the offset up to which they were folded. The rebuild
+// stops there, because later events have not been forwarded or dead-lettered yet.
 func (b *rebuild) planEvents(ctx context.Context, j *job) error {
 	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicLikes, j.partition)
 	if err != nil {
@@ -55,11 +55,11 @@ func (b *rebuild) planEvents(ctx context.Context, j *job) error {
 		return fmt.Errorf("the state table of partition %d was folded from another %s than is there now, "+
 			"whose events are gone; start over in empty topics (`kudos topics apply`)", j.partition, schema.TopicLikes)
 	case published != nil: // !j.empty
-		// All that was folded was published in the same transaction. Should Kafka have torn one (see docs/design.md),
-		// what was published decides: others have it.
+		// Everything folded was published in the same transaction. If Kafka has torn one apart (see docs/design.md),
+		// like-updates decides, because others have read it.
 		j.until = published.SourceOffset
 	case progress != nil:
-		j.until = max(progress.NextOffset, committed) // not above 0 if there is none
+		j.until = max(progress.NextOffset, committed) // committed is not above 0 if there is none
 	case ok:
 		j.until = committed
 	default:
@@ -75,8 +75,8 @@ func (b *rebuild) planEvents(ctx context.Context, j *job) error {
 	return nil
 }
 
-// unexplained refuses a state table that likes alone does not explain. If a partition of it only disagrees with the
-// committed offset, something else helps.
+// unexplained returns the error for a state table that likes alone cannot explain. If a partition of it merely
+// disagrees with the committed offset, the error says what to do about that.
 func (b *rebuild) unexplained(ctx context.Context, why string) error {
 	for partition := range b.partitions() {
 		p, err := table.LastProgress(ctx, b.cl, partition)
@@ -98,8 +98,8 @@ func (b *rebuild) unexplained(ctx context.Context, why string) error {
 		"that are left, in empty topics (`kudos topics apply`)", why)
 }
 
-// fromEvents makes a partition's state table from its events, and its updates from that, in one transaction. old is the
-// table as it stands.
+// fromEvents rebuilds the state table of a partition from its events, and its updates from that, in one transaction.
+// old is the current table.
 func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.Table, dir string) (err error) {
 	fresh, err := audit.NewTable(dir, j.partition, b.log)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 			return err
 		}
 	}
-	// Kafka gives the transaction up at that time, too; it begins with the first record.
+	// Kafka aborts the transaction after this time as well, counted from its first record.
 	ctx, cancel := context.WithTimeout(ctx, b.opts.TransactionTimeout)
 	defer cancel()
 	err = eachDifference(old, fresh, func(key, value []byte) error {
@@ -140,16 +140,16 @@ func (b *rebuild) fromEvents(ctx context.Context, j job, w *writer, old *audit.T
 	return w.finish(ctx)
 }
 
-// isSame tells whether a progress record says what another is to say, but for the leader epoch.
+// isSame reports whether the progress records are equal, except for the leader epoch.
 func (b *rebuild) isSame(have, want schema.Progress) bool {
 	want.UpdatesID, want.LeaderEpoch = b.topics.ByName[schema.TopicUpdates].ID, have.LeaderEpoch
 	return have == want
 }
 
-// checkUpdates is for a partition of like-updates that has updates: they stay, if they end where the table does, with
-// its counts. It returns the seq after the last.
+// checkUpdates checks a partition of like-updates that has updates already: they stay if they end where the table does,
+// with the same counts. It returns the next sequence number.
 func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, dir string) (seq uint64, err error) {
-	last, err := audit.NewTable(dir, j.partition, b.log) // the last counts of each post, as in a state table
+	last, err := audit.NewTable(dir, j.partition, b.log) // the last counts of each post, stored like a state table
 	if err != nil {
 		return 0, err
 	}
@@ -192,7 +192,8 @@ func (b *rebuild) checkUpdates(ctx context.Context, j job, fresh *audit.Table, d
 	return seq, nil
 }
 
-// readLast copies the last counts of each post in like-updates into a table. whole: the log has its start.
+// readLast copies the last counts of each post in like-updates into a table. whole means that the log still has its
+// start.
 func (b *rebuild) readLast(
 	ctx context.Context, partition int32, into *audit.Table,
 ) (seq uint64, source int64, whole bool, err error) {
@@ -227,8 +228,8 @@ func (b *rebuild) readLast(
 	return seq, source, whole, err
 }
 
-// eachDifference calls write with what turns the old table into the fresh one: keys that are new or other, and those
-// that are there no more, without a value. (A pair without a reaction is not such a one: its state stays.)
+// eachDifference calls write with the changes from the old table to the fresh one: new and changed keys, and removed
+// keys with a nil value. (A pair without a reaction is not removed: it is a state.)
 func eachDifference(old, fresh *audit.Table, write func(key, value []byte) error) error {
 	var errOld, errFresh error
 	next, stop := iter.Pull2(entries(old, &errOld))
@@ -259,7 +260,7 @@ func eachDifference(old, fresh *audit.Table, write func(key, value []byte) error
 	return errors.Join(errOld, errFresh)
 }
 
-// entries are a table's pairs and posts. Why there are not all of them is in err, then.
+// entries yields the pairs and counts of a table. If it ends early because of an error, *err has it.
 func entries(t *audit.Table, err *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		*err = store.Scan(t.Store, nil, nil, func(key, value []byte) (more bool, err error) {
@@ -269,8 +270,8 @@ func entries(t *audit.Table, err *error) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// replay folds the events of a partition up to where they were folded before, into an empty table. It returns the
-// leader epoch of the last.
+// replay folds the events of a partition into an empty table, up to where they were folded before. It returns the
+// leader epoch of the last one.
 func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch int32, err error) {
 	phase := b.phase("folding the events", j.partition, "offsets", j.until)
 	defer phase.End()
@@ -301,8 +302,8 @@ func (b *rebuild) replay(ctx context.Context, j job, into *audit.Table) (epoch i
 	return epoch, err
 }
 
-// replay folds records as latest-like-action has folded them. It skips forwarded events and dead letters: those are in
-// the log already.
+// replay folds records as latest-like-action did. It does not write forwards and dead letters, which are already in the
+// log.
 type replay struct {
 	table      *audit.Table
 	layout     schema.Layout
@@ -310,7 +311,7 @@ type replay struct {
 	folder     fold.Folder
 }
 
-// fold takes the next records of the log; through is the last offset that they cover.
+// fold folds the next records of the log, which cover the offsets up to through.
 func (r *replay) fold(records []*kgo.Record, through int64) error {
 	r.classified.Reset()
 	for _, rec := range records {

@@ -11,9 +11,9 @@ import (
 	"kudos/stream/kafka"
 )
 
-// rebuildMySQL rebuilds the tables from the state table. Processors may run: what they apply meanwhile to the old
-// tables they apply again to the new ones, which stand at an earlier position. One shard after the other: each has
-// positions of its own, so that it is right from its RENAME on, whatever becomes of the others.
+// rebuildMySQL rebuilds the tables from the state table. Processors may keep running: what they apply to the old tables
+// meanwhile, they apply again to the new ones, whose position is earlier. It rebuilds one shard after the other. Each
+// has its own positions, so it is correct after its RENAME whatever happens to the others.
 func (b *rebuild) rebuildMySQL(ctx context.Context, agreed bool) (err error) {
 	db, err := sql.Open(b.mysql, b.log)
 	if err != nil {
@@ -67,8 +67,7 @@ func (b *rebuild) question() string {
 		"? " + old
 }
 
-// positions finds where in like-updates the state table of each partition stands, and refuses one that does not belong
-// to it.
+// positions locates the position of each partition's state table in like-updates, and rejects one that does not match.
 func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Position, error) {
 	positions := make([]sql.Position, c.Source.Partitions)
 	for partition := range c.Source.Partitions {
@@ -80,7 +79,7 @@ func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 				"or, if the state table was lost, `kudos rebuild --from-events`", partition)
 		case p.Moving:
 			return nil, errMoving
-		case p.Layouts != c.State(0).Layouts: // in another one, counts are missing
+		case p.Layouts != c.State(0).Layouts: // with different layouts, counts would be missing
 			return nil, errors.New("a repartition has begun and ended while the state table was read; run this again")
 		case p.ClusterID != b.topics.ClusterID || p.Partitions != c.Source.Partitions:
 			return nil, fmt.Errorf("partition %d of the state table is of cluster %s with %d partitions, "+
@@ -98,7 +97,7 @@ func (b *rebuild) positions(ctx context.Context, c *audit.Comparison) ([]sql.Pos
 	return positions, nil
 }
 
-// replace fills shadow tables of a shard and puts them in place.
+// replace fills the shadow tables of a shard and swaps them in.
 func (b *rebuild) replace(
 	ctx context.Context, shard sql.Options, c *audit.Comparison, positions []sql.Position,
 ) (err error) {
@@ -113,7 +112,7 @@ func (b *rebuild) replace(
 	if err := shadow.SetPositions(ctx, c.Source, positions); err != nil {
 		return err
 	}
-	// Everything above may have taken long.
+	// Check again, because the steps above may have taken long.
 	topics, err := kafka.LookUpTopics(ctx, b.cl, schema.TopicUpdates)
 	if err != nil {
 		return err
@@ -126,12 +125,12 @@ func (b *rebuild) replace(
 		return err
 	}
 	if shard.Shard.Count() == 1 {
-		return nil // the result says so
+		return nil // already reported in the result
 	}
 	return b.say("made anew: MySQL at %s", shadow)
 }
 
-// fillRows is how many rows are collected for the tables at a time.
+// fillRows is the chunk size for filling the tables.
 const fillRows = 20_000
 
 func (b *rebuild) fill(ctx context.Context, shadow *sql.Shadow, shard sql.Shard, c *audit.Comparison) error {

@@ -10,8 +10,7 @@ import (
 	"kudos/schema"
 )
 
-// newCounted is a world with a database in which the one post has a wrong count, and a state table in which it has 3
-// likes.
+// newCounted is a world whose post has 3 likes in the state table and a wrong count in the database.
 func newCounted(t *testing.T) (*world, *sqlx.DB) {
 	w := newWorld(t)
 	db := w.startDatabase()
@@ -48,7 +47,7 @@ func TestMySQLIsMadeFromTheStateTable(t *testing.T) {
 	require.Equal(t, uint64(1), position.NextSeq)
 }
 
-// Positions are of one like-updates: in another they would be those of other updates.
+// Positions are valid in one like-updates only; in another they would refer to other updates.
 func TestMySQLIsNotMadeFromAStateTableOfOtherTopics(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -79,7 +78,7 @@ func TestMySQLIsNotMadeFromAStateTableOfOtherTopics(t *testing.T) {
 	}
 }
 
-// A rebuild takes long: like-updates may be another by the time that its tables are full.
+// A rebuild takes long: like-updates may have been recreated by the time the tables are filled.
 func TestUpdatesCreatedAgainWhileMySQLIsMade(t *testing.T) {
 	t.Parallel()
 	w, db := newCounted(t)

@@ -12,16 +12,16 @@ import (
 	"kudos/stream/kafka"
 )
 
-// job is what there is to do for a partition in Kafka.
+// job is the work on one partition in Kafka.
 type job struct {
 	partition int32
-	// empty: like-updates has no committed record of it. Otherwise it is there already, and has to belong to the state
-	// table.
+	// empty means that like-updates has no committed record of the partition. Otherwise its records stay, and must
+	// match the state table.
 	empty bool
-	// until is the offset of likes that the fold has come to, for a state table made from events.
+	// until is the offset of likes up to which events were folded, for a state table rebuilt from events.
 	until  int64
 	events bool
-	// other is what the committed offset is, if it is not that of the state table.
+	// other says how the committed offset differs from the state table; nil if it does not.
 	other *table.Disagreement
 }
 
@@ -39,7 +39,7 @@ func (j job) String() string {
 	return what + schema.TopicUpdates + " has updates, and stays as it is if they belong to the state table"
 }
 
-// plan compares what is there with what has to be, and changes nothing.
+// plan compares the current state with the goal, and changes nothing.
 func (b *rebuild) plan(ctx context.Context) ([]job, error) {
 	for _, name := range []string{schema.TopicLikes, schema.TopicState} {
 		if have := b.topics.ByName[name].Partitions; have != b.partitions() {
@@ -68,21 +68,22 @@ func (b *rebuild) plan(ctx context.Context) ([]job, error) {
 	return jobs, nil
 }
 
-// planUpdates finds out what the committed offset is. Like-updates that is made from the state table continues where
-// that stands, and so does the group: this is what helps when they disagree and likes alone does not explain the table.
+// planUpdates finds whether the committed offset differs from the state table. A rebuilt like-updates starts from the
+// state table's position, and the committed offset is set to match. This resolves disagreements that likes alone cannot
+// explain.
 func (b *rebuild) planUpdates(ctx context.Context, j *job) error {
 	p, err := table.LastProgress(ctx, b.cl, j.partition)
-	if err != nil || p == nil { // do says so
+	if err != nil || p == nil { // do reports it
 		return err
 	}
 	j.other, err = table.FindDisagreement(ctx, b.cl, b.topics, j.partition, p)
 	return err
 }
 
-// errMoving: reactions that are moving must arrive before anything is made from the state table.
+// errMoving: reactions must have migrated before anything is rebuilt from the state table.
 var errMoving = errors.New("a repartition has not ended; finish it first: " + table.ActionRepartition)
 
-// checkTable refuses a state table from which the fold cannot continue here.
+// checkTable rejects a state table from which the fold cannot continue.
 func (b *rebuild) checkTable(p *schema.Progress, partition int32) error {
 	switch {
 	case p == nil:
@@ -98,7 +99,7 @@ func (b *rebuild) checkTable(p *schema.Progress, partition int32) error {
 	return nil
 }
 
-// checkSource refuses what checkTable does, and a state table that was folded from another likes.
+// checkSource is checkTable, and also rejects a state table that was folded from another likes topic.
 func (b *rebuild) checkSource(p *schema.Progress, partition int32) error {
 	if err := b.checkTable(p, partition); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (b *rebuild) checkSource(p *schema.Progress, partition int32) error {
 	return nil
 }
 
-// checkCommitted refuses a state table that disagrees with the group's committed offset.
+// checkCommitted rejects a state table that disagrees with the group's committed offset.
 func (b *rebuild) checkCommitted(ctx context.Context, p *schema.Progress, partition int32) error {
 	other, err := table.FindDisagreement(ctx, b.cl, b.topics, partition, p)
 	if err == nil && other != nil {
@@ -123,7 +124,6 @@ func disagree(d *table.Disagreement) error {
 	return fmt.Errorf("%s; what helps: %s", d.Why, d.Remedy)
 }
 
-// do does a partition's job.
 func (b *rebuild) do(ctx context.Context, j job) (err error) {
 	w, err := b.begin(ctx, j.partition)
 	if err != nil {
@@ -153,13 +153,12 @@ func (b *rebuild) do(ctx context.Context, j job) (err error) {
 		return b.leave(ctx, table.Progress, j.partition)
 	}
 	w.progress = *table.Progress
-	// Kafka gives the transaction up at that time, too; it begins with the first record.
+	// Kafka aborts the transaction after this time as well, counted from its first record.
 	ctx, cancel := context.WithTimeout(ctx, b.opts.TransactionTimeout)
 	defer cancel()
 	return w.publish(ctx, table)
 }
 
-// readTable copies a partition of the state table as it stands.
 func (b *rebuild) readTable(ctx context.Context, table *audit.Table, partition int32) error {
 	start, end, err := kafka.Bounds(ctx, b.cl, schema.TopicState, partition)
 	if err != nil {
@@ -170,8 +169,8 @@ func (b *rebuild) readTable(ctx context.Context, table *audit.Table, partition i
 	return table.Read(ctx, b.cl, 0, phase.Add)
 }
 
-// leave is for a partition of like-updates that has updates: they must be those of the state table, as after an earlier
-// run.
+// leave checks a partition of like-updates that has updates already: they must match the state table, for example after
+// an earlier run.
 func (b *rebuild) leave(ctx context.Context, p *schema.Progress, partition int32) error {
 	if err := b.checkCommitted(ctx, p, partition); err != nil {
 		return err

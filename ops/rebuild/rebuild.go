@@ -1,13 +1,12 @@
-// Package rebuild rebuilds what was made from the stream: like_count, like_hourly and applied_offset from the state
-// table, while everything runs; like-updates from the state table, and the state table from likes, while the processors
-// are stopped.
+// Package rebuild rebuilds derived data: like_count, like_hourly and applied_offset from the state table, while
+// everything runs; like-updates from the state table, and the state table from likes, while the processors are stopped.
 //
 //	likes ──(--from-events)──► state table ──(--updates)──► like-updates
 //	                                │
 //	                                └──────► shadow tables ──RENAME──► MySQL
 //
-// Each step can be stopped at any point and run again: MySQL changes in one RENAME, and each partition in Kafka in one
-// transaction, under the transactional id of its fold. A partition that is done is left alone.
+// Each step can be stopped at any point and run again: each MySQL database changes in one RENAME, and each partition in
+// Kafka in one transaction, under the transactional id of its fold. A partition that is already rebuilt is left alone.
 package rebuild
 
 import (
@@ -27,48 +26,48 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Depth is how far up the stream the rebuild begins.
+// Depth is how far upstream the rebuild starts, or a repair that rebuilds nothing.
 type Depth int
 
 const (
-	// MySQL is rebuilt from the state table.
+	// MySQL rebuilds MySQL from the state table.
 	MySQL Depth = iota
-	// Updates: like-updates too.
+	// Updates rebuilds like-updates first.
 	Updates
-	// Events: and before that the state table, from likes.
+	// Events rebuilds the state table from likes, then like-updates and MySQL.
 	Events
-	// Loss: nothing is rebuilt; where the fold's next events are gone from likes, it continues with those left.
+	// Loss rebuilds nothing. Where the fold's next events are gone from likes, the fold continues with those left.
 	Loss
-	// Offsets: nothing is rebuilt; the offset that the state table stands at is committed again, where that of the
-	// fold's group alone is wrong.
+	// Offsets rebuilds nothing. It commits the offset in the state table again where only the offset of the fold's
+	// group is wrong.
 	Offsets
 )
 
 // Options of a rebuild.
 type Options struct {
 	Depth Depth
-	// Audit says how the difference to what is there is found and shown.
+	// Audit configures how differences to the current data are found and shown.
 	Audit audit.Options
-	// UserBuckets are those of the state table, for where that was lost.
+	// UserBuckets apply if the state table, which normally has them, was lost.
 	UserBuckets schema.UserBuckets
 	// DryRun changes nothing.
 	DryRun bool
-	// DropOld drops the tables that were in use, instead of keeping them aside.
+	// DropOld drops the replaced tables instead of keeping them under other names.
 	DropOld bool
-	// TransactionTimeout is how long Kafka leaves the one transaction of a partition open. The broker's
-	// transaction.max.timeout.ms must allow it.
+	// TransactionTimeout is how long Kafka keeps the single transaction of a partition open. It must not exceed the
+	// broker's transaction.max.timeout.ms.
 	TransactionTimeout time.Duration
 }
 
-// DefaultOptions rebuild MySQL. 15 minutes is what brokers allow by default; at the rate measured it is enough for
-// 100 million posts in a partition.
+// DefaultOptions rebuild MySQL. 15 minutes is the brokers' default maximum; at the measured rate it is enough for 100
+// million posts in a partition.
 func DefaultOptions() Options {
 	o := Options{Audit: audit.DefaultOptions(), TransactionTimeout: 15 * time.Minute}
 	o.Audit.Deep = true
 	return o
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate reports every invalid option.
 func (o Options) Validate() error {
 	err := o.Audit.Validate()
 	if !o.Audit.Deep {
@@ -80,32 +79,31 @@ func (o Options) Validate() error {
 	return err
 }
 
-// Person is who is told and asked.
+// Person is the operator who runs the rebuild.
 type Person interface {
-	// Say tells what is planned, found or done; a line each.
+	// Say prints what is planned, found or done, as one line.
 	Say(line string) error
-	// Show shows how MySQL differs from what it is to become.
+	// Show shows how MySQL differs from what it will become.
 	Show(r *audit.Report) error
-	// Agree asks whether to go on; false ends the rebuild without an error.
+	// Agree asks for confirmation; false ends the rebuild without an error.
 	Agree(question string) (bool, error)
 }
 
-// Result is what was done.
+// Result is the outcome of a rebuild.
 type Result struct {
-	// Report is the difference that there was to MySQL.
+	// Report is how MySQL differed before.
 	Report *audit.Report `json:"report"`
-	// Updates and State count what was written to Kafka; a partition that was done already is in neither.
+	// Updates and State are the numbers of records written to Kafka; partitions left alone are not included.
 	Updates int64 `json:"updates"`
 	State   int64 `json:"state"`
-	// Posts and Hours are the rows of the new tables.
+	// Posts and Hours are the rows in the new tables.
 	Posts int64 `json:"posts"`
 	Hours int64 `json:"hours"`
-	// Swapped: the new tables are in use.
+	// Swapped means that the new tables are in use.
 	Swapped bool    `json:"swapped"`
 	Seconds float64 `json:"seconds"`
 }
 
-// rebuild is one run.
 type rebuild struct {
 	opts   Options
 	kafka  kafka.Options
@@ -120,7 +118,7 @@ type rebuild struct {
 	result Result
 }
 
-// Run rebuilds, by options that are valid. It may be stopped by ctx at any point, and run again.
+// Run runs a rebuild. The options must be valid. It may be stopped by ctx at any point, and run again.
 func Run(
 	ctx context.Context, o Options, kafka kafka.Options, mysql sql.Options, person Person, log *slog.Logger,
 ) (*Result, error) {
@@ -132,7 +130,6 @@ func Run(
 	return &b.result, b.run(ctx)
 }
 
-// connect finds out what there is in Kafka.
 func (b *rebuild) connect(ctx context.Context) (err error) {
 	if b.cl, err = b.kafka.NewClient(b.log); err != nil {
 		return err
@@ -149,7 +146,7 @@ func (b *rebuild) connect(ctx context.Context) (err error) {
 
 func (b *rebuild) run(ctx context.Context) error {
 	if b.opts.Depth != MySQL {
-		// A processor that starts later fences the transaction in flight, and only the rebuild fails.
+		// A processor that starts later fences the transaction in flight, so only the rebuild fails.
 		err := kafka.RefuseMembers(ctx, b.cl, "processors", schema.GroupFold, schema.GroupApply)
 		if err != nil {
 			return err
@@ -172,7 +169,7 @@ func (b *rebuild) run(ctx context.Context) error {
 	return err
 }
 
-// rebuildKafka rebuilds like-updates, and before it the state table if told to.
+// rebuildKafka rebuilds like-updates, and before it the state table if so configured.
 func (b *rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 	jobs, err := b.plan(ctx)
 	if err != nil {
@@ -198,7 +195,7 @@ func (b *rebuild) rebuildKafka(ctx context.Context) (agreed bool, err error) {
 	return true, nil
 }
 
-// findLayout asks the state table for the layout; if no partition knows any more, it is as the settings say.
+// findLayout reads the layout from the state table, or takes it from the settings if no partition has it.
 func (b *rebuild) findLayout(ctx context.Context) (err error) {
 	buckets := b.opts.UserBuckets
 	for partition := range b.partitions() {
@@ -215,10 +212,9 @@ func (b *rebuild) findLayout(ctx context.Context) (err error) {
 	return err
 }
 
-// partitions of every topic.
+// partitions is the number of partitions of every topic.
 func (b *rebuild) partitions() int32 { return b.topics.ByName[schema.TopicUpdates].Partitions }
 
-// phase shows the progress of a partition's work.
 func (b *rebuild) phase(what string, partition int32, unit string, total int64) *progress.Phase {
 	return b.opts.Audit.Progress.Begin(fmt.Sprintf("%s of partition %d", what, partition), unit, total)
 }

@@ -9,8 +9,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// repair looks at each partition, asks once, and repairs those where something is wrong. find says how a partition
-// stands; fix finds out again, now that nobody else writes there.
+// repair checks each partition, asks once, and repairs those that are wrong. find checks a partition and describes the
+// result. fix checks again, now that nothing else writes there, and repairs.
 func (b *rebuild) repair(
 	ctx context.Context, question string,
 	find func(partition int32) (says string, wrong bool, err error), fix func(*writer) error,
@@ -52,14 +52,14 @@ func (b *rebuild) repair(
 	return nil
 }
 
-// loss is where a partition's fold continues without the events that are gone.
+// loss is where the fold of a partition continues if its next events are gone.
 type loss struct {
 	partition int32
 	p         *schema.Progress
-	// next is the offset in likes to continue at; nothing is lost where why is empty.
+	// next is the offset in likes at which to continue. If why is empty, nothing is lost.
 	next int64
 	why  string
-	// other is what is wrong with the committed offset, and corrected where something is lost.
+	// other is what is wrong with the committed offset; it is corrected along with a loss.
 	other *table.Disagreement
 }
 
@@ -73,8 +73,8 @@ func (l loss) String() string {
 	return fmt.Sprintf("partition %d: %s; it goes on at offset %d", l.partition, l.why, l.next)
 }
 
-// acceptLoss has the fold continue with what likes still holds, where its next events are gone. What was folded stays
-// folded: nothing changes in the state table, like-updates and MySQL but the position.
+// acceptLoss makes the fold continue with the events that likes still has, where its next ones are gone. What was
+// folded stays: in the state table, like-updates and MySQL only the position changes.
 func (b *rebuild) acceptLoss(ctx context.Context) error {
 	find := func(partition int32) (string, bool, error) {
 		l, err := b.findLoss(ctx, partition)
@@ -87,11 +87,11 @@ func (b *rebuild) acceptLoss(ctx context.Context) error {
 			return err
 		}
 		w.progress = *l.p
-		// The epoch is not known: the records before may be those of any.
+		// The epoch is unknown: the records before may be from any epoch.
 		w.progress.NextOffset, w.progress.LeaderEpoch = l.next, -1
 		w.progress.SourceID = b.topics.ByName[schema.TopicLikes].ID
 		if l.p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
-			// Whoever reads the updates learns where their source continues.
+			// Tell consumers of the updates where their source continues.
 			u := schema.ProgressUpdate(w.progress.Layouts, false)
 			if err := w.update(ctx, []byte(schema.ProgressKey), u); err != nil {
 				return err
@@ -101,7 +101,7 @@ func (b *rebuild) acceptLoss(ctx context.Context) error {
 	})
 }
 
-// findLoss compares a partition's position with likes as it is now.
+// findLoss compares the position of a partition with the current likes.
 func (b *rebuild) findLoss(ctx context.Context, partition int32) (l loss, err error) {
 	p, err := table.LastProgress(ctx, b.cl, partition)
 	if err != nil {
@@ -121,7 +121,7 @@ func (b *rebuild) findLoss(ctx context.Context, partition int32) (l loss, err er
 	if err != nil {
 		return l, err
 	}
-	// An offset that alone is wrong is corrected with the position, and with like-updates if that is to be rebuilt.
+	// If only the offset is wrong, it is corrected together with the position, or when like-updates is rebuilt.
 	if other != nil && !other.OffsetOnly && p.UpdatesID == b.topics.ByName[schema.TopicUpdates].ID {
 		return l, disagree(other)
 	}
@@ -130,7 +130,7 @@ func (b *rebuild) findLoss(ctx context.Context, partition int32) (l loss, err er
 	return l, err
 }
 
-// findGone says which of the next events are gone from likes, if any, and where it continues.
+// findGone returns which of the next events are gone from likes, if any, and where to continue.
 func (b *rebuild) findGone(
 	ctx context.Context, partition int32, p *schema.Progress,
 ) (next int64, why string, err error) {
@@ -157,8 +157,8 @@ func (b *rebuild) findGone(
 	return 0, "", nil
 }
 
-// commitOffsets commits the offset of the progress record for the fold's group again, where that offset alone is wrong.
-// Nothing is rebuilt: the state table, like-updates and MySQL have it all.
+// commitOffsets commits the offset of the progress record for the fold's group again, where only that offset is wrong.
+// The state table, like-updates and MySQL are complete and stay as they are.
 func (b *rebuild) commitOffsets(ctx context.Context) error {
 	find := func(partition int32) (says string, wrong bool, err error) {
 		l, err := b.findOffset(ctx, partition)
@@ -174,12 +174,13 @@ func (b *rebuild) commitOffsets(ctx context.Context) error {
 		if err != nil || l.other == nil {
 			return err
 		}
-		w.progress = *l.p // written again as it is: the client drops a transaction of offsets alone
+		w.progress = *l.p // written again unchanged: the client drops a transaction that has only offsets
 		return w.commit(ctx)
 	})
 }
 
-// findOffset is findLoss where the committed offset is wrong, and refuses whatever that offset would not correct.
+// findOffset finds a wrong committed offset. It is findLoss, but rejects everything that committing the offset would
+// not correct.
 func (b *rebuild) findOffset(ctx context.Context, partition int32) (loss, error) {
 	l, err := b.findLoss(ctx, partition)
 	switch {

@@ -20,7 +20,7 @@ func TestLossIsFound(t *testing.T) {
 		standing
 		damage damage
 		next   int64
-		why    string // none: nothing is lost
+		why    string // empty if nothing is lost
 	}{
 		"nothing is lost":              {standing{6, 6, 6}, nothing, 0, ""},
 		"all is folded":                {standing{10, 10, 10}, nothing, 0, ""},
@@ -50,7 +50,7 @@ func TestLossIsFound(t *testing.T) {
 	}
 }
 
-// The fold goes on behind what is gone: progress record, committed offset and like-updates all say so.
+// The fold continues after the gap: progress record, committed offset and like-updates all have the new position.
 func TestLossIsAccepted(t *testing.T) {
 	t.Parallel()
 	w := newStanding(t, standing{6, 6, 6}, both(numbered(1), lose(8)))
@@ -71,8 +71,8 @@ func TestLossIsAccepted(t *testing.T) {
 	require.Equal(t, want, w.progress(), "the second time there is nothing to do")
 }
 
-// The committed offset alone is wrong: it is that of the progress record again, whatever likes still holds, and nothing
-// else has changed.
+// Only the committed offset is wrong: it is set to that of the progress record, whatever likes still has, and nothing
+// else changes.
 func TestOffsetsAreCommittedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -125,7 +125,7 @@ func TestOffsetsOfAllPartitionsAreCommittedAgain(t *testing.T) {
 	}
 }
 
-// A worker of before is fenced, as by each who writes a partition: it cannot commit what it had begun.
+// An earlier worker is fenced, as by anything that writes a partition: it cannot commit its open transaction.
 func TestOffsetsAreCommittedUnderTheFence(t *testing.T) {
 	t.Parallel()
 	w := newStanding(t, standing{6, 2, 6}, numbered(1))
@@ -140,7 +140,7 @@ func TestOffsetsAreCommittedUnderTheFence(t *testing.T) {
 	require.Equal(t, int64(6), w.committed())
 }
 
-// Of several things that are wrong, each has a remedy that does not wait for that of another.
+// If several things are wrong, each can be repaired without waiting for the others.
 func TestOffsetsBesideOtherDamage(t *testing.T) {
 	t.Parallel()
 	requireAt := func(w *world, offset int64) {
@@ -191,7 +191,7 @@ func TestOffsetsBesideOtherDamage(t *testing.T) {
 	})
 }
 
-// What a depth does not correct is refused, with what helps on this cluster, and nothing is written.
+// Damage that a depth does not repair is rejected with an action that works on this cluster, and nothing is written.
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	const (
@@ -216,7 +216,7 @@ func TestWhatIsRefused(t *testing.T) {
 		depth Depth
 		standing
 		damage damage
-		// says is in the error, and what helps; none: nothing is wrong.
+		// says and helps are parts of the error; empty if nothing is wrong.
 		says, helps string
 	}{
 		"nobody tells how far":     {Events, standing{-1, -1, -1}, nothing, unknown, ""},
@@ -227,7 +227,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"events, repartitioned":    {Events, standing{6, 6, 6}, ofAnotherLayout, otherLayout, ""},
 		"events, moving":           {Events, standing{6, 6, 6}, isMoving, errMoving.Error(), ""},
 
-		// A state table that went back, or is of other topics, does not tell what is lost.
+		// A state table that was rewound, or belongs to other topics, does not show what is lost.
 		"loss, it went back":            {Loss, standing{6, 8, 8}, nothing, committed, ""},
 		"loss, it went back, and more":  {Loss, standing{6, 8, 8}, lose(7), committed, ""},
 		"loss, the state table is lost": {Loss, standing{-1, 6, 6}, nothing, noProgress, ""},

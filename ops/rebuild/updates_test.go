@@ -12,7 +12,8 @@ import (
 	"kudos/schema"
 )
 
-// What was folded is folded again: an event that was left out could never be counted, since the fold goes on behind it.
+// Exactly the events that were folded before are folded again: one that was left out would never be counted, because
+// the fold continues after it.
 func TestEventsAreReplayedToWhereTheyWereFolded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -44,7 +45,7 @@ func TestEventsAreReplayedToWhereTheyWereFolded(t *testing.T) {
 	}
 }
 
-// From the events up to MySQL: as many as were folded, whoever tells.
+// From the events down to MySQL: as many as were folded, whichever source says so.
 func TestAllIsMadeFromTheEvents(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]standing{
@@ -102,21 +103,21 @@ func TestEachDifference(t *testing.T) {
 	}, changes)
 }
 
-// reaction is a user's, of a minute, in the state table.
+// reaction is the state-table record of a user's reaction in a given minute.
 func reaction(post, user uint64, reaction schema.Reaction, minute int64) *kgo.Record {
 	at := time.Unix(minute*60, 0).UnixMilli()
 	pair := schema.Pair{Reaction: reaction, TimeMs: at, SinceMs: at, Region: us}
 	return devtest.PairRecord(damaged, post, user, pair)
 }
 
-// TestUpdatesAreMadeFromThePairs: each cell has what the pairs in it come to, and a record of the counts that is
-// another is corrected with them.
+// TestUpdatesAreMadeFromThePairs: each delta is the sum of the pairs in its cell, and wrong stored counts are
+// corrected.
 func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		stored schema.Counts
 		said   string
-		counts int // records of counts that were written
+		counts int // number of counts records written
 	}{
 		"as stored":    {schema.Counts{Likes: 3, Dislikes: 2}, "partition 1: 3 updates and 1 state records written", 0},
 		"stored wrong": {schema.Counts{Likes: 9}, "partition 1: 3 updates and 2 state records written", 1},
@@ -157,7 +158,7 @@ func TestUpdatesAreMadeFromThePairs(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfAPostWithManyCells: a record has so many deltas at most, and none is left out.
+// TestUpdatesOfAPostWithManyCells: the deltas of a record are bounded, and none is lost.
 func TestUpdatesOfAPostWithManyCells(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

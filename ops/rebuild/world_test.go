@@ -32,15 +32,15 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(devtest.Main(m)) }
 
-// world is a broker with topics as `kudos topics apply` leaves them, and a person who agrees to all.
+// world is a broker with topics as `kudos topics apply` creates them, and an operator who agrees to everything.
 type world struct {
 	*devtest.Kafka
 	t     *testing.T
 	mysql sql.Options
 	said  []string
-	out   bytes.Buffer // what is told of the work
-	in    int32        // the partition that is written to and looked at
-	asked func()       // called before the person agrees
+	out   bytes.Buffer // what Say and Show print
+	in    int32        // the partition under test
+	asked func()       // called before the operator agrees
 }
 
 func newWorld(t *testing.T) *world {
@@ -81,7 +81,7 @@ func (w *world) options(depth Depth, change ...func(*Options)) Options {
 	return o
 }
 
-// rebuild is one that has looked, and done nothing yet.
+// rebuild returns a run that has connected but done nothing yet.
 func (w *world) rebuild(depth Depth) *rebuild {
 	b := &rebuild{opts: w.options(depth), kafka: w.Options, mysql: w.mysql, person: w, log: devtest.Log()}
 	require.NoError(w.t, b.connect(w.t.Context()))
@@ -89,7 +89,7 @@ func (w *world) rebuild(depth Depth) *rebuild {
 	return b
 }
 
-// rebuilding is held by one test at a time: a rebuild locks the whole database server, which all tests share.
+// rebuilding lets one test rebuild at a time: a rebuild locks the whole database server, which all tests share.
 var rebuilding sync.Mutex
 
 func (w *world) run(depth Depth, change ...func(*Options)) (*Result, error) {
@@ -105,16 +105,16 @@ func (w *world) mustRun(depth Depth, change ...func(*Options)) *Result {
 	return result
 }
 
-// runKafka is one that does its work in Kafka, and then finds no MySQL.
+// runKafka runs a rebuild that does its work in Kafka and then cannot reach MySQL.
 func (w *world) runKafka(depth Depth) {
 	_, err := w.run(depth)
 	require.ErrorContains(w.t, err, "127.0.0.1:1", "MySQL, after all of Kafka was done")
 }
 
-// thePost, which these tests are about, is in the damaged partition.
+// thePost, the post of these tests, is in the damaged partition.
 var thePost, us = postAfter(0), schema.Region{'U', 'S'}
 
-// postAfter is the next one there.
+// postAfter is the next post in the damaged partition.
 func postAfter(post uint64) uint64 {
 	for post++; schema.PartitionFor(post, partitions) != damaged; post++ {
 	}
@@ -145,7 +145,7 @@ func (w *world) setProgress(change func(*schema.Progress)) {
 	w.Write(devtest.ProgressRecord(w.in, *p))
 }
 
-// publish ends like-updates with a record that covers likes up to an offset.
+// publish appends a record to like-updates that covers likes up to an offset.
 func (w *world) publish(seq uint64, source int64) {
 	u := schema.ProgressUpdate(0, false)
 	u.Seq, u.SourceOffset = seq, source
@@ -167,7 +167,7 @@ func (w *world) commit(offset int64) {
 	require.NoError(w.t, kadm.NewClient(w.Client).CommitAllOffsets(w.t.Context(), schema.GroupFold, offsets))
 }
 
-// committed is -1 if there is none.
+// committed is the committed offset, or -1.
 func (w *world) committed() int64 {
 	offset, ok, err := kafka.CommittedOffset(w.t.Context(), w.Client, schema.GroupFold, schema.TopicLikes, w.in)
 	require.NoError(w.t, err)
@@ -177,12 +177,12 @@ func (w *world) committed() int64 {
 	return offset
 }
 
-// written is where the topics that a rebuild writes to end.
+// written returns the ends of the topics that a rebuild writes to.
 func (w *world) written() [2]int64 {
 	return [2]int64{w.End(schema.TopicState, damaged), w.End(schema.TopicUpdates, damaged)}
 }
 
-// epochsEndAt0 has the broker say that each leader epoch ended at the start.
+// epochsEndAt0 makes the broker report that every leader epoch ended at offset 0.
 func (w *world) epochsEndAt0() {
 	w.Broker.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		w.Broker.KeepControl()
@@ -195,7 +195,7 @@ func (w *world) epochsEndAt0() {
 	})
 }
 
-// forget deletes the records of a partition before an offset; -1: all.
+// forget deletes the records of a partition before an offset; -1 means all.
 func (w *world) forget(topic string, partition int32, before int64) {
 	require.NoError(w.t, w.Broker.DeleteRecords(topic, partition, before))
 }
@@ -205,7 +205,7 @@ func (w *world) recreateUpdates() {
 	w.applyTopics()
 }
 
-// standing is how far likes/1, of 10 events, was folded, by each that tells; -1: it does not.
+// standing is up to where likes/1, with 10 events, was folded according to each source; -1 if it has no record.
 type standing struct {
 	progress, committed, published int64
 }
@@ -248,7 +248,7 @@ func loseElsewhere(before int64) damage {
 	return func(w *world) { w.forget(schema.TopicLikes, 0, before) }
 }
 
-// numbered has the state table expect a seq; like-updates, if it has an update, has come to 1.
+// numbered sets the next sequence number in the state table; in like-updates it is 1 if there is an update.
 func numbered(seq uint64) damage { return changed(func(p *schema.Progress) { p.NextSeq = seq }) }
 
 func changed(change func(*schema.Progress)) damage {

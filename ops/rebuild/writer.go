@@ -18,24 +18,24 @@ import (
 	"kudos/stream/kafka"
 )
 
-// writer rewrites one partition in one transaction: all of it becomes visible at commit, or nothing does. It has the
-// partition's transactional id, so that a processor that is still writing is fenced, and one that starts fences it.
+// writer rewrites one partition in one transaction: all of it becomes visible at commit, or nothing. It uses the
+// partition's transactional id, so it fences a processor that is still writing, and a processor that starts fences it.
 //
-// Unlike kafka.Txn it streams: a partition does not fit in memory.
+// Unlike kafka.Txn it streams records, because a partition does not fit in memory.
 type writer struct {
 	b         *rebuild
 	cl        *kgo.Client
 	partition int32
-	progress  schema.Progress // with which the transaction ends
+	progress  schema.Progress // written at the end of the transaction
 
-	updates, state int64 // records that were written
+	updates, state int64 // numbers of records written
 	cells          audit.Cells
 
 	last   map[string]*kgo.Record // by topic
-	failed atomic.Pointer[error]  // of the first record that was not taken
+	failed atomic.Pointer[error]  // error of the first record that failed
 }
 
-// begin fences a partition, which comes before anything of it is read: nobody else writes there from here on.
+// begin fences a partition. This comes before anything of it is read, so that nothing else writes there from then on.
 func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
 	id, timeout := schema.FoldTransactionalID(partition), b.opts.TransactionTimeout
 	cl, err := b.kafka.NewFencingClient(ctx, b.log, id,
@@ -57,10 +57,10 @@ func (b *rebuild) begin(ctx context.Context, partition int32) (*writer, error) {
 	return &writer{b: b, cl: cl, partition: partition, cells: audit.Cells{}, last: map[string]*kgo.Record{}}, nil
 }
 
-// close ends what was not committed, and may be called after commit.
+// close aborts what was not committed. It may be called after commit.
 func (w *writer) close() { w.cl.Close() }
 
-// add sends a record of the partition; it waits while many are in flight.
+// add produces a record of the partition; it blocks while too many are in flight.
 func (w *writer) add(ctx context.Context, topic string, key, value []byte) error {
 	rec := &kgo.Record{Topic: topic, Partition: w.partition, Key: key, Value: value}
 	w.last[topic] = rec
@@ -85,8 +85,8 @@ func (w *writer) failure() error {
 	return fmt.Errorf("writing partition %d anew: %w", w.partition, *err)
 }
 
-// publish writes the updates that lead to the table, from seq 0 on, and the progress record that belongs to them, and
-// commits. A post's record of its counts that is not what its pairs come to is corrected with them.
+// publish writes the updates that lead to the table, from sequence number 0, and the matching progress record, and
+// commits. It also corrects a post's stored counts that are not the sum of its pairs.
 func (w *writer) publish(ctx context.Context, table *audit.Table) error {
 	phase := w.b.phase("writing the updates", w.partition, "updates", 0)
 	defer phase.End()
@@ -124,7 +124,7 @@ func (w *writer) publish(ctx context.Context, table *audit.Table) error {
 	return nil
 }
 
-// post writes the updates of one post: each carries the counts, and together they carry where these come from.
+// post writes the updates of one post. Each has the final counts, and the deltas of all of them add up to these.
 func (w *writer) post(ctx context.Context, post audit.Post, phase *progress.Phase) error {
 	deltas := w.cells.Deltas(1)
 	clear(w.cells)
@@ -146,13 +146,13 @@ func (w *writer) update(ctx context.Context, key []byte, u schema.Update) error 
 	return w.add(ctx, schema.TopicUpdates, key, schema.AppendUpdate(nil, &u))
 }
 
-// finish commits a table that belongs to the present like-updates from now on.
+// finish links the table to the current like-updates and commits.
 func (w *writer) finish(ctx context.Context) error {
 	w.progress.UpdatesID = w.b.topics.ByName[schema.TopicUpdates].ID
 	return w.commit(ctx)
 }
 
-// commit ends the transaction as each of the fold ends: with the progress record, and with the group's offset.
+// commit ends the transaction as the fold does, with the progress record and the group's offset.
 func (w *writer) commit(ctx context.Context) error {
 	w.state++
 	key, value := []byte(schema.StateProgressKey), schema.AppendProgress(nil, &w.progress)

@@ -1,13 +1,14 @@
-// Package repartition moves reactions to where they live by another layout: more partitions, or other user buckets
-// (`kudos topics repartition`).
+// Package repartition migrates reactions to another partition layout: more partitions, or other user buckets (`kudos
+// topics repartition`).
 //
 //	lock ──► grow ──► MySQL ──► move, move, … ──► unlock
 //
-// The lock is a progress record in each partition: it names the layout that is to be, and says that reactions are
-// moving to it. A worker that finds it folds nothing. So it does not matter who knows how many partitions there are:
-// between lock and unlock nobody folds, and after it everybody folds by what the record says. Likes are accepted all
-// the while; those that lie in another partition than their reaction are forwarded, as ever.
+// The lock is a progress record in each partition: it has the new layout and says that reactions are migrating to it. A
+// worker that reads it stops folding. Processors may therefore learn the new number of partitions at different times:
+// between lock and unlock nobody folds, and afterward everybody folds by the layout in the record. Likes are accepted
+// all the while; those in a different partition than their reaction are forwarded as usual.
 //
-// A move is one Kafka transaction over the old and the new partitions: reactions and counts appear in one and disappear
-// from the other together, with the updates that say so. It can end anywhere: the next run moves what is left.
+// A move is one Kafka transaction over the old and the new partitions: reactions and counts leave one and appear in the
+// other atomically, together with the updates that announce it. A run can be stopped at any point; the next run moves
+// what is left.
 package repartition

@@ -13,8 +13,8 @@ import (
 	"kudos/stream/kafka"
 )
 
-// lock stops the fold, partition by partition. Those that still fold do so by the layout before, by which all that they
-// have is theirs: none is folded by the new one before all are locked.
+// lock stops the fold, partition by partition. Partitions that are not locked yet fold by the previous layout, in which
+// they own everything they have. No partition folds by the new layout before all are locked.
 func (r *repartition) lock(ctx context.Context) error {
 	phase := r.opts.Progress.Begin("stopping the fold", "partitions", int64(len(r.progress)))
 	defer phase.End()
@@ -27,8 +27,8 @@ func (r *repartition) lock(ctx context.Context) error {
 	})
 }
 
-// lockOnce works under the partition's transactional id: that fences whoever folds it, and what it had committed can be
-// read.
+// lockOnce uses the partition's transactional id. That fences the processor that folds it, and makes all that it has
+// committed readable.
 func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 	t, err := r.begin(ctx, schema.FoldTransactionalID(partition))
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *repartition) lockOnce(ctx context.Context, partition int32) error {
 	return t.visible(ctx, sent)
 }
 
-// grow adds the partitions in Kafka. Rankings keep their topics as they are.
+// grow adds partitions in Kafka. Ranking topics keep theirs.
 func (r *repartition) grow(ctx context.Context) error {
 	want := r.layout.Partitions
 	adm := kadm.NewClient(r.cl)
@@ -80,7 +80,7 @@ func (r *repartition) grow(ctx context.Context) error {
 	return r.lookUp(ctx)
 }
 
-// addProgress writes the first record of the partitions that were added, locked as the others are.
+// addProgress writes the first progress record of each added partition, locked like the others.
 func (r *repartition) addProgress(ctx context.Context) error {
 	return r.each(ctx, r.layout.Partitions, func(ctx context.Context, partition int32) error {
 		if int(partition) < len(r.progress) && r.progress[partition] != nil {

@@ -18,20 +18,20 @@ import (
 	"kudos/stream/store"
 )
 
-// mover moves reactions, some thousands in a transaction. After an error it is useless.
+// mover moves reactions, thousands per transaction. It must not be used after an error.
 type mover struct {
 	r        *repartition
 	t        *transaction
 	tables   *tables
 	phase    *progress.Phase
-	progress []*schema.Progress // of each partition, with what the next transaction adds
+	progress []*schema.Progress // of each partition, including what the next transaction adds
 
-	// Of the next transaction: how many pairs it moves, and which partitions it is of.
+	// The next transaction: how many pairs it moves, and the partitions it writes to.
 	pairs   int
 	touched map[int32]bool
 }
 
-// newMover begins with what was read, which has to be locked, all of it, for this layout.
+// newMover checks that all partitions, as copied, are locked for this layout.
 func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, error) {
 	m := &mover{r: r, t: r.t, tables: tables, phase: phase, touched: map[int32]bool{}}
 	for p, copied := range tables.list {
@@ -48,14 +48,14 @@ func newMover(r *repartition, tables *tables, phase *progress.Phase) (*mover, er
 	return m, nil
 }
 
-// moving is a post whose pairs are read.
+// moving is the post whose pairs are being read.
 type moving struct {
 	id    uint64
-	stays bool                  // some pair of it does
-	to    map[int32]audit.Cells // what the next transaction moves, by where it goes
+	stays bool                  // some of its pairs stay
+	to    map[int32]audit.Cells // what the next transaction moves, by target partition
 }
 
-// moveFrom moves what lives in other partitions by the layout.
+// moveFrom moves the reactions in partition from that another partition owns by the new layout.
 func (m *mover) moveFrom(ctx context.Context, from int32) error {
 	post := &moving{to: map[int32]audit.Cells{}}
 	err := m.tables.each(from, func(id, user uint64, value []byte) error {
@@ -89,8 +89,9 @@ func (m *mover) moveFrom(ctx context.Context, from int32) error {
 	return m.send(ctx)
 }
 
-// addPair takes a pair along. In the partition that it comes to, all events are later in the log: only their times
-// compare. A pair that is there already is refused: nobody but this brings it there.
+// addPair adds a pair to the next transaction. Its offset becomes -1: in the new partition every event is later in the
+// log, so only event times compare. It fails if the target already has the pair, because nothing else should write
+// there.
 func (m *mover) addPair(from, to int32, post *moving, user uint64, value []byte) error {
 	var pair schema.Pair
 	if err := schema.DecodePair(value, &pair); err != nil {
@@ -117,8 +118,8 @@ func (m *mover) addPair(from, to int32, post *moving, user uint64, value []byte)
 	return nil
 }
 
-// addCounts adds a post's counts and updates to those of its pairs that move. open: more of it follows in the
-// transaction after the next.
+// addCounts adds the counts and updates of a post for its pairs in the next transaction. open means that a later
+// transaction moves more of its pairs.
 func (m *mover) addCounts(from int32, post *moving, open bool) error {
 	if len(post.to) == 0 {
 		return nil
@@ -131,7 +132,7 @@ func (m *mover) addCounts(from int32, post *moving, open bool) error {
 	for _, cells := range post.to {
 		left = left.Minus(cells.Sum())
 	}
-	leaves := !post.stays && !open // for good
+	leaves := !post.stays && !open // all pairs of the post are gone
 	if leaves && left != (schema.Counts{}) {
 		m.r.result.Mended++
 		left = schema.Counts{}
@@ -170,7 +171,7 @@ func (m *mover) addCounts(from int32, post *moving, open bool) error {
 	return nil
 }
 
-// send commits what was added, and has the copies be what is committed.
+// send commits the next transaction, and applies it to the copies.
 func (m *mover) send(ctx context.Context) error {
 	touched := slices.Sorted(maps.Keys(m.touched))
 	for _, p := range touched {
@@ -199,7 +200,7 @@ func (m *mover) send(ctx context.Context) error {
 	return nil
 }
 
-// unlock has all partitions folded again, at once.
+// unlock makes all partitions fold again, in one transaction.
 func (m *mover) unlock(ctx context.Context) error {
 	for p, progress := range m.progress {
 		progress.Moving = false
@@ -213,7 +214,8 @@ func (m *mover) unlock(ctx context.Context) error {
 	return m.t.visible(ctx, sent)
 }
 
-// tables is a temporary copy of the state table, partition by partition: on disk, so that memory does not grow with it.
+// tables is a temporary copy of the state table, one store per partition. It is on disk, so that memory does not grow
+// with the table.
 type tables struct {
 	dir    string
 	stores *store.Set
@@ -221,11 +223,11 @@ type tables struct {
 }
 
 const (
-	copyCacheBytes    = 64 << 20 // of all partitions
-	copyMemtableBytes = 4 << 20  // of each
+	copyCacheBytes    = 64 << 20 // for all partitions
+	copyMemtableBytes = 4 << 20  // for each
 )
 
-// openTables copies the table as it is committed now.
+// openTables copies the state table as committed now.
 func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tables, err error) {
 	t := &tables{}
 	defer func() {
@@ -251,7 +253,6 @@ func (r *repartition) openTables(ctx context.Context, partitions int32) (_ *tabl
 	return t, err
 }
 
-// close removes the copy.
 func (t *tables) close() error {
 	var errs []error
 	for _, s := range t.list {
@@ -266,7 +267,7 @@ func (t *tables) close() error {
 	return errors.Join(errs...)
 }
 
-// counts are those of a post in a partition; found: it has a record of them.
+// counts returns the counts of a post in a partition; found reports whether it has a record of them.
 func (t *tables) counts(p int32, post uint64) (c schema.Counts, found bool, err error) {
 	found, err = t.list[p].Find(schema.AppendCountsKey(nil, post), func(value []byte) (err error) {
 		c, err = schema.DecodeCounts(value)
@@ -275,8 +276,7 @@ func (t *tables) counts(p int32, post uint64) (c schema.Counts, found bool, err 
 	return c, found, err
 }
 
-// each calls do with all pairs of a partition, in the order of posts, as they were when it was called; value is valid
-// during the call only.
+// each calls do for all pairs of a partition as of the call, in post order. value is valid during the call only.
 func (t *tables) each(p int32, do func(post, user uint64, value []byte) error) error {
 	return store.Scan(t.list[p], nil, nil, func(key, value []byte) (more bool, err error) {
 		if post, user, ok := schema.ParsePairKey(key); ok {

@@ -12,13 +12,13 @@ import (
 	"kudos/stream/kafka"
 )
 
-// growing are the topics that get partitions, in this order: a running group finds the topic that it reads grown last,
-// when all that it needs with it has as many. (goka refuses a table that has another number than its input.)
+// growing are the topics that get partitions, in this order: the input of each running group comes after the topics
+// that are co-partitioned with it. goka rejects a table whose number of partitions differs from its input's.
 var growing = []string{
 	schema.TopicTrendingLocalTable, schema.TopicState, schema.TopicDLT, schema.TopicUpdates, schema.TopicLikes,
 }
 
-// plan compares what is there with what has to be, and changes nothing.
+// plan compares the current state with the new layout, and changes nothing.
 func (r *repartition) plan(ctx context.Context) error {
 	if err := r.lookUp(ctx); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (r *repartition) lookUp(ctx context.Context) (err error) {
 	return err
 }
 
-// check finds out what the layout is, and whether it can become the other one.
+// check finds the current layout, and checks whether it can become the new one.
 func (r *repartition) check() error {
 	moving, standing := (*schema.Progress)(nil), (*schema.Progress)(nil)
 	for partition, progress := range r.progress {
@@ -121,7 +121,7 @@ func sameLayout(a, b *schema.Progress) bool {
 	return a.Partitions == b.Partitions && a.UserBuckets == b.UserBuckets && a.Layouts == b.Layouts
 }
 
-// belongs refuses a state table that is not of these topics.
+// belongs rejects a state table that does not belong to the current topics.
 func (r *repartition) belongs(partition int32, p *schema.Progress) error {
 	if p.ClusterID != r.topics.ClusterID || p.SourceID != r.topics.ByName[schema.TopicLikes].ID ||
 		p.StateID != r.topics.ByName[schema.TopicState].ID || p.UpdatesID != r.topics.ByName[schema.TopicUpdates].ID {

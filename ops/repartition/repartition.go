@@ -19,28 +19,28 @@ import (
 
 // Options of a repartition.
 type Options struct {
-	// Layout is what is to be.
+	// Layout is the new layout.
 	Layout schema.Layout
-	// DryRun changes nothing, and says how much would move.
+	// DryRun changes nothing, and reports how much would move.
 	DryRun bool
-	// TempDir is where a copy of the state table goes.
+	// TempDir is the directory for a temporary copy of the state table.
 	TempDir string
-	// Parallel is how many partitions are read, or locked, concurrently.
+	// Parallel is how many partitions are read or locked concurrently.
 	Parallel int
-	// MovePairs is how many reactions one transaction moves at most.
+	// MovePairs bounds the reactions that one transaction moves.
 	MovePairs int
-	// Progress is shown of what takes long.
+	// Progress shows the progress of long steps.
 	Progress progress.Printer
-	// Say is told what is done, a line each; nil: nobody is.
+	// Say receives each step taken, as one line; nil discards them.
 	Say func(line string) error
 }
 
-// DefaultOptions want a layout.
+// DefaultOptions lack a layout.
 func DefaultOptions() Options {
 	return Options{TempDir: os.TempDir(), Parallel: 4, MovePairs: 10_000}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate reports every invalid option.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Parallel < 1 {
@@ -52,24 +52,23 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Result is what was done, or would be.
+// Result is what was done, or in a dry run would be.
 type Result struct {
-	// From and To are the partitions before and after. Of a run that goes on where another one was stopped, From is
-	// what that one came to.
+	// From and To are the numbers of partitions before and after. If the run resumes an interrupted one that has locked
+	// all partitions, From equals To.
 	From int32 `json:"from"`
 	To   int32 `json:"to"`
-	// Posts and Pairs were moved, or would be: a pair is a user's reaction to a post, or that there is none any more. A
-	// post whose users live in several partitions counts in each.
+	// Posts and Pairs are the numbers moved. A pair is the state of one user on one post, possibly "no reaction". A
+	// post counts once for each partition that its users leave.
 	Posts int64 `json:"posts"`
 	Pairs int64 `json:"pairs"`
-	// Mended posts had counts in the state table that were not those of their pairs.
+	// Mended is the number of posts whose stored counts were not the sum of their pairs, and were corrected.
 	Mended       int64   `json:"mended"`
 	Transactions int64   `json:"transactions"`
 	DryRun       bool    `json:"dry_run"`
 	Seconds      float64 `json:"seconds"`
 }
 
-// repartition is one run.
 type repartition struct {
 	opts  Options
 	kafka kafka.Options
@@ -79,15 +78,15 @@ type repartition struct {
 	layout schema.Layout
 	cl     *kgo.Client
 	topics kafka.Topics
-	t      *transaction // that moves
+	t      *transaction // for the moves
 	result Result
 
-	progress []*schema.Progress // of each partition that the state table had; nil: none yet
-	layouts  uint32             // the number of the layout that is to be
+	progress []*schema.Progress // progress record of each partition of the state table; nil if there is none yet
+	layouts  uint32             // the number of the new layout
 }
 
-// Run moves the reactions to where they live by the layout. The options must be valid. It may be stopped by ctx, or
-// killed, at any point, and run again.
+// Run migrates the reactions to the layout. The options must be valid. A run may be stopped by ctx or killed at any
+// point, and run again.
 func Run(ctx context.Context, o Options, kafka kafka.Options, db *sql.Shards, log *slog.Logger) (*Result, error) {
 	began := time.Now()
 	r := &repartition{opts: o, kafka: kafka, db: db, log: log, layout: o.Layout}
@@ -108,15 +107,15 @@ func (r *repartition) run(ctx context.Context) (err error) {
 	if r.opts.DryRun {
 		return r.count(ctx)
 	}
-	if err := r.addToMySQL(ctx); err != nil { // before anything is locked: MySQL answers, and has what it must
+	if err := r.addToMySQL(ctx); err != nil { // before locking anything, to check that MySQL answers and is set up
 		return err
 	}
-	// Before anything is read: another run of this writes nothing from here on.
+	// Fence before reading anything: an earlier run cannot write anything from here on.
 	if r.t, err = r.begin(ctx, schema.RepartitionTransactionalID); err != nil {
 		return err
 	}
 	defer r.t.close()
-	// The plan is made again: that one may have gone on until now.
+	// Plan again, because an earlier run may have continued until it was fenced.
 	for _, step := range []func(context.Context) error{
 		r.plan, r.lock, r.grow, r.addToMySQL, r.addProgress, r.move,
 	} {
@@ -128,13 +127,13 @@ func (r *repartition) run(ctx context.Context) (err error) {
 		r.layout.Partitions, r.result.Posts, r.result.Pairs)
 }
 
-// addToMySQL has the positions in MySQL be of as many partitions as like-updates has.
+// addToMySQL adds the new partitions of like-updates to the positions in MySQL.
 func (r *repartition) addToMySQL(ctx context.Context) error {
 	t := r.topics.ByName[schema.TopicUpdates]
 	return r.db.AddPartitions(ctx, sql.Source{Topic: schema.TopicUpdates, TopicID: t.ID, Partitions: t.Partitions})
 }
 
-// move moves all that lives in other partitions by the layout, and unlocks.
+// move moves all reactions that another partition owns by the new layout, and unlocks.
 func (r *repartition) move(ctx context.Context) (err error) {
 	tables, err := r.openTables(ctx, r.layout.Partitions)
 	if err != nil {
@@ -155,7 +154,7 @@ func (r *repartition) move(ctx context.Context) (err error) {
 	return m.unlock(ctx)
 }
 
-// count says how much would move. It reads what is committed at the moment.
+// count reports how much would move, by what is committed now.
 func (r *repartition) count(ctx context.Context) (err error) {
 	tables, err := r.openTables(ctx, r.topics.ByName[schema.TopicState].Partitions)
 	if err != nil {
@@ -180,7 +179,6 @@ func (r *repartition) count(ctx context.Context) (err error) {
 	return r.say("dry run: nothing was changed; %d posts with %d reactions would move", r.result.Posts, r.result.Pairs)
 }
 
-// each does something for partitions, a few at a time.
 func (r *repartition) each(ctx context.Context, partitions int32, do func(context.Context, int32) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.opts.Parallel)

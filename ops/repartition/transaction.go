@@ -13,23 +13,23 @@ import (
 	"kudos/stream/kafka"
 )
 
-// transaction writes to several partitions under one transactional id, one transaction after the other. After any error
-// close is all there is to do: the next one that begins settles what became of it.
+// transaction runs transactions over several partitions, one after the other, under one transactional id. After an
+// error only close is allowed: the next transaction with this id resolves the outcome.
 type transaction struct {
 	r       *repartition
 	id      string
 	cl      *kgo.Client
-	records []*kgo.Record // of the next one
+	records []*kgo.Record // of the next transaction
 }
 
 const (
-	// transactionTimeout is how long Kafka leaves a transaction of a run that died open.
+	// transactionTimeout is how long Kafka keeps the transaction of a dead run open.
 	transactionTimeout = 30 * time.Second
-	// maxBuffered is more than the records of a transaction.
+	// maxBuffered is higher than the number of records in a transaction.
 	maxBuffered = 1 << 20
 )
 
-// begin fences whoever else has the id.
+// begin fences any other owner of the id.
 func (r *repartition) begin(ctx context.Context, id string) (*transaction, error) {
 	cl, err := r.kafka.NewFencingClient(ctx, r.log, id,
 		kgo.TransactionTimeout(transactionTimeout),
@@ -45,21 +45,21 @@ func (t *transaction) add(topic string, partition int32, key, value []byte) {
 	t.records = append(t.records, &kgo.Record{Topic: topic, Partition: partition, Key: key, Value: value})
 }
 
-// update adds an update with the next number.
+// update adds an update with the next sequence number.
 func (t *transaction) update(partition int32, p *schema.Progress, key []byte, u schema.Update) {
 	u.Seq, u.SourceOffset = p.NextSeq, p.NextOffset
 	p.NextSeq++
 	t.add(schema.TopicUpdates, partition, key, schema.AppendUpdate(nil, &u))
 }
 
-// progress ends a partition's part of a transaction, in both topics, as the fold does. In like-updates it says whether
-// reactions are moving, and how many layouts there were before this one.
+// progress ends a partition's part of a transaction in both topics, as the fold does. In like-updates it says whether
+// reactions are migrating, and how many layouts there were before.
 func (t *transaction) progress(partition int32, p *schema.Progress) {
 	t.update(partition, p, []byte(schema.ProgressKey), schema.ProgressUpdate(p.Layouts, p.Moving))
 	t.add(schema.TopicState, partition, []byte(schema.StateProgressKey), schema.AppendProgress(nil, p))
 }
 
-// commit sends and commits all that was added, and returns it.
+// commit writes and commits the added records, and returns them.
 func (t *transaction) commit(ctx context.Context) (sent []*kgo.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
 	defer cancel()
@@ -87,7 +87,6 @@ func (t *transaction) explain(err error) error {
 	return err
 }
 
-// visible waits until records of a transaction can be read.
 func (t *transaction) visible(ctx context.Context, sent []*kgo.Record) error {
 	last := map[kafka.LogPartition]int64{}
 	for _, rec := range sent {
@@ -101,5 +100,5 @@ func (t *transaction) visible(ctx context.Context, sent []*kgo.Record) error {
 	return nil
 }
 
-// close ends what was not committed, and may be called after commit.
+// close aborts what was not committed. It may be called after commit.
 func (t *transaction) close() { t.cl.Close() }

@@ -12,7 +12,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// firstProgress gives a partition its first progress record, by which its likes are folded from their present start on.
+// firstProgress writes the first progress record of a partition, so that folding starts at the current start of likes.
 type firstProgress struct {
 	kafka     kafka.Options
 	log       *slog.Logger
@@ -20,12 +20,12 @@ type firstProgress struct {
 	topics    kafka.Topics
 	partition int32
 	layout    schema.Layout
-	layouts   uint32 // how many layouts there were before
-	moving    bool   // reactions are still moving to this one
+	layouts   uint32 // number of earlier layouts
+	moving    bool   // reactions are still migrating to this one
 }
 
-// AddFirstProgress gives a partition that was added its first progress record, by which nothing is folded until
-// reactions have moved to their layout. It does nothing if there is one.
+// AddFirstProgress writes the first progress record of an added partition, with Moving set: nothing is folded until
+// reactions have migrated to the layout. It does nothing if a record exists.
 func AddFirstProgress(
 	ctx context.Context, cluster kafka.Options, topics kafka.Topics, partition int32, layout schema.Layout,
 	layouts uint32, log *slog.Logger,
@@ -39,13 +39,13 @@ func AddFirstProgress(
 	return first.write(ctx, &Report{})
 }
 
-// write does nothing if the state table has anything for the partition.
+// write does nothing if the partition has any record in the state table.
 func (f *firstProgress) write(ctx context.Context, report *Report) error {
 	return kafka.RetryTakenOver(ctx, func() error { return f.writeOnce(ctx, report) })
 }
 
 func (f *firstProgress) writeOnce(ctx context.Context, report *Report) error {
-	// Looked at twice: a running processor is fenced only if there may be need.
+	// Check before and after fencing: don't fence a running processor without need.
 	if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {
 		return err
 	}
@@ -82,8 +82,8 @@ func (f *firstProgress) isEmpty(ctx context.Context, topic string) (bool, error)
 	return table.IsEmpty(ctx, f.cl, topic, f.partition)
 }
 
-// commit writes the record, and has the group's committed offset agree with it: one that is left from earlier folding
-// would look like a state table that went back.
+// commit writes the record and sets the group's committed offset to match. An offset left over from earlier folding
+// would make the state table look rewound.
 func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64) error {
 	likes := f.topics.ByName[schema.TopicLikes]
 	progress := schema.Progress{
@@ -109,7 +109,7 @@ func (f *firstProgress) commit(ctx context.Context, cl *kgo.Client, start int64)
 	if ok && committed != start {
 		id, member := schema.FoldTransactionalID(f.partition), kafka.NoMember(schema.GroupFold)
 		source := kafka.LogPartition{Topic: schema.TopicLikes, TopicID: likes.ID, Partition: f.partition}
-		// Kafka takes it from who is no member even while the group has members.
+		// Kafka accepts this from a non-member even while the group has members.
 		if err := kafka.AddOffset(ctx, cl, id, member, source, kafka.Position{Offset: start, Epoch: -1}); err != nil {
 			return fmt.Errorf("committing the offset of group %s: %w", schema.GroupFold, err)
 		}

@@ -7,23 +7,23 @@ import (
 	"kudos/schema"
 )
 
-// Options are how `kudos topics` sets topics up.
+// Options are the setup of the topics for `kudos topics`.
 type Options struct {
-	// Partitions of the topics. They decide where a post lives.
+	// Partitions of the topics. They determine which partition owns a post.
 	Partitions int32 `mapstructure:"partitions"`
-	// ReplicationFactor of every topic.
+	// ReplicationFactor of all topics.
 	ReplicationFactor int16 `mapstructure:"replication_factor"`
-	// UserBuckets are the posts that outgrow a partition, each with the number of buckets that its users are
-	// sharded into: <post>:<buckets>.
+	// UserBuckets are the posts that outgrow a partition, each with the number of buckets that its users are sharded
+	// into: <post>:<buckets>.
 	UserBuckets []string `mapstructure:"user_buckets"`
 }
 
-// DefaultOptions are for three brokers or more.
+// DefaultOptions suit clusters with at least three brokers.
 func DefaultOptions() Options {
 	return Options{Partitions: 8, ReplicationFactor: 3, UserBuckets: []string{}}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate reports every invalid option.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Partitions < 1 {
@@ -38,7 +38,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Layout is where reactions live. The options must be valid.
+// Layout is the partition layout of the options, which must be valid.
 func (o Options) Layout() schema.Layout {
 	buckets, err := schema.ParseUserBuckets(o.UserBuckets)
 	layout, layoutErr := schema.NewLayout(o.Partitions, buckets)

@@ -1,5 +1,5 @@
-// Package topics creates and checks the topics of kudos, and writes the first progress record of each partition:
-// `kudos topics apply`, `kudos topics check`.
+// Package topics creates and checks the topics of kudos, and writes the first progress record of each partition. It
+// implements `kudos topics apply` and `kudos topics check`.
 package topics
 
 import (
@@ -20,7 +20,7 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Report says, a line each, what Apply did or Check found wrong.
+// Report lists what Apply did or Check found wrong, one per line.
 type Report struct {
 	Lines []string `json:"lines"`
 }
@@ -29,9 +29,9 @@ func (r *Report) add(format string, args ...any) {
 	r.Lines = append(r.Lines, fmt.Sprintf(format, args...))
 }
 
-// Apply creates the topics that are missing, corrects settings that differ, and writes the first progress record of
-// each partition. A longer retention is left alone. It can be run at any time and any number of times; another
-// partition count is an error (`kudos topics repartition` adds partitions).
+// Apply creates missing topics, corrects settings that differ, and writes the first progress record of each partition.
+// It accepts a longer retention. It is idempotent. A different number of partitions is an error (`kudos topics
+// repartition` adds partitions).
 func Apply(
 	ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
 ) (*Report, error) {
@@ -72,8 +72,8 @@ func Apply(
 	return report, nil
 }
 
-// layoutOf returns a progress record with the layout by which the state table is folded, that of a repartition that
-// has not ended before any other; nil: there is none yet.
+// layoutOf returns a progress record with the current layout of the state table, preferring one of an unfinished
+// repartition; nil if there is none yet.
 func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -95,7 +95,7 @@ func layoutOf(ctx context.Context, cl *kgo.Client) (layout *schema.Progress, err
 	return layout, nil
 }
 
-// layoutError says why topics cannot be set up for another layout, or not now.
+// layoutError says why topics cannot be set up for another layout, or not yet.
 func layoutError(have *schema.Progress, layout schema.Layout) error {
 	want := layout.Partitions
 	switch {
@@ -116,7 +116,7 @@ func layoutError(have *schema.Progress, layout schema.Layout) error {
 		"set topics.partitions to %d", have.Partitions, want, have.Partitions)
 }
 
-// Check compares the topics with what they have to be, and changes nothing. An empty report means that all is well.
+// Check compares the topics with the required setup, and changes nothing. The report is empty if nothing is wrong.
 func Check(
 	ctx context.Context, cluster kafka.Options, layout schema.Layout, replicationFactor int16, log *slog.Logger,
 ) (*Report, error) {
@@ -140,12 +140,12 @@ func Check(
 	return report, checkProgress(ctx, cl, report)
 }
 
-// checkProgress looks for partitions of the state table that have nothing, not even a first progress record:
-// `topics apply` was stopped halfway, or the table was lost.
+// checkProgress reports partitions of the state table without any records, not even a first progress record: `topics
+// apply` was interrupted, or the table was lost.
 func checkProgress(ctx context.Context, cl *kgo.Client, report *Report) error {
 	topics, err := kafka.LookUpTopics(ctx, cl, schema.TopicState)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return nil // reported already
+		return nil // already reported
 	}
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func apply(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 	return nil
 }
 
-// create returns when all partitions of the new topic have a leader.
+// create creates a topic and waits until all of its partitions have a leader.
 func create(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Report) error {
 	configs := map[string]*string{}
 	for k, v := range want.Configs {
@@ -225,7 +225,7 @@ func create(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repo
 	return AwaitLeaders(ctx, cl, want.Name, want.Partitions)
 }
 
-// AwaitLeaders waits until a topic has so many partitions, each with a leader.
+// AwaitLeaders waits until a topic has this number of partitions, each with a leader.
 func AwaitLeaders(ctx context.Context, cl *kgo.Client, name string, partitions int32) error {
 	return await.Until(ctx, "the partitions of "+name+" to have leaders", func(ctx context.Context) (bool, error) {
 		topics, err := kafka.LookUpTopics(ctx, cl, name)
@@ -261,7 +261,7 @@ func check(ctx context.Context, cl *kgo.Client, want schema.Topic, report *Repor
 	return nil
 }
 
-// look returns a topic and its settings; one that does not exist has no partitions.
+// look returns a topic and its settings; a missing topic has 0 partitions.
 func look(ctx context.Context, cl *kgo.Client, name string) (kafka.TopicInfo, map[string]string, error) {
 	topics, err := kafka.LookUpTopics(ctx, cl, name)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -274,7 +274,7 @@ func look(ctx context.Context, cl *kgo.Client, name string) (kafka.TopicInfo, ma
 	return topics.ByName[name], configs, err
 }
 
-// wrongPartitions lets the topics of rankings have fewer partitions than the others have by now.
+// wrongPartitions accepts fewer partitions for the ranking topics, which do not grow with the others.
 func wrongPartitions(have kafka.TopicInfo, want schema.Topic) bool {
 	keepsFewer := schema.KeepsPartitions(want.Name) && want.Name != schema.TopicExclusions
 	return have.Partitions != want.Partitions && !(keepsFewer && have.Partitions < want.Partitions)

@@ -1,6 +1,6 @@
-// Package fold is the heart of kudos: it turns a batch of events and the state before it into the state after it and
-// the net changes. It is a pure function: no Kafka, no SQL, no clock, no setting. The same events lead to the same
-// state and the same changes in total, however they are cut into batches.
+// Package fold is the core of kudos: it turns a batch of events and the state before it into the state after it and the
+// net changes. It is a pure function: no Kafka, no SQL, no clock, no setting. The same events lead to the same state
+// and the same changes in total, however they are split into batches.
 package fold
 
 import (
@@ -11,30 +11,30 @@ import (
 	"kudos/schema"
 )
 
-// Event is an event of the partition with its place in the log. Its time is settled (schema.Event.ResolveTime).
+// Event is an event of the partition with its offset. Its time is resolved (schema.Event.ResolveTime).
 type Event struct {
 	schema.Event
 	Offset int64
 }
 
-// PairKey names a user's reaction to a post.
+// PairKey identifies a reaction: a user and a post.
 type PairKey struct{ PostID, UserID uint64 }
 
-// State is the state before a batch. Keys and posts come without duplicates, in the order
-// of their first event; found is called with the index of each one that is there.
+// State is the state before a batch. Keys and posts are distinct and in the order of their first event; found is called
+// with the index of each one that exists.
 type State interface {
 	Pairs(keys []PairKey, found func(i int, p schema.Pair)) error
 	Counts(posts []uint64, found func(i int, c schema.Counts)) error
 }
 
-// Result is what a batch changes. All of it is in the order of first events, and valid until the next call of Fold.
+// Result is what a batch changes, in the order of first events. It is valid until the next call of Fold.
 type Result struct {
 	Pairs  []PairState
 	Counts []PostCounts
 	// Updates are the net changes: posts whose events cancel each other out within the batch have none.
 	Updates []PostUpdate
-	// Transitions counts the events that changed somebody's reaction; the other ones said
-	// what was known, or what had been said later.
+	// Transitions counts the events that changed somebody's reaction; the others repeated it, or are older than the
+	// event that set it.
 	Transitions int
 }
 
@@ -59,7 +59,7 @@ type PostUpdate struct {
 
 // Folder folds batches. It keeps its buffers between batches; one goroutine uses it.
 type Folder struct {
-	pairOf []int32 // of each event, in pairs and keys
+	pairOf []int32 // index in pairs and keys, by event
 	keys   []PairKey
 	pairs  []pair
 	posts  []uint64
@@ -72,7 +72,7 @@ type Folder struct {
 	postIndex  index[uint64]
 	deltaIndex index[deltaKey]
 	deltaKeys  []deltaKey // of deltas
-	lastDelta  []int32    // of each post: the one that was counted in last; -1: none
+	lastDelta  []int32    // by post: index in deltas of the one used last; -1: none
 	result     Result
 
 	transitions int
@@ -80,19 +80,19 @@ type Folder struct {
 
 type pair struct {
 	schema.Pair
-	post    int32 // in posts
-	known   bool  // there was a state before
+	post    int32 // index in posts
+	known   bool  // it has a state
 	changed bool
 }
 
 type postDelta struct {
-	post int32 // in posts
+	post int32 // index in posts
 	schema.Delta
 }
 
 type deltaKey struct {
 	minute int64
-	post   int32 // in posts
+	post   int32 // index in posts
 	region schema.Region
 }
 
@@ -117,8 +117,8 @@ func (f *Folder) Fold(events []Event, state State) (*Result, error) {
 	return r, nil
 }
 
-// assign tells the pair of each event and the post of each pair. By hashing: a batch has
-// tens of thousands of events, and sorting them would take several times as long.
+// assign finds the pair of each event and the post of each pair, by hashing: a batch has tens of thousands of events,
+// and sorting them would take several times as long.
 func (f *Folder) assign(events []Event) {
 	f.seed = newSeed()
 	f.pairIndex.reset()
@@ -139,7 +139,7 @@ func (f *Folder) assign(events []Event) {
 
 func (f *Folder) assignPost(id uint64) int32 {
 	if n := len(f.keys) - 2; n >= 0 && f.keys[n].PostID == id {
-		return f.pairs[n].post // a hot one
+		return f.pairs[n].post // the same post again: a hot one
 	}
 	post, ok := f.postIndex.place(f.seed.post(id), id, f.posts)
 	if !ok {
@@ -160,8 +160,8 @@ func (f *Folder) load(state State) error {
 	return state.Counts(f.posts, func(i int, c schema.Counts) { f.counts[i] = c })
 }
 
-// apply lets an event have its say: the latest by time, then by offset, decides. Time and offset are kept even when the
-// reaction stays the same, so that an event between the two does not come back to life later.
+// apply folds one event into the reaction: last writer wins, by event time, then by offset. It keeps time and offset
+// even when the reaction stays the same, so that a late event cannot override a newer one.
 func (f *Folder) apply(p *pair, e *Event) {
 	if p.known && cmp.Or(cmp.Compare(e.TimeMs, p.TimeMs), cmp.Compare(e.Offset, p.Offset)) <= 0 {
 		return
@@ -173,10 +173,10 @@ func (f *Folder) apply(p *pair, e *Event) {
 	if same {
 		return
 	}
-	if reaction != p.Reaction { // not so of the first event, if it takes a reaction back
+	if reaction != p.Reaction { // it is equal if the first event withdraws a reaction
 		f.transitions++
 	}
-	// What was counted is taken back where it was counted.
+	// A reaction is subtracted where it was counted.
 	f.count(p, -1)
 	p.Reaction, p.Region, p.SinceMs = reaction, e.Region, e.TimeMs
 	f.count(p, +1)
@@ -195,7 +195,7 @@ func (f *Folder) count(p *pair, n int64) {
 	}
 }
 
-// delta finds or makes a post's delta; mostly it is the same as the last time.
+// delta finds or adds a post's delta; mostly it is the one used last.
 func (f *Folder) delta(post int32, minute int64, region schema.Region) *postDelta {
 	if i := f.lastDelta[post]; i >= 0 && f.deltas[i].Minute == minute && f.deltas[i].Region == region {
 		return &f.deltas[i]
@@ -210,11 +210,10 @@ func (f *Folder) delta(post int32, minute int64, region schema.Region) *postDelt
 	return &f.deltas[i]
 }
 
-// finishPosts gathers the deltas of each post, in order and without those that came to
-// nothing, and records what changed.
+// finishPosts collects the deltas of each post, in order and without those that are zero, and records what changed.
 func (f *Folder) finishPosts() {
 	slices.SortFunc(f.deltas, comparePostDeltas)
-	// Room for all, so that none moves while the updates point at them.
+	// Capacity for all, so that nothing moves while the updates point at it.
 	f.sorted = slices.Grow(f.sorted[:0], len(f.deltas))
 	for i := 0; i < len(f.deltas); {
 		post, first := f.deltas[i].post, len(f.sorted)
@@ -239,7 +238,7 @@ func (f *Folder) finishPosts() {
 	}
 }
 
-// comparePostDeltas looks at no more than it has to: there may be one for each event.
+// comparePostDeltas compares no more than it must: there may be a delta for each event.
 func comparePostDeltas(a, b postDelta) int {
 	if a.post != b.post {
 		return cmp.Compare(a.post, b.post)

@@ -15,7 +15,7 @@ import (
 	"kudos/schema"
 )
 
-// memory is a State in maps, and what a test wants to know of the changes.
+// memory is a State in maps that collects what tests check of the changes.
 type memory struct {
 	foldtest.State
 	// sums are the deltas added up by post, minute and region.
@@ -59,7 +59,7 @@ func (m *memory) fold(t testing.TB, events []fold.Event, size int) {
 	}
 }
 
-// naive is the fold said once more, as simply as can be: every event in log order against a map.
+// naive is a second implementation of the fold, as simple as possible: every event in log order against a map.
 func naive(events []fold.Event) *memory {
 	m := newMemory()
 	events = slices.Clone(events)
@@ -71,7 +71,7 @@ func naive(events []fold.Event) *memory {
 			continue
 		}
 		reactions := map[schema.Action]schema.Reaction{schema.Like: schema.Liked, schema.Dislike: schema.Disliked}
-		reaction := reactions[e.Action] // of an unlike: none
+		reaction := reactions[e.Action] // none for an unlike
 		p := schema.Pair{Reaction: reaction, TimeMs: e.TimeMs, Offset: e.Offset, SinceMs: e.TimeMs, Region: e.Region}
 		if known && p.Reaction == old.Reaction {
 			p.SinceMs, p.Region = old.SinceMs, old.Region
@@ -106,7 +106,7 @@ func (m *memory) diff(want *memory) string {
 		cmp.Diff(notZero(want.sums), notZero(m.sums), cmp.AllowUnexported(deltaKey{}))
 }
 
-// randomEvents makes few pairs collide often, with equal times among them.
+// randomEvents makes few pairs collide often, also with equal times.
 func randomEvents(r *rand.Rand, n int) []fold.Event {
 	regions := []schema.Region{{'U', 'S'}, {'D', 'E'}, schema.UnknownRegion, {'U', 'S', '-', 'C', 'A'}}
 	events := make([]fold.Event, n)
@@ -137,7 +137,7 @@ func TestFoldEqualsNaiveFoldInAnyBatching(t *testing.T) {
 	}
 }
 
-// Where a like counts (since, region) may depend on the order of arrival; what is liked may not.
+// Where a like counts (since, region) may depend on the order of arrival; the reactions may not.
 func TestAnyPermutationAndDuplicationGivesTheSameState(t *testing.T) {
 	type latest struct {
 		Reaction       schema.Reaction

@@ -6,27 +6,27 @@ import (
 	"math/rand/v2"
 )
 
-// index finds keys that lie in a slice, by hashing with open addressing: a map of Go's takes
-// twice as long, for it holds the keys once more.
+// index finds keys in a slice, by hashing with open addressing. A Go map takes twice as long, because it stores the
+// keys once more.
 type index[K comparable] struct {
-	slots []slot // a power of two, less than three fourths of them taken
-	shift int    // of a hash, to its slot
+	slots []slot // a power of two, less than three fourths of them in use
+	shift int    // from a hash to its slot
 	taken int
 }
 
-// slot is a place in the slice + 1 (0: free), and the part of its key's hash that is the
-// first to go into its slot, however many there are.
+// slot is an index in the slice + 1 (0: free), and the upper half of the key's hash, whose highest bits choose the
+// slot, however many slots there are.
 type slot struct{ hash, place uint32 }
 
 const leastSlots = 1 << 10
 
-// reset empties it.
 func (x *index[K]) reset() {
 	clear(x.slots)
 	x.taken = 0
 }
 
-// place returns where a key lies in keys, or, with known false, that it will: behind them.
+// place returns the index of a key in keys; with known false, the caller must append the key, which then has that
+// index.
 func (x *index[K]) place(hash uint64, key K, keys []K) (place int32, known bool) {
 	if 4*x.taken >= 3*len(x.slots) {
 		x.grow()
@@ -41,7 +41,7 @@ func (x *index[K]) place(hash uint64, key K, keys []K) (place int32, known bool)
 	return int32(len(keys)), false
 }
 
-// find returns the first slot of a hash that is free, or is the one.
+// find returns the first slot of a hash that is free or satisfies is.
 func (x *index[K]) find(hash uint32, is func(*slot) bool) *slot {
 	for i := hash >> x.shift; ; i = (i + 1) & uint32(len(x.slots)-1) {
 		if s := &x.slots[i]; s.place == 0 || is(s) {
@@ -61,8 +61,7 @@ func (x *index[K]) grow() {
 	}
 }
 
-// seed makes hashes that nobody can foresee, so that nobody finds ids which all come to the
-// same slots. It decides over nothing else.
+// seed makes hashes unpredictable, so that nobody can choose ids that share slots. It affects nothing else.
 type seed [2]uint64
 
 func newSeed() seed { return seed{rand.Uint64(), rand.Uint64()} }

@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestIndexOfEqualHashes: keys are told apart whatever their hashes are, also when there are
-// more than the index had room for, and after it was emptied.
+// Keys are distinguished whatever their hashes are, also after the index has grown and after a reset.
 func TestIndexOfEqualHashes(t *testing.T) {
 	const n = leastSlots
 	for name, hash := range map[string]func(uint64) uint64{

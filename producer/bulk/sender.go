@@ -1,7 +1,6 @@
-// Package bulk brings many events to likes, in the order in which they come: what `kudos import` and `kudos forget`
-// have in common. In come events; out go records, and an answer for each.
+// Package bulk publishes many events to likes, in order, for `kudos import` and `kudos forget`.
 //
-// After the first event that Kafka does not take nothing more is sent: what follows it would overtake it.
+// Sending stops at the first event that Kafka does not accept: what follows would overtake it.
 package bulk
 
 import (
@@ -21,48 +20,51 @@ import (
 )
 
 const (
-	// maxBuffered bounds the events that await Kafka. Some 8 partitions with 5 batches
-	// of 64 KiB in flight each; at most 200 MB, and that only with events of 4 KiB.
+	// maxBuffered bounds the events that await Kafka: about 8 partitions with 5 batches of 64 KiB in flight each. They
+	// take at most 200 MB, if every event has 4 KiB.
 	maxBuffered = 50_000
-	// maxBatchBytes leaves a batch of likes room below the topic's limit.
+	// maxBatchBytes keeps a batch, with its overhead, below the topic's limit.
 	maxBatchBytes = schema.LikesMaxMessageBytes - 1<<10
 )
 
-// Sender brings events to Kafka, and stops for good at the first that Kafka does not take. One goroutine uses it.
+// Sender publishes events to Kafka, and stops for good at the first that Kafka does not accept. It is for one
+// goroutine.
 type Sender struct {
 	client  *kgo.Client
 	layout  schema.Layout
 	timeout time.Duration
-	// records is the context of every record. Its cause is the first failure: kgo fails with it whatever is not on its
-	// way yet, and runs the promise before it makes room, so that no later event takes the room of a failed one.
+	// records is the context of every record, and its cause is the first failure. Once it has one, kgo fails every
+	// record that is not in flight yet. kgo runs a failed record's promise before it frees the record's slot in the
+	// buffer, so no later event takes that slot.
 	records context.Context
 	fail    context.CancelCauseFunc
-	// answers awaits every promise. kgo's own flush does not know of a record that
-	// failed while it waited for room: its promise may run after the flush.
+	// answers waits for every promise. kgo's Flush does not count a record that failed while it waited for a slot: its
+	// promise may run after Flush.
 	answers sync.WaitGroup
 }
 
-// Place is where in likes an event is.
+// Place is an event's position in likes.
 type Place struct {
 	Partition int32
 	Offset    int64
 }
 
-// Answer is called once for each event, from any goroutine: with its place, or with why it may not be there. What it
-// returns in the latter case is why nothing more is sent, if it is the first.
+// Answer is called once for each event, from any goroutine: with its place, or with why it may not be there. The first
+// failure that it returns is the reason why nothing more is sent.
 type Answer func(at Place, err error) (failure error)
 
-// Connect makes a sender to likes with a layout, and refuses where there is no topic to send to. Close it.
+// Connect returns a sender to likes for a partition layout. It fails if the topic does not exist. The caller closes the
+// sender.
 func Connect(ctx context.Context, kafka kafka.Options, layout schema.Layout, log *slog.Logger) (*Sender, error) {
 	client, err := kafka.NewClient(log,
 		kgo.DefaultProduceTopic(schema.TopicLikes),
-		kgo.RequiredAcks(kgo.AllISRAcks()),                   // acknowledged is never lost
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // Kafka's own: murmur2 of the key
-		kgo.MaxBufferedRecords(maxBuffered),                  // Produce blocks beyond: memory is bounded
-		kgo.ProducerBatchMaxBytes(maxBatchBytes),             // or the broker refuses the batch
+		kgo.RequiredAcks(kgo.AllISRAcks()),                   // never lose an acknowledged event
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // Kafka's default: murmur2 of the key
+		kgo.MaxBufferedRecords(maxBuffered),                  // Produce blocks beyond this: bounds memory
+		kgo.ProducerBatchMaxBytes(maxBatchBytes),             // or the broker rejects the batch
 		kgo.ProducerLinger(5*time.Millisecond),               // fills batches; nobody waits for one event
-		kgo.RecordDeliveryTimeout(kafka.RequestTimeout),      // no wait without end for a broker that is gone
-		kgo.AllowIdempotentProduceCancellation(),             // also if it took a batch and never answered
+		kgo.RecordDeliveryTimeout(kafka.RequestTimeout),      // do not wait forever for an unavailable broker
+		kgo.AllowIdempotentProduceCancellation(),             // even if the broker took a batch and never answered
 	)
 	if err != nil {
 		return nil, err
@@ -93,7 +95,7 @@ func (s *Sender) checkTopic(ctx context.Context, kafka kafka.Options) error {
 	return nil
 }
 
-// Send hands an event to Kafka. It blocks while too many await their answer.
+// Send enqueues an event. It blocks while too many are not acknowledged.
 func (s *Sender) Send(e *schema.Event, answer Answer) {
 	key := s.layout.AppendKey(make([]byte, 0, 64), e.PostID, e.UserID)
 	value := schema.AppendEvent(key[len(key):], e)
@@ -105,15 +107,15 @@ func (s *Sender) Send(e *schema.Event, answer Answer) {
 			_ = answer(Place{rec.Partition, rec.Offset}, nil)
 			return
 		}
-		s.fail(answer(Place{}, err)) // the first one stays
+		s.fail(answer(Place{}, err)) // only the first one counts
 	})
 }
 
-// Failure is why nothing more is sent, or nil.
+// Failure returns why nothing more is sent, or nil.
 func (s *Sender) Failure() error { return context.Cause(s.records) }
 
-// Flush waits for every answer, and returns the first failure. Each record has its own
-// time limit; the one here is for a client that does not keep it.
+// Flush waits for every answer and returns the first failure. Each record has its own timeout; the one here guards
+// against a client that does not keep it.
 func (s *Sender) Flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.timeout)
 	defer cancel()
@@ -125,11 +127,11 @@ func (s *Sender) Flush() error {
 			return errors.Join(s.Failure(), fmt.Errorf("give up what was not sent: %w", err))
 		}
 	}
-	s.answers.Wait() // nothing is buffered: what is left are promises that only have to be run
+	s.answers.Wait() // nothing is buffered: only promises are left to run
 	return s.Failure()
 }
 
-// Close ends the connections; Flush comes before, if anything was sent.
+// Close closes the connections. Call Flush first if anything was sent.
 func (s *Sender) Close() {
 	s.client.Close()
 	s.fail(nil)

@@ -31,7 +31,7 @@ func connect(t *testing.T, kafka kafka.Options, layout schema.Layout) *Sender {
 	return s
 }
 
-// answers are what became of events, by their users.
+// answers are the results of events, by user.
 type answers struct {
 	mu     sync.Mutex
 	places map[uint64]Place
@@ -77,7 +77,7 @@ func TestAnswersNameTheEventsPlace(t *testing.T) {
 func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	cluster, kafka := broker(t)
 	cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true // once: the next request would be taken
+		return refusal.Produce(kreq, kerr.TopicAuthorizationFailed), nil, true // once: the next would be accepted
 	})
 	s, a := connect(t, kafka, schema.Layout{}), newAnswers()
 	send := func(user uint64) {
@@ -94,7 +94,7 @@ func TestNothingIsSentAfterTheFirstFailure(t *testing.T) {
 	require.Empty(t, apikit.Likes(t, kafka))
 }
 
-// The key names the user's bucket, so that the event comes to its home at once.
+// The key names the user's bucket, so that the event goes to its owning partition directly.
 func TestKeysNameBuckets(t *testing.T) {
 	_, kafka := broker(t)
 	layout, err := schema.NewLayout(4, "7:64")
@@ -109,18 +109,18 @@ func TestKeysNameBuckets(t *testing.T) {
 	}
 }
 
-// TestFlushWaitsForEveryAnswer: Kafka's client does not wait for the promise of a record that
-// it has never buffered, as of one that failed while it waited for room.
+// TestFlushWaitsForEveryAnswer checks promises that kgo's Flush does not wait for: those of records that were never
+// buffered, such as one that failed while it waited for a slot.
 func TestFlushWaitsForEveryAnswer(t *testing.T) {
 	_, kafka := broker(t)
 	s := connect(t, kafka, schema.Layout{})
 	s.client.Close()
 	var err error
-	s.client, err = kafka.NewClient(testkit.Log()) // knows no topic, so it refuses at once
+	s.client, err = kafka.NewClient(testkit.Log()) // without a topic, so it rejects at once
 	require.NoError(t, err)
 	asked, release := make(chan struct{}), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(letGo) // whatever fails: Close waits for it
+	t.Cleanup(letGo) // even if the test fails: Close waits for it
 	var reason error
 	s.Send(&schema.Event{PostID: 1, UserID: 1, Action: schema.Like}, func(_ Place, err error) error {
 		close(asked)
@@ -139,7 +139,7 @@ func TestFlushWaitsForEveryAnswer(t *testing.T) {
 	require.Equal(t, reason, err, "the failure of the last answer")
 }
 
-// flushWaits tells whether a Flush waits for answers.
+// flushWaits reports whether a Flush waits for answers.
 func flushWaits(t *testing.T) bool {
 	return slices.ContainsFunc(testkit.Goroutines(t, "bulk.(*Sender).Flush"), func(stack string) bool {
 		return strings.Contains(stack, "sync.(*WaitGroup).Wait")

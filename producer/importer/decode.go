@@ -13,7 +13,7 @@ import (
 	"kudos/schema"
 )
 
-// Format is how lines are written.
+// Format is the format of the lines.
 type Format string
 
 const (
@@ -22,7 +22,7 @@ const (
 	NDJSON Format = "ndjson"
 )
 
-// ParseFormat reads the value of --format.
+// ParseFormat parses the value of --format.
 func ParseFormat(s string) (Format, error) {
 	if f := Format(s); slices.Contains([]Format{Auto, CSV, NDJSON}, f) {
 		return f, nil
@@ -30,10 +30,10 @@ func ParseFormat(s string) (Format, error) {
 	return "", fmt.Errorf("format %q is none of auto, csv, ndjson", s)
 }
 
-// decoder reads one line into an event, or says why it is none.
+// decoder decodes one line into an event, or says why it is not one.
 type decoder func(line []byte, e *schema.Event) error
 
-// newDecoder decides the format, and reads the header where there is one.
+// newDecoder detects the format if it is auto, and reads the header of CSV.
 func newDecoder(format Format, lines *lines) (decoder, Format, error) {
 	if format == "" || format == Auto {
 		first, err := lines.peek()
@@ -55,7 +55,7 @@ func newDecoder(format Format, lines *lines) (decoder, Format, error) {
 	return columns.decode, format, nil
 }
 
-// decodeJSON reads the JSON form of the contract.
+// decodeJSON decodes the JSON form of an event.
 func decodeJSON(line []byte, e *schema.Event) error {
 	line = bytes.TrimSpace(line)
 	if line[0] != '{' {
@@ -64,7 +64,7 @@ func decodeJSON(line []byte, e *schema.Event) error {
 	return schema.DecodeEvent(nil, line, e)
 }
 
-// The columns of CSV. Any order; time_ms and region may miss.
+// The columns of CSV, in any order; time_ms and region are optional.
 const (
 	colPostID = iota
 	colUserID
@@ -76,7 +76,7 @@ const (
 
 var columnNames = [columnCount]string{"post_id", "user_id", "action", "time_ms", "region"}
 
-// columns reads CSV lines; at says in which field a column stands, or -1.
+// columns decodes CSV lines. at is the index of each column's field, or -1.
 type columns struct {
 	at     [columnCount]int
 	width  int
@@ -117,7 +117,7 @@ func readHeader(lines *lines) (*columns, error) {
 	return c, nil
 }
 
-// split leaves the fields of a line in c.fields.
+// split splits a line into c.fields.
 func (c *columns) split(text []byte) error {
 	c.fields = c.fields[:0]
 	if bytes.IndexByte(text, '"') >= 0 {
@@ -157,7 +157,7 @@ func (c *columns) decode(text []byte, e *schema.Event) error {
 			return fmt.Errorf("%s: %.40q is not a whole number in range", columnNames[col], c.text(col))
 		}
 	}
-	switch action := c.text(colAction); action { // as the JSON form has it
+	switch action := c.text(colAction); action { // as in JSON
 	case "LIKE", "true":
 		e.Action = schema.Like
 	case "UNLIKE", "false":
@@ -172,7 +172,7 @@ func (c *columns) decode(text []byte, e *schema.Event) error {
 	return e.Check()
 }
 
-// text returns a column of the line, or "" where it has none.
+// text returns a column's value, or "" if the file does not have the column.
 func (c *columns) text(col int) string {
 	if c.at[col] < 0 {
 		return ""

@@ -1,13 +1,13 @@
 // Package importer publishes likes from a file to Kafka: the totals of an older system, or a log that was kept
-// elsewhere. Lines of CSV or NDJSON become events in the likes topic; lines that are none go to a file, and a summary
-// tells how it went.
+// elsewhere. CSV or NDJSON lines become events in the likes topic. Invalid lines are written to the rejects file, and a
+// summary reports the result.
 //
 //	Source ─► lines ─► decoder ─► bulk.Sender ─► likes
 //	                      │            │ not acknowledged
 //	                      └────────────┴─► Rejects
 //
-// Lines are sent in their order, so the events of a post keep theirs. Memory is bounded by the lines that await Kafka.
-// After the first event that Kafka does not accept nothing more is sent: what follows would overtake it.
+// Lines are sent in order, so the events of a post keep their order. Memory is bounded by the number of lines that
+// await Kafka. After the first event that Kafka does not accept nothing more is sent: what follows would overtake it.
 package importer
 
 import (
@@ -25,15 +25,15 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Options of one import.
+// Options configure one import.
 type Options struct {
-	Format   Format        // of the lines; Auto looks at the first byte
-	Progress io.Writer     // where the progress is shown; nil: nowhere
-	Terminal bool          // Progress is one: a bar is drawn instead of plain lines
-	Layout   schema.Layout // of likes
+	Format   Format        // of the lines; Auto detects it by the first byte
+	Progress io.Writer     // where progress is shown; nil: nowhere
+	Terminal bool          // Progress is a terminal: draw a bar instead of plain lines
+	Layout   schema.Layout // partition layout of likes
 }
 
-// Importer imports one source. Make it with New, then Run it once.
+// Importer imports one source. Create it with New, then call Run once.
 type Importer struct {
 	opts  Options
 	kafka kafka.Options
@@ -41,33 +41,33 @@ type Importer struct {
 	count counters
 }
 
-// counters are what the progress shows while others count.
+// counters are read by the progress display while the import updates them.
 type counters struct {
 	lines, acknowledged, unacknowledged, rejected, unknownRegions atomic.Int64
 }
 
-// Summary is how an import went.
+// Summary is the result of an import.
 type Summary struct {
 	Source   string `json:"source"`
 	Format   Format `json:"format"`
 	Complete bool   `json:"complete"` // the source was read to its end
-	// Lines that were read, without the header and empty ones. Each is one of the next three.
+	// Lines read, without the header and empty lines. Each is counted in one of the next three.
 	Lines           int64   `json:"lines"`
-	Acknowledged    int64   `json:"acknowledged"`     // events that are in Kafka
-	NotAcknowledged int64   `json:"not_acknowledged"` // events that may be in Kafka or not
-	Rejected        int64   `json:"rejected"`         // lines that are no events
-	UnknownRegions  int64   `json:"unknown_regions"`  // events whose region is none and now is ZZ
-	RejectsFile     string  `json:"rejects_file"`     // of the lines that were rejected or not acknowledged; "" if none
+	Acknowledged    int64   `json:"acknowledged"`     // events in Kafka
+	NotAcknowledged int64   `json:"not_acknowledged"` // events that may or may not be in Kafka
+	Rejected        int64   `json:"rejected"`         // lines that are not events
+	UnknownRegions  int64   `json:"unknown_regions"`  // events whose region was malformed and became ZZ
+	RejectsFile     string  `json:"rejects_file"`     // has lines rejected or not acknowledged; "" if none
 	Seconds         float64 `json:"seconds"`
 }
 
-// New makes an importer. It does not connect yet.
+// New returns an importer. It does not connect yet.
 func New(opts Options, kafka kafka.Options, log *slog.Logger) *Importer {
 	return &Importer{opts: opts, kafka: kafka, log: log.With("component", "import")}
 }
 
 // Run imports the source. When ctx ends it stops reading and waits, bounded by kafka.request_timeout, for what was
-// sent. The summary is true in any case; the error says why the source is not wholly in Kafka.
+// sent. The summary is valid in any case; the error says why the source is not completely in Kafka.
 func (im *Importer) Run(ctx context.Context, src *Source, rejects *Rejects) (Summary, error) {
 	start := time.Now()
 	summary := Summary{Source: src.Name}
@@ -119,7 +119,7 @@ func (im *Importer) run(ctx context.Context, src *Source, rejects *Rejects, summ
 	return errors.Join(err, sender.Flush())
 }
 
-// importLine reads one line and sends its event. The end of the source is io.EOF.
+// importLine reads one line and sends its event. It returns io.EOF at the end of the source.
 func (im *Importer) importLine(
 	ctx context.Context, lines *lines, decode decoder, sender *bulk.Sender, rejects *Rejects,
 ) error {

@@ -24,13 +24,13 @@ import (
 	"kudos/stream/kafka"
 )
 
-// broker starts an embedded one with the likes topic.
+// broker starts an embedded broker with the likes topic.
 func broker(t *testing.T, opts ...kfake.Opt) (*testkit.Cluster, kafka.Options) {
 	t.Helper()
 	return apikit.Broker(t, 4, []string{schema.TopicLikes}, opts...)
 }
 
-// importText runs an import of a text and returns how it went, and the rejects file.
+// importText imports a text, and returns the summary and the rejects file.
 func importText(t *testing.T, kafka kafka.Options, opts Options, text string) (Summary, [][]string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "input")
@@ -61,8 +61,7 @@ func importFrom(
 	return summary, rows[1:], err
 }
 
-// readLikes returns the events in the topic, by partition and offset; it checks that
-// each is where the contract wants it.
+// readLikes returns the events in likes, by partition and offset. It requires each to be in its partition.
 func readLikes(t *testing.T, options kafka.Options) (events []schema.Event) {
 	t.Helper()
 	for _, rec := range apikit.Likes(t, options) {
@@ -153,7 +152,7 @@ func TestRejectedLinesAreNamedAndTheOthersArrive(t *testing.T) {
 			{"0,1,LIKE,1000", `post_id: is missing or 0`},
 			{"7,1,LIKE", `has 3 fields, the header has 4`},
 			{"7,1,LIKE,1000,US", `has 5 fields, the header has 4`},
-			{`7,"1,LIKE,1000`, `is not CSV`}, // a quote that is never closed spoils this line only
+			{`7,"1,LIKE,1000`, `is not CSV`}, // an unclosed quote spoils only this line
 			{strings.Repeat("9", 10_000) + ",1,LIKE,1000", `is longer than 4096 bytes`},
 			{"", ""},
 			{"7,2,LIKE,1000", ""},
@@ -196,7 +195,7 @@ func TestRejectedLinesAreNamedAndTheOthersArrive(t *testing.T) {
 
 func TestImportFails(t *testing.T) {
 	const header, like = "post_id,user_id,action\n", "7,1,LIKE\n"
-	cluster, kafka := broker(t, kfake.AllowAutoTopicCreation()) // which an import does not ask for
+	cluster, kafka := broker(t, kfake.AllowAutoTopicCreation()) // which an import does not use
 	fails := func(text string, wants ...string) {
 		t.Helper()
 		_, _, err := importText(t, kafka, Options{}, text)
@@ -238,7 +237,7 @@ func TestFormatCanBeForced(t *testing.T) {
 func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 	cluster, kafka := broker(t)
 	largest := 0
-	// Kafka is slower than the input: what fills a batch is what waits, on any machine.
+	// Kafka is slower than the input on any machine, so batches become full.
 	waiting := make(chan struct{})
 	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -257,7 +256,7 @@ func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("post_id,user_id,action,time_ms\n")
 	random := rand.New(rand.NewPCG(1, 2))
-	want := map[uint64][]uint64{} // by post, the users in order
+	want := map[uint64][]uint64{} // users by post, in order
 	for range events {
 		post, user := random.Uint64N(9)+1, random.Uint64()|1
 		want[post] = append(want[post], user)
@@ -278,7 +277,7 @@ func TestOrderOfAPostIsKeptAndBatchesFit(t *testing.T) {
 	require.Greater(t, largest, schema.LikesMaxMessageBytes/4, "batches are filled (and compressed)")
 }
 
-// signal is an empty reader that tells when what stands before it was read.
+// signal is an empty reader that signals its first read, when everything before it was read.
 type signal struct{ atFirstRead chan struct{} }
 
 func (s *signal) Read([]byte) (int, error) {

@@ -14,7 +14,7 @@ const (
 	lineInterval = 5 * time.Second
 )
 
-// showProgress shows how far the source was read until stop is called, which waits for the last of it.
+// showProgress shows how far the source was read, until stop is called. stop waits for the last output.
 func (im *Importer) showProgress(src *Source) (stop func()) {
 	if im.opts.Progress == nil {
 		return func() {}
@@ -25,11 +25,11 @@ func (im *Importer) showProgress(src *Source) (stop func()) {
 		interval = barInterval
 		show = func(src *Source) {
 			bar.Describe(fmt.Sprintf("%d lines, %d rejected", im.count.lines.Load(), im.count.rejected.Load()))
-			_ = bar.Set64(src.read.Load()) // a terminal that is gone is no reason to stop
+			_ = bar.Set64(src.read.Load()) // a closed terminal does not stop the import
 		}
 		end = func() {
 			show(src)
-			_, _ = fmt.Fprintln(im.opts.Progress) // what comes next stands below the bar
+			_, _ = fmt.Fprintln(im.opts.Progress) // later output starts below the bar
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +60,7 @@ func (im *Importer) newBar(src *Source) *progressbar.ProgressBar {
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionThrottle(barInterval/2),
 		progressbar.OptionSetPredictTime(src.size > 0),
-		progressbar.OptionSetSpinnerChangeInterval(0), // no goroutine of its own: it turns with each Set64
+		progressbar.OptionSetSpinnerChangeInterval(0), // no extra goroutine: the spinner turns with each Set64
 	)
 }
 

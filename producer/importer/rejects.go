@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Rejects is a CSV file of the lines that did not become events in Kafka: line,reason,original. It is made with its
-// first line, so that an import without rejects leaves none behind.
+// Rejects is a CSV file of the lines that did not become events in Kafka: line,reason,original. It is created with its
+// first line, so an import without rejects leaves no file.
 type Rejects struct {
 	path string
 
@@ -21,16 +21,16 @@ type Rejects struct {
 	}
 }
 
-// NewRejects names the file; it replaces what is there.
+// NewRejects sets the path. An existing file is replaced.
 func NewRejects(path string) *Rejects { return &Rejects{path: path} }
 
-// Add writes a line. Safe for several goroutines.
+// Add writes a line. It is safe for concurrent use.
 func (r *Rejects) Add(number int64, reason string, original []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var head error
 	if r.mu.file == nil {
-		f, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // it holds who liked what
+		f, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // it says who liked what
 		if err != nil {
 			return fmt.Errorf("rejects file (choose another with --rejects): %w", err)
 		}
@@ -44,7 +44,7 @@ func (r *Rejects) Add(number int64, reason string, original []byte) error {
 	return nil
 }
 
-// Written returns the path if there is anything in the file, and "" if not.
+// Written returns the path if the file has lines, and "" if not.
 func (r *Rejects) Written() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,7 @@ func (r *Rejects) Written() string {
 	return r.path
 }
 
-// Close completes the file, if there is one.
+// Close flushes and closes the file, if there is one.
 func (r *Rejects) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

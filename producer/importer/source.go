@@ -17,14 +17,14 @@ import (
 // Source is the file to import, or standard input.
 type Source struct {
 	Name   string // for messages
-	size   int64  // in bytes as stored, or -1 if it is not known
+	size   int64  // in bytes as stored, or -1 if unknown
 	read   atomic.Int64
 	reader io.Reader
 	file   *os.File // nil: standard input
 }
 
-// Open opens a file; "-" is stdin. Gzip is recognised by its first two bytes,
-// whatever the name. When ctx ends, reading ends.
+// Open opens a file; "-" is stdin. Gzip is detected by its first two bytes, whatever the name. When ctx ends, reading
+// from stdin fails.
 func Open(ctx context.Context, path string, stdin io.Reader) (*Source, error) {
 	s := &Source{Name: path, size: -1}
 	var raw io.Reader
@@ -58,14 +58,14 @@ func Open(ctx context.Context, path string, stdin io.Reader) (*Source, error) {
 	return nil, errors.Join(err, s.Close())
 }
 
-// interruptible makes the end of ctx end a read of r. Nothing can interrupt a read of
-// standard input itself: that one goroutine ends with the input or with the process.
+// interruptible returns a reader of r that fails when ctx ends. A read of standard input itself cannot be interrupted:
+// the goroutine ends with the input or with the process.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		_, err := io.Copy(in, r)
-		in.CloseWithError(err) // nil is io.EOF
+		in.CloseWithError(err) // nil becomes io.EOF
 	}()
 	return out
 }
@@ -90,33 +90,32 @@ func (c *countingReader) Read(p []byte) (int, error) {
 }
 
 const (
-	// maxLineBytes bounds a line: a longer one cannot be an event.
+	// maxLineBytes bounds a line; a longer one cannot be an event.
 	maxLineBytes = schema.MaxEventBytes
 	bufferBytes  = 64 << 10
 )
 
-// lines splits a source. One line is one record, in CSV too: a quote that is never
-// closed then spoils its line and not the rest of the file.
+// lines splits a source into lines. One line is one record, in CSV too, so an unclosed quote spoils only its own line.
 type lines struct {
 	r      *bufio.Reader
-	number int64 // of the last line, from 1
+	number int64 // of the last line read, from 1
 }
 
-// line is one line without its end. It is valid until the next one is read.
+// line is a line without its line ending. It is valid until the next one is read.
 type line struct {
 	text []byte
-	cut  bool // text is only the beginning of a line that is too long
+	cut  bool // text has only the beginning of a line that is too long
 }
 
 func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, bufferBytes)} }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// next returns the next line, or io.EOF behind the last, which may lack its end.
+// next returns the next line, or io.EOF after the last, which may lack its line ending.
 func (l *lines) next() (line, error) {
 	text, err := l.r.ReadSlice('\n')
 	cut := errors.Is(err, bufio.ErrBufferFull)
-	if cut { // the rest of the line is skipped
+	if cut { // skip the rest of the line
 		text = bytes.Clone(text[:maxLineBytes])
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = l.r.ReadSlice('\n')
@@ -139,8 +138,8 @@ func (l *lines) next() (line, error) {
 	return line{text[:min(len(text), maxLineBytes)], len(text) > maxLineBytes}, nil
 }
 
-// peek returns the first byte that is no white space, or 0 where there is none. It
-// waits for no more bytes than that: the source may be a terminal.
+// peek returns the first byte that is not white space, or 0 if there is none. It waits for no more bytes than that: the
+// source may be a terminal.
 func (l *lines) peek() (byte, error) {
 	for n := 1; n <= maxLineBytes; n++ {
 		head, err := l.r.Peek(n)
@@ -157,7 +156,6 @@ func (l *lines) peek() (byte, error) {
 	return 0, nil
 }
 
-// decode reads the line into an event.
 func (l line) decode(decode decoder, e *schema.Event) error {
 	if l.cut {
 		return fmt.Errorf("is longer than %d bytes; only its beginning stands here", maxLineBytes)

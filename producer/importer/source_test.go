@@ -47,8 +47,8 @@ func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
 	require.Len(t, readLikes(t, kafka), 1)
 }
 
-// A file that breaks off within a line: what was cut could still read as an event, of
-// another user. What came before is imported, and the import says that it is not all.
+// A file that breaks off within a line: the truncated line could still be read as an event, of another user. Everything
+// before it is imported, and the import says that this is not all.
 func TestASourceThatBreaksOff(t *testing.T) {
 	_, kafka := broker(t)
 	whole := gzipped(t, "post_id,user_id,action\n7,1,LIKE\n7,2,LIKE\n7,3,LIKE")
@@ -68,7 +68,7 @@ func TestASourceThatBreaksOff(t *testing.T) {
 	require.Equal(t, []uint64{1, 2}, users)
 }
 
-// A line may be longer than what is buffered: it is one line, cut, and the next one is whole and has the next number.
+// A line longer than the buffer is one line, truncated. The next line is complete and has the next number.
 func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 	sizes := []int{maxLineBytes, maxLineBytes + 1, bufferBytes - 1, bufferBytes, bufferBytes + 1, 3*bufferBytes + 7}
 	for _, end := range []string{"\n", "\r\n"} {
@@ -76,7 +76,7 @@ func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 		for _, size := range sizes {
 			text.WriteString(strings.Repeat("x", size) + end + "short" + end)
 		}
-		text.WriteString(strings.Repeat("y", 2*bufferBytes)) // without its end
+		text.WriteString(strings.Repeat("y", 2*bufferBytes)) // without a line ending
 		lines := newLines(strings.NewReader(text.String()))
 		for i, size := range sizes {
 			long, err := lines.next()
@@ -103,7 +103,7 @@ func TestALineThatIsLongerThanTheBuffer(t *testing.T) {
 	require.ErrorIs(t, err, broken, "a line that breaks off is none, however long")
 }
 
-// FuzzLines: each line that is not empty is an event or is refused, none is lost, and a bad one does not spoil another.
+// FuzzLines checks that each line that is not empty becomes an event or is rejected, and does not affect others.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("post_id,user_id,action,time_ms,region\n1,2,LIKE,3,US\n1,\"2\",like,,\n\"1,2"))
 	f.Add([]byte("{\"post_id\":1,\"user_id\":\"2\",\"action\":true}\n{}\n[]"))

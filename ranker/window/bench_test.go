@@ -8,7 +8,7 @@ import (
 	"kudos/schema"
 )
 
-// made is some likes of a day in order: popular posts and a long tail, 5 regions.
+// made is likes over a day in order: popular posts and a long tail, in 5 regions.
 type made struct {
 	regions []schema.Region
 	random  *rand.Rand
@@ -35,7 +35,7 @@ func benchConfig(halfLife int64) *Config {
 
 const benchStart = schema.Minute(30_000_000)
 
-// BenchmarkAdd counts updates of a live stream: perMinute of them a minute, lists six times a minute.
+// BenchmarkAdd counts the updates of a live stream: perMinute of them per minute, and lists six times per minute.
 func BenchmarkAdd(b *testing.B) {
 	for _, bb := range []struct {
 		name     string
@@ -65,8 +65,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkActive fills the windows with a million posts, each liked in one region or
-// several, and tells what they take.
+// BenchmarkActive fills the windows with 1 million posts, each liked in one or several regions, and reports their
+// memory.
 func BenchmarkActive(b *testing.B) {
 	for b.Loop() {
 		before := heap()
@@ -86,7 +86,7 @@ func BenchmarkActive(b *testing.B) {
 	}
 }
 
-// BenchmarkLists makes the lists of a million active posts, all changed.
+// BenchmarkLists computes the lists of 1 million active posts, all changed.
 func BenchmarkLists(b *testing.B) {
 	p, m := NewPartition(benchConfig(0)), newMade(1_000_000)
 	for i := range 3_000_000 {

@@ -6,24 +6,25 @@ import (
 	"kudos/schema"
 )
 
-// Leaders are the posts with the most likes of all time in one region. A change of any post is compared with a short
-// list: all posts that are not in Best are no better than Floor.
+// Leaders are the posts of one region with the most likes of all time. It is a short list, so that an update is cheap:
+// no post outside Best is better than Floor.
 type Leaders struct {
-	Best []Post // the best first
-	// Floor is at least as good as every post that is not in Best; nil: there is none.
+	Best []Post // best first
+	// Floor is at least as good as every post that is not in Best; nil if there are no others.
 	Floor *Post
 }
 
-// spare is how many times the length of a list is kept: so many posts must leave before all others are searched.
+// spare is how many times the length of a list is kept in Best: more posts have to drop out before all posts must be
+// searched again.
 const spare = 2
 
-// LeaderOf is a post with its likes of all time; reached is when that count was reached (Unix ms).
+// LeaderOf is a post with its likes of all time; reached is when it reached that count (Unix ms).
 func LeaderOf(post uint64, likes, reached int64) Post {
 	return Post{ID: post, Likes: likes, Score: schema.Score(likes) * schema.ScoreOne, Reached: reached}
 }
 
-// Update sets a post's count. listed tells whether the list may have changed, members whether other posts than before
-// are in Best or below Floor. topN is the length of lists, not counting excluded posts.
+// Update sets the count of a post. listed reports whether the list may have changed, and members whether the set of
+// posts in Best, or Floor, has changed. topN is the length of lists without excluded posts.
 func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) (listed, members bool) {
 	at := slices.IndexFunc(l.Best, func(p Post) bool { return p.ID == post.ID })
 	if at >= 0 {
@@ -38,7 +39,7 @@ func (l *Leaders) Update(post Post, topN int, excluded func(post uint64) bool) (
 	return true, at < 0 || trimmed
 }
 
-// trim keeps the best most posts, and excluded ones that are better than the last of them.
+// trim shortens Best to most posts, not counting excluded ones, and sets Floor to the best post that it drops.
 func (l *Leaders) trim(most int, excluded func(post uint64) bool) (trimmed bool) {
 	over := len(l.Best) - most
 	if over <= 0 {
@@ -63,8 +64,8 @@ func (l *Leaders) trim(most int, excluded func(post uint64) bool) (trimmed bool)
 	return true
 }
 
-// List is the best topN posts that are not excluded and have minLikes; ok is false if posts that are not in Best may
-// belong to it.
+// List returns the topN best posts that are not excluded and have at least minLikes. ok is false if posts outside Best
+// may belong in it.
 func (l *Leaders) List(topN int, minLikes int64, excluded func(post uint64) bool) (list []Post, ok bool) {
 	for _, post := range l.Best {
 		if len(list) == topN || post.Likes < minLikes {

@@ -11,8 +11,8 @@ import (
 	"kudos/schema"
 )
 
-// TestLeadersAreTheBest: whatever counts rise and fall, and whoever is excluded, a list
-// is that of all posts in order, or says that it does not know.
+// TestLeadersAreTheBest: however counts change and whichever posts are excluded, a list has the best of all posts in
+// order, or reports that it does not know.
 func TestLeadersAreTheBest(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestLeadersAreTheBest(t *testing.T) {
 				have, ok := l.List(topN, 1, isExcluded)
 				if !ok {
 					unknown++
-					l = &Leaders{} // as if all were looked through
+					l = &Leaders{} // what a search of all posts does
 					for _, p := range all {
 						l.Update(p, topN, isExcluded)
 					}
@@ -53,7 +53,7 @@ func TestLeadersAreTheBest(t *testing.T) {
 	}
 }
 
-// TestLeadersAreFew: twice as many as are listed are kept, and what is told of a change is no more than has changed.
+// TestLeadersAreFew: twice the length of a list is kept, and Update reports no more changes than there are.
 func TestLeadersAreFew(t *testing.T) {
 	require.Equal(t, Post{ID: 7, Likes: 3, Score: 3 * schema.ScoreOne, Reached: 5}, LeaderOf(7, 3, 5))
 	nobody := func(uint64) bool { return false }
@@ -96,7 +96,7 @@ func best(all map[uint64]Post, excluded map[uint64]bool, topN int) []Post {
 	return posts[:min(len(posts), topN)]
 }
 
-// TestLeadersHaveLikes: a post that has none is not listed.
+// TestLeadersHaveLikes: a post without likes is not listed.
 func TestLeadersHaveLikes(t *testing.T) {
 	nobody := func(uint64) bool { return false }
 	l := &Leaders{}
@@ -114,7 +114,8 @@ func clockAt(watermark schema.Minute) Clock {
 	return Clock{Since: schema.NoMinute, Seal: Seal{Clock: watermark + 2, Mark: mark}}
 }
 
-// TestAlign: a window ends where all have come who have something in it, unless that is not known or behind what was.
+// TestAlign: a window ends where all partitions with likes in it have arrived, unless that is unknown or earlier than
+// the last end.
 func TestAlign(t *testing.T) {
 	none := clockAt(0)
 	none.Seal.Clock, none.Seal.Watermark = schema.NoMinute, schema.NoMinute
@@ -145,7 +146,7 @@ func TestAlign(t *testing.T) {
 	}
 }
 
-// TestForgetKeepsWhatLaterEndsNeed: the mark at an end is the one with which that was left.
+// TestForgetKeepsWhatLaterEndsNeed: At(end) is the first mark that reaches end.
 func TestForgetKeepsWhatLaterEndsNeed(t *testing.T) {
 	c := clockAt(110)
 	for _, at := range []schema.Minute{99, 100, 104} {
@@ -160,7 +161,7 @@ func TestForgetKeepsWhatLaterEndsNeed(t *testing.T) {
 	require.Empty(t, c.Marks)
 }
 
-// TestWatermark is behind the clock by the allowed lateness.
+// TestWatermark: it lags behind the clock by the allowed lateness.
 func TestWatermark(t *testing.T) {
 	config := configOf(New(10, 0))
 	config.Lateness = 3
@@ -170,7 +171,7 @@ func TestWatermark(t *testing.T) {
 	require.Equal(t, schema.Minute(997), p.Watermark())
 }
 
-// TestAScoreThatHasDecayedIsNone: nothing is listed that does not count any more.
+// TestAScoreThatHasDecayedIsNone: a post whose score has decayed to zero is not listed.
 func TestAScoreThatHasDecayedIsNone(t *testing.T) {
 	p := NewPartition(configOf(New(60, 1)))
 	like(p, 1, 1000)
@@ -179,13 +180,13 @@ func TestAScoreThatHasDecayedIsNone(t *testing.T) {
 	require.Equal(t, []uint64{2}, ids(newest(p, "1h")))
 }
 
-// TestAWithdrawnLikeDoesNotHideAPost: of equal scores the one that came first is listed, also
-// where the last that happened to it came to nothing.
+// TestAWithdrawnLikeDoesNotHideAPost: of equal scores the earlier post is listed, even if its last changes canceled
+// out.
 func TestAWithdrawnLikeDoesNotHideAPost(t *testing.T) {
 	config := configOf(New(10, 0), New(60, 0))
 	config.TopN = 1
 	p := NewPartition(config)
-	for post := range uint64(100) { // so that the others are looked for by what happened in the window
+	for post := range uint64(100) { // so that findBest scans by buckets
 		like(p, 1000+post, 960)
 	}
 	like(p, 2, 999)
@@ -195,7 +196,7 @@ func TestAWithdrawnLikeDoesNotHideAPost(t *testing.T) {
 	require.Equal(t, []uint64{2}, ids(newest(p, "10m")))
 }
 
-// TestExcludedPostsLeaveAndComeBack, whether they are active when it is said or later.
+// TestExcludedPostsLeaveAndComeBack, whether or not they have likes at the time of the exclusion.
 func TestExcludedPostsLeaveAndComeBack(t *testing.T) {
 	p := NewPartition(configOf(New(10, 0), New(60, 0)))
 	requireListed := func(want ...uint64) {
@@ -215,7 +216,7 @@ func TestExcludedPostsLeaveAndComeBack(t *testing.T) {
 	requireListed(1)
 }
 
-// TestListsOfRegionsThatAreGone: what was listed and is empty after a restart is told.
+// TestListsOfRegionsThatAreGone: a list that is empty after a restart becomes a version.
 func TestListsOfRegionsThatAreGone(t *testing.T) {
 	gone := Key{schema.Region{'F', 'R'}, "10m"}
 	p := NewPartition(configOf(New(10, 0)))

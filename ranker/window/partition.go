@@ -6,7 +6,7 @@ import (
 	"kudos/schema"
 )
 
-// Key names a list.
+// Key identifies a list.
 type Key struct {
 	Region schema.Region
 	Window string
@@ -17,25 +17,25 @@ type Post struct {
 	ID    uint64
 	Likes int64
 	Score schema.Score
-	// Reached orders equal scores, the earlier first: the start of the newest bucket with likes; for all time the
-	// append time (Unix ms) of the last change.
+	// Reached breaks ties between equal scores, the earlier first: the start of the newest bucket with likes, or for
+	// all time the append time (Unix ms) of the last change.
 	Reached int64
 }
 
-// Version is a list as of an end of its window and a position. It holds from that end on until the next version of its
-// key.
+// Version is a list as of a window end and an offset. It is valid from that end until the next version of its key.
 type Version struct {
 	Key
 	End    schema.Minute
-	Offset int64 // in like-updates: what is before is counted
+	Offset int64 // in like-updates; all records before it are counted
 	Posts  []Post
 }
 
-// Partition counts the likes of one partition of like-updates. It is not for concurrent use.
+// Partition counts the likes of one partition of like-updates. It is not safe for concurrent use.
 type Partition struct {
 	config *Config
 
-	// Clock is the largest event time so far, or the time to which ticks have advanced it: that is Idle. Read only.
+	// Clock is the largest event time so far, or Idle, the time to which ticks have advanced it. Callers must not
+	// change them.
 	Clock, Idle schema.Minute
 	windows     []sliding
 	grids       []*grid
@@ -43,23 +43,23 @@ type Partition struct {
 	cells   pool[cell]
 	entries pool[entry]
 	boards  pool[board]
-	regions map[schema.Region]uint32 // boards
-	scores  []schema.Score           // of each entry and window
+	regions map[schema.Region]uint32 // index of each region's board
+	scores  []schema.Score           // of each entry in each window
 
 	changed  []RowKey
 	row      []byte // buffer of Changed
 	excluded map[uint64]bool
-	shared   []uint64       // posts that are in other partitions too, in order
-	listed   map[Key][]Post // the last versions' posts; none if empty
+	shared   []uint64       // posts that are in other partitions too, sorted
+	listed   map[Key][]Post // posts of the last versions; empty lists are absent
 
-	// Versions and Marks gather what was made, in order; the caller takes and empties them. Late counts late likes by
+	// Versions and Marks collect the output, in order; the caller takes and empties them. Late counts late likes per
 	// window.
 	Versions []Version
 	Marks    []Mark
 	Late     []int64
 }
 
-// RowKey names the row of a post and region.
+// RowKey is the key of the row of a post and region.
 type RowKey struct {
 	Region schema.Region
 	Post   uint64
@@ -84,7 +84,7 @@ func NewPartition(config *Config) *Partition {
 	return p
 }
 
-// gridOfSize is the grid whose buckets have a size, or nil.
+// gridOfSize returns the grid with this bucket size, or nil.
 func (p *Partition) gridOfSize(size int64) *grid {
 	if at := slices.IndexFunc(p.grids, func(g *grid) bool { return g.size == size }); at >= 0 {
 		return p.grids[at]
@@ -92,7 +92,7 @@ func (p *Partition) gridOfSize(size int64) *grid {
 	return nil
 }
 
-// Watermark is the clock less the allowed lateness.
+// Watermark is the clock minus the allowed lateness.
 func (p *Partition) Watermark() schema.Minute {
 	if p.Clock == schema.NoMinute {
 		return schema.NoMinute
@@ -124,7 +124,7 @@ func (p *Partition) noteLate(at schema.Minute, likes int64) {
 	}
 }
 
-// add counts likes of a post in a region in each grid that still keeps their bucket.
+// add counts likes in each grid that still keeps their bucket.
 func (p *Partition) add(region schema.Region, post uint64, at schema.Minute, likes int64) {
 	e := none
 	for _, g := range p.grids {
@@ -148,7 +148,7 @@ func (p *Partition) add(region schema.Region, post uint64, at schema.Minute, lik
 	}
 }
 
-// Share sets whether a post is in other partitions too (it has user buckets), from the next versions on.
+// Share sets whether a post is also in other partitions (because it has user buckets), starting with the next versions.
 func (p *Partition) Share(post uint64, shared bool) {
 	at, was := slices.BinarySearch(p.shared, post)
 	switch {
@@ -162,7 +162,7 @@ func (p *Partition) Share(post uint64, shared bool) {
 	p.changedEverywhere(post)
 }
 
-// Exclude takes a post out of the lists, or puts it back, from the next versions on.
+// Exclude removes a post from the lists, or puts it back, starting with the next versions.
 func (p *Partition) Exclude(post uint64, excluded bool) {
 	if p.excluded[post] == excluded {
 		return
@@ -173,14 +173,14 @@ func (p *Partition) Exclude(post uint64, excluded bool) {
 	p.changedEverywhere(post)
 }
 
-// changedEverywhere marks all lists that a post may be in as changed.
+// changedEverywhere marks all lists that may contain the post as changed.
 func (p *Partition) changedEverywhere(post uint64) {
 	active := func(board uint32) bool {
 		_, ok := p.boards.items[board].posts[post]
 		return ok
 	}
 	if at, ok := p.regions[schema.Global]; !ok || !active(at) {
-		return // in no region either, as most of the exclusions that are read at each start
+		return // not in any region then; true for most exclusions read at startup
 	}
 	for _, at := range p.regions {
 		if active(at) {
@@ -189,5 +189,5 @@ func (p *Partition) changedEverywhere(post uint64) {
 	}
 }
 
-// Size is how many posts there are in all regions, and in how many buckets they have likes.
+// Size is the number of entries (a post counts once per region and once globally), and of their buckets with likes.
 func (p *Partition) Size() (posts, cells int) { return p.entries.used(), p.cells.used() }

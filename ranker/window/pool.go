@@ -2,14 +2,15 @@ package window
 
 import "kudos/schema"
 
-// cell is the likes of a post and region in one bucket. The cells of an entry in a grid are linked, the newest first.
+// cell is the likes of one post and region in one bucket. The cells of an entry in a grid are a linked list, newest
+// first.
 type cell struct {
 	likes int64
 	start int32  // of the bucket, in minutes
-	next  uint32 // cell; none at the end
+	next  uint32 // index of the next cell, or none
 }
 
-// entry is a post in a region that has likes in some bucket.
+// entry is a post with likes in some bucket, in one region.
 type entry struct {
 	post    uint64
 	board   uint32
@@ -23,23 +24,23 @@ const (
 	none     = ^uint32(0)
 )
 
-// board is the posts of one region.
+// board is the set of posts of one region.
 type board struct {
 	region  schema.Region
-	posts   map[uint64]uint32 // entries by post; nil: the board is free
+	posts   map[uint64]uint32 // entries by post; nil if the board is free
 	entries []uint32
-	dirty   uint32 // a bit for each window whose list may have changed
-	best    []Post // while a list is being made
+	dirty   uint32 // one bit for each window whose list may have changed
+	best    []Post // only while a list is being built
 }
 
-// pool holds items that refer to each other by index: no pointers for the garbage collector to follow, however many
-// there are.
+// pool holds items that refer to each other by index. Without pointers, the garbage collector has nothing to follow,
+// however many items there are.
 type pool[T any] struct {
 	items []T
 	free  []uint32
 }
 
-// take returns the index of a zero item.
+// take returns the index of a zeroed item.
 func (p *pool[T]) take() uint32 {
 	var zero T
 	if n := len(p.free); n > 0 {
@@ -54,10 +55,8 @@ func (p *pool[T]) take() uint32 {
 
 func (p *pool[T]) give(i uint32) { p.free = append(p.free, i) }
 
-// used is how many items are in use.
 func (p *pool[T]) used() int { return len(p.items) - len(p.free) }
 
-// entry finds or creates the entry of a post in a region.
 func (p *Partition) entry(region schema.Region, post uint64) uint32 {
 	at := p.board(region)
 	b := &p.boards.items[at]
@@ -76,12 +75,11 @@ func (p *Partition) entry(region schema.Region, post uint64) uint32 {
 	return e
 }
 
-// score is the score of an entry in a window.
+// score points to the score of an entry in a window.
 func (p *Partition) score(e uint32, w *sliding) *schema.Score {
 	return &p.scores[int(e)*len(p.windows)+w.index]
 }
 
-// board finds or creates the board of a region.
 func (p *Partition) board(region schema.Region) uint32 {
 	at, ok := p.regions[region]
 	if !ok {
@@ -94,7 +92,7 @@ func (p *Partition) board(region schema.Region) uint32 {
 
 func (p *Partition) boardOf(e uint32) *board { return &p.boards.items[p.entries.items[e].board] }
 
-// noteChanged has Changed yield an entry's row. Those of all regions together have no rows.
+// noteChanged makes Changed yield the entry's row. Entries of schema.Global have no rows.
 func (p *Partition) noteChanged(e uint32) {
 	entry := &p.entries.items[e]
 	if b := &p.boards.items[entry.board]; b.region != schema.Global && !entry.changed {
@@ -117,7 +115,7 @@ func (p *Partition) drop(e uint32) {
 	p.dropIfEmpty(gone.board)
 }
 
-// dropIfEmpty frees a board that has no entries left, once its last (empty) lists are made.
+// dropIfEmpty frees a board without entries, once its last (empty) lists are made.
 func (p *Partition) dropIfEmpty(at uint32) {
 	if b := &p.boards.items[at]; len(b.entries) == 0 && b.dirty == 0 {
 		delete(p.regions, b.region)
@@ -126,7 +124,7 @@ func (p *Partition) dropIfEmpty(at uint32) {
 	}
 }
 
-// cell finds or creates an entry's cell in a bucket. The pointer is valid until the next one is created.
+// cell finds or creates the entry's cell in a bucket. The pointer is valid until another cell is created.
 func (p *Partition) cell(e uint32, g *grid, start schema.Minute) *cell {
 	before, at := none, p.entries.items[e].cells[g.index]
 	for at != none && schema.Minute(p.cells.items[at].start) > start {

@@ -11,9 +11,9 @@ import (
 	"kudos/schema"
 )
 
-// The state of a Partition is its rows, a row for each post and region, and its clock.
+// The persistent state of a Partition is its clock, and one row per post and region.
 
-// Changed yields the rows that have changed since the last call; a value is nil where no likes are left.
+// Changed yields the rows that have changed since the last call; a nil value means that no likes are left.
 func (p *Partition) Changed() iter.Seq2[RowKey, []byte] {
 	return func(yield func(RowKey, []byte) bool) {
 		changed := p.changed
@@ -36,8 +36,8 @@ func (p *Partition) Changed() iter.Seq2[RowKey, []byte] {
 
 const rowVersion = 1
 
-// appendRow appends an entry's cells: version; for each grid the bucket size, the number of cells, and for each cell
-// the bucket's number and the likes.
+// appendRow encodes an entry: the version; then for each grid the bucket size, the number of cells, and for each cell
+// the bucket number and the likes.
 func (p *Partition) appendRow(b []byte, e uint32) []byte {
 	b = append(b, rowVersion)
 	for _, g := range p.grids {
@@ -58,8 +58,8 @@ func (p *Partition) appendRow(b []byte, e uint32) []byte {
 
 var errRow = errors.New("it ends too early")
 
-// LoadRow loads a row of an earlier Partition. It skips buckets of sizes that no window uses any more; LoadClock drops
-// those that are too old.
+// LoadRow loads a row written by an earlier Partition. It skips buckets of sizes that no window uses anymore; LoadClock
+// drops those that are too old.
 func (p *Partition) LoadRow(key RowKey, value []byte) error {
 	if len(value) == 0 || value[0] != rowVersion {
 		return fmt.Errorf("row of post %d in %s is of a version that this program does not know; "+
@@ -71,7 +71,7 @@ func (p *Partition) LoadRow(key RowKey, value []byte) error {
 	return nil
 }
 
-// loadGrids is false if the row ends too early.
+// loadGrids returns false if the row ends too early.
 func (p *Partition) loadGrids(key RowKey, b []byte) bool {
 	for len(b) > 0 {
 		size, n := binary.Uvarint(b)
@@ -98,13 +98,13 @@ func (p *Partition) loadGrids(key RowKey, b []byte) bool {
 	return true
 }
 
-// Kept is the time since which all likes are kept in buckets of a size, as far as windows need them.
+// Kept is the time since which all likes are kept in buckets of one size, as far as windows need them.
 type Kept struct {
-	Bucket int64 // minutes
+	Bucket int64 // size in minutes
 	Since  schema.Minute
 }
 
-// Kept belongs to the clock's row.
+// Kept is stored in the clock's row.
 func (p *Partition) Kept() []Kept {
 	var kept []Kept
 	for _, g := range p.grids {
@@ -113,32 +113,32 @@ func (p *Partition) Kept() []Kept {
 	return kept
 }
 
-// LoadClock ends the loading: the clock, what was kept, and the lists of the last versions. All lists count as changed,
-// and become versions where they differ.
+// LoadClock completes the loading with the clock, the kept times, and the lists of the last versions. All lists count
+// as changed and become versions where they differ.
 func (p *Partition) LoadClock(clock, idle schema.Minute, kept []Kept, listed map[Key][]Post) {
 	p.listed = listed
 	for key := range listed {
-		p.board(key.Region) // nothing may be left of it: an empty list is due
+		p.board(key.Region) // even if no row is left: then an empty list is due
 	}
 	if clock == schema.NoMinute {
 		return
 	}
 	for _, g := range p.grids {
-		g.oldest = ceil(clock+1, g.size) // no window had buckets of this size
+		g.oldest = ceil(clock+1, g.size) // if there were no buckets of this size
 		if at := slices.IndexFunc(kept, func(k Kept) bool { return k.Bucket == g.size }); at >= 0 {
 			g.oldest = kept[at].Since
 		}
 	}
 	p.Idle = idle
-	p.moveClock(clock, 0, 0) // Changed then yields the rows that no window needs any more
+	p.moveClock(clock, 0, 0) // Changed will yield the rows that no window needs anymore
 	p.Marks = p.Marks[:0]
 }
 
-// Partial is a window that reaches further back than likes were kept when it was configured.
+// Partial is a window that starts before the first like kept for it, because it was configured or extended later.
 type Partial struct {
 	Window   string
-	Since    schema.Minute // likes before are missing
-	Complete schema.Minute // the end from which on no likes are missing
+	Since    schema.Minute // earlier likes are missing
+	Complete schema.Minute // the window end from which no likes are missing
 }
 
 // Partial returns the windows that are incomplete now.

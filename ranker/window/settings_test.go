@@ -8,7 +8,7 @@ import (
 	"kudos/schema"
 )
 
-// reopened is a partition that goes on from the rows of another one, with other windows.
+// reopened is a partition that continues from the rows of another one, with other windows.
 func reopened(t *testing.T, old *Partition, rows map[RowKey][]byte, windows ...Window) *Partition {
 	t.Helper()
 	p := NewPartition(configOf(windows...))
@@ -23,7 +23,7 @@ func configOf(windows ...Window) *Config {
 	return &Config{Windows: windows, TopN: 5, MinLikes: 1}
 }
 
-// rowsOf adds what has changed to rows, and deletes what is gone.
+// rowsOf applies the changed rows to rows.
 func rowsOf(p *Partition, rows map[RowKey][]byte) map[RowKey][]byte {
 	for key, value := range p.Changed() {
 		if rows[key] = value; value == nil {
@@ -37,13 +37,13 @@ func like(p *Partition, post uint64, at schema.Minute) {
 	p.Add(post, []schema.Delta{{Region: schema.Region{'D', 'E'}, Minute: int64(at), Likes: 1}}, 0)
 }
 
-// newest is the last version of a list of all regions.
+// newest computes the lists and returns the last version of a global one.
 func newest(p *Partition, name string) (posts []Post) {
 	p.MakeVersions(1)
 	return last(p, name)
 }
 
-// last is the last version of a list of all regions that was made.
+// last is the last version of a global list.
 func last(p *Partition, name string) (posts []Post) {
 	for _, v := range p.Versions {
 		if v.Key == (Key{schema.Global, name}) {
@@ -53,15 +53,15 @@ func last(p *Partition, name string) (posts []Post) {
 	return posts
 }
 
-// TestLongerWindowIsPartial: what a shorter window has let go of does not come back, and is
-// said to be missing until the longer one has filled.
+// TestLongerWindowIsPartial: likes that a shorter window has dropped do not come back, and are reported missing until
+// the longer one has filled.
 func TestLongerWindowIsPartial(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	old := NewPartition(configOf(New(10, 0)))
 	like(old, 1, start)
 	like(old, 2, start+9)
 	require.Empty(t, old.Partial())
-	away := rowsOf(old, map[RowKey][]byte{}) // of a store that was away meanwhile
+	away := rowsOf(old, map[RowKey][]byte{}) // of a store that was offline in the meantime
 	like(old, 3, start+15)
 	rows := rowsOf(old, map[RowKey][]byte{})
 	for key, value := range away {
@@ -82,7 +82,7 @@ func TestLongerWindowIsPartial(t *testing.T) {
 	require.Empty(t, p.Partial())
 }
 
-// TestWindowOfOtherBucketsBeginsEmpty: nothing is kept by the minute where all windows go by the hour.
+// TestWindowOfOtherBucketsBeginsEmpty: there are no minute buckets if all windows use hours.
 func TestWindowOfOtherBucketsBeginsEmpty(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	old := NewPartition(configOf(Day()))
@@ -93,7 +93,7 @@ func TestWindowOfOtherBucketsBeginsEmpty(t *testing.T) {
 	require.Len(t, newest(p, "day"), 1)
 }
 
-// TestRowsThatNoWindowNeedsAreDeleted: after windows were made shorter.
+// TestRowsThatNoWindowNeedsAreDeleted, after windows were made shorter.
 func TestRowsThatNoWindowNeedsAreDeleted(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	old := NewPartition(configOf(New(60, 0)))
@@ -105,7 +105,7 @@ func TestRowsThatNoWindowNeedsAreDeleted(t *testing.T) {
 	require.Len(t, rowsOf(p, rows), 1)
 }
 
-// TestSettingsTellConfigurationsApart by everything that a list depends on.
+// TestSettingsTellConfigurationsApart, by everything that a list depends on.
 func TestSettingsTellConfigurationsApart(t *testing.T) {
 	base := func() *Config { return configOf(New(10, 30), New(60, 30)) }
 	require.Equal(t, base().Settings(), base().Settings())
@@ -123,7 +123,7 @@ func TestSettingsTellConfigurationsApart(t *testing.T) {
 	}
 }
 
-// TestLateLikesAreCounted: those whose minute has left a window, for each window.
+// TestLateLikesAreCounted: likes whose minute has left a window, per window.
 func TestLateLikesAreCounted(t *testing.T) {
 	const start = schema.Minute(30_000_000)
 	p := NewPartition(configOf(New(10, 0), New(60, 0)))

@@ -7,7 +7,7 @@ import (
 	"kudos/schema"
 )
 
-// sliding is a window where it is now.
+// sliding is a window with its current end.
 type sliding struct {
 	Window
 	index int           // in Partition.windows
@@ -16,13 +16,13 @@ type sliding struct {
 	grid  *grid
 }
 
-// grid keeps likes in buckets of one size, for all windows that use that size.
+// grid keeps likes in buckets of one size, for all windows with that bucket size.
 type grid struct {
 	index   int // in Partition.grids
 	size    int64
 	windows []*sliding
-	buckets []*bucket // sorted by start
-	// oldest is where the oldest window begins, or what is kept: buckets that end before are dropped.
+	buckets []*bucket // by start
+	// oldest is the start of the oldest window, or of the oldest likes kept: buckets that end before are dropped.
 	oldest schema.Minute
 }
 
@@ -32,11 +32,11 @@ type bucket struct {
 	entries []uint32
 }
 
-// idleStep bounds how many lists one step makes, in minutes.
+// idleStep bounds how far one step moves the clock, in minutes, and so the number of lists that it produces.
 const idleStep = 10
 
-// AdvanceIdle moves the clock, if there is one, to the present or a step towards it while nothing arrives; next is the
-// position. It tells whether the clock moved.
+// AdvanceIdle moves the clock toward the time to, if there is a clock, while no updates arrive; next is the current
+// offset. It reports whether the clock moved.
 func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
 	if p.Clock == schema.NoMinute || to <= p.Clock {
 		return false
@@ -49,8 +49,8 @@ func (p *Partition) AdvanceIdle(to schema.Minute, next int64) bool {
 	return true
 }
 
-// moveClock advances the clock, and the windows with it; next is the position, and before the one before the record
-// that moved the clock.
+// moveClock advances the clock and the windows. next is the current offset, and before is the offset of the record that
+// moved the clock.
 func (p *Partition) moveClock(clock schema.Minute, before, next int64) {
 	if clock == p.Clock {
 		return
@@ -69,22 +69,22 @@ func (p *Partition) moveClock(clock schema.Minute, before, next int64) {
 	}
 	mark := Mark{Watermark: watermark, Offset: next, Idle: p.Idle}
 	if first {
-		// No lists were made for earlier ends: for those, the partition is still empty.
+		// There are no lists for earlier ends: as of those, the partition is empty.
 		mark.Offset, mark.Idle = before, schema.NoMinute
 	}
 	p.Marks = append(p.Marks, mark)
 	p.expire()
 }
 
-// slideTo advances a window to its end at target, and makes a version of each list that changes on the way: any of
-// these ends may be the one that all partitions have reached.
+// slideTo advances a window to its end at target. It produces a version of each list that changes on the way, because
+// any of these ends may be the one that all partitions have reached.
 func (p *Partition) slideTo(w *sliding, target schema.Minute, next int64) {
 	for w.end < target {
 		p.makeVersions(w, next)
 		end := w.end
 		w.end = min(target, w.nextChange())
 		if w.weights != nil {
-			p.rescore(w) // every like is older now
+			p.rescore(w) // all likes have aged
 			continue
 		}
 		for _, b := range w.grid.between(w.From(end), min(w.From(w.end), end)) {
@@ -96,14 +96,14 @@ func (p *Partition) slideTo(w *sliding, target schema.Minute, next int64) {
 	}
 }
 
-// nextChange is the first end after the present one at which some list of the window changes; far away if there is
-// none.
+// nextChange is the first end after the current one at which some list of the window changes, or a time far in the
+// future.
 func (w *sliding) nextChange() schema.Minute {
 	change := schema.Minute(1 << 62)
-	if ahead := w.grid.before(w.end); ahead < len(w.grid.buckets) { // comes in
+	if ahead := w.grid.before(w.end); ahead < len(w.grid.buckets) { // a bucket enters
 		change = w.End(w.grid.buckets[ahead].start)
 	}
-	if inside := w.buckets(); len(inside) > 0 { // goes out
+	if inside := w.buckets(); len(inside) > 0 { // a bucket leaves
 		gone := inside[0].start + schema.Minute(w.Bucket+w.Size)
 		change = min(change, ceil(gone, w.Hop))
 		if w.weights != nil {
@@ -113,7 +113,6 @@ func (w *sliding) nextChange() schema.Minute {
 	return change
 }
 
-// rescore computes a window's scores from its buckets.
 func (p *Partition) rescore(w *sliding) {
 	for _, at := range p.regions {
 		b := &p.boards.items[at]
@@ -127,7 +126,7 @@ func (p *Partition) rescore(w *sliding) {
 	}
 }
 
-// count adds a bucket's likes to a window's scores, or takes them away.
+// count adds the likes of a bucket to the scores of a window, or subtracts them if sign is -1.
 func (p *Partition) count(w *sliding, b *bucket, sign int64) {
 	for _, e := range b.entries {
 		likes := p.cell(e, w.grid, b.start).likes
@@ -143,14 +142,14 @@ func (p *Partition) count(w *sliding, b *bucket, sign int64) {
 	}
 }
 
-// expire frees what no window needs any more.
+// expire frees the buckets that no window needs.
 func (p *Partition) expire() {
 	for _, g := range p.grids {
 		oldest := g.windows[0].end
 		for _, w := range g.windows {
 			oldest = min(oldest, w.From(w.end))
 		}
-		g.oldest = max(g.oldest, oldest) // what is gone does not come back with a longer window
+		g.oldest = max(g.oldest, oldest) // a longer window does not bring freed buckets back
 		n := g.before(g.oldest - schema.Minute(g.size) + 1)
 		for _, b := range g.buckets[:n] {
 			p.free(g, b)
@@ -176,10 +175,8 @@ func (p *Partition) free(g *grid, b *bucket) {
 	}
 }
 
-// buckets are those in the window.
 func (w *sliding) buckets() []*bucket { return w.grid.between(w.From(w.end), w.end) }
 
-// bucketOf finds or creates the bucket that begins at start.
 func (g *grid) bucketOf(start schema.Minute) *bucket {
 	at := g.before(start)
 	if at == len(g.buckets) || g.buckets[at].start != start {
@@ -188,12 +185,12 @@ func (g *grid) bucketOf(start schema.Minute) *bucket {
 	return g.buckets[at]
 }
 
-// before is how many buckets begin before start.
+// before is the number of buckets that start before start.
 func (g *grid) before(start schema.Minute) int {
 	return sort.Search(len(g.buckets), func(i int) bool { return g.buckets[i].start >= start })
 }
 
-// between are the buckets that begin in [start, end).
+// between returns the buckets that start in [start, end).
 func (g *grid) between(start, end schema.Minute) []*bucket {
 	from := g.before(start)
 	return g.buckets[from:max(from, g.before(end))]

@@ -7,12 +7,12 @@ import (
 	"kudos/schema"
 )
 
-// Better orders posts, the better first.
+// Better compares posts; the better one sorts first.
 func Better(a, b Post) int {
 	return cmp.Or(-cmp.Compare(a.Score, b.Score), cmp.Compare(a.Reached, b.Reached), cmp.Compare(a.ID, b.ID))
 }
 
-// MakeVersions makes versions of all lists that have changed, as of the position next.
+// MakeVersions produces a version of every list that has changed, as of the offset next.
 func (p *Partition) MakeVersions(next int64) {
 	for i := range p.windows {
 		if w := &p.windows[i]; w.end != schema.NoMinute {
@@ -21,9 +21,8 @@ func (p *Partition) MakeVersions(next int64) {
 	}
 }
 
-// makeVersions makes versions of a window's lists that have changed.
 func (p *Partition) makeVersions(w *sliding, next int64) {
-	waiting := 0 // entries of boards that are dirty
+	waiting := 0 // entries of dirty boards
 	dirty := false
 	for i := range p.boards.items {
 		if b := &p.boards.items[i]; b.dirty&w.bit != 0 {
@@ -53,15 +52,15 @@ func (p *Partition) makeVersions(w *sliding, next int64) {
 	}
 }
 
-// findBest looks through the posts that may be in the lists of dirty boards: those in the window's buckets or all of
-// the boards, whichever are fewer.
+// findBest finds the best posts of all dirty boards. It scans the buckets of the window or all entries of the boards,
+// whichever is expected to be cheaper.
 func (p *Partition) findBest(w *sliding, waiting int) {
 	buckets := w.buckets()
 	active := 0
 	for _, b := range buckets {
 		active += len(b.entries)
 	}
-	if active < waiting/4 { // going by buckets meets them in no order, and some of them often
+	if active < waiting/4 { // a scan by buckets has no locality and visits some posts several times
 		for _, bucket := range buckets {
 			for _, e := range bucket.entries {
 				b := p.boardOf(e)
@@ -81,14 +80,14 @@ func (p *Partition) findBest(w *sliding, waiting int) {
 	}
 }
 
-// mayBeat tells whether an entry's score is enough for the best of its board.
+// mayBeat reports whether an entry's score is high enough for the best of its board.
 func (p *Partition) mayBeat(b *board, e uint32, w *sliding) bool {
 	score, n := *p.score(e, w), p.config.TopN
 	return score > 0 && (len(b.best) < n || score >= b.best[n-1].Score)
 }
 
-// newest tells whether a bucket is the last in the window in which an entry has a cell, and the entry may still be
-// better than the last of the best: most are liked once, and of equal scores those that came first are there already.
+// newest reports whether the bucket is the last one in the window with a cell of the entry, and the entry may still
+// beat the last of the best. Most posts are liked once, and of equal scores the earlier ones are already there.
 func (p *Partition) newest(b *board, e uint32, w *sliding, start schema.Minute) bool {
 	at := p.entries.items[e].cells[w.grid.index]
 	for schema.Minute(p.cells.items[at].start) >= w.end {
@@ -102,7 +101,6 @@ func (p *Partition) newest(b *board, e uint32, w *sliding, start schema.Minute) 
 	return c.likes <= 0 || len(b.best) < n || *p.score(e, w) > b.best[n-1].Score || int64(start) <= b.best[n-1].Reached
 }
 
-// consider puts an entry into the best of its board, if it belongs there.
 func (p *Partition) consider(b *board, e uint32, w *sliding) {
 	if !p.mayBeat(b, e, w) {
 		return
@@ -121,8 +119,8 @@ func (p *Partition) consider(b *board, e uint32, w *sliding) {
 	}
 }
 
-// addShared adds the shared posts to the best of a board, however few likes they have here: only Merge knows the sum
-// over all partitions. It also leaves out those that are excluded.
+// addShared appends the shared posts to the best of a board, however few likes they have here: only Merge knows the sum
+// over all partitions. Merge also omits those that are excluded.
 func (p *Partition) addShared(b *board, w *sliding) {
 	for _, id := range p.shared {
 		if e, active := b.posts[id]; active {
@@ -133,7 +131,6 @@ func (p *Partition) addShared(b *board, w *sliding) {
 	}
 }
 
-// inWindow is an entry as it is in a window.
 func (p *Partition) inWindow(e uint32, w *sliding) Post {
 	post, found := Post{ID: p.entries.items[e].post, Score: *p.score(e, w)}, false
 	from := w.From(w.end)

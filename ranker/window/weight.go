@@ -7,11 +7,12 @@ import (
 	"kudos/schema"
 )
 
-// weights are what likes of age 0, 1, … n-1 buckets count: 2^(-age/halfLife), rounded down to millionths. They are
-// computed in integers, so that every machine has the same: floating point does not guarantee that.
+// weights are the weights of likes of age 0, 1, … n-1 buckets: 2^(-age/halfLife), rounded down to millionths. Integer
+// arithmetic makes them equal on every machine, which floating point does not guarantee.
 //
-// Under exponential decay all scores of a window shrink alike, so their order does not depend on the present time. See
-// Cormode, Shkapenyuk, Srivastava, Xu: Forward Decay: A Practical Time Decay Model for Streaming Systems, ICDE 2009.
+// Exponential decay shrinks all scores of a window by the same factor, so their order does not depend on the current
+// time. See Cormode, Shkapenyuk, Srivastava, Xu: Forward Decay: A Practical Time Decay Model for Streaming Systems,
+// ICDE 2009.
 func weights(n, bucket, halfLife int64) []schema.Score {
 	w := make([]schema.Score, n)
 	for age := range w {
@@ -20,8 +21,7 @@ func weights(n, bucket, halfLife int64) []schema.Score {
 	return w
 }
 
-// halved is ⌊10⁶ · 2^(-p/q)⌋: the largest x with x^q · 2^p ≤ (10⁶)^q. Floating point only says where to start
-// searching.
+// halved is ⌊10⁶ · 2^(-p/q)⌋: the largest x with x^q · 2^p ≤ (10⁶)^q. Floating point only provides the first guess.
 func halved(p, q int64) schema.Score {
 	near := int64(float64(schema.ScoreOne) * math.Exp2(-float64(p)/float64(q)))
 	if d := new(big.Int).GCD(nil, nil, big.NewInt(p), big.NewInt(q)).Int64(); d > 1 {

@@ -8,19 +8,19 @@ import (
 	"kudos/schema"
 )
 
-// Config is what rankings depend on besides the log. It must be the same in all processes.
+// Config is what rankings depend on besides the log. It must be equal in all processes.
 type Config struct {
 	Windows []Window
-	// Lateness is how far a watermark is behind its clock, in minutes.
+	// Lateness is how far a watermark lags behind its clock, in minutes.
 	Lateness int64
-	// TopN posts are listed at most, each with at least MinLikes likes in the window.
+	// TopN bounds the length of a list. Its posts have at least MinLikes likes in the window.
 	TopN     int
 	MinLikes int64
-	// Regions have rankings of their own; all others count together as unknown. nil: every region has its own.
+	// Regions have their own rankings; all others count together as unknown. nil gives every region its own.
 	Regions map[schema.Region]bool
 }
 
-// Home is the region in which likes of a region count.
+// Home is the region whose rankings count the likes of region.
 func (c *Config) Home(region schema.Region) schema.Region {
 	if c.Regions == nil || c.Regions[region] {
 		return region
@@ -28,22 +28,22 @@ func (c *Config) Home(region schema.Region) schema.Region {
 	return schema.UnknownRegion
 }
 
-// Settings is a hash of the configuration: only lists of the same configuration can be merged.
+// Settings is a hash of the configuration. Only lists with equal settings can be merged.
 func (c *Config) Settings() uint64 {
 	h := fnv.New64a()
 	for _, w := range c.Windows {
 		fmt.Fprintln(h, w.Name, w.Size, w.Hop, w.Bucket, w.HalfLife)
 	}
-	fmt.Fprintln(h, c.Lateness, c.TopN, c.MinLikes, c.Regions) // fmt prints maps in order
+	fmt.Fprintln(h, c.Lateness, c.TopN, c.MinLikes, c.Regions) // fmt prints maps in key order
 	return h.Sum64()
 }
 
-// Window is a hopping window in event time. A bucket is the unit in which likes are kept for it; it divides the hop,
-// which divides the size.
+// Window is a hopping window in event time. Its likes are kept in buckets of one size; the bucket divides the hop, and
+// the hop divides the window size.
 type Window struct {
 	Name              string
-	Size, Hop, Bucket int64 // minutes
-	// HalfLife in minutes is the age at which a like weighs half; 0: all weigh the same.
+	Size, Hop, Bucket int64 // in minutes
+	// HalfLife, in minutes, is the age at which a like weighs half; 0 means no decay.
 	HalfLife int64
 
 	weights []schema.Score // by age in buckets; nil without decay
@@ -52,11 +52,11 @@ type Window struct {
 const (
 	hour = 60
 	day  = 24 * hour
-	// longSize is the size from which on a window hops by the hour.
+	// longSize is the size from which windows hop by the hour.
 	longSize = 12 * hour
 )
 
-// New returns the hopping window of a size in minutes.
+// New returns a hopping window; size and halfLife are in minutes.
 func New(size, halfLife int64) Window {
 	name := schema.WindowName(time.Duration(size) * time.Minute)
 	w := Window{Name: name, Size: size, Hop: 1, Bucket: 1, HalfLife: halfLife}
@@ -69,12 +69,12 @@ func New(size, halfLife int64) Window {
 	return w
 }
 
-// Day is the leaderboard of the day: from midnight to midnight.
+// Day is the window of the daily leaderboard, from midnight to midnight UTC.
 func Day() Window {
 	return Window{Name: schema.LeaderboardDay, Size: day, Hop: day, Bucket: hour}
 }
 
-// End is the end of the window for a watermark: the end of the hop that the watermark is in.
+// End is the end of the window for a watermark: the end of the hop that contains it.
 func (w *Window) End(watermark schema.Minute) schema.Minute {
 	return floor(watermark, w.Hop) + schema.Minute(w.Hop)
 }
@@ -82,7 +82,7 @@ func (w *Window) End(watermark schema.Minute) schema.Minute {
 // From is the start of the window that ends at end.
 func (w *Window) From(end schema.Minute) schema.Minute { return end - schema.Minute(w.Size) }
 
-// weight is what a like in a bucket counts in the window that ends at end.
+// weight is what one like in a bucket counts in the window that ends at end.
 func (w *Window) weight(bucket, end schema.Minute) schema.Score {
 	if w.weights == nil {
 		return schema.ScoreOne
@@ -90,7 +90,7 @@ func (w *Window) weight(bucket, end schema.Minute) schema.Score {
 	return w.weights[(int64(end-bucket)-w.Bucket)/w.Bucket]
 }
 
-// floor rounds a time down to a multiple of n minutes.
+// floor rounds m down to a multiple of n minutes.
 func floor(m schema.Minute, n int64) schema.Minute {
 	q := int64(m) / n
 	if int64(m) < q*n {
@@ -99,5 +99,5 @@ func floor(m schema.Minute, n int64) schema.Minute {
 	return schema.Minute(q * n)
 }
 
-// ceil rounds a time up to a multiple of n minutes.
+// ceil rounds m up to a multiple of n minutes.
 func ceil(m schema.Minute, n int64) schema.Minute { return -floor(-m, n) }

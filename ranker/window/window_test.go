@@ -14,19 +14,19 @@ import (
 	"kudos/schema"
 )
 
-// update is one record of a made-up like-updates.
+// update is one record of a simulated like-updates.
 type update struct {
 	post   uint64
 	deltas []schema.Delta
-	// withdrawn: a like of the first delta was.
+	// withdrawn means that a like of the first delta was withdrawn.
 	withdrawn bool
 }
 
-// world is some partitions, their logs, and a merge that sees what they sealed.
+// world is several partitions with their logs, and a merge that sees what they have sealed.
 type world struct {
 	config   *Config
 	logs     [][]update
-	rows     []map[RowKey][]byte // the state, by partition
+	rows     []map[RowKey][]byte // saved state, by partition
 	parts    []*Partition
 	clocks   []Clock
 	versions map[Key][][]Version // by partition
@@ -56,7 +56,7 @@ func (w *world) idle(p int, to schema.Minute) {
 	}
 }
 
-// seal has a partition report.
+// seal makes a partition report.
 func (w *world) seal(p int) {
 	part, c := w.parts[p], &w.clocks[p]
 	rowsOf(part, w.rows[p])
@@ -72,7 +72,7 @@ func (w *world) seal(p int) {
 	c.Seal = Seal{part.Clock, Mark{Watermark: part.Watermark(), Offset: int64(len(w.logs[p])), Idle: part.Idle}}
 }
 
-// restart has a partition that has just reported begin again from its rows.
+// restart restarts a partition, which must just have reported, from its rows.
 func (w *world) restart(t *testing.T, p int) {
 	old := w.parts[p]
 	w.parts[p] = NewPartition(w.config)
@@ -87,7 +87,7 @@ func (w *world) restart(t *testing.T, p int) {
 	require.Empty(t, w.parts[p].Versions, "nothing has changed")
 }
 
-// check compares every ranking that can be made now with the logs.
+// check compares every ranking that can be computed now with the logs.
 func (w *world) check(t *testing.T) (made int) {
 	for i := range w.config.Windows {
 		win := &w.config.Windows[i]
@@ -128,7 +128,7 @@ func (w *world) check(t *testing.T) (made int) {
 	return made
 }
 
-// recompute counts anew, from the logs alone.
+// recompute counts from the logs alone.
 func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, positions []int64) []Post {
 	posts := []Post{}
 	likes := map[uint64]map[schema.Minute]int64{}
@@ -152,7 +152,7 @@ func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, 
 			post.Likes += n
 			weight := int64(1_000_000)
 			if win.HalfLife > 0 {
-				// floating point is good enough for the few weights of this test
+				// floating point is accurate enough for the few weights in this test
 				age := float64(int64(end-b) - win.Bucket)
 				weight = int64(math.Floor(1e6*math.Pow(2, -age/float64(win.HalfLife)) + 1e-9))
 			}
@@ -171,8 +171,8 @@ func (w *world) recompute(win *Window, region schema.Region, end schema.Minute, 
 	return posts[:min(len(posts), w.config.TopN)]
 }
 
-// TestRankingsEqualTheRecount: whatever comes in whatever order, and wherever the
-// partitions stand, a ranking is what the logs say at its positions.
+// TestRankingsEqualTheRecount: whatever arrives in whatever order, and wherever the partitions are, a ranking follows
+// from the logs at its positions.
 func TestRankingsEqualTheRecount(t *testing.T) {
 	for _, halfLife := range []int64{0, 4} {
 		for seed := range uint64(40) {
@@ -221,7 +221,7 @@ func TestRankingsEqualTheRecount(t *testing.T) {
 // firstShared is the first of the posts that are in all partitions.
 const firstShared = 1000
 
-// randomUpdate likes, or withdraws what was liked before.
+// randomUpdate likes a post, or withdraws an earlier like.
 func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 	u := update{post: uint64(1 + p + len(w.parts)*r.IntN(8))}
 	if r.IntN(6) == 0 {
@@ -232,7 +232,7 @@ func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 		minute := int64(now) - int64(r.ExpFloat64()*8)
 		u.deltas = append(u.deltas, schema.Delta{Region: region, Minute: minute, Likes: 1 + r.Int64N(3)})
 	}
-	if r.IntN(3) == 0 { // what somebody liked once is withdrawn where it was counted
+	if r.IntN(3) == 0 { // withdraw an earlier like where it was counted
 		log := w.logs[p]
 		for range min(len(log), 5) {
 			old := &log[r.IntN(len(log))]
@@ -246,8 +246,7 @@ func (w *world) randomUpdate(r *rand.Rand, p int, now schema.Minute) update {
 	return u
 }
 
-// A shared post is listed with what a partition has of it; only of its sum is asked whether it is
-// ranked, and whether it is excluded.
+// A partition lists a shared post with its likes there. MinLikes and exclusions apply only to the sum.
 func TestSharedPosts(t *testing.T) {
 	config := &Config{Windows: []Window{New(10, 0)}, TopN: 1, MinLikes: 2}
 	p := NewPartition(config)
@@ -282,8 +281,8 @@ func TestSharedPosts(t *testing.T) {
 	require.Empty(t, Merge([][]Post{{one}, {one}}, 3, 2, func(post uint64) bool { return post == 1 }))
 }
 
-// TestIdleAdvanceGoesByStepsWhileThereIsSomething: the lists on a long way are not all made
-// at once; where nothing is left, it is one step.
+// TestIdleAdvanceGoesByStepsWhileThereIsSomething: a long idle advance does not make all its lists in one step. Once
+// nothing is left, it takes one step.
 func TestIdleAdvanceGoesByStepsWhileThereIsSomething(t *testing.T) {
 	const start, to = schema.Minute(30_000_000), schema.Minute(40_000_000)
 	p := NewPartition(configOf(New(10, 0), New(60, 0)))
@@ -300,13 +299,13 @@ func TestIdleAdvanceGoesByStepsWhileThereIsSomething(t *testing.T) {
 	require.Equal(t, 7, steps, "six until the hour is over")
 }
 
-// A bucket's likes are as old as the bucket.
+// The likes of a bucket all have the bucket's age.
 func TestWeightsAreByBucket(t *testing.T) {
 	require.Equal(t, []schema.Score{1_000_000, 500_000, 250_000}, weights(3, 60, 60))
 	require.Equal(t, []schema.Score{1_000_000, 707_106, 500_000}, weights(3, 30, 60))
 }
 
-// The expected ones are 10^6 * 2^(-p/q) by a calculator of 30 digits, cut off.
+// The expected values are 10^6 * 2^(-p/q), computed with 30 digits and truncated.
 func TestHalved(t *testing.T) {
 	for _, tt := range []struct {
 		p, q int64

@@ -1,8 +1,8 @@
-// Package dashboard is the page that the reader serves at /: totals, what is trending, and a post with its like button,
-// all of it live.
+// Package dashboard is the page that the reader serves at /: totals, trending posts, and a post with its like button,
+// all live.
 //
-// It serves static files that are part of the program: HTML, CSS and ES modules as they stand in assets, no build step,
-// nothing from another host. The page itself asks the reader's API (openapi.yaml) and sends likes to the producer.
+// It serves embedded files: HTML, CSS and ES modules as they are in assets, with no build step and nothing from another
+// host. The page calls the reader's API (openapi.yaml) and sends likes to the producer.
 package dashboard
 
 import (
@@ -27,13 +27,13 @@ import (
 //go:embed index.html assets
 var files embed.FS
 
-// Settings are what the page needs to know of its reader.
+// Settings are what the page needs to know about its reader.
 type Settings struct {
-	// ProducerURL is where likes are sent, as a browser reaches it. Empty: the page has no like button.
+	// ProducerURL is the producer's URL as a browser reaches it. Empty: the page has no like button.
 	ProducerURL string `json:"producer_url"`
 }
 
-// file is one that is served, as a whole.
+// file is a file to serve.
 type file struct {
 	contentType string
 	etag        string // strong: a hash of the content
@@ -58,15 +58,15 @@ func Handler(s Settings) http.Handler {
 		return err
 	})
 	if err != nil {
-		panic(fmt.Sprintf("dashboard: reading an embedded file: %v", err)) // cannot be: they are part of the program
+		panic(fmt.Sprintf("dashboard: reading an embedded file: %v", err)) // cannot happen: they are embedded
 	}
 	settings, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot be: one string
+		panic(fmt.Sprintf("dashboard: encoding the settings: %v", err)) // cannot happen: it is one string
 	}
 	h.files["/dashboard.json"] = newFile("application/json", settings)
 	h.files["/"] = h.files["/index.html"]
-	delete(h.files, "/index.html") // one address for one page
+	delete(h.files, "/index.html") // one URL for one page
 	return h
 }
 
@@ -76,7 +76,7 @@ func newFile(contentType string, content []byte) file {
 	return file{contentType: contentType, etag: etag, content: content}
 }
 
-// contentTypes does not depend on the machine's own tables, which differ.
+// contentTypes replaces the machine's own tables, which differ.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -100,17 +100,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	header.Set("Content-Type", f.contentType)
 	header.Set("Content-Security-Policy", h.policy(r.Host))
-	// The files of one version belong together, so a browser asks each time; the ETag makes that an empty answer.
+	// The files of one version belong together, so the browser must revalidate each time; the ETag makes that a 304.
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", f.etag)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
 }
 
-// hostForm is what a host with a port looks like; nothing else gets into a policy.
+// hostForm matches a host, with or without a port. Nothing else gets into a policy.
 var hostForm = regexp.MustCompile(`^[0-9A-Za-z.:\[\]_-]+$`)
 
-// policy is the Content-Security-Policy: the page may use what its own host serves, and talk to it and to the producer.
-// Some browsers do not take WebSockets of the own host for 'self', so they are named.
+// policy returns the Content-Security-Policy: the page may load what its own host serves, and connect to it and to the
+// producer. Some browsers do not count WebSockets to the own host as 'self', so they are named.
 func (h *handler) policy(host string) string {
 	connect := []string{"'self'"}
 	if hostForm.MatchString(host) {
@@ -126,7 +126,7 @@ func (h *handler) policy(host string) string {
 	}, "; ")
 }
 
-// origin is scheme and host of an address; empty if it has none or would not fit into a policy.
+// origin returns scheme and host of a URL, or "" if it has none or they do not fit into a policy.
 func origin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || !hostForm.MatchString(u.Host) {

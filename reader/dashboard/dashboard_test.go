@@ -50,7 +50,7 @@ func TestHeadersOfEveryFile(t *testing.T) {
 	require.Greater(t, served, 10)
 }
 
-// A browser asks each time, and is sent a file only if it has another.
+// A browser revalidates each time, and gets a file only if its content has changed.
 func TestFilesAreAskedForByTheirContent(t *testing.T) {
 	h := Handler(Settings{})
 	etagOf := func(h http.Handler, target string) string {
@@ -72,7 +72,7 @@ func TestPolicyNamesWhoThePageMayTalkTo(t *testing.T) {
 		{"", "[::1]:8081", "'self' ws://[::1]:8081 wss://[::1]:8081"},
 		{"http://127.0.0.1:8080", "a:1", "'self' ws://a:1 wss://a:1 http://127.0.0.1:8080"},
 		{"https://likes.example.com/kudos/", "a:1", "'self' ws://a:1 wss://a:1 https://likes.example.com"},
-		// Nothing that somebody sends gets into the policy.
+		// Nothing that a client sends gets into the policy.
 		{"", "a;script-src *", "'self'"},
 		{"", "a b", "'self'"},
 		{"", "a,b", "'self'"},
@@ -98,15 +98,15 @@ func TestOtherPathsAndMethods(t *testing.T) {
 		"method-not-allowed", "The method is not allowed here", "POST is not allowed here; GET is"))
 }
 
-// TestFilesKeepToThePolicy: what the policy forbids would only fail in a browser.
+// TestFilesKeepToThePolicy finds what the policy forbids, which would otherwise fail only in a browser.
 func TestFilesKeepToThePolicy(t *testing.T) {
 	page, err := fs.ReadFile(files, "index.html")
 	require.NoError(t, err)
 	inline := regexp.MustCompile(`<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:`)
 	require.Empty(t, inline.FindAllString(string(page), -1), "inline script or style")
 
-	// Each file that the page names is there, and each module that is there is named: it
-	// is then fetched at once, not when another asks for it.
+	// Each file that the page names exists, and the page names each module, so that it is fetched at once and not only
+	// when another module imports it.
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?:src|href)="/(assets/[^"]+)"`).FindAllStringSubmatch(string(page), -1) {
 		named[m[1]] = true

@@ -18,7 +18,7 @@ import (
 	"kudos/reader/wire"
 )
 
-// BenchmarkChanges is one callback of 50,000 posts of which 10 are shown.
+// BenchmarkChanges measures one callback with 50,000 posts, of which 10 are shown.
 func BenchmarkChanges(b *testing.B) {
 	h := newHub(b, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
 	shown := make([]uint64, 10)
@@ -41,7 +41,7 @@ func BenchmarkChanges(b *testing.B) {
 	}
 }
 
-// BenchmarkTurn is what one change costs that 2,000 streams show: to publish it, and until the last of them has it.
+// BenchmarkTurn measures one change that 2,000 streams show: until it is published, and until the last of them has it.
 func BenchmarkTurn(b *testing.B) {
 	const streams = 2_000
 	for _, until := range []string{"published", "sent"} {
@@ -94,8 +94,8 @@ func (c countingConn) send(news iter.Seq2[[]byte, *message]) (n int, err error) 
 func (countingConn) heartbeat(context.Context) error { return nil }
 func (countingConn) close(error)                     {}
 
-// BenchmarkIdleStreams reports the memory of a stream of one post on a real server, on
-// which nothing happens; its client's is a bare connection in the same process.
+// BenchmarkIdleStreams reports the memory of an idle stream of one post on a real server. It includes the client, a
+// bare connection in the same process.
 func BenchmarkIdleStreams(b *testing.B) {
 	const streams = 2_000
 	for kind, headers := range map[string]string{
@@ -136,7 +136,7 @@ func idleBytes(b *testing.B, streams int, headers string) float64 {
 	return bytes
 }
 
-// memory is what the heap and the stacks hold.
+// memory returns what the heap and the stacks hold.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()

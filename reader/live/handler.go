@@ -13,7 +13,7 @@ import (
 	"kudos/httpserver/problem"
 )
 
-// Words of the problems, as clients and the metric see them.
+// Slugs of the problem types, which are also the values of the metric's label.
 const (
 	slugInvalid    = "invalid-request"
 	slugOrigin     = "origin-not-allowed"
@@ -23,8 +23,8 @@ const (
 	slugFailed     = "failed"
 )
 
-// What a refused client is told to wait, in seconds. A place becomes free when some stream ends, which may take; a copy
-// catches up in a moment.
+// Values of Retry-After, in seconds. A slot becomes free when some stream ends, which may take long; a view catches up
+// soon.
 const (
 	retryWhenFull  = "10"
 	retryWhenReady = "1"
@@ -33,13 +33,13 @@ const (
 // leaveTimeout bounds the closing of a connection.
 const leaveTimeout = 2 * time.Second
 
-// refusal is an answer that is not a stream.
+// refusal is a response that is not a stream.
 type refusal struct {
 	*problem.Problem
-	retryAfter string // seconds; "": it is no use to try again
+	retryAfter string // seconds; "": a retry is useless
 }
 
-// slug is the last part of the problem's type.
+// slug returns the last part of the problem's type.
 func (r *refusal) slug() string { return r.Type[strings.LastIndexByte(r.Type, ':')+1:] }
 
 // ServeHTTP opens a stream and serves it until it ends.
@@ -61,22 +61,22 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	problem.Write(w, no.Problem)
 }
 
-// serve returns why there is no stream, or nil when it has ended.
+// serve returns why no stream was opened, or nil after the stream has ended.
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	q, p := parse(r, h.options.MaxPosts)
 	if p != nil {
 		return &refusal{Problem: p}
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket") {
-		// The request's context means nothing once its connection is taken over.
+		// After the connection is hijacked, the request's context says nothing about it.
 		ctx := context.WithoutCancel(r.Context())
 		return h.show(ctx, q, kindWebSocket, func(s *stream) (conn, *refusal) { return h.openWebSocket(w, r, s) })
 	}
 	return h.show(r.Context(), q, kindSSE, func(*stream) (conn, *refusal) { return h.openSSE(w, r) })
 }
 
-// show serves a stream on what open opens once there is something to show. Neither a connection nor a refusal: there is
-// nobody to show it to.
+// show subscribes a stream, opens its connection and serves it. If open returns neither a connection nor a refusal,
+// there is nobody to serve: it was a HEAD request, or the client is gone.
 func (h *Hub) show(ctx context.Context, q *wanted, kind string, open func(*stream) (conn, *refusal)) *refusal {
 	s := newStream(ctx)
 	defer s.end(nil)
@@ -108,7 +108,7 @@ func unavailable(slug, title, retryAfter, detail string) *refusal {
 	return &refusal{problem.New(http.StatusServiceUnavailable, slug, title, "%s", detail), retryAfter}
 }
 
-// refusalOf says why a stream that was admitted cannot be opened.
+// refusalOf says why a stream that was admitted could not be opened.
 func (h *Hub) refusalOf(err error) *refusal {
 	if notReady(err) || errors.Is(err, errEpochs) || errors.Is(err, errAnew) {
 		return unavailable(slugNotReady, "The reader is not ready for this", retryWhenReady, err.Error())
@@ -118,7 +118,7 @@ func (h *Hub) refusalOf(err error) *refusal {
 		"the reader could not read what is to be shown; its log says why")
 }
 
-// Kinds of streams, as labels.
+// Values of the label kind.
 const (
 	kindSSE       = "sse"
 	kindWebSocket = "websocket"

@@ -27,15 +27,15 @@ func quick(o *Options) {
 	o.Origins = []string{"https://www.example.com", "http://[::1]:8081"}
 }
 
-// serve serves a hub as the role does, behind what it has around its routes. The server's
-// own buffers are small, so that a client which does not read is noticed.
+// serve serves a hub behind the same middleware as the role. The server's buffers are small, so that a client which
+// does not read is noticed.
 func serve(t testing.TB, r *rig, http2 bool) *httptest.Server {
 	t.Helper()
 	var handler http.Handler = r.Hub
 	handler = httpserver.CORS{Origins: r.options.Origins, Methods: []string{"GET"}}.Handler(handler)
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
 	server := httptest.NewUnstartedServer(promhttp.InstrumentHandlerCounter(counter, handler))
-	// For answers that end; far too short for a stream.
+	// For responses that end; far too short for a stream.
 	server.Config.ReadTimeout, server.Config.WriteTimeout = time.Second, time.Second
 	server.Listener = smallBuffers{server.Listener}
 	if http2 {
@@ -58,13 +58,13 @@ func (l smallBuffers) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// client reads a stream with a library that others use.
+// client reads a stream with a widely used library.
 type client struct {
 	t      testing.TB
 	answer *http.Response
 	next   func() (sse.Event, error, bool)
 	close  func()
-	err    error // why read has returned false; nil: the end
+	err    error // why read returned false; nil: end of stream
 }
 
 func get(t testing.TB, server *httptest.Server, query string, header ...string) *http.Response {
@@ -87,7 +87,7 @@ func dial(t testing.TB, server *httptest.Server, query string, header ...string)
 	return c
 }
 
-// read returns the next message; false: the stream has ended, with c.err.
+// read returns the next message, or false at the end of the stream, with the reason in c.err.
 func (c *client) read() (shown, bool) {
 	c.t.Helper()
 	e, err, ok := c.next()
@@ -111,7 +111,7 @@ func (c *client) until(want int64) (messages int, last shown) {
 	}
 }
 
-// requireProblem wants a problem whose detail has these words.
+// requireProblem requires a problem whose detail has these words.
 func requireProblem(t *testing.T, answer *http.Response, status int, slug, words string) {
 	t.Helper()
 	apikit.Read(t, answer).RequireProblem(status, slug, words)
@@ -139,7 +139,7 @@ func TestServerSentEvents(t *testing.T) {
 			require.Equal(t, "00000001.1:10", m.id)
 			require.JSONEq(t, `{"post_id":"1","likes":5,"dislikes":0,"as_of":{"partition":1,"offset":10}}`, m.data)
 
-			// It outlives the server's deadlines for other answers, and its own for a write.
+			// The stream outlives the server's deadlines for other responses, and its own write deadline.
 			quiet := time.NewTicker(1500 * time.Millisecond)
 			defer quiet.Stop()
 			var last shown
@@ -166,7 +166,7 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
-// TestSSEOnTheWire: the bytes themselves, for what a library hides.
+// TestSSEOnTheWire checks the bytes themselves, for what a library hides.
 func TestSSEOnTheWire(t *testing.T) {
 	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat = 30 * time.Millisecond })
 	server := serve(t, r, false)
@@ -185,8 +185,8 @@ func TestSSEOnTheWire(t *testing.T) {
 	}
 }
 
-// TestNoStream: HEAD is answered with the headers only, and other methods and a connection without deadlines are
-// refused.
+// TestNoStream checks that HEAD gets only the headers, and that other methods, and connections without deadlines, are
+// rejected.
 func TestNoStream(t *testing.T) {
 	r := start(t, 1, quick)
 	ask := func(method string) *http.Response {
@@ -230,7 +230,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// bulky makes rankings so large that a few of them fill the buffers between.
+// bulky makes rankings so large that a few of them fill the buffers on the way to the client.
 func bulky(r *rig, offset int64) {
 	ids := make([]uint64, 500)
 	for i := range ids {
@@ -251,8 +251,8 @@ func stopReading(t *testing.T, server *httptest.Server, request string) net.Conn
 	return raw
 }
 
-// TestAClientThatDoesNotReadIsDropped, while others go on: over HTTP/2 on the same connection, where its window is full
-// and not the connection's buffer.
+// TestAClientThatDoesNotReadIsDropped checks that other clients continue. Over HTTP/2 they use the same connection,
+// where the stream's window is full and not the connection's buffer.
 func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -277,7 +277,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 			require.Eventually(t, func() bool {
 				offset++
 				bulky(r, offset)
-				for { // the other ones go on all the while
+				for { // the others continue
 					m, ok := fast.read()
 					require.True(t, ok)
 					if m.first(t) == uint64(offset) {

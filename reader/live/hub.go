@@ -24,7 +24,7 @@ type Hub struct {
 
 	posts  *registry[uint64]
 	ranked *registry[rankingKey]
-	// changed has one element while values wait to be published.
+	// changed holds one element while values wait to be published.
 	changed chan struct{}
 
 	mu struct {
@@ -43,21 +43,20 @@ const (
 	stopping
 )
 
-// Options of the live streams; all but Origins are needed.
+// Options configure the live streams; all except Origins are required.
 type Options struct {
-	MaxStreams int           // may be open; more get 429
-	MaxPosts   int           // that one stream may show
-	Interval   time.Duration // between two values of a subject that keeps changing
-	Heartbeat  time.Duration // between two heartbeats of a stream
-	// WriteTimeout is how long a client may take to accept what is written, and to answer a ping, before its stream is
-	// closed.
+	MaxStreams int           // that may be open; more get 429
+	MaxPosts   int           // in one stream
+	Interval   time.Duration // between values of a subject that keeps changing
+	Heartbeat  time.Duration // between heartbeats of a stream
+	// WriteTimeout is how long a client may take to accept a write, or to answer a ping, before its stream is closed.
 	WriteTimeout time.Duration
-	// Origins are the web pages of other hosts that may open a WebSocket, such as https://www.example.com; "*" is all.
-	// (For SSE the browser asks CORS.)
+	// Origins are the origins of web pages that may open a WebSocket, such as https://www.example.com; "*": all. (For
+	// SSE, browsers rely on CORS.)
 	Origins []string
 }
 
-// New watches the copies; it does no I/O. The metrics are registered with reg.
+// New subscribes to the views; it does no I/O. The metrics are registered with reg.
 func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg prometheus.Registerer) (*Hub, error) {
 	metrics, err := newMetrics(reg)
 	if err != nil {
@@ -76,8 +75,8 @@ func New(o Options, likes Likes, rankings Rankings, log *slog.Logger, reg promet
 	return h, nil
 }
 
-// Run publishes what changes until ctx ends. Then it closes all streams, and returns when they are closed: each has
-// WriteTimeout for what is being written, and leaveTimeout to close its connection. Run it once.
+// Run publishes changes until ctx ends. Then it closes all streams, and returns once they are closed: each has
+// WriteTimeout for the write in flight, and leaveTimeout to close its connection. Call it once.
 func (h *Hub) Run(ctx context.Context) error {
 	if err := h.start(); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.posts.publish(h.log)
 		h.ranked.publish(h.log)
-		// The first change after a while is shown at once, those after it in turns.
+		// The first change after a pause is published at once; later ones are collected for Interval.
 		select {
 		case <-ctx.Done():
 			return h.stop()
@@ -99,7 +98,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// signal leaves a signal in a channel of one element, unless one is there. It never waits.
+// signal sends to a channel of capacity 1 unless it is full. It never blocks.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -137,14 +136,14 @@ func (h *Hub) stop() error {
 	}
 }
 
-// open is how many streams there are.
+// open returns the number of streams.
 func (h *Hub) open() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.mu.streams)
 }
 
-// admit lets a stream in, or says why not.
+// admit registers a stream, or says why not.
 func (h *Hub) admit(s *stream) *refusal {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +160,7 @@ func (h *Hub) admit(s *stream) *refusal {
 	return nil
 }
 
-// dismiss forgets a stream, which has left its subjects and closed its connection.
+// dismiss removes a stream that has left its subjects and closed its connection.
 func (h *Hub) dismiss(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

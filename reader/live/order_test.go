@@ -15,12 +15,12 @@ import (
 	"kudos/schema"
 )
 
-// theLog is what two readers have copies of: for each partition its transactions.
+// theLog is the log that two readers follow: the transactions of each partition.
 type theLog struct {
 	mu           sync.Mutex
 	transactions [][]transaction
 	counts       map[uint64]schema.Counts
-	// history has what a post has as of the offset from which it does.
+	// history has the likes of each post, by the offset from which they are valid.
 	history map[uint64]map[int64]int64
 }
 
@@ -36,7 +36,7 @@ func newLog(partitions int) *theLog {
 	}
 }
 
-// append makes a transaction that changes some of the posts of a partition, or none.
+// append adds a transaction that changes some of the posts of a partition, or none.
 func (l *theLog) append(rng *rand.Rand, partition int32, posts []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *theLog) append(rng *rand.Rand, partition int32, posts []uint64) {
 	*of = append(*of, tx)
 }
 
-// feed brings a copy further in the log, at most n transactions in each partition.
+// feed applies at most n more transactions of each partition to a view.
 func (l *theLog) feed(f *fakeLikes, applied []int, n int) {
 	for partition := range l.transactions {
 		l.mu.Lock()
@@ -75,7 +75,7 @@ func (l *theLog) feed(f *fakeLikes, applied []int, n int) {
 	}
 }
 
-// asOf is what a post has as of an offset.
+// asOf returns the likes of a post as of an offset.
 func (l *theLog) asOf(post uint64, offset int64) (likes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,9 +88,9 @@ func (l *theLog) asOf(post uint64, offset int64) (likes int64) {
 	return likes
 }
 
-// TestNeverAnOlderValue: clients that are cut off and come again, to this reader or to
-// one that is behind, see of each post values that are right for where they are as of,
-// never one from before another that they have seen, and the last one in the end.
+// TestNeverAnOlderValue checks clients that lose their connection and reconnect, to the same reader or to one that is
+// behind. The values that they see of each post are right as of their positions and never older than one seen before,
+// and they end with the last one.
 func TestNeverAnOlderValue(t *testing.T) {
 	const (
 		partitions = 3
@@ -110,7 +110,7 @@ func TestNeverAnOlderValue(t *testing.T) {
 		servers[i] = serve(t, readers[i], false)
 	}
 
-	finished, finish := context.WithCancel(t.Context()) // when nothing is appended any more
+	finished, finish := context.WithCancel(t.Context()) // canceled once nothing is appended any more
 	defer finish()
 	pace := time.NewTicker(time.Millisecond)
 	defer pace.Stop()
@@ -124,7 +124,7 @@ func TestNeverAnOlderValue(t *testing.T) {
 		for partition := range int32(partitions) {
 			log.append(rng, partition, posts)
 		}
-		// One is up to date; the other is behind, and catches up a little now and then.
+		// One reader is up to date; the other is behind, and catches up a little now and then.
 		log.feed(readers[0].likes, applied[0], 1)
 		if rng.IntN(10) == 0 {
 			log.feed(readers[1].likes, applied[1], rng.IntN(15))
@@ -137,7 +137,7 @@ func TestNeverAnOlderValue(t *testing.T) {
 	running.Wait()
 }
 
-// wanderer is a client whose connection is lost again and again.
+// wanderer is a client that loses its connection again and again.
 type wanderer struct {
 	t       *testing.T
 	log     *theLog
@@ -148,7 +148,7 @@ type wanderer struct {
 	seen    map[uint64]wire.PostLikes
 }
 
-// run comes again until it has the last values, after finished.
+// run reconnects until the client has the last values, after finished.
 func (c *wanderer) run(finished context.Context) {
 	query := "post_ids=" + fmt.Sprint(c.posts[0])
 	for _, post := range c.posts[1:] {
@@ -158,10 +158,10 @@ func (c *wanderer) run(finished context.Context) {
 		last := finished.Err() != nil
 		client := dial(c.t, c.servers[c.rng.IntN(2)], query+"&last_event_id="+c.lastID)
 		messages := 1 + c.rng.IntN(30)
-		if last { // each post once: then the client has them all
+		if last { // each post once: then the client has all of them
 			messages = len(c.posts)
 		}
-		// A client that waits for changes waits for nothing then.
+		// A client that waits for further changes would wait forever then.
 		stop := context.AfterFunc(finished, func() {
 			if !last {
 				_ = client.answer.Body.Close()

@@ -14,16 +14,16 @@ import (
 	"kudos/schema"
 )
 
-// wanted is what a client asks for.
+// wanted is what a client requests.
 type wanted struct {
-	posts   []uint64    // each once; or
+	posts   []uint64    // without duplicates; or
 	ranking *rankingKey // this one
-	seen    *eventID    // what it has seen already; nil: nothing
+	seen    *eventID    // what the client has seen; nil: nothing
 }
 
 type rankingKey struct{ region, window string }
 
-// parse reads a request, which may ask for up to maxPosts posts.
+// parse parses a request, which may name at most maxPosts posts.
 func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	const trending, window = "trending", "window"
 	in := query.Read(r, query.PostIDs, trending, window, query.LastEventID)
@@ -34,7 +34,7 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	case posts && in.Given(window):
 		in.Refuse(window, problem.UnknownField, "goes with trending only")
 	case posts:
-		for _, post := range in.Posts(nil, maxPosts) { // one that is named twice is shown once
+		for _, post := range in.Posts(nil, maxPosts) { // duplicates are shown once
 			if !slices.Contains(q.posts, post) {
 				q.posts = append(q.posts, post)
 			}
@@ -43,7 +43,7 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 		region := in.Region(trending, in.Value(trending))
 		q.ranking = &rankingKey{schema.RankingRegion(region), in.Window(window)}
 	}
-	// An EventSource sends the header, while its address stays what it was.
+	// An EventSource that reconnects sends the header, but does not change its URL.
 	field, id := "Last-Event-ID", r.Header.Get("Last-Event-ID")
 	if id == "" {
 		field, id = query.LastEventID, in.Value(query.LastEventID)
@@ -60,14 +60,16 @@ func parse(r *http.Request, maxPosts int) (*wanted, *problem.Problem) {
 	return q, nil
 }
 
-// maxEventID bounds an event id, in bytes. One of MaxPosts partitions with the largest numbers stays below.
+// maxEventID bounds an event id, in bytes. An id of MaxPosts partitions with the largest numbers is shorter.
 const maxEventID = 4096
 
 var epochForm = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
-// eventID is an id as a client sends it back: what it has seen before its connection was lost.
-// <epoch>.<partition>:<offset>[,<partition>:<offset>…], offsets in likes (those of rankings in trending). Positions of
-// one epoch mean nothing in another.
+// eventID is an event id that a client sends back: what it saw before it lost its connection.
+//
+//	<epoch>.<partition>:<offset>[,<partition>:<offset>…]
+//
+// Offsets are in likes (those of rankings in trending). Positions of one epoch mean nothing in another.
 type eventID struct {
 	epoch   string
 	offsets map[int32]int64
@@ -95,7 +97,7 @@ func parseEventID(s string) (*eventID, error) {
 	return id, nil
 }
 
-// appendEventID writes the id that covers what a stream has shown.
+// appendEventID appends the id that covers what a stream has sent.
 func appendEventID(b []byte, epoch string, groups []*group) []byte {
 	b = append(b, epoch...)
 	separator := byte('.')

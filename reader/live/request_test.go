@@ -86,7 +86,7 @@ func TestEventIDRefuses(t *testing.T) {
 	}
 }
 
-// FuzzEventID: what is taken for an id can be written again, and is the same.
+// FuzzEventID checks that an id that parses is formatted to an equal one.
 func FuzzEventID(f *testing.F) {
 	f.Add("5f0c1d2e.3:1018,12:0")
 	f.Add("5f0c1d2e.2147483647:9223372036854775807")
@@ -105,7 +105,7 @@ func FuzzEventID(f *testing.F) {
 	})
 }
 
-// TestTheLargestEventIDIsTaken: a client can send back whatever it was sent.
+// TestTheLargestEventIDIsTaken checks that a client can send back any id that it was sent.
 func TestTheLargestEventIDIsTaken(t *testing.T) {
 	var groups []*group
 	for i := range int32(100) {

@@ -24,7 +24,7 @@ import (
 
 const patience = testkit.Patience
 
-// fakeLikes is a copy of the state table that a test writes. Posts are in the partition of their remainder.
+// fakeLikes is a view of the state table that the test writes. A post is in the partition of its remainder.
 type fakeLikes struct {
 	watch func(wire.Position, []view.Change)
 	mu    struct {
@@ -57,7 +57,7 @@ func (f *fakeLikes) readyLocked(partition int32) error {
 	return nil
 }
 
-// Homes: a post above sharedPost has user buckets in all partitions.
+// Homes gives posts above sharedPost user buckets in all partitions.
 func (f *fakeLikes) Homes(post uint64) ([]int32, error) {
 	if post > sharedPost {
 		return []int32{0, 1, 2}[:len(f.mu.asOf)], nil
@@ -102,14 +102,14 @@ func (f *fakeLikes) Counts(posts []uint64) (counts []schema.Counts, asOf []wire.
 
 func (f *fakeLikes) Watch(fn func(wire.Position, []view.Change)) { f.watch = fn }
 
-// commit moves a partition to an offset, and then tells of it. A partition is committed
-// to by one goroutine at a time, as by the copy.
+// commit advances a partition to an offset, then calls watch. One goroutine at a time commits to a partition, as in the
+// view.
 func (f *fakeLikes) commit(partition int32, offset int64, changes ...view.Change) {
 	f.apply(partition, offset, changes...)
 	f.watch(wire.Position{Partition: partition, Offset: offset}, append([]view.Change{}, changes...))
 }
 
-// apply is commit that tells nobody yet.
+// apply is commit without the call of watch.
 func (f *fakeLikes) apply(partition int32, offset int64, changes ...view.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +129,7 @@ func likes(post uint64, n int64) view.Change {
 	return view.Change{PostID: post, Counts: schema.Counts{Likes: n}}
 }
 
-// fakeRankings is a copy of trending, of one partition.
+// fakeRankings is a view of trending with one partition.
 type fakeRankings struct {
 	watch func(*view.Ranking)
 	mu    struct {
@@ -165,7 +165,7 @@ func (f *fakeRankings) Get(region, window string) (*view.Ranking, error) {
 
 func (f *fakeRankings) Watch(fn func(*view.Ranking)) { f.watch = fn }
 
-// put makes a ranking of posts at an offset.
+// put stores a ranking of posts at an offset.
 func (f *fakeRankings) put(region, window string, offset int64, posts ...uint64) {
 	r := &view.Ranking{
 		Ranking: &schema.Ranking{Version: schema.RankingVersion, Region: region, Window: window, Score: "count",
@@ -191,7 +191,7 @@ type rig struct {
 	stop     func() // ends Run and waits for it
 }
 
-// newHub makes a hub that change has set up, and does not run it.
+// newHub returns a hub with options set by change; it does not run.
 func newHub(
 	t testing.TB, likes *fakeLikes, rankings *fakeRankings, reg prometheus.Registerer, change func(*Options),
 ) *Hub {
@@ -208,7 +208,7 @@ func newHub(
 	return h
 }
 
-// start runs a hub until the test ends, when nothing may be left of it.
+// start runs a hub until the test ends, and then requires that nothing is left of it.
 func start(t testing.TB, partitions int, change func(*Options)) *rig {
 	t.Helper()
 	testkit.Label(t)
@@ -229,7 +229,7 @@ func start(t testing.TB, partitions int, change func(*Options)) *rig {
 	return r
 }
 
-// subjects is how many are known of.
+// subjects returns the number of subjects.
 func (r *rig) subjects() int { return subjectsOf(r.posts) + subjectsOf(r.ranked) }
 
 func subjectsOf[K comparable](r *registry[K]) (n int) {
@@ -241,13 +241,13 @@ func subjectsOf[K comparable](r *registry[K]) (n int) {
 	return n
 }
 
-// requireOpen waits until so many streams are open.
+// requireOpen waits until n streams are open.
 func (r *rig) requireOpen(n int) {
 	r.t.Helper()
 	testkit.WaitFor(r.t, fmt.Sprintf("%d open streams", n), func() bool { return r.open() == n })
 }
 
-// requireMetric wants a metric of streams to have a value.
+// requireMetric requires a value of a metric of streams.
 func (r *rig) requireMetric(want int, name, label, value string) {
 	r.t.Helper()
 	require.EqualValues(r.t, want, apikit.Metric(r.t, r.metrics, "kudos_reader_streams"+name, label, value), value)
@@ -270,7 +270,7 @@ func (m shown) likes(t testing.TB) (body wire.PostLikes) {
 	return body
 }
 
-// first is the best post of a ranking.
+// first returns the best post of a ranking.
 func (m shown) first(t testing.TB) uint64 {
 	t.Helper()
 	var body wire.Ranking
@@ -280,9 +280,9 @@ func (m shown) first(t testing.TB) uint64 {
 
 // fakeConn is a client in this process.
 type fakeConn struct {
-	leave   func()        // ends the stream as its client would
-	gate    chan struct{} // nil: open; else a send waits for its closing, which release does
-	stuck   chan struct{} // has one element while a send waits
+	leave   func()        // ends the stream, like its client
+	gate    chan struct{} // if not nil, sends wait until release closes it
+	stuck   chan struct{} // holds one element while a send waits
 	release func()
 	mu      struct {
 		sync.Mutex
@@ -320,7 +320,7 @@ func (c *fakeConn) heartbeat(context.Context) error {
 
 func (c *fakeConn) close(cause error) { c.locked(func() { c.mu.closed = cause }) }
 
-// take returns what has come since it was called before.
+// take returns what has arrived since the last call.
 func (c *fakeConn) take() (got []shown) {
 	c.locked(func() { got, c.mu.got = c.mu.got, nil })
 	return got
@@ -342,7 +342,7 @@ func (r *rig) watch(q *wanted) *fakeConn {
 	return r.watchOn(&fakeConn{}, q)
 }
 
-// watchSlowly opens a stream whose client takes nothing until it is released; one message is on its way then.
+// watchSlowly opens a stream whose client accepts nothing until it is released; one message is in flight then.
 func (r *rig) watchSlowly(q *wanted) *fakeConn {
 	r.t.Helper()
 	c := r.watchOn(&fakeConn{gate: make(chan struct{}), stuck: make(chan struct{}, 1)}, q)
@@ -367,7 +367,7 @@ func (r *rig) watchOn(c *fakeConn, q *wanted) *fakeConn {
 	return c
 }
 
-// requireNoGoroutines waits until no goroutine is in this package's code, the test's own excepted, nor in the WebSocket
+// requireNoGoroutines waits until no goroutine is in this package's code, except the test's own, or in the WebSocket
 // library's.
 func requireNoGoroutines(t *testing.T) {
 	t.Helper()

@@ -17,7 +17,7 @@ type Likes interface {
 	Epoch(partition int32) (string, error)
 	AsOf(partition int32) (wire.Position, error)
 	Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
-	// Watch: nil changes say that anything may have changed.
+	// Watch reports changes. If they are nil, anything may have changed.
 	Watch(func(asOf wire.Position, changes []view.Change))
 }
 
@@ -29,16 +29,16 @@ type Rankings interface {
 	Watch(func(*view.Ranking))
 }
 
-// errEpochs: likes was recreated, and not all partitions are of the new one yet.
+// errEpochs means that likes was recreated, and that not all partitions of the view follow the new topic yet.
 var errEpochs = errors.New("partitions are of different logs: likes is being made anew")
 
-// notReady tells what passes when a copy has caught up.
+// notReady reports whether err passes once a view has caught up.
 func notReady(err error) bool {
 	var e *view.NotReadyError
 	return errors.As(err, &e)
 }
 
-// subscribe makes a stream's groups, registers them and reads the current values.
+// subscribe builds the groups of a stream, registers them and reads the current values.
 func (h *Hub) subscribe(s *stream, q *wanted) (err error) {
 	if q.ranking != nil {
 		err = h.addRanking(s, *q.ranking)
@@ -101,7 +101,7 @@ func (h *Hub) readPosts(partition int32, posts []uint64, atLeast int64) (int64, 
 		return 0, nil, err
 	}
 	at := slices.IndexFunc(positions, func(p wire.Position) bool { return p.Partition == partition })
-	if at < 0 { // another layout than a moment ago
+	if at < 0 { // the layout has just changed
 		return 0, nil, &view.NotReadyError{Topic: schema.TopicState, Partition: partition, Behind: -1}
 	}
 	values := make([]value, len(posts))
@@ -133,7 +133,7 @@ func (h *Hub) addRanking(s *stream, key rankingKey) error {
 	return nil
 }
 
-// addGroup registers a stream with subjects of a partition, whose values read reads.
+// addGroup registers a stream with subjects of one partition; read reads their values.
 func addGroup[K comparable](s *stream, r *registry[K], partition int32, keys []K, read reading) {
 	w, epoch := r.of(partition), s.epoch
 	subjects := w.join(epoch, keys, s)
@@ -150,12 +150,12 @@ func addGroup[K comparable](s *stream, r *registry[K], partition int32, keys []K
 	})
 }
 
-// likesChanged keeps what streams show of a partition's changes, which may be those of 50,000 posts.
+// likesChanged stores the changes that streams show. A call may report changes of 50,000 posts.
 func (h *Hub) likesChanged(asOf wire.Position, changes []view.Change) {
 	w := h.posts.of(asOf.Partition)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A rebuild of the state table may change counts without moving on.
+	// A rebuild of the state table may change counts without advancing the offset.
 	if changes == nil || asOf.Offset <= w.mu.newest {
 		w.endLocked()
 	}

@@ -17,8 +17,8 @@ type sseConn struct {
 	timeout time.Duration
 }
 
-// A client whose connection is lost comes again after a random time between these, or all clients of a reader that
-// restarts would come at once.
+// A client reconnects after a random time between these. Otherwise all clients of a reader that restarts would
+// reconnect at once.
 const (
 	retryMin = time.Second
 	retryMax = 3 * time.Second
@@ -28,17 +28,17 @@ func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	header.Set("X-Accel-Buffering", "no") // nginx would buffer events
 	if r.Method == http.MethodHead {
 		return nil, nil
 	}
 	c := &sseConn{w: w, control: http.NewResponseController(w), timeout: h.options.WriteTimeout}
-	// The server's deadline is for answers that end. (That for reading it lifts itself.)
+	// The server's write deadline is for responses that end. (It lifts its read deadline itself.)
 	if err := c.control.SetWriteDeadline(time.Time{}); err != nil {
 		return nil, h.refusalOf(fmt.Errorf("lifting the write deadline of a stream: %w", err))
 	}
 	if r.ProtoMajor == 1 {
-		// When the stream ends, so does the connection: close leaves a deadline on it.
+		// The connection must end with the stream: close leaves a deadline on it.
 		header.Set("Connection", "close")
 	}
 	retry := retryMin + rand.N(retryMax-retryMin)
@@ -48,8 +48,8 @@ func (h *Hub) openSSE(w http.ResponseWriter, r *http.Request) (conn, *refusal) {
 	return c, nil
 }
 
-// write has f's writing on its way to the client within the timeout. The deadline is lifted after it: on HTTP/2 one
-// that passes while nothing is written ends the stream.
+// write runs f and flushes, within the timeout. Then it removes the deadline: on HTTP/2, a deadline that passes while
+// nothing is written ends the stream.
 func (c *sseConn) write(f func() error) error {
 	started := time.Now()
 	err := c.control.SetWriteDeadline(started.Add(c.timeout))
@@ -68,7 +68,7 @@ func (c *sseConn) write(f func() error) error {
 	return err
 }
 
-// send writes into the server's buffer, each message in two pieces: its second stays shared.
+// send writes each message in two pieces, because all streams share the second one.
 func (c *sseConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	err = c.write(func() error {
 		for id, m := range news {
@@ -94,7 +94,7 @@ func (c *sseConn) writeText(text string) error {
 	})
 }
 
-// close bounds what the server writes to end the answer.
+// close bounds the time that the server takes to end the response.
 func (c *sseConn) close(error) {
 	_ = c.control.SetWriteDeadline(time.Now().Add(leaveTimeout))
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Why a stream ends, other than because its client closes it.
+// Why a stream ends, unless its client closes it.
 var (
 	errShutdown   = errors.New("the reader shuts down")
 	errAnew       = errors.New("the log was made anew or went back; come again")
@@ -17,49 +17,49 @@ var (
 	errGone       = errors.New("the client is gone")
 )
 
-// resumeWait bounds how long a stream waits for the position that its client has. A reader is behind another one for
-// less; a position beyond the end of the log (after an unclean election, or made up by a client) never comes. The
-// stream is closed then: the client comes again, maybe to a reader that is further.
+// resumeWait bounds how long a stream waits for the position that its client has. One reader is behind another for less
+// than that. A position beyond the end of the log (after an unclean election, or made up by a client) never comes. The
+// stream is then closed, and the client reconnects, maybe to a reader that is further ahead.
 const resumeWait = 30 * time.Second
 
-// conn is how messages get to a client.
+// conn is the connection to a client.
 type conn interface {
-	// send writes all of news, if there are any, and returns how many. An error ends the stream.
+	// send writes all of news, if there is any, and returns the number of messages. An error ends the stream.
 	send(news iter.Seq2[[]byte, *message]) (sent int, err error)
-	// heartbeat writes a sign of life; ctx ends with the stream.
+	// heartbeat writes a heartbeat; ctx ends with the stream.
 	heartbeat(ctx context.Context) error
-	// close ends the connection, within a bound.
+	// close closes the connection, in bounded time.
 	close(cause error)
 }
 
-// stream is one client's open stream. Only its handler's goroutine uses it, but for wake and end.
+// stream is one client's open stream. Only its handler's goroutine uses it, except for wake and end.
 type stream struct {
 	ctx  context.Context
 	end  context.CancelCauseFunc
-	wake chan struct{} // has one element while there may be news: a stream that is awake will see them
+	wake chan struct{} // holds one element while there may be news, which the next turn sends
 
 	epoch  string
-	groups []*group // in order of partition
-	id     []byte   // the event id, built anew for each message
+	groups []*group // ordered by partition
+	id     []byte   // the event id, rebuilt for each message
 }
 
-// reading reads the current values of subjects from the copy: the position that they are as of, and the value of each,
-// nil if it has none. Below atLeast only the position.
+// reading reads the current values of subjects from the view: the position they are as of, and the value of each, nil
+// if it has none. If the view is before atLeast, it returns only the position.
 type reading func(atLeast int64) (asOf int64, values []value, err error)
 
-// group are the subjects of a stream that are in one partition.
+// group is the subjects of a stream that are in one partition.
 type group struct {
 	partition int32
 	subjects  []*subject
 	read      reading
-	check     func() error // that what was read is of the stream's epoch
+	check     func() error // returns an error unless what was read is of the stream's epoch
 	leave     func()
 
-	covered int64      // the position that the client has, in its event id; -1: none
-	want    int64      // nothing from before it is shown
-	behind  bool       // the copy has not come to want yet
+	covered int64      // position that the client has, by its event id; -1: none
+	want    int64      // nothing older is sent
+	behind  bool       // the view has not reached want
 	first   []*message // the values read, until they are sent
-	shown   []int64    // of each subject the position of the newest value sent or in first
+	shown   []int64    // by subject: position of the newest value sent or in first
 }
 
 func newStream(parent context.Context) *stream {
@@ -68,14 +68,14 @@ func newStream(parent context.Context) *stream {
 	return s
 }
 
-// leave takes the stream out of all its subjects.
+// leave removes the stream from all its subjects.
 func (s *stream) leave() {
 	for _, g := range s.groups {
 		g.leave()
 	}
 }
 
-// run sends what there is and what comes, and returns why it ended.
+// run sends the current values and newer ones, and returns why it ended.
 func (s *stream) run(c conn, o Options, sent func(messages int)) error {
 	heartbeat := time.NewTicker(o.Heartbeat)
 	defer heartbeat.Stop()
@@ -113,13 +113,13 @@ func (s *stream) run(c conn, o Options, sent func(messages int)) error {
 	}
 }
 
-// catchUp looks whether the copy has come to where the groups behind want it.
+// catchUp checks whether the view has reached what the groups that are behind want.
 func (s *stream) catchUp() (behind bool, err error) {
 	for _, g := range s.groups {
 		if !g.behind {
 			continue
 		}
-		// Not ready is as good as behind here; anything else is not to be waited out.
+		// A view that is not ready counts as behind. Waiting does not help against any other error.
 		if err := g.load(); err != nil && !notReady(err) {
 			return false, err
 		}
@@ -128,7 +128,7 @@ func (s *stream) catchUp() (behind bool, err error) {
 	return behind, nil
 }
 
-// load reads the current values, if the copy has come to the position wanted.
+// load reads the current values, if the view has reached want.
 func (g *group) load() error {
 	asOf, values, err := g.read(g.want)
 	if err != nil {
@@ -154,8 +154,8 @@ func (g *group) load() error {
 	return nil
 }
 
-// news yields what the client has not seen, and of each subject only the newest, with the event id that covers it. The
-// id is valid until the next one. What was yielded counts as sent.
+// news yields the newest value of each subject, if the client has not seen it, with the event id that covers it. The id
+// is valid until the next one. What was yielded counts as sent.
 func (s *stream) news(yield func(id []byte, m *message) bool) {
 	for _, g := range s.groups {
 		if g.behind {
@@ -168,7 +168,7 @@ func (s *stream) news(yield func(id []byte, m *message) bool) {
 			if first != nil {
 				m = first[i]
 			}
-			// What was published before the reading may be older than what it brought.
+			// A value that was published before the read may be older than the one read.
 			if newer := sub.current.Load(); newer != nil && newer.offset > g.shown[i] {
 				m, g.shown[i] = newer, newer.offset
 			}

@@ -14,7 +14,7 @@ import (
 	"kudos/reader/wire"
 )
 
-// These tests run in a bubble whose clock moves only when everything in it waits.
+// These tests run in a bubble (synctest), whose clock advances only while everything in it waits.
 
 // wants compares what a client got with lines "id post likes offset".
 func wants(t *testing.T, c *fakeConn, lines ...string) {
@@ -36,14 +36,13 @@ func newest(t *testing.T, c *fakeConn) int64 {
 	return got[len(got)-1].likes(t).Likes
 }
 
-// inBubble runs a test of a hub whose copy has so many partitions.
+// inBubble runs a test of a hub whose view has this many partitions.
 func inBubble(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, start(t, partitions, nil)) })
 }
 
-// pass has the bubble's clock, which is no real one, come to a time: it jumps there once
-// every goroutine waits for something.
+// pass advances the bubble's fake clock, which jumps ahead once every goroutine waits.
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestCurrentValuesThenChanges(t *testing.T) {
@@ -62,7 +61,7 @@ func TestCurrentValuesThenChanges(t *testing.T) {
 		wants(t, c, "00000001.1:12,2:20: 5 has 8 as of 1:12")
 		require.Zero(t, time.Since(began), "the first change after a while is shown at once")
 
-		// Those after it come in turns, the newest of each.
+		// Later changes are collected per turn: only the newest of each post is sent.
 		r.likes.commit(1, 13, likes(5, 9))
 		r.likes.commit(1, 14, likes(1, 6))
 		r.likes.commit(2, 21, likes(2, 8))
@@ -102,8 +101,8 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// TestAChangeBetweenRegisteringAndReading: whichever of callback and reading is first,
-// the newer value is shown, and never the older one after it.
+// TestAChangeBetweenRegisteringAndReading checks that, whichever of callback and read is first, the newer value is
+// shown, and never the older one after it.
 func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 10, likes(1, 1))
@@ -135,7 +134,7 @@ func TestAChangeBetweenRegisteringAndReading(t *testing.T) {
 		r.likes.afterRead = func() { r.likes.commit(0, 14, likes(2, 9)) }
 		alone := r.watch(posts(2))
 		pass(r.options.Interval)
-		require.EqualValues(t, 9, newest(t, alone)) // maybe what was read is the first
+		require.EqualValues(t, 9, newest(t, alone)) // what was read may come first
 
 		t.Log("the reading is the older of the two")
 		r.likes.afterRead = func() {}
@@ -176,11 +175,11 @@ func TestResume(t *testing.T) {
 		t.Log("a partition that is behind waits, and the others go on; the id keeps what the client has")
 		c = r.watch(seen(t, "00000001.0:12,1:5,7:99", posts(1, 3, 6)))
 		wants(t, c, "00000001.0:12,1:10: 1 has 1 as of 1:10")
-		r.likes.commit(0, 11, likes(3, 4)) // published, and not far enough
+		r.likes.commit(0, 11, likes(3, 4)) // published, but before the position wanted
 		r.likes.commit(1, 11, likes(1, 2))
 		pass(2 * r.options.Interval)
 		wants(t, c, "00000001.0:12,1:11: 1 has 2 as of 1:11")
-		r.likes.apply(0, 12) // nothing that is shown has changed, so that no callback tells
+		r.likes.apply(0, 12) // nothing shown has changed, so there is no callback
 		pass(r.options.Interval)
 		wants(t, c, "00000001.0:12,1:11: 3 has 4 as of 0:12", "00000001.0:12,1:11: 6 has 6 as of 0:12")
 		r.likes.commit(0, 13, likes(6, 7))
@@ -193,12 +192,12 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// TestResumeFromBeyondTheLog: the wait is bounded, and heartbeats go on meanwhile.
+// TestResumeFromBeyondTheLog checks that the wait is bounded, and that heartbeats are sent meanwhile.
 func TestResumeFromBeyondTheLog(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, r *rig) {
 		c := r.watch(seen(t, "00000001.0:9000000000000000000", posts(1, 2)))
 		wants(t, c, "00000001.0:9000000000000000000,1:0: 1 has 0 as of 1:0")
-		r.likes.set(func() { r.likes.mu.down[0] = true }) // not ready is no reason to end
+		r.likes.set(func() { r.likes.mu.down[0] = true }) // a view that is not ready must not end the stream
 		pass(resumeWait - time.Second)
 		synctest.Wait()
 		require.NoError(t, c.cause())
@@ -211,7 +210,7 @@ func TestResumeFromBeyondTheLog(t *testing.T) {
 	})
 }
 
-// TestALogMadeAnewEndsItsStreams: positions before and after cannot be compared.
+// TestALogMadeAnewEndsItsStreams checks that streams end when positions before and after cannot be compared.
 func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 	for name, anew := range map[string]func(f *fakeLikes){
 		"anything may have changed": func(f *fakeLikes) { f.watch(wire.Position{Partition: 0, Offset: 10}, nil) },
@@ -236,7 +235,7 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 				require.ErrorIs(t, c.cause(), errAnew)
 				require.NoError(t, other.cause(), "streams of other partitions go on")
 
-				// A stream that comes now is not shown what was published before.
+				// A new stream does not show what was published before.
 				if name == "another epoch" {
 					r.likes.set(func() { r.likes.mu.epochs[1] = epochTwo })
 				}
@@ -249,8 +248,8 @@ func TestALogMadeAnewEndsItsStreams(t *testing.T) {
 	}
 }
 
-// TestAStreamThatLingers: one that stands still, and so has not left, while the log goes
-// back passes nothing of before on to streams that come then, nor takes theirs away.
+// TestAStreamThatLingers checks a stream that is stuck, and so has not left, when the log is rewound. It must neither
+// pass old values on to new streams nor remove their subjects.
 func TestAStreamThatLingers(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		old := r.watchSlowly(posts(1))
@@ -270,7 +269,7 @@ func TestAStreamThatLingers(t *testing.T) {
 	})
 }
 
-// TestAStreamOfTheNewEpochEndsThoseOfTheOld: before any callback has told of it.
+// TestAStreamOfTheNewEpochEndsThoseOfTheOld checks that no callback is needed for it.
 func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 100, likes(2, 7))
@@ -289,7 +288,7 @@ func TestAStreamOfTheNewEpochEndsThoseOfTheOld(t *testing.T) {
 	})
 }
 
-// TestALogMadeAnewWhileAStreamOpens: positions of the new log never go by the old one's name.
+// TestALogMadeAnewWhileAStreamOpens checks that positions in the new log are never sent with the old epoch.
 func TestALogMadeAnewWhileAStreamOpens(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, r *rig) {
 		r.likes.commit(0, 100, likes(1, 7))
@@ -340,7 +339,7 @@ func TestRankings(t *testing.T) {
 	})
 }
 
-// TestRunDoesNotWaitForEver: a handler that hangs is a defect, and said to be one.
+// TestRunDoesNotWaitForEver checks that a handler that hangs, which is a defect, is reported.
 func TestRunDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub(t, newLikes(1), newRankings(), prometheus.NewRegistry(), nil)
@@ -357,7 +356,7 @@ func TestRunDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-// What is shown of a post in several partitions is their sum, whichever of them has changed.
+// A stream shows the sum of a post in several partitions, whichever of them has changed.
 func TestASharedPostIsShownInAll(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, r *rig) {
 		const post = sharedPost + 1

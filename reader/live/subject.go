@@ -15,28 +15,27 @@ import (
 
 // subject is a post or a ranking that at least one stream shows.
 type subject struct {
-	// current is the newest value that was published; nil: none was, since the subject is shown. Only Run's goroutine
-	// stores it.
+	// current is the newest published value; nil: none yet. Only Run's goroutine stores it.
 	current atomic.Pointer[message]
 
-	// What follows is guarded by the lock of the partition's watched.
+	// The lock of the partition's watched guards the fields below.
 
-	next    value // newer, to be published at the next turn; nil: there is none
+	next    value // newer value, to be published at the next turn; nil: none
 	streams []*stream
 }
 
-// watched are the subjects of one partition, by post or by the key of a ranking.
+// watched has the subjects of one partition, by post or by the key of a ranking.
 type watched[K comparable] struct {
 	mu struct {
 		sync.Mutex
 		subjects map[K]*subject
 		changed  []*subject // those with a next
-		epoch    string     // that all streams of these subjects are of
-		newest   int64      // position of the callback before
+		epoch    string     // of all streams of these subjects
+		newest   int64      // position of the last callback
 	}
 }
 
-// join registers a stream with the subjects of keys, and makes those that are new.
+// join registers a stream with the subjects of keys, and creates missing ones.
 func (w *watched[K]) join(epoch string, keys []K, s *stream) []*subject {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +53,7 @@ func (w *watched[K]) join(epoch string, keys []K, s *stream) []*subject {
 	return subjects
 }
 
-// leave takes a stream out, and frees the subjects that nobody else shows.
+// leave removes a stream, and deletes the subjects that no other stream shows.
 func (w *watched[K]) leave(keys []K, subjects []*subject, s *stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,14 +62,14 @@ func (w *watched[K]) leave(keys []K, subjects []*subject, s *stream) {
 		last := len(sub.streams) - 1
 		sub.streams[at], sub.streams[last] = sub.streams[last], nil
 		sub.streams = sub.streams[:last]
-		// After endLocked another subject may stand there.
+		// After endLocked, the key may have another subject.
 		if last == 0 && w.mu.subjects[keys[i]] == sub {
 			delete(w.mu.subjects, keys[i])
 		}
 	}
 }
 
-// setLocked keeps a newer value for the next turn.
+// setLocked stores a newer value for the next turn.
 func (w *watched[K]) setLocked(sub *subject, v value) {
 	if sub.next == nil {
 		w.mu.changed = append(w.mu.changed, sub)
@@ -78,7 +77,7 @@ func (w *watched[K]) setLocked(sub *subject, v value) {
 	sub.next = v
 }
 
-// renewLocked ends the streams, and returns true, if the log was recreated.
+// renewLocked ends the streams if the log was recreated, and reports whether it was.
 func (w *watched[K]) renewLocked(epoch string) bool {
 	if w.mu.epoch == epoch {
 		return false
@@ -88,8 +87,8 @@ func (w *watched[K]) renewLocked(epoch string) bool {
 	return true
 }
 
-// endLocked ends the streams of the partition and forgets its subjects: what they have published cannot be compared
-// with what comes.
+// endLocked ends the streams of the partition and drops its subjects: what they have published is not comparable with
+// what comes.
 func (w *watched[K]) endLocked() {
 	for _, sub := range w.mu.subjects {
 		for _, s := range sub.streams {
@@ -99,7 +98,7 @@ func (w *watched[K]) endLocked() {
 	w.mu.subjects, w.mu.changed = map[K]*subject{}, nil
 }
 
-// take returns what has changed since it was called before.
+// take returns the changes since the last call.
 func (w *watched[K]) take() (changed []*subject, values []value) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +110,7 @@ func (w *watched[K]) take() (changed []*subject, values []value) {
 	return changed, values
 }
 
-// renew is renewLocked.
+// renew is renewLocked, with the lock.
 func (w *watched[K]) renew(epoch string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +128,7 @@ func (w *watched[K]) nudge(subjects []*subject) {
 	}
 }
 
-// registry has the watched of all partitions that have ever been asked for.
+// registry has the watched of every partition that was ever requested.
 type registry[K comparable] struct {
 	epoch func(partition int32) (string, error)
 	mu    struct {
@@ -144,7 +143,7 @@ func newRegistry[K comparable](epoch func(int32) (string, error)) *registry[K] {
 	return r
 }
 
-// of returns what is watched of a partition.
+// of returns the watched of a partition, and creates it if there is none.
 func (r *registry[K]) of(partition int32) *watched[K] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,22 +156,22 @@ func (r *registry[K]) of(partition int32) *watched[K] {
 	return w
 }
 
-// all returns what is watched, by partition.
+// all returns the watched of all partitions.
 func (r *registry[K]) all() map[int32]*watched[K] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.mu.partitions)
 }
 
-// publish encodes what has changed since it was called before, and wakes the streams that show it.
+// publish encodes the changes since the last call, and wakes the streams that show them.
 func (r *registry[K]) publish(log *slog.Logger) {
 	for partition, w := range r.all() {
 		changed, values := w.take()
 		if len(changed) == 0 {
 			continue
 		}
-		// Asked after the values were taken: they are of this epoch or of an older one. A copy that cannot tell its
-		// epoch now has not another one yet.
+		// The epoch is read after the values were taken, so they are of this epoch or an older one. A view that cannot
+		// tell its epoch now does not have a new one yet.
 		if epoch, err := r.epoch(partition); err == nil && w.renew(epoch) {
 			continue
 		}
@@ -188,28 +187,29 @@ func (r *registry[K]) publish(log *slog.Logger) {
 	}
 }
 
-// message is a value of a subject, encoded once for all streams that show it. Only the event id differs between those.
+// message is a value of a subject, encoded once for all streams that show it. Only the event id differs between
+// streams.
 //
-// The SSE fields are written here: a library's message has its id inside, and a session of go-sse knows no write
+// The SSE fields are written here because a message of go-sse includes its id, and a session of go-sse has no write
 // deadline. (The tests read with go-sse.)
 type message struct {
 	event  string // likes, trending
-	offset int64  // as of which the value is
+	offset int64  // position that the value is as of
 	data   []byte // JSON, in one line
-	sse    []byte // the event's fields but for its id; data is a part of it
+	sse    []byte // the event's fields except its id; data is a part of it
 }
 
 // value makes the message of a subject's value.
 type value func() (*message, error)
 
-// counts are of a post in one partition.
+// counts is the value of a post in one partition.
 func counts(p wire.PostLikes) value {
 	return func() (*message, error) { return newMessage("likes", p.AsOf.Offset, p.AppendJSON(nil)), nil }
 }
 
-// sharedCounts are of a post in several partitions, of which one has changed. They are the sum at the time when they
-// are published: values are published one after another, so that none is older than the one before, whichever partition
-// that was of.
+// sharedCounts is the value of a post in several partitions, of which one has changed: the sum at the time of
+// publishing. Values are published one after another, so none is older than the one before, whichever partition
+// changed.
 func sharedCounts(p wire.PostLikes, likes Likes) value {
 	return func() (*message, error) {
 		sum, _, err := likes.Counts([]uint64{p.PostID})

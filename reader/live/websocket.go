@@ -21,16 +21,16 @@ import (
 // wsConn is a stream over a WebSocket: text messages {"event", "id", "data"}.
 type wsConn struct {
 	ws      *websocket.Conn
-	raw     net.Conn      // what ws is on
-	read    chan struct{} // closed when the goroutine that reads has ended
+	raw     net.Conn      // the connection below ws
+	read    chan struct{} // closed when the reading goroutine has ended
 	timeout time.Duration
 	buf     []byte
 }
 
 const (
-	// keepBytes is the largest message whose memory is kept for the next one.
+	// keepBytes is the largest buffer that is kept for the next message.
 	keepBytes = 1 << 10
-	// maxReadBytes bounds a message of the client, all of which are ignored.
+	// maxReadBytes bounds a message from the client; all of them are ignored.
 	maxReadBytes = 4 << 10
 )
 
@@ -49,8 +49,8 @@ func (h *Hub) openWebSocket(w http.ResponseWriter, r *http.Request, s *stream) (
 	return c, nil
 }
 
-// ignore reads until the connection is closed: pongs and a close come that way.
-// (The library's CloseRead, once data comes, waits for itself for 15 seconds.)
+// ignore reads until the connection is closed, which receives pongs and the close frame. (The library's CloseRead waits
+// for itself for 15 seconds if data arrives.)
 func (c *wsConn) ignore() error {
 	for {
 		_, r, err := c.ws.Reader(context.Background())
@@ -63,14 +63,14 @@ func (c *wsConn) ignore() error {
 	}
 }
 
-// acceptOptions has the library check the origin; that of the reader itself is allowed.
+// acceptOptions makes the library check the origin; the reader's own is always allowed.
 func acceptOptions(origins []string) *websocket.AcceptOptions {
 	o := &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled}
 	for _, origin := range origins {
 		if origin == "*" {
 			o.InsecureSkipVerify = true
 		}
-		// To the library they are patterns; [::1] would be one.
+		// The library takes them as patterns, and [::1] would be one.
 		o.OriginPatterns = append(o.OriginPatterns, escapePattern.Replace(origin))
 	}
 	return o
@@ -78,8 +78,7 @@ func acceptOptions(origins []string) *websocket.AcceptOptions {
 
 var escapePattern = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// upgrade keeps the connection that the library takes over, or its answer to a handshake
-// that it refuses, which is plain text.
+// upgrade captures the connection that the library hijacks, or its plain-text response to a handshake that it rejects.
 type upgrade struct {
 	http.ResponseWriter
 	raw    net.Conn
@@ -118,11 +117,11 @@ func (u *upgrade) refusal() *refusal {
 }
 
 func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
-	// Not the stream's context: its end must not tear a message.
+	// Not the stream's context: its end must not cut a message in half.
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
 	for id, m := range news {
-		// Neither event nor id has anything to escape.
+		// Neither event nor id needs escaping.
 		c.buf = fmt.Appendf(c.buf[:0], `{"event":"%s","id":"%s","data":%s}`, m.event, id, m.data)
 		if err := c.ws.Write(ctx, websocket.MessageText, c.buf); err != nil {
 			return sent, slowIfLate(err)
@@ -135,7 +134,8 @@ func (c *wsConn) send(news iter.Seq2[[]byte, *message]) (sent int, err error) {
 	return sent, nil
 }
 
-// heartbeat waits for the pong. Values that change meanwhile are not lost, and there will be one message of them.
+// heartbeat sends a ping and waits for the pong. Values that change meanwhile are not lost: the newest is sent
+// afterwards.
 func (c *wsConn) heartbeat(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -153,8 +153,8 @@ func slowIfLate(err error) error {
 	return err
 }
 
-// closeStatus is what a client is told about a stream's end. errSlow gets through only after a pong that did not come:
-// after a write that was too late the connection is closed already.
+// closeStatus is the status that a client gets for why its stream ends. errSlow reaches it only after a missing pong:
+// after a write that was too late the connection is already closed.
 var closeStatus = map[error]websocket.StatusCode{
 	errShutdown:   websocket.StatusGoingAway,
 	errAnew:       websocket.StatusServiceRestart,
@@ -162,8 +162,8 @@ var closeStatus = map[error]websocket.StatusCode{
 	errSlow:       websocket.StatusPolicyViolation,
 }
 
-// close says why, and waits for the client's close and for the goroutine that reads. The library's own waits are
-// longer, and that for a message half sent has no end.
+// close tells the client why, and waits for its close frame and for the reading goroutine. After leaveTimeout it forces
+// the connection closed: the library waits longer, and without end for a message that is half sent.
 func (c *wsConn) close(cause error) {
 	force := time.AfterFunc(leaveTimeout, func() { _ = c.raw.Close() })
 	defer force.Stop()

@@ -15,11 +15,11 @@ import (
 	"kudos/dev/testkit/apikit"
 )
 
-// handshake is what a request for a WebSocket has besides.
+// handshake has the additional headers of a request for a WebSocket.
 const handshake = "Connection: Upgrade\nUpgrade: websocket\n" +
 	"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n"
 
-// open opens a WebSocket, or returns the answer that refuses it.
+// open opens a WebSocket, or returns the response that rejects it.
 func open(t *testing.T, server *httptest.Server, query string, origin string) (*websocket.Conn, *http.Response) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -54,7 +54,7 @@ func readSocket(t *testing.T, ws *websocket.Conn) (shown, error) {
 	return shown{m.Event, m.ID, string(m.Data)}, nil
 }
 
-// readToEnd returns why nothing more comes.
+// readToEnd reads until the connection ends, and returns why it did.
 func readToEnd(t *testing.T, ws *websocket.Conn) (err error) {
 	for err == nil {
 		_, err = readSocket(t, ws)
@@ -94,7 +94,7 @@ func TestWebSocket(t *testing.T) {
 	requireNoGoroutines(t)
 }
 
-// TestWebSocketOrigins: a browser does not ask CORS for a WebSocket.
+// TestWebSocketOrigins is needed because browsers do not apply CORS to WebSockets.
 func TestWebSocketOrigins(t *testing.T) {
 	r := start(t, 1, quick)
 	server := serve(t, r, false)
@@ -122,7 +122,7 @@ func TestWebSocketHandshakeRefused(t *testing.T) {
 	require.Empty(t, answer.Header.Get("Upgrade"))
 }
 
-// TestWhatAWebSocketClientSaysIsIgnored, as long as it is little at a time.
+// TestWhatAWebSocketClientSaysIsIgnored also checks that large messages are not accepted.
 func TestWhatAWebSocketClientSaysIsIgnored(t *testing.T) {
 	r := start(t, 1, quick)
 	ws, _ := open(t, serve(t, r, false), "post_ids=1", "")
@@ -141,7 +141,7 @@ func TestWhatAWebSocketClientSaysIsIgnored(t *testing.T) {
 	r.requireOpen(0)
 }
 
-// TestWebSocketPings: a client that answers stays, one that does not is dropped.
+// TestWebSocketPings checks that a client that answers pings stays, and that one that does not is dropped.
 func TestWebSocketPings(t *testing.T) {
 	r := start(t, 1, func(o *Options) { quick(o); o.Heartbeat, o.WriteTimeout = 50*time.Millisecond, 2*time.Second })
 	server := serve(t, r, false)
@@ -157,7 +157,7 @@ func TestWebSocketPings(t *testing.T) {
 	}
 	ws, silent := dial(func() bool { signal(pings); return true }), dial(func() bool { return false })
 	ended := make(chan error, 1)
-	go func() { // nothing answers pings unless somebody reads
+	go func() { // pings are answered only while somebody reads
 		ended <- readToEnd(t, ws)
 	}()
 	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(readToEnd(t, silent)))
@@ -172,7 +172,8 @@ func TestWebSocketPings(t *testing.T) {
 	requireNoGoroutines(t)
 }
 
-// TestShutdownDoesNotWaitForASilentWebSocket: one that does not answer the close, and one that has sent half a message.
+// TestShutdownDoesNotWaitForASilentWebSocket covers a client that does not answer the close frame, and one that has
+// sent half a message.
 func TestShutdownDoesNotWaitForASilentWebSocket(t *testing.T) {
 	r := start(t, 1, quick)
 	server := serve(t, r, false)

@@ -1,5 +1,5 @@
-// Package query reads the path and the query of a request for the API and the live streams: values, and all that is
-// wrong with them.
+// Package query parses the path and the query of a request, for the API and the live streams, and collects everything
+// that is wrong with them.
 package query
 
 import (
@@ -15,18 +15,18 @@ import (
 	"kudos/schema"
 )
 
-// Why a part of a request is not valid, beyond schema's and problem's reasons.
+// Why a part of a request is invalid, in addition to schema's and problem's reasons.
 const (
 	Repeated   = "repeated"
 	TooMany    = "too_many"
 	OutOfRange = "out_of_range"
 )
 
-// maxParameters is the most that a route knows.
+// maxParameters is the most that any route has.
 const maxParameters = 4
 
-// Input is a request's path and query, and all that is wrong with them. Only parameters that the route knows may be
-// there, each once: a misspelled one would otherwise be silently without effect.
+// Input is a request's path and query, and everything that is wrong with them. Only parameters of the route are
+// allowed, each once: a misspelled one would silently have no effect.
 type Input struct {
 	Request *http.Request
 	known   []string
@@ -35,16 +35,16 @@ type Input struct {
 	wrong   []problem.FieldError
 }
 
-// Parameters with rules of their own.
+// Parameters with special rules.
 const (
-	PostIDs     = "post_ids"      // may be given several times; the lists are then one
+	PostIDs     = "post_ids"      // may be repeated; the lists are joined
 	LastEventID = "last_event_id" // may be empty: a page may have none yet
 )
 
-// DefaultWindow is answered where none is asked for.
+// DefaultWindow is the window if the request names none.
 const DefaultWindow = "1h"
 
-// Read reads a request whose route knows these parameters.
+// Read parses a request whose route has these parameters.
 func Read(r *http.Request, known ...string) *Input {
 	in := &Input{Request: r, known: known}
 	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
@@ -91,36 +91,36 @@ func unescape(s string) (string, error) {
 	return url.QueryUnescape(s)
 }
 
-// Add adds something that is wrong; nil is nothing.
+// Add records an error; nil is ignored.
 func (in *Input) Add(wrong *problem.FieldError) {
 	if wrong != nil {
 		in.wrong = append(in.wrong, *wrong)
 	}
 }
 
-// Refuse adds something that is wrong.
+// Refuse records an error.
 func (in *Input) Refuse(field, reason, format string, args ...any) {
 	field = fmt.Sprintf("%.40s", field)
 	in.Add(&problem.FieldError{Field: field, Reason: reason, Detail: fmt.Sprintf(format, args...)})
 }
 
-// Wrong is all that is wrong; nothing if nothing is.
+// Wrong returns all recorded errors.
 func (in *Input) Wrong() []problem.FieldError { return in.wrong }
 
-// Given tells whether a parameter is there.
+// Given reports whether a parameter is present.
 func (in *Input) Given(name string) bool { return in.given[slices.Index(in.known, name)] }
 
-// Value is a parameter's; "" if it is not given.
+// Value returns a parameter's value, or "" if it is not given.
 func (in *Input) Value(name string) string { return in.values[slices.Index(in.known, name)] }
 
-// PathID reads an id of the path.
+// PathID parses an id in the path.
 func (in *Input) PathID(name string) uint64 {
 	id, wrong := problem.ParseID(name, in.Request.PathValue(name))
 	in.Add(wrong)
 	return id
 }
 
-// Number reads a whole number from 1 on.
+// Number parses a whole number from 1 to most; otherwise is the default.
 func (in *Input) Number(name string, most, otherwise int) int {
 	s := in.Value(name)
 	if s == "" {
@@ -136,7 +136,7 @@ func (in *Input) Number(name string, most, otherwise int) int {
 	return int(n)
 }
 
-// OneOf reads a word of several.
+// OneOf parses one of the words; otherwise is the default.
 func (in *Input) OneOf(name, otherwise string, words ...string) string {
 	s := in.Value(name)
 	if s == "" {
@@ -148,7 +148,7 @@ func (in *Input) OneOf(name, otherwise string, words ...string) string {
 	return s
 }
 
-// Region reads a region, or global, in any case.
+// Region parses a region or "global", ignoring case.
 func (in *Input) Region(name, s string) schema.Region {
 	if s == "" || strings.EqualFold(s, schema.GlobalName) {
 		return schema.Global
@@ -160,7 +160,7 @@ func (in *Input) Region(name, s string) schema.Region {
 	return region
 }
 
-// Posts appends the ids of the query's list, up to most of them.
+// Posts appends the ids of post_ids, at most most.
 func (in *Input) Posts(ids []uint64, most int) []uint64 {
 	s := in.Value(PostIDs)
 	if !in.Given(PostIDs) {
@@ -172,7 +172,7 @@ func (in *Input) Posts(ids []uint64, most int) []uint64 {
 	return in.IDs(ids, s, most, func(item string) string { return item })
 }
 
-// IDs appends the ids of a list with commas between, up to most of them; trim takes away what may surround an id.
+// IDs appends the ids of a comma-separated list, at most most; trim removes what may surround an id.
 func (in *Input) IDs(ids []uint64, list string, most int, trim func(string) string) []uint64 {
 	if n := strings.Count(list, ",") + 1; n > most {
 		in.Refuse(PostIDs, TooMany, "has %d posts; %d at most", n, most)
@@ -191,7 +191,7 @@ func (in *Input) IDs(ids []uint64, list string, most int, trim func(string) stri
 
 var windowForm = regexp.MustCompile(`^[0-9a-z]{1,16}$`)
 
-// Window reads the name of a window, which may be one that no ranker makes.
+// Window parses the name of a window, which may be one that no ranker computes.
 func (in *Input) Window(name string) string {
 	s := in.Value(name)
 	if s == "" {

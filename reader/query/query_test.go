@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzRead: a query is read as net/url reads it, but for what is refused.
+// FuzzRead checks that a query is parsed like net/url does, unless it is rejected.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{"", "region=DE&interval=hour", "region=%44E&&from=+", "region=DE&region=US",
 		"post_ids=1&post_ids=2,3", "x=1", "region", "region=%zz", "a=b=c;d"} {
@@ -23,7 +23,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if err != nil {
-			// A semicolon stands for itself here, in a value that is then judged.
+			// A semicolon has no special meaning here: the value that contains it is checked like any other.
 			require.Contains(t, text, ";")
 			return
 		}

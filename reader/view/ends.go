@@ -16,9 +16,9 @@ import (
 	"kudos/stream/kafka"
 )
 
-// BeyondEndError says that no event of likes is at a position yet.
+// BeyondEndError says that likes has no event at a position yet.
 type BeyondEndError struct {
-	Want wire.Position // as of the event: the offset after its own
+	Want wire.Position // as_of of the event: the offset after its own
 	End  int64         // the offset of the next event
 }
 
@@ -27,28 +27,29 @@ func (e *BeyondEndError) Error() string {
 		e.Want.Partition, e.Want.Offset-1, schema.TopicLikes, e.End)
 }
 
-// logEnds asks Kafka where the logs of likes end, for those who wait for an event that may not be there: once for all
-// who came before the request. A request that began before somebody came tells them nothing: their event may be newer.
+// logEnds asks Kafka for the end offsets of likes, for callers that wait for an event that may not exist. One query
+// answers every caller that came before it started. A query that started earlier says nothing: the caller's event may
+// be newer.
 type logEnds struct {
-	asked chan chan kadm.ListedOffsets // where each who asks wants the answer, which is nil if Kafka has none
+	asked chan chan kadm.ListedOffsets // each caller's channel for the answer, which is nil if Kafka gives none
 }
 
 const (
-	// endsPause bounds how often Kafka is asked, whoever asks for what.
+	// endsPause bounds how often Kafka is queried, however many callers there are.
 	endsPause = 50 * time.Millisecond
-	// endsLooks is how many looks must find that there is no such event. A writer that does not wait for all in-sync
-	// replicas (acks=1) knows its event's offset a moment before Kafka shows the event to anybody.
+	// endsLooks is how many queries must find no such event. A writer that does not wait for all in-sync replicas
+	// (acks=1) knows its event's offset shortly before Kafka shows the event to anybody.
 	endsLooks = 2
 )
 
 func newLogEnds() *logEnds { return &logEnds{asked: make(chan chan kadm.ListedOffsets)} }
 
-// run answers who asks, until ctx ends.
+// run answers callers until ctx ends.
 func (e *logEnds) run(ctx context.Context, cl *kgo.Client) error {
 	return e.serve(ctx, func() (kadm.ListedOffsets, error) {
 		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
 		defer cancel()
-		// To the high watermark: what was acknowledged is below it, and may be behind an open transaction.
+		// Up to the high watermark: acknowledged events are below it, but an open transaction may hide them.
 		return kadm.NewClient(cl).ListEndOffsets(bounded, schema.TopicLikes)
 	})
 }
@@ -77,7 +78,7 @@ func (e *logEnds) serve(ctx context.Context, list func() (kadm.ListedOffsets, er
 	}
 }
 
-// others returns all who are asking now.
+// others appends all callers that are asking now.
 func (e *logEnds) others(waiting ...chan kadm.ListedOffsets) []chan kadm.ListedOffsets {
 	for {
 		select {
@@ -89,7 +90,7 @@ func (e *logEnds) others(waiting ...chan kadm.ListedOffsets) []chan kadm.ListedO
 	}
 }
 
-// look returns where the logs end by a request that begins after now.
+// look returns the end offsets from a query that starts after now.
 func (e *logEnds) look(ctx context.Context) (ends kadm.ListedOffsets) {
 	answer := make(chan kadm.ListedOffsets, 1)
 	select {
@@ -104,8 +105,8 @@ func (e *logEnds) look(ctx context.Context) (ends kadm.ListedOffsets) {
 	return ends
 }
 
-// check returns a *BeyondEndError if one of the positions is beyond the end of its log, and nil if none is, or if Kafka
-// does not say.
+// check returns a *BeyondEndError if a position is beyond the end of its log, and nil if none is or if Kafka does not
+// answer.
 func (e *logEnds) check(ctx context.Context, want []wire.Position) (beyond error) {
 	for range endsLooks {
 		if beyond = firstBeyond(e.look(ctx), want); beyond == nil {
@@ -124,11 +125,11 @@ func firstBeyond(ends kadm.ListedOffsets, want []wire.Position) error {
 	return nil
 }
 
-// lagProbe measures how far the copy is behind the end of likes, over the whole way: it looks where the log ends, and
-// how long it takes until all of that is in the copy.
+// lagProbe measures how far the view is behind the end of likes, end to end: it reads where the log ends, and times how
+// long the view takes to get there.
 type lagProbe struct {
 	log        *slog.Logger
-	partitions func() (int32, error) // of what is measured, as the other two
+	partitions func() (int32, error) // of the view, like asOf and wait
 	asOf       func(partition int32) (wire.Position, error)
 	wait       func(ctx context.Context, want wire.Position) error
 
@@ -136,29 +137,29 @@ type lagProbe struct {
 		sync.Mutex
 		events  int64
 		last    time.Duration
-		waiting time.Time // since when something is waited for; zero: nothing is
-		looked  time.Time // when the ends of the logs were last known; zero: never
+		waiting time.Time // start of the current wait; zero: none
+		looked  time.Time // when the end offsets were last known; zero: never
 	}
 }
 
 const (
 	lagInterval = time.Second
 	lagTimeout  = 5 * time.Second
-	// lagBlind is longer than a look, the wait after it and the pause take.
+	// lagBlind is longer than a query, the wait after it and the pause take.
 	lagBlind = lagTimeout + 3*lagInterval
-	// tail is how many offsets at the end of a log are searched for its last data record: behind it may be markers of
-	// transactions that forwarded events.
+	// tail is how many offsets at the end of a log are searched for its last data record. The markers of transactions
+	// that forwarded events may follow it.
 	tail = 16
 )
 
 func (l *lagProbe) run(ctx context.Context, cl *kgo.Client) error {
 	tick := time.NewTicker(lagInterval)
 	defer tick.Stop()
-	var want []wire.Position // what is waited for
+	var want []wire.Position // what the probe waits for
 	for {
 		ends, err := l.look(ctx, cl)
 		if err != nil {
-			l.log.Debug("measuring the lag", "error", err) // the partitions' own readers say what is wrong
+			l.log.Debug("measuring the lag", "error", err) // the status of the partitions says what is wrong
 		} else if want = still(want, ends); len(want) == 0 {
 			want = ends
 			l.begin()
@@ -174,8 +175,8 @@ func (l *lagProbe) run(ctx context.Context, cl *kgo.Client) error {
 	}
 }
 
-// still returns what of want has not come and may yet: what is beyond the end of a log never will, since likes was
-// recreated or truncated. ends has all that has not come.
+// still returns the positions of want that the view has not reached and still may. What is beyond the end of a log
+// never comes, since likes was recreated or truncated. ends has everything that the view has not reached.
 func still(want, ends []wire.Position) []wire.Position {
 	return slices.DeleteFunc(want, func(w wire.Position) bool {
 		return !slices.ContainsFunc(ends, func(e wire.Position) bool {
@@ -184,7 +185,7 @@ func still(want, ends []wire.Position) []wire.Position {
 	})
 }
 
-// look counts the events that are not in the copy, and returns where they end in each partition that has some.
+// look counts the events that are not in the view, and returns the end offset of each partition that has some.
 func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
@@ -224,7 +225,7 @@ func (l *lagProbe) look(ctx context.Context, cl *kgo.Client) (ends []wire.Positi
 	return ends, nil
 }
 
-// dataEnd is the offset behind the last record that is data, or from.
+// dataEnd returns the offset after the last data record, or from if there is none.
 func dataEnd(ctx context.Context, cl *kgo.Client, partition int32, from, end int64) (int64, error) {
 	last := from
 	err := kafka.ReadLog(ctx, cl, schema.TopicLikes, partition, from, func(c kafka.LogChunk) (bool, error) {
@@ -242,7 +243,7 @@ func (l *lagProbe) begin() {
 	l.mu.waiting = time.Now()
 }
 
-// await waits for what is still wanted, and returns what of it has not come.
+// await waits for the positions of want, and returns those not reached when ctx ends.
 func (l *lagProbe) await(ctx context.Context, want []wire.Position) []wire.Position {
 	for i, w := range want {
 		if l.wait(ctx, w) != nil {
@@ -264,7 +265,7 @@ func (l *lagProbe) present() (events int64, behind time.Duration, known bool) {
 	if !l.mu.waiting.IsZero() {
 		behind = max(behind, time.Since(l.mu.waiting))
 	}
-	// While the ends of the logs are unknown, what is in the copy grows old.
+	// While the end offsets are unknown, the view may fall behind unnoticed.
 	if blind := time.Since(l.mu.looked); blind > lagBlind {
 		behind = max(behind, blind)
 	}

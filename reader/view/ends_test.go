@@ -16,7 +16,7 @@ import (
 	"kudos/schema"
 )
 
-// The lag counts events of likes that the fold has not brought to the state table.
+// The lag counts events of likes that the fold has not written to the state table.
 func TestLag(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 10, 0)
@@ -38,7 +38,7 @@ func TestLag(t *testing.T) {
 	requireLag(0)
 }
 
-// Nobody waits for a position that the log does not have any more.
+// The probe does not wait for a position that the recreated log does not have.
 func TestLagAfterLikesWereMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 20, 0)
@@ -65,7 +65,7 @@ func TestStillWaitedFor(t *testing.T) {
 	require.Empty(t, still(nil, ends))
 }
 
-// While Kafka is away nobody can say that the copy is up to date.
+// While Kafka is unavailable, the view must not be reported as up to date.
 func TestLagWhileNobodyCanTell(t *testing.T) {
 	l := &lagProbe{}
 	_, _, known := l.present()
@@ -80,7 +80,7 @@ func TestLagWhileNobodyCanTell(t *testing.T) {
 	require.GreaterOrEqual(t, behind, time.Hour)
 }
 
-// What has not come in time is waited for further.
+// The probe keeps waiting for what was not reached in time.
 func TestAwaitKeepsWhatHasNotCome(t *testing.T) {
 	l := &lagProbe{wait: func(_ context.Context, want wire.Position) error {
 		if want.Partition == 2 {
@@ -96,7 +96,7 @@ func TestAwaitKeepsWhatHasNotCome(t *testing.T) {
 	require.True(t, l.mu.waiting.IsZero())
 }
 
-// Kafka is asked where likes ends: of an event that is there nobody says that it is not, however new it is.
+// Kafka is asked where likes ends. An event that exists is never reported as missing, however new it is.
 func TestCheckEnds(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 31, 0)
@@ -118,7 +118,7 @@ func TestCheckEnds(t *testing.T) {
 	require.NoError(t, l.CheckEnds(gone, at(1, 1<<40)))
 }
 
-// endsRig lists ends as the test says: each look is on listing when it begins, and gets its answer from ends.
+// endsRig controls the queries: each signals listing when it starts, and gets its result from ends.
 type endsRig struct {
 	*logEnds
 	t       *testing.T
@@ -146,7 +146,7 @@ func newEndsRig(t *testing.T) *endsRig {
 	return r
 }
 
-// told answers looks until somebody is told what they asked for.
+// told answers queries until a check has returned.
 func (r *endsRig) told(by <-chan error, end int64) (looks int, is error) {
 	for {
 		select {
@@ -159,33 +159,33 @@ func (r *endsRig) told(by <-chan error, end int64) (looks int, is error) {
 	}
 }
 
-// ask has somebody check whether the event before an offset is there.
+// ask checks in the background whether the event before an offset exists.
 func (r *endsRig) ask(offset int64) <-chan error {
 	told := make(chan error, 1)
 	go func() { told <- r.check(r.t.Context(), []wire.Position{{Partition: 1, Offset: offset}}) }()
 	return told
 }
 
-// A look that began before somebody came tells them nothing: their event is newer than that.
+// A query that began before a caller came does not count for that caller: its event may be newer.
 func TestEndsAreAskedAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newEndsRig(t)
 		first := r.ask(11)
-		<-r.listing // Kafka says now: the log ends at 10
+		<-r.listing // the log ends at 10 now
 		found := make(chan int64, 1)
 		go func() {
 			end, _ := r.look(t.Context()).Lookup(schema.TopicLikes, 1)
 			found <- end.Offset
 		}()
-		synctest.Wait() // until that waits for a look that has not begun
+		synctest.Wait() // until it waits for a query that has not begun
 		r.ends <- 10
-		_, err := r.told(first, 11) // the event has come meanwhile
+		_, err := r.told(first, 11) // the event has arrived meanwhile
 		require.EqualValues(t, 11, <-found)
 		require.NoError(t, err, "two looks must find that it is not there")
 	})
 }
 
-// All who wait share a look, and Kafka's silence is not the event's absence.
+// All callers share a query, and no answer from Kafka does not mean that the event is missing.
 func TestEndsAreAskedOnceForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newEndsRig(t)
@@ -195,7 +195,7 @@ func TestEndsAreAskedOnceForAll(t *testing.T) {
 		for range cap(told) {
 			go func() { told <- r.check(t.Context(), []wire.Position{{Partition: 1, Offset: 100}}) }()
 		}
-		synctest.Wait() // until all wait for a look
+		synctest.Wait() // until all wait for a query
 		r.ends <- 10
 		require.NoError(t, <-busy)
 		looks := 0

@@ -27,29 +27,29 @@ const (
 	patience   = 30 * time.Second
 )
 
-// broker is an embedded one that has the topics.
+// broker is an embedded broker with the topics.
 func broker(t *testing.T, topics ...string) (*testkit.Cluster, kafka.Options) {
 	t.Helper()
 	return apikit.Broker(t, partitions, topics)
 }
 
-// snapshot is what a partition's copy must be as of a place in likes.
+// snapshot is the expected content of a partition's view as of an offset in likes.
 type snapshot struct {
 	counts map[uint64]schema.Counts
-	pairs  map[uint64]map[uint64]Reaction // by post, user; none is the zero one
+	pairs  map[uint64]map[uint64]Reaction // by post and user; the zero Reaction is none
 }
 
-// fold writes what the fold would to an embedded broker: transactions of pairs, counts and progress. It remembers what
-// each partition was after each.
+// fold writes what the fold would to an embedded broker: transactions of reactions, counts and progress. It remembers
+// the state of each partition after each of them.
 type fold struct {
 	t       *testing.T
 	cluster *testkit.Cluster
 	kafka   kafka.Options
-	cl      []*kgo.Client // a transactional one each partition
+	cl      []*kgo.Client // one transactional client per partition
 	random  *rand.Rand
 	id      schema.TopicID
-	// torn, if set, writes without transactions: a reader sees each piece as it comes, as where a fetch ends within a
-	// transaction.
+	// torn, if set, writes without transactions. A reader then sees each record as it arrives, like a fetch that ends
+	// within a transaction.
 	torn *kgo.Client
 
 	mu struct {
@@ -59,7 +59,7 @@ type fold struct {
 	}
 }
 
-// newFold has folded n transactions.
+// newFold returns a fold that has committed n transactions.
 func newFold(t *testing.T, seed uint64, n int) *fold {
 	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	return newFoldOn(t, cluster, kafka, seed, n)
@@ -78,7 +78,7 @@ func newFoldOn(t *testing.T, cluster *testkit.Cluster, kafka kafka.Options, seed
 	return f
 }
 
-// tear has what is committed from now on come in pieces.
+// tear makes later commits arrive in pieces.
 func (f *fold) tear() { f.torn = f.cluster.Client(kgo.DefaultProduceTopic(schema.TopicState)) }
 
 // recreate deletes a topic and creates it again.
@@ -90,14 +90,14 @@ func (f *fold) recreate(topic string) {
 	require.NoError(f.t, err)
 }
 
-// like appends n events to a partition of likes, which nothing folds.
+// like appends n events to a partition of likes, which are not folded.
 func (f *fold) like(partition int32, n int) {
 	for range n {
 		f.cluster.Produce(&kgo.Record{Topic: schema.TopicLikes, Partition: partition, Value: []byte("{}")})
 	}
 }
 
-// posts that the model speaks of; some are never liked.
+// posts and users of the model; some posts are never liked.
 const posts, users = 40, 30
 
 func postsOf(partition int32) (of []uint64) {
@@ -118,7 +118,7 @@ func (s snapshot) clone() snapshot {
 	return c
 }
 
-// transaction folds some random events of a partition, and commits them.
+// transaction folds some random events of a partition and commits them.
 func (f *fold) transaction(partition int32, events int) {
 	f.mu.Lock()
 	next := f.mu.last[partition]
@@ -164,15 +164,15 @@ func (f *fold) transaction(partition int32, events int) {
 	f.commitAs(partition, next, state, records)
 }
 
-// commitAs commits a transaction after which a partition is state, as of next.
+// commitAs commits a transaction after which a partition has this state, as of next.
 func (f *fold) commitAs(partition int32, next int64, state snapshot, records []*kgo.Record) {
-	f.mu.Lock() // before the commit, so that nobody reads what is not known here
+	f.mu.Lock() // before the commit, since a reader may see it at once
 	f.mu.after[partition][next], f.mu.last[partition] = state, next
 	f.mu.Unlock()
 	f.commit(partition, schema.Progress{NextOffset: next}, records...)
 }
 
-// commit commits records and a progress record behind them, and returns the position.
+// commit commits records followed by a progress record, and returns the position.
 func (f *fold) commit(partition int32, progress schema.Progress, records ...*kgo.Record) wire.Position {
 	progress.SourceID, progress.Partitions = f.id, partitions
 	value := schema.AppendProgress(nil, &progress)
@@ -215,25 +215,25 @@ func (f *fold) end(partition int32) wire.Position {
 	return wire.Position{Partition: partition, Offset: f.mu.last[partition]}
 }
 
-// start runs a copy; stop returns when it has ended, and is called at the end anyway.
+// start runs a view. stop returns once it has ended, and is called at the end of the test in any case.
 func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	return testrun.Start(t, "the copy", patience, run)
 }
 
-// newCopy makes a copy with reactions, which does not run.
+// newCopy returns a view with reactions, which does not run.
 func newCopy(kafka kafka.Options, dir string) *Likes {
 	return NewLikes(Options{StateDir: dir, CacheBytes: 8 << 20, Reactions: true}, kafka, testkit.Log())
 }
 
-// newLikes makes a copy that runs.
+// newLikes returns a running view.
 func newLikes(t *testing.T, kafka kafka.Options) *Likes {
 	l := newCopy(kafka, t.TempDir())
 	start(t, l.Run)
 	return l
 }
 
-// follow makes a copy that runs and has all that the fold has committed.
+// follow returns a running view that has everything the fold has committed.
 func (f *fold) follow(dir string) (l *Likes, stop func()) {
 	l = newCopy(f.kafka, dir)
 	stop = start(f.t, l.Run)
@@ -248,7 +248,7 @@ func wait(t *testing.T, l *Likes, at ...wire.Position) {
 	}
 }
 
-// caughtUp waits until the copy has all that the fold has committed.
+// caughtUp waits until the view has everything the fold has committed.
 func (f *fold) caughtUp(l *Likes) {
 	f.t.Helper()
 	for p := range int32(partitions) {
@@ -256,7 +256,8 @@ func (f *fold) caughtUp(l *Likes) {
 	}
 }
 
-// requireSame compares everything that the copy answers with the model, as of whatever position each answer names.
+// requireSame compares everything that can be read from the view with the model, as of the position that each read
+// returns.
 func (f *fold) requireSame(l *Likes) {
 	f.t.Helper()
 	all := make([]uint64, posts)
@@ -276,7 +277,7 @@ func (f *fold) requireSame(l *Likes) {
 	}
 }
 
-// requireAll wants the copy to have all that the fold has committed, and nothing else.
+// requireAll requires the view to have everything that the fold has committed, and nothing else.
 func (f *fold) requireAll(l *Likes) {
 	f.t.Helper()
 	f.caughtUp(l)

@@ -7,28 +7,29 @@ import (
 	"kudos/schema"
 )
 
-// homes knows the partition layout, which the progress records name.
+// homes tracks the partition layout, which progress records name.
 type homes struct {
-	present atomic.Pointer[presentLayout] // nil: no progress record was read yet
+	present atomic.Pointer[presentLayout] // nil: no progress record yet
 
 	mu    sync.Mutex
-	heard map[int32]*schema.Progress // of each partition, the last whose layout was another
+	heard map[int32]*schema.Progress // by partition: its first progress record with the current layout
 }
 
-// presentLayout is the newest that any partition has named.
+// presentLayout is the newest layout that any partition has named.
 type presentLayout struct {
 	schema.Layout
-	// moving: not all partitions have reported that all is where the layout says. A reaction may be in any of them.
+	// moving means that not all partitions have reported that everything is in its owning partition. A reaction may
+	// then be in any of them.
 	moving bool
 }
 
-// sameLayout tells whether two progress records are of the same layout, and of the same state of moving to it.
+// sameLayout reports whether two progress records have the same layout and the same state of migrating to it.
 func sameLayout(a, b *schema.Progress) bool {
 	return a.Layouts == b.Layouts && a.Moving == b.Moving &&
 		a.Partitions == b.Partitions && a.UserBuckets == b.UserBuckets
 }
 
-// tell reports a partition's progress record, after each of its transactions.
+// tell takes a partition's progress record, after each of its transactions.
 func (h *homes) tell(partition int32, p *schema.Progress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,8 +54,8 @@ func (h *homes) tell(partition int32, p *schema.Progress) {
 	h.present.Store(present)
 }
 
-// append appends the partitions that a post's reactions may be in, of n: in order, one unless it has user buckets or
-// the layout is about to change.
+// append appends the partitions, of n, that may have a post's reactions, in order: one, unless the post has user
+// buckets or the layout is migrating.
 func (h *homes) append(to []int32, post uint64, n int32) []int32 {
 	present := h.present.Load()
 	switch {
@@ -71,7 +72,7 @@ func (h *homes) append(to []int32, post uint64, n int32) []int32 {
 	return append(to, present.Homes(post)...)
 }
 
-// ofUser returns the partitions that a user's reaction to a post may be in.
+// ofUser returns the partitions that may have a user's reaction to a post.
 func (h *homes) ofUser(post, user uint64, n int32) []int32 {
 	if present := h.present.Load(); present != nil && !present.moving {
 		return []int32{present.Home(post, user)}

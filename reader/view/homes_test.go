@@ -16,7 +16,7 @@ type layoutLog struct {
 	next [partitions]int64
 }
 
-// commit writes a transaction of a partition that ends with a layout's progress.
+// commit writes a transaction of a partition that ends with a progress record with a layout.
 func (g *layoutLog) commit(
 	p int32, layouts uint32, buckets schema.UserBuckets, moving bool, records ...*kgo.Record,
 ) wire.Position {
@@ -38,8 +38,8 @@ func liked(post, user uint64) *kgo.Record {
 		Value: schema.AppendPair(nil, &schema.Pair{Reaction: schema.Liked, SinceMs: int64(user)})}
 }
 
-// TestASharedPost: the counts of a post with user buckets are the sum over its partitions,
-// its likers are all of them in order, and a user's reaction is where the bucket is.
+// TestASharedPost checks that the counts of a post with user buckets are the sum over its partitions, that its likers
+// are all of them in order, and that a user's reaction is in the bucket's partition.
 func TestASharedPost(t *testing.T) {
 	const post, fans = 7, 200
 	g := &layoutLog{fold: newFold(t, 11, 0)}
@@ -90,8 +90,8 @@ func TestASharedPost(t *testing.T) {
 	require.Equal(t, schema.Counts{Likes: fans}, have[0], "after a restart, before anything is new")
 }
 
-// TestCountsWhileTheLayoutChanges: what is on its way from one partition to another is
-// found where it is, at each step, and streams are told to look anew.
+// TestCountsWhileTheLayoutChanges checks that at each step of a migration, reactions are found in the partition that
+// has them, and that streams are told to read again.
 func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	const post = 7
 	g := &layoutLog{fold: newFold(t, 12, 0)}
@@ -113,12 +113,12 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 	})
 	start(t, l.Run)
 	wait(t, l, g.commit(home, 0, "", false, liked(post, user), counts(post, 1)))
-	for range partitions { // each has become ready
+	for range partitions { // each partition became ready
 		<-anew
 	}
 	require.Empty(t, anew)
 
-	where := home // the reaction is
+	where := home // partition of the reaction
 	look := func(homes int) {
 		t.Helper()
 		have, asOf, err := l.Counts([]uint64{post})
@@ -150,14 +150,14 @@ func TestCountsWhileTheLayoutChanges(t *testing.T) {
 		at := g.commit(p, 1, settled, false)
 		wait(t, l, at)
 		require.Equal(t, at, <-anew)
-		look(partitions) // it has so many buckets
+		look(partitions) // the post has that many buckets
 	}
 	got, err := l.HomesOfUser(post, user)
 	require.NoError(t, err)
 	require.Equal(t, []int32{to}, got, "settled: nobody looks elsewhere any more")
 }
 
-// The newest layout holds; while a partition has not told of it, a reaction may be anywhere.
+// The newest layout holds. While a partition has not reported it, a reaction may be in any partition.
 func TestPartitionsOfDifferentLayouts(t *testing.T) {
 	var h homes
 	of := func(post uint64) []int32 { return h.append(nil, post, 4) }
@@ -166,7 +166,7 @@ func TestPartitionsOfDifferentLayouts(t *testing.T) {
 	h.tell(1, &settled)
 	require.Equal(t, []int32{0, 1, 2, 3}, of(7), "it has so many buckets")
 	require.Len(t, of(8), 1)
-	h.tell(0, &old) // which was away for long
+	h.tell(0, &old) // which was unavailable for long
 	require.Len(t, of(8), 4)
 	require.Len(t, h.ofUser(7, 1, 4), 4)
 	h.tell(0, &settled)
@@ -174,7 +174,7 @@ func TestPartitionsOfDifferentLayouts(t *testing.T) {
 	require.Len(t, of(8), 1)
 }
 
-// A partition that was not looked through to the end of its page may have others behind it.
+// A partition whose page ended early may have more users after it.
 func TestPagesOfSeveralPartitions(t *testing.T) {
 	of := func(users ...uint64) (likers []wire.Liker) {
 		for _, user := range users {

@@ -8,16 +8,16 @@ import (
 	"kudos/schema"
 )
 
-// The format of a partition of the state table in its local copy. Counts have a range of their own, so that they are
-// dense on disk and in the block cache, and zeros are not there at all:
+// The format of a partition of the view of the state table. Counts have their own key range, so that they are dense on
+// disk and in the block cache, and zeros are not stored:
 //
 //	c post          likes, and dislikes if there are any: zigzag varints
 //	r post user     reaction, region (6 bytes), since (varint): current reactions only
 //	_progress       as in the state table
 //	_totals         posts, likes, dislikes: zigzag varints
 //
-// post and user are 8 bytes, big-endian. Another format needs another layoutVersion: the copies are then rebuilt, in
-// directories of their own.
+// post and user are 8 bytes, big-endian. A new format needs a new layoutVersion: the views are then rebuilt, in other
+// directories.
 const layoutVersion = 1
 
 const (
@@ -34,7 +34,7 @@ func appendReactionKey(b []byte, post, user uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(append(b, reactionPrefix), post), user)
 }
 
-// userOf is the user of a reaction's key.
+// userOf returns the user of a reaction's key.
 func userOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func appendCounts(b []byte, c schema.Counts) []byte {
@@ -52,7 +52,7 @@ func decodeCounts(b []byte) (c schema.Counts, err error) {
 	if c.Likes, n = binary.Varint(b); n > 0 && n < len(b) {
 		c.Dislikes, m = binary.Varint(b[n:])
 	}
-	if n <= 0 || n+m != len(b) { // m is at most 0 where there is no number
+	if n <= 0 || n+m != len(b) { // m is 0 or less if there is no second number
 		return schema.Counts{}, fmt.Errorf("counts of %d bytes: %w", len(b), errLayout)
 	}
 	return c, nil
@@ -93,7 +93,7 @@ func decodeTotals(b []byte) (t Totals, err error) {
 	return t, nil
 }
 
-// add adds a post's change.
+// add adds the change of one post.
 func (t *Totals) add(before, after schema.Counts) {
 	t.Likes += after.Likes - before.Likes
 	t.Dislikes += after.Dislikes - before.Dislikes
@@ -106,12 +106,12 @@ func (t *Totals) add(before, after schema.Counts) {
 	}
 }
 
-// rankingPrefix stands before the key of a ranking; the store's own keys begin with _.
+// rankingPrefix precedes the key of a ranking; the store's own keys begin with _.
 const rankingPrefix = 'k'
 
 func rankingKey(key string) []byte { return append([]byte{rankingPrefix}, key...) }
 
-// appendStoredRanking is a record's offset (8 bytes, big-endian) and its value.
+// appendStoredRanking appends a record's offset (8 bytes, big-endian) and its value.
 func appendStoredRanking(b []byte, offset int64, value []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(b, uint64(offset)), value...)
 }

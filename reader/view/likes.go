@@ -20,7 +20,7 @@ import (
 	"kudos/stream/store"
 )
 
-// Likes is the local copy of the state table.
+// Likes is the materialized view of the state table.
 type Likes struct {
 	opts   Options
 	kafka  kafka.Options
@@ -33,10 +33,10 @@ type Likes struct {
 	homes  homes
 }
 
-// ErrNoReactions says that who likes what is not kept (reader.reactions).
+// ErrNoReactions means that this reader does not keep who likes what (reader.reactions).
 var ErrNoReactions = errors.New("who likes what is not kept here (reader.reactions is false)")
 
-// NewLikes makes the copy; it starts nothing.
+// NewLikes returns the view; it starts nothing.
 func NewLikes(opts Options, kafka kafka.Options, log *slog.Logger) *Likes {
 	l := &Likes{opts: opts, kafka: kafka, log: log, ends: newLogEnds()}
 	part := func(partition int32) stream.Copy { return newLikesCopy(l, partition) }
@@ -45,18 +45,19 @@ func NewLikes(opts Options, kafka kafka.Options, log *slog.Logger) *Likes {
 	return l
 }
 
-// Collectors make the metrics of what the copy takes, and of its partitions as what is followed.
+// Collectors return the metrics of the view's stores and of its partitions.
 func (l *Likes) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		store.NewCollector("reader", l.stores), stream.NewRoleCollector("reader", l.view.Status),
 	}
 }
 
-// Watch has fn called with what has changed in a partition, after it can be read, by a goroutine for each partition;
-// nil changes: anything may have. fn must not block, nor keep the slice. Call it before Run, once.
+// Watch registers fn for the changes of a partition, once they can be read; nil changes mean that anything may have
+// changed. Each partition calls fn from its own goroutine. fn must not block, nor keep the slice. Call Watch before
+// Run, once.
 func (l *Likes) Watch(fn func(asOf wire.Position, changes []Change)) { l.watch = fn }
 
-// Run keeps the copy until ctx ends. Run it once.
+// Run maintains the view until ctx ends. Call it once.
 func (l *Likes) Run(ctx context.Context) error {
 	defer l.stores.Close()
 	if err := l.cleanUp(); err != nil {
@@ -74,7 +75,7 @@ func (l *Likes) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// dir is of the format: a copy in another format is another copy.
+// dir returns the directory of the format: each format has its own view.
 func (o Options) dir() string {
 	kind := "counts"
 	if o.Reactions {
@@ -86,14 +87,14 @@ func (o Options) dir() string {
 // dirForm matches the directories of all formats so far.
 var dirForm = regexp.MustCompile(`^(counts|reactions)-\d{1,3}$`)
 
-// cleanUp deletes copies in other formats, which nobody would ever use again.
+// cleanUp deletes views in other formats, which would never be used again.
 func (l *Likes) cleanUp() error {
 	entries, err := os.ReadDir(l.opts.StateDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		// The directory may have other things too, which stay.
+		// Anything else in the directory stays.
 		if e.Name() == l.opts.dir() || !e.IsDir() || !dirForm.MatchString(e.Name()) {
 			continue
 		}
@@ -104,7 +105,7 @@ func (l *Likes) cleanUp() error {
 	return err
 }
 
-// Ready is nil when all partitions can be read.
+// Ready returns nil when all partitions can be read.
 func (l *Likes) Ready() error {
 	n, err := l.view.Partitions()
 	if err != nil {
@@ -118,11 +119,11 @@ func (l *Likes) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Partitions returns how many there are.
+// Partitions returns the number of partitions.
 func (l *Likes) Partitions() (int32, error) { return l.view.Partitions() }
 
-// Homes returns the partitions that a post's reactions are in, in order: one, unless it has user buckets. While
-// partitions are being added, they may be in any.
+// Homes returns the partitions that have a post's reactions, in order: one, unless the post has user buckets. While
+// partitions are being added, it returns all.
 func (l *Likes) Homes(post uint64) ([]int32, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
@@ -131,7 +132,7 @@ func (l *Likes) Homes(post uint64) ([]int32, error) {
 	return l.homes.append(nil, post, n), nil
 }
 
-// HomesOfUser is Homes of one user's reaction.
+// HomesOfUser is Homes for one user's reaction.
 func (l *Likes) HomesOfUser(post, user uint64) ([]int32, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
@@ -140,7 +141,7 @@ func (l *Likes) HomesOfUser(post, user uint64) ([]int32, error) {
 	return l.homes.ofUser(post, user, n), nil
 }
 
-// state returns the state of a partition, and what is closed when there is a newer one.
+// state returns the state of a partition, and a channel that is closed when there is a newer one.
 func (l *Likes) state(partition int32) (state likesState, moved <-chan struct{}, err error) {
 	err = l.view.Read(partition, func(_ *store.Store, c stream.Copy) (err error) {
 		state, moved, err = c.(*likesCopy).present()
@@ -149,22 +150,22 @@ func (l *Likes) state(partition int32) (state likesState, moved <-chan struct{},
 	return state, moved, err
 }
 
-// AsOf returns the position in likes that a partition's answers are as of.
+// AsOf returns the position in likes that reads of a partition reflect.
 func (l *Likes) AsOf(partition int32) (wire.Position, error) {
 	state, _, err := l.state(partition)
 	return state.asOf(partition), err
 }
 
-// Epoch names the log that a partition's positions are of.
+// Epoch identifies the log that a partition's positions are in.
 func (l *Likes) Epoch(partition int32) (string, error) {
 	state, _, err := l.state(partition)
 	return epoch(state.progress.SourceID), err
 }
 
-// readyPoll is how often Wait looks whether a partition has become ready.
+// readyPoll is how often Wait checks whether a partition has become ready.
 const readyPoll = 20 * time.Millisecond
 
-// Wait waits until a partition's answers cover a position, or returns ctx's error.
+// Wait waits until reads of a partition cover a position, or returns ctx's error.
 func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
 	for {
 		state, moved, err := l.state(want.Partition)
@@ -189,12 +190,12 @@ func (l *Likes) Wait(ctx context.Context, want wire.Position) error {
 }
 
 // CheckEnds asks Kafka whether the events before these positions are in likes. It returns a *BeyondEndError if one is
-// not, and nil if all are, or if Kafka does not answer by the end of ctx.
+// not, and nil if all are or if Kafka does not answer before ctx ends.
 func (l *Likes) CheckEnds(ctx context.Context, want []wire.Position) error {
 	return l.ends.check(ctx, want)
 }
 
-// Totals are of the partitions that can be read.
+// Totals returns the sums over the partitions that can be read.
 func (l *Likes) Totals() (sum Totals) {
 	n, _ := l.view.Partitions()
 	for p := range n {
@@ -207,6 +208,6 @@ func (l *Likes) Totals() (sum Totals) {
 	return sum
 }
 
-// Lag returns how many events of likes are not in the copy yet, and how long ago at most the copy had all that there
-// was; as of the last look. known is false before the first.
+// Lag returns how many events of likes are not in the view yet, and how long ago, at most, the view had all that there
+// were, as of the last measurement. known is false before the first.
 func (l *Likes) Lag() (events int64, behind time.Duration, known bool) { return l.lag.present() }

@@ -15,7 +15,7 @@ import (
 	"kudos/stream/store"
 )
 
-// likesCopy is one partition of Likes. The view's lock guards it: Open and Applied exclude readers.
+// likesCopy is one partition of Likes. The lock of stream.View guards it: Open and Applied exclude readers.
 type likesCopy struct {
 	likes     *Likes
 	partition int32
@@ -23,12 +23,12 @@ type likesCopy struct {
 	state likesState
 	moved chan struct{} // closed when there is a newer state
 
-	// next is what Apply has staged and Applied makes visible.
+	// next is what Apply stages and Applied makes visible.
 	next struct {
 		state   likesState
 		changes []Change
-		spans   []trace.Span // of the traced likes in it
-		moved   bool         // the partition layout has changed, so that posts are in other partitions
+		spans   []trace.Span // of its traced likes
+		moved   bool         // the partition layout has changed, so posts are in other partitions
 	}
 }
 
@@ -36,7 +36,7 @@ func newLikesCopy(of *Likes, partition int32) *likesCopy {
 	return &likesCopy{likes: of, partition: partition, moved: make(chan struct{})}
 }
 
-// likesState is what is known of a partition beside its store, as of the same position.
+// likesState is the state of a partition outside its store, as of the same position.
 type likesState struct {
 	progress schema.Progress
 	known    bool // there is a progress record
@@ -70,7 +70,7 @@ func (c *likesCopy) Open(s *store.Store) error {
 	return nil
 }
 
-// Whole: the progress record is the last of each of the fold's transactions.
+// Whole ends with the last progress record, which is the last record of each of the fold's transactions.
 func (c *likesCopy) Whole(records []*kgo.Record) int {
 	for i, rec := range slices.Backward(records) {
 		if string(rec.Key) == schema.StateProgressKey {
@@ -80,8 +80,8 @@ func (c *likesCopy) Whole(records []*kgo.Record) int {
 	return 0
 }
 
-// PartitionsOf: each progress record says how many there are, and the first that names more comes before anything moves
-// to them.
+// PartitionsOf returns the number of partitions in the last progress record. The first record with more of them comes
+// before anything moves to the new ones.
 func (c *likesCopy) PartitionsOf(records []*kgo.Record) int32 {
 	for _, rec := range slices.Backward(records) {
 		var p schema.Progress
@@ -92,11 +92,11 @@ func (c *likesCopy) PartitionsOf(records []*kgo.Record) int32 {
 	return c.state.progress.Partitions
 }
 
-// Apply stages the records. Of each post only the last counts matter. (A record without a value is of
-// `kudos rebuild --from-events`, which takes away what likes does not have.)
+// Apply stages the records. Only the last counts of each post matter. (A record without a value is from `kudos rebuild
+// --from-events`, which deletes what likes does not have.)
 func (c *likesCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record) error {
 	c.next.changes = c.next.changes[:0]
-	c.next.state = c.state // an Apply that failed may have left another
+	c.next.state = c.state // a failed Apply may have left another
 	counts := map[uint64]schema.Counts{}
 	var key, value []byte
 	c.next.spans = tracing.Follow(records, "reader", time.Now())
@@ -129,7 +129,7 @@ func (c *likesCopy) Apply(s *store.Store, w *store.Write, records []*kgo.Record)
 	return c.applyCounts(s, w, counts)
 }
 
-// applyPair returns key and value for their memory.
+// applyPair stages one reaction. It returns key and value so that their memory can be reused.
 func applyPair(w *store.Write, rec *kgo.Record, key, value []byte) (k, v []byte, err error) {
 	var pair schema.Pair
 	if rec.Value != nil {
@@ -146,7 +146,7 @@ func applyPair(w *store.Write, rec *kgo.Record, key, value []byte) (k, v []byte,
 	return key, value, w.Set(key, value)
 }
 
-// applyCounts writes the counts that have changed, and keeps the totals.
+// applyCounts stages the counts that have changed, and the totals.
 func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint64]schema.Counts) error {
 	if len(counts) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func (c *likesCopy) applyCounts(s *store.Store, w *store.Write, counts map[uint6
 	return w.Set([]byte(totalsKey), appendTotals(nil, c.next.state.totals))
 }
 
-// Applied moves the position, and wakes who waits for that.
+// Applied makes the new state visible and wakes whoever waits for it.
 func (c *likesCopy) Applied() {
 	c.state = c.next.state
 	if c.next.state.known {
@@ -189,7 +189,7 @@ func (c *likesCopy) Applied() {
 	tracing.End(c.next.spans, nil)
 }
 
-// Published tells the live streams.
+// Published notifies the live streams.
 func (c *likesCopy) Published(anew bool) {
 	if c.likes.watch == nil {
 		return
@@ -203,8 +203,8 @@ func (c *likesCopy) Published(anew bool) {
 	}
 }
 
-// present returns the state, and what is closed when there is a newer one. A partition without a progress record has
-// none: the fold could not use it either.
+// present returns the state, and a channel that is closed when there is a newer one. A partition without a progress
+// record is not ready: the fold could not use it either.
 func (c *likesCopy) present() (likesState, <-chan struct{}, error) {
 	if !c.state.known {
 		return likesState{}, nil, &NotReadyError{Topic: schema.TopicState, Partition: c.partition, Behind: -1,

@@ -11,8 +11,8 @@ import (
 	"kudos/stream/store"
 )
 
-// pin calls find with the store of a partition while nothing is written to it, and use, if it is not nil, after that.
-// What both read is as of asOf.
+// pin calls find with the store of a partition while nothing is written to it, then use, unless it is nil. What both
+// read is as of asOf.
 func (l *Likes) pin(partition int32, find func(*store.Store) error, use func() error) (asOf wire.Position, err error) {
 	err = l.view.Read(partition, func(s *store.Store, c stream.Copy) error {
 		state, _, err := c.(*likesCopy).present()
@@ -25,7 +25,7 @@ func (l *Likes) pin(partition int32, find func(*store.Store) error, use func() e
 	return asOf, err
 }
 
-// read calls use with a reader of the partition as of asOf.
+// read calls use with a snapshot reader of the partition, as of asOf.
 func (l *Likes) read(partition int32, use func(r *store.Reader) error) (asOf wire.Position, err error) {
 	var r *store.Reader
 	open := func(s *store.Store) (err error) {
@@ -38,8 +38,8 @@ func (l *Likes) read(partition int32, use func(r *store.Reader) error) (asOf wir
 	})
 }
 
-// Counts returns the counts of posts, in the order asked for, and a position for each partition that they are in, in
-// order. Those of a post in several partitions are their sum.
+// Counts returns the counts of posts, in the requested order, and the position of each partition that they are in, by
+// partition. The counts of a post in several partitions are their sum.
 func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error) {
 	n, err := l.view.Partitions()
 	if err != nil {
@@ -78,14 +78,14 @@ func (l *Likes) Counts(posts []uint64) ([]schema.Counts, []wire.Position, error)
 	return counts, asOf, nil
 }
 
-// askedPost is a post in one of its partitions, and its index in what was asked for.
+// askedPost is a post in one of its partitions, with its index in the request.
 type askedPost struct {
 	partition int32
 	post      uint64
 	index     int
 }
 
-// countsOf reads the counts of one post, which is cheaper than countsIn.
+// countsOf reads the counts of one post, more cheaply than countsIn.
 func (l *Likes) countsOf(asked askedPost, counts *schema.Counts) (asOf wire.Position, err error) {
 	return l.pin(asked.partition, func(s *store.Store) error {
 		var key [9]byte
@@ -97,7 +97,7 @@ func (l *Likes) countsOf(asked askedPost, counts *schema.Counts) (asOf wire.Posi
 	}, nil)
 }
 
-// countsIn adds what one partition has of posts, in order, to counts.
+// countsIn adds the counts that one partition has to counts; asked is sorted by post.
 func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Counts) (asOf wire.Position, err error) {
 	var key [9]byte
 	return l.read(partition, func(r *store.Reader) error {
@@ -111,8 +111,8 @@ func (l *Likes) countsIn(partition int32, asked []askedPost, counts []schema.Cou
 	})
 }
 
-// Reaction returns what a user has for a post, and as of when. If it may be in several partitions, it is as of the one
-// that has it, or of the first.
+// Reaction returns a user's reaction to a post, and the position that it is as of. If the reaction may be in several
+// partitions, the position is of the one that has it, or of the first.
 func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Position, err error) {
 	partitions, err := l.HomesOfUser(post, user)
 	if err != nil {
@@ -140,8 +140,9 @@ func (l *Likes) Reaction(post, user uint64) (reaction Reaction, asOf wire.Positi
 	return reaction, asOf, nil
 }
 
-// Likers returns up to limit users above after who like a post, in order, and the after of the next page; 0: this was
-// the last. It may return fewer and not be the last. asOf is that of the first of the partitions that the post is in.
+// Likers returns up to limit users above after who like a post, in order, and the after of the next page, 0 if this is
+// the last. A page may have fewer users and not be the last. asOf is the position of the first of the post's
+// partitions.
 func (l *Likes) Likers(post, after uint64, limit int) (page []wire.Liker, next uint64, asOf wire.Position, err error) {
 	partitions, err := l.Homes(post)
 	if err != nil {
@@ -151,7 +152,7 @@ func (l *Likes) Likers(post, after uint64, limit int) (page []wire.Liker, next u
 		return nil, 0, asOf, ErrNoReactions
 	}
 	pages := make([]likersPage, len(partitions))
-	for i, partition := range slices.Backward(partitions) { // the first one last: asOf is its
+	for i, partition := range slices.Backward(partitions) { // the first one last, which sets asOf
 		asOf, err = l.read(partition, func(r *store.Reader) (err error) {
 			pages[i].likers, pages[i].next, err = likers(r, post, after, limit)
 			return err
@@ -164,20 +165,20 @@ func (l *Likes) Likers(post, after uint64, limit int) (page []wire.Liker, next u
 	return page, next, asOf, nil
 }
 
-// likersPage is a page of one partition, as likers returns it.
+// likersPage is the page of one partition, as likers returns it.
 type likersPage struct {
 	likers []wire.Liker
 	next   uint64
 }
 
-// mergeLikers makes one page of those of several partitions.
+// mergeLikers merges the pages of several partitions into one.
 func mergeLikers(pages []likersPage, limit int) (page []wire.Liker, next uint64) {
 	if len(pages) == 1 {
 		return pages[0].likers, pages[0].next
 	}
 	for _, p := range pages {
 		if p.next != 0 && (next == 0 || p.next < next) {
-			next = p.next // behind it, that partition may have others
+			next = p.next // after it, that partition may have more
 		}
 		page = append(page, p.likers...)
 	}
@@ -192,15 +193,16 @@ func mergeLikers(pages []likersPage, limit int) (page []wire.Liker, next uint64)
 	return page, next
 }
 
-// scanFactor bounds how many reactions one page of likers scans, for posts that nearly all dislike.
+// scanFactor bounds how many reactions are scanned for one page of likers, as a multiple of limit: nearly all users may
+// dislike the post.
 const scanFactor = 20
 
 func likers(r *store.Reader, post, after uint64, limit int) (page []wire.Liker, next uint64, err error) {
 	from := appendReactionKey(nil, post, after)
-	to := append(appendReactionKey(nil, post, ^uint64(0)), 0) // behind the largest user
+	to := append(appendReactionKey(nil, post, ^uint64(0)), 0) // after the largest user
 	looked, last := 0, uint64(0)
 	err = r.Scan(from, to, func(key, value []byte) (bool, error) {
-		if bytes.Equal(key, from) { // the last of the page before
+		if bytes.Equal(key, from) { // the last of the previous page
 			return true, nil
 		}
 		if len(page) == limit || looked == scanFactor*limit {

@@ -19,8 +19,7 @@ import (
 	"kudos/stream/store"
 )
 
-// Each answer is what the state table was after a transaction, and it says which: also while transactions are being
-// read.
+// Each read returns the state table as of a transaction, and its position, also while transactions are being applied.
 func TestEachAnswerIsAsOfItsPosition(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 1, 20)
@@ -46,7 +45,7 @@ func TestRestartWithAndWithoutTheLocalStore(t *testing.T) {
 		f.requireAll(l)
 		stop()
 		require.Error(t, l.Ready(), "a copy that has stopped answers nothing")
-		f.run(15) // while it is away
+		f.run(15) // while the view is stopped
 	}
 	require.NoError(t, os.RemoveAll(dir))
 	l, _ := f.follow(dir)
@@ -94,7 +93,7 @@ func TestLikersInPages(t *testing.T) {
 	}
 }
 
-// pages are all likers of a post, read in pages.
+// pages returns all likers of a post, read in pages.
 func pages(t *testing.T, l *Likes, post uint64, size int) (all []wire.Liker) {
 	t.Helper()
 	for after, more := uint64(0), true; more; {
@@ -106,7 +105,7 @@ func pages(t *testing.T, l *Likes, post uint64, size int) (all []wire.Liker) {
 	return all
 }
 
-// A page ends also where nearly all have another reaction.
+// A page is bounded even if nearly all users have another reaction.
 func TestPageOfLikersIsBounded(t *testing.T) {
 	f := newFold(t, 5, 0)
 	var records []*kgo.Record
@@ -132,7 +131,7 @@ func TestPageOfLikersIsBounded(t *testing.T) {
 	require.Equal(t, []wire.Liker{{UserID: all, Region: schema.Region{}.String()}}, page)
 }
 
-// A rebuild of the state table takes away what the events do not have.
+// A rebuild of the state table deletes what the events do not have.
 func TestTombstones(t *testing.T) {
 	f := newFold(t, 11, 30)
 	l, _ := f.follow(t.TempDir())
@@ -150,7 +149,7 @@ func TestTombstones(t *testing.T) {
 	f.requireAll(l)
 }
 
-// Of a topic that was deleted and recreated nothing of before is answered.
+// After a topic was deleted and recreated, nothing from before is returned.
 func TestAnotherStateTable(t *testing.T) {
 	t.Parallel()
 	f := newFold(t, 6, 30)
@@ -172,7 +171,7 @@ func TestAnotherStateTable(t *testing.T) {
 	again.requireAll(l)
 }
 
-// What changes is told after it can be read, in order, and nothing else is.
+// Changes are reported once they can be read, in order, and nothing else is reported.
 func TestWatch(t *testing.T) {
 	f := newFold(t, 8, 10)
 	l := NewLikes(Options{StateDir: t.TempDir(), CacheBytes: 8 << 20}, f.kafka, testkit.Log())
@@ -238,7 +237,7 @@ func TestNotReadyWithoutTheTopic(t *testing.T) {
 	require.Error(t, l.Ready())
 }
 
-// A partition that the fold never began is not answered from: nobody could say as of what.
+// A partition that the fold never began is not ready: its position would be unknown.
 func TestNotReadyWithoutAProgressRecord(t *testing.T) {
 	cluster, kafka := broker(t, schema.TopicState, schema.TopicLikes)
 	l := newLikes(t, kafka)
@@ -256,14 +255,14 @@ func TestNotReadyWithoutAProgressRecord(t *testing.T) {
 	require.EqualError(t, err, want)
 	require.ErrorContains(t, l.Ready(), want)
 
-	f := newFoldOn(t, cluster, kafka, 30, 0) // begins all
+	f := newFoldOn(t, cluster, kafka, 30, 0) // begins all partitions
 	f.caughtUp(l)
 	require.NoError(t, l.Ready())
 	require.Zero(t, l.Totals())
 }
 
-// What cannot be decoded stops its partition and no other: nobody is answered as of before it for ever, and readiness
-// says which record it is. Once that is gone, all goes on.
+// A record that cannot be decoded stops its partition, and no other. The partition is then not read, which would return
+// an old state forever, and readiness names the record. Once that is gone, the partition resumes.
 func TestWhatCannotBeDecodedStopsItsPartition(t *testing.T) {
 	f := newFold(t, 12, 30)
 	dir := t.TempDir()
@@ -271,7 +270,7 @@ func TestWhatCannotBeDecodedStopsItsPartition(t *testing.T) {
 	require.NoError(t, l.Ready())
 
 	f.commit(0, schema.Progress{NextOffset: f.end(0).Offset + 1},
-		&kgo.Record{Key: schema.AppendCountsKey(nil, postsOf(0)[0]), Value: []byte{99}}) // of a later version
+		&kgo.Record{Key: schema.AppendCountsKey(nil, postsOf(0)[0]), Value: []byte{99}}) // from a later version
 	stopped := func() bool {
 		_, err := l.AsOf(0)
 		return err != nil && strings.Contains(err.Error(), "record at offset ") &&
@@ -306,13 +305,13 @@ func TestWaitIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, l.Wait(ctx, wire.Position{Offset: 1 << 40}), context.Canceled)
-	// Of a partition that is not there, too: it may be one that is being added.
+	// Also for a partition that does not exist: it may be one that is being added.
 	require.ErrorIs(t, l.Wait(ctx, wire.Position{Partition: 99}), context.Canceled)
 	_, err := l.AsOf(99)
 	require.ErrorContains(t, err, "there is no copy of this partition yet")
 }
 
-// What could not be applied leaves no trace: neither in the position nor in the totals.
+// A failed Apply leaves no trace, neither in the position nor in the totals.
 func TestAFailedApplyLeavesNoTrace(t *testing.T) {
 	stores := store.NewSet(t.TempDir(), 1<<20, testkit.Log())
 	t.Cleanup(stores.Close)
@@ -340,7 +339,7 @@ func TestAFailedApplyLeavesNoTrace(t *testing.T) {
 	unknown := counts(2, 1)
 	unknown.Value[0] = 99
 	require.ErrorContains(t, apply(counts(1, 6), progress(20), unknown, progress(30)), "version")
-	// Tried again, the records may come in other pieces: the first without a progress record.
+	// On a retry the records may come in other pieces: the first has no progress record.
 	require.NoError(t, apply())
 	state, _, err := c.present()
 	require.NoError(t, err)

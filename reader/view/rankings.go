@@ -17,8 +17,8 @@ import (
 	"kudos/stream/store"
 )
 
-// Rankings is the local copy of trending: the newest ranking of each region and window. They are few, and all in memory
-// too.
+// Rankings is the materialized view of trending: the newest ranking of each region and window. They are few, and all of
+// them are in memory too.
 type Rankings struct {
 	stores *store.Set
 	view   *stream.View
@@ -26,10 +26,10 @@ type Rankings struct {
 	log    *slog.Logger
 }
 
-// rankingsCacheBytes is little: rankings are read from memory.
+// rankingsCacheBytes is small, because rankings are read from memory.
 const rankingsCacheBytes = 1 << 20
 
-// NewRankings makes the copy; it starts nothing.
+// NewRankings returns the view; it starts nothing.
 func NewRankings(opts Options, kafka kafka.Options, log *slog.Logger) *Rankings {
 	r := &Rankings{log: log}
 	part := func(partition int32) stream.Copy { return &rankingsCopy{rankings: r, partition: partition} }
@@ -37,20 +37,20 @@ func NewRankings(opts Options, kafka kafka.Options, log *slog.Logger) *Rankings 
 	return r
 }
 
-// Watch has fn called with each new ranking, after it can be read, by a goroutine for each partition. fn must not
-// block. Call it before Run, once.
+// Watch registers fn for each new ranking, once it can be read. Each partition calls fn from its own goroutine. fn must
+// not block. Call Watch before Run, once.
 func (r *Rankings) Watch(fn func(*Ranking)) { r.watch = fn }
 
-// Run keeps the copy until ctx ends. Run it once.
+// Run maintains the view until ctx ends. Call it once.
 func (r *Rankings) Run(ctx context.Context) error {
 	defer r.stores.Close()
 	return r.view.Run(ctx)
 }
 
-// Ready is nil when all partitions can be read.
+// Ready returns nil when all partitions can be read.
 func (r *Rankings) Ready() error { return r.view.Ready() }
 
-// Collector makes a Prometheus collector of the partitions as what is followed.
+// Collector returns the metrics of the view's partitions.
 func (r *Rankings) Collector() prometheus.Collector {
 	return stream.NewRoleCollector("reader-rankings", r.view.Status)
 }
@@ -65,7 +65,7 @@ func (r *Rankings) Get(region, window string) (ranking *Ranking, err error) {
 	return ranking, err
 }
 
-// List returns the newest ranking of each region and window, in order of these.
+// List returns the newest ranking of each region and window, sorted by these.
 func (r *Rankings) List() (all []*Ranking, err error) {
 	n, err := r.view.Partitions()
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Rankings) List() (all []*Ranking, err error) {
 	return all, nil
 }
 
-// Partition returns the one of trending that a region and window is in.
+// Partition returns the partition of trending that has a region and window.
 func (r *Rankings) Partition(region, window string) (int32, error) {
 	n, err := r.view.Partitions()
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Rankings) Partition(region, window string) (int32, error) {
 	return schema.KeyPartition([]byte(schema.RankingKey(region, window)), n), nil
 }
 
-// Epoch names the log that a partition's positions are of.
+// Epoch identifies the log that a partition's positions are in.
 func (r *Rankings) Epoch(partition int32) (e string, err error) {
 	err = r.view.Read(partition, func(s *store.Store, _ stream.Copy) error {
 		e = epoch(s.LogID().TopicID)
@@ -108,17 +108,17 @@ func (r *Rankings) read(partition int32, use func(c *rankingsCopy)) error {
 	}, nil)
 }
 
-// rankingsCopy is one partition of Rankings. Its store has the records as they are, with their offset in front. The
-// view's lock guards it: Open and Applied exclude readers.
+// rankingsCopy is one partition of Rankings. Its store has the values of the records, each after its offset. The lock
+// of stream.View guards it: Open and Applied exclude readers.
 type rankingsCopy struct {
 	rankings  *Rankings
 	partition int32
 
-	next  map[string]*Ranking // what Apply has staged and Applied makes visible; nil: deleted
+	next  map[string]*Ranking // what Apply stages and Applied makes visible; nil: deleted
 	byKey map[string]*Ranking
 }
 
-// Open reads what the store has.
+// Open loads the rankings in the store.
 func (c *rankingsCopy) Open(s *store.Store) error {
 	c.byKey, c.next = map[string]*Ranking{}, nil
 	reader, err := s.NewReader()
@@ -136,15 +136,15 @@ func (c *rankingsCopy) Open(s *store.Store) error {
 	})
 }
 
-// ranking is one whose record is at an offset.
+// ranking returns the ranking of the record at an offset.
 func (c *rankingsCopy) ranking(r *schema.Ranking, offset int64) *Ranking {
 	return &Ranking{Ranking: r, AsOf: wire.Position{Partition: c.partition, Offset: offset + 1}}
 }
 
-// Whole: each ranking stands for itself.
+// Whole returns all records: each ranking is complete by itself.
 func (c *rankingsCopy) Whole(records []*kgo.Record) int { return len(records) }
 
-// Apply stages the last record of each key; those before it are not even decoded.
+// Apply stages the last record of each key; earlier ones are not even decoded.
 func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Record) error {
 	last := map[string]*kgo.Record{}
 	for _, rec := range records {
@@ -161,7 +161,7 @@ func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Reco
 		}
 		ranking, err := schema.DecodeRanking(rec.Value)
 		if err != nil {
-			// The ranking before it stays, and other keys go on.
+			// The previous ranking stays, and other keys are not affected.
 			c.rankings.log.Error("a ranking does not read right and is passed over",
 				"key", key, "partition", c.partition, "offset", rec.Offset, "error", err)
 			continue
@@ -174,7 +174,7 @@ func (c *rankingsCopy) Apply(_ *store.Store, w *store.Write, records []*kgo.Reco
 	return nil
 }
 
-// Applied makes visible what was staged.
+// Applied makes the staged rankings visible.
 func (c *rankingsCopy) Applied() {
 	for key, ranking := range c.next {
 		if ranking == nil {
@@ -185,7 +185,7 @@ func (c *rankingsCopy) Applied() {
 	}
 }
 
-// Published tells the live streams; after an unready time, of all.
+// Published notifies the live streams: of the new rankings, or of all if the partition was not ready before.
 func (c *rankingsCopy) Published(anew bool) {
 	if c.rankings.watch == nil {
 		return

@@ -29,7 +29,7 @@ func newRanker(t *testing.T) *ranker {
 	return &ranker{t, kafka, cluster.Client(kgo.DefaultProduceTopic(schema.TopicTrending), byKey)}
 }
 
-// write returns the position after the record.
+// write writes a ranking and returns the position after it.
 func (r *ranker) write(region, window string, value []byte) wire.Position {
 	rec := &kgo.Record{Key: []byte(schema.RankingKey(region, window)), Value: value}
 	require.NoError(r.t, r.cl.ProduceSync(r.t.Context(), rec).FirstErr())
@@ -91,14 +91,14 @@ func TestNewestRankings(t *testing.T) {
 	require.Nil(t, none)
 	stop()
 
-	global := r.rank("global", "all", 9) // while it is away
+	global := r.rank("global", "all", 9) // while the view is stopped
 	v, _ = r.follow(dir)
 	r.covered(v, global)
 	r.covered(v, de)
 	want = append(want, fmt.Sprint("global/all 9 ", global))
 	require.Equal(t, want, list(v), "those of before are in the local store")
 
-	// A later version, or rubbish, leaves what is there; a tombstone takes it away.
+	// A later version, or garbage, leaves the ranking; a tombstone deletes it.
 	r.covered(v, r.write("DE", "1h", []byte(`{"version":99}`)))
 	require.Equal(t, want, list(v))
 	r.covered(v, r.write("DE", "1h", nil))

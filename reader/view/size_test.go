@@ -14,8 +14,8 @@ import (
 	"kudos/stream/store"
 )
 
-// What a count costs: on disk, and in the block cache when every post is hot. Sizes do
-// not depend on the machine. (Weibo's hand-packed counter service had 8 to 16 bytes.)
+// TestBytesPerPost measures a count on disk, and in the block cache when every post is hot. Sizes do not depend on the
+// machine. (Weibo's hand-packed counter service had 8 to 16 bytes.)
 func TestBytesPerPost(t *testing.T) {
 	const n = 200_000
 	random := rand.New(rand.NewPCG(1, 2))
@@ -59,7 +59,7 @@ func TestBytesPerPost(t *testing.T) {
 	}
 }
 
-// sizes are those of a store that is compacted, and of the block cache when all is in it.
+// sizes returns the size of a compacted store, and of the block cache when it holds everything.
 func sizes(t *testing.T, dir string) (disk, memory float64) {
 	cache := pebble.NewCache(256 << 20)
 	defer cache.Unref()
@@ -79,7 +79,7 @@ func sizes(t *testing.T, dir string) (disk, memory float64) {
 	return float64(m.Total().TablesSize), float64(m.BlockCache.Size)
 }
 
-// silent keeps Pebble's talk out of the tests' output.
+// silent keeps Pebble's log out of the tests' output.
 type silent struct{}
 
 func (silent) Infof(string, ...any)              {}

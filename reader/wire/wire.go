@@ -1,4 +1,4 @@
-// Package wire has the bodies of the reader's answers: what the API and the live streams both write. openapi.yaml
+// Package wire has the bodies of the reader's responses, which the API and the live streams write. openapi.yaml
 // describes them.
 package wire
 
@@ -10,11 +10,11 @@ import (
 	"kudos/schema"
 )
 
-// MaxPosts is how many posts an answer has at most.
+// MaxPosts is the maximum number of posts in a response.
 const MaxPosts = 1000
 
-// Position is a position in one partition of a topic. As "as of" its offset is that of the next record: all before it
-// are covered and none from it on.
+// Position is a position in one partition of a topic. In as_of, the offset is that of the next record: the response
+// covers all records before it, and none from it on.
 type Position struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
@@ -28,7 +28,7 @@ type PostLikes struct {
 	AsOf     Position `json:"as_of"`
 }
 
-// NewPostLikes has what is answered of a post.
+// NewPostLikes returns the response for a post.
 func NewPostLikes(post uint64, c schema.Counts, asOf Position) PostLikes {
 	return PostLikes{PostID: post, Likes: c.Likes, Dislikes: c.Dislikes, AsOf: asOf}
 }
@@ -37,7 +37,7 @@ func NewPostLikes(post uint64, c schema.Counts, asOf Position) PostLikes {
 type Likers struct {
 	PostID uint64  `json:"post_id,string"`
 	Likers []Liker `json:"likers"`
-	// NextPageToken is not there on the last page.
+	// NextPageToken is absent on the last page.
 	NextPageToken string   `json:"next_page_token,omitempty"`
 	AsOf          Position `json:"as_of"`
 }
@@ -49,7 +49,7 @@ type Liker struct {
 	Region string `json:"region"`
 }
 
-// UserReaction is what a user has for a post. Since and Region are not there with NONE.
+// UserReaction is a user's reaction to a post. Since and Region are absent if it is NONE.
 type UserReaction struct {
 	PostID   uint64   `json:"post_id,string"`
 	UserID   uint64   `json:"user_id,string"`
@@ -59,7 +59,7 @@ type UserReaction struct {
 	AsOf     Position `json:"as_of"`
 }
 
-// ReactionName is how a reaction is written.
+// ReactionName returns a reaction's name in responses.
 func ReactionName(r schema.Reaction) string {
 	switch r {
 	case schema.Liked:
@@ -70,12 +70,12 @@ func ReactionName(r schema.Reaction) string {
 	return "NONE"
 }
 
-// Rankings is which rankings there are.
+// Rankings lists the rankings that exist.
 type Rankings struct {
 	Rankings []RankingName `json:"rankings"`
 }
 
-// RankingName is a region and window, and what shows how its ranking stands.
+// RankingName is a region and window, with the end and the size of their ranking.
 type RankingName struct {
 	Region string        `json:"region"`
 	Window string        `json:"window"`
@@ -83,7 +83,7 @@ type RankingName struct {
 	Posts  int           `json:"posts"`
 }
 
-// Ranking is a ranking without what only a recomputation needs.
+// Ranking is a ranking without the parts that only a recomputation needs.
 type Ranking struct {
 	Region    string              `json:"region"`
 	Window    string              `json:"window"`
@@ -99,7 +99,7 @@ type Ranking struct {
 	Positions []Position `json:"positions"`
 }
 
-// NewRanking takes over what is answered.
+// NewRanking converts a ranking.
 func NewRanking(r *schema.Ranking) *Ranking {
 	w := &Ranking{
 		Region: r.Region, Window: r.Window, From: r.From, To: r.To, Watermark: r.Watermark,
@@ -107,7 +107,7 @@ func NewRanking(r *schema.Ranking) *Ranking {
 		Positions: make([]Position, len(r.Positions)),
 	}
 	if w.Posts == nil {
-		w.Posts = []schema.RankedPost{} // [] and not null
+		w.Posts = []schema.RankedPost{} // [], not null
 	}
 	for i, p := range r.Positions {
 		w.Positions[i] = Position{p.Partition, p.Offset}
@@ -131,26 +131,26 @@ type TimeLikes struct {
 	Dislikes int64     `json:"dislikes"`
 }
 
-// Stats is totals over all posts, and how far behind the reader is.
+// Stats has totals over all posts, and the reader's lag.
 type Stats struct {
 	Posts    int64 `json:"posts"`
 	Likes    int64 `json:"likes"`
 	Dislikes int64 `json:"dislikes"`
 	Events   int64 `json:"events"`
-	// EventsBehind and LagMs are -1 while they are not known.
+	// EventsBehind and LagMs are -1 while unknown.
 	EventsBehind int64            `json:"events_behind"`
 	LagMs        int64            `json:"lag_ms"`
 	Partitions   []PartitionStats `json:"partitions"`
 }
 
-// PartitionStats is how far a partition is; the offset is 0 while it is not ready.
+// PartitionStats is the position of a partition. The offset is 0 while the partition is not ready.
 type PartitionStats struct {
 	AsOf  Position `json:"as_of"`
 	Ready bool     `json:"ready"`
 }
 
-// The bodies that are requested most are written without reflection; a test compares them with encoding/json. as_of is
-// the last member of each, so that what precedes it is the answer itself.
+// The most requested bodies are written without reflection; a test compares them with encoding/json. as_of is the last
+// member of each, so that the entity tag can leave it out.
 
 // AppendJSON appends p as encoding/json writes it.
 func (p *PostLikes) AppendJSON(b []byte) []byte {
@@ -198,7 +198,7 @@ func (p Position) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// PositionsText is positions in one text, each as String has it, with commas between.
+// PositionsText returns positions as a comma-separated list.
 func PositionsText(positions []Position) string {
 	var buf [64]byte
 	b := buf[:0]
@@ -217,7 +217,7 @@ func (p Position) AppendTo(b []byte) []byte {
 	return strconv.AppendInt(b, p.Offset, 10)
 }
 
-// ParsePosition reads partition:offset.
+// ParsePosition parses partition:offset.
 func ParsePosition(text string) (p Position, ok bool) {
 	partition, offset, _ := strings.Cut(text, ":")
 	at, err := strconv.ParseUint(partition, 10, 31)
@@ -227,10 +227,10 @@ func ParsePosition(text string) (p Position, ok bool) {
 
 func (p Position) String() string { return string(p.AppendTo(nil)) }
 
-// Millis is a time in Unix milliseconds; in JSON as RFC 3339, UTC.
+// Millis is a time in Unix milliseconds. In JSON it is RFC 3339, in UTC.
 type Millis int64
 
-// MarshalJSON has no error for a far year, as time's has: one odd event time must not prevent the whole answer.
+// MarshalJSON accepts far years, unlike time.Time's: one odd event time must not prevent the whole response.
 func (m Millis) MarshalJSON() ([]byte, error) {
 	return time.UnixMilli(int64(m)).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
 }

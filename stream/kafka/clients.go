@@ -8,15 +8,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Clients is where workers get their clients from. Options is one, on real brokers.
+// Clients creates the clients of workers. Options does so for real brokers.
 type Clients interface {
-	// Connect makes a client for requests of any kind.
+	// Connect returns a client for requests of any kind.
 	Connect(log *slog.Logger) (Client, error)
-	// ConnectTxn makes a client for one transactional id.
+	// ConnectTxn returns a client for one transactional id.
 	ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error)
 }
 
-// Client is what a worker asks Kafka by: a *kgo.Client. Close it.
+// Client is the part of a *kgo.Client that workers use for requests. Close it.
 type Client interface {
 	kmsg.Requestor
 	Close()
@@ -34,7 +34,7 @@ type TxnClient interface {
 
 var _ Clients = Options{}
 
-// Connect makes a client with these options.
+// Connect returns a client with these options.
 func (o Options) Connect(log *slog.Logger) (Client, error) {
 	cl, err := o.NewClient(log)
 	if err != nil {
@@ -43,7 +43,7 @@ func (o Options) Connect(log *slog.Logger) (Client, error) {
 	return cl, nil
 }
 
-// ConnectTxn makes a client for the transactions of one partition.
+// ConnectTxn returns a client for the transactions of one partition.
 func (o Options) ConnectTxn(log *slog.Logger, opts *TxnOptions) (TxnClient, error) {
 	cl, err := o.newTxnClient(log, opts)
 	if err != nil {
@@ -56,14 +56,14 @@ func (o Options) newTxnClient(log *slog.Logger, opts *TxnOptions, extra ...kgo.O
 	return o.NewClient(log, append([]kgo.Opt{
 		kgo.TransactionalID(opts.ID),
 		kgo.TransactionTimeout(opts.Timeout),
-		// A record that cannot be delivered fails before the broker gives the transaction up, and not after.
+		// An undeliverable record fails before the broker aborts the transaction, not after.
 		kgo.RecordDeliveryTimeout(opts.Timeout * 2 / 3),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(0),
-		// One batch of the worker is one transaction: all of it is buffered.
+		// A batch of the worker is one transaction: all of it is buffered.
 		kgo.MaxBufferedRecords(1 << 30),
-		// Not lz4: its writer takes a buffer of 4 MiB for every batch.
+		// Not lz4: its writer allocates a buffer of 4 MiB for every batch.
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytesFn(opts.batchMaxBytes),
 	}, extra...)...)

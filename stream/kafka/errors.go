@@ -7,14 +7,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// ErrFenced tells that another process owns the partition by now. Whoever sees it stops at once and never initialises
-// the transactional id again, which would fence the rightful owner: only a new assignment leads back.
+// ErrFenced means that another process owns the partition. A fenced worker stops at once and never initializes the
+// transactional id again, which would fence the rightful owner: it needs a new assignment.
 var ErrFenced = errors.New("another process owns this partition")
 
-// ErrRecreated tells that a topic is not the one that it was.
+// ErrRecreated means that a topic was deleted and recreated: its log is another one.
 var ErrRecreated = errors.New("the topic was deleted and created again")
 
-// SetupError tells of a cluster that lacks something which no retry brings: Remedy says what to run.
+// SetupError means that the cluster lacks something that no retry provides. Remedy is the command to run.
 type SetupError struct {
 	Remedy string
 	Err    error
@@ -23,14 +23,14 @@ type SetupError struct {
 func (e *SetupError) Error() string { return e.Err.Error() }
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// fencing lists Kafka's answers that mean: not yours any more. The last three come
-// from a commit of offsets with a member id and generation that are past.
+// fencing lists the errors by which Kafka says that the partition is no longer ours. The last three are of an offset
+// commit with an outdated member id or generation.
 var fencing = []error{
 	kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.FencedInstanceID,
 	kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress,
 }
 
-// asFenced turns Kafka's fencing answers into ErrFenced and leaves others alone.
+// asFenced wraps Kafka's fencing errors in ErrFenced and returns others unchanged.
 func asFenced(err error) error {
 	for _, f := range fencing {
 		if errors.Is(err, f) {

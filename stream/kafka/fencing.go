@@ -10,15 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// fence initializes the client's transactional id: whoever had it before can write nothing any more, and the
-// transaction that it left open is aborted. This is how the fold and every tool take a partition.
+// fence initializes the client's transactional id: the previous owner can no longer write, and its open transaction is
+// aborted. The fold and every tool take a partition this way.
 func fence(ctx context.Context, cl TxnClient) error {
 	_, _, err := cl.ProducerID(ctx)
 	return asFenced(err)
 }
 
-// NewFencingClient makes a client for a tool's transactions, which fences whoever has the transactional id. After an
-// error in a transaction close it: aborting would initialize the id again. The next to fence aborts.
+// NewFencingClient returns a client for a tool's transactions, after fencing the previous owner of the transactional
+// id. After an error in a transaction, close it: aborting would initialize the id again. The next fence aborts the
+// transaction.
 func (o Options) NewFencingClient(
 	ctx context.Context, log *slog.Logger, id string, extra ...kgo.Opt,
 ) (*kgo.Client, error) {
@@ -43,8 +44,9 @@ const (
 	takenOverPause = 100 * time.Millisecond
 )
 
-// RetryTakenOver does something under a partition's transactional id, and again if a worker takes the id over: one
-// whose partition is parked looks at it again now and then, and leaves it alone if it has to stay parked.
+// RetryTakenOver calls do, which works under a partition's transactional id, and calls it again if a worker takes the
+// id over: the worker of a parked partition does so at each retry, and then leaves the id alone if the partition stays
+// parked.
 func RetryTakenOver(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -59,7 +61,7 @@ func RetryTakenOver(ctx context.Context, do func() error) error {
 	}
 }
 
-// IsTakenOver tells whether a transaction failed because somebody else initialized its id.
+// IsTakenOver reports whether a transaction failed because another client initialized its id.
 func IsTakenOver(err error) bool {
 	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
 		errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.ConcurrentTransactions)

@@ -13,44 +13,43 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Position is where to go on in a partition: the next offset to read, and the leader epoch of the record before it (-1:
-// not known), by which Kafka tells a log that was truncated and written again from the one that the offset speaks of.
+// Position is where to resume in a partition: the next offset to read, and the leader epoch of the record before it
+// (-1: not known). By the epoch Kafka detects that the log was truncated and written again since.
 type Position struct {
 	Offset int64 `json:"offset"`
 	Epoch  int32 `json:"leader_epoch"`
 }
 
-// LogID names one log for good: a topic that was deleted and created anew, or one of
-// the same name in another cluster, has another.
+// LogID identifies one log permanently: a recreated topic, or a topic of the same name in another cluster, has another
+// one.
 type LogID struct {
 	ClusterID string
 	TopicID   [16]byte
 }
 
-// Topics is what the cluster says of itself and of some topics.
+// Topics is the cluster's id and the metadata of some topics.
 type Topics struct {
 	ClusterID string
 	ByName    map[string]TopicInfo
 }
 
-// TopicInfo is what identifies a topic's log, and its layout.
+// TopicInfo identifies a topic's log and describes its partitions.
 type TopicInfo struct {
 	ID         [16]byte
 	Partitions int32
-	// Leaders are broker ids by partition, -1 where there is none at present.
+	// Leaders are broker ids by partition, -1 where there is no leader.
 	Leaders []int32
-	// Replicas is the replication factor, the least of all partitions.
+	// Replicas is the replication factor, the lowest of all partitions.
 	Replicas int
 }
 
-// HasLeaders tells whether all partitions can be used.
+// HasLeaders reports whether all partitions have a leader.
 func (t TopicInfo) HasLeaders() bool {
 	return t.Partitions > 0 && !slices.Contains(t.Leaders, -1)
 }
 
-// LookUpTopics asks for topics, which must all be there: one that is not is a
-// SetupError with kerr.UnknownTopicOrPartition in it. It asks the brokers each time;
-// the client's own metadata may be seconds old, and of a topic deleted since.
+// LookUpTopics returns the metadata of topics. A missing topic is a SetupError that wraps kerr.UnknownTopicOrPartition.
+// It asks the brokers each time: the client's cached metadata may be seconds old, and of a topic deleted since.
 func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topics, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range names {
@@ -93,7 +92,7 @@ func LookUpTopics(ctx context.Context, cl kmsg.Requestor, names ...string) (Topi
 	return topics, nil
 }
 
-// TopicConfigs reads the settings of a topic, those of the broker that hold for it included.
+// TopicConfigs returns the settings of a topic, including those that it inherits from the broker.
 func TopicConfigs(ctx context.Context, cl *kgo.Client, topic string) (map[string]string, error) {
 	described, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, topic)
 	var resource kadm.ResourceConfig
@@ -110,8 +109,8 @@ func TopicConfigs(ctx context.Context, cl *kgo.Client, topic string) (map[string
 	return configs, nil
 }
 
-// Bounds returns the first offset of a partition that is there, and the last stable
-// one, which is the end of what readers of committed data can see.
+// Bounds returns the first offset of a partition and its last stable offset, which is the end for read_committed
+// consumers.
 func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (start, end int64, err error) {
 	if start, err = listOffset(ctx, cl, topic, partition, earliestOffset); err != nil {
 		return 0, 0, err
@@ -120,10 +119,10 @@ func Bounds(ctx context.Context, cl kmsg.Requestor, topic string, partition int3
 	return start, end, err
 }
 
-// What Kafka calls the first offset that is there, and the end of the log.
+// The timestamps by which ListOffsets returns the first offset and the end of the log.
 const earliestOffset, latestOffset = -2, -1
 
-// listOffsetsRequest asks for offsets that readers of committed data can see.
+// listOffsetsRequest asks for offsets as read_committed consumers see them: the end is the last stable offset.
 func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
@@ -139,11 +138,11 @@ func listOffsetsRequest(topic string, at int64, partitions ...int32) *kmsg.ListO
 	return req
 }
 
-// listPatience outlives the moment in which a new leader does not know its end yet.
+// listPatience is longer than a new leader takes to know its end.
 const listPatience = 30 * time.Second
 
-// listOffset asks for this one partition: the answer of a whole topic would be an error wherever one of its brokers is
-// away. While the leader does not know its end yet, or there is none, it asks again; the client itself does not.
+// listOffset asks for one partition only: a request for the whole topic fails when any of its brokers is unavailable.
+// It retries while there is no leader, or the leader does not know its end yet; the client itself does not.
 func listOffset(ctx context.Context, cl kmsg.Requestor, topic string, partition int32, at int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -174,8 +173,8 @@ func listed(resp *kmsg.ListOffsetsResponse, err error) (int64, error) {
 	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
 }
 
-// EpochEnd returns the offset behind the last record of a leader epoch and of those
-// before it; below zero if the leader does not know the epoch.
+// EpochEnd returns the offset after the last record of a leader epoch and those before it; below zero if the leader
+// does not know the epoch.
 func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, epoch int32) (int64, error) {
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
@@ -199,8 +198,8 @@ func EpochEnd(ctx context.Context, cl kmsg.Requestor, topic string, partition, e
 	return resp.Topics[0].Partitions[0].EndOffset, nil
 }
 
-// CommittedOffset returns a group's committed offset, or ok false if it has none (it may have expired). It waits, with
-// a bound, for a transaction that holds one back and for a coordinator that is being made or moved.
+// CommittedOffset returns a group's committed offset; ok is false if there is none (it may have expired). It waits,
+// with a bound, for an open transaction that includes an offset and for a coordinator that is being created or moved.
 func CommittedOffset(
 	ctx context.Context, cl kmsg.Requestor, group, topic string, partition int32,
 ) (offset int64, ok bool, err error) {
@@ -239,7 +238,7 @@ func CommittedOffset(
 	}
 }
 
-// committedTimeout outlives the longest that Kafka leaves a dead owner's transaction open.
+// committedTimeout is longer than Kafka leaves a dead owner's transaction open.
 const committedTimeout = time.Minute
 
 func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
@@ -260,8 +259,8 @@ func committedAnswer(resp *kmsg.OffsetFetchResponse, err error) (int64, error) {
 	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
 }
 
-// RequireTransactionVersion2 refuses a cluster whose transactions are of an earlier
-// version: there a transactional offset commit cannot be tied to the producer alone.
+// RequireTransactionVersion2 returns a SetupError if the cluster's transaction.version is below 2: there, a
+// transactional offset commit cannot be tied to the producer alone.
 func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "kudos", "1"
@@ -281,8 +280,8 @@ func RequireTransactionVersion2(ctx context.Context, cl kmsg.Requestor) error {
 	}
 }
 
-// LastStableOffsets asks where the logs of partitions end for readers of committed data, one request a broker.
-// A partition is left out whose broker does not answer.
+// LastStableOffsets returns the last stable offsets of partitions, with one request per broker. It leaves out
+// partitions whose broker does not answer.
 func LastStableOffsets(ctx context.Context, cl *kgo.Client, topic string, partitions ...int32) map[int32]int64 {
 	ends := map[int32]int64{}
 	for _, shard := range cl.RequestSharded(ctx, listOffsetsRequest(topic, latestOffset, partitions...)) {

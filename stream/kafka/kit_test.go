@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// cluster is a broker in this process, and how to reach it.
+// cluster is an in-process broker with the options to reach it.
 type cluster struct {
 	*testkit.Cluster
 	t     testing.TB
@@ -43,7 +43,7 @@ func (c *cluster) values(topic string, partition int32) (values []string) {
 	return values
 }
 
-// TestClientMetricsAreOfAllClients: one that is closed takes nothing away from the others.
+// Closing a client does not remove what it counted, nor the metrics of the others.
 func TestClientMetricsAreOfAllClients(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -57,7 +57,7 @@ func TestClientMetricsAreOfAllClients(t *testing.T) {
 		cl.Close()
 	}
 	var sums map[string]float64
-	testkit.WaitFor(t, "the records to be counted", func() bool { // which kgo does after it has acknowledged them
+	testkit.WaitFor(t, "the records to be counted", func() bool { // kgo counts them after it has acknowledged them
 		families, err := reg.Gather()
 		require.NoError(t, err)
 		sums = map[string]float64{}

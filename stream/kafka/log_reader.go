@@ -11,37 +11,38 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// LogReader reads the committed records of one partition by plain Fetch requests. A consuming client would hide how far
-// it has come where nothing deliverable is left (commit markers, aborted data, holes of compaction); the position of a
-// fetch is what recovery ends by.
+// LogReader reads the committed records of one partition by plain Fetch requests. A consumer would hide its position
+// where nothing deliverable is left (commit markers, aborted data, holes of compaction), and recovery needs that
+// position to know where it ends.
 type LogReader struct {
 	cl        kmsg.Requestor
 	topic     string
 	partition int32
 	// maxWait is how long the broker may wait for data at the end of the log.
 	maxWait time.Duration
-	// fetchBytes is how much the broker may answer with; a first batch that is larger comes whole.
+	// fetchBytes bounds the response of the broker; a first batch that is larger comes whole.
 	fetchBytes int32
-	// TopicID is that of the log; zero: that of the first fetch. Another one is ErrRecreated.
+	// TopicID identifies the log; zero: the topic id of the first fetch. If the topic has another id, Fetch returns
+	// ErrRecreated.
 	TopicID [16]byte
 
 	decompress kgo.Decompressor
-	leader     int32 // -1: to be looked up
-	// end is the last stable offset as of the first fetch; -1: to be asked for.
+	leader     int32 // -1: not known
+	// end is the last stable offset as of the first fetch; -1: not known.
 	end     int64
 	backoff time.Duration
 }
 
 const (
 	fetchBytes = 4 << 20
-	// smallFetchBytes is for who reads many partitions beside each other: the records of a
-	// fetch take several times as much memory.
+	// smallFetchBytes is for callers that read many partitions concurrently: the records of a fetch take several times
+	// as much memory.
 	smallFetchBytes = 1 << 20
 	fetchRetryMin   = 50 * time.Millisecond
 	fetchRetryMax   = 2 * time.Second
 )
 
-// NewLogReader makes a reader; it asks for nothing yet.
+// NewLogReader returns a reader, which sends nothing yet.
 func NewLogReader(cl kmsg.Requestor, topic string, partition int32) *LogReader {
 	return &LogReader{
 		cl: cl, topic: topic, partition: partition, fetchBytes: fetchBytes,
@@ -49,9 +50,9 @@ func NewLogReader(cl kmsg.Requestor, topic string, partition int32) *LogReader {
 	}
 }
 
-// Fetch asks for what follows offset, and tries again after whatever a new leader may mend, until ctx ends.
+// Fetch reads what follows offset. It retries errors that a new leader may fix, until ctx ends.
 func (r *LogReader) Fetch(ctx context.Context, offset int64) (LogChunk, error) {
-	var last error // what went wrong before ctx ended
+	var last error // the last error before ctx ended
 	for {
 		f, err := r.fetchOnce(ctx, offset)
 		if err == nil {
@@ -73,8 +74,7 @@ func (r *LogReader) Fetch(ctx context.Context, offset int64) (LogChunk, error) {
 	}
 }
 
-// mayPass tells an error that another try may not meet: an answer that Kafka calls
-// retriable, or trouble on the way to the broker.
+// mayPass reports whether a retry may succeed: Kafka calls the error retriable, or the broker was not reached.
 func mayPass(err error) bool {
 	if errors.Is(err, ErrRecreated) {
 		return false
@@ -117,7 +117,6 @@ func (r *LogReader) fetchOnce(ctx context.Context, offset int64) (LogChunk, erro
 	return LogChunk{Records: fp.Records, Next: next, End: max(fp.LastStableOffset, r.end)}, nil
 }
 
-// request is a Fetch of what follows an offset.
 func (r *LogReader) request(offset int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID = -1
@@ -137,7 +136,7 @@ func (r *LogReader) request(offset int64) *kmsg.FetchRequest {
 	return req
 }
 
-// broker is the leader. The client itself would send a Fetch to any broker.
+// broker returns the leader. The client itself would send a Fetch to any broker.
 func (r *LogReader) broker() kmsg.Requestor {
 	if cl, ok := r.cl.(interface{ Broker(id int) *kgo.Broker }); ok {
 		return cl.Broker(int(r.leader))
@@ -162,16 +161,16 @@ func (r *LogReader) findLeader(ctx context.Context) error {
 		return kerr.LeaderNotAvailable
 	}
 	if r.TopicID != ([16]byte{}) && r.TopicID != t.ID {
-		// Kafka's own word for it is retriable (brokers learn of a topic one by
-		// one), but a topic made anew is another log.
+		// Kafka's own error for it is retriable (brokers learn of a topic one by one), but a recreated topic is another
+		// log.
 		return ErrRecreated
 	}
 	r.TopicID, r.leader = t.ID, leader
 	return nil
 }
 
-// findEnd asks for the end of the log once. A fetch alone does not tell: the high watermark of a new leader may be
-// behind, and only ListOffsets is not answered until it is right (KIP-207).
+// findEnd asks for the end of the log once. A fetch is not enough: the high watermark of a new leader may be behind,
+// and only ListOffsets returns an error until it is right (KIP-207).
 func (r *LogReader) findEnd(ctx context.Context) error {
 	if r.end >= 0 {
 		return nil

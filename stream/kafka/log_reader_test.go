@@ -61,7 +61,7 @@ func TestReadingFollowsTheLeader(t *testing.T) {
 	}
 }
 
-// TestReadLogSmall asks for less at a time, and reads the same.
+// ReadLogSmall requests fewer bytes at a time and reads the same.
 func TestReadLogSmall(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -93,7 +93,7 @@ func TestReadLogSmall(t *testing.T) {
 	}
 }
 
-// TestEndIsAskedAgain while the leader does not know it yet, or another one leads.
+// The end is requested again while the leader does not know it yet, or another broker leads.
 func TestEndIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*kerr.Error{kerr.OffsetNotAvailable, kerr.NotLeaderForPartition, kerr.LeaderNotAvailable} {
@@ -116,7 +116,7 @@ func TestEndIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestEndIsAskedOnce, and not with each fetch.
+// The end is requested once, not with each fetch.
 func TestEndIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -136,21 +136,21 @@ func TestEndIsAskedOnce(t *testing.T) {
 	require.EqualValues(t, 1, counts.Of(kmsg.ListOffsets))
 }
 
-// TestEndThatIsNotReached: what was cut off meanwhile is not waited for without an end.
+// A fetch does not wait forever for records that were truncated meanwhile.
 func TestEndThatIsNotReached(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Fill(testkit.Table, 1, 3)
 	c.StaleLeader(0, 1<<40)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // one try at least fails by then
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // at least one attempt fails by then
 	defer cancel()
 	_, err := NewLogReader(c.Client(), testkit.Table, 0).Fetch(ctx, 0)
 	require.ErrorContains(t, err, "reading "+testkit.Table+
 		"/0 at offset 0: the leader has nothing from there on, but the log ended at offset 3")
 }
 
-// answerOffsetFetches answers the next of them with these errors in turn, of the group or of
-// its partition, and the others as they come.
+// answerOffsetFetches answers the next OffsetFetch requests with these errors in turn, for the group or for its
+// partition; later ones pass.
 func (c *cluster) answerOffsetFetches(ofPartition bool, errs ...*kerr.Error) {
 	for _, err := range errs {
 		c.ControlKey(int16(kmsg.OffsetFetch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
@@ -174,8 +174,8 @@ func (c *cluster) answerOffsetFetches(ofPartition bool, errs ...*kerr.Error) {
 	}
 }
 
-// That there is no committed offset is said only where Kafka says so. A partition is begun
-// from nothing then, so an answer that is late or refused must not read like it.
+// CommittedOffset returns "none" only if Kafka says so. A partition starts from nothing then, so a late or failed
+// response must not look like it.
 func TestCommittedOffset(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// RefuseMembers fails if one of the groups has members; what says who they are, for a person who has to stop them.
+// RefuseMembers fails if one of the groups has members. what names them in the error, for the operator who has to stop
+// them.
 func RefuseMembers(ctx context.Context, cl *kgo.Client, what string, groups ...string) error {
 	described, err := kadm.NewClient(cl).DescribeGroups(ctx, groups...)
 	if err != nil {

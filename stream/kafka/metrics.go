@@ -8,15 +8,15 @@ import (
 	"github.com/twmb/franz-go/plugin/kprom"
 )
 
-// clientMetrics are kprom's metrics, of all clients of the process together: a role has some for
-// each partition, which come and go. kprom's own way is a client's metrics for each client.
+// clientMetrics registers kprom's metrics once, for all clients of the process: a role has several clients per
+// partition, which come and go. kprom itself would register metrics for each client.
 type clientMetrics struct {
 	*kprom.Metrics
 	once sync.Once
 }
 
-// NewClientMetrics makes the hook (Options.Hooks) by which all clients of a process count
-// what they send and receive, by broker, and how long requests take.
+// NewClientMetrics returns a hook (Options.Hooks) with which all clients of a process count what they send and receive,
+// by broker, and measure how long requests take.
 func NewClientMetrics(reg prometheus.Registerer) kgo.Hook {
 	return &clientMetrics{Metrics: kprom.NewMetrics("kudos",
 		kprom.Subsystem("kafka"),
@@ -34,10 +34,10 @@ func (m *clientMetrics) OnNewClient(cl *kgo.Client) {
 	m.once.Do(func() { m.Metrics.OnNewClient(cl) })
 }
 
-// OnClientClosed keeps the metrics, which are of the others, too.
+// OnClientClosed keeps the metrics: the other clients share them.
 func (*clientMetrics) OnClientClosed(*kgo.Client) {}
 
-// countersOnly leaves out kprom's gauges, each of which is a look into one client.
+// countersOnly leaves out kprom's gauges, each of which reads the state of one client.
 type countersOnly struct{ prometheus.Registerer }
 
 func (r countersOnly) MustRegister(collectors ...prometheus.Collector) {

@@ -11,33 +11,32 @@ import (
 	"github.com/twmb/franz-go/plugin/kslog"
 )
 
-// Options say how this program reaches Kafka. Every client of the program is
-// built from them, so that there is one place for addresses and security.
+// Options configures how this process connects to Kafka. All its clients are built from it.
 type Options struct {
-	// Brokers are the addresses to start from, host:port.
+	// Brokers are the bootstrap addresses, host:port.
 	Brokers []string `mapstructure:"brokers"`
-	// ClientID is the name that brokers see in their logs and quotas.
+	// ClientID is the name of the clients in the brokers' logs and quotas.
 	ClientID string `mapstructure:"client_id"`
 	// DialTimeout bounds one connection attempt.
 	DialTimeout time.Duration `mapstructure:"dial_timeout"`
-	// RequestTimeout bounds one request, over all of its retries.
+	// RequestTimeout bounds one request, including its retries.
 	RequestTimeout time.Duration `mapstructure:"request_timeout"`
 
-	// TLS has connections encrypted and brokers verified, by the certificates in TLSCA, or else by those that the
-	// system trusts. TLSCert and TLSKey are the client's own, for brokers that want one. All are PEM files, and read
-	// anew for each connection.
+	// TLS encrypts connections and verifies brokers, by the certificates in TLSCA or else those that the system trusts.
+	// TLSCert and TLSKey are the client's own, for brokers that require one. All are PEM files, read again for each
+	// connection.
 	TLS     bool   `mapstructure:"tls"`
 	TLSCA   string `mapstructure:"tls_ca"`
 	TLSCert string `mapstructure:"tls_cert"`
 	TLSKey  string `mapstructure:"tls_key"`
-	// SASLMechanism is how the client says who it is: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: not at all.
+	// SASLMechanism is how the client authenticates: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: not at all.
 	SASLMechanism string `mapstructure:"sasl_mechanism"`
 	SASLUser      string `mapstructure:"sasl_user"`
-	// SASLPassword is never to be printed. Config reads it from SASLPasswordFile, if that is given.
+	// SASLPassword must never be printed. Package config reads it from SASLPasswordFile, if that is set.
 	SASLPassword     string `mapstructure:"sasl_password"`
 	SASLPasswordFile string `mapstructure:"sasl_password_file"`
 
-	// Hooks are told of what clients do. Not a setting.
+	// Hooks observe the clients. Not a setting.
 	Hooks []kgo.Hook `mapstructure:"-"`
 }
 
@@ -51,7 +50,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, all of it.
+// Validate returns all that is wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
 	if len(o.Brokers) == 0 {
@@ -68,7 +67,7 @@ func (o Options) Validate() error {
 	return errors.Join(append(errs, o.files().Validate(o.TLS), o.validateSASL())...)
 }
 
-// NewClient makes a client with these options and extra ones. It connects on first use; Close it.
+// NewClient returns a client with these options and extra ones. It connects on first use; Close it.
 func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, error) {
 	if err := o.CheckFiles(); err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 		kgo.WithHooks(o.Hooks...),
 		kgo.Dialer(o.dial),
 		kgo.RetryTimeout(o.RequestTimeout),
-		// A leader that moved is looked for at this pace; the client's own 5 s would be as long a pause.
+		// This is how soon a new leader is found; the client's default of 5 s would be as long an outage.
 		kgo.MetadataMinAge(250 * time.Millisecond),
 	}
 	if mechanism := o.mechanism(); mechanism != nil {
@@ -94,7 +93,7 @@ func (o Options) NewClient(log *slog.Logger, extra ...kgo.Opt) (*kgo.Client, err
 	return cl, nil
 }
 
-// quietClient leaves out what the client says of its daily work: several lines a transaction.
+// quietClient drops the client's info messages: several lines per transaction.
 type quietClient struct{ kgo.Logger }
 
 func (q quietClient) Level() kgo.LogLevel { return min(q.Logger.Level(), kgo.LogLevelWarn) }

@@ -15,7 +15,7 @@ import (
 	"kudos/httpserver/tlsfiles"
 )
 
-// This file is how clients come in: by which connection, and as whom.
+// This file sets up TLS and SASL.
 
 const (
 	saslPlain    = "PLAIN"
@@ -23,8 +23,7 @@ const (
 	saslScram512 = "SCRAM-SHA-512"
 )
 
-// CheckFiles reads the files that connections are made with. They are read again for each connection, but what is wrong
-// with them is better told at the start.
+// CheckFiles reads the TLS files. They are read again for each connection, but errors in them should show at the start.
 func (o Options) CheckFiles() error {
 	if !o.TLS {
 		return nil
@@ -33,7 +32,7 @@ func (o Options) CheckFiles() error {
 	return err
 }
 
-// PasswordReadable tells whether the password goes over the network as it is.
+// PasswordReadable reports whether the password crosses the network in plain text.
 func (o Options) PasswordReadable() bool { return o.SASLMechanism == saslPlain && !o.TLS }
 
 // LogValue keeps the password out of logs.
@@ -69,7 +68,7 @@ func (o Options) validateSASL() error {
 	return nil
 }
 
-// mechanism is nil where the client does not say who it is.
+// mechanism returns nil if the client does not authenticate.
 func (o Options) mechanism() sasl.Mechanism {
 	switch o.SASLMechanism {
 	case saslPlain:
@@ -82,7 +81,7 @@ func (o Options) mechanism() sasl.Mechanism {
 	return nil
 }
 
-// dial makes one connection, within DialTimeout.
+// dial opens one connection, within DialTimeout.
 func (o Options) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: o.DialTimeout}
 	if !o.TLS {
@@ -93,7 +92,7 @@ func (o Options) dial(ctx context.Context, network, address string) (net.Conn, e
 		return nil, err
 	}
 	config, err := o.files().Config(host)
-	if err != nil { // they may be about to be replaced: for the client it is a broker that cannot be reached now
+	if err != nil { // they may be about to be replaced: to the client it is a broker that it cannot reach
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	secure := tls.Dialer{NetDialer: dialer, Config: config}

@@ -22,10 +22,10 @@ import (
 	"kudos/integration/stack"
 )
 
-// The passwords of these tests, which nothing may print.
+// Passwords of these tests, which must never be printed.
 const password, wrongPassword = "s3cr=t, really", "hunter2"
 
-// serverTLS is a broker's, which wants clients to have a certificate of the same authority.
+// serverTLS returns a broker's TLS configuration, which requires client certificates of the same authority.
 func serverTLS(t *testing.T, a *stack.Authority) *tls.Config {
 	t.Helper()
 	own := a.IssueForTest(t, "broker")
@@ -39,7 +39,7 @@ func serverTLS(t *testing.T, a *stack.Authority) *tls.Config {
 		ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
-// ask is one request by a new client, which tells what went wrong.
+// ask sends one request with a new client and returns its error.
 func (o Options) ask(t *testing.T, log *slog.Logger) error {
 	t.Helper()
 	cl, err := o.NewClient(log)
@@ -49,8 +49,8 @@ func (o Options) ask(t *testing.T, log *slog.Logger) error {
 	return err
 }
 
-// TestClientsComeInByTLSAndSASL: by each mechanism, with certificates on both sides; and a wrong password is a matter
-// of permission, and is not printed.
+// Clients connect with each mechanism, with certificates on both sides. A wrong password is a permission error and is
+// not printed.
 func TestClientsComeInByTLSAndSASL(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
@@ -80,13 +80,13 @@ func TestClientsComeInByTLSAndSASL(t *testing.T) {
 	}
 }
 
-// TestACertificateIsReplacedWhileClientsLive: a client that lives connects with what the files hold by then.
+// A running client connects with the current content of the files.
 func TestACertificateIsReplacedWhileClientsLive(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
 	c := newCluster(t, kfake.TLS(serverTLS(t, a)), kfake.SeedTopics(1, input))
 	o, dir := c.kafka, t.TempDir()
-	o.RequestTimeout = time.Second // of tries with the wrong one
+	o.RequestTimeout = time.Second // of attempts with the wrong certificate
 	o.TLS, o.TLSCA, o.TLSCert, o.TLSKey = true, a.CA(), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	install := func(a *stack.Authority) {
 		own := a.IssueForTest(t, "client")
@@ -96,7 +96,7 @@ func TestACertificateIsReplacedWhileClientsLive(t *testing.T) {
 			require.NoError(t, os.WriteFile(to, text, 0o600))
 		}
 	}
-	install(stack.NewAuthority(t)) // of which the broker has never heard
+	install(stack.NewAuthority(t)) // which the broker does not trust
 	cl, err := o.NewClient(testkit.Log())
 	require.NoError(t, err)
 	defer cl.Close()
@@ -106,7 +106,7 @@ func TestACertificateIsReplacedWhileClientsLive(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// tries tells of each connection that is tried.
+// tries receives the result of each connection attempt.
 type tries chan error
 
 func (t tries) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
@@ -116,7 +116,7 @@ func (t tries) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn
 	}
 }
 
-// TestFilesThatAreBeingReplaced: while certificate and key do not fit, records wait as for a broker that is away.
+// While certificate and key do not match, records wait as for an unavailable broker.
 func TestFilesThatAreBeingReplaced(t *testing.T) {
 	t.Parallel()
 	a := stack.NewAuthority(t)
@@ -136,7 +136,7 @@ func TestFilesThatAreBeingReplaced(t *testing.T) {
 	wrong, err := os.ReadFile(other.Key)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(own.Key, wrong, 0o600))
-	var away *net.OpError // by which clients know that they may try again
+	var away *net.OpError // by which clients know that they may retry
 	_, err = o.dial(ctx, "tcp", o.Brokers[0])
 	require.ErrorAs(t, err, &away)
 	require.Equal(t, "dial", away.Op)
@@ -155,7 +155,7 @@ func TestKafkaSecurityOptions(t *testing.T) {
 	one, other := a.IssueForTest(t, "one"), a.IssueForTest(t, "other")
 	for name, c := range map[string]struct {
 		set  func(*Options)
-		want []string // nothing: it is right
+		want []string // none: the options are valid
 	}{
 		"none":                       {func(*Options) {}, nil},
 		"TLS by what the system has": {func(o *Options) { o.TLS = true }, nil},

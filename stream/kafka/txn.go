@@ -14,43 +14,42 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Member is the membership under which a partition was assigned. It is captured at assignment: a member id and
-// generation read later would pass for a partition that is no longer owned.
+// Member is the group membership under which a partition was assigned. It is captured at assignment: a member id and
+// generation read later would be accepted for a partition that is no longer owned.
 type Member struct {
 	Group      string
 	ID         string
 	Generation int32
 }
 
-// NoMember commits for a group without being in it.
+// NoMember is for commits to a group by a client that is not in it.
 func NoMember(group string) Member { return Member{Group: group, Generation: -1} }
 
-// Txn runs the transactions of one partition: records and the consumer offset become visible together or not at all.
-// One transactional id per partition, so that initialising it fences whoever owned the partition before and closes what
-// it left open.
+// Txn runs the transactions of one partition: records and the consumer offset are committed atomically. Each partition
+// has its own transactional id, so that initializing it fences the previous owner and aborts its open transaction.
 //
 //	Fence ──► Commit ──► Commit ──► … ──► Close
 //	  ▲          │ any error
 //	  └──Close───┘
 //
-// After any error of Commit the outcome may be unknown and the Txn is of no more use:
-// Close it, and Fence anew, which settles the outcome on the broker, before position
-// and state are read again. (Aborting instead would initialise behind our back.)
+// After any error of Commit the outcome may be unknown and the Txn is unusable. Close it and Fence again, which settles
+// the outcome on the broker, before position and state are read again. (Aborting instead would initialize the id behind
+// our back.)
 type Txn struct {
 	opts TxnOptions
 	log  *slog.Logger
 	cl   TxnClient // nil when closed
 }
 
-// TxnOptions describe the transactions of one partition.
+// TxnOptions configures the transactions of one partition.
 type TxnOptions struct {
 	// ID is the transactional id.
 	ID string
-	// Member commits offsets of the partition Source. Fence looks up its topic's id.
+	// Member commits the offsets of the partition Source, whose topic id Fence looks up.
 	Member Member
 	Source LogPartition
-	// Timeout is the transaction timeout: for that long a dead owner's open
-	// transaction holds readers of committed data back if nobody fences it.
+	// Timeout is the transaction timeout: so long a dead owner's open transaction blocks read_committed consumers,
+	// unless somebody fences it.
 	Timeout time.Duration
 	// BatchMaxBytes is the largest record batch of a topic, where it is smaller than
 	// Kafka's default; nil or 0: the default.
@@ -65,11 +64,11 @@ type LogPartition struct {
 	Partition int32
 }
 
-// NewTxn makes the runner; nothing is sent yet.
+// NewTxn returns a Txn, which sends nothing yet.
 func NewTxn(opts TxnOptions, log *slog.Logger) *Txn { return &Txn{opts: opts, log: log} }
 
-// Fence initializes the transactional id. It refuses with ErrFenced when the member has lost its membership since: a
-// process that was away must not take the partition from its new owner.
+// Fence initializes the transactional id. It returns ErrFenced if the member has lost its membership: a process that
+// was unavailable must not take the partition from its new owner.
 func (t *Txn) Fence(ctx context.Context) error {
 	t.Close()
 	cl, err := t.opts.Kafka.ConnectTxn(t.log, &t.opts)
@@ -93,8 +92,8 @@ func (t *Txn) Fence(ctx context.Context) error {
 	return nil
 }
 
-// CheckMember asks the group by a heartbeat whether the membership still holds: ErrFenced
-// if not. A rebalance under way is no objection: until it ends, the partition is still ours.
+// CheckMember checks the membership with a heartbeat and returns ErrFenced if it has ended. A rebalance in progress is
+// no error: until it ends, the partition is still ours.
 func (t *Txn) CheckMember(ctx context.Context) error {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.Generation = t.opts.Member.Group, t.opts.Member.ID, t.opts.Member.Generation
@@ -108,12 +107,12 @@ func (t *Txn) CheckMember(ctx context.Context) error {
 	return nil
 }
 
-// Client is the partition's own client, for reading what Fence has settled.
+// Client returns the partition's own client, for reading what Fence has settled.
 func (t *Txn) Client() Client { return t.cl }
 
-// Commit publishes the records, which must name their partition, and commits next as
-// the group's position in the source, in one transaction. On success each record has its
-// offset. After the transaction timeout Commit gives up, as the broker does.
+// Commit publishes the records, which must name their partition, and commits next as the group's position in the
+// source, in one transaction. On success each record has its offset. Commit gives up after the transaction timeout, as
+// the broker does.
 func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) error {
 	x, err := t.Begin(ctx)
 	if err != nil {
@@ -123,8 +122,8 @@ func (t *Txn) Commit(ctx context.Context, records []*kgo.Record, next Position) 
 	return x.Commit(next)
 }
 
-// Begin opens a transaction, for one goroutine; Commit ends it, or Drop. After the
-// transaction timeout it is given up, as the broker does.
+// Begin opens a transaction, for one goroutine. Commit or Drop ends it. It fails after the transaction timeout, when
+// the broker aborts it.
 func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 	if t.cl == nil {
 		return nil, fmt.Errorf("transactional id %s is closed; it has to be fenced anew", t.opts.ID)
@@ -138,14 +137,14 @@ func (t *Txn) Begin(ctx context.Context) (*Transaction, error) {
 	return x, nil
 }
 
-// Transaction is one that is open.
+// Transaction is an open transaction.
 type Transaction struct {
 	t      *Txn
 	ctx    context.Context
 	cancel context.CancelFunc
-	any    *kgo.Record // one that was sent
+	any    *kgo.Record // any that was sent
 
-	left  atomic.Int64  // records that are not acknowledged yet, and 1 while more may come
+	left  atomic.Int64  // records that are not acknowledged yet, plus 1 while more may be sent
 	sent  chan struct{} // closed when left is 0
 	first struct {
 		sync.Once
@@ -153,15 +152,15 @@ type Transaction struct {
 	}
 }
 
-// Send hands records to the client, which sends them while the caller goes on. They are
-// the client's until Commit returns, or for good if it fails.
+// Send passes records to the client, which sends them concurrently. The client owns them until Commit returns, or
+// forever if Commit fails.
 func (x *Transaction) Send(records []*kgo.Record) {
 	x.left.Add(int64(len(records)))
-	now, acknowledged := time.Now(), x.acknowledged // made once: there is one for each record otherwise
+	now, acknowledged := time.Now(), x.acknowledged // bound once, not for each record
 	for _, rec := range records {
 		x.any = rec
 		if rec.Timestamp.IsZero() {
-			rec.Timestamp = now // the client would ask the clock for each
+			rec.Timestamp = now // the client would read the clock for each
 		}
 		x.t.cl.Produce(x.ctx, rec, acknowledged)
 	}
@@ -196,14 +195,14 @@ func (x *Transaction) Commit(next Position) error {
 	return nil
 }
 
-// Drop gives the transaction up, and with it the Txn, as an error of Commit does.
+// Drop abandons the transaction. The Txn is unusable then, as after an error of Commit.
 func (x *Transaction) Drop() {
 	x.cancel()
-	_ = x.wait() // closes the client, and returns when it has let go of all records
+	_ = x.wait() // returns when the client has released all records
 }
 
-// wait waits for all records. Of a record in flight the client waits for the outcome whatever ctx says (its sequence
-// number is used up), so that giving up is to close the client, which fails the rest.
+// wait waits until all records are acknowledged or failed. For a record in flight the client waits even if ctx ends
+// (its sequence number is used), so that giving up means closing the client, which fails the rest.
 func (x *Transaction) wait() error {
 	x.acknowledged(nil, nil) // nothing more is sent
 	select {
@@ -215,14 +214,14 @@ func (x *Transaction) wait() error {
 	if err := x.ctx.Err(); err != nil && !errors.Is(asFenced(x.first.err), ErrFenced) {
 		return err
 	}
-	return x.first.err // a refusal counts, however late it came
+	return x.first.err // fencing takes precedence, however late it was reported
 }
 
-// CommitTransaction commits a transaction in which something was produced to a partition.
+// CommitTransaction commits a transaction in which a record was produced to a partition.
 //
-// A client that has only just learned of a topic sends the records that waited for that, and notes the topic's
-// partitions after it (kgo 1.22.2, storePartitionsUpdate). If they are acknowledged before it has, EndTransaction finds
-// none that was written to, aborts, and says that all is well. So it is asked only once the client knows the partition.
+// A client that has just learned of a topic sends the records that waited for it, and only then registers the topic's
+// partitions (kgo 1.22.2, storePartitionsUpdate). If the records are acknowledged before that, EndTransaction finds no
+// partition that was written to, aborts, and reports success. So it is called only once the client knows the partition.
 func CommitTransaction(ctx context.Context, cl TxnClient, topic string, partition int32) error {
 	for {
 		if leader, _, err := cl.PartitionLeader(topic, partition); leader >= 0 || err != nil {
@@ -240,9 +239,9 @@ func (t *Txn) commitOffset(ctx context.Context, next Position) error {
 	return AddOffset(ctx, t.cl, t.opts.ID, t.opts.Member, t.opts.Source, next)
 }
 
-// AddOffset adds the group's position to the transaction that is open under id. A raw request, since the client only
-// commits for a group it is itself a member of. Under transaction.version 2 this adds the group to the transaction too.
-// Nobody's member (NoMember) may do so, too.
+// AddOffset adds the group's position to the open transaction of id. It is a raw request, since the client only commits
+// for a group that it is a member of. Under transaction.version 2 this adds the group to the transaction too. member
+// may be NoMember.
 func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, source LogPartition, next Position) error {
 	producerID, epoch, err := cl.ProducerID(ctx)
 	if err != nil {
@@ -263,8 +262,8 @@ func AddOffset(ctx context.Context, cl TxnClient, id string, member Member, sour
 
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
 		err := txnOffsetAnswer(req.RequestWith(ctx, cl))
-		// The transaction before may still be completing (which kerr does not call
-		// retriable), or the coordinator moving.
+		// The previous transaction may still be completing (which kerr does not call retriable), or the coordinator
+		// moving.
 		if err == nil || !kerr.IsRetriable(err) && !errors.Is(err, kerr.ConcurrentTransactions) {
 			return err
 		}

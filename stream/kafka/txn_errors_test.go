@@ -15,14 +15,14 @@ import (
 	"kudos/dev/testkit"
 )
 
-// refusal has the broker answer the next request of a kind with an error.
+// refusal makes the broker answer the next request of a kind with an error.
 func refusal(key kmsg.Key, err *kerr.Error) kfake.Fault {
 	topLevel := key == kmsg.EndTxn || key == kmsg.InitProducerID
 	return kfake.Fault{Keys: []kmsg.Key{key}, Err: err, TopLevel: topLevel}
 }
 
-// TestFailedCommitLeavesNothingHalf: whatever step fails, and whether its request or its answer is lost: after Fence,
-// the transaction is visible whole or not at all, and the next one works.
+// Whichever step fails, and whether its request or its response is lost: after Fence, the transaction is visible as a
+// whole or not at all, and the next one works.
 func TestFailedCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
 	lost := func(key kmsg.Key, answer bool) func(*cluster, *testkit.Wire) {
@@ -136,7 +136,7 @@ func TestFenceIsRetried(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetriedForEver: after the transaction timeout the broker gives a transaction up, and so do we.
+// After the transaction timeout the broker aborts a transaction, and we give up.
 func TestNothingIsRetriedForEver(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]kfake.Fault{
@@ -162,8 +162,8 @@ func TestNothingIsRetriedForEver(t *testing.T) {
 	}
 }
 
-// TestCommitEndsWithItsContext: also while the broker does not answer at all, when the
-// client by itself would wait for what is in flight for ever.
+// Commit ends with its context even if the broker does not answer at all, when the client alone would wait forever for
+// records in flight.
 func TestCommitEndsWithItsContext(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn} {
 		t.Run(key.Name(), func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
-// slowClient answers when the transaction's time is over.
+// slowClient answers after the transaction timeout.
 type slowClient struct {
 	TxnClient
 	answer error
@@ -219,9 +219,8 @@ func (c slowClient) Produce(ctx context.Context, rec *kgo.Record, promise func(*
 	promise(rec, c.answer)
 }
 
-// TestARefusalCountsHoweverLateItCame: a worker that was fenced must not take the end of
-// its time for an unclear outcome, after which it would initialise again. (Both at once is
-// decided by chance in a select, so that this is tried some times.)
+// A fenced worker must not take the timeout for an unknown outcome, after which it would initialize the id again. (If
+// both happen at once, a select decides by chance, so the test repeats this.)
 func TestARefusalCountsHoweverLateItCame(t *testing.T) {
 	for range 20 {
 		commit := func(answer error) error {

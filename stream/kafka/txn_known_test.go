@@ -13,9 +13,9 @@ import (
 	"kudos/dev/testkit"
 )
 
-// slowNotes is a client that is held, when it learns of a topic, between sending what
-// waited for that and noting the topic's partitions; until it is asked about them. Its
-// partitioner holds it, so both records have to wait for the topic.
+// slowNotes is a client that blocks, when it learns of a topic, between sending the records that waited for the topic
+// and registering the topic's partitions, until it is asked about those. Its partitioner blocks it, so both records
+// have to wait for the topic.
 type slowNotes struct {
 	*kgo.Client
 	once  sync.Once
@@ -29,8 +29,8 @@ func (c *slowNotes) PartitionLeader(topic string, partition int32) (leader, epoc
 	return c.Client.PartitionLeader(topic, partition)
 }
 
-// TestCommitOfATopicThatWasNotKnown: a client that learns of its topic by the first
-// transaction must not take that for an empty one, which it would abort and call committed.
+// A client that learns of its topic in the first transaction must not take that transaction for an empty one, which it
+// would abort and report as committed.
 func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
 	c := txnCluster(t)
 	ctx := testkit.Context(t)
@@ -47,7 +47,7 @@ func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
 				case <-cl.asked:
 				case <-ctx.Done():
 				}
-				return n // there is none such: it is not sent
+				return n // there is no such partition: it is not sent
 			}
 		})))
 	require.NoError(t, err)
@@ -72,12 +72,12 @@ func TestCommitOfATopicThatWasNotKnown(t *testing.T) {
 	require.Equal(t, []string{"1"}, c.values(output, 0))
 }
 
-// neverKnows is a client that never comes to know of a partition.
+// neverKnows is a client that never learns of a partition.
 type neverKnows struct{ TxnClient }
 
 func (neverKnows) PartitionLeader(string, int32) (leader, epoch int32, err error) { return -1, -1, nil }
 
-// TestCommitGivesUp: what the client does not come to know in time is not committed.
+// If the client does not learn of the partition in time, nothing is committed.
 func TestCommitGivesUp(t *testing.T) {
 	_, _, tx := fencedCluster(t)
 	late := errors.New("too late")

@@ -30,13 +30,13 @@ func txnCluster(t testing.TB, opts ...kfake.Opt) *cluster {
 	return c
 }
 
-// join makes a real member of the group, which stays until leave.
+// join adds a real member to the group, which stays until leave.
 func (c *cluster) join() (m Member, leave func()) {
 	id, generation, leave := c.Join(testGroup, input)
 	return Member{Group: testGroup, ID: id, Generation: generation}, leave
 }
 
-// txn makes the transactions of a member; they are closed with the test.
+// txn returns a Txn of a member; it is closed with the test.
 func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
 	o := TxnOptions{
 		ID: txnID, Member: m,
@@ -52,21 +52,21 @@ func (c *cluster) txn(m Member, change func(*TxnOptions)) *Txn {
 	return tx
 }
 
-// fenced is a transaction runner that is ready to commit.
+// fenced returns a Txn that is ready to commit.
 func (c *cluster) fenced(m Member) *Txn {
 	tx := c.txn(m, nil)
 	require.NoError(c.t, tx.Fence(testkit.Context(c.t)))
 	return tx
 }
 
-// fencedCluster is a txnCluster with a member of the group, and its fenced transactions.
+// fencedCluster returns a txnCluster with a member of the group and its fenced Txn.
 func fencedCluster(t testing.TB, opts ...kfake.Opt) (c *cluster, m Member, tx *Txn) {
 	c = txnCluster(t, opts...)
 	m, _ = c.join()
 	return c, m, c.fenced(m)
 }
 
-// visible tells what readers of committed data see: the output, and the group's offset (-1: none).
+// visible returns what read_committed consumers see: the output, and the group's offset (-1: none).
 func (c *cluster) visible() (values []string, offset int64) {
 	cl := c.Client()
 	defer cl.Close()
@@ -113,7 +113,7 @@ func TestTransactionNeedsARecord(t *testing.T) {
 	require.ErrorContains(t, tx.Commit(testkit.Context(t), pair("a"), Position{Offset: 5}), "has to be fenced anew")
 }
 
-// TestZombieIsFenced: a takeover closes what the earlier owner left open, and refuses what it tries later.
+// A takeover aborts what the previous owner left open, and its later attempts fail.
 func TestZombieIsFenced(t *testing.T) {
 	c, m, zombie := fencedCluster(t)
 	require.NoError(t, zombie.Commit(testkit.Context(t), pair("before"), Position{Offset: 1}))
@@ -138,7 +138,7 @@ func TestZombieIsFenced(t *testing.T) {
 	c.requireVisible(2, "before", "after", "before", "after")
 }
 
-// TestPastMembershipCannotCommit: member and generation are those of the assignment.
+// A commit needs the member id and the generation of the current assignment.
 func TestPastMembershipCannotCommit(t *testing.T) {
 	c := txnCluster(t)
 	m, leave := c.join()
@@ -171,7 +171,7 @@ func TestPastMembershipCannotCommit(t *testing.T) {
 	c.requireVisible(1, "a", "a")
 }
 
-// TestRefusedFenceTakesNothing: a member that was away does not fence the new owner.
+// A member that was unavailable does not fence the new owner.
 func TestRefusedFenceTakesNothing(t *testing.T) {
 	c := txnCluster(t)
 	m, leave := c.join()
@@ -182,7 +182,7 @@ func TestRefusedFenceTakesNothing(t *testing.T) {
 	require.NoError(t, owner.Commit(testkit.Context(t), pair("a"), Position{Offset: 1}))
 }
 
-// TestFenceDuringARebalance: until it ends, the partition is still ours.
+// Until a rebalance ends, the partition is still ours.
 func TestFenceDuringARebalance(t *testing.T) {
 	c := txnCluster(t)
 	m, _ := c.join()
@@ -228,8 +228,7 @@ func TestBatchMaxBytesByTopic(t *testing.T) {
 	require.Contains(t, asked, "small")
 }
 
-// TestTransactionTimeoutIsTheOneGiven: the broker gives an abandoned transaction up after
-// that time, and not after the client's default.
+// The broker aborts an abandoned transaction after the given timeout, not after the client's default.
 func TestTransactionTimeoutIsTheOneGiven(t *testing.T) {
 	c := txnCluster(t)
 	m, _ := c.join()

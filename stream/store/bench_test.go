@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkFold does what the fold does with a store, batch by batch: it looks up the pairs and the counts of all
-// events, and writes them. It tells what the buffer earns over plain Pebble with as much memory, in time and in CPU
-// time of the whole process (spills and compactions run concurrently), an event. At -benchtime=80x it is of 2,000,000
-// events.
+// BenchmarkFold does with a store what the fold does, batch by batch: it looks up the pairs and the counts of all
+// events, and writes them. It measures what the buffer gains over plain Pebble with as much memory, in time per event
+// and in CPU time of the whole process (spills and compactions run concurrently). With -benchtime=80x there are
+// 2,000,000 events.
 func BenchmarkFold(b *testing.B) {
 	const events = 25_000
 	for _, shape := range []struct {
@@ -27,7 +27,7 @@ func BenchmarkFold(b *testing.B) {
 			buffer uint64
 		}{{"plain", 0}, {"buffered", 128 << 20}} {
 			b.Run(shape.name+"/"+kind.name, func(b *testing.B) {
-				stores := NewSet(b.TempDir(), 384<<20, testkit.Log()) // Pebble takes memtables out of it
+				stores := NewSet(b.TempDir(), 384<<20, testkit.Log()) // Pebble takes the memory of memtables from it
 				defer stores.Close()
 				stores.MemtableBytes = 32 << 20
 				stores.BufferBytes = kind.buffer
@@ -47,7 +47,7 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
-// foldBatch looks up and writes what a batch of events needs, in the order of keys.
+// foldBatch looks up and writes what a batch of events needs, in key order.
 func foldBatch(b *testing.B, s *Store, r *rand.Rand, posts, events int, offset int64) {
 	keys := make([]string, 0, 2*events)
 	for range events {
@@ -73,7 +73,7 @@ func foldBatch(b *testing.B, s *Store, r *rand.Rand, posts, events int, offset i
 	require.NoError(b, w.Commit(offset))
 }
 
-// cpuTime is what the process has used.
+// cpuTime returns the CPU time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))

@@ -15,14 +15,14 @@ import (
 	"kudos/integration/crashdisk"
 )
 
-// bufferedStore makes a store whose buffer goes to Pebble after about 30 keys, and holds some three times as many.
+// bufferedStore opens a store whose buffer is spilled after about 30 keys and holds some three times as many.
 func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
 	stores := NewSetOn(fs, dir, 1<<20, testkit.Log())
 	stores.BufferBytes = 4 << 10
 	t.Cleanup(stores.Close)
 	s := stores.New("table", 0)
 	require.NoError(t, s.Open())
-	for at := s.dir; at != "." && at != "/"; { // a folder that is not in its own folder is gone after a crash
+	for at := s.dir; at != "." && at != "/"; { // a directory that its parent has not synced is lost in a crash
 		at = fs.PathDir(at)
 		dir, err := fs.OpenDir(at)
 		require.NoError(t, err)
@@ -32,8 +32,8 @@ func bufferedStore(t testing.TB, fs vfs.FS, dir string) *Store {
 	return s
 }
 
-// TestBufferedStoreIsATable writes, reads, walks, closes and crashes at random, and holds every answer against a map;
-// after a crash, against what the map was at the offset that is left.
+// Random writes, reads, scans, restarts and crashes: every result is compared with a map; after a crash, with the map
+// as of the offset that is left.
 func TestBufferedStoreIsATable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(5) {
@@ -54,7 +54,7 @@ func TestBufferedStoreIsATable(t *testing.T) {
 					require.True(t, !ok || offset == int64(len(history)-2), "closing loses nothing")
 				case 1:
 					crashed := fs.CrashClone(vfs.CrashCloneCfg{})
-					require.NoError(t, s.Close()) // of the one that is no more
+					require.NoError(t, s.Close()) // of the store that has crashed
 					fs, s = crashed, bufferedStore(t, crashed, "state")
 					offset, ok := s.Offset()
 					if !ok {
@@ -97,7 +97,7 @@ func write(t *testing.T, s *Store, r *rand.Rand, table map[string]string, offset
 	require.NoError(t, w.Commit(offset))
 }
 
-// checkLookup looks keys up in an order of no kind.
+// checkLookup looks keys up in random order.
 func checkLookup(t *testing.T, s *Store, r *rand.Rand, table map[string]string) {
 	var keys []string
 	want := map[string]string{}
@@ -123,7 +123,7 @@ func walkMap(t *testing.T, s *Store) map[string]string {
 	return have
 }
 
-// TestBufferedStoreAfterAStart: what was there before is found while the filter is being built, and after.
+// Keys from before a restart are found while the filter is being built, and after.
 func TestBufferedStoreAfterAStart(t *testing.T) {
 	dir := t.TempDir()
 	s := bufferedStore(t, vfs.Default, dir)
@@ -133,7 +133,7 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 	s = bufferedStore(t, vfs.Default, dir)
 	defer func() { require.NoError(t, s.Close()) }()
 	put(t, s, 2, "2", "b", "d")
-	require.NoError(t, s.spillAll()) // keys that nobody has read
+	require.NoError(t, s.spillAll()) // keys that the filter has not read
 	<-s.buffer.Read()
 	require.Equal(t, map[string]string{"a": "a", "b": "b2", "d": "d2"}, lookup(t, s, "d", "x", "a", "b"))
 	put(t, s, 3, "3", "e")
@@ -142,7 +142,7 @@ func TestBufferedStoreAfterAStart(t *testing.T) {
 		lookup(t, s, "e", "d", "x", "a", "b"))
 }
 
-// TestStagedIsNotKept: what is not known to be in the log is found, and goes nowhere.
+// Staged entries that may not be in the log are found, but never written to disk.
 func TestStagedIsNotKept(t *testing.T) {
 	dir := t.TempDir()
 	s := bufferedStore(t, vfs.Default, dir)
@@ -185,7 +185,7 @@ func TestStagedIsNotKept(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestSpillLeavesNothing: what was written aside has become one of Pebble's files.
+// The file of a spill becomes one of Pebble's files.
 func TestSpillLeavesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	s := bufferedStore(t, fs, "state")
@@ -197,12 +197,11 @@ func TestSpillLeavesNothing(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestSpillWaitsForCompactions: files that overlap do not pile up without end, and what waits
-// for disk is found meanwhile.
+// Overlapping files do not accumulate without bound, and entries of a waiting spill are found.
 func TestSpillWaitsForCompactions(t *testing.T) {
 	testkit.Label(t)
 	s := bufferedStore(t, vfs.NewMem(), "state")
-	<-s.buffer.Read() // from what is to be closed
+	<-s.buffer.Read() // it reads the db that is about to be closed
 	require.NoError(t, s.db.Close())
 	opts := s.pebbleOptions()
 	opts.DisableAutomaticCompactions = true
@@ -228,7 +227,7 @@ func TestSpillWaitsForCompactions(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestStoreOutlivesItsStores: closing what stores share takes no memory from one that is open.
+// Closing the set takes no memory from a store that is open.
 func TestStoreOutlivesItsStores(t *testing.T) {
 	stores := NewSetOn(vfs.NewMem(), "state", 1<<20, testkit.Log())
 	stores.BufferBytes = 64 << 20

@@ -10,21 +10,22 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Hooks are for a store that others read while CatchUp goes on. Any may be nil.
+// Hooks are for a store that others read during CatchUp. Any may be nil.
 type Hooks struct {
-	// Alone is called before files are closed or emptied: nobody else may be reading from then on.
+	// Alone is called before files are closed or deleted, or the store becomes a copy of another log. Nobody else may
+	// be reading after it.
 	Alone func()
 	// Begin is called before anything is written.
 	Begin func() error
-	// Progress is told the next offset and the end of the log, before a chunk is written.
+	// Progress gets the next offset and the end of the log, before a chunk is written.
 	Progress func(next, end int64)
-	// Apply writes a chunk of the log in its own way.
+	// Apply writes a chunk of the log; nil: Replay does.
 	Apply func(kafka.LogChunk) error
 }
 
-// CatchUp opens the store if it is not open, or cannot be used as it is, brings it to the last stable offset of its log
-// and returns the next offset. A store that is a copy of another log, covers more than its log has, or goes back to
-// before it, starts over.
+// CatchUp brings the store to the last stable offset of its log and returns the next offset. It opens the store if it
+// is not open or cannot be used as it is. A store that is a copy of another log, is ahead of its log, or ends before
+// the log starts, is rebuilt.
 func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, hooks Hooks) (next int64, err error) {
 	if hooks.Alone == nil {
 		hooks.Alone = func() {}
@@ -58,11 +59,11 @@ func (s *Store) CatchUp(ctx context.Context, cl kmsg.Requestor, hooks Hooks) (ne
 	if err != nil || next == begin || s.buffer != nil {
 		return next, err
 	}
-	// Nobody waits for it. What is on disk is quicker to read, and not lost by a crash.
+	// In the background: what is on disk is faster to read and survives a crash.
 	return next, s.flushSoon()
 }
 
-// resume makes the store usable, and returns the offset to read on from.
+// resume makes the store usable and returns the offset to resume from.
 func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (int64, error) {
 	if s.unusableWhy() != nil {
 		alone()
@@ -83,7 +84,7 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (in
 	switch {
 	case !ok:
 		if id != s.id {
-			alone() // who reads may ask what it is a copy of
+			alone() // readers may ask which log it is a copy of
 			s.id = id
 		}
 		return start, nil
@@ -103,7 +104,7 @@ func (s *Store) resume(ctx context.Context, cl kmsg.Requestor, alone func()) (in
 	return start, nil
 }
 
-// Replay writes records of the log, and that the store covers it up to and including offset.
+// Replay writes records of the log. The store covers the log up to and including offset then.
 func (s *Store) Replay(records []*kgo.Record, offset int64) error {
 	s.replayed.Add(int64(len(records)))
 	w := s.NewWrite()

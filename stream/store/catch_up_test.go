@@ -50,7 +50,7 @@ func TestCatchUp(t *testing.T) {
 			}
 			require.NoError(t, s.Close())
 
-			// What comes later is read from there on.
+			// Later records are read from there on.
 			c.Transact("u", testkit.Commit(), testkit.Record(testkit.Table, 0, "later", "1"))
 			s = catchUp(t, c, dir)
 			require.Equal(t, "1", get(t, s, "later"))
@@ -80,8 +80,8 @@ func TestCatchUpReadsALargeTable(t *testing.T) {
 	require.Less(t, counts.Of(kmsg.Fetch), int64(50), "by fetches, not by records")
 }
 
-// TestCatchUpOfAStoreThatIsNoCopy: a store ahead of the log is not believed. (goka
-// takes a local offset at or above the high watermark for "recovered".)
+// A store that is ahead of the log, or behind its start, is rebuilt. (goka takes a local offset at or above the high
+// watermark for "recovered".)
 func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
 	t.Parallel()
 	for name, local := range map[string]int64{"ahead of the log": 100, "behind its start": 1} {
@@ -99,7 +99,7 @@ func TestCatchUpOfAStoreThatIsNoCopy(t *testing.T) {
 	}
 }
 
-// TestCatchUpOfACorruptedStore starts over, in the same session.
+// A corrupted store is rebuilt in the same session.
 func TestCatchUpOfACorruptedStore(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCluster(t)
@@ -148,7 +148,7 @@ func TestReadingIsRetried(t *testing.T) {
 	})
 }
 
-// A topic that is made anew between two requests of a catch-up is another log.
+// A topic that is recreated between two requests of a CatchUp is another log.
 func TestCatchUpOfATopicMadeAnewMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCluster(t)
@@ -169,7 +169,7 @@ func TestCatchUpOfATopicMadeAnewMeanwhile(t *testing.T) {
 	require.ErrorIs(t, err, kafka.ErrRecreated)
 }
 
-// TestCatchUpOfAnotherLog: nothing of it is left.
+// Nothing of another log remains.
 func TestCatchUpOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	for name, another := range map[string]func(c *testkit.Cluster) *testkit.Cluster{

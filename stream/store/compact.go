@@ -12,8 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// CompactStopped compacts the local copy of one partition that no process has open, and returns the bytes of its files
-// then. Each of its keys is handed to each, which must not keep it. For measurements: a store in use compacts itself.
+// CompactStopped compacts the store of one partition that no process has open, and returns the bytes of its files after
+// that. It calls each with every key, which each must not keep. For measurements: a store in use compacts itself.
 func CompactStopped(dir string, log *slog.Logger, each func(key []byte)) (bytes int64, err error) {
 	s := &Store{fs: vfs.Default, dir: dir, cache: pebble.NewCache(8 << 20), log: log, memtableBytes: memtableBytes}
 	defer s.cache.Unref()

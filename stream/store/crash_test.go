@@ -16,8 +16,8 @@ import (
 
 const crashDir = "KUDOS_TEST_CRASH_DIR"
 
-// TestStoreCrashChild is not a test but the process that is killed below: it writes
-// for ever, tells of each flush and goes on while it runs.
+// TestStoreCrashChild is the process that is killed below, not a test: it writes forever, reports the start of each
+// flush and writes on meanwhile.
 func TestStoreCrashChild(t *testing.T) {
 	dir := os.Getenv(crashDir)
 	if dir == "" {
@@ -49,8 +49,7 @@ func TestStoreCrashChild(t *testing.T) {
 	}
 }
 
-// TestStoreAfterACrash: what is left is the state as of exactly the offset that is
-// left, with all before it and nothing behind.
+// After a crash the content is that of exactly the offset that is left, with everything before it and nothing after.
 func TestStoreAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	before := int64(-1)
@@ -73,7 +72,7 @@ func TestStoreAfterACrash(t *testing.T) {
 	}
 }
 
-// runUntilKilled runs the child until it has told of n flushes.
+// runUntilKilled runs the child until it has reported n flushes.
 func runUntilKilled(t *testing.T, dir string, n int) {
 	cmd := exec.CommandContext(testkit.Context(t), os.Args[0], "-test.run=^TestStoreCrashChild$")
 	cmd.Env = append(os.Environ(), crashDir+"="+dir)

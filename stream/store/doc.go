@@ -1,8 +1,8 @@
-// Package store keeps the local copies of table topics' partitions, on Pebble. A copy is a cache: never ahead of the
-// committed log, and read again from it when it is lost.
+// Package store keeps state stores: local copies of the partitions of table topics, on Pebble. A store is a cache: it
+// is never ahead of the committed log, and rebuilt from it when lost.
 //
 //	store.go, read.go, open.go   one partition: data and log position in one atomic write
-//	catch_up.go                  brings one up to the end of its log
-//	set.go                       those below one folder, with what they share
-//	buffer.go, memtable.go …     what was written last, before Pebble has it: for stores of one goroutine
+//	catch_up.go                  replays the log to its end
+//	set.go                       the stores below one directory, with what they share
+//	spill.go, buffer/            the write buffer in front of Pebble, for stores of one goroutine
 package store

@@ -17,30 +17,29 @@ import (
 	"kudos/stream/kafka"
 )
 
-// memtableBytes is what one partition holds in memory before it goes to disk. A write
-// that would fill half of it goes past it, sorted as a file of its own, which costs a
-// fifth of the whole drain rate: the 50,000 pairs of a full batch take 8 MiB.
+// memtableBytes is the size of a partition's memtable. Pebble sorts a write that would fill half of it into a file of
+// its own, which costs a fifth of the whole drain rate; the 50,000 pairs of a full batch take 8 MiB.
 const memtableBytes = 32 << 20
 
-// l0Stop is how many files that overlap may wait for a compaction before nothing more is written.
+// l0Stop is how many overlapping files may wait for a compaction before writes stop.
 const l0Stop = 20
 
-// memtablesStop is how many memtables may wait for the disk before nothing more is written.
+// memtablesStop is how many memtables may wait for the disk before writes stop.
 const memtablesStop = 4
 
 const (
-	// lBaseBytes: up to so much one level holds all of a store, and is written anew by each
-	// compaction; a level more would write everything once more on its way.
+	// lBaseBytes: up to this size one level holds all of a store, and each compaction rewrites it; another level would
+	// write everything once more.
 	lBaseBytes = 512 << 20
-	// l0Compact is how many files may overlap before they are compacted: filters answer for
-	// most of them, and half as many compactions (than with 4) write half as much.
+	// l0Compact is how many files may overlap before they are compacted. Filters skip most of them, and half as many
+	// compactions (than with 4) write half as much.
 	l0Compact = 10
 )
 
-// minMemtable is as small as Pebble's memtable gets.
+// minMemtable is the size with which Pebble's memtable starts.
 const minMemtable = 256 << 10
 
-// lockFile is Pebble's, corruptMark ours: it tells the next Open that files were found corrupted.
+// lockFile is Pebble's. corruptMark is ours: it tells the next Open that files are corrupted.
 const (
 	lockFile    = "LOCK"
 	corruptMark = "CORRUPTED"
@@ -51,7 +50,8 @@ var (
 	errNotOpen   = errors.New("local state is not open")
 )
 
-// Open opens the store, whatever log it is a copy of, and makes it empty if it is not usable: the log has everything.
+// Open opens the store, whatever log it is a copy of. If its files are unusable, it starts empty: the log has
+// everything.
 func (s *Store) Open() error {
 	err := s.lockDir()
 	switch {
@@ -69,8 +69,8 @@ func (s *Store) Open() error {
 	return nil
 }
 
-// unusableWhy tells why a store cannot be used as it is, or nil: it is not open, a file does not read right, or its
-// files cannot be written any more.
+// unusableWhy returns why a store cannot be used as it is, or nil: it is not open, a file is corrupted, or its files
+// can no longer be written.
 func (s *Store) unusableWhy() error {
 	switch {
 	case s.corrupt.Load():
@@ -81,8 +81,8 @@ func (s *Store) unusableWhy() error {
 	return s.background.err()
 }
 
-// refresh opens a store again that cannot be used as it is. What was only in memory is read from
-// the log again. Nobody else may be reading.
+// refresh reopens a store that cannot be used as it is. What was only in memory is read from the log again. Nobody else
+// may be reading.
 func (s *Store) refresh() error {
 	why := s.unusableWhy()
 	if why == nil {
@@ -91,7 +91,7 @@ func (s *Store) refresh() error {
 	if s.db != nil {
 		s.log.Warn("local state is opened again", "dir", s.dir, "error", why)
 		s.closeBuffer()
-		_ = s.closeDB() // of what does not work, nothing that it says matters
+		_ = s.closeDB() // its error does not matter: the store is broken
 	}
 	if s.lock != nil { // its file may be gone
 		_ = s.lock.Close()
@@ -100,7 +100,8 @@ func (s *Store) refresh() error {
 	return s.Open()
 }
 
-// lockDir keeps others out. With the lock in hand, what Pebble cannot open is damaged and not in use.
+// lockDir locks the directory against other processes. With the lock held, files that Pebble cannot open are damaged,
+// not in use.
 func (s *Store) lockDir() (err error) {
 	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -109,9 +110,8 @@ func (s *Store) lockDir() (err error) {
 	return err
 }
 
-// unusable tells damaged files from a system that refuses (permissions, too many open
-// files, a full disk), which deleting them would not mend. Pebble marks only some of
-// the damages as corruption, and not in the way that errors.Is sees.
+// unusable distinguishes damaged files from a system error (permissions, too many open files, a full disk), which
+// deleting them would not fix. Pebble marks only some damage as corruption, and not in the way that errors.Is sees.
 func unusable(err error) bool {
 	var refused syscall.Errno
 	return pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || !errors.As(err, &refused)
@@ -156,25 +156,25 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		LBaseMaxBytes:               lBaseBytes,
 		Logger:                      quietLogger{s.log},
 		EventListener: &pebble.EventListener{
-			DataCorruption:  s.foundCorrupted, // Pebble's own would end the process
+			DataCorruption:  s.foundCorrupted, // Pebble's default would end the process
 			BackgroundError: s.backgroundFailed(s.background),
 		},
 	}
 	if s.memory != nil {
-		opts.MemTableSize = minMemtable // nothing goes there
+		opts.MemTableSize = minMemtable // unused: spills bypass it
 	}
 	for i := range opts.Levels {
-		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most look-ups of new pairs end here
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most lookups of new pairs end here
 	}
 	return opts
 }
 
-// foundCorrupted is called wherever a block does not read right.
+// foundCorrupted is called when a block turns out to be corrupted.
 func (s *Store) foundCorrupted(info pebble.DataCorruptionInfo) {
 	s.Distrust(fmt.Errorf("%s: %w", info.Path, info.Details))
 }
 
-// Distrust stops all writes to the store, and has CatchUp rebuild it: its content is wrong.
+// Distrust marks the content as wrong: it stops all writes to the store, and CatchUp rebuilds it.
 func (s *Store) Distrust(why error) {
 	if s.corrupt.Swap(true) {
 		return
@@ -185,7 +185,7 @@ func (s *Store) Distrust(why error) {
 	}
 }
 
-// mark makes an empty file.
+// mark creates an empty file.
 func (s *Store) mark(name string) error {
 	f, err := s.fs.Create(s.fs.PathJoin(s.dir, name), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Store) mark(name string) error {
 	return f.Close()
 }
 
-// background is the work that Pebble does beside, for as long as it is open. It is done at the first failure.
+// background is the context of Pebble's background work on one open db. The first failure cancels it.
 type background struct {
 	context.Context
 	fail context.CancelCauseFunc
@@ -205,15 +205,15 @@ func newBackground() background {
 	return background{ctx, fail}
 }
 
-// err is the first failure, or nil.
+// err returns the first failure, or nil.
 func (b background) err() error { return context.Cause(b) }
 
-// backgroundPause is the time between two tries of background work that fails.
+// backgroundPause is the time between two attempts of failing background work.
 const backgroundPause = 100 * time.Millisecond
 
-// backgroundFailed is called at each failed flush or compaction. Pebble tries again and again without a pause, for ever
-// if the disk is full or the files are gone, and whoever writes or closes would wait for that. So the first failure
-// ends the use of the store (see refresh), and until somebody notices, each one costs time.
+// backgroundFailed returns the handler of failed flushes and compactions. Pebble retries them without a pause, forever
+// if the disk is full or the files are gone, and writes and Close would wait for that. So the first failure ends the
+// use of the store (see refresh), and until somebody notices, each failure sleeps.
 func (s *Store) backgroundFailed(b background) func(error) {
 	return func(err error) {
 		s.giveUp(b, err)
@@ -221,7 +221,7 @@ func (s *Store) backgroundFailed(b background) func(error) {
 	}
 }
 
-// giveUp notes the first failure.
+// giveUp records the first failure.
 func (s *Store) giveUp(b background, err error) {
 	if b.err() == nil && !s.corrupt.Load() {
 		s.log.Error("local state: background work failed", "dir", s.dir, "error", err)
@@ -229,12 +229,12 @@ func (s *Store) giveUp(b background, err error) {
 	b.fail(err)
 }
 
-// rebuild replaces the files by an empty store (deleting all keys would leave a
-// tombstone, which every look-up pays for). Nobody else may be reading.
+// rebuild replaces the files with an empty store (deleting all keys would leave a tombstone, which every lookup pays
+// for). Nobody else may be reading.
 func (s *Store) rebuild() error {
 	if s.db != nil {
 		s.closeBuffer()
-		_ = s.closeDB() // of damaged files, nothing that it says matters
+		_ = s.closeDB() // its error does not matter: the files are damaged
 	}
 	names, err := s.fs.List(s.dir)
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *Store) loadLocal() error {
 
 var errUnknownLog = errors.New("it does not say which log it is a copy of")
 
-// checkEmpty refuses data without a record of what it is.
+// checkEmpty rejects data without the store's own record.
 func (s *Store) checkEmpty() error {
 	iter, err := s.db.NewIter(nil)
 	if err != nil {
@@ -290,7 +290,7 @@ func (s *Store) checkEmpty() error {
 	return nil
 }
 
-// Close flushes and closes; without the flush all that is in memory would have to be read again.
+// Close flushes and closes. Without the flush, everything in memory would have to be read again.
 func (s *Store) Close() error {
 	var err error
 	if s.db != nil {
@@ -298,7 +298,7 @@ func (s *Store) Close() error {
 		s.closeBuffer()
 		err = errors.Join(err, s.closeDB())
 		if s.corrupt.Load() {
-			err = nil // the files are marked: they are built again, whatever this says
+			err = nil // the files are marked, and rebuilt in any case
 		}
 	}
 	if s.lock != nil {
@@ -311,7 +311,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Leave closes a store at the end of its owner's session. Where that fails, only time is lost.
+// Leave closes a store at the end of its owner's session. A failure only costs time.
 func Leave(s *Store) {
 	if err := s.Close(); err != nil {
 		s.log.Warn("a local copy was not closed in order: what was only in memory is read again",
@@ -319,7 +319,7 @@ func Leave(s *Store) {
 	}
 }
 
-// flush writes to disk what is in memory. It does not wait for what fails.
+// flush writes everything in memory to disk. It does not wait for background work that fails.
 func (s *Store) flush() error {
 	if err := s.background.err(); err != nil {
 		return err
@@ -343,7 +343,7 @@ func (s *Store) flushPebble() error {
 	}
 }
 
-// flushSoon begins to write to disk what is in memory, and does not wait for it.
+// flushSoon starts to write everything in memory to disk, and does not wait for it.
 func (s *Store) flushSoon() error {
 	if _, err := s.db.AsyncFlush(); err != nil {
 		return fmt.Errorf("flushing local state in %s: %w", s.dir, err)
@@ -351,7 +351,7 @@ func (s *Store) flushSoon() error {
 	return nil
 }
 
-// quietLogger keeps Pebble's talk about compactions out of the log.
+// quietLogger drops Pebble's messages about compactions.
 type quietLogger struct{ log *slog.Logger }
 
 func (l quietLogger) Infof(format string, args ...any) {}
@@ -360,5 +360,5 @@ func (l quietLogger) Errorf(format string, args ...any) {
 }
 func (l quietLogger) Fatalf(format string, args ...any) {
 	l.log.Error("local state: " + fmt.Sprintf(format, args...))
-	os.Exit(1) // Pebble calls this when going on would lose data
+	os.Exit(1) // Pebble calls this when continuing would lose data
 }

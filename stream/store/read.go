@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Find reads one key: found is called with its value, if it is there. The value is valid during the call only.
+// Find calls found with the value of key, if there is one. The value is valid during the call only.
 func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err error) {
 	if s.buffer != nil {
 		switch value, known := s.buffer.Find(key); {
@@ -28,7 +28,7 @@ func (s *Store) Find(key []byte, found func(value []byte) error) (ok bool, err e
 	return true, errors.Join(err, closer.Close())
 }
 
-// Lookup reads many keys as Reader.Lookup does; with a buffer they may be in any order, and so is what is found.
+// Lookup reads many keys like Reader.Lookup; with a buffer, keys may be in any order, and found is called in any order.
 func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
 	if s.buffer != nil {
 		missing, err := s.buffer.Lookup(n, key, found)
@@ -42,7 +42,7 @@ func (s *Store) Lookup(n int, key func(i int) []byte, found func(i int, value []
 	return s.lookup(n, key, found)
 }
 
-// lookup asks Pebble.
+// lookup reads from Pebble only.
 func (s *Store) lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
 	r, err := s.pebbleReader()
 	if err != nil {
@@ -56,13 +56,13 @@ func (s *Store) readError(err error) error {
 	return fmt.Errorf("reading local state in %s: %w", s.dir, err)
 }
 
-// Reader reads a Store as it was when the reader was made. Close it.
+// Reader reads a Store as of NewReader. Close it.
 type Reader struct {
 	s    *Store
 	iter *pebble.Iterator
 }
 
-// NewReader makes a reader, for one goroutine.
+// NewReader returns a reader for one goroutine. It spills the buffer first.
 func (s *Store) NewReader() (*Reader, error) {
 	if err := s.spillAll(); err != nil {
 		return nil, err
@@ -78,12 +78,12 @@ func (s *Store) pebbleReader() (*Reader, error) {
 	return &Reader{s: s, iter: iter}, nil
 }
 
-// Close gives the reader up.
-func (r *Reader) Close() { _ = r.iter.Close() } // its error is one that a read returned
+// Close releases the reader.
+func (r *Reader) Close() { _ = r.iter.Close() } // a read has returned its error
 
-// Lookup reads many keys, which must be sorted and distinct: found is called with the index and the value of each key
-// that is there, in order. The value is valid during the call only. One iterator in key order is several times as fast
-// as single look-ups.
+// Lookup reads many keys, which must be sorted and distinct. It calls found with the index and the value of each key
+// that exists, in order. The value is valid during the call only. One iterator in key order is several times as fast as
+// single lookups.
 func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value []byte) error) error {
 	for i := range n {
 		// The whole key is its prefix, so this asks the Bloom filters first.
@@ -104,8 +104,8 @@ func (r *Reader) Lookup(n int, key func(i int) []byte, found func(i int, value [
 	return nil
 }
 
-// Scan reads the keys from one on, up to another (excluded; nil: to the end), in order, until each returns false or
-// fails. Key and value are valid during the call only.
+// Scan reads the keys from one on, up to another (excluded; nil: to the end), in order, until each returns false or an
+// error. Key and value are valid during the call only.
 func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, err error)) error {
 	r.iter.SetBounds(from, to)
 	for ok := r.iter.First(); ok; ok = r.iter.Next() {
@@ -126,7 +126,7 @@ func (r *Reader) Scan(from, to []byte, each func(key, value []byte) (more bool, 
 	return nil
 }
 
-// Scan is Reader.Scan of a store as it is now.
+// Scan is Reader.Scan of the store's current content.
 func Scan(s *Store, from, to []byte, each func(key, value []byte) (more bool, err error)) error {
 	r, err := s.NewReader()
 	if err != nil {
@@ -136,7 +136,7 @@ func Scan(s *Store, from, to []byte, each func(key, value []byte) (more bool, er
 	return r.Scan(from, to, each)
 }
 
-// PrefixEnd returns the first key behind all that begin with prefix; nil: there is none.
+// PrefixEnd returns the first key after all that start with prefix; nil: there is none.
 func PrefixEnd(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] != 0xff {

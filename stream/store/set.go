@@ -14,15 +14,15 @@ import (
 	"kudos/stream/store/buffer"
 )
 
-// Set opens the local copies of table topics below one folder, which share a
-// cache, and hands those that are open to whoever works on them.
+// Set creates the stores of table topics' partitions below one directory, which share a cache, and finds them by
+// partition.
 type Set struct {
-	// MemtableBytes is what each partition may hold in memory before it goes to disk. To
-	// be changed before the first store is made, if at all.
+	// MemtableBytes is the size of each partition's memtable. To be changed before the first store is created, if at
+	// all.
 	MemtableBytes uint64
-	// BufferBytes is for stores that one goroutine at a time reads and writes: so much of
-	// what was written last they hold together in order of no kind, which is several times
-	// as fast. 0: none. To be changed before the first store is made, if at all.
+	// BufferBytes is the memory of the write buffers of all stores together, which keep the last writes unordered:
+	// several times as fast as memtables. It requires that one goroutine at a time reads and writes each store. 0: no
+	// buffers. To be changed before the first store is created, if at all.
 	BufferBytes uint64
 
 	fs    vfs.FS
@@ -30,7 +30,7 @@ type Set struct {
 	cache *pebble.Cache
 	log   *slog.Logger
 
-	memory   *buffer.Memory // nil: without buffers, or no store was made yet
+	memory   *buffer.Memory // nil: without buffers, or before the first store
 	replayed atomic.Int64
 
 	mu struct {
@@ -44,12 +44,12 @@ type topicPartition struct {
 	partition int32
 }
 
-// NewSet makes the set on disk; Close it after the last store is closed.
+// NewSet returns a set on disk; Close it after the last store is closed.
 func NewSet(dir string, cacheBytes int64, log *slog.Logger) *Set {
 	return NewSetOn(vfs.Default, dir, cacheBytes, log)
 }
 
-// NewSetOn makes the set on any file system.
+// NewSetOn returns a set on any file system.
 func NewSetOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Set {
 	s := &Set{MemtableBytes: memtableBytes, fs: fs, dir: dir, cache: pebble.NewCache(cacheBytes), log: log}
 	s.mu.open = map[topicPartition]*Store{}
@@ -57,31 +57,30 @@ func NewSetOn(fs vfs.FS, dir string, cacheBytes int64, log *slog.Logger) *Set {
 }
 
 const (
-	// standbyMemtableBytes is what a copy of a partition that is worked on elsewhere holds in memory, a few times that
-	// while it has much to read. standbyCacheBytes is only for what Pebble cannot do without: nobody looks anything up
-	// in a copy.
+	// standbyMemtableBytes is the memtable size of a standby replica, which takes a few times that while it has much to
+	// read. standbyCacheBytes is what Pebble cannot do without: nobody looks anything up in a replica.
 	standbyMemtableBytes = 4 << 20
 	standbyCacheBytes    = 8 << 20
 )
 
-// Standby makes a set of stores on the same folder, for the copies of partitions that are worked on elsewhere: without
-// buffers, and with a cache of their own, so that they take no memory from the partitions that are worked on here.
+// Standby returns a set of stores on the same directory for standby replicas: without buffers, and with its own cache,
+// so that they take no memory from the partitions that this process owns.
 func (s *Set) Standby() *Set {
 	copies := NewSetOn(s.fs, s.dir, standbyCacheBytes, s.log)
 	copies.MemtableBytes = standbyMemtableBytes
 	return copies
 }
 
-// FitMemtables makes the memtables no larger than bytes, nor than an eighth of a block cache:
-// who gives a store little memory means all of it. To be called before the first store is made.
+// FitMemtables limits memtables to bytes, and to an eighth of the block cache: a small memory setting is meant to cover
+// both. To be called before the first store is created.
 func (s *Set) FitMemtables(bytes uint64, cacheBytes int64) {
 	s.MemtableBytes = max(minMemtable, min(s.MemtableBytes, bytes, uint64(cacheBytes)/8))
 }
 
-// Replayed counts the records of changelogs that were read to bring stores up to date.
+// Replayed returns how many changelog records were read to bring stores up to date.
 func (s *Set) Replayed() int64 { return s.replayed.Load() }
 
-// Close gives up what the stores shared.
+// Close releases what the stores share.
 func (s *Set) Close() {
 	s.cache.Unref()
 	if s.memory != nil {
@@ -89,8 +88,8 @@ func (s *Set) Close() {
 	}
 }
 
-// New makes the store of a partition of a table topic. It takes the place of the one that was made before. CatchUp
-// opens it, or Open.
+// New returns the store of a partition of a table topic, and replaces the previous one in the set. CatchUp or Open
+// opens it.
 func (s *Set) New(topic string, partition int32) *Store {
 	st := &Store{
 		topic: topic, partition: partition,
@@ -112,14 +111,14 @@ func (s *Set) New(topic string, partition int32) *Store {
 	return st
 }
 
-// all returns the stores that were made last, by partition; some may be closed.
+// all returns the newest store of each partition; some may be closed.
 func (s *Set) all() map[topicPartition]*Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.mu.open)
 }
 
-// Get returns the store that was made last for a partition, or nil.
+// Get returns the newest store of a partition, or nil.
 func (s *Set) Get(topic string, partition int32) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()

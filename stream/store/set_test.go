@@ -12,7 +12,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// TestMemtablesFitTheCache: they are memory beside the cache, for each partition, and fill for an hour.
+// Memtables are memory besides the cache, one per partition, and take an hour to fill.
 func TestMemtablesFitTheCache(t *testing.T) {
 	for _, c := range []struct {
 		bytes uint64
@@ -32,14 +32,14 @@ func TestMemtablesFitTheCache(t *testing.T) {
 	}
 }
 
-// TestTheStoreIsNarrow: what everybody builds on has few methods.
+// Store, on which all roles build, has few methods.
 func TestTheStoreIsNarrow(t *testing.T) {
 	require.LessOrEqual(t, reflect.TypeFor[*Store]().NumMethod(), 12)
 }
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// TestSizeIsOfWhatIsOpen: keys are counted once, over a start, too; a store that is closed has no series.
+// Keys are counted once, across restarts too; a closed store has no series.
 func TestSizeIsOfWhatIsOpen(t *testing.T) {
 	stores := NewSetOn(vfs.NewMem(), "state", 1<<20, testkit.Log())
 	stores.BufferBytes = 4 << 10

@@ -10,9 +10,9 @@ import (
 	"kudos/stream/store/buffer"
 )
 
-// This file is what stores tell of their size, to whoever asks at any time.
+// This file reports the sizes of stores, at any time and to any goroutine.
 
-// shownStore is the part of a store that can be looked at from another goroutine while it is being opened and closed.
+// shownStore is the part of a store that other goroutines may read while the store is opened and closed.
 type shownStore struct {
 	mu     sync.Mutex
 	db     *pebble.DB     // nil: not open
@@ -25,7 +25,7 @@ func (s *shownStore) show(db *pebble.DB, b *buffer.Buffer) {
 	s.db, s.buffer = db, b
 }
 
-// size returns what the store takes on disk, and how many keys it has there, -1 if it does not count them.
+// size returns the store's bytes on disk and its number of keys there, -1 if it does not count them.
 func (s *shownStore) size() (bytes uint64, keys float64, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *shownStore) size() (bytes uint64, keys float64, open bool) {
 	return s.db.Metrics().DiskSpaceUsage(), keys, true
 }
 
-// closeDB closes Pebble, and returns what it says of that.
+// closeDB hides the store from other goroutines, then closes Pebble.
 func (s *Store) closeDB() error {
 	s.shown.show(nil, nil)
 	err := s.db.Close()
@@ -52,8 +52,8 @@ type sizeCollector struct {
 	bytes, keys, replayed *prometheus.Desc
 }
 
-// NewCollector makes a Prometheus collector of the sizes of the stores that are open, and of
-// what was read to bring them up to date. role tells them from those of others in the same process.
+// NewCollector returns a Prometheus collector of the sizes of open stores, and of the records replayed to bring stores
+// up to date. role distinguishes it from others in the same process.
 func NewCollector(role string, stores *Set) prometheus.Collector {
 	constant := prometheus.Labels{"role": role}
 	return sizeCollector{

@@ -14,21 +14,21 @@ import (
 	"kudos/stream/store/buffer"
 )
 
-// spillFile is what a spill is called until it is one of Pebble's files.
+// spillFile is the name of a spill until Pebble ingests it.
 const spillFile = "spill"
 
-// compactionPause is the time between two looks at how compactions go on.
+// compactionPause is how often waitWhile checks the progress of compactions.
 const compactionPause = 20 * time.Millisecond
 
-// filterKeyBytes is about what a key takes on disk.
+// filterKeyBytes is about the size of an entry on disk, to estimate how many there are.
 const filterKeyBytes = 24
 
-// openBuffer begins with the keys that Pebble has.
+// openBuffer opens the write buffer, whose filter reads the keys that Pebble has.
 func (s *Store) openBuffer() error {
 	if s.memory == nil {
 		return nil
 	}
-	iter, err := s.db.NewIter(nil) // sees the keys of now, however long it takes
+	iter, err := s.db.NewIter(nil) // a snapshot of the keys, however long reading them takes
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Store) openBuffer() error {
 	return nil
 }
 
-// closeBuffer ends what the buffer has running. What is in it is lost.
+// closeBuffer stops the buffer's goroutines. Its content is lost.
 func (s *Store) closeBuffer() {
 	if s.buffer != nil {
 		s.buffer.Close()
@@ -50,7 +50,7 @@ func (s *Store) closeBuffer() {
 	}
 }
 
-// seal tells that the log has all that was staged, up to and including offset.
+// seal marks all that was staged as being in the log, up to and including offset.
 func (s *Store) seal(offset int64) error {
 	s.buffer.Seal()
 	s.offset.Store(offset)
@@ -65,7 +65,7 @@ func (s *Store) seal(offset int64) error {
 	return s.beginSpill()
 }
 
-// abandon forgets what was staged, and with it what was written since the last spill.
+// abandon drops what was staged, and with it everything written since the last spill.
 func (s *Store) abandon() {
 	if s.buffer != nil && s.buffer.Unsealed() {
 		s.buffer.Abandon()
@@ -73,7 +73,7 @@ func (s *Store) abandon() {
 	}
 }
 
-// beginSpill sends what is in the buffer to disk, once the spill before has come there.
+// beginSpill starts to write the buffer to disk, once the previous spill is there.
 func (s *Store) beginSpill() error {
 	if s.buffer.Unsealed() {
 		return fmt.Errorf("writing local state in %s: what was staged is not sealed", s.dir)
@@ -96,7 +96,7 @@ func (s *Store) beginSpill() error {
 	return nil
 }
 
-// spillAll has Pebble know all that the store has.
+// spillAll writes the buffer to Pebble and waits for it.
 func (s *Store) spillAll() error {
 	if s.buffer == nil {
 		return nil
@@ -107,8 +107,8 @@ func (s *Store) spillAll() error {
 	return s.buffer.Settle()
 }
 
-// writeOut brings a spill to disk, as one of Pebble's files. Of the store it touches nothing that its owner changes
-// meanwhile.
+// writeOut writes a spill to disk and has Pebble ingest it. It runs concurrently with the store's owner and uses
+// nothing of the store that the owner changes meanwhile.
 func (s *Store) writeOut(sp *buffer.Spill, local []byte) error {
 	path := s.fs.PathJoin(s.dir, spillFile)
 	if err := s.writeSpill(path, sp, local); err != nil {
@@ -120,13 +120,13 @@ func (s *Store) writeOut(sp *buffer.Spill, local []byte) error {
 	return s.waitForCompactions()
 }
 
-// waitForCompactions holds the next spill back while too many lie one over the other: each
-// look-up in Pebble asks them all.
+// waitForCompactions delays the next spill while too many files overlap: each lookup in Pebble reads all of them.
 func (s *Store) waitForCompactions() error {
 	return s.waitWhile(func(m *pebble.Metrics) bool { return m.Levels[0].Sublevels >= l0Stop })
 }
 
-// Room waits until Pebble takes a write without a pause in the middle of it, and returns why the store takes none.
+// Room waits until Pebble can take a write without stalling in the middle of it. Its error says why the store takes
+// none.
 func (s *Store) Room() error {
 	if s.db == nil {
 		return errNotOpen
@@ -152,7 +152,7 @@ func (s *Store) waitWhile(full func(*pebble.Metrics) bool) error {
 	return nil
 }
 
-// writeSpill writes a spill and the store's own record, in the order of keys.
+// writeSpill writes a spill and the store's own record, in key order.
 func (s *Store) writeSpill(path string, sp *buffer.Spill, local []byte) (err error) {
 	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {

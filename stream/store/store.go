@@ -16,9 +16,9 @@ import (
 
 // Store is the local copy of one partition of a table topic, on Pebble. It is a cache: never ahead of the committed
 // log, and rebuilt from it when lost. Data and the log position are written in one atomic batch. There is no
-// write-ahead log (the topic is one): what a crash takes is read again from the position that is left.
+// write-ahead log (the topic is one): after a crash, the lost writes are replayed from the position on disk.
 //
-// Any number of readers, one writer; with a buffer, one goroutine at a time does both.
+// It has any number of readers and one writer; with a buffer, one goroutine at a time is both.
 type Store struct {
 	topic     string
 	partition int32
@@ -30,27 +30,27 @@ type Store struct {
 	log   *slog.Logger
 
 	memtableBytes uint64
-	replayed      *atomic.Int64  // of its Set
+	replayed      *atomic.Int64  // shared with its Set
 	memory        *buffer.Memory // nil: each Write goes to Pebble at once
-	buffer        *buffer.Buffer // while open, with memory for it
+	buffer        *buffer.Buffer // nil while closed, or without memory
 	spillOptions  sstable.WriterOptions
-	spilled       int64 // offset of the last spill, which Pebble has or is about to
+	spilled       int64 // offset of the last spill, done or in progress
 
 	lock    *pebble.Lock
 	db      *pebble.DB
 	shown   shownStore
-	corrupt atomic.Bool // set where a file does not read right
-	// background is of the db that is open, or was last.
+	corrupt atomic.Bool // the content is wrong, or a file is corrupted
+	// background belongs to the db that is open, or was last.
 	background background
 
 	offset atomic.Int64 // of the last log record that the store covers; offsetNone: none
 }
 
-// offsetNone is below every offset, and no value that goka gives a meaning.
+// offsetNone is below every offset, and not one of goka's special values.
 const offsetNone = -1 << 62
 
-// localKey holds the store's own record: which log this is a copy of and how far it
-// goes. It lies among the log's keys, so those must never be this one.
+// localKey holds the store's own record: which log it is a copy of, and the offset that it covers. It is among the
+// log's keys, none of which may equal it.
 const localKey = "_local"
 
 const localVersion = 1
@@ -59,7 +59,7 @@ const localVersion = 1
 type Write struct {
 	s *Store
 	b *pebble.Batch
-	// entries and their bytes are for a store with a buffer.
+	// entries and bytes hold the change of a store with a buffer.
 	entries []entry
 	bytes   []byte
 	staged  bool
@@ -67,7 +67,7 @@ type Write struct {
 
 type entry struct{ key, value []byte }
 
-// NewWrite begins a change; Commit or Discard it.
+// NewWrite starts a change; Commit or Discard it.
 func (s *Store) NewWrite() *Write {
 	if s.buffer != nil {
 		return &Write{s: s}
@@ -97,14 +97,15 @@ func (w *Write) copy(b []byte) []byte {
 	return w.bytes[n:len(w.bytes):len(w.bytes)]
 }
 
-// Stage has look-ups find n entries at once, though the log may never have them: Commit or Discard tells. A nil value
-// deletes. Until then they are in memory only, and nothing goes to disk. For a store with a buffer.
+// Stage makes n entries visible to lookups before the log has them, which it may never have: Commit or Discard tells. A
+// nil value deletes. Until then they are in memory only, and nothing is written to disk. It requires a buffer.
 func (w *Write) Stage(n int, entry func(i int) (key, value []byte)) {
 	w.staged = true
 	w.s.buffer.Stage(n, entry)
 }
 
-// Discard drops the change. With what was staged goes all that was written since the last spill: the log has that.
+// Discard drops the change. If entries were staged, it also drops everything written since the last spill, which the
+// log has.
 func (w *Write) Discard() {
 	if w.staged {
 		w.s.abandon()
@@ -137,7 +138,7 @@ func (w *Write) Commit(offset int64) error {
 	return nil
 }
 
-// usable refuses to write to files that do not read or take anything any more.
+// usable returns why the store can no longer be written: files are corrupted, or background work failed.
 func (s *Store) usable() error {
 	if s.corrupt.Load() {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, errCorrupted)
@@ -148,7 +149,7 @@ func (s *Store) usable() error {
 	return nil
 }
 
-// commitBatch gives Pebble a batch, with the offset in it.
+// commitBatch commits a Pebble batch together with the offset.
 func (s *Store) commitBatch(b *pebble.Batch, id kafka.LogID, offset int64) error {
 	if err := b.Set([]byte(localKey), encodeLocal(id, offset), nil); err != nil {
 		return fmt.Errorf("writing local state in %s: %w", s.dir, err)
@@ -165,7 +166,7 @@ func (s *Store) Offset() (offset int64, ok bool) {
 	return offset, offset != offsetNone
 }
 
-// LogID returns which log this is a copy of, once it has been brought up to date.
+// LogID returns which log this is a copy of, after CatchUp.
 func (s *Store) LogID() kafka.LogID { return s.id }
 
 func encodeLocal(id kafka.LogID, offset int64) []byte {

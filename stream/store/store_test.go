@@ -15,7 +15,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// newStore makes a store of partition 0 of topic "table" below dir.
+// newStore returns a store of partition 0 of topic "table" below dir.
 func newStore(t testing.TB, dir string) *Store {
 	stores := NewSet(dir, 64<<20, testkit.Log())
 	t.Cleanup(stores.Close)
@@ -31,7 +31,7 @@ func openStore(t testing.TB, dir string) *Store {
 	return s
 }
 
-// put writes keys, whose values are their own and round's, and the offset.
+// put writes keys, each with itself and round as its value, and the offset.
 func put(t testing.TB, s *Store, offset int64, round string, keys ...string) {
 	w := s.NewWrite()
 	for _, k := range keys {
@@ -55,7 +55,7 @@ func contents(t testing.TB, s *Store) (all []string) {
 	return all
 }
 
-// TestScan: a store's own record is none of its keys, whatever range is read; what is read is of one moment.
+// Scan never returns the store's own record, whatever the range, and reads one moment.
 func TestScan(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	require.Empty(t, contents(t, s), "an empty store")
@@ -96,7 +96,7 @@ func TestScan(t *testing.T) {
 	require.ErrorIs(t, Scan(s, nil, nil, func([]byte, []byte) (bool, error) { return true, failed }), failed)
 }
 
-// lookup returns what Lookup finds of keys, by key.
+// lookup returns what Lookup finds, by key.
 func lookup(t testing.TB, s *Store, keys ...string) map[string]string {
 	found := map[string]string{}
 	require.NoError(t, s.Lookup(len(keys), func(i int) []byte { return []byte(keys[i]) }, func(i int, v []byte) error {
@@ -139,14 +139,14 @@ func TestStoreInUseIsLeftAlone(t *testing.T) {
 	require.Equal(t, "a", get(t, s, "a"))
 }
 
-// pairKey is what a state table has: 8 bytes of post, 8 bytes of user.
+// pairKey is a key as in a state table: 8 bytes of post, 8 bytes of user.
 func pairKey(post, user uint64) string {
 	return string(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, post), user))
 }
 
 func TestLookup(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	// A post whose 8 bytes begin the 9 of a private key, and its pairs.
+	// The 8 bytes of this post are the beginning of a private key of 9.
 	trap := binary.BigEndian.Uint64([]byte("_progres"))
 	keys := []string{
 		string(binary.BigEndian.AppendUint64(nil, 1)), pairKey(1, 1), pairKey(1, 2), pairKey(2, 1),
@@ -199,7 +199,7 @@ func TestReadersBesideTheWriter(t *testing.T) {
 					return
 				default:
 				}
-				// A look-up sees one write whole or not at all.
+				// A lookup sees a write as a whole or not at all.
 				found := lookup(t, s, keys...)
 				round := found["a"][1:]
 				for _, k := range keys {
@@ -295,8 +295,7 @@ func TestDamagedStoreIsBuiltAgain(t *testing.T) {
 	}
 }
 
-// TestStoreCorruptedWhileOpen: a block that does not read right must neither end the
-// process (Pebble's default) nor be an error for ever.
+// A corrupted block must neither end the process (Pebble's default) nor be an error forever.
 func TestStoreCorruptedWhileOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := newStore(t, dir)

@@ -16,10 +16,10 @@ import (
 	"kudos/dev/testkit"
 )
 
-// soon is far below what anybody would wait for, and far above what closing takes.
+// soon is far longer than closing takes, and short enough for a test to fail.
 const soon = 10 * time.Second
 
-// closeSoon closes a store, and does not wait for ever.
+// closeSoon closes a store and fails the test if that takes longer than soon.
 func closeSoon(t *testing.T, s *Store) error {
 	done := make(chan error, 1)
 	go func() { done <- s.Close() }()
@@ -32,7 +32,7 @@ func closeSoon(t *testing.T, s *Store) error {
 	}
 }
 
-// failBackground has the background work of a store fail, and waits until it has.
+// failBackground makes the background work of a store fail, and waits until it has.
 func failBackground(t *testing.T, s *Store) {
 	_, err := s.db.AsyncFlush()
 	require.NoError(t, err)
@@ -42,8 +42,8 @@ func failBackground(t *testing.T, s *Store) {
 	require.Error(t, w.Commit(9), "what cannot be written to disk is not written on")
 }
 
-// TestStoreWhoseFilesAreGone: Pebble tries to write them again and again, and closing
-// would wait for that (found by chaos: the processor held up its group).
+// Pebble tries to write deleted files again and again, and Close would wait for that (found by chaos tests: the
+// processor delayed its group).
 func TestStoreWhoseFilesAreGone(t *testing.T) {
 	t.Parallel()
 	t.Run("closed", func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestStoreWhoseFilesAreGone(t *testing.T) {
 	})
 }
 
-// diskThatFills is a disk that takes no more writes while full is set.
+// diskThatFills returns a disk that takes no writes while full is set.
 func diskThatFills() (fs vfs.FS, full *atomic.Bool) {
 	full = new(atomic.Bool)
 	return errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -79,8 +79,8 @@ func diskThatFills() (fs vfs.FS, full *atomic.Bool) {
 	})), full
 }
 
-// goesOnWithRoom gives a store room whose disk became full before b was on it: it has a only,
-// takes b again, and can be closed though the disk is full once more.
+// goesOnWithRoom frees space for a store whose disk was full before b was written: it has a only, takes b again, and
+// can be closed even though the disk is full once more.
 func goesOnWithRoom(t *testing.T, s *Store, full *atomic.Bool) {
 	t.Helper()
 	full.Store(false)
@@ -94,7 +94,7 @@ func goesOnWithRoom(t *testing.T, s *Store, full *atomic.Bool) {
 	require.Error(t, closeSoon(t, s))
 }
 
-// TestStoreOnAFullDisk: what was on disk before is kept, and used once there is room.
+// What was on disk before is kept, and used once there is space.
 func TestStoreOnAFullDisk(t *testing.T) {
 	fs, full := diskThatFills()
 	stores := NewSetOn(fs, t.TempDir(), 64<<20, testkit.Log())
@@ -112,7 +112,7 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	goesOnWithRoom(t, s, full)
 }
 
-// TestBufferedStoreOnAFullDisk: what cannot be spilled is an error at the next write, and nobody waits for it.
+// A failed spill is an error at the next write, and nobody waits for it.
 func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	fs, full := diskThatFills()
 	s := bufferedStore(t, fs, t.TempDir())
@@ -132,8 +132,7 @@ func TestBufferedStoreOnAFullDisk(t *testing.T) {
 	goesOnWithRoom(t, s, full)
 }
 
-// TestFilterWithoutKeysThatCouldNotBeRead: a filter that does not know all keys must not
-// decide, or keys that are on disk would be taken for new ones.
+// A filter that lacks keys must not decide, or keys that are on disk would be taken for new ones.
 func TestFilterWithoutKeysThatCouldNotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	s := bufferedStore(t, vfs.Default, dir)

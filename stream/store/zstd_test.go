@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPebbleReadsZstd: kudos does not compress with zstd, but what is built into Pebble for it is ours.
+// kudos does not compress with zstd, but Pebble is built with our implementation of it.
 func TestPebbleReadsZstd(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{1})
 	noise := make([]byte, 300_000) // larger than zstd's blocks, and grows when compressed

@@ -1,5 +1,5 @@
-// Package apikit is what the tests of the HTTP APIs share: an embedded broker, a role that runs, requests and what they
-// are answered, and the OpenAPI document that both are held against. Only _test files import it.
+// Package apikit has helpers for tests of the HTTP APIs: an embedded broker, a running role, requests and their
+// answers, and the OpenAPI document that validates both. Only _test files import it.
 package apikit
 
 import (
@@ -17,7 +17,7 @@ import (
 	"kudos/dev/testkit"
 )
 
-// Answer is what a request was answered.
+// Answer is the response to a request.
 type Answer struct {
 	T      testing.TB
 	Status int
@@ -25,8 +25,8 @@ type Answer struct {
 	Body   string
 }
 
-// Do sends a request; headers come as pairs. Without a client it has a connection of its own. It may be called from
-// any goroutine.
+// Do sends a request; headers are name and value pairs. If client is nil, it uses a new connection. It may be called
+// from any goroutine.
 func Do(t testing.TB, client *http.Client, method, url, body string, headers ...string) (*http.Response, error) {
 	if client == nil {
 		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -39,7 +39,7 @@ func Do(t testing.TB, client *http.Client, method, url, body string, headers ...
 	return client.Do(req)
 }
 
-// Send is the whole answer to a request.
+// Send sends a request and reads the whole response.
 func Send(t testing.TB, client *http.Client, method, url, body string, headers ...string) (Answer, error) {
 	resp, err := Do(t, client, method, url, body, headers...)
 	if err != nil {
@@ -48,14 +48,14 @@ func Send(t testing.TB, client *http.Client, method, url, body string, headers .
 	return read(t, resp)
 }
 
-// Ask hands a request to a handler.
+// Ask passes a request to a handler.
 func Ask(t testing.TB, h http.Handler, req *http.Request) Answer {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
 	return Answer{t, w.Code, w.Header(), w.Body.String()}
 }
 
-// Read reads the whole of an answer.
+// Read reads a whole response.
 func Read(t testing.TB, resp *http.Response) Answer {
 	t.Helper()
 	a, err := read(t, resp)
@@ -69,34 +69,34 @@ func read(t testing.TB, resp *http.Response) (Answer, error) {
 	return Answer{t, resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// SetHeaders sets headers, which come as pairs.
+// SetHeaders sets headers, given as name and value pairs.
 func SetHeaders(req *http.Request, headers []string) {
 	for pair := range slices.Chunk(headers, 2) {
 		req.Header.Set(pair[0], pair[1])
 	}
 }
 
-// Decode decodes the body.
+// Decode decodes the JSON body.
 func (a Answer) Decode(into any) {
 	a.T.Helper()
 	require.NoError(a.T, json.Unmarshal([]byte(a.Body), into), a.Body)
 }
 
-// Require wants a status.
+// Require requires a status.
 func (a Answer) Require(status int) Answer {
 	a.T.Helper()
 	require.Equal(a.T, status, a.Status, a.Body)
 	return a
 }
 
-// RequireHeader wants a header; "" means none.
+// RequireHeader requires a header value; "" means no header.
 func (a Answer) RequireHeader(name, want string) Answer {
 	a.T.Helper()
 	require.Equal(a.T, want, a.Header.Get(name), name)
 	return a
 }
 
-// RequireJSON wants a status and a body, of the media type that goes with the status.
+// RequireJSON requires a status, a JSON body, and the media type of that status.
 func (a Answer) RequireJSON(status int, want string) Answer {
 	a.T.Helper()
 	a.Require(status)
@@ -107,7 +107,7 @@ func (a Answer) RequireJSON(status int, want string) Answer {
 	return a.RequireHeader("Content-Type", "application/json")
 }
 
-// RequireProblem wants a problem whose detail has these words.
+// RequireProblem requires a problem document whose detail contains words.
 func (a Answer) RequireProblem(status int, slug, words string) Answer {
 	a.T.Helper()
 	a.Require(status).RequireHeader("Content-Type", "application/problem+json")
@@ -122,24 +122,24 @@ func (a Answer) RequireProblem(status int, slug, words string) Answer {
 	return a
 }
 
-// RequireInvalid wants a 400 with one error and nothing else.
+// RequireInvalid requires a 400 with exactly one error.
 func (a Answer) RequireInvalid(field, reason, detail string) {
 	a.T.Helper()
 	a.RequireJSON(http.StatusBadRequest, Problem(http.StatusBadRequest, "invalid-request", "The request is not valid",
 		field+": "+detail, Errors(FieldError(field, reason, detail))))
 }
 
-// Problem is the body of a problem; more are members that it has besides.
+// Problem returns the body of a problem document; more are additional members.
 func Problem(status int, slug, title, detail string, more ...string) string {
 	members := append([]string{fmt.Sprintf(`"type":"urn:kudos:problem:%s","title":%q,"status":%d,"detail":%q`,
 		slug, title, status, detail)}, more...)
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// Errors is the member of a problem with the parts of the request at fault, each a FieldError.
+// Errors is the member of a problem that lists the invalid parts of the request, each a FieldError.
 func Errors(errs ...string) string { return `"errors":[` + strings.Join(errs, ",") + "]" }
 
-// FieldError is what is wrong with one part of a request.
+// FieldError describes one invalid part of a request.
 func FieldError(field, reason, detail string) string {
 	return fmt.Sprintf(`{"field":%q,"reason":%q,"detail":%q}`, field, reason, detail)
 }

@@ -21,7 +21,7 @@ type Document struct {
 	router routers.Router
 }
 
-// LoadDocument reads a document, which must be valid.
+// LoadDocument parses a document and validates it.
 func LoadDocument(t testing.TB, text string) *Document {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
@@ -32,7 +32,8 @@ func LoadDocument(t testing.TB, text string) *Document {
 	return &Document{doc, router}
 }
 
-// RequireServed wants the document and the handlers to have the same operations, but for those that are elsewhere.
+// RequireServed requires the document and the handlers to have the same operations. Operations in elsewhere must not be
+// served.
 func (d *Document) RequireServed(t testing.TB, served map[string]map[string]http.HandlerFunc, elsewhere ...string) {
 	t.Helper()
 	for path, item := range d.Paths.Map() {
@@ -52,8 +53,8 @@ func (d *Document) RequireServed(t testing.TB, served map[string]map[string]http
 	}
 }
 
-// Hold holds an answer against the document. broken is what the request breaks of it; found is false if the document
-// has no such operation. A batch's lines are nothing that the library reads.
+// Hold validates a response against the document. broken is how the request violates it; found is false if the document
+// has no such operation. The library does not parse the lines of a batch.
 func (d *Document) Hold(a Answer, method, target, body string, header http.Header) (broken error, found bool) {
 	a.T.Helper()
 	if method == http.MethodHead {

@@ -31,16 +31,16 @@ type Server interface {
 	Ready() error
 }
 
-// Role is a Server in a test, and the metrics that it registers.
+// Role is a Server under test, with the metrics that it registers.
 type Role struct {
 	T       testing.TB
 	Server  Server
 	Metrics *prometheus.Registry
 	Stop    context.CancelFunc // ends Run
-	Ended   chan error         // what Run returned
+	Ended   chan error         // receives what Run returned
 }
 
-// NewRole makes a Role whose Server is still to be set.
+// NewRole returns a Role; set its Server before Start.
 func NewRole(t testing.TB) *Role {
 	return &Role{T: t, Metrics: prometheus.NewRegistry(), Ended: make(chan error, 1)}
 }
@@ -62,14 +62,14 @@ func (r *Role) Start() {
 	Receive(r.T, r.Server.Listening(), "Run must listen")
 }
 
-// StartUntilReady is Start, and waits until the server is ready.
+// StartUntilReady calls Start and waits until the server is ready.
 func (r *Role) StartUntilReady() {
 	r.T.Helper()
 	r.Start()
 	r.WaitFor("the role must become ready", func() bool { return r.Server.Ready() == nil })
 }
 
-// End stops the server, which must end without an error.
+// End stops the server and requires Run to return no error.
 func (r *Role) End() {
 	r.T.Helper()
 	r.Stop()
@@ -82,7 +82,7 @@ func (r *Role) WaitFor(what string, condition func() bool) {
 	require.Eventually(r.T, condition, testkit.Patience, time.Millisecond, what)
 }
 
-// WaitClosed waits until nothing new is taken, and wants the server to say why.
+// WaitClosed waits until no connection is accepted, and requires the readiness error to name the shutdown.
 func (r *Role) WaitClosed() {
 	r.T.Helper()
 	r.WaitFor("nothing new is taken", func() bool {
@@ -95,13 +95,13 @@ func (r *Role) WaitClosed() {
 	require.ErrorContains(r.T, r.Server.Ready(), ": shutting down")
 }
 
-// Metric is the value of a metric, or how often a histogram was observed; labels as pairs.
+// Metric is the value of a metric, or a histogram's number of observations; labels are name and value pairs.
 func (r *Role) Metric(name string, labels ...string) float64 {
 	r.T.Helper()
 	return Metric(r.T, r.Metrics, name, labels...)
 }
 
-// Metric is that of a Role.
+// Metric is Role.Metric for any gatherer.
 func Metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -114,7 +114,7 @@ func Metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string
 					return l.GetName() == pair[0] && l.GetValue() == pair[1]
 				})
 			}
-			if fits { // it has one of the three
+			if fits { // it is one of the three
 				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
@@ -123,7 +123,7 @@ func Metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string
 	return 0
 }
 
-// Receive waits for what comes on a channel, or for its end.
+// Receive waits for a value from a channel, or for its close.
 func Receive[T any](t testing.TB, ch <-chan T, what string) (value T) {
 	t.Helper()
 	select {
@@ -134,7 +134,7 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) (value T) {
 	return value
 }
 
-// Send sends a request; headers come as pairs.
+// Send sends a request; headers are name and value pairs.
 func (r *Role) Send(method, path, body string, headers ...string) Answer {
 	r.T.Helper()
 	a, err := Send(r.T, nil, method, "http://"+r.Server.Addr()+path, body, headers...)
@@ -142,7 +142,7 @@ func (r *Role) Send(method, path, body string, headers ...string) Answer {
 	return a
 }
 
-// Later is what a request is answered that is sent in the background; without an answer its status is 0.
+// Later sends a request in the background. If it fails, the answer has status 0.
 func (r *Role) Later(method, path, body string, headers ...string) <-chan Answer {
 	answered := make(chan Answer, 1)
 	go func() {
@@ -152,7 +152,7 @@ func (r *Role) Later(method, path, body string, headers ...string) <-chan Answer
 	return answered
 }
 
-// Dial opens a connection and writes the begin of a request, for what Go's client would not send.
+// Dial opens a connection and writes the start of a request, for requests that Go's client cannot send.
 func (r *Role) Dial(begin string) net.Conn {
 	r.T.Helper()
 	conn, err := net.Dial("tcp", r.Server.Addr())
@@ -164,7 +164,7 @@ func (r *Role) Dial(begin string) net.Conn {
 	return conn
 }
 
-// ReadFrom reads the answer to what was written on a connection.
+// ReadFrom reads the response to what was written on a connection.
 func ReadFrom(t testing.TB, conn net.Conn) Answer {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -172,8 +172,9 @@ func ReadFrom(t testing.TB, conn net.Conn) Answer {
 	return Read(t, resp)
 }
 
-// Unfinished sends a POST without the end of its body of 1,000 bytes, once the server has begun to read that: it then
-// says 100 Continue. If it refuses the request instead, that is left to the client beside it to notice.
+// Unfinished sends a POST with only the start of its 1,000-byte body, once the server has begun to read the body: it
+// then sends 100 Continue. If the server rejects the request instead, Unfinished sends no body and the caller sees the
+// response.
 func (r *Role) Unfinished(path, contentType, begin string) net.Conn {
 	r.T.Helper()
 	conn := r.Dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n"+
@@ -189,7 +190,7 @@ func (r *Role) Unfinished(path, contentType, begin string) net.Conn {
 	return conn
 }
 
-// TLSFiles writes a certificate and its key, and makes a client that trusts it.
+// TLSFiles writes a certificate and its key, and returns a client that trusts it.
 func TLSFiles(t testing.TB) (client *http.Client, cert, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())

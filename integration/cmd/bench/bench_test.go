@@ -20,7 +20,6 @@ import (
 	"kudos/schema"
 )
 
-// shared are the servers of the tests here.
 var shared = stack.NewShared(stack.KafkaOptions{}, stack.DatabaseOptions{})
 
 func TestMain(m *testing.M) {
@@ -28,10 +27,10 @@ func TestMain(m *testing.M) {
 	os.Exit(shared.Main(m))
 }
 
-// sharedServers is a site on servers that run already: nothing is started for a run but Redis.
+// sharedServers is a site on running servers: each run starts only Redis.
 type sharedServers struct {
 	t       *testing.T
-	brokers [2]*stack.Kafka // in turn: the group of a process that was killed stays as long as its session
+	brokers [2]*stack.Kafka // alternating: the group of a killed process exists until its session expires
 	opened  int
 	redis   *stack.Redis
 }
@@ -62,7 +61,8 @@ func (s *sharedServers) Close() (err error) {
 	return err
 }
 
-// TestContendersCountExactly: every contender whose source is here ends with the same counts, or has no result.
+// TestContendersCountExactly: every contender whose source is present ends with the same counts; otherwise it has no
+// result.
 func TestContendersCountExactly(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
@@ -114,7 +114,7 @@ func TestContendersCountExactly(t *testing.T) {
 	}
 }
 
-// likes are events that are published to servers little by little, and the counts that must come of them.
+// likes publishes a stream's events in portions, and knows the expected counts.
 type likes struct {
 	t      *testing.T
 	stream *bench.Stream
@@ -150,7 +150,7 @@ func (l *likes) publish(n int) {
 	require.NoError(l.t, l.client.ProduceSync(l.t.Context(), records...).FirstErr())
 }
 
-// counts are those in MySQL. A post that nobody likes is not among them.
+// counts returns the counts in MySQL, without posts that nobody likes.
 func (l *likes) counts() map[uint64]int64 {
 	l.t.Helper()
 	var rows []struct {
@@ -166,8 +166,8 @@ func (l *likes) counts() map[uint64]int64 {
 	return counts
 }
 
-// TestPeersCountExactly: the topic is full when a peer starts, more comes while it runs, and it restarts on its state;
-// in the end like_count holds what the last action of every user says.
+// TestPeersCountExactly: the topic has a backlog when a peer starts, more events arrive while it runs, and it restarts
+// on its state; in the end like_count must equal the last action of every user.
 func TestPeersCountExactly(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
@@ -213,7 +213,7 @@ func TestPeersCountExactly(t *testing.T) {
 			require.False(t, last.Before(first))
 			require.Equal(t, maps.Collect(likes.stream.Liked()), likes.counts())
 
-			// Of these, all partitions have some; and it continues where it stands.
+			// All partitions get some of these; the peer must continue at its position.
 			likes.publish(500)
 			_, err = running.Counted(ctx, int64(events+500))
 			require.NoError(t, err)
@@ -222,7 +222,7 @@ func TestPeersCountExactly(t *testing.T) {
 			pairs := []int64{likes.stream.Likes(), int64(likes.stream.Pairs())}
 			require.Contains(t, pairs, state.Pairs, "pairs: those that like, or all that are known")
 
-			// A second life on the same state: nothing is lost or counted twice.
+			// Restart on the same state: nothing may be lost or counted twice.
 			likes.publish(500)
 			running = start()
 			exact := func() bool { return maps.Equal(maps.Collect(likes.stream.Liked()), likes.counts()) }
@@ -232,7 +232,7 @@ func TestPeersCountExactly(t *testing.T) {
 	}
 }
 
-// TestCommandMeasuresAndReports is the whole command, on servers that it starts itself.
+// TestCommandMeasuresAndReports runs the whole command, on servers that it starts itself.
 func TestCommandMeasuresAndReports(t *testing.T) {
 	tier.Verify(t)
 	stack.Require(t, stack.NeedKafka, stack.NeedMariaDB)
@@ -245,7 +245,7 @@ func TestCommandMeasuresAndReports(t *testing.T) {
 		contenders: kudosName, out: out, shapes: "skewed-1000", measure: "drain", events: 3_000, rounds: 1, seed: 1,
 		dir: dir, json: filepath.Join(dir, "report.json"), markdown: filepath.Join(dir, "report.md"),
 	}
-	if os.Geteuid() == 0 { // the database runs under another account, which cannot enter a test's own folder
+	if os.Geteuid() == 0 { // the database's account cannot enter the directory of a test
 		s.dir, err = os.MkdirTemp("", "kudos-bench-test-")
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, os.RemoveAll(s.dir)) })

@@ -26,13 +26,14 @@ import (
 // kudosName is the contender that all others are compared with.
 const kudosName = "kudos"
 
-// known are the names of all contenders, in the order of reports.
+// known are all contenders, in the order of reports.
 var known = []string{kudosName, "redis", "goka", "streams", "sql"}
 
-// programFlags are what kudos is built with: what ships. Tests, which measure nothing, save a compilation.
+// programFlags are the build flags for kudos: those of releases. Tests, which measure nothing, override them to save a
+// compilation.
 var programFlags = stack.AsShipped()
 
-// build builds the contenders with these names, or all whose source is here. profiles is the folder for those of kudos.
+// build builds the named contenders, or all whose source is present. profiles is the directory for profiles of kudos.
 func build(ctx context.Context, root, into string, names []string, profiles string) ([]bench.Contender, error) {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
@@ -83,7 +84,7 @@ func buildOne(ctx context.Context, name, source, into, profiles string) (_ bench
 	return p, output(ctx, source, "go", "build", "-o", p.program.Path, ".")
 }
 
-// buildStreams builds the peer in Java. Maven is first asked to do with what it has; that it cannot is no news.
+// buildStreams builds the Java peer. It tries Maven offline first and ignores that error.
 func buildStreams(ctx context.Context, dir string) (c child.Command, err error) {
 	if output(ctx, dir, "mvn", "-q", "-o", "package") != nil {
 		if err := output(ctx, dir, "mvn", "-q", "package"); err != nil {
@@ -100,7 +101,7 @@ func buildStreams(ctx context.Context, dir string) (c child.Command, err error) 
 	return c, nil
 }
 
-// javaOptions reads flags from a file, if it is there: words with blanks or line ends between, # begins a comment.
+// javaOptions reads flags from a file, if it exists: words separated by white space; # starts a comment.
 func javaOptions(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +115,7 @@ func javaOptions(path string) ([]string, error) {
 	return words, nil
 }
 
-// output runs a command to its end; what it printed is in the error.
+// output runs a command; an error contains its output.
 func output(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -127,11 +128,11 @@ func output(ctx context.Context, dir, name string, args ...string) error {
 const (
 	// profileSeconds is how long a drain is profiled: shorter than any drain of 5,000,000 events.
 	profileSeconds = 5
-	// profileTimeout bounds asking for it.
+	// profileTimeout bounds the profile request.
 	profileTimeout = 30*time.Second + profileSeconds*time.Second
 )
 
-// profile puts a CPU profile of the next seconds into a folder. The program is built by these (make pgo).
+// profile saves a CPU profile of the next seconds. The program is built with these profiles (make pgo).
 func profile(ctx context.Context, admin, into string) error {
 	ctx, cancel := context.WithTimeout(ctx, profileTimeout)
 	defer cancel()
@@ -155,18 +156,18 @@ func profile(ctx context.Context, admin, into string) error {
 	return os.WriteFile(filepath.Join(into, time.Now().UTC().Format("20060102-150405.000")+".pprof"), body, 0o644)
 }
 
-// peer is a contender that is not kudos: a program that tells in lines of JSON what it does (see peers/README.md).
+// peer is a contender other than kudos: a program that reports its progress in lines of JSON (see peers/README.md).
 type peer struct {
 	name, about string
 	needsRedis  bool
-	program     child.Command // without the flags that every peer takes
-	redis       string        // host:port, from the site
+	program     child.Command // without the flags common to all peers
+	redis       string        // host:port, set by the site
 }
 
 func (p *peer) Name() string  { return p.name }
 func (p *peer) About() string { return p.about }
 
-// Prepare creates the topic likes as kudos does. A peer creates all else.
+// Prepare creates the topic likes as kudos does. The peer creates everything else.
 func (p *peer) Prepare(ctx context.Context, s *bench.Servers, partitions int32) error {
 	cl, err := s.Kafka.NewClient(s.Log)
 	if err != nil {
@@ -202,14 +203,14 @@ func (p *peer) Start(s *bench.Servers, dir string) (bench.Running, error) {
 	return r, nil
 }
 
-// peerProcess is a peer that runs, and what the lines of its stdout have told.
+// peerProcess is a running peer, with what its stdout has reported.
 type peerProcess struct {
 	*child.Process
 	name      string
 	firstPoll time.Time
 	committed peerLine
 	state     *bench.State
-	bad       error // the first line that was none of the contract
+	bad       error // the first line that violates the contract
 }
 
 type peerLine struct {
@@ -230,7 +231,7 @@ func (r *peerProcess) line(text []byte) {
 		r.firstPoll = time.Unix(0, l.TimeUnixNs)
 	case l.Event == "committed" && l.Events > r.committed.Events:
 		r.committed = l
-	case l.Event == "committed" && l.Events == r.committed.Events: // the first one that says so is when it was
+	case l.Event == "committed" && l.Events == r.committed.Events: // the first such line has the time
 	case l.Event == "state":
 		r.state = &l.State
 	default:
@@ -241,7 +242,7 @@ func (r *peerProcess) line(text []byte) {
 	}
 }
 
-// told waits for something that a line tells, or for a bad line.
+// told waits until known reports true, or for an invalid line.
 func (r *peerProcess) told(ctx context.Context, what string, known func() bool) error {
 	var bad error
 	err := r.Wait(ctx, what, func() bool { bad = r.bad; return bad != nil || known() })

@@ -1,6 +1,6 @@
-// Command bench compares kudos with what people would pick instead of it, on real servers of its own that it starts
-// anew for each run, and writes what came out as JSON and as docs/benchmarks.md. `make bench` runs it; `kudos bench`
-// measures kudos alone, on servers that are there already.
+// Command bench compares kudos with common alternatives, on real servers that it starts from scratch for each run, and
+// writes the results as JSON and as docs/benchmarks.md. `make bench` runs it; `kudos bench` measures only kudos, on
+// existing servers.
 package main
 
 import (
@@ -129,7 +129,7 @@ func (s *settings) run(ctx context.Context, render string) (err error) {
 	return errors.Join(err, report.Failed())
 }
 
-// plan is which runs to make, without what they run on.
+// plan returns the runs to make, without the site.
 func (s *settings) plan() (*bench.Plan, error) {
 	if s.quick {
 		s.rounds, s.events = 1, 200_000
@@ -195,7 +195,7 @@ func numbers(list string) (numbers []int, err error) {
 	return numbers, nil
 }
 
-// projectRoot is the folder of go.mod: peers are built from their source.
+// projectRoot is the directory of go.mod: peers are built from source.
 func projectRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "kudos").Output()
 	if err != nil {
@@ -204,13 +204,13 @@ func projectRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// commit names the state of the source, or nothing where Git does not tell.
+// commit identifies the state of the source, "" without Git.
 func commit(ctx context.Context, root string) string {
 	out, _ := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output()
 	return strings.TrimSpace(string(out))
 }
 
-// describe adds what the servers do not tell by themselves.
+// describe adds versions and settings that the servers do not report themselves.
 func describe(ctx context.Context, r *bench.Report) {
 	for name, command := range map[string][]string{
 		"Go": {"go", "env", "GOVERSION"}, "Java": {"java", "-version"}, "Redis": {"redis-server", "--version"},

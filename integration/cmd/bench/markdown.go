@@ -14,7 +14,7 @@ import (
 	"kudos/bench/producer"
 )
 
-// document is the template of docs/benchmarks.md. Its rows are cells that it puts between bars.
+// document is the template of docs/benchmarks.md. Its table rows are cells, which it joins with bars.
 //
 //go:embed benchmarks.md.tmpl
 var document string
@@ -29,7 +29,7 @@ func rows(table [][]string) string {
 
 type page struct{ *bench.Report }
 
-// markdown is the report for people: the same text for the same report.
+// markdown renders the report. The same report gives the same text.
 func markdown(r *bench.Report) (string, error) {
 	t, err := template.New("benchmarks").Funcs(template.FuncMap{"rows": rows}).Parse(document)
 	if err != nil {
@@ -40,7 +40,7 @@ func markdown(r *bench.Report) (string, error) {
 	return b.String(), err
 }
 
-// Targets are those that were set before anything was measured.
+// Targets are the targets that were set before measuring.
 func (p page) Targets() (table [][]string) {
 	add := func(what, sign string, want float64, unit string, reached bench.Stat) {
 		mark := "**no**"
@@ -80,19 +80,19 @@ func (p page) Targets() (table [][]string) {
 
 func eventsPerSecond(d *bench.Drain) float64 { return d.EventsPerSecond }
 
-// allCPUPerMillion is the CPU seconds per 10⁶ events of all processes together.
+// allCPUPerMillion is the CPU seconds of all processes together per 10⁶ events.
 func allCPUPerMillion(d *bench.Drain) float64 {
 	if len(d.Used) == 0 {
 		return math.NaN()
 	}
 	sum := 0.0
-	for _, name := range slices.Sorted(maps.Keys(d.Used)) { // in order, or the last digit would vary
+	for _, name := range slices.Sorted(maps.Keys(d.Used)) { // sorted, otherwise the last digit would vary
 		sum += d.Used[name].CPUSeconds
 	}
 	return sum / float64(d.Events) * 1e6
 }
 
-// mostRSS is the larger of what a process has after it drained so many pairs, and after it recovered them, in MiB.
+// mostRSS is the larger of a process's memory after draining that many pairs and after recovering them, in MiB.
 func mostRSS(r *bench.Recovery) float64 {
 	if r.RSSBytes == 0 {
 		return math.NaN()
@@ -100,7 +100,7 @@ func mostRSS(r *bench.Recovery) float64 {
 	return float64(max(r.RSSBytes, r.Drained.RSSBytes)) / (1 << 20)
 }
 
-// ratio is kudos's events a second by a peer's, within each round.
+// ratio is the rate of kudos relative to a peer's, within each round.
 func (p page) ratio(shape, peer string) bench.Stat {
 	rates := map[string]map[int]float64{kudosName: {}, peer: {}}
 	for _, run := range p.Runs {
@@ -117,7 +117,7 @@ func (p page) ratio(shape, peer string) bench.Stat {
 	return bench.StatOf(values)
 }
 
-// DrainRows are of the contenders that drained a shape.
+// DrainRows are the rows of the contenders that drained a shape.
 func (p page) DrainRows(shape string) (table [][]string) {
 	for _, name := range p.Order() {
 		figure := func(of func(*bench.Drain) float64) string { return p.Drains(shape, name, of).With("") }
@@ -142,13 +142,13 @@ func (p page) DrainRows(shape string) (table [][]string) {
 	return table
 }
 
-// LatencyLoad is what latency was measured with.
+// LatencyLoad is the workload of the latency measurement.
 func (p page) LatencyLoad() bench.Workload {
 	_, load := p.Percents()
 	return load
 }
 
-// LatencyRows are of each contender at each part of its rate.
+// LatencyRows are the rows of each contender at each percentage of its rate.
 func (p page) LatencyRows() (table [][]string) {
 	percents, _ := p.Percents()
 	for _, name := range p.Order() {
@@ -167,7 +167,7 @@ func (p page) LatencyRows() (table [][]string) {
 	return table
 }
 
-// RecoveryRows are those of kudos.
+// RecoveryRows are the rows of kudos' recovery.
 func (p page) RecoveryRows() (table [][]string) {
 	for _, f := range bench.RecoveryFigures {
 		if figure := p.Recoveries(f.Of); figure.Rounds > 0 || len(table) > 0 {
@@ -177,7 +177,7 @@ func (p page) RecoveryRows() (table [][]string) {
 	return table
 }
 
-// AcceptingRows are of the endpoints of the producer.
+// AcceptingRows are the rows of the producer's endpoints.
 func (p page) AcceptingRows() (table [][]string) {
 	_, first := p.Accepted()
 	if first == nil {
@@ -193,7 +193,7 @@ func (p page) AcceptingRows() (table [][]string) {
 	return table
 }
 
-// AcceptingLoad is what the producer was measured with.
+// AcceptingLoad is the workload of the producer measurement.
 func (p page) AcceptingLoad() bench.Workload {
 	load, _ := p.Accepted()
 	return load
@@ -208,7 +208,7 @@ func (p page) LatencyLimit() string {
 
 func (p page) MemoryGiB() float64 { return float64(p.Machine.MemoryBytes) / (1 << 30) }
 
-// Rounds is how many there are.
+// Rounds is the number of rounds.
 func (p page) Rounds() (rounds int) {
 	for _, run := range p.Runs {
 		rounds = max(rounds, run.Round)
@@ -216,7 +216,7 @@ func (p page) Rounds() (rounds int) {
 	return rounds
 }
 
-// Commits are that of the report, and those of measurements of another one.
+// Commits are the report's commit, and those of measurements of other commits.
 func (p page) Commits() string {
 	commits := p.Commit
 	for _, run := range p.Runs {
@@ -227,7 +227,7 @@ func (p page) Commits() string {
 	return commits
 }
 
-// Order is the contenders' place in tables: those that are known, then others.
+// Order is the order of contenders in tables: known ones first, then others.
 func (p page) Order() []string {
 	names := map[string]bool{}
 	for _, run := range p.Runs {

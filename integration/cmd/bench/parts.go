@@ -13,7 +13,7 @@ import (
 	"kudos/bench"
 )
 
-// render writes what was measured in parts as one report.
+// render writes reports of several parts as one report.
 func (s *settings) render(parts []string) error {
 	var whole *bench.Report
 	for _, path := range parts {
@@ -49,9 +49,9 @@ func readReport(path string) (*bench.Report, error) {
 	return &r, nil
 }
 
-// addPart takes over the runs of another report: a measurement of hours may be made in parts, which must be of the same
-// machine, and each run of one part only. What is measured again after the program has changed is of the later commit
-// in all its rounds.
+// addPart adds the runs of another report: a measurement of hours may be made in parts. All parts must come from the
+// same machine, and each run from one part. A measurement that is repeated after a change of the program replaces all
+// its rounds with those of the later commit.
 func addPart(r, part *bench.Report) error {
 	if r.Machine != part.Machine {
 		return fmt.Errorf("parts of one report are of the same machine: %+v is not %+v", part.Machine, r.Machine)
@@ -82,7 +82,7 @@ func addPart(r, part *bench.Report) error {
 	return nil
 }
 
-// measured says what a run is one of.
+// measured names the measurement that a run belongs to.
 func measured(r *bench.Run) string {
 	switch {
 	case r.Drain != nil:
@@ -115,7 +115,7 @@ func (s *settings) write(r *bench.Report) error {
 	return nil
 }
 
-// replace writes a file, if it is named, so that it is whole at any time.
+// replace writes a file atomically, unless path is empty.
 func replace(path, text string) error {
 	if path == "" {
 		return nil

@@ -25,7 +25,7 @@ func startScript(t *testing.T, script string) bench.Running {
 	return running
 }
 
-// onTerm has a script print a line at SIGTERM and end; until then it goes on.
+// onTerm makes a script print a line and exit on SIGTERM; untilTerm makes it wait for that.
 const (
 	onTerm    = "trap 'echo \"{\\\"event\\\":\\\"state\\\",\\\"bytes\\\":240,\\\"pairs\\\":10}\"; exit 0' TERM\n"
 	untilTerm = "\nwhile :; do sleep 0.05; done\n"

@@ -20,7 +20,7 @@ func render(t *testing.T, r *bench.Report) string {
 	return text
 }
 
-// TestDocsAreOfTheJSON: docs/benchmarks.md is what the JSON next to it gives.
+// TestDocsAreOfTheJSON: docs/benchmarks.md is generated from the JSON next to it.
 func TestDocsAreOfTheJSON(t *testing.T) {
 	docs := filepath.Join("..", "..", "..", "docs")
 	report, err := readReport(filepath.Join(docs, "benchmarks.json"))
@@ -31,7 +31,7 @@ func TestDocsAreOfTheJSON(t *testing.T) {
 		"mend: go run ./integration/cmd/bench -render docs/benchmarks.json -markdown docs/benchmarks.md")
 }
 
-// rounds is a report of three rounds in which the machine becomes slower and slower.
+// rounds returns a report of three rounds in which the machine becomes slower and slower.
 func rounds() *bench.Report {
 	r := &bench.Report{Version: bench.ReportVersion, Date: time.Unix(0, 0).UTC(), Contenders: map[string]string{}}
 	shape, _ := bench.ShapeNamed("skewed-1000")
@@ -52,7 +52,7 @@ func rounds() *bench.Report {
 	return r
 }
 
-// ofLatency makes all runs of a report some of another thing.
+// ofLatency turns all runs of a report into latency measurements.
 func ofLatency(r *bench.Report) *bench.Report {
 	for i := range r.Runs {
 		r.Runs[i].Drain, r.Runs[i].Latency = nil, &bench.Latency{}
@@ -60,7 +60,7 @@ func ofLatency(r *bench.Report) *bench.Report {
 	return r
 }
 
-// TestReportOfParts: parts are one report, if they are of the same machine, and each measurement of one commit.
+// TestReportOfParts: parts are merged if they come from the same machine and each measurement is from one commit.
 func TestReportOfParts(t *testing.T) {
 	first, second := rounds(), rounds()
 	first.Runs, second.Runs = first.Runs[:2], second.Runs[2:]
@@ -90,7 +90,7 @@ func TestReportOfCommits(t *testing.T) {
 	require.Contains(t, render(t, first), "; commit e0182e6, from publishing to visible: 1234567; rounds: 3.")
 }
 
-// TestRatiosAreWithinARound: 4, 2.67 and 4.44, though the medians are 75,000 and 200,000.
+// TestRatiosAreWithinARound: 4, 2.67 and 4.44, although the medians are 75,000 and 200,000.
 func TestRatiosAreWithinARound(t *testing.T) {
 	r := rounds()
 	p := page{r}
@@ -159,7 +159,8 @@ func TestAccepting(t *testing.T) {
 	require.Contains(t, render(t, r), "| ≤ 100 ms | 101 ms (90–102) | **no** |")
 }
 
-// TestMarkdownIsTheSameEachTime: sums are not associative, and 0.1 + 0.2 + 0.3 in another order has another last digit.
+// TestMarkdownIsTheSameEachTime: floating-point addition is not associative, so another order could change the last
+// digit.
 func TestMarkdownIsTheSameEachTime(t *testing.T) {
 	d := &bench.Drain{Events: 1e6, Used: map[string]bench.Usage{
 		bench.ContenderProcess: {CPUSeconds: 0.1}, "kafka": {CPUSeconds: 0.2}, "mariadb": {CPUSeconds: 0.3},

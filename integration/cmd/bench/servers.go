@@ -10,12 +10,11 @@ import (
 	"kudos/stream/kafka"
 )
 
-// database is the name of the one that counts go to.
 const database = "bench"
 
-// servers starts real servers anew for each run: bench.Site.
+// servers implements bench.Site with real servers that are started for each run.
 type servers struct {
-	dir string // for their data
+	dir string // for the servers' data
 	log *slog.Logger
 
 	open []interface{ Close() error }

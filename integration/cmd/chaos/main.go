@@ -1,6 +1,6 @@
-// Command chaos runs kudos on real servers, breaks them time and again, and compares the counts with the log after
-// every episode. `make chaos` runs it. Its last line is `faults N events N differences N`; it ends with 1 if that last
-// number is not 0, or if the run could not be finished.
+// Command chaos runs kudos on real servers, injects faults repeatedly, and compares the counts with the log after every
+// episode. `make chaos` runs it. Its last line is `faults N events N differences N`; it exits with 1 if there are
+// differences, or if the run failed.
 package main
 
 import (
@@ -20,7 +20,6 @@ import (
 	"kudos/integration/stack"
 )
 
-// settings are the command line.
 type settings struct {
 	options chaos.Options
 	kinds   string
@@ -62,12 +61,12 @@ func main() {
 	}
 }
 
-// onSignals has the first signal end the run after the episode under way, with a whole report, and the second one at
-// once.
+// onSignals ends the run after the current episode, with a complete report, on the first signal, and immediately on the
+// second.
 func onSignals(cancel func()) (enough <-chan struct{}) {
 	signals, first := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { // until the process ends
+	go func() { // runs until the process ends
 		<-signals
 		fmt.Fprintln(os.Stderr, "chaos: ending after this episode; once more to end at once")
 		close(first)
@@ -119,7 +118,7 @@ func (s *settings) run(ctx context.Context) (err error) {
 	return errors.Join(tell(report), err)
 }
 
-// tell says what came out; a difference is an error.
+// tell prints the result; a difference is an error.
 func tell(r *chaos.Report) error {
 	fmt.Println()
 	if err := r.WriteTable(os.Stdout); err != nil {
@@ -133,7 +132,7 @@ func tell(r *chaos.Report) error {
 	return nil
 }
 
-// write writes the report to the files that were named.
+// write writes the report to the files named by the flags.
 func (s *settings) write(r *chaos.Report) error {
 	if s.report != "" {
 		text, err := json.MarshalIndent(r, "", "  ")
@@ -152,8 +151,8 @@ func (s *settings) write(r *chaos.Report) error {
 	return nil
 }
 
-// The table stands between these lines of a file; what is around them is not touched. A file without them gets them at
-// its end.
+// The table is written between these lines of a file; the rest is left unchanged. If the lines are missing, they are
+// appended.
 const (
 	tableBegin = "<!-- chaos: written by make chaos -->"
 	tableEnd   = "<!-- end of chaos -->"
@@ -184,7 +183,6 @@ func writeTable(path string, r *chaos.Report) error {
 	return replace(path, []byte(b.String()))
 }
 
-// replace writes a file so that it is whole at any time.
 func replace(path string, text []byte) error {
 	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"kudos/integration/chaos"
 )
 
-// TestWrite: the table takes the place of the one before, and nothing else in the file changes.
+// TestWrite: the table replaces the last one, and nothing else in the file changes.
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "reliability.md")
 	s := settings{table: path, report: filepath.Join(t.TempDir(), "reliability.json")}

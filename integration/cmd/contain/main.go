@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command contain becomes another program as a container of an image runs it: in a root that is read-only but for one
-// folder, as nobody in particular, with no rights and no way to get any. It takes root's rights to begin with, and
-// mounts of its own (CLONE_NEWNS). What is to run is its only argument, as JSON:
+// Command contain runs another program like a container of an image: in a root that is read-only except for one
+// directory, as an unprivileged user, with no capabilities and no way to gain any. It must start as root in its own
+// mount namespace (CLONE_NEWNS). Its only argument describes what to run, as JSON:
 //
 //	contain '{"Root": "/tmp/image", "WorkingDir": "/var/lib/kudos", "Volume": "/tmp/volume",
 //	          "UID": 65532, "GID": 65532, "Args": ["/usr/local/bin/kudos", "version"]}'
@@ -22,7 +22,7 @@ import (
 
 type container struct {
 	Root, WorkingDir string
-	Volume           string // what is writable, mounted at WorkingDir; empty: nothing is
+	Volume           string // writable, mounted at WorkingDir; empty: nothing is writable
 	UID, GID         int
 	Args, Env        []string
 }
@@ -39,9 +39,9 @@ func main() {
 	os.Exit(125)
 }
 
-// become returns only if it cannot become the program.
+// become replaces this process with the program; it returns only on an error.
 func (c *container) become() error {
-	runtime.LockOSThread() // what is set is the thread's, and stays with the one that starts the program
+	runtime.LockOSThread() // the settings are per thread, and the same thread must start the program
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -58,7 +58,7 @@ func (c *container) become() error {
 		{"leave all groups", func() error { return syscall.Setgroups(nil) }},
 		{"change the group", func() error { return syscall.Setgid(c.GID) }},
 		{"change the user", func() error { return syscall.Setuid(c.UID) }},
-		// With the user that was forgotten.
+		// The change of user has cleared this setting.
 		{"die with the parent", func() error {
 			return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 		}},

@@ -1,5 +1,5 @@
-// Command creep runs the workloads of integration/creep, for that package's test: one of them, a number of times, for
-// valgrind to count its instructions; or each, to tell its allocations, as JSON.
+// Command creep runs the workloads of integration/creep for that package's test: either one workload a number of times,
+// so that valgrind can count its instructions, or all of them, to print their allocations as JSON.
 //
 //	creep run WORKLOAD REPETITIONS
 //	creep allocations

@@ -1,9 +1,9 @@
-// Command gremlins tests the tests of the packages that keep counts exact: it has Gremlins (https://gremlins.dev)
-// change a sample of operators there, and counts how many of the changes the tests of the same package notice.
+// Command gremlins tests the tests of the packages that keep counts exact: Gremlins (https://gremlins.dev) mutates a
+// sample of operators there, and the command counts how many mutants the tests of the same package kill.
 //
-// Gremlins cannot sample, but it can leave out what a diff does not touch. So this clones the repository, as it is
-// committed, and gives it a base in which the sampled lines are empty. It fails if too few are killed or tested in
-// time, or if one survives that survivors.txt does not explain.
+// Gremlins cannot sample, but it can skip what a diff does not touch. So the command clones the repository at HEAD, and
+// creates a base commit in which the sampled lines are empty. It fails if too few mutants are killed or tested in time,
+// or if one survives that survivors.txt does not explain.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// target is a package, and those of its files whose operators are changed.
+// target is a package, and the files of it to mutate.
 type target struct {
 	pkg   string
 	files *regexp.Regexp
@@ -117,7 +117,6 @@ func concerns(mutations []mutation, pkg string) (n int) {
 	return n
 }
 
-// lab is a clone to work in.
 type lab struct{ dir, repo, gremlins string }
 
 func newLab(ctx context.Context) (*lab, error) {
@@ -179,7 +178,7 @@ func (l *lab) unleash(ctx context.Context, t target, args ...string) ([]mutation
 
 const base = "gremlins-base"
 
-// leaveOut makes the base, an ancestor of the clone's HEAD, in which the lines of the mutants are empty.
+// leaveOut creates the base, an ancestor of the clone's HEAD in which the lines of the mutants are empty.
 func (l *lab) leaveOut(ctx context.Context, mutations []mutation) error {
 	for _, m := range mutations {
 		path := filepath.Join(l.repo, m.Pkg, m.File)
@@ -203,21 +202,21 @@ func (l *lab) leaveOut(ctx context.Context, mutations []mutation) error {
 	return nil
 }
 
-// output runs a program. git diff names files from where it is, as Gremlins does.
+// output runs a program. Relative names in git diff start at its working directory, as Gremlins requires.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	// Gremlins bounds each mutant's tests by what they took at first, which is nothing if the
-	// result came from the cache. The rest is as in all tests.
+	// Gremlins derives the timeout of each mutant from the duration of the first run, which is nearly zero if the
+	// result is cached. The other flags are those of all tests.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1 -pgo=off -ldflags=-w -parallel=8", "CGO_ENABLED=0",
 		"KUDOS_TEST_TIER=check", "GIT_CONFIG_COUNT=2",
 		"GIT_CONFIG_KEY_0=diff.relative", "GIT_CONFIG_VALUE_0=true",
-		"GIT_CONFIG_KEY_1=diff.context", "GIT_CONFIG_VALUE_1=0") // it knows one change in a hunk
-	// The tests that it runs end with it.
+		"GIT_CONFIG_KEY_1=diff.context", "GIT_CONFIG_VALUE_1=0") // Gremlins supports one change per hunk
+	// Kill the tests that Gremlins runs together with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute
-	var said strings.Builder // go tells there what it downloads
+	var said strings.Builder // go reports downloads there
 	cmd.Stderr = &said
 	b, err := cmd.Output()
 	if err != nil {

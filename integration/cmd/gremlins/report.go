@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// mutation is one of Gremlins' report.
+// mutation is a mutant in Gremlins' report.
 type mutation struct {
 	Type, Status    string
 	Line, Column    int
@@ -15,7 +15,7 @@ type mutation struct {
 
 func (m mutation) place() string { return fmt.Sprintf("%s/%s:%d:%d", m.Pkg, m.File, m.Line, m.Column) }
 
-// sample chooses among the mutants that tests cover, the same ones for the same seed.
+// sample chooses mutants among those covered by tests; the same seed gives the same sample.
 func sample(found []mutation, size int, seed uint64) []mutation {
 	var covered []mutation
 	for _, m := range found {
@@ -29,7 +29,7 @@ func sample(found []mutation, size int, seed uint64) []mutation {
 	return covered[:min(size, len(covered))]
 }
 
-// explained are the survivors with a reason, from lines "file | type | text of the line | reason".
+// explained returns the survivors with a reason, from lines "file | type | text of the line | reason".
 func explained(list string) (map[[3]string]bool, error) {
 	known := map[[3]string]bool{}
 	for line := range strings.Lines(list) {
@@ -46,12 +46,12 @@ func explained(list string) (map[[3]string]bool, error) {
 	return known, nil
 }
 
-// leastTested is the percentage of the sample without which its result says nothing.
+// leastTested is the percentage of the sample that must be tested for the result to be meaningful.
 const leastTested = 95
 
-// report prints what survived of the chosen mutants (a line may have others), and is an
-// error if too few were tested or killed, or if a survivor has no reason. Tests that end no
-// more have noticed as well; what does not compile is no mutant.
+// report prints the surviving mutants of the sample (a line may have others), and returns an error if too few were
+// tested or killed, or if a survivor has no reason. A timeout of the tests counts as killed; a mutant that does not
+// compile is ignored.
 func report(tested, chosen []mutation, list string, least float64) error {
 	known, err := explained(list)
 	if err != nil {

@@ -1,7 +1,7 @@
 package main
 
-// Guards that somebody took out who had not written them, while the tests of their package
-// still passed. Each is caught in its own package, not only by the whole system.
+// Guards that were once removed without the tests of their package noticing. Each must be caught in its own package,
+// not only by the whole system.
 func init() {
 	mutants = append(mutants, []mutant{
 		{2, "no rebalance while the poll loop works with its session", one("stream/group.go",

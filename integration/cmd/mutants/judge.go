@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// result is what one `go test -json` said, by the full names of the tests and subtests.
+// result is the result of one `go test -json`, by full names of tests and subtests.
 type result struct {
 	passed, failed map[string]int
 	skipped        map[string]bool
@@ -37,7 +37,7 @@ func readResult(r io.Reader) (*result, error) {
 		case e.Action == "build-fail" || e.FailedBuild != "":
 			res.built = false
 		case e.Test == "":
-			res.ended = res.ended || e.Action == "pass" || e.Action == "fail" || e.Action == "skip" // the package
+			res.ended = res.ended || e.Action == "pass" || e.Action == "fail" || e.Action == "skip" // of the package
 		case e.Action == "pass":
 			res.passed[e.Test]++
 		case e.Action == "fail":
@@ -48,7 +48,7 @@ func readResult(r io.Reader) (*result, error) {
 	}
 }
 
-// baselineRuns is how often a test must pass without a mutant before its failure with the mutant counts.
+// baselineRuns is how often a test must pass without the mutant for its failure with the mutant to count.
 const baselineRuns = 3
 
 // reliable are the tests that passed every time without a mutant.
@@ -60,8 +60,8 @@ func (r *result) reliable() map[string]bool {
 	return tests
 }
 
-// judge says what became of a mutant whose tests gave r, and names the tests that caught it: those that failed by
-// themselves, and were reliable without it. Anything else that went wrong shows nothing, and somebody has to look.
+// judge returns the outcome of a mutant whose test result is r, and the tests that caught it: those that failed
+// themselves and were reliable without it. Any other failure proves nothing and must be examined.
 func judge(reliable map[string]bool, r *result) (verdict string, by []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.failed)) {
 		if reliable[name] && !hasFailedSubtest(r, name, reliable) {
@@ -93,7 +93,7 @@ func judge(reliable map[string]bool, r *result) (verdict string, by []string) {
 	return trouble(fmt.Sprintf("no test that passes %d times without the mutant", baselineRuns), r), nil
 }
 
-// hasFailedSubtest: then the subtest is the one to name.
+// hasFailedSubtest reports whether a reliable subtest failed, which is then reported instead.
 func hasFailedSubtest(r *result, name string, reliable map[string]bool) bool {
 	for other := range r.failed {
 		if strings.HasPrefix(other, name+"/") && reliable[other] {

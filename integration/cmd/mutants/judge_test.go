@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// output is the output of `go test -json` for these events: "pass TestA", or "fail" for the package.
+// output builds the output of `go test -json` for events such as "pass TestA", or "fail" for the package.
 func output(t *testing.T, text string, events ...string) *result {
 	t.Helper()
 	var b strings.Builder

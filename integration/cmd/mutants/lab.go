@@ -17,11 +17,10 @@ import (
 	"time"
 )
 
-// lab builds mutants and runs their tests.
 type lab struct {
 	options
 	root, dir string
-	// baselines are the tests to trust in a package, found out once for all of its mutants.
+	// baselines are the reliable tests by package, determined once for all its mutants.
 	baselines map[string]func() (reliable map[string]bool, err error)
 }
 
@@ -37,7 +36,7 @@ func newLab(o options) (*lab, error) {
 	return &lab{options: o, root: root, dir: dir, baselines: map[string]func() (map[string]bool, error){}}, nil
 }
 
-// What becomes of a mutant: caught, survived, or else a text that says what to look at.
+// The outcome of a mutant: caught, survived, or another text that says what to examine.
 const (
 	caught   = "caught"
 	survived = "SURVIVED: the tests pass"
@@ -48,10 +47,10 @@ func first(text string) string {
 	return line
 }
 
-// finding is what a test that fails says first: which of its parts, or what is wrong.
+// finding matches the first message of a failing test: the failed part, or the reason.
 var finding = regexp.MustCompile(`seed \d+: .*|Messages: .*|waited .*|panic: .*`)
 
-// prepare notes which tests the mutants need to be run without them, package by package.
+// prepare registers, by package, the tests that must be run without mutants.
 func (l *lab) prepare(ctx context.Context, mutants []mutant) {
 	catchers := map[string][]catcher{}
 	for _, m := range mutants {
@@ -77,7 +76,7 @@ func (l *lab) prepare(ctx context.Context, mutants []mutant) {
 	}
 }
 
-// try runs a mutant's tests. Each must pass without the mutant: one that fails anyway catches nothing.
+// try runs a mutant's tests. A test that fails without the mutant catches nothing.
 func (l *lab) try(ctx context.Context, m mutant) (verdict string, by []string, said string) {
 	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {
@@ -100,7 +99,7 @@ func (l *lab) try(ctx context.Context, m mutant) (verdict string, by []string, s
 	return verdict, by, strings.Join(strings.Fields(finding.FindString(r.output.String())), " ")
 }
 
-// overlay writes the changed copies into a folder, and what puts them in their places.
+// overlay writes the changed files to a directory, with the file for go build -overlay.
 func (l *lab) overlay(dir string, edits []edit) (string, error) {
 	changed := map[string]string{}
 	for _, e := range edits {
@@ -133,9 +132,9 @@ func (l *lab) overlay(dir string, edits []edit) (string, error) {
 	return overlay, os.WriteFile(overlay, b, 0o644)
 }
 
-// test builds tests, with an overlay or without, and runs them so many times.
+// test builds tests, with or without an overlay, and runs them a number of times.
 func (l *lab) test(ctx context.Context, by catcher, overlay string, times int, timeout time.Duration) (*result, error) {
-	args := []string{"test", "-json", "-vet=off", "-pgo=off", "-ldflags=-s -w", // no debugger comes: links in half the time
+	args := []string{"test", "-json", "-vet=off", "-pgo=off", "-ldflags=-s -w", // no debugger: halves link time
 		"-count", strconv.Itoa(times), "-timeout", timeout.String(), "-run", "^(" + by.run + ")"}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
@@ -144,11 +143,11 @@ func (l *lab) test(ctx context.Context, by catcher, overlay string, times int, t
 	if by == simulation {
 		n := l.schedules
 		if overlay == "" {
-			n = 500 // make test runs more
+			n = 500 // fewer than in make test
 		}
 		args = append(args, "-args", "-schedules", strconv.Itoa(n), "-violations", "1", "-shrink", "0")
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout+2*time.Minute) // with the build; go test keeps its own
+	ctx, cancel := context.WithTimeout(ctx, timeout+2*time.Minute) // includes the build
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(l.root, by.pkg)

@@ -1,12 +1,12 @@
-// Command mutants takes the clauses of the rules in docs/design.md out of the program, one
-// at a time, and looks whether a test notices. Input are the tables (table.go and the files
-// that add to it); output is the same with what caught each, and exit 1 if one was not.
+// Command mutants removes the clauses of the rules in docs/design.md from the program, one at a time, and checks that a
+// test notices. Its input is the table of mutants (table.go and the files that add to it); its output is the table with
+// the tests that caught each mutant. It exits with 1 if a mutant was not caught.
 //
-// A mutant is caught if a test fails, by its name, that passes three times without the
-// mutant. A build that fails, a panic outside of a test, or a timeout catches nothing.
+// A mutant is caught if a named test fails that passes three times without the mutant. A failed build, a panic outside
+// of a test, or a timeout catches nothing.
 //
-// The program itself has no switches for it: a mutant is a text that is replaced in a copy
-// of a source file, which go build puts in the place of the file (-overlay).
+// The program has no switches for this: a mutant replaces a text in a copy of a source file, which go build uses
+// instead of the original (-overlay).
 package main
 
 import (
@@ -95,7 +95,7 @@ type outcome struct {
 	took    time.Duration
 }
 
-// report prints what became of all, and is an error if one was not caught.
+// report prints all outcomes, and returns an error if a mutant was not caught.
 func report(outcomes []outcome) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "rule\tclause taken out\tcaught by\tseconds")
@@ -126,7 +126,7 @@ func report(outcomes []outcome) error {
 	return nil
 }
 
-// root is the folder of the module.
+// root is the directory of the module.
 func root() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

@@ -5,8 +5,8 @@ const (
 	isEmpty = "if empty, err := f.isEmpty(ctx, schema.TopicState); err != nil || !empty {\n"
 )
 
-// processorMutants are in what the simulation does not run: the checks of the processor before it begins, the takeover
-// of a partition, and the tools that compare and repair. A test of the package itself catches each.
+// processorMutants are in code that the simulation does not run: the processor's checks at the start, the takeover of a
+// partition, and the tools that compare and repair. A test of the same package must catch each.
 var processorMutants = []mutant{
 	{7, "a position behind the end of likes parks", one(folderGo,
 		"p.NextOffset < start || p.NextOffset > end", "p.NextOffset < start || false && p.NextOffset > end"), test("processor", "TestFoldParksPastTheEndOfLikes")},

@@ -1,20 +1,20 @@
 package main
 
-// mutant takes one clause of a rule of docs/design.md out of the program.
+// mutant removes one clause of a rule of docs/design.md from the program.
 type mutant struct {
 	rule   int
-	clause string // what the rule says, and the mutant does not
+	clause string // what the rule says and the mutant violates
 	edits  []edit
 	by     catcher
 }
 
-// edit replaces a text that is found exactly once in a file.
+// edit replaces a text that occurs exactly once in a file.
 type edit struct{ file, old, new string }
 
 // catcher is the test that must fail.
 type catcher struct {
 	pkg, run string
-	// real: on a real broker or database.
+	// real: the test needs a real broker or database.
 	real bool
 }
 
@@ -37,7 +37,7 @@ const (
 	moveGo        = "sql/transaction.go"
 )
 
-// simulation is the catcher of most: what the rules are for is that counts are exact whatever happens.
+// simulation catches most mutants: the rules exist to keep counts exact under all circumstances.
 var simulation = catcher{pkg: "integration/simulation", run: "TestSchedules"}
 
 func test(pkg, run string) catcher { return catcher{pkg: pkg, run: run} }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryMutantStillFits: what a mutant takes out is there, once, and so is what is to
-// catch it. (That it is caught is what `make mutants` shows.)
+// TestEveryMutantStillFits: the text that each mutant replaces occurs exactly once, and the test that is to catch it
+// exists. (`make mutants` checks that it does catch it.)
 func TestEveryMutantStillFits(t *testing.T) {
 	top, err := root()
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestEveryMutantStillFits(t *testing.T) {
 	}
 }
 
-// hasTest tells whether a folder has a test whose name begins so.
+// hasTest reports whether a directory has a test whose name starts with name.
 func hasTest(t *testing.T, dir, name string) bool {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	require.NoError(t, err)

@@ -1,9 +1,9 @@
-// Command regress runs one named case: a failure that was once found, kept as a test that fails without its fix.
+// Command regress runs one named case: a test that reproduces a past failure and fails without its fix.
 //
 //	regress              lists the cases
 //	regress NAME         runs one
 //
-// cases.txt has them; a new case is a test and a line there.
+// cases.txt lists the cases; a new case is a test and a line there.
 package main
 
 import (
@@ -19,9 +19,8 @@ import (
 //go:embed cases.txt
 var list string
 
-// regressionCase is a line of cases.txt.
 type regressionCase struct {
-	name, pkg, test string // pkg as `go test` takes it, from the project's root
+	name, pkg, test string // pkg is an argument of `go test`, relative to the project's root
 	what            string // what went wrong
 }
 
@@ -52,8 +51,8 @@ func run(args []string) error {
 	return fmt.Errorf("no case is named %q; `make regress` lists them", args[0])
 }
 
-// parse reads lines of the form: name package test what went wrong. An empty line or one that begins with # has no
-// case.
+// parse parses lines of the form: name package test what went wrong. Empty lines and lines that start with # are
+// skipped.
 func parse(text string) ([]regressionCase, error) {
 	var cases []regressionCase
 	for line := range strings.Lines(text) {
@@ -73,7 +72,7 @@ func parse(text string) ([]regressionCase, error) {
 	return cases, nil
 }
 
-// run fails also where the test was skipped or renamed: then nothing was shown.
+// run also fails if the test was skipped or does not exist: then nothing was tested.
 func (c regressionCase) run() error {
 	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^"+c.test+"$", c.pkg)
 	cmd.Stderr = os.Stderr

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryCaseHasItsTest finds cases whose test was renamed or moved.
+// TestEveryCaseHasItsTest detects cases whose test was renamed or moved.
 func TestEveryCaseHasItsTest(t *testing.T) {
 	cases, err := parse(list)
 	require.NoError(t, err)

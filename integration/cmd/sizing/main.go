@@ -1,5 +1,5 @@
-// Command sizing works out what kudos takes for a load, from figures that were measured, and simulates the busiest
-// hour. Without flags the load is that of docs/scaling.md.
+// Command sizing computes what kudos needs for a load, from measured figures, and simulates the busiest hour. Without
+// flags the load is that of docs/scaling.md.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command stack runs real servers to play with: one Kafka cluster and one MariaDB (or MySQL) server, on free loopback
-// ports, until Ctrl-C. Their data is new at each start and gone at the end. `make stack` runs it.
+// Command stack runs real servers to experiment with: one Kafka cluster and one MariaDB (or MySQL) server, on free
+// loopback ports, until Ctrl-C. They start empty, and their data is removed at the end. `make stack` runs it.
 //
-// With -fetch it only brings what comes through Maven into this machine's cache, and ends.
+// With -fetch it only downloads what comes from Maven into this machine's cache.
 package main
 
 import (
@@ -19,7 +19,6 @@ import (
 	"kudos/integration/stack"
 )
 
-// options are the command line.
 type options struct {
 	dir   string
 	nodes int
@@ -79,7 +78,6 @@ func run(ctx context.Context, o options) (err error) {
 	return wait(ctx, append(k.Nodes(), db.Server))
 }
 
-// explain says where things are and what to do with them.
 func explain(w io.Writer, k *stack.Kafka, db *stack.Database) {
 	host, port, _ := strings.Cut(db.Address(), ":")
 	fmt.Fprintf(w, `
@@ -103,7 +101,7 @@ Ctrl-C stops all of it; the data goes with it unless -keep was given.
 `, strings.Join(k.Brokers(), ","), db.DSN("kudos"), k.Dir(), db.LogPath(), k.Brokers()[0], host, port, len(k.Nodes()))
 }
 
-// wait returns when ctx is done, which is the way to end this program, or with an error when a server is gone.
+// wait returns nil when ctx is done, the normal end of this program, and an error when a server exits.
 func wait(ctx context.Context, servers []*stack.Server) error {
 	gone := make(chan *stack.Server, len(servers))
 	for _, s := range servers {

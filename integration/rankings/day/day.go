@@ -9,24 +9,24 @@ import (
 	"kudos/schema"
 )
 
-// Event is what a writer sends, and when it arrives.
+// Event is an event from a client, and its arrival time.
 type Event struct {
 	schema.Event
 	ArrivalMs int64
 }
 
-// Options of a day.
+// Options configure a day.
 type Options struct {
 	Seed uint64
-	// Events in all. Most become an update; some change nothing, or cancel each other within a batch.
+	// Events is the total number. Most become an update; some change nothing, or cancel each other within a batch.
 	Events int
-	// Start of the 24 hours. They should not begin at midnight, so that one lies between.
+	// Start of the 24 hours. It should not be midnight, so that the day contains one.
 	Start time.Time
-	// Posts (10 or more) and Users at most; few users and many events mean that many like what they liked already.
+	// Posts (at least 10) and Users are maxima. Few users with many events mean that many likes are repeated.
 	Posts, Users int
 }
 
-// DefaultOptions are a day with so many events.
+// DefaultOptions are a day with that many events.
 func DefaultOptions(events int) Options {
 	return Options{
 		Seed: 1, Events: events, Start: time.Date(2026, 3, 9, 16, 30, 0, 0, time.UTC),
@@ -34,7 +34,7 @@ func DefaultOptions(events int) Options {
 	}
 }
 
-// Regions are those that likes come from. Of ten users, so many are from each.
+// Regions are the regions of likes; homes are the regions of each ten users.
 var (
 	Regions = [5]schema.Region{{'U', 'S'}, {'B', 'R'}, {'I', 'N'}, {'D', 'E'}, {'J', 'P'}}
 	homes   = [10]int{0, 0, 0, 0, 1, 1, 2, 2, 3, 4}
@@ -43,19 +43,19 @@ var (
 const (
 	minuteMs     = 60_000
 	minutesOfDay = 24 * 60
-	// Nothing comes for longer than a short window is.
+	// The quiet period, in minutes, is longer than a short window.
 	quietFrom, quietTo = 9 * 60, 9*60 + 25
-	// remembered are likes that may be withdrawn or repeated.
+	// remembered is the number of likes kept for withdrawals and repetitions.
 	remembered = 1 << 16
 	togglers   = 8
 )
 
-// hourly is how much comes in each hour of the day, relatively.
+// hourly is the relative rate in each hour of the day.
 var hourly = [24]int{9, 10, 10, 9, 8, 6, 4, 3, 2, 1, 1, 1, 2, 3, 4, 5, 6, 6, 7, 7, 7, 7, 8, 8}
 
-// Events are those of a day in the order in which they arrive: likes by popularity and region, bursts of them,
-// withdrawals, repeated likes, dislikes, duplicates, some minutes or hours late, a few ahead of time, and a few users
-// who toggle all day.
+// Events are the events of a day in order of arrival: likes by popularity and region, bursts, withdrawals, repeated
+// likes, dislikes, duplicates, events that are minutes or hours late, a few from the future, and a few users who toggle
+// all day.
 func Events(o Options) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		g := newGenerator(o)
@@ -89,7 +89,7 @@ type generator struct {
 	o      Options
 	rng    *rand.Rand
 	world  zipf // ranks of posts that are popular everywhere
-	local  zipf // and in a region
+	local  zipf // ranks of posts that are popular in a region
 	bursts []burst
 	minute int
 
@@ -111,7 +111,7 @@ func newGenerator(o Options) *generator {
 	return g
 }
 
-// next is the event that arrives at a time.
+// next returns the event that arrives at a time.
 func (g *generator) next(arrivalMs int64) Event {
 	e := Event{g.choose(arrivalMs), arrivalMs}
 	g.recent.put(g.rng, e.Event)
@@ -156,18 +156,17 @@ func (g *generator) choose(arrivalMs int64) schema.Event {
 		return g.like(now - 1*minuteMs - g.rng.Int64N(20*minuteMs))
 	case n < 190: // hours late
 		return g.like(now - g.rng.Int64N(30*60*minuteMs))
-	case n < 192: // a clock that is fast
+	case n < 192: // from a fast clock
 		return g.like(now + g.rng.Int64N(5*minuteMs))
 	}
 	return g.like(now)
 }
 
-// like is somebody's like of some post.
 func (g *generator) like(timeMs int64) schema.Event {
 	user := g.rng.Uint64N(uint64(g.o.Users))
 	home := homes[user%uint64(len(homes))]
 	e := schema.Event{UserID: user + 1, Action: schema.Like, TimeMs: timeMs, Region: Regions[home]}
-	if g.rng.IntN(50) == 0 { // on a journey
+	if g.rng.IntN(50) == 0 { // traveling
 		e.Region = Regions[g.rng.IntN(len(Regions))]
 	}
 	switch viral := g.viral(home); {
@@ -181,11 +180,10 @@ func (g *generator) like(timeMs int64) schema.Event {
 	return e
 }
 
-// burst is a post that goes viral.
 type burst struct {
 	post     uint64
 	from, to int // minutes of the day
-	// share of the likes, of a thousand, that it has in its home region; elsewhere it has less.
+	// share, in thousandths, is the burst's share of likes in its home region; it is lower elsewhere.
 	share, home int
 }
 
@@ -203,7 +201,7 @@ func newBursts(rng *rand.Rand) []burst {
 	return list
 }
 
-// viral is a post that takes a like of a region now, or 0.
+// viral returns a post that currently draws a like of a region, or 0.
 func (g *generator) viral(home int) uint64 {
 	for i := range g.bursts {
 		b := &g.bursts[i]
@@ -221,7 +219,7 @@ func (g *generator) viral(home int) uint64 {
 	return 0
 }
 
-// Post ids do not tell how popular a post is: an odd factor makes another order of the numbers of 32 bits.
+// postID permutes the 32-bit numbers by an odd factor, so that ids do not follow popularity.
 func postID(n uint64) uint64 { return uint64(uint32(n)*2_654_435_761) + 1 }
 
 func worldPost(rank uint64) uint64 { return postID(2 * rank) }
@@ -229,9 +227,9 @@ func localPost(rank uint64, home int) uint64 {
 	return postID(2*(rank*uint64(len(Regions))+uint64(home)) + 1)
 }
 
-// zipf draws ranks, of which the k-th is as likely as 1/(k+6). Whole numbers, so that they are the same on every
-// machine.
-type zipf struct{ upTo []uint64 } // sums of the weights
+// zipf draws ranks with a probability of the k-th proportional to 1/(k+6). It uses integers, for the same results on
+// every machine.
+type zipf struct{ upTo []uint64 } // cumulative weights
 
 func newZipf(n int) zipf {
 	z := zipf{make([]uint64, n)}
@@ -248,7 +246,7 @@ func (z zipf) rank(rng *rand.Rand) uint64 {
 	return uint64(sort.Search(len(z.upTo), func(k int) bool { return z.upTo[k] > x }))
 }
 
-// pool remembers some events, by chance.
+// pool keeps a random sample of events.
 type pool []schema.Event
 
 func (p *pool) put(rng *rand.Rand, e schema.Event) {

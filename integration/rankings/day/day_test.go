@@ -81,7 +81,7 @@ func TestADay(t *testing.T) {
 	require.Greater(t, viral, bursts/3)
 }
 
-// digest of everything on the tapes.
+// digest returns a hash of everything on the tapes.
 func digest(tapes []*rankings.Tape) string {
 	h := fnv.New64a()
 	for _, tape := range tapes {
@@ -93,7 +93,7 @@ func digest(tapes []*rankings.Tape) string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-// A seed is only worth something if it gives the same everywhere and always.
+// A seed must give the same result on every machine.
 func TestTheSameDay(t *testing.T) {
 	tapes, err := Updates(Events(DefaultOptions(20_000)), DefaultBatching(4))
 	require.NoError(t, err)
@@ -106,8 +106,8 @@ func TestTheSameDay(t *testing.T) {
 	require.NotEqual(t, digest(tapes), digest(other))
 }
 
-// sums adds the tapes up, and looks at what every log of updates has. counts are those that each post's last update
-// carries.
+// sums adds up the tapes, and checks the invariants of every log of updates. counts are those of each post's last
+// update.
 func sums(t *testing.T, tapes []*rankings.Tape) (cells map[oracle.Cell]oracle.Count, counts map[uint64]int64) {
 	cells, counts = map[oracle.Cell]oracle.Count{}, map[uint64]int64{}
 	for i, tape := range tapes {
@@ -165,7 +165,7 @@ func TestBatchingChangesNothing(t *testing.T) {
 	require.Greater(t, len(cells), 10_000)
 }
 
-// The expected counts were made by awk from the ratings, by no code of ours.
+// The expected counts were computed from the ratings with awk, independently of this code.
 func TestMovieLens(t *testing.T) {
 	folder := MovieLensFolder(t)
 	for expected, user := range map[string]func(uint64) uint64{

@@ -1,10 +1,10 @@
-// Package day makes input for rankings: the likes of a day as writers send them, or those of MovieLens; and
+// Package day generates input for rankings: the likes of a day as clients send them, or those of MovieLens; and
 // like-updates from them, as the fold would publish them, without Kafka.
 //
-// The same options give the same events and the same bytes, on every machine.
+// The same options give the same events and the same bytes on every machine.
 //
-//	file          what is in it
-//	day.go        the events of a day, and posts that go viral in it
+//	file          contents
+//	day.go        the events of a day, with posts that go viral
 //	movielens.go  ratings as events
 //	updates.go    like-updates from events
 package day

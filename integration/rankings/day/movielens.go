@@ -12,8 +12,8 @@ import (
 	"kudos/schema"
 )
 
-// MovieLensFolder is where the real input lies, which is no part of the project: ratings.csv.gz of the MovieLens
-// latest-small set of 2016, and the expected counts. A test without it is skipped, but fails in CI.
+// MovieLensFolder returns the directory of real input that is not part of the project: ratings.csv.gz of the MovieLens
+// latest-small data set of 2016, and the expected counts. Without it a test is skipped, and fails in CI.
 func MovieLensFolder(t testing.TB) string {
 	t.Helper()
 	folder := os.Getenv("KUDOS_TEST_DATA")
@@ -31,16 +31,16 @@ func MovieLensFolder(t testing.TB) string {
 	return folder
 }
 
-// MovieLens reads ratings (ratings.csv.gz: user, movie, rating, seconds) as events, in the order of the file: 3.5 and
-// more is a like, less withdraws it. user says who is meant by a user of the file. An event arrives when it happens, or
-// when the one before does if that is later.
+// MovieLens reads ratings (ratings.csv.gz: user, movie, rating, seconds) as events, in file order: a rating of 3.5 or
+// more is a like, a lower one withdraws it. user maps the users of the file. An event arrives at its event time, but
+// not before the previous one.
 func MovieLens(path string, user func(uint64) uint64) (events []Event, err error) {
 	rows, err := readCSV(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	arrival := int64(0)
-	for i, row := range rows[min(1, len(rows)):] { // behind the heading
+	for i, row := range rows[min(1, len(rows)):] { // after the heading
 		e, err := rating(row, user)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s, row %d: %w", path, i+2, err)
@@ -51,8 +51,7 @@ func MovieLens(path string, user func(uint64) uint64) (events []Event, err error
 	return events, nil
 }
 
-// EachPerson and ChangingMinds are the two readings of the ratings: users as they are, and 60 people who change their
-// minds.
+// EachPerson and ChangingMinds are the two mappings of users: unchanged, and to 60 users who change their reactions.
 func EachPerson(id uint64) uint64    { return id }
 func ChangingMinds(id uint64) uint64 { return (id+59)%60 + 1 }
 
@@ -70,7 +69,7 @@ func readCSV(path string) ([][]string, error) {
 }
 
 func rating(row []string, user func(uint64) uint64) (schema.Event, error) {
-	var number [4]float64 // the ids and seconds are far below 2^53
+	var number [4]float64 // ids and seconds are far below 2^53
 	if len(row) != len(number) {
 		return schema.Event{}, fmt.Errorf("%d columns", len(row))
 	}

@@ -10,25 +10,25 @@ import (
 	"kudos/schema"
 )
 
-// Batching is how the fold cuts events into transactions.
+// Batching is how the fold groups events into transactions.
 type Batching struct {
 	Partitions int
-	// UserBuckets are the posts that are in several partitions.
+	// UserBuckets are the posts that are spread over several partitions.
 	UserBuckets schema.UserBuckets
-	// MaxEvents of a batch; each has a size between 1 and that, by chance.
+	// MaxEvents is the maximum batch size; each batch has a random size up to it.
 	MaxEvents int
-	// WaitMs is how long a batch waits for more events at most.
+	// WaitMs is how long a batch waits for more events.
 	WaitMs int64
 	Seed   uint64
 }
 
-// DefaultBatching is that of a system that keeps up.
+// DefaultBatching is that of a system without backlog.
 func DefaultBatching(partitions int) Batching {
 	return Batching{Partitions: partitions, MaxEvents: 1000, WaitMs: 2000, Seed: 1}
 }
 
-// Updates are the partitions of like-updates that come of events: what the fold makes of them, as latest-like-action
-// writes it, progress records and the offsets of markers included. A record's append time is when its batch was
+// Updates returns the partitions of like-updates that result from events: what latest-like-action would write,
+// including progress records and the offsets of transaction markers. A record's append time is when its batch was
 // complete.
 func Updates(events iter.Seq[Event], b Batching) ([]*rankings.Tape, error) {
 	layout, err := schema.NewLayout(int32(b.Partitions), b.UserBuckets)
@@ -67,7 +67,7 @@ type partition struct {
 
 	batch           []fold.Event
 	size            int   // at which the batch is complete
-	firstMs, lastMs int64 // arrivals in it
+	firstMs, lastMs int64 // arrival times in the batch
 	next            int64 // offset of the next event in likes
 	seq             uint64
 	fold            fold.Folder
@@ -116,7 +116,7 @@ func (p *partition) flush(appendMs int64) error {
 	}
 	p.key = append(p.key[:0], schema.ProgressKey...)
 	p.write(appendMs, schema.Update{})
-	p.tape.EndAt(p.tape.End() + 1) // the transaction's marker
+	p.tape.EndAt(p.tape.End() + 1) // the transaction marker
 	p.batch, p.size = p.batch[:0], p.nextSize()
 	return nil
 }
@@ -128,7 +128,7 @@ func (p *partition) write(appendMs int64, u schema.Update) {
 	p.tape.Add(rankings.Record{Offset: p.tape.End(), TimeMs: appendMs, Key: p.key, Value: p.value})
 }
 
-// state is the state table in memory.
+// state is an in-memory state table.
 type state struct {
 	pairs  map[fold.PairKey]schema.Pair
 	counts map[uint64]schema.Counts

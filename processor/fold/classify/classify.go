@@ -1,5 +1,5 @@
-// Package classify decides what becomes of each record of likes: an event to fold, an event to forward to
-// the partition that owns it, or a dead letter. It is a pure function of the record and the layout.
+// Package classify decides what each record of likes becomes: an event to fold, an event to forward to the partition
+// that owns it, or a dead letter. It is a pure function of the record and the layout.
 package classify
 
 import (
@@ -17,21 +17,21 @@ import (
 	"kudos/stream/kafka/tracing"
 )
 
-// Classified is what becomes of the records of a batch: each is an event, is forwarded
-// to the partition of its post, or is a dead letter.
+// Classified is what the records of a batch become: each is an event, is forwarded to the partition of its post, or is
+// a dead letter.
 type Classified struct {
 	Events []fold.Event
 	// Forwards and DeadLetters are ready to be produced.
 	Forwards, DeadLetters []*kgo.Record
 	Reasons               []schema.PoisonReason // of DeadLetters
 	Capped, BadRegions    int
-	// Traced are the steps of the events that are followed, in spans.
+	// Traced are the events that are traced, with their spans.
 	Traced []Traced
-	// Layouts is how many there were before the current one; Reset keeps it.
+	// Layouts is the number of layouts before the current one; Reset keeps it.
 	Layouts uint32
 }
 
-// Traced is an event that is followed.
+// Traced is an event that is traced.
 type Traced struct {
 	Key  fold.PairKey
 	Span trace.Span
@@ -71,9 +71,8 @@ func (v *Classified) Add(rec *kgo.Record, layout schema.Layout) {
 	v.Events = append(v.Events, e)
 }
 
-// forward sends an event to the partition that owns it, with its time resolved: its arrival
-// time there must not count. It does so once in each layout: an event that was in flight when
-// partitions were added may have to be forwarded again.
+// forward sends an event to the partition that owns it, with its time resolved: its arrival time there must not count.
+// It does so once per layout: an event that was in flight when partitions were added may have to be forwarded again.
 func (v *Classified) forward(rec *kgo.Record, e *schema.Event, home int32, layout schema.Layout) {
 	if from := Header(rec, schema.HeaderForwarded); from != "" && forwardedIn(from) >= uint64(v.Layouts) {
 		v.deadLetter(rec, &schema.PoisonError{Reason: schema.Misplaced,
@@ -99,7 +98,7 @@ func (v *Classified) forward(rec *kgo.Record, e *schema.Event, home int32, layou
 	v.Forwards = append(v.Forwards, forwarded)
 }
 
-// forwardedIn reads in which layout an event was forwarded.
+// forwardedIn returns in which layout an event was forwarded.
 func forwardedIn(header string) uint64 {
 	_, layouts, found := strings.Cut(header, "/")
 	if !found {
@@ -107,7 +106,7 @@ func forwardedIn(header string) uint64 {
 	}
 	n, err := strconv.ParseUint(layouts, 10, 32)
 	if err != nil {
-		return math.MaxUint64 // nothing of ours: it goes nowhere
+		return math.MaxUint64 // not our header: it is not forwarded again
 	}
 	return n
 }
@@ -131,18 +130,18 @@ func (v *Classified) deadLetter(rec *kgo.Record, why *schema.PoisonError) {
 }
 
 const (
-	// headerTruncated marks a dead letter that was cut, and tells the bytes of the
-	// original: key, value and headers together.
+	// headerTruncated marks a truncated dead letter; its value is the size of the original in bytes: key, value and
+	// headers together.
 	headerTruncated = "kudos.truncated"
-	// maxCutKey is what is left of the key then, in bytes.
+	// maxCutKey is how much of its key is kept, in bytes.
 	maxCutKey = 1 << 10
-	// ownHeaderBytes is room for the record itself and what deadLetter adds.
+	// ownHeaderBytes is reserved for the record itself and for what deadLetter adds.
 	ownHeaderBytes = 4 << 10
 )
 
-// fit returns what a dead letter takes of a record. The broker measures batches as they are sent, so a compressed batch
-// of likes may bring more than fits likes.dlt: then the beginning has to do, for the partition must not stop. The whole
-// lies in likes, at the offset that the dead letter names.
+// fit returns what a dead letter keeps of a record. The broker limits the size of batches as they are sent, so a
+// compressed batch of likes may hold a record that is too large for likes.dlt. That record is truncated, because the
+// partition must not stop; the whole record is in likes, at the offset that the dead letter names.
 func fit(rec *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
 	size := len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {

@@ -86,8 +86,8 @@ func TestEveryPoisonReasonIsCovered(t *testing.T) {
 	}, "a new reason needs a case in TestPoisonBecomesADeadLetterWithItsOriginal")
 }
 
-// A compressed batch of likes may bring a record that is larger than a batch of
-// likes.dlt may be. Were it not cut, the partition would stand still for ever.
+// A compressed batch of likes may contain a record that is larger than a batch of likes.dlt may be. If it were not
+// truncated, the partition would be stuck forever.
 func TestADeadLetterFitsItsTopic(t *testing.T) {
 	limit := int(schema.BatchMaxBytes(schema.TopicDLT))
 	fill := func(n int) string { return strings.Repeat("x", n) }
@@ -118,7 +118,7 @@ func TestADeadLetterFitsItsTopic(t *testing.T) {
 	}
 }
 
-// wireBytes is no less than what Kafka's record format takes for a record.
+// wireBytes returns at least what Kafka's record format takes for a record.
 func wireBytes(rec *kgo.Record) int {
 	n := 30 + len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {
@@ -167,13 +167,13 @@ func TestAMisplacedEventIsForwardedWithEverythingSettled(t *testing.T) {
 			require.Equal(t, key, string(f.Key))
 			require.Equal(t, []kgo.RecordHeader{{Key: schema.HeaderForwarded, Value: []byte("3@17")}}, f.Headers)
 
-			// At home it is classified again, a day later, and is what it was.
+			// In its partition it is classified again, a day later, with the same result.
 			f.Offset, f.Timestamp = 5, time.UnixMilli(appendMs+86_400_000)
 			there := classifyOne(f)
 			require.Equal(t, []fold.Event{{Event: c.want, Offset: 5}}, there.Events)
 			require.Zero(t, there.Capped+there.BadRegions, "counted once in total")
 
-			// In a wrong place once more, it is not sent on.
+			// In a wrong partition once more, it is not forwarded.
 			f.Partition = 1
 			require.Equal(t, []schema.PoisonReason{schema.Misplaced}, classifyOne(f).Reasons)
 		})
@@ -214,7 +214,7 @@ func TestAnEventAtHomeIsFolded(t *testing.T) {
 	}
 }
 
-// It is used again for the next batch.
+// A Classified is reused for the next batch.
 func TestResetKeepsNothing(t *testing.T) {
 	v := classifyOne(foldtest.Record(1, 8, "0", "{}"))
 	v.Add(foldtest.Record(1, 9, fmt.Sprint(foldtest.PostAt(0, 0)),
@@ -227,8 +227,8 @@ func TestResetKeepsNothing(t *testing.T) {
 		[]int{len(v.Events), len(v.Forwards), len(v.DeadLetters), len(v.Reasons), v.Capped, v.BadRegions})
 }
 
-// An event of a post with user buckets belongs where its user's bucket lives, whatever its
-// key says; forwarded, it has the key of that bucket.
+// An event of a post with user buckets belongs to the partition of its user's bucket, whatever its key says; a
+// forwarded one has the key of that bucket.
 func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 	layout, err := schema.NewLayout(testPartitions, "42:16")
 	require.NoError(t, err)
@@ -260,7 +260,7 @@ func TestAnEventOfAPostWithUserBuckets(t *testing.T) {
 	require.Equal(t, 3*atHome, forwarded)
 }
 
-// An event that was forwarded before partitions were added may have to go on, once in each layout; what comes back is a
+// An event that was forwarded before partitions were added may be forwarded again, once per layout; after that it is a
 // dead letter.
 func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
 	rec := foldtest.Record(1, 8, fmt.Sprint(foldtest.PostAt(0, 0)), `{"user_id":9,"action":"LIKE","time_ms":1}`)
@@ -296,8 +296,8 @@ func TestAnEventIsForwardedOnceInEachLayout(t *testing.T) {
 	}
 }
 
-// FuzzClassify: every record is one of event, forward and dead letter; a forward is an
-// event where it arrives; and what a dead letter takes fits its topic.
+// FuzzClassify checks that every record is one of event, forward and dead letter, that a forward is an event where it
+// arrives, and that dead letters fit their topic.
 func FuzzClassify(f *testing.F) {
 	f.Add([]byte("42"), []byte(`{"user_id":7,"action":"LIKE","region":"DE"}`), "", "", int32(1), int64(5))
 	f.Add([]byte("42"), schema.AppendEvent(nil,

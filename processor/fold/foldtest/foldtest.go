@@ -1,5 +1,5 @@
-// Package foldtest has what tests of the fold and of what stands around it share: a state in maps, and records as the
-// poll loop hands them over. Only _test files import it.
+// Package foldtest is shared by the tests of the fold and of its callers: a state in maps, and records as the poll loop
+// delivers them. Only _test files import it.
 package foldtest
 
 import (
@@ -26,12 +26,12 @@ type State struct {
 	Count map[uint64]schema.Counts
 }
 
-// Pairs finds what is there of keys.
+// Pairs implements fold.State.
 func (s *State) Pairs(keys []fold.PairKey, found func(int, schema.Pair)) error {
 	return lookUp(s.Pair, keys, found)
 }
 
-// Counts finds what is there of posts.
+// Counts implements fold.State.
 func (s *State) Counts(posts []uint64, found func(int, schema.Counts)) error {
 	return lookUp(s.Count, posts, found)
 }
@@ -45,7 +45,7 @@ func lookUp[K comparable, V any](in map[K]V, keys []K, found func(int, V)) error
 	return nil
 }
 
-// Record is a record of likes; without a key if that is empty.
+// Record returns a record of likes, without a key if key is empty.
 func Record(partition int32, offset int64, key, value string, headers ...kgo.RecordHeader) *kgo.Record {
 	rec := &kgo.Record{Topic: schema.TopicLikes, Partition: partition, Offset: offset, Value: []byte(value),
 		Headers: headers, Timestamp: time.UnixMilli(AppendMs)}
@@ -55,7 +55,7 @@ func Record(partition int32, offset int64, key, value string, headers ...kgo.Rec
 	return rec
 }
 
-// PostAt returns the n-th post that lives in a partition.
+// PostAt returns the n-th post of a partition, from 0.
 func PostAt(partition int32, n int) uint64 {
 	for post := uint64(1); ; post++ {
 		if schema.PartitionFor(post, Partitions) == partition {

@@ -10,17 +10,17 @@ import (
 	"kudos/stream/kafka"
 )
 
-// Disagreement is between the state table of a partition and the offset that the fold's group has committed, which
-// one transaction always writes together.
+// Disagreement is a mismatch of a partition's state table and the committed offset of the fold's group, which are
+// always written in one transaction.
 type Disagreement struct {
-	// OffsetOnly: the state table and like-updates agree, so nothing is wrong but the committed offset.
+	// OffsetOnly: the state table and like-updates agree, so only the committed offset is wrong.
 	OffsetOnly bool
-	// Why says what is known of the cause, Remedy what a person can do on this cluster.
+	// Why is what is known of the cause, Remedy what an operator can do on this cluster.
 	Why, Remedy string
 }
 
-// FindDisagreement compares what one transaction writes together: the progress record, the last record of like-updates
-// and the committed offset. It returns nil if the offset is that of the progress record, or none: they expire.
+// FindDisagreement compares what one transaction writes: the progress record, the last record of like-updates and the
+// committed offset. It returns nil if the offset is that of the progress record, or there is none: offsets expire.
 func FindDisagreement(
 	ctx context.Context, cl kmsg.Requestor, topics kafka.Topics, partition int32, p *schema.Progress,
 ) (*Disagreement, error) {
@@ -51,7 +51,7 @@ func FindDisagreement(
 	case seq > p.NextSeq:
 		d.Why += fmt.Sprintf(" and published up to %d: the state table was lost or went back, "+
 			"or Kafka committed a transaction in part", source)
-	default: // chaos has seen it: see Kafka in docs/design.md
+	default: // seen in chaos tests: see Kafka in docs/design.md
 		d.Why += fmt.Sprintf(" and published up to %d: Kafka committed a transaction in part, or %s went back",
 			source, schema.TopicUpdates)
 	}
@@ -59,8 +59,8 @@ func FindDisagreement(
 	return d, err
 }
 
-// remedy finds one that works on this cluster: where retention has deleted events of likes that were folded, or
-// reactions have moved between partitions, the events alone do not explain the state table.
+// remedy returns one that works on this cluster: if retention has deleted folded events of likes, or reactions have
+// moved between partitions, the state table cannot be rebuilt from the events alone.
 func (d *Disagreement) remedy(
 	ctx context.Context, cl kmsg.Requestor, partition int32, p *schema.Progress,
 ) (string, error) {
@@ -68,7 +68,7 @@ func (d *Disagreement) remedy(
 		return ActionOffsets, nil
 	}
 	whole, gone := p.Layouts == 0, int64(0)
-	for other := range p.Partitions { // a rebuild is of all
+	for other := range p.Partitions { // a rebuild covers all partitions
 		start, _, err := kafka.Bounds(ctx, cl, schema.TopicLikes, other)
 		if err != nil {
 			return "", err

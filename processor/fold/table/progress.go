@@ -1,6 +1,6 @@
-// Package table reads what the fold has committed of a partition: the reactions and counts of its state table,
-// its progress record, its last update and its committed offset. The fold and the tools of operators use it; it
-// also says whether those agree, and what an operator does where they don't.
+// Package table reads what the fold has committed for a partition: the reactions and counts of its state table, its
+// progress record, its last update and its committed offset. It also checks that those agree, and says what an operator
+// does if they don't. The fold and the operators' tools use it.
 package table
 
 import (
@@ -15,24 +15,24 @@ import (
 	"kudos/stream/kafka"
 )
 
-// LastProgress reads the last progress record of a partition of the state table; nil if it has none. Each transaction
+// LastProgress returns the last progress record of a partition of the state table; nil if it has none. Each transaction
 // ends with one.
 func LastProgress(ctx context.Context, cl kmsg.Requestor, partition int32) (*schema.Progress, error) {
 	isProgress := func(rec *kgo.Record) bool { return string(rec.Key) == schema.StateProgressKey }
 	return readLast(ctx, cl, schema.TopicState, partition, 1<<12, isProgress, schema.DecodeProgress)
 }
 
-// LastUpdate reads the last record of a partition of like-updates; nil if it has none.
+// LastUpdate returns the last record of a partition of like-updates; nil if it has none.
 func LastUpdate(ctx context.Context, cl kmsg.Requestor, partition int32) (*schema.Update, error) {
 	isUpdate := func(*kgo.Record) bool { return true }
 	return readLast(ctx, cl, schema.TopicUpdates, partition, 1<<10, isUpdate, schema.DecodeUpdate)
 }
 
-// windowGrowth is how many times as many offsets readLast looks at each time that nothing was there.
+// windowGrowth is the factor by which readLast grows its window after it found nothing.
 const windowGrowth = 16
 
-// readLast decodes the last of the wanted records of a partition. It looks backwards from the end, at first at as many
-// offsets as window.
+// readLast decodes the last wanted record of a partition. It searches backwards from the end, at first in the last
+// window offsets.
 func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, partition int32, window int64,
 	wanted func(*kgo.Record) bool, decode func(value []byte, into *T) error,
 ) (last *T, err error) {
@@ -62,11 +62,11 @@ func readLast[T any](ctx context.Context, cl kmsg.Requestor, topic string, parti
 	return last, err
 }
 
-// IsEmpty tells whether a partition has no committed record. Its end does not tell: aborted records and control
-// records take offsets, too.
+// IsEmpty reports whether a partition has no committed record. Its end offset does not tell: aborted records and
+// control records occupy offsets, too.
 func IsEmpty(ctx context.Context, cl kmsg.Requestor, topic string, partition int32) (empty bool, err error) {
 	start, end, err := kafka.Bounds(ctx, cl, topic, partition)
-	if err != nil || start == end { // nothing is read: who makes topics need not have the right to
+	if err != nil || start == end { // read nothing: whoever creates topics may not have the right to
 		return err == nil, err
 	}
 	empty = true

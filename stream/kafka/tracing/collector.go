@@ -24,8 +24,8 @@ import (
 	"kudos/httpserver/tlsfiles"
 )
 
-// collector sends spans to an OpenTelemetry collector by OTLP over HTTP. It is here because OpenTelemetry's own
-// client for that, otlptracehttp, imports all of gRPC: 80 packages in every build.
+// collector sends spans to an OpenTelemetry collector by OTLP over HTTP. OpenTelemetry's own client for that,
+// otlptracehttp, imports all of gRPC: 80 packages in every build.
 type collector struct {
 	url    string
 	header http.Header
@@ -36,18 +36,19 @@ type collector struct {
 const (
 	collectorURL     = "http://localhost:4318"
 	collectorTimeout = 10 * time.Second
-	// Retries end with the context of the SDK, 30 s after the first try if the environment says nothing.
+	// Retries end with the SDK's context: 30 s after the first attempt, unless the environment sets another timeout.
 	firstRetry, longestRetry = 500 * time.Millisecond, 5 * time.Second
-	// answerBytes is as much as is read of an answer, which goes to the log.
+	// answerBytes bounds what is read of a response, which is logged.
 	answerBytes = 4 << 10
 )
 
-// setting is the value of a variable of the standard: that of traces before that of all signals.
+// setting returns the value of a standard OTLP variable; the variable for traces takes precedence over that for all
+// signals.
 func setting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// newCollector reads the environment.
+// newCollector reads its settings from the environment.
 func newCollector() (*collector, error) {
 	c := &collector{url: os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), header: http.Header{}}
 	if c.url == "" {
@@ -63,7 +64,7 @@ func newCollector() (*collector, error) {
 		if name = strings.TrimSpace(name); name+text == "" {
 			continue
 		}
-		if !found || err != nil { // which may be a secret
+		if !found || err != nil { // not printed: it may be a secret
 			return nil, errors.New("OTEL_EXPORTER_OTLP_HEADERS: a header is not name=value")
 		}
 		c.header.Set(name, text)
@@ -96,7 +97,7 @@ func newCollector() (*collector, error) {
 	return c, nil
 }
 
-// Start is part of otlptrace.Client.
+// Start implements otlptrace.Client.
 func (c *collector) Start(context.Context) error { return nil }
 
 // Stop closes idle connections.
@@ -105,17 +106,17 @@ func (c *collector) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends spans, and tries again while the collector is overloaded. One that refuses connections loses
-// them at once, so that a shutdown does not wait for it.
+// UploadTraces sends spans and retries while the collector is overloaded. If the collector refuses connections, the
+// spans are lost at once, so that a shutdown does not wait for it.
 func (c *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans}) // has the fields of the request
+	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans}) // has the fields of an OTLP request
 	if err != nil {
 		return err
 	}
 	if c.gzip {
 		var compressed bytes.Buffer
 		w := gzip.NewWriter(&compressed)
-		_, _ = w.Write(body) // to memory
+		_, _ = w.Write(body) // in memory: it cannot fail
 		_ = w.Close()
 		body = compressed.Bytes()
 	}

@@ -1,8 +1,8 @@
-// Package tracing follows single likes, by OpenTelemetry, from the request through Kafka to whatever shows them. Where
-// it begins is the HTTP server of the producer, or a writer's own traceparent header; what is sampled there is followed
-// to the end, and what is not costs nothing: its records have no header.
+// Package tracing traces single likes with OpenTelemetry, from the request through Kafka to whatever shows them. A
+// trace starts in the HTTP server of the producer, or with a writer's own traceparent header. A sampled like is traced
+// to the end; the others cost nothing: their records have no header.
 //
-// Batches have no spans of their own. A step's span is as long as the batch that the like was in.
+// Batches have no spans. The span of a step lasts as long as the batch that the like was in.
 package tracing
 
 import (
@@ -28,13 +28,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sampled is how many of the traces that begin here are kept, if OTEL_TRACES_SAMPLER says
-// nothing: of 100,000 likes a second, ten.
+// sampled is the fraction of the traces started here that are kept, unless OTEL_TRACES_SAMPLER is set: ten of 100,000
+// likes a second.
 const sampled = 0.0001
 
 var propagator = propagation.TraceContext{}
 
-// Wanted tells from the environment whether traces are to be exported.
+// Wanted reports whether the environment asks for the export of traces.
 func Wanted() bool {
 	set := func(name string) bool { return os.Getenv(name) != "" }
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -44,8 +44,8 @@ func Wanted() bool {
 		set("OTEL_TRACES_EXPORTER")
 }
 
-// Setup exports the traces of this process, as a service of that name, if that is Wanted. stop
-// sends what is left, until its context ends.
+// Setup exports the traces of this process under the given service name, if Wanted. stop sends what is left, until its
+// context ends.
 func Setup(ctx context.Context, service, version string) (stop func(context.Context) error, err error) {
 	if !Wanted() {
 		return func(context.Context) error { return nil }, nil
@@ -61,7 +61,7 @@ func Setup(ctx context.Context, service, version string) (stop func(context.Cont
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	// What the environment says goes before.
+	// The environment takes precedence.
 	about, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version)),
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
@@ -78,7 +78,7 @@ func Setup(ctx context.Context, service, version string) (stop func(context.Cont
 	return provider.Shutdown, nil
 }
 
-// checkEnvironment refuses what would be passed over.
+// checkEnvironment rejects settings that would be ignored.
 func checkEnvironment() error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
@@ -91,7 +91,7 @@ func checkEnvironment() error {
 	return nil
 }
 
-// Handler has each request begin a span, or go on with its caller's.
+// Handler starts a span for each request, or continues its caller's trace.
 func Handler(h http.Handler, name string) http.Handler {
 	if !Wanted() {
 		return h
@@ -101,11 +101,10 @@ func Handler(h http.Handler, name string) http.Handler {
 	}))
 }
 
-// producing has records of requests that are sampled take their trace along. kotel's own tracer
-// would give all records a header.
+// producing adds the trace to records of sampled requests. kotel's own tracer would add a header to all records.
 type producing struct{ *kotel.Tracer }
 
-// Hooks are for the client that publishes what requests bring.
+// Hooks returns the hooks of the client that publishes the events of requests.
 func Hooks() []kgo.Hook {
 	if !Wanted() {
 		return nil
@@ -129,7 +128,7 @@ func (p producing) OnProduceRecordUnbuffered(rec *kgo.Record, err error) {
 	}
 }
 
-// Detach returns a context that has the trace of ctx and nothing else of it.
+// Detach returns a context with the trace of ctx and nothing else of it.
 func Detach(ctx context.Context) context.Context {
 	span := trace.SpanFromContext(ctx)
 	if !span.SpanContext().IsSampled() {
@@ -138,7 +137,7 @@ func Detach(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(context.Background(), span)
 }
 
-// Of returns the trace that a record takes along, if it is one that is sampled.
+// Of returns the trace of a record, if it is sampled.
 func Of(rec *kgo.Record) (trace.SpanContext, bool) {
 	if len(rec.Headers) == 0 {
 		return trace.SpanContext{}, false
@@ -148,12 +147,12 @@ func Of(rec *kgo.Record) (trace.SpanContext, bool) {
 	return sc, sc.IsSampled()
 }
 
-// GiveTo has a record take a trace along.
+// GiveTo adds a trace to the headers of a record.
 func GiveTo(rec *kgo.Record, sc trace.SpanContext) {
 	propagator.Inject(trace.ContextWithSpanContext(context.Background(), sc), kotel.NewRecordCarrier(rec))
 }
 
-// Begin begins a step that works a record off.
+// Begin starts the span of a step that processes a record.
 func Begin(parent trace.SpanContext, name string, rec *kgo.Record, began time.Time) trace.Span {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), parent)
 	_, span := otel.Tracer("kudos").Start(ctx, name, trace.WithSpanKind(trace.SpanKindConsumer),
@@ -165,10 +164,10 @@ func Begin(parent trace.SpanContext, name string, rec *kgo.Record, began time.Ti
 	return span
 }
 
-// PerBatch bounds how many likes of a batch are followed: whoever writes events decides which are, and may want all.
+// PerBatch bounds how many likes of a batch are traced: writers decide which are sampled, and may sample all.
 const PerBatch = 100
 
-// Follow begins a step of each record that is followed.
+// Follow starts a span for each record that is traced.
 func Follow(records []*kgo.Record, step string, began time.Time) (spans []trace.Span) {
 	for _, rec := range records {
 		if sc, ok := Of(rec); ok && len(spans) < PerBatch {
@@ -178,7 +177,7 @@ func Follow(records []*kgo.Record, step string, began time.Time) (spans []trace.
 	return spans
 }
 
-// End ends steps, well or by an error.
+// End ends spans, with an error status unless err is nil.
 func End(spans []trace.Span, err error) {
 	for _, span := range spans {
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// followedRecord is one whose writer wants it to be followed, or not.
+// followedRecord returns a record with a trace of these flags.
 func followedRecord(flags trace.TraceFlags) *kgo.Record {
 	rec := &kgo.Record{Topic: "likes"}
 	GiveTo(rec, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
@@ -27,7 +27,7 @@ func followedRecord(flags trace.TraceFlags) *kgo.Record {
 	return rec
 }
 
-// TestWritersDoNotDecideHowMuchIsFollowed: whatever headers they send, a batch has so many spans at most.
+// Whatever headers writers send, the spans of a batch are bounded.
 func TestWritersDoNotDecideHowMuchIsFollowed(t *testing.T) {
 	records := []*kgo.Record{{Topic: "likes"}, followedRecord(0),
 		{Headers: []kgo.RecordHeader{{Key: "traceparent", Value: []byte("nonsense")}}}}
@@ -40,7 +40,7 @@ func TestWritersDoNotDecideHowMuchIsFollowed(t *testing.T) {
 	End(spans, nil)
 }
 
-// TestEnvironment: what the variables of the standard ask for is done, or refused by name; nothing is passed over.
+// The standard variables are obeyed, or rejected by name; none is ignored.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -79,14 +79,14 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// received is a request that a collector has got.
+// received is a request that the collector got.
 type received struct {
 	path   string
 	header http.Header
 	names  []string
 }
 
-// collect answers requests with one status after the other, the last one from then on.
+// collect answers requests with these statuses in turn, and then always with the last one.
 func collect(t *testing.T, statuses ...int) (http.Handler, *[]received) {
 	t.Helper()
 	var got []received
@@ -115,7 +115,7 @@ func collect(t *testing.T, statuses ...int) (http.Handler, *[]received) {
 	}), &got
 }
 
-// upload sends one span as the environment says.
+// upload sends one span, configured by the environment.
 func upload(t *testing.T) error {
 	t.Helper()
 	c, err := newCollector()
@@ -127,7 +127,7 @@ func upload(t *testing.T) error {
 	return err
 }
 
-// clearSettings has tests begin with an empty environment.
+// clearSettings clears the environment for a test.
 func clearSettings(t *testing.T) {
 	for _, name := range []string{"ENDPOINT", "HEADERS", "COMPRESSION", "TIMEOUT", "CERTIFICATE", "CLIENT_CERTIFICATE",
 		"CLIENT_KEY"} {

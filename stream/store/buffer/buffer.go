@@ -1,10 +1,10 @@
-// Package buffer is the write buffer of a store. What was written last lies before Pebble in hash tables, unordered,
-// and goes to disk as one sorted file; after that it stays to be read for as long as its memory is not needed. A Bloom
-// filter knows which keys are on disk, so that nearly no key is looked up there in vain.
+// Package buffer is the write buffer of a store. The last writes are kept in hash tables in front of Pebble, unordered,
+// and spilled to disk as one sorted file; a spilled table stays readable until its memory is needed. A Bloom filter of
+// the keys on disk saves nearly all lookups of keys that are not there.
 //
 //	Stage ──► recent ──(full)──► spill ──(on disk, too)──► older ──► recent
 //
-// Pebble's own memtable keeps an order, which each write and each look-up pays for; here it is made once, by the spill.
+// Pebble's own memtable is ordered, at the expense of each write and each lookup; the buffer sorts once, for the spill.
 //
 //	buffer.go, spill.go   one store's buffer
 //	memtable.go           a hash table of entries; pages.go its memory, sorter.go its order
@@ -19,85 +19,85 @@ import (
 	"sync/atomic"
 )
 
-// Memory is what the buffers of several stores may take together.
+// Memory is the memory that the buffers of several stores share.
 type Memory struct {
 	bytes uint64
 	open  atomic.Int32 // buffers among which it is divided
 	pages pages
 
-	sorting sync.Mutex // one at a time: it takes as much memory as what it sorts
+	sorting sync.Mutex // one sort at a time: it takes as much memory as what it sorts
 	sorter  sorter
 }
 
-// NewMemory returns memory of so many bytes; it takes none yet.
+// NewMemory returns memory of so many bytes, of which it allocates none yet.
 func NewMemory(bytes uint64) *Memory {
 	return &Memory{bytes: bytes, pages: pages{small: bytes < minPaged}}
 }
 
-// Close gives it back, unless a buffer is still open: somebody may be reading there.
+// Close frees the memory, unless a buffer is still open: somebody may be reading it.
 func (m *Memory) Close() {
 	if m.open.Load() == 0 {
 		m.pages.close()
 	}
 }
 
-// share is what one buffer may take.
+// share returns the bytes that one buffer may take.
 func (m *Memory) share() int { return int(m.bytes / uint64(max(1, m.open.Load()))) }
 
-// Buffer is the write buffer of one store. One goroutine at a time calls its methods, but for Keys and Read.
+// Buffer is the write buffer of one store. One goroutine at a time calls its methods, except Keys and Read.
 type Buffer struct {
 	memory *Memory
 	seed   maphash.Seed
 	recent *memtable
 	spill  *Spill      // the last one, in progress or on disk; nil: there was none
-	older  []*memtable // those before, the newest one first
-	// filter is of use once build is done: until then the disk is asked for every key.
+	older  []*memtable // earlier spills, the newest first
+	// filter is used once build is done: until then the disk is asked for every key.
 	filter *keyFilter
 	build  *filterBuild
 	read   chan struct{} // closed when build is done
-	// unsealed: something was staged, which is not known to be in the log yet.
+	// unsealed: something is staged that may not be in the log.
 	unsealed bool
 
-	// Of a look-up: the hashes of the present group of keys, which of them the disk may have (a bit for each), whether
-	// a spill is in progress, and the keys that are to be looked up on disk.
+	// Scratch memory of a lookup: the hashes of the current group of keys, which of them the disk may have (one bit
+	// each), whether a spill is in progress, and the keys to look up on disk.
 	hashes   []uint64
 	onDisk   uint64
 	spilling bool
 	missing  []missingKey
-	keys     []byte // of missing
-	touched  uint64 // as in a memtable
+	keys     []byte // the bytes of missing
+	touched  uint64 // see memtable.touched
 }
 
-// missingKey is one that is to be looked up on disk.
+// missingKey is a key to look up on disk.
 type missingKey struct {
 	i        int
 	from, to int // in Buffer.keys
 }
 
-// spillsPerShare: so much of its share a buffer fills before that goes to disk. The rest
-// is for what is on its way there, and for what was there last.
+// spillsPerShare: a buffer spills when it has filled this part (1/4) of its share. The rest is for the spill in
+// progress and for earlier ones.
 const spillsPerShare = 4
 
-// maxSpill goes to disk at a time at most: the places of a memtable have 32 bits.
+// maxSpill bounds a spill, in bytes: the places of a memtable have 32 bits.
 const maxSpill = 1 << 30
 
-// Full tells that it is time for a Spill.
+// Full reports whether it is time for a Spill.
 func (b *Buffer) Full() bool {
 	return b.recent.held() >= min(b.memory.share()/spillsPerShare, maxSpill)
 }
 
-// Empty tells that there is nothing to spill.
+// Empty reports whether there is nothing to spill.
 func (b *Buffer) Empty() bool { return b.recent.keys == 0 }
 
 // Read is closed when the keys on disk have been read, or could not be.
 func (b *Buffer) Read() <-chan struct{} { return b.read }
 
-// Keys is about how many keys are on disk.
+// Keys returns about how many keys are on disk.
 func (b *Buffer) Keys() uint64 { return b.filter.keys.Load() }
 
 func (b *Buffer) hash(key []byte) uint64 { return maphash.Bytes(b.seed, key) }
 
-// Stage has look-ups find n entries, which must not be spilled before Seal; a nil value deletes.
+// Stage makes n entries visible to lookups, which must not be spilled before Seal; a nil value deletes.
 func (b *Buffer) Stage(n int, entry func(i int) (key, value []byte)) {
 	b.unsealed = true
 	for from := 0; from < n; from += touchAtATime {
@@ -115,21 +115,21 @@ func (b *Buffer) Stage(n int, entry func(i int) (key, value []byte)) {
 	}
 }
 
-// Seal tells that what was staged is for good.
+// Seal makes what was staged final.
 func (b *Buffer) Seal() { b.unsealed = false }
 
-// Unsealed tells whether there is something staged.
+// Unsealed reports whether something is staged.
 func (b *Buffer) Unsealed() bool { return b.unsealed }
 
-// Abandon forgets what was staged, and with it all since the last spill.
+// Abandon drops what was staged, and with it everything since the last spill.
 func (b *Buffer) Abandon() {
 	b.unsealed = false
 	b.recent.reset()
 }
 
-// touch asks the filter for the present hashes, and has what is known of them come into the cache.
+// touch asks the filter for the current hashes, and prefetches what is known of them.
 func (b *Buffer) touch() {
-	b.spilling = b.isSpilling() // before the filter is asked, which has all that was spilled by now
+	b.spilling = b.isSpilling() // before the filter is asked: it has all keys of a spill that is done
 	b.onDisk = ^uint64(0)
 	if b.build == nil {
 		b.onDisk = b.filter.mayHaveOf(b.hashes)
@@ -141,7 +141,7 @@ func (b *Buffer) touch() {
 }
 
 // get returns the value of a key, nil if it was deleted; known is false if it is not in memory. onDisk: the disk may
-// have it, and so may what is kept of what went there; that, and spilling, are as of the last touch.
+// have the key, and so may the earlier spills in memory. onDisk and spilling are as of the last touch.
 func (b *Buffer) get(hash uint64, key []byte, onDisk bool) (value []byte, known bool) {
 	if value, ok := b.recent.get(hash, key); ok {
 		return value, true
@@ -162,7 +162,7 @@ func (b *Buffer) get(hash uint64, key []byte, onDisk bool) (value []byte, known 
 	return nil, false
 }
 
-// Find returns the value of a key, nil if it is not there or was deleted. known is false if only the disk can tell.
+// Find returns the value of a key, nil if it does not exist. known is false if only the disk can tell.
 func (b *Buffer) Find(key []byte) (value []byte, known bool) {
 	b.hashes = append(b.hashes[:0], b.hash(key))
 	b.touch()
@@ -171,8 +171,8 @@ func (b *Buffer) Find(key []byte) (value []byte, known bool) {
 	return value, known || !onDisk
 }
 
-// Lookup calls found with the value of each of n keys that is in memory. missing is how many only the disk can tell of:
-// see Missing, until the next Lookup.
+// Lookup calls found with the value of each of n keys that is in memory. missing is how many keys only the disk can
+// tell; Missing returns them, until the next Lookup.
 func (b *Buffer) Lookup(
 	n int, key func(i int) []byte, found func(i int, value []byte) error,
 ) (missing int, err error) {
@@ -205,7 +205,7 @@ func (b *Buffer) Lookup(
 	return len(b.missing), nil
 }
 
-// Missing returns one of the keys that only the disk can tell of, which are in order, and its place in the Lookup.
+// Missing returns one of the keys that only the disk can tell, which are sorted, and its index in the Lookup.
 func (b *Buffer) Missing(i int) (key []byte, place int) {
 	m := b.missing[i]
 	return b.keys[m.from:m.to], m.i

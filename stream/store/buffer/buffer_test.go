@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// disk is what lies behind a buffer in these tests.
+// disk is what a buffer spills to in these tests.
 type disk map[string]string
 
-// open makes a buffer before it, with all of its keys in the filter.
+// open returns a buffer in front of the disk, with all of its keys in the filter.
 func (d disk) open(m *Memory) *Buffer {
 	b := m.Open(0, func(each func(key []byte) bool) error {
 		for key := range d {
@@ -24,7 +24,7 @@ func (d disk) open(m *Memory) *Buffer {
 	return b
 }
 
-// take is what a spill writes.
+// take writes a spill.
 func (d disk) take(sp *Spill) error {
 	return sp.Sorted(func(key, value []byte) error {
 		if d[string(key)] = string(value); value == nil {
@@ -34,7 +34,7 @@ func (d disk) take(sp *Spill) error {
 	})
 }
 
-// put writes keys, whose values are their own, and spills when it is time.
+// put writes keys, with themselves as values, and spills when the buffer is full.
 func (d disk) put(t *testing.T, b *Buffer, keys ...string) {
 	b.Stage(len(keys), func(i int) (key, value []byte) { return []byte(keys[i]), []byte(keys[i]) })
 	b.Seal()
@@ -44,7 +44,7 @@ func (d disk) put(t *testing.T, b *Buffer, keys ...string) {
 	}
 }
 
-// lookUp returns what is found of keys; those that the disk was asked for are asked.
+// lookUp returns which of keys are found; asked are those that were looked up on disk.
 func (d disk) lookUp(t *testing.T, b *Buffer, keys ...string) (found map[string]string, asked []string) {
 	found = map[string]string{}
 	missing, err := b.Lookup(len(keys),
@@ -62,7 +62,7 @@ func (d disk) lookUp(t *testing.T, b *Buffer, keys ...string) (found map[string]
 	return found, asked
 }
 
-// TestFilterIsUsedWhenItIsWhole: before, the disk is asked for every key.
+// The filter is used when it is complete; before, the disk is asked for every key.
 func TestFilterIsUsedWhenItIsWhole(t *testing.T) {
 	m := NewMemory(4 << 10)
 	d := disk{"a": "a", "b": "b"}
@@ -91,8 +91,7 @@ func TestFilterIsUsedWhenItIsWhole(t *testing.T) {
 	b.Close()
 }
 
-// TestBuffersShareTheirMemory: what buffers hold together stays within their memory, however
-// many they are, and what was written last is read from there.
+// All buffers together stay within their memory, however many they are, and the last writes are read from there.
 func TestBuffersShareTheirMemory(t *testing.T) {
 	const bytes = 64 << 10
 	m := NewMemory(bytes)
@@ -132,7 +131,7 @@ func TestBuffersShareTheirMemory(t *testing.T) {
 		}
 		require.LessOrEqual(t, b.recent.held(), bytes/(n+1)/spillsPerShare)
 	}
-	for _, key := range keys { // those that were there before give up what is beyond their share
+	for _, key := range keys { // the earlier buffers drop what exceeds their share
 		for i, b := range all {
 			disks[i].put(t, b, key)
 		}

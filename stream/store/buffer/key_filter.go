@@ -8,36 +8,34 @@ import (
 	"github.com/greatroar/blobloom"
 )
 
-// keyFilter tells of nearly every key that is not there that it is not: Bloom filters, each with several times the room
-// of the one before, so that they grow with what is there and are few. Any number of goroutines may add and ask. Of a
-// key's hash it takes the 32 bits that a memtable keeps, which are enough: of 10,000,000 keys, others' hashes are the
-// same as one's in 0.2 %.
+// keyFilter is a Bloom filter that grows: a list of filters, each several times as large as the one before, so that
+// they are few. Any number of goroutines may add and ask. It uses the 32 bits of a key's hash that a memtable keeps,
+// which are enough: among 10,000,000 keys, 0.2 % of the absent keys find an equal hash.
 type keyFilter struct {
 	parts atomic.Pointer[[]*blobloom.SyncFilter]
-	keys  atomic.Uint64 // that were added
+	keys  atomic.Uint64 // added so far
 
-	mu   sync.Mutex // of those who add
-	room uint64     // in the last one, in keys
-	next uint64     // keys of the next one
+	mu   sync.Mutex // held to add keys
+	room uint64     // free capacity of the last filter, in keys
+	next uint64     // capacity of the next filter, in keys
 }
 
 const (
 	minFilterKeys = 1 << 18
 	filterGrowth  = 4
 	maxFilterKeys = 1 << 26
-	// filterError is how often a key passes that is not there: a look-up in vain.
+	// filterError is the rate of false positives: useless lookups on disk.
 	filterError = 0.01
 )
 
-// newKeyFilter has room for so many keys, and makes more when it is needed.
+// newKeyFilter returns a filter with capacity for so many keys, which grows when there are more.
 func newKeyFilter(keys uint64) *keyFilter {
 	f := &keyFilter{next: max(keys, minFilterKeys)}
 	f.parts.Store(&[]*blobloom.SyncFilter{})
 	return f
 }
 
-// spread makes a filter's hash of the 32 bits: they say which block of the filter, and all of
-// them which bits of the block.
+// spread expands the 32 bits to a filter's hash: they select the block of the filter, and all of them the bits in it.
 func spread(hash uint64) uint64 {
 	h := uint64(uint32(hash))
 	return h*0x9e3779b97f4a7c15&^0xffffffff | h
@@ -49,7 +47,7 @@ func (f *keyFilter) mayHave(hash uint64) bool {
 	return slices.ContainsFunc(*f.parts.Load(), func(p *blobloom.SyncFilter) bool { return p.Has(h) })
 }
 
-// mayHaveOf is mayHave of up to 64 keys, a bit for each; their reads wait for memory together.
+// mayHaveOf is mayHave of up to 64 keys, one bit each; their memory reads overlap.
 func (f *keyFilter) mayHaveOf(hashes []uint64) (which uint64) {
 	for _, p := range *f.parts.Load() {
 		for i, hash := range hashes {
@@ -61,7 +59,7 @@ func (f *keyFilter) mayHaveOf(hashes []uint64) (which uint64) {
 	return which
 }
 
-// add adds keys, but those that seem to be there.
+// add adds keys, except those that seem to be there.
 func (f *keyFilter) add(hashes []uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

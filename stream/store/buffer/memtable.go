@@ -6,35 +6,34 @@ import (
 	"math/bits"
 )
 
-// memtable holds what was written last, in order of no kind: entries one behind the
-// other, and a hash index over them. Pebble's own keeps an order, which each write and
-// each look-up pays for; here it is made once, when all goes to Pebble (sorted).
+// memtable holds the last writes, unordered: entries one after another, and a hash index over them. They are sorted
+// once, when they are spilled.
 //
 // An entry is key length and value length + 1 (0: the key is deleted) as varints, key, value.
 type memtable struct {
 	pages  *pages
 	chunks [][]byte
 	index  []uint64 // hash<<32 | place + 1, by open addressing; 0: free
-	shift  int      // of a hash, to where it begins in the index
+	shift  int      // from a hash to its first slot in the index
 	keys   int
 	bytes  int
-	// touched is of no use, but to the compiler, which would not read what nobody uses.
+	// touched keeps the compiler from removing the reads of touch.
 	touched uint64
 }
 
 const minIndex = 1 << 10
 
-// indexBytes is about what the index takes for a key.
+// indexBytes is about what the index takes per key.
 const indexBytes = 16
 
-// held is about the memory that its entries take.
+// held returns about how much memory its entries take.
 func (m *memtable) held() int { return m.bytes + indexBytes*m.keys }
 
-// touchAtATime is how many keys are touched before the first of them is looked up.
+// touchAtATime is how many keys are prefetched before the first of them is looked up.
 const touchAtATime = 64
 
-// touch reads what get and set of these hashes begin with. One behind the other, each of
-// them would wait for memory; these reads do not depend on each other, and wait together.
+// touch prefetches the first index slots of the hashes. Lookups one after another would each wait for memory; these
+// reads are independent and overlap.
 func (m *memtable) touch(hashes []uint64) (any uint64) {
 	if m.keys == 0 {
 		return 0
@@ -72,13 +71,13 @@ func (m *memtable) find(hash uint64, key []byte) (slot int, ok bool) {
 	return slot, false
 }
 
-// entry returns what lies at a place.
+// entry returns the entry at a place: a chunk and an offset in it, see chunkBits.
 func (m *memtable) entry(place uint32) (key, value []byte) {
 	key, value, _ = cutEntry(m.chunks[place>>chunkBits][place&(chunkSize-1):])
 	return key, value
 }
 
-// set sets a key; a nil value notes that it is deleted.
+// set sets a key; a nil value marks it as deleted.
 func (m *memtable) set(hash uint64, key, value []byte) {
 	if 8*m.keys >= 5*len(m.index) {
 		m.grow()
@@ -86,7 +85,7 @@ func (m *memtable) set(hash uint64, key, value []byte) {
 	slot, known := m.find(hash, key)
 	if known {
 		if _, have := m.entry(uint32(m.index[slot]) - 1); have != nil && value != nil && len(have) == len(value) {
-			copy(have, value) // the last count of a hot post, again and again
+			copy(have, value) // the count of a hot post changes again and again
 			return
 		}
 	} else {
@@ -95,8 +94,8 @@ func (m *memtable) set(hash uint64, key, value []byte) {
 	m.index[slot] = hash<<32 | uint64(m.add(key, value)+1)
 }
 
-// grow doubles the index. The part of a hash that is kept there is the one that decides,
-// from its highest bits on: so the new index is filled from one end to the other.
+// grow doubles the index. The highest of the hash bits that the index keeps choose the slot, so the new index is filled
+// from one end to the other.
 func (m *memtable) grow() {
 	old := m.index
 	m.setIndex(max(minIndex, 2*len(old)))
@@ -119,8 +118,8 @@ func (m *memtable) setIndex(slots int) {
 	m.shift = 32 - (bits.Len(uint(slots)) - 1)
 }
 
-// eachHash calls each with what the index keeps of the hashes of all keys, deleted ones too,
-// in groups and in its own order: the places in a filter are in the same one.
+// eachHash calls each with the hashes, as the index keeps them, of all keys, deleted ones too. It does so in groups and
+// in index order, which is also the order of the blocks of a filter.
 func (m *memtable) eachHash(each func(hashes []uint64)) {
 	hashes := make([]uint64, 0, 1024)
 	for _, e := range m.index {
@@ -135,7 +134,7 @@ func (m *memtable) eachHash(each func(hashes []uint64)) {
 	each(hashes)
 }
 
-// add puts an entry behind the others.
+// add appends an entry.
 func (m *memtable) add(key, value []byte) (place uint32) {
 	size := 2*binary.MaxVarintLen32 + len(key) + len(value)
 	last := len(m.chunks) - 1
@@ -174,8 +173,8 @@ func cutEntry(b []byte) (key, value, rest []byte) {
 	return key, value, b
 }
 
-// sorted calls each with all entries, in order of their keys. It reads the memory from one
-// end to the other first: in the order of the index, each entry would wait for it.
+// sorted calls each with all entries in key order. It collects them in memory order: in index order, each one would
+// wait for memory.
 func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
 	s.reset(m.keys + m.keys/8)
 	for i, chunk := range m.chunks {
@@ -200,7 +199,7 @@ func (m *memtable) sorted(s *sorter, each func(key, value []byte) error) error {
 		key, value := m.entry(e.place)
 		if i+1 < len(entries) && entries[i+1].high == e.high && entries[i+1].low == e.low {
 			if next, _ := m.entry(entries[i+1].place); bytes.Equal(key, next) {
-				continue // it was set again later
+				continue // it was set again
 			}
 		}
 		if err := each(key, value); err != nil {
@@ -217,7 +216,7 @@ func (m *memtable) newChunk(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// like makes room for about as much as another one has.
+// like gives an empty table an index as large as that of another one.
 func (m *memtable) like(other *memtable) {
 	if len(m.index) < len(other.index) && m.keys == 0 {
 		unmapSlots(m.index)
@@ -225,7 +224,7 @@ func (m *memtable) like(other *memtable) {
 	}
 }
 
-// reset makes it empty. Nothing that it returned may be read any more.
+// reset empties the table. Nothing that it returned may be read afterward.
 func (m *memtable) reset() {
 	m.pages.giveBack(m.chunks)
 	clear(m.chunks)
@@ -234,7 +233,7 @@ func (m *memtable) reset() {
 	m.keys, m.bytes = 0, 0
 }
 
-// close gives all of its memory back.
+// close frees its memory.
 func (m *memtable) close() {
 	m.reset()
 	unmapSlots(m.index)

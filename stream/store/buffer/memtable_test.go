@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemtableIsAMap does to a memtable what it does to a map, with keys and values of all
-// sizes, often of the same ones, over several fillings.
+// The same operations on a memtable and on a map, with keys and values of all sizes, often repeated, over several
+// fillings.
 func TestMemtableIsAMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seed := maphash.MakeSeed()
@@ -56,7 +56,7 @@ func TestMemtableIsAMap(t *testing.T) {
 	}
 }
 
-// TestMemtableOfEqualHashes: only the key decides.
+// With equal hashes, the keys decide.
 func TestMemtableOfEqualHashes(t *testing.T) {
 	m := memtable{pages: &pages{}}
 	defer m.pages.close()
@@ -72,7 +72,7 @@ func TestMemtableOfEqualHashes(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestMemtableOfGiants: an entry may be larger than a chunk.
+// An entry may be larger than a chunk.
 func TestMemtableOfGiants(t *testing.T) {
 	m := memtable{pages: &pages{}}
 	defer m.pages.close()
@@ -89,8 +89,7 @@ func TestMemtableOfGiants(t *testing.T) {
 	}
 }
 
-// TestKeyFilter: whoever was added passes, and of the others nearly none, also when there
-// are many more than it was made for.
+// The filter passes all keys that were added, and almost no others, even with many more keys than it was made for.
 func TestKeyFilter(t *testing.T) {
 	f := newKeyFilter(0)
 	seed := maphash.MakeSeed()
@@ -124,7 +123,7 @@ func TestKeyFilter(t *testing.T) {
 	require.Equal(t, room, f.room, "what is there takes no more room")
 }
 
-// hashesOf are those of a group of keys from i on.
+// hashesOf returns the hashes of a group of keys from i on.
 func hashesOf(hash func(int) uint64, i int) (hashes []uint64) {
 	for j := range touchAtATime {
 		hashes = append(hashes, hash(i+j))
@@ -132,7 +131,7 @@ func hashesOf(hash func(int) uint64, i int) (hashes []uint64) {
 	return hashes
 }
 
-// TestPages: chunks come empty and are handed out once, also after they came back.
+// Chunks are empty and in use once at a time, also after they were given back.
 func TestPages(t *testing.T) {
 	for _, small := range []bool{false, true} {
 		p := &pages{small: small}
@@ -155,7 +154,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSlots: they are zero, whether they are pages of their own or not.
+// Slots are zero, whether they are mapped pages or not.
 func TestSlots(t *testing.T) {
 	for _, n := range []int{minIndex, hugePage / 8, hugePage} {
 		for range 2 {
@@ -170,7 +169,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestSorter sorts keys of all lengths, many of which begin alike, as a stable sort by comparing does.
+// Keys of all lengths, many with equal beginnings, are sorted like by a stable comparison sort.
 func TestSorter(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var s sorter

@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// pages is memory for memtables, in huge pages where the system has them and not of the
-// garbage collector: what is looked up there at random would wait for the page tables else,
-// and each first use of a small page costs as much as all that is done with it.
+// pages is memory for memtables outside the garbage collector, in huge pages where the system has them. With small
+// pages, random lookups wait for the page tables, and the first use of a page costs as much as all that is done with
+// it.
 type pages struct {
-	small bool // not worth it: Go's allocator has it all
+	small bool // not worth it: use Go's allocator
 
 	mu   sync.Mutex
 	free [][]byte // chunks
@@ -17,16 +17,16 @@ type pages struct {
 }
 
 const (
-	chunkBits = 20 // a place is a chunk's number and an offset in it of so many bits
+	chunkBits = 20 // a place is the number of a chunk and an offset in it of so many bits
 	chunkSize = 1 << chunkBits
 	hugePage  = 2 << 20
-	// mappedChunks are mapped at a time.
+	// mappedChunks is how many chunks are mapped at once.
 	mappedChunks = 8
-	// minPaged is from how many bytes of buffers on it is worth it.
+	// minPaged is the size of the buffers, in bytes, from which on it is worth it.
 	minPaged = 64 << 20
 )
 
-// chunk returns an empty one.
+// chunk returns an empty chunk.
 func (p *pages) chunk() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *pages) chunk() []byte {
 	return chunk
 }
 
-// giveBack takes chunks that nobody reads any more.
+// giveBack frees chunks that nobody reads any more.
 func (p *pages) giveBack(chunks [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *pages) giveBack(chunks [][]byte) {
 	}
 }
 
-// close gives all back to the system.
+// close returns all memory to the system.
 func (p *pages) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *pages) close() {
 	p.all, p.free = nil, nil
 }
 
-// mapSlots returns n zeros.
+// mapSlots returns n zeroed slots.
 func mapSlots(n int) []uint64 {
 	if 8*n < hugePage {
 		return make([]uint64, n)
@@ -77,7 +77,7 @@ func mapSlots(n int) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
-// unmapSlots gives back what mapSlots returned.
+// unmapSlots frees what mapSlots returned.
 func unmapSlots(s []uint64) {
 	if 8*len(s) >= hugePage {
 		unmapPages(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 8*len(s)))

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// sorter puts places into the order of their keys, stably. It keeps its memory for the next time.
+// sorter sorts places by their keys, stably. It keeps its memory for the next sort.
 type sorter struct {
-	// pairs are those whose keys have sortedBytes, as pairs' have. The others are sorted apart:
-	// a few of them among a hot post's pairs would make all bytes differ.
+	// pairs have keys of sortedBytes, like those of pairs. The others are sorted separately: a few of them among a hot
+	// post's pairs would make all bytes differ.
 	pairs, others []sortedEntry
 	spare         []sortedEntry
 	counts        [256]int32
 }
 
-// reset begins anew, with room for so many pairs.
+// reset starts a new sort of about so many pairs.
 func (s *sorter) reset(pairs int) {
 	s.pairs, s.others = slices.Grow(s.pairs[:0], pairs), s.others[:0]
 }
@@ -29,7 +29,7 @@ func (s *sorter) add(key []byte, place uint32) {
 	}
 }
 
-// sortedEntry is a place with the beginning of its key, which nearly always tells the order.
+// sortedEntry is a place with the first bytes of its key, which nearly always determine the order.
 type sortedEntry struct {
 	high, low uint64
 	place     uint32
@@ -43,7 +43,7 @@ func newSortedEntry(key []byte, place uint32) sortedEntry {
 	return sortedEntry{binary.BigEndian.Uint64(begin[:]), binary.BigEndian.Uint64(begin[8:]), place}
 }
 
-// at is a byte of the beginning, from the last one, which is 0, to the first.
+// at returns a byte of the key's beginning; 0 is the last one.
 func (e *sortedEntry) at(i int) byte {
 	if i < 8 {
 		return byte(e.low >> (8 * i))
@@ -51,7 +51,7 @@ func (e *sortedEntry) at(i int) byte {
 	return byte(e.high >> (8 * (i - 8)))
 }
 
-// sort returns all of them in order. compare compares the keys of two places.
+// sort returns all entries in order. compare compares the keys of two places.
 func (s *sorter) sort(compare func(a, b uint32) int) []sortedEntry {
 	s.spare = slices.Grow(s.spare[:0], len(s.pairs)+len(s.others))
 	s.order(s.pairs, compare)
@@ -62,14 +62,14 @@ func (s *sorter) sort(compare func(a, b uint32) int) []sortedEntry {
 	return s.merge(compare)
 }
 
-// order sorts by the bytes of the keys' beginnings, from the last to the first: of a hot
-// post's pairs only a few differ at all.
+// order is a radix sort by the beginnings of the keys, from the last byte to the first. It skips bytes that do not
+// differ: of a hot post's pairs only a few do.
 func (s *sorter) order(entries []sortedEntry, compare func(a, b uint32) int) {
 	if len(entries) == 0 {
 		return
 	}
 	first := entries[0]
-	var differing sortedEntry // the bits in which one differs from the first
+	var differing sortedEntry // the bits in which any differs from the first
 	for _, e := range entries {
 		differing.high, differing.low = differing.high|(e.high^first.high), differing.low|(e.low^first.low)
 	}
@@ -86,7 +86,7 @@ func (s *sorter) order(entries []sortedEntry, compare func(a, b uint32) int) {
 	sortEqual(entries, compare)
 }
 
-// merge puts the others among the pairs.
+// merge merges pairs and others.
 func (s *sorter) merge(compare func(a, b uint32) int) []sortedEntry {
 	pairs, others := s.pairs, s.others
 	all := s.spare[:0]
@@ -102,7 +102,7 @@ func (s *sorter) merge(compare func(a, b uint32) int) []sortedEntry {
 	return append(append(all, pairs...), others...)
 }
 
-// distribute sorts by one byte.
+// distribute sorts by byte i.
 func (s *sorter) distribute(to, from []sortedEntry, i int) {
 	next := &s.counts
 	clear(next[:])
@@ -121,7 +121,7 @@ func (s *sorter) distribute(to, from []sortedEntry, i int) {
 	}
 }
 
-// sortEqual sorts those that begin alike by the rest of their keys.
+// sortEqual sorts entries with equal beginnings by the rest of their keys.
 func sortEqual(entries []sortedEntry, compare func(a, b uint32) int) {
 	for from := 0; from < len(entries); {
 		to := from + 1

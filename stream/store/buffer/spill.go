@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Spill is a filling of the buffer on its way to disk.
+// Spill is a table of the buffer on its way to disk.
 type Spill struct {
-	entries *memtable // nobody changes it any more
+	entries *memtable // immutable
 	filter  *keyFilter
 	memory  *Memory
 	done    chan struct{}
-	err     error // after done
+	err     error // valid after done
 }
 
-// Sorted calls each with all entries in the order of their keys; a nil value deletes.
+// Sorted adds the keys to the filter and calls each with all entries in key order; a nil value deletes.
 func (sp *Spill) Sorted(each func(key, value []byte) error) error {
 	sp.entries.eachHash(sp.filter.add)
 	sp.memory.sorting.Lock()
@@ -22,7 +22,8 @@ func (sp *Spill) Sorted(each func(key, value []byte) error) error {
 	return sp.entries.sorted(&sp.memory.sorter, each)
 }
 
-// Spill has write bring what is in the buffer to disk, concurrently. The previous spill must be there already (Settle).
+// Spill calls write, concurrently, to bring the buffer's content to disk. The previous spill must be there already
+// (Settle).
 func (b *Buffer) Spill(write func(*Spill) error) {
 	if b.spill != nil {
 		b.older = slices.Insert(b.older, 0, b.spill.entries)
@@ -37,7 +38,7 @@ func (b *Buffer) Spill(write func(*Spill) error) {
 	}()
 }
 
-// vacate gives up what is beyond the share, the oldest first, and returns an empty table.
+// vacate drops spilled tables beyond the share, the oldest first, and returns an empty table.
 func (b *Buffer) vacate() *memtable {
 	room := b.memory.share() - b.memory.share()/spillsPerShare - b.spill.entries.held()
 	var empty *memtable
@@ -61,7 +62,7 @@ func (b *Buffer) vacate() *memtable {
 	return empty
 }
 
-// Settle waits until the last spill is on disk, or has failed: then the buffer is of no use any more.
+// Settle waits until the last spill is on disk or has failed. After a failure the buffer is unusable.
 func (b *Buffer) Settle() error {
 	if b.spill == nil {
 		return nil
@@ -70,7 +71,7 @@ func (b *Buffer) Settle() error {
 	return b.spill.err
 }
 
-// Settled tells whether Settle would not wait.
+// Settled reports whether Settle would return at once.
 func (b *Buffer) Settled() bool { return b.spill == nil || isClosed(b.spill.done) }
 
 // isSpilling reports whether the filter may lack a part of the last spill: it is in progress, or has failed.
@@ -85,14 +86,14 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// filterBuild reads the keys that are on disk into a filter, concurrently: after a start, that takes a second for some
-// million keys.
+// filterBuild reads the keys on disk into a filter, concurrently: after a start, this takes a second for some million
+// keys.
 type filterBuild struct {
 	stop, done chan struct{}
-	ok         bool // after done: all of them are in it
+	ok         bool // valid after done: all keys are in it
 }
 
-// Open makes the buffer of a store that has about n keys on disk. read reads them, concurrently: it calls each with
+// Open returns the buffer of a store that has about n keys on disk. read reads them, concurrently: it calls each with
 // every key, as long as that returns true.
 func (m *Memory) Open(n uint64, read func(each func(key []byte) bool) error) *Buffer {
 	build := &filterBuild{stop: make(chan struct{}), done: make(chan struct{})}
@@ -116,14 +117,14 @@ func (m *Memory) Open(n uint64, read func(each func(key []byte) bool) error) *Bu
 	return b
 }
 
-// takeFilter puts the filter to use once it is whole.
+// takeFilter starts to use the filter once it is complete.
 func (b *Buffer) takeFilter() {
 	if b.build != nil && isClosed(b.build.done) && b.build.ok {
 		b.build = nil
 	}
 }
 
-// Close ends what the buffer has running. What is in it is lost.
+// Close stops the buffer's goroutines and frees its memory. Its content is lost.
 func (b *Buffer) Close() {
 	if b.build != nil {
 		close(b.build.stop)

@@ -1,6 +1,6 @@
 // Package zstd replaces github.com/DataDog/zstd, which Pebble imports in builds with cgo: 40 C files, one eighth of the
 // CPU time of a first build. Builds without cgo, such as the image, use klauspost/compress there; with this package all
-// builds do. It has what Pebble calls and nothing else. kudos's own stores are compressed with Snappy.
+// builds do. It implements only what Pebble calls. kudos's own stores are compressed with Snappy.
 package zstd
 
 import (
@@ -16,7 +16,7 @@ type Ctx struct{}
 // NewCtx returns a Ctx.
 func NewCtx() Ctx { return Ctx{} }
 
-// encoder returns the encoder of a level of zstd, 1 to 22. Making one is too expensive for each block.
+// encoder returns the encoder of a zstd level, 1 to 22. Creating one for each block is too expensive.
 func encoder(level int) (*zstd.Encoder, error) {
 	speed := zstd.EncoderLevelFromZstd(level)
 	if e, ok := encoders.Load(speed); ok {
@@ -37,8 +37,8 @@ var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 })
 
-// CompressBound returns the largest size that size bytes can have when compressed: 3 bytes more for each
-// block of 128 KiB, and the frame's header and checksum.
+// CompressBound returns the largest compressed size of size bytes: 3 bytes more for each block of 128 KiB, and the
+// frame's header and checksum.
 func CompressBound(size int) int { return size + size>>8 + 64 }
 
 // CompressLevel compresses src into the memory of dst, which must have CompressBound(len(src)) bytes.
@@ -47,7 +47,7 @@ func (Ctx) CompressLevel(dst, src []byte, level int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The encoder may leave dst for a try that it then finds to be larger than src.
+	// The encoder may reallocate dst for an attempt that turns out larger than src.
 	out := e.EncodeAll(src, dst[:0])
 	if len(out) > len(dst) {
 		return nil, io.ErrShortBuffer
