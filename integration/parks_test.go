@@ -109,8 +109,8 @@ func (p *parks) othersGoOn(parked int32) {
 	require.Equal(p.t, stands, p.counts()[parked], "the parked partition counts nothing")
 }
 
-// mended sends more likes, and checks that they are counted and that an audit finds no difference.
-func (p *parks) mended() {
+// resumes sends more likes, and checks that they are counted and that an audit finds no difference.
+func (p *parks) resumes() {
 	p.like(5)
 	p.waitCounted()
 	p.audit(0, "--deep")
@@ -121,7 +121,7 @@ func (p *parks) repair(args ...string) (said string) {
 	p.stop()
 	said = p.rebuild(args...).stdout
 	p.start()
-	p.mended()
+	p.resumes()
 	return said
 }
 
@@ -132,7 +132,7 @@ func TestParkAtAMissingPosition(t *testing.T) {
 	p.waitParked("like-updates/2", "no applied_offset row", "kudos rebuild")
 	p.othersGoOn(2)
 	p.rebuild()
-	p.mended()
+	p.resumes()
 }
 
 // like-updates was deleted and recreated.
@@ -158,7 +158,7 @@ func TestParkAtAStateTableMadeAnew(t *testing.T) {
 	p.fails(p.topics(p.partitions, "apply"), "kudos rebuild --from-events")
 	p.rebuild("--from-events")
 	p.start()
-	p.mended()
+	p.resumes()
 }
 
 func TestParkAtLikesMadeAnew(t *testing.T) {
@@ -197,7 +197,7 @@ func TestParkAtAMissingProgressRecord(t *testing.T) {
 	// The position is missing, or beyond the rewritten updates.
 	p.waitParked("like-updates/3", "like-updates/3", "kudos rebuild")
 	p.rebuild()
-	p.mended()
+	p.resumes()
 }
 
 // Retention has deleted events that were not folded yet.
@@ -230,7 +230,7 @@ func TestParkAtAnotherPartitionCount(t *testing.T) {
 	require.Equal(t, before, p.counts())
 	p.repartition(6)
 	p.partitions = 6
-	p.mended()
+	p.resumes()
 }
 
 // While MySQL is unavailable, only the counts wait.
@@ -252,7 +252,7 @@ func TestParkWhileMySQLIsAway(t *testing.T) {
 	_, text := p.processor.said("readyz")
 	require.NotContains(t, text, "likes/0 parked")
 	require.NoError(t, database.Start(t.Context()))
-	p.mended()
+	p.resumes()
 }
 
 // commit resets the fold's group, which has no members, like an operator.
@@ -301,7 +301,7 @@ func (p *parks) recommits(partition int32, reset int64) {
 	require.Contains(p.t, p.rebuild("--offsets").stdout,
 		fmt.Sprintf("partition %d: the committed offset is right", partition))
 	p.start()
-	p.mended()
+	p.resumes()
 }
 
 // updatesAgain makes a partition whose state table is behind the published updates resume from there, with like-updates
@@ -320,7 +320,7 @@ func (p *parks) updatesAgain(partition int32) {
 	p.topicsApply()
 	require.Contains(p.t, p.rebuild("--updates").stdout, "events are folded from where the state table stands")
 	p.start()
-	p.mended()
+	p.resumes()
 }
 
 // The state table and the group's committed offset disagree: because of the offset, or because of the state table.
@@ -333,7 +333,7 @@ func TestParkWhereStateAndCommittedOffsetDisagree(t *testing.T) {
 	p.commit(2, 5)
 	p.rebuild("--from-events")
 	p.start()
-	p.mended()
+	p.resumes()
 
 	p.stop()
 	p.tear(2, 5)
@@ -370,7 +370,7 @@ func TestRegressStateParkAfterARepartition(t *testing.T) {
 		post[home], want[home] = id, p.want[was]
 	}
 	p.post, p.want = post, want
-	p.mended()
+	p.resumes()
 	home := schema.PartitionFor(1, 6)
 	require.Equal(t, uint64(1), p.post[home])
 	p.recommits(home, 1)

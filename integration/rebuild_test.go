@@ -192,7 +192,7 @@ func (s *system) hotPost(minutes int) {
 func TestRebuildFromEvents(t *testing.T) {
 	s := verified(t)
 	s.toggles(9, 40_000)
-	s.misplaced(500)
+	s.writeAnywhere(500)
 	processor := s.processor("processor-0").start()
 	s.drainExact(time.Minute)
 	processor.stop()
@@ -242,8 +242,8 @@ func TestRebuildFromEvents(t *testing.T) {
 	s.refused("likes/2 begins at offset 10", "--from-events")
 }
 
-// misplaced writes events to arbitrary partitions, like a foreign partitioner: most must be forwarded.
-func (s *system) misplaced(n int) {
+// writeAnywhere writes events to arbitrary partitions, like a foreign partitioner: most must be forwarded.
+func (s *system) writeAnywhere(n int) {
 	records := make([]*kgo.Record, n)
 	for i := range records {
 		records[i] = record(likeIn(schema.Region{'D', 'E'}, uint64(50_000+i), 5, 1_700_000_000_000))

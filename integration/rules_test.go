@@ -62,9 +62,9 @@ var mayImportWithin = map[string][]string{"stream/kafka": {}, "stream/store": {"
 // testsMayImport is what _test files may import in addition.
 var testsMayImport = []string{"schema", "stream", "sql", "httpserver", "ops", "dev", "integration"}
 
-// mends says, for a forbidden import, what to do instead. The first entry that matches both packages applies; "*"
+// fix says, for a forbidden import, what to do instead. The first entry that matches both packages applies; "*"
 // matches any.
-var mends = []struct{ room, imports, mend string }{
+var fix = []struct{ room, imports, fix string }{
 	{"*", "config", "take an Options struct of your own; config fills it and cli passes it on"},
 	{"*", "dev", "only the command and tests know the embedded servers: take what you need as an argument of New"},
 	{"*", "integration", "move the test to integration/, or what it needs into your own _test files"},
@@ -81,7 +81,7 @@ var libraries = []struct {
 	what  *regexp.Regexp
 	rooms []string // none: no package may
 	tests bool     // _test files of every package may
-	mend  string
+	fix   string
 }{
 	{regexp.MustCompile(`^github\.com/spf13/viper(/|$)`), []string{"config"}, false,
 		"add a field to the Options struct of your role; config reads it"},
@@ -110,8 +110,8 @@ func (s source) room() string {
 
 // violations lists what breaks the rules, with what to do instead.
 func (s source) violations() (found []string) {
-	tell := func(who, imported, mend string) {
-		found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, who, imported, mend))
+	tell := func(who, imported, fix string) {
+		found = append(found, fmt.Sprintf("%s: %s must not import %s: %s", s.path, who, imported, fix))
 	}
 	room, isTest := s.room(), strings.HasSuffix(s.path, "_test.go")
 	allowed, known := mayImport[room]
@@ -136,7 +136,7 @@ func (s source) violations() (found []string) {
 		}
 		for _, l := range libraries {
 			if l.what.MatchString(imported) && !slices.Contains(l.rooms, room) && !(l.tests && isTest) {
-				tell(room, imported, l.mend)
+				tell(room, imported, l.fix)
 			}
 		}
 	}
@@ -144,9 +144,9 @@ func (s source) violations() (found []string) {
 }
 
 func mendFor(room, imported string) string {
-	for _, m := range mends {
+	for _, m := range fix {
 		if (m.room == "*" || m.room == room) && (m.imports == "*" || m.imports == imported) {
-			return m.mend
+			return m.fix
 		}
 	}
 	return ""
@@ -291,14 +291,14 @@ func TestImagesHaveNoEmbeddedServers(t *testing.T) {
 func TestFirstBuildStaysSmall(t *testing.T) {
 	for _, unwanted := range []struct {
 		what *regexp.Regexp
-		mend string
+		fix  string
 	}{
 		{regexp.MustCompile(`^github\.com/tetratelabs/wazero(/|$)`), "dev/regex replaces go-icu-regex, which needs it"},
 		{regexp.MustCompile(`^google\.golang\.org/grpc$|^github\.com/grpc-ecosystem/`),
 			"stream/kafka/tracing sends spans by itself"},
 	} {
 		if i := slices.IndexFunc(dependencies(t), unwanted.what.MatchString); i >= 0 {
-			t.Errorf("the program imports %s: %s", dependencies(t)[i], unwanted.mend)
+			t.Errorf("the program imports %s: %s", dependencies(t)[i], unwanted.fix)
 		}
 	}
 	for _, pkg := range dependencies(t, "-f", `{{if and .CFiles (not .Standard)}}{{.ImportPath}}{{end}}`) {

@@ -211,7 +211,7 @@ func TestRolesWithTheACLsOfTheDocs(t *testing.T) {
 	get[any](t, "%s/v1/analytics/likes", s.reads.base)
 
 	s.commands()
-	s.mend()
+	s.rebuildAll()
 	s.refusals()
 	s.park()
 	s.as("repartition", "topics", "repartition", "--set", fmt.Sprintf("topics.partitions=%d", partitions+2))
@@ -250,9 +250,9 @@ func (s *secured) commands() {
 	require.Contains(s.t, s.as("reader", "where", "42", "DE/1h"), s.database.Address()+"/kudos")
 }
 
-// mend deletes the state table, then like-updates, and rebuilds them and the ranker's state, with the commands that
-// require stopped roles.
-func (s *secured) mend() {
+// rebuildAll deletes the state table, then like-updates, and rebuilds them and the ranker's state, with the commands
+// that require stopped roles.
+func (s *secured) rebuildAll() {
 	s.roles["processor"].stop()
 	s.roles["ranker"].stop()
 	s.deleteTopic(schema.TopicState)

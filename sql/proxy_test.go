@@ -59,7 +59,7 @@ func (p *wireProxy) On(judge func(query string) mysqlproxy.Verdict) {
 	})
 }
 
-// always applies the verdicts to every statement with their prefix.
+// always applies the Verdicts to every statement with their prefix.
 func (p *wireProxy) always(verdicts map[string]mysqlproxy.Verdict) {
 	p.On(func(query string) mysqlproxy.Verdict {
 		for prefix, v := range verdicts {
@@ -74,7 +74,7 @@ func (p *wireProxy) always(verdicts map[string]mysqlproxy.Verdict) {
 // once applies v to the first statement with the prefix only.
 func (p *wireProxy) once(prefix string, v mysqlproxy.Verdict) { p.inTurn(prefix, v) }
 
-// inTurn applies the verdicts, one each, to the next statements with the prefix.
+// inTurn applies the Verdicts, one each, to the next statements with the prefix.
 func (p *wireProxy) inTurn(prefix string, verdicts ...mysqlproxy.Verdict) {
 	next := make(chan mysqlproxy.Verdict, len(verdicts))
 	for _, v := range verdicts {

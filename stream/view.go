@@ -51,9 +51,9 @@ type Copy interface {
 	Apply(s *store.Store, w *store.Write, records []*kgo.Record) error
 	// Applied is called when they are written, while no reader pins the store.
 	Applied()
-	// Published is called when readers can see what was applied last. anew: the partition was not readable before, so
-	// anything may have changed.
-	Published(anew bool)
+	// Published is called when readers can see what was applied last. restarted: the partition was not readable
+	// before, so anything may have changed.
+	Published(restarted bool)
 }
 
 // NewView returns a view; Run starts it.

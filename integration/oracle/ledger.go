@@ -50,8 +50,8 @@ func (l *ledger) found(rec *kgo.Record, have Digest, d *Differences) {
 	}
 }
 
-// misplaced adds a misrouted event, which must have a copy in its right partition; forwarded adds the copy.
-func (l *ledger) misplaced(at place, e Event, d *Differences) {
+// misrouted adds a misrouted event, which must have a copy in its right partition; forwarded adds the copy.
+func (l *ledger) misrouted(at place, e Event, d *Differences) {
 	pairUp(l.moved, l.copies, at.String(), e, d)
 }
 func (l *ledger) forwarded(origin string, e Event, d *Differences) {
@@ -112,7 +112,7 @@ func (l *ledger) settle(folded map[int32]int64, d *Differences) {
 	}
 	clear(l.moved)
 	for origin := range l.copies {
-		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misplaced, or was forwarded before",
+		d.Add("I6", "a forwarded event names likes %s as its origin, which is not misrouted, or was forwarded before",
 			origin)
 	}
 	clear(l.copies)

@@ -205,13 +205,13 @@ func (o *Oracle) judge(rec *kgo.Record, d *Differences) {
 			origin = string(h.Value)
 		}
 	}
-	misplaced := o.fold.homeOf(e.Post, e.User) != rec.Partition
+	misrouted := o.fold.homeOf(e.Post, e.User) != rec.Partition
 	switch {
-	case misplaced && origin != "":
+	case misrouted && origin != "":
 		o.ledger.poison[at] = "misplaced"
 		return
-	case misplaced:
-		o.ledger.misplaced(at, e, d)
+	case misrouted:
+		o.ledger.misrouted(at, e, d)
 		return
 	case origin != "":
 		o.ledger.forwarded(origin, e, d)

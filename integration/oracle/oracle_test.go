@@ -164,15 +164,15 @@ func TestLedger(t *testing.T) {
 	}
 
 	d = Differences{}
-	l.misplaced(place{0, 1}, e, &d)
+	l.misrouted(place{0, 1}, e, &d)
 	l.forwarded("0@1", e, &d)
 	l.forwarded("0@2", e, &d) // the copy may be seen before its original
-	l.misplaced(place{0, 2}, e, &d)
+	l.misrouted(place{0, 2}, e, &d)
 	l.settle(nil, &d)
 	require.Zero(t, d.Total, "%s", d.String())
-	l.misplaced(place{0, 3}, e, &d)
+	l.misrouted(place{0, 3}, e, &d)
 	l.forwarded("0@3", other, &d)
-	l.misplaced(place{0, 4}, e, &d)
+	l.misrouted(place{0, 4}, e, &d)
 	l.forwarded("0@1", e, &d)
 	l.settle(nil, &d)
 	told(t, d, "I6 the forwarded copy of likes 0@3 is another event",

@@ -259,7 +259,7 @@ func (c *comparison) totals(ctx context.Context) error {
 	events := int64(0)
 	for i, p := range have.Partitions {
 		events += p.AsOf.Offset
-		if why := c.misplaced(int32(i), p.AsOf); why != "" || !p.Ready {
+		if why := c.impossible(int32(i), p.AsOf); why != "" || !p.Ready {
 			c.add("/v1/stats: partition %d, ready %t: %s", i, p.Ready, why)
 		}
 	}
@@ -276,8 +276,8 @@ func (c *comparison) wanted(post uint64) *expected {
 	return &expected{}
 }
 
-// misplaced says why the position of an answer is impossible, "" if it is possible.
-func (c *comparison) misplaced(partition int32, asOf position) string {
+// impossible says why the position of an answer is impossible, "" if it is possible.
+func (c *comparison) impossible(partition int32, asOf position) string {
 	may := c.covered[partition]
 	if asOf.Partition == partition && asOf.Offset >= may.from && asOf.Offset <= may.to {
 		return ""
@@ -289,7 +289,7 @@ func (c *comparison) judge(answers ...*answer) {
 	for _, a := range answers {
 		why := a.wrong(c.wanted(a.post))
 		if why == "" {
-			why = c.misplaced(home(a.post, c.fold.partitions), a.asOf)
+			why = c.impossible(home(a.post, c.fold.partitions), a.asOf)
 		}
 		if why != "" {
 			c.add("%s: post %d: %s", a.path, a.post, why)

@@ -15,8 +15,8 @@ type fault struct {
 	name string
 	draw func(*world) []line // draws what happens; nil: impossible now
 	do   func(*world, line) bool
-	// mends: it ends another fault.
-	mends bool
+	// ends: it ends another fault.
+	ends bool
 }
 
 // faults are in the order of plan.weights. The first two are not faults, and always occur.

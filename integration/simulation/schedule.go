@@ -123,7 +123,7 @@ func (w *world) makePlan() {
 	p.weights = []int{12, 6}
 	for _, f := range faults[2:] {
 		n := pick(w, 0, 0, 1, 2, 4)
-		if f.mends { // otherwise there is mostly nothing left to hit
+		if f.ends { // otherwise there is mostly nothing left to hit
 			n = pick(w, 1, 2, 4, 8)
 		}
 		p.weights = append(p.weights, n)

@@ -12,27 +12,27 @@ import (
 	"kudos/integration/tier"
 )
 
-// verdict is a test that records its outcome.
-type verdict struct {
+// outcome is a test that records its outcome.
+type outcome struct {
 	testing.TB
 	ctx             context.Context
 	failed, skipped string
 }
 
-func (v *verdict) Helper()                  {}
-func (v *verdict) Context() context.Context { return v.ctx }
-func (v *verdict) Fatalf(format string, args ...any) {
+func (v *outcome) Helper()                  {}
+func (v *outcome) Context() context.Context { return v.ctx }
+func (v *outcome) Fatalf(format string, args ...any) {
 	v.failed = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
-func (v *verdict) Skipf(format string, args ...any) {
+func (v *outcome) Skipf(format string, args ...any) {
 	v.skipped = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
 // requireSoftware runs stack.Require as a separate test.
-func requireSoftware(t *testing.T, need stack.Software) *verdict {
-	v := &verdict{ctx: t.Context()}
+func requireSoftware(t *testing.T, need stack.Software) *outcome {
+	v := &outcome{ctx: t.Context()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
