@@ -18,12 +18,10 @@ var homemade = []struct {
 	write string
 }{
 	{regexp.MustCompile(`(?i)\b(anew|afresh)\b`), "again, recreate, restart"},
-	{regexp.MustCompile(`(?i)\b(in hand|under way)\b`), "in flight, in progress"},
-	{regexp.MustCompile(`(?i)\b(go|goes|went) on\b`), "continue, resume"},
+	{regexp.MustCompile(`(?i)\b(in hand|under way|(go|goes|went) on)\b`), "in flight, in progress; continue, resume"},
 	{regexp.MustCompile(`(?i)\b(verdicts?|troubles?)\b`), "classification; failure, reason"},
 	{regexp.MustCompile(`(?i)\bmends?\b|\bmended\b`), "fix, repair, recover"},
-	{regexp.MustCompile(`(?i)\b(misplaced|at home)\b`), "misrouted, in its partition"},
-	{regexp.MustCompile(`(?i)\bfolders?\b`), "directory; who folds is a fold worker"},
+	{regexp.MustCompile(`(?i)\b(misplaced|at home|folders?)\b`), "misrouted, in its partition; directory, fold worker"},
 	{regexp.MustCompile(`(?i)\b(whence|wherefrom|of no kind|over night|told of|heard of|thousand million)\b`), "plain words"},
 }
 

@@ -98,6 +98,20 @@ func TestMemoryOfABatchIsUsedAgain(t *testing.T) {
 	}
 }
 
+// One poll may bring records after a loss, and behind them the notice of it.
+func TestALossComesBeforeTheRecordsAfterIt(t *testing.T) {
+	p, _, _, handed := opened(t, 5)
+	p.Deliver(fetchOf(5, nil, "a"))
+	require.True(t, p.Step(t.Context()))
+	s, l := &session{topic: input, opts: p.opts}, newPoller(p.opts, testkit.Log())
+	s.set(0, p)
+	poll := []kgo.FetchPartition{*fetchOf(2, nil, "b"), *fetchOf(2, &kgo.ErrDataLoss{Topic: input})}
+	l.deliver(s, kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: input, Partitions: poll}}}}, nil)
+	require.True(t, p.Step(t.Context()))
+	require.Equal(t, CauseLoss, p.Status().Cause, p.Status().Reason)
+	require.Len(t, *handed, 1)
+}
+
 func TestBatchesComeOneAfterTheOther(t *testing.T) {
 	p, _, l, _ := opened(t, 5)
 	var batches []Batch

@@ -129,29 +129,38 @@ func (l *poller) capacityFreed() {
 	}
 }
 
-// deliver passes the result of a poll to the partitions.
+// deliver passes what a poll returned to the partitions. Errors go first: the client appends the notice of a loss to the
+// records of a poll, which may follow the loss.
 func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
-	fetches.EachTopic(func(t kgo.FetchTopic) {
-		if s.fixed && t.TopicID != s.log.TopicID && t.TopicID != [16]byte{} {
-			// The topic was recreated between the session's lookup and the client's: the session's positions are of
-			// another log.
-			fail(fmt.Errorf("following %s: %w", s.topic, kafka.ErrRecreated))
-			return
-		}
-		t.EachPartition(func(fetched kgo.FetchPartition) {
-			p := s.partitions()[fetched.Partition]
-			switch {
-			case p != nil && errors.Is(fetched.Err, kerr.UnknownTopicID):
-				// This client would never consume the topic again. A new client finds the new topic, and Open says what
-				// to do about it.
-				fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
-			case p != nil && t.Topic == s.topic:
-				p.Deliver(&fetched)
-			case fetched.Err != nil && !errors.Is(fetched.Err, context.Canceled):
-				l.log.Warn("polling", "group", l.opts.Group, "error", fetched.Err)
+	for _, failed := range []bool{true, false} {
+		for _, f := range fetches {
+			for _, t := range f.Topics {
+				if s.fixed && t.TopicID != s.log.TopicID && t.TopicID != [16]byte{} {
+					// The client looked the topic up after the session did: positions are those of another log.
+					fail(fmt.Errorf("following %s: %w", s.topic, kafka.ErrRecreated))
+					return
+				}
+				for i := range t.Partitions {
+					if (t.Partitions[i].Err != nil) == failed {
+						l.deliverOne(s, t.Topic, &t.Partitions[i], fail)
+					}
+				}
 			}
-		})
-	})
+		}
+	}
+}
+
+func (l *poller) deliverOne(s *session, topic string, fetched *kgo.FetchPartition, fail context.CancelCauseFunc) {
+	p := s.partitions()[fetched.Partition]
+	switch {
+	case p != nil && errors.Is(fetched.Err, kerr.UnknownTopicID):
+		// This client would never consume the topic again. A new one finds the new topic, and Open decides what to do.
+		fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
+	case p != nil && topic == s.topic:
+		p.Deliver(fetched)
+	case fetched.Err != nil && !errors.Is(fetched.Err, context.Canceled):
+		l.log.Warn("polling", "group", l.opts.Group, "error", fetched.Err)
+	}
 }
 
 // controlFlow pauses, resumes and seeks the partitions that ask for it.
