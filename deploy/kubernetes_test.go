@@ -58,7 +58,7 @@ func TestKubernetesFitsTheProgram(t *testing.T) {
 	}
 }
 
-// checkComponent: upgrades select one role after another by this label (docs/operations.md).
+// checkComponent: upgrades select one role after another by this label (docs/deploy.md).
 func checkComponent(t *testing.T, folder string, w workload) {
 	const label = "app.kubernetes.io/component"
 	component := w.Template.Metadata.Labels[label]

@@ -129,8 +129,8 @@ func (l *poller) capacityFreed() {
 	}
 }
 
-// deliver passes what a poll returned to the partitions. Errors go first: the client appends the notice of a loss to the
-// records of a poll, which may follow the loss.
+// deliver passes what a poll returned to the partitions. Errors go first: the client appends the notice of a loss to
+// the records of a poll, which may follow the loss.
 func (l *poller) deliver(s *session, fetches kgo.Fetches, fail context.CancelCauseFunc) {
 	for _, failed := range []bool{true, false} {
 		for _, f := range fetches {
@@ -154,7 +154,7 @@ func (l *poller) deliverOne(s *session, topic string, fetched *kgo.FetchPartitio
 	p := s.partitions()[fetched.Partition]
 	switch {
 	case p != nil && errors.Is(fetched.Err, kerr.UnknownTopicID):
-		// This client would never consume the topic again. A new one finds the new topic, and Open decides what to do.
+		// This client would never consume the topic again. A new one finds the new topic; Open says what to do.
 		fail(fmt.Errorf("reading %s: %w", s.topic, kafka.ErrRecreated))
 	case p != nil && topic == s.topic:
 		p.Deliver(fetched)
